@@ -1,0 +1,1 @@
+"""fairmf: matrix factorisation that is fair to items."""

@@ -1,0 +1,25 @@
+"""Every error fairmf raises on purpose; each is also the built-in kind a caller would expect."""
+
+
+class FairmfError(Exception):
+    """Base of all errors raised by fairmf."""
+
+
+class InvalidData(FairmfError, ValueError):
+    """The interactions, or what they were read from, cannot be used as they are."""
+
+
+class InvalidParameter(FairmfError, ValueError):
+    """A setting or argument is outside its range."""
+
+
+class NotFitted(FairmfError, RuntimeError):
+    """The model has not been fitted yet."""
+
+
+class NotFinite(FairmfError, ArithmeticError):
+    """Training produced a number that is not finite; the last good epoch is kept in the model."""
+
+
+class MissingDependency(FairmfError, ImportError):
+    """An optional part needs a package that is not installed."""

@@ -1,0 +1,80 @@
+"""Hyper-parameters, declared once: a dataclass field that carries its range, its meaning and the paper's symbol.
+
+Constructors only store what they are given; `check_settings` is called by `fit` and says what is wrong in one sentence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fairmf.errors import InvalidParameter
+
+
+def setting(
+    default: Any,
+    doc: str,
+    *,
+    symbol: str = "",
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    integer: bool = False,
+    choices: Sequence[Any] = (),
+) -> Any:
+    """Declare one hyper-parameter. `low`/`high` are allowed values, `above` is not; `choices` are words (or None)."""
+    limits = {"low": low, "high": high, "above": above, "integer": integer, "choices": tuple(choices)}
+    numeric = low is not None or high is not None or above is not None or integer
+    return dataclasses.field(
+        default=default, metadata={"doc": doc, "symbol": symbol, "numeric": numeric, **limits}
+    )
+
+
+def check_settings(owner: Any) -> None:
+    """Raise InvalidParameter for the first field of the dataclass `owner` that is out of its declared range."""
+    for field in dataclasses.fields(owner):
+        if "doc" in field.metadata:
+            check_setting(type(owner).__name__, field, getattr(owner, field.name))
+
+
+def check_setting(owner_name: str, field: dataclasses.Field[Any], value: Any) -> None:
+    """Check one value against the range its field declares."""
+    rule = field.metadata
+    if any(value is choice or (isinstance(value, str) and value == choice) for choice in rule["choices"]):
+        return
+    expected = describe_range(field)
+    wrong = InvalidParameter(
+        f"The {field.name!r} parameter of {owner_name} must be {expected}. Got {value!r} instead."
+    )
+    if not rule["numeric"]:
+        if rule["choices"]:
+            raise wrong
+        return
+    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, (bool, np.bool_))
+    if not is_number or not math.isfinite(value) or (rule["integer"] and value != int(value)):
+        raise wrong
+    if (
+        (rule["low"] is not None and value < rule["low"])
+        or (rule["high"] is not None and value > rule["high"])
+        or (rule["above"] is not None and value <= rule["above"])
+    ):
+        raise wrong
+
+
+def describe_range(field: dataclasses.Field[Any]) -> str:
+    """Say the allowed values in words: `an integer >= 1`, `a number > 0 or 'auto'`."""
+    rule = field.metadata
+    words = []
+    if rule["numeric"]:
+        bounds = [
+            f"{sign} {rule[key]:g}"
+            for key, sign in (("low", ">="), ("above", ">"), ("high", "<="))
+            if rule[key] is not None
+        ]
+        words.append(("an integer " if rule["integer"] else "a number ") + " and ".join(bounds))
+    words += [repr(choice) for choice in rule["choices"]]
+    return " or ".join(word.strip() for word in words)
