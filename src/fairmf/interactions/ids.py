@@ -19,7 +19,7 @@ class Ids:
     they went in.
     """
 
-    def __init__(self, values: Sequence[Hashable] | NDArray[Any]):
+    def __init__(self, values: Ids | Sequence[Hashable] | NDArray[Any]):
         array = _as_id_array(values)
         array.flags.writeable = False
         self.values = array
@@ -38,7 +38,10 @@ class Ids:
 
     @functools.cached_property
     def _positions(self) -> dict[Hashable, int]:
-        positions = {value: k for k, value in enumerate(self.values.tolist())}
+        try:
+            positions = {value: k for k, value in enumerate(self.values.tolist())}
+        except TypeError as error:
+            raise InvalidData(f"Ids must be hashable, such as numbers, strings or tuples: {error}.") from error
         if len(positions) != len(self.values):
             seen: set[Hashable] = set()
             twice = next(x for x in self.values.tolist() if x in seen or seen.add(x))  # type: ignore[func-returns-value]
@@ -50,12 +53,12 @@ class Ids:
 
     def position(self, value: Hashable) -> int:
         """The position of one id; KeyError if it is unknown."""
-        return self._positions[value.item() if isinstance(value, np.generic) else value]
+        return self._positions[plain(value)]
 
     def positions(self, values: Iterable[Hashable], kind: str = "id") -> NDArray[np.int64]:
         """Positions of many ids. Unknown ones are an error that names the first of them."""
         wanted = values.tolist() if isinstance(values, np.ndarray) else list(values)
-        found = [self._positions.get(v.item() if isinstance(v, np.generic) else v, -1) for v in wanted]
+        found = [self._positions.get(plain(v), -1) for v in wanted]
         result = np.asarray(found, dtype=np.int64)
         if (result < 0).any():
             unknown = np.flatnonzero(result < 0)
@@ -64,19 +67,50 @@ class Ids:
             )
         return result
 
+    def check(self, kind: str) -> Ids:
+        """These ids, if they are unique, hashable and none is missing; otherwise InvalidData says which is not."""
+        if self.values.dtype.kind in "iu":
+            if len(np.unique(self.values)) != len(self.values):
+                self._positions  # noqa: B018  (names the id that appears twice)
+            return self
+        missing = [k for k, value in enumerate(self.values.tolist()) if is_missing(value)]
+        if missing:
+            raise InvalidData(
+                f"{len(missing):,} of the {kind}_ids are null or NaN, the first at position {missing[0]}; "
+                f"give every {kind} an id."
+            )
+        self._positions  # noqa: B018
+        return self
+
     def take(self, positions: NDArray[np.integer]) -> Ids:
         """The ids at the given positions, in that order."""
         return Ids(self.values[positions])
 
 
-def _as_id_array(values: Sequence[Hashable] | NDArray[Any]) -> NDArray[Any]:
-    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "iu":
+def _as_id_array(values: Ids | Sequence[Hashable] | NDArray[Any]) -> NDArray[Any]:
+    if isinstance(values, Ids):
+        return values.values.copy()
+    if isinstance(values, np.ndarray) and values.ndim != 1:
+        raise InvalidData(f"Ids must be a list or an array with one dimension, this one has {values.ndim}.")
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
         return values.copy()
-    listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
-    if listed and all(type(v) is int for v in listed):
-        return np.asarray(listed)  # falls back to an object array by itself for integers beyond 64 bits
-    array = np.empty(len(listed), dtype=object)
+    listed = values.tolist() if isinstance(values, np.ndarray) else [plain(value) for value in values]
+    if listed and all(type(value) is int for value in listed) and _fits_int64(listed):
+        return np.asarray(listed, dtype=np.int64)
     # Filled one by one: NumPy would read a list of tuples as a second dimension.
-    for k, value in enumerate(listed):
-        array[k] = value
-    return array
+    return np.fromiter(listed, dtype=object, count=len(listed))
+
+
+def plain(value: Any) -> Any:
+    """The Python number or string behind a NumPy scalar; anything else as it is."""
+    return value.item() if isinstance(value, (np.number, np.bool_, np.str_, np.bytes_)) else value
+
+
+def is_missing(value: object) -> bool:
+    """True for None and NaN, which are nobody's id."""
+    return value is None or (isinstance(value, float) and value != value)
+
+
+def _fits_int64(values: Sequence[int]) -> bool:
+    # NumPy would turn integers beyond 64 bits into rounded floats.
+    return min(values) >= -(2**63) and max(values) < 2**63

@@ -16,7 +16,7 @@ class Rows(NamedTuple):
     weights: NDArray[np.float32] | None
 
     @property
-    def count(self) -> int:
+    def count(self) -> int:  # type: ignore[override]
         """Number of rows."""
         return len(self.indptr) - 1
 

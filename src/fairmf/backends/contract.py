@@ -1,0 +1,95 @@
+"""The kernels every backend supplies, written once. A backend says *where* arithmetic runs and nothing else.
+
+Conventions: `this` is the side being solved, `other` the fixed one, so a half-step is written once and called twice.
+Arrays of size rows x factors are of the backend's own kind and `dtype`; d x d matrices and d-vectors are NumPy float64.
+Output arguments come last and are overwritten. Every reduction (Gramian, mean, loss) runs in fixed blocks in a fixed
+order and is summed in float64: the same input gives the same bits for any number of threads.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.interactions import Rows
+
+Factors = NDArray[Any]  # rows x d, the backend's dtype
+Matrix = NDArray[np.float64]  # d x d
+Vector = NDArray[np.float64]  # d, or one number per row
+
+
+class Backend(Protocol):
+    """Where arithmetic runs. `reference` is plain float64 NumPy and the oracle of all others."""
+
+    name: str
+    dtype: np.dtype[Any]
+    tolerance: float
+    """Relative error that one kernel call may show against the reference."""
+
+    def threads(self, num_threads: int) -> AbstractContextManager[None]:
+        """Use this many threads (0 = all) and keep every library underneath to the same; restores on exit."""
+
+    def compiles_now(self) -> bool:
+        """True when the next call would first have to compile kernels (so that the user can be told)."""
+
+    def array(self, values: NDArray[Any]) -> Factors:
+        """A C-contiguous array of this backend's kind and dtype with these values (no copy if it is one)."""
+
+    def empty(self, rows: int, factors: int) -> Factors:
+        """An uninitialised rows x factors array."""
+
+    def host(self, factors: Factors) -> NDArray[Any]:
+        """The same values as a NumPy array."""
+
+    # -- reductions -----------------------------------------------------------------------------------------------
+
+    def gramian(self, this: Factors) -> Matrix:
+        """X'X."""
+
+    def mean(self, this: Factors) -> Vector:
+        """The mean row."""
+
+    def squared_norms(self, this: Factors) -> Vector:
+        """|x_i|^2 of every row."""
+
+    def squared_distance(self, this: Factors, other: Factors) -> float:
+        """Squared Frobenius norm of the difference."""
+
+    def all_finite(self, this: Factors) -> bool:
+        """True when there is no NaN or infinity."""
+
+    def observed_loss(self, rows: Rows, this: Factors, other: Factors) -> float:
+        """sum over stored entries of c_ij (1 - x_i.y_j)^2."""
+
+    # -- rows -----------------------------------------------------------------------------------------------------
+
+    def multiply(self, this: Factors, matrix: Matrix, out: Factors) -> None:
+        """out = X M, for a d x d matrix M."""
+
+    def solve_rows(
+        self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector, shift: Vector, out: Factors
+    ) -> None:
+        """Solve (sum_j c_ij y_j y_j' + shared + ridge_i I) out_i = sum_j c_ij y_j - shift for every row by Cholesky.
+
+        A row whose matrix is not positive definite comes out as NaN.
+        """
+
+    def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:
+        """out_i += sum_j c_ij (x_i.y_j - target) y_j in O(nnz d): no d x d matrix per row."""
+
+    def top_k(
+        self,
+        this: Factors,
+        other: Factors,
+        k: int,
+        exclude: Rows | None,
+        items: NDArray[np.int32],
+        scores: NDArray[np.float32],
+    ) -> None:
+        """The k best-scored rows of `other` for each row of `this`, best first, ties to the lower index.
+
+        Entries of `exclude` are left out. Slots that cannot be filled hold item -1 and score NaN.
+        """

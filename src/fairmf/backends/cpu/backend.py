@@ -1,0 +1,140 @@
+"""The cpu backend: checks nothing, allocates what kernels need, hands them to Numba."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import numba
+import numpy as np
+import threadpoolctl
+from numpy.typing import NDArray
+
+from fairmf.backends.contract import Factors, Matrix, Vector
+from fairmf.backends.cpu import blocks, reductions, row_kernels
+from fairmf.backends.cpu import top_k as top_k_kernel
+from fairmf.interactions import Rows
+
+SCORE_BYTES = 4 << 20  # scores one thread holds at a time in top_k: fits the second-level cache with the factors
+REDUCTION_BLOCKS = 32  # each holds a d x d float64 matrix
+
+
+class CpuBackend:
+    """Numba kernels in float32; see `contract.Backend` for what each method does."""
+
+    name = "cpu"
+    dtype = np.dtype(np.float32)
+    tolerance = 2e-4
+
+    @contextlib.contextmanager
+    def threads(self, num_threads: int) -> Iterator[None]:
+        """See contract. BLAS gets one thread: the parallelism is ours, over fixed blocks of rows."""
+        before = numba.get_num_threads()
+        most = int(numba.config.NUMBA_NUM_THREADS)
+        numba.set_num_threads(min(num_threads, most) if num_threads > 0 else most)
+        try:
+            with _blas_controller().limit(limits=1, user_api="blas"):
+                yield
+        finally:
+            numba.set_num_threads(before)
+
+    def compiles_now(self) -> bool:
+        """See contract."""
+        return not row_kernels.solve_rows.signatures
+
+    def array(self, values: NDArray[Any]) -> Factors:
+        """See contract."""
+        return np.ascontiguousarray(values, dtype=self.dtype)
+
+    def empty(self, rows: int, factors: int) -> Factors:
+        """See contract."""
+        return np.empty((rows, factors), dtype=self.dtype)
+
+    def host(self, factors: Factors) -> NDArray[Any]:
+        """See contract."""
+        return factors
+
+    def gramian(self, this: Factors) -> Matrix:
+        """See contract."""
+        n, d = this.shape
+        bounds = blocks.even(n, 4 * reductions.GRAMIAN_ROWS, most=REDUCTION_BLOCKS)
+        parts = np.zeros((len(bounds) - 1, d, d))
+        reductions.gramian_parts(this, bounds, parts)
+        lower: Matrix = parts.sum(axis=0)
+        return lower + np.tril(lower, -1).T
+
+    def mean(self, this: Factors) -> Vector:
+        """See contract."""
+        bounds = blocks.even(len(this), 1024)
+        parts = np.zeros((len(bounds) - 1, this.shape[1]))
+        reductions.sum_parts(this, bounds, parts)
+        mean: Vector = parts.sum(axis=0) / len(this)
+        return mean
+
+    def squared_norms(self, this: Factors) -> Vector:
+        """See contract."""
+        out = np.empty(len(this))
+        reductions.squared_norms(this, out)
+        return out
+
+    def squared_distance(self, this: Factors, other: Factors) -> float:
+        """See contract."""
+        bounds = blocks.even(len(this), 1024)
+        parts = np.zeros(len(bounds) - 1)
+        reductions.squared_distance_parts(this, other, bounds, parts)
+        return float(parts.sum())
+
+    def all_finite(self, this: Factors) -> bool:
+        """See contract."""
+        return all(bool(np.isfinite(this[a : a + 65536]).all()) for a in range(0, len(this), 65536))
+
+    def observed_loss(self, rows: Rows, this: Factors, other: Factors) -> float:
+        """See contract."""
+        bounds = blocks.balanced(rows, 1.0)
+        parts = np.zeros(len(bounds) - 1)
+        reductions.observed_loss_parts(rows.indptr, rows.indices, rows.weights, this, other, bounds, parts)
+        return float(parts.sum())
+
+    def multiply(self, this: Factors, matrix: Matrix, out: Factors) -> None:
+        """See contract."""
+        row_kernels.multiply(this, matrix.astype(np.float32), blocks.even(len(this), 512), out)
+
+    def solve_rows(
+        self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector, shift: Vector, out: Factors
+    ) -> None:
+        """See contract."""
+        d = other.shape[1]
+        # Per entry d^2 flops, per row d^3/3: so a row costs as much as d/3 of its entries.
+        bounds = blocks.balanced(rows, d / 3)
+        single = [np.ascontiguousarray(x, dtype=np.float32) for x in (shared, ridge, shift)]
+        row_kernels.solve_rows(*rows, other, *single, bounds, out)
+
+    def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:
+        """See contract."""
+        row_kernels.residual_rows(*rows, this, other, np.float32(target), blocks.balanced(rows, 1.0), out)
+
+    def top_k(
+        self,
+        this: Factors,
+        other: Factors,
+        k: int,
+        exclude: Rows | None,
+        items: NDArray[np.int32],
+        scores: NDArray[np.float32],
+    ) -> None:
+        """See contract."""
+        at_once = int(np.clip(SCORE_BYTES // (4 * max(1, len(other))), 1, 256))
+        indptr, indices = (None, None) if exclude is None else (exclude.indptr, exclude.indices)
+        transposed = np.ascontiguousarray(other.T)
+        bounds = blocks.even(len(this), at_once)
+        top_k_kernel.top_k(this, transposed, k, indptr, indices, bounds, at_once, items, scores)
+
+
+@functools.cache
+def _blas_controller() -> threadpoolctl.ThreadpoolController:
+    return threadpoolctl.ThreadpoolController()  # looks for the loaded libraries once: that takes milliseconds
+
+
+BACKEND = CpuBackend()

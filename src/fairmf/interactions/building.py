@@ -1,0 +1,157 @@
+"""Compressed rows out of pairs and out of SciPy matrices: sorted, duplicates merged, in little memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fairmf.errors import InvalidData
+from fairmf.interactions.rows import Rows
+
+# SciPy moves to 8-byte indices from 2^31 entries on. Larger data are built in parts of this many rows instead.
+_PART = 1 << 30
+
+
+def rows_from_pairs(
+    users: NDArray[np.int32],
+    items: NDArray[np.int32],
+    shape: tuple[int, int],
+    weights: NDArray[np.float32] | None = None,
+    count: bool = False,
+    part: int = _PART,
+) -> Rows:
+    """Rows of the pairs. A repeated pair adds up its `weights`, or counts its rows (`count`), or is just there."""
+    if len(users) <= part:
+        return _rows_of_part(users, items, shape, weights, count)
+    pieces = []
+    for start, stop in _user_ranges(users, shape[0], part):
+        chosen = users >= start
+        chosen &= users < stop
+        own = None if weights is None else weights[chosen]
+        size = (stop - start, shape[1])
+        pieces.append(_rows_of_part(users[chosen] - np.int32(start), items[chosen], size, own, count))
+    return _stack(pieces)
+
+
+def rows_from_sparse(matrix: Any, keep_values: bool) -> Rows:
+    """Rows of any SciPy sparse matrix; neither its arrays nor its flags are touched."""
+    csr = matrix if matrix.format in ("csr", "coo") else matrix.tocsr()
+    _check_values(csr)
+    if csr.format == "coo":
+        _check_indices(csr.row, csr.shape[0])
+        _check_indices(csr.col, csr.shape[1])
+        stored = csr.data != 0
+        row, column = (index[stored].astype(np.int32, copy=False) for index in (csr.row, csr.col))
+        return rows_from_pairs(row, column, csr.shape, csr.data[stored] if keep_values else None)
+    size = int(csr.indptr[-1])
+    indptr = csr.indptr.astype(np.int64)
+    if len(indptr) != csr.shape[0] + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any() or size > len(csr.indices):
+        raise InvalidData("The matrix is damaged: its indptr does not describe its rows; build it anew with SciPy.")
+    _check_indices(csr.indices[:size], csr.shape[1])
+    indices, values = csr.indices[:size].astype(np.int32), csr.data[:size]
+    if values.all() and _is_ascending(indices, indptr):
+        return Rows(indptr, indices, _as_weights(values) if keep_values else None)
+    # Flags are enough for binary data: that they wrap around when added up does no harm, only the places are used.
+    own = values.astype(np.float64) if keep_values else (values != 0).astype(np.int8)
+    mine = sp.csr_array((own, indices, indptr), shape=csr.shape)
+    mine.eliminate_zeros()
+    mine.sum_duplicates()
+    return _rows_of_csr(mine, keep_values)
+
+
+def _rows_of_part(
+    users: NDArray[np.int32],
+    items: NDArray[np.int32],
+    shape: tuple[int, int],
+    weights: NDArray[np.floating] | None,
+    count: bool,
+) -> Rows:
+    values: NDArray[Any]
+    if weights is not None:
+        values = weights.astype(np.float64)  # duplicates add up in float64
+    else:
+        values = np.ones(len(users), dtype=np.int32 if count else np.int8)
+    merged = sp.coo_array((values, (users, items)), shape=shape).tocsr()
+    merged.sum_duplicates()
+    return _rows_of_csr(merged, weights is not None or count)
+
+
+def _rows_of_csr(csr: Any, keep_values: bool) -> Rows:
+    weights = _as_weights(csr.data) if keep_values else None
+    indices = csr.indices.astype(np.int32, copy=False)
+    # After merging, SciPy may leave a view of a longer array: do not hold on to what is not used.
+    indices = indices if indices.base is None else indices.copy()
+    return Rows(csr.indptr.astype(np.int64), indices, weights)
+
+
+def _stack(pieces: list[Rows]) -> Rows:
+    ends = np.cumsum([0] + [piece.nnz for piece in pieces])
+    indptr = [piece.indptr[1:] + end for piece, end in zip(pieces, ends[:-1], strict=True)]
+    weights = [piece.weights for piece in pieces if piece.weights is not None]
+    return Rows(
+        np.concatenate([np.zeros(1, dtype=np.int64), *indptr]),
+        np.concatenate([piece.indices for piece in pieces]),
+        np.concatenate(weights) if weights else None,
+    )
+
+
+def _user_ranges(users: NDArray[np.int32], n_users: int, part: int) -> list[tuple[int, int]]:
+    """Ranges of users that hold at most `part` pairs each (or a single user)."""
+    totals = np.zeros(n_users, dtype=np.int64)
+    for start in range(0, len(users), 1 << 20):
+        totals += np.bincount(users[start : start + (1 << 20)], minlength=n_users)
+    ends = np.cumsum(totals)
+    ranges, start = [], 0
+    while start < n_users:
+        before = ends[start - 1] if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + part, side="right")))
+        ranges.append((start, stop))
+        start = stop
+    return ranges
+
+
+def _as_weights(values: NDArray[Any]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        weights = values.astype(np.float32)
+    if not np.isfinite(weights).all():
+        raise InvalidData("Weights add up to more than a float32 can hold (3.4e38); scale them down.")
+    return weights
+
+
+def _check_values(matrix: Any) -> None:
+    values = matrix.data
+    if values.dtype.kind not in "buif":
+        raise InvalidData(f"The matrix holds {values.dtype} values; it must hold numbers, such as float32.")
+    if values.dtype.kind in "bu":
+        return
+    for what, bad in (("NaN", np.isnan), ("infinite", np.isinf), ("negative", lambda x: x < 0)):
+        found = np.flatnonzero(bad(values))
+        if len(found):
+            if matrix.format == "coo":
+                row, column = matrix.row[found[0]], matrix.col[found[0]]
+            else:
+                row = np.searchsorted(matrix.indptr, found[0], side="right") - 1
+                column = matrix.indices[found[0]]
+            raise InvalidData(
+                f"The matrix holds {len(found):,} {what} values, the first at row {row}, column {column}; "
+                f"an interaction's weight must be finite and at least 0."
+            )
+
+
+def _check_indices(indices: NDArray[np.integer], size: int) -> None:
+    if len(indices) and (indices.min() < 0 or indices.max() >= size):
+        raise InvalidData(
+            f"The matrix is damaged: it holds indices from {indices.min()} to {indices.max()} where 0 to {size - 1} "
+            f"is possible; build it anew with SciPy."
+        )
+
+
+def _is_ascending(indices: NDArray[np.int32], indptr: NDArray[np.int64]) -> bool:
+    """Whether every row's indices strictly ascend."""
+    ascending = indices[1:] > indices[:-1]
+    starts = indptr[1:-1]
+    ascending[starts[(starts > 0) & (starts < len(indices))] - 1] = True  # from one row to the next anything goes
+    return bool(ascending.all())

@@ -1,0 +1,126 @@
+"""Batches of a table, one after the other, into Events. Holds the codes read so far and one batch, nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.errors import InvalidData
+from fairmf.interactions.columns import ColumnName, Columns
+from fairmf.interactions.encoding import IdEncoder
+from fairmf.interactions.events import Events
+from fairmf.interactions.ids import is_missing
+from fairmf.interactions.values import BadValues, missing, to_numbers, to_times
+
+_REPAIR = "drop or mend these rows"
+
+
+class EventsCollector:
+    """Takes batches in the order of the file; `finish` gives the events, or the error that sums up what was wrong."""
+
+    def __init__(self, columns: Columns, source: str):
+        self._columns = columns
+        self._source = source
+        self._encoders = {"user": IdEncoder(columns.user), "item": IdEncoder(columns.item)}
+        self._parts: dict[str, list[NDArray[Any]]] = {role: [] for role in ("user", "item", "weights", "time")}
+        self._bad = {role: BadValues() for role in columns.roles}
+        self._rows_read = 0
+        self._highest_rating = -np.inf
+
+    def add(self, batch: Mapping[ColumnName, Any]) -> None:
+        """Take one batch: an Arrow array per column, or a list of objects for ids that Arrow cannot hold."""
+        names = self._columns
+        length = len(batch[names.user])
+        kept = self._above_threshold(batch)
+        rows: NDArray[np.int64] | int = self._rows_read if kept is None else self._rows_read + kept
+        for role in ("user", "item"):
+            self._add_ids(role, _take(batch[names.roles[role]], kept), rows)
+        if names.weights is not None:
+            self._add_weights(_take(batch[names.weights], kept), rows)
+        if names.time is not None:
+            self._add_times(_take(batch[names.time], kept), rows)
+        self._rows_read += length
+
+    def finish(self) -> Events:
+        """The events of all batches. Raises InvalidData if there were bad values, or no rows."""
+        names, where = self._columns, f"of {self._source}"
+        for role, what in (("user", "user ids"), ("item", "item ids"), ("time", "times"), ("rating", "ratings")):
+            if role in self._bad:
+                self._bad[role].check(f"Column {names.roles[role]!r} {where} ({what})", _REPAIR)
+        if names.weights is not None:
+            advice = f"weights must be finite and at least 0, so {_REPAIR}"
+            self._bad["weights"].check(f"Column {names.weights!r} {where} (weights)", advice)
+        self._check_not_empty()
+        return Events(
+            users=_join(self._parts["user"]),
+            items=_join(self._parts["item"]),
+            user_ids=self._encoders["user"].ids(),
+            item_ids=self._encoders["item"].ids(),
+            weights=_join(self._parts["weights"]) if names.weights is not None else None,
+            times=_join(self._parts["time"]) if names.time is not None else None,
+        )
+
+    def _above_threshold(self, batch: Mapping[ColumnName, Any]) -> NDArray[np.int64] | None:
+        column, threshold = self._columns.rating, self._columns.rating_above
+        if column is None or threshold is None:
+            return None
+        ratings = to_numbers(batch[column], column, "rating")
+        self._bad["rating"].add("NaN or missing", np.isnan(ratings), self._rows_read)
+        if len(ratings):
+            self._highest_rating = max(self._highest_rating, float(np.fmax.reduce(ratings)))
+        return np.flatnonzero(ratings > threshold).astype(np.int64, copy=False)
+
+    def _add_ids(self, role: str, values: Any, rows: NDArray[np.int64] | int) -> None:
+        if isinstance(values, list):
+            empty = np.fromiter((is_missing(value) for value in values), dtype=bool, count=len(values))
+        else:
+            empty = missing(values)
+        if empty.any():  # the error comes at the end, with the count over all batches
+            self._bad[role].add("null or NaN", empty, rows)
+            return
+        self._parts[role].append(self._encoders[role].encode(values))
+
+    def _add_weights(self, values: Any, rows: NDArray[np.int64] | int) -> None:
+        name = self._columns.roles["weights"]
+        with np.errstate(over="ignore"):  # what is too large for float32 is reported as infinite
+            weights = to_numbers(values, name, "weights").astype(np.float32)
+        self._bad["weights"].add_weights(weights, rows)
+        self._parts["weights"].append(weights)
+
+    def _add_times(self, values: Any, rows: NDArray[np.int64] | int) -> None:
+        empty = missing(values)
+        if empty.any():
+            self._bad["time"].add("null or NaN", empty, rows)
+            return
+        self._parts["time"].append(to_times(values, self._columns.roles["time"]))
+
+    def _check_not_empty(self) -> None:
+        if self._rows_read == 0:
+            raise InvalidData(f"There are no rows in {self._source}; at least one interaction is needed.")
+        if sum(len(part) for part in self._parts["user"]) == 0:
+            raise InvalidData(
+                f"No rows are left: none of the {self._rows_read:,} rows of {self._source} has "
+                f"{self._columns.rating!r} above {self._columns.rating_above:g} (the highest is "
+                f"{self._highest_rating:g}); lower rating_above."
+            )
+
+
+def _take(values: Any, kept: NDArray[np.int64] | None) -> Any:
+    if kept is None:
+        return values
+    return [values[k] for k in kept] if isinstance(values, list) else values.take(kept)
+
+
+def _join(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    """Concatenate, and let go of each part as soon as it is copied: both at once would double the memory."""
+    length = sum(len(part) for part in parts)
+    joined = np.empty(length, dtype=np.result_type(*parts))
+    end = length
+    while parts:
+        part = parts.pop()
+        joined[end - len(part) : end] = part
+        end -= len(part)
+    return joined

@@ -1,0 +1,167 @@
+"""Events from CSV and other delimited text, streamed through Arrow's CSV reader."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.interactions.collecting import EventsCollector
+from fairmf.interactions.columns import ColumnName, Columns
+from fairmf.interactions.events import Events
+from fairmf.interactions.readers import existing, reading
+
+_BLOCK_BYTES = 8 << 20
+_SAMPLE_BYTES = 1 << 16
+_DELIMITERS = ",\t;| "
+
+
+def read_csv(
+    path: str | os.PathLike[str],
+    *,
+    user: ColumnName = "user",
+    item: ColumnName = "item",
+    weights: ColumnName | None = None,
+    time: ColumnName | None = None,
+    rating: ColumnName | None = None,
+    rating_above: float | None = None,
+    delimiter: str | None = None,
+    header: bool = True,
+    text_ids: bool = False,
+    encoding: str = "utf8",
+) -> Events:
+    """Read a delimited text file, which may be compressed (.gz, .bz2, .zst).
+
+    The columns are named as in `read_frame`; with `header=False` they are numbers counting from 0. Without a
+    `delimiter` it is guessed from the first lines: comma, tab, semicolon, bar or space. Ids that are all integers come
+    back as int, all others as str; `text_ids=True` keeps them as text, with leading zeros. The file is streamed.
+    """
+    columns = Columns(user, item, weights, time, rating, rating_above)
+    if delimiter is not None and len(delimiter) != 1:
+        raise InvalidParameter(
+            f"'delimiter' must be one character. Got {delimiter!r} instead; for '::' use ':' and every second position."
+        )
+    file = existing(path)
+    if file.is_dir():
+        raise InvalidData(f"{file} is a directory; give one CSV file.")
+    with reading(file, "CSV"):
+        sample = _sample(file, encoding)
+        layout = _Layout(file, delimiter or guess_delimiter(sample), header, encoding)
+        names = layout.column_names()
+        columns.check(names, f"{file} (no header: columns are numbered)" if not header else str(file))
+        types = _first_types(columns, text_ids)
+        # Arrow settles a column's type by the file's first block. If a later value does not fit, read once more
+        # with a wider type; each column is widened at most once.
+        while True:
+            try:
+                return _read(replace(layout, types=types), columns)
+            except ValueError as error:
+                types = {**types, **_wider(error, names, columns, types)}
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How the text is to be cut into columns."""
+
+    file: Path
+    delimiter: str
+    header: bool
+    encoding: str
+    types: dict[ColumnName, str] = field(default_factory=dict)
+
+    def column_names(self) -> list[ColumnName]:
+        with self._open(None) as opened:
+            names = opened.schema.names
+        return list(names) if self.header else list(range(len(names)))
+
+    def batches(self, names: list[ColumnName]) -> Iterator[dict[ColumnName, Any]]:
+        with self._open(names) as opened:
+            for batch in opened:
+                yield {name: batch.column(self._arrow_name(name)) for name in names}
+
+    def _arrow_name(self, name: ColumnName) -> str:
+        return str(name) if self.header else f"f{name}"
+
+    def _open(self, names: list[ColumnName] | None) -> Any:
+        import pyarrow as pa
+        import pyarrow.csv
+
+        return pyarrow.csv.open_csv(
+            self.file,
+            read_options=pyarrow.csv.ReadOptions(
+                block_size=_BLOCK_BYTES, autogenerate_column_names=not self.header, encoding=self.encoding
+            ),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=self.delimiter),
+            convert_options=pyarrow.csv.ConvertOptions(
+                include_columns=[self._arrow_name(name) for name in names or []],
+                column_types={self._arrow_name(name): pa.type_for_alias(t) for name, t in self.types.items()},
+                strings_can_be_null=True,  # an empty id is nobody's
+                quoted_strings_can_be_null=False,
+            ),
+        )
+
+
+def _read(layout: _Layout, columns: Columns) -> Events:
+    collector = EventsCollector(columns, str(layout.file))
+    for batch in layout.batches(columns.names):
+        collector.add(batch)
+    return collector.finish()
+
+
+def _first_types(columns: Columns, text_ids: bool) -> dict[ColumnName, str]:
+    # Confidences and ratings are floats from the start: "4" may be followed by "3.5" far down the file.
+    numbers = (columns.weights, columns.rating)
+    types: dict[ColumnName, str] = {name: "float64" for name in numbers if name is not None}
+    if text_ids:
+        types |= {columns.user: "string", columns.item: "string"}
+    return types
+
+
+def _wider(
+    error: ValueError, names: list[ColumnName], columns: Columns, types: dict[ColumnName, str]
+) -> dict[ColumnName, str]:
+    """The type to try next for the column that Arrow could not convert; re-raises where there is none."""
+    found = re.match(r"In CSV column #(\d+): CSV conversion error to (\w+)", str(error))
+    if found is None:
+        raise error
+    name = names[int(found[1])]
+    if name in (columns.weights, columns.rating):
+        raise InvalidData(
+            f"Column {name!r} must hold numbers to be used as weights or rating, but {error}; mend these rows."
+        ) from error
+    if name in (columns.user, columns.item) and types.get(name) != "string":
+        return {name: "string"}
+    if name == columns.time and found[2] == "int64":
+        return {name: "float64"}
+    raise error
+
+
+def _sample(file: Path, encoding: str) -> str:
+    import pyarrow as pa
+
+    with pa.input_stream(str(file), compression="detect") as stream:
+        start: bytes = stream.read(_SAMPLE_BYTES)
+    if not start.strip():
+        raise InvalidData(f"{file} is empty; at least one interaction is needed.")
+    if start.startswith(b"PAR1"):
+        raise InvalidData(f"{file} is a Parquet file; read it with from_parquet or read_parquet.")
+    if b"\0" in start and encoding.lower().replace("-", "") in ("utf8", "latin1", "ascii"):
+        raise InvalidData(f"{file} is a binary file, not text; if it is UTF-16 text say encoding='utf-16'.")
+    return start.decode(encoding, errors="replace").lstrip("\ufeff")
+
+
+def guess_delimiter(sample: str) -> str:
+    """The delimiter that cuts the first lines into the same number (above one) of columns; a comma if none does."""
+    lines = sample.splitlines()
+    # The sample's last line may be cut off, unless it is the only one.
+    lines = [line for line in (lines[:-1] or lines)[:10] if line]
+    for delimiter in _DELIMITERS:
+        widths = {len(row) for row in csv.reader(lines, delimiter=delimiter)}
+        if len(widths) == 1 and widths.pop() > 1:
+            return delimiter
+    return ","

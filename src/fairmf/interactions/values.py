@@ -1,0 +1,92 @@
+"""Arrow columns to NumPy numbers, and the account of bad values that one error reports at the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.errors import InvalidData
+
+
+class BadValues:
+    """Counts bad values over all batches and remembers where the first one was."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[int, int]] = {}
+
+    def add(self, what: str, bad: NDArray[np.bool_], rows: NDArray[np.int64] | int = 0) -> None:
+        """Note where `bad` is true. `rows` are the row numbers of its entries, or the number of the first."""
+        where = np.flatnonzero(bad)
+        if len(where) == 0:
+            return
+        row = int(rows + where[0]) if isinstance(rows, int) else int(rows[where[0]])
+        count, first = self._found.get(what, (0, row))
+        self._found[what] = count + len(where), first
+
+    def add_weights(self, weights: NDArray[np.floating], rows: NDArray[np.int64] | int = 0) -> None:
+        """Note the weights that cannot be confidences."""
+        self.add("NaN or missing", np.isnan(weights), rows)
+        self.add("infinite", np.isinf(weights), rows)
+        self.add("negative", weights < 0, rows)
+
+    def check(self, subject: str, remedy: str) -> None:
+        """Raise InvalidData if anything was noted."""
+        if self._found:
+            counts = " and ".join(f"{count:,} {what}" for what, (count, _) in self._found.items())
+            first = min(row for _, row in self._found.values())
+            raise InvalidData(f"{subject} holds {counts}, the first in row {first:,} (counting from 0); {remedy}.")
+
+
+def check_weights(weights: NDArray[np.floating], subject: str) -> None:
+    """Raise InvalidData unless every weight is finite and not negative."""
+    bad = BadValues()
+    bad.add_weights(weights)
+    bad.check(subject, "weights must be finite and at least 0, so drop or mend these rows")
+
+
+def missing(values: Any) -> NDArray[np.bool_]:
+    """Which entries of an Arrow array are null or NaN."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    floating = pa.types.is_floating(values.type)
+    mask: NDArray[np.bool_] = pc.is_null(values, nan_is_null=floating).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def to_numbers(values: Any, column: str | int, role: str) -> NDArray[np.float64]:
+    """An Arrow array as float64, missing values as NaN."""
+    import pyarrow as pa
+
+    array = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+    kind, is_kind = array.type, pa.types
+    numeric = (is_kind.is_integer, is_kind.is_floating, is_kind.is_decimal, is_kind.is_boolean, is_kind.is_null)
+    if not any(check(kind) for check in numeric):
+        raise InvalidData(
+            f"Column {column!r} is used as {role} and must hold numbers, but it holds {kind}; convert it first."
+        )
+    numbers: NDArray[np.float64] = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def to_times(values: Any, column: str | int) -> NDArray[np.int64] | NDArray[np.float64]:
+    """An Arrow array without missing values as times: numbers as they are, dates and timestamps as microseconds."""
+    import pyarrow as pa
+
+    array, kind = values, values.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        # One unit for all sources: pandas, polars and Parquet each have another default.
+        array = array.cast(pa.timestamp("us", tz=getattr(kind, "tz", None)), safe=False).cast(pa.int64())
+    elif pa.types.is_integer(kind):
+        array = array.cast(pa.int64())
+    elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        array = array.cast(pa.float64(), safe=False)
+    else:
+        raise InvalidData(
+            f"Column {column!r} is used as time and must hold numbers, dates or timestamps, but it holds {kind}; "
+            f"convert it first."
+        )
+    times: NDArray[np.int64] = array.to_numpy(zero_copy_only=False)
+    return times

@@ -1,0 +1,124 @@
+"""Early stopping: a callback of the fit loop that watches one metric on held-out users."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+from fairmf.errors import InvalidData
+from fairmf.interactions import Interactions
+from fairmf.metrics.evaluate import Ranker, evaluate
+from fairmf.metrics.groups import GroupLabels
+from fairmf.metrics.registry import parse_metric
+from fairmf.splitting import HeldOut
+from fairmf.splitting.checks import check_count, check_not_negative
+
+
+class Progress(Protocol):
+    """What the fit loop tells its callbacks after an epoch."""
+
+    @property
+    def epoch(self) -> int:
+        """The number of this epoch."""
+        ...
+
+    @property
+    def model(self) -> Ranker:
+        """The model as it stands after this epoch."""
+        ...
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """This epoch's line of the history; callbacks may add to it."""
+        ...
+
+    @property
+    def state(self) -> Any:
+        """An immutable snapshot of this epoch, to be handed to `keep`."""
+        ...
+
+    def stop(self, reason: str) -> None:
+        """End the fit after this epoch."""
+        ...
+
+    def keep(self, state: Any) -> None:
+        """Make the fit return the model of this state instead of the last one."""
+        ...
+
+
+class EarlyStopping:
+    """Stop when `metric` has not improved on held-out users for `patience` evaluations; keep the best epoch.
+
+    `every` epochs the model is evaluated; the value goes into the epoch's record under "validation".
+    `minimise=None` means what the metric's own definition says (Gini low, nDCG high). An improvement must
+    exceed `min_change`. `train` and `groups` are for the metrics that need them; `rank_options` go to the
+    model's `rank`. One object can serve several fits, one after the other: it starts anew when the epochs do.
+    """
+
+    def __init__(
+        self,
+        held_out: HeldOut,
+        metric: str = "ndcg@100",
+        *,
+        patience: int = 3,
+        every: int = 1,
+        minimise: bool | None = None,
+        min_change: float = 0.0,
+        train: Interactions | None = None,
+        groups: GroupLabels | None = None,
+        **rank_options: Any,
+    ):
+        wanted = parse_metric(metric)
+        self.held_out = held_out
+        self.metric = wanted.label
+        self.patience = check_count("EarlyStopping", "patience", patience, 1)
+        self.every = check_count("EarlyStopping", "every", every, 1)
+        self.minimise = wanted.lower_is_better if minimise is None else minimise
+        self.min_change = check_not_negative("EarlyStopping", "min_change", min_change)
+        self.train = train
+        self.groups = groups
+        self.rank_options = rank_options
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self.scores: list[tuple[int, float]] = []
+        self.best_epoch: int | None = None
+        self.best_value: float | None = None
+        self._last_epoch: int | None = None
+        self._epochs_seen = 0
+
+    def on_epoch(self, progress: Progress) -> None:
+        """Called by the fit loop after every epoch."""
+        if self._last_epoch is not None and progress.epoch <= self._last_epoch:
+            self._start_over()
+        self._last_epoch = progress.epoch
+        self._epochs_seen += 1
+        if self._epochs_seen % self.every:
+            return
+        value = self._score(progress.model)
+        self.scores.append((progress.epoch, value))
+        progress.record.setdefault("validation", {})[self.metric] = value
+        if self._improves(value):
+            self.best_epoch, self.best_value = progress.epoch, value
+            progress.keep(progress.state)
+            return
+        since = sum(self.best_epoch is None or epoch > self.best_epoch for epoch, _ in self.scores)
+        if since >= self.patience:
+            progress.stop(
+                f"{self.metric} has not improved for {since} evaluations: "
+                f"best {self.best_value:.5g} at epoch {self.best_epoch}."
+            )
+
+    def _score(self, model: Ranker) -> float:
+        wanted: dict[str, Any] = {"metrics": [self.metric], "train": self.train, "groups": self.groups}
+        result = evaluate(model, self.held_out, bootstrap=0, **wanted, **self.rank_options)
+        value = result[self.metric]
+        if math.isnan(value):
+            raise InvalidData(f"{self.metric} is undefined on the held-out users: none of them has targets or a list.")
+        return value
+
+    def _improves(self, value: float) -> bool:
+        if self.best_value is None:
+            return True
+        gain = self.best_value - value if self.minimise else value - self.best_value
+        return gain > self.min_change

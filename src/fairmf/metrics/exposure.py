@@ -1,0 +1,128 @@
+"""Exposure of items (or of groups of items) in a set of ranked lists: how much each gets, and how evenly.
+
+An exposure vector has one number per item, *all* items of the catalogue included. Every measure here works
+along the last axis, so that many vectors (bootstrap replicates) are measured at once; a vector without any
+exposure has NaN. Definitions, ranges and tie rules: docs/metrics.md.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fairmf.errors import InvalidParameter
+from fairmf.metrics.accuracy import discounts
+
+RBP_PATIENCE = 0.85
+WEIGHTINGS = ("count", "dcg", "rbp")
+Values = NDArray[np.float64]
+
+
+def slot_weights(K: int, weighting: str = "count") -> Values:
+    """What rank 1..K is worth: "count" 1, "dcg" 1/log2(rank + 1), "rbp" (1 - p) p^(rank - 1) with p = .85."""
+    if weighting == "count":
+        return np.ones(K)
+    if weighting == "dcg":
+        return discounts(K)
+    if weighting == "rbp":
+        return np.asarray((1 - RBP_PATIENCE) * RBP_PATIENCE ** np.arange(K), dtype=np.float64)
+    raise InvalidParameter(f"The 'weighting' of exposure must be one of {WEIGHTINGS}. Got {weighting!r} instead.")
+
+
+def exposure(items: NDArray[np.integer], n_items: int, K: int, weighting: str = "count") -> Values:
+    """Exposure of every item in the first K slots of the lists; slots with -1 count for nobody."""
+    shown = items[:, :K]
+    weights = np.broadcast_to(slot_weights(shown.shape[1], weighting), shown.shape)
+    filled = shown >= 0
+    return np.bincount(shown[filled], weights=weights[filled], minlength=n_items).astype(np.float64)
+
+
+def gini(o: ArrayLike) -> Values:
+    """Gini index sum_r (2r - m - 1) o_(r) / (m sum o), ascending: 0 all equal, (m - 1)/m one takes all."""
+    ordered = np.sort(np.asarray(o, dtype=np.float64), axis=-1)
+    m = ordered.shape[-1]
+    rank = np.arange(1, m + 1)
+    spread: Values = ordered @ (2.0 * rank - m - 1)
+    return _divide(spread, m * ordered.sum(axis=-1))
+
+
+def coverage(o: ArrayLike) -> Values:
+    """Share of items that are shown to anybody."""
+    return np.asarray(np.mean(np.asarray(o) > 0, axis=-1))
+
+
+def entropy(o: ArrayLike) -> Values:
+    """Shannon entropy of the exposure shares divided by log m: 1 all equal, 0 one takes all."""
+    share = _shares(o)
+    m = share.shape[-1]
+    terms = share * np.log(share, out=np.zeros_like(share), where=share > 0)
+    return _divide(-terms.sum(axis=-1), np.asarray(np.log(m))) if m > 1 else terms.sum(axis=-1)
+
+
+def top_share(o: ArrayLike, percent: int) -> Values:
+    """Share of the exposure that goes to the ceil(percent % of m) most exposed items."""
+    values = np.asarray(o, dtype=np.float64)
+    m = values.shape[-1]
+    count = -(-m * percent // 100)
+    top = np.partition(values, m - count, axis=-1)[..., m - count :]
+    return _divide(top.sum(axis=-1), values.sum(axis=-1))
+
+
+def lorenz_curve(o: ArrayLike) -> Values:
+    """The m + 1 points of the Lorenz curve: point k is the share of exposure of the k least exposed items."""
+    ordered = np.sort(np.asarray(o, dtype=np.float64), axis=-1)
+    start = np.zeros((*ordered.shape[:-1], 1))
+    running = np.concatenate((start, np.cumsum(ordered, axis=-1)), axis=-1)
+    return _divide(running, running[..., -1:])
+
+
+def average_popularity(o: ArrayLike, popularity: Values) -> Values:
+    """Mean popularity of what is shown: sum_j o_j p_j / sum_j o_j."""
+    values = np.asarray(o, dtype=np.float64)
+    return _divide(values @ popularity, values.sum(axis=-1))
+
+
+def tail(popularity: Values) -> NDArray[np.bool_]:
+    """The floor(0.8 m) least popular items; of equally popular ones, those with the higher index first."""
+    m = len(popularity)
+    ascending = np.lexsort((-np.arange(m), popularity))
+    chosen = np.zeros(m, dtype=bool)
+    chosen[ascending[: 4 * m // 5]] = True
+    return chosen
+
+
+def tail_share(o: ArrayLike, popularity: Values) -> Values:
+    """Share of the exposure that goes to the tail of the popularity distribution."""
+    values = np.asarray(o, dtype=np.float64)
+    return _divide(values[..., tail(popularity)].sum(axis=-1), values.sum(axis=-1))
+
+
+def merit_distance(o: ArrayLike, merit: Values) -> Values:
+    """Total variation distance of exposure shares from merit shares: 0 in proportion, 1 nothing in common."""
+    distance: Values = 0.5 * np.abs(_shares(o) - _shares(merit)).sum(axis=-1)
+    return distance
+
+
+def merit_gini(o: ArrayLike, merit: Values) -> Values:
+    """Gini index of exposure per unit of merit, over the items that have merit: 0 when in proportion."""
+    having = merit > 0
+    return gini(np.asarray(o, dtype=np.float64)[..., having] / merit[having])
+
+
+def add_up(o: ArrayLike, codes: NDArray[np.integer], n_groups: int) -> Values:
+    """Exposure of groups: the sum over each group's items. codes[j] is the group of item j."""
+    values = np.asarray(o, dtype=np.float64)
+    flat = values.reshape(-1, values.shape[-1])
+    sums = np.stack([np.bincount(codes, row, n_groups).astype(np.float64) for row in flat])
+    return sums.reshape(*values.shape[:-1], n_groups)
+
+
+def _shares(o: ArrayLike) -> Values:
+    values = np.asarray(o, dtype=np.float64)
+    return _divide(values, values.sum(axis=-1, keepdims=True))
+
+
+def _divide(above: Values, below: Values) -> Values:
+    """Division that gives NaN, and no warning, where there was no exposure at all."""
+    result: Values = np.divide(above, below, out=np.full(np.shape(above), np.nan), where=np.asarray(below) > 0)
+    return result

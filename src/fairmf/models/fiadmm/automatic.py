@@ -1,0 +1,78 @@
+"""`gamma="auto"` and `rho="auto"` (SPEC 4): step sizes that follow the data. Why these rules: docs/decisions/0004."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairmf.backends import Factors, Vector
+from fairmf.models.problem import Problem
+from fairmf.solvers import HalfStep
+from fairmf.solvers.gradient import hessian_product
+
+CANDIDATES = 256  # users whose Hessian is examined: those with the largest upper bound
+POWER_STEPS = 12
+SAFETY = 0.9
+SETTLING = 10  # epochs before residuals say anything about rho
+
+
+def safe_gamma(problem: Problem, V: Factors) -> float:
+    """0.9 / L, where L estimates the largest eigenvalue over users of H_i. A larger constant gamma oscillates.
+
+    H_i = sum_j c_ij v_j v_j' + alpha0 G_V + lambda_U(i) I. The trace of the first term plus lambda_U(i) bounds what a
+    user adds, so the users with the largest bound are examined, by power iteration.
+    """
+    backend = problem.backend
+    rows = problem.interactions.by_user
+    bound = problem.user_ridge + _row_sums(problem, backend.squared_norms(V))
+    chosen = np.argsort(-bound, kind="stable")[:CANDIDATES]
+    step = problem.user_half_step(V)
+    part = HalfStep(backend, rows.take(chosen), V, step.shared, step.ridge[chosen], step.shift)
+    x = backend.array(np.random.default_rng(0).normal(size=(len(chosen), V.shape[1])))
+    largest = 0.0
+    for _ in range(POWER_STEPS):
+        x = x / np.sqrt(backend.squared_norms(x))[:, None].astype(backend.dtype)
+        x = hessian_product(part, x)
+        largest = float(np.sqrt(backend.squared_norms(x).max()))
+    return SAFETY / largest
+
+
+def _row_sums(problem: Problem, item_values: Vector) -> Vector:
+    """sum_j c_ij value_j of every user."""
+    rows = problem.interactions.by_user
+    values = item_values[rows.indices]
+    if rows.weights is not None:
+        values *= rows.weights
+    running = np.concatenate(([0.0], np.cumsum(values)))
+    sums: Vector = running[rows.indptr[1:]] - running[rows.indptr[:-1]]
+    return sums
+
+
+def balancing_scale(problem: Problem, U: Factors, V: Factors) -> float:
+    """The c for which (c U, V / c) has the least L2 term; every other term of F stays as it is.
+
+    From the small random start the exact V step makes V large and U small; the largest H_i is then huge, gamma tiny,
+    and U hardly ever grows. Spreading the norm over both sides removes that trap.
+    """
+    users = float((problem.user_ridge * problem.backend.squared_norms(U)).sum())
+    items = float((problem.item_ridge * problem.backend.squared_norms(V)).sum())
+    return (items / users) ** 0.25 if users > 0 and items > 0 else 1.0
+
+
+def first_rho(problem: Problem, V: Factors) -> float:
+    """Where `rho="auto"` starts: 1000 lambda_f, or the scale of the smooth part where there is no fairness term."""
+    if problem.lambda_f > 0:
+        return 1000.0 * problem.lambda_f
+    largest = float(np.linalg.eigvalsh(problem.backend.gramian(V))[-1])
+    return max(problem.unobserved_weight, 1e-3) * problem.n_users * max(largest, 1e-12)
+
+
+def balanced_rho(rho: float, w: Vector, primal: float, dual: float) -> tuple[float, Vector]:
+    """Residual balancing (Boyd et al. 2011, 3.4.1): double rho where the primal residual is 10x the dual, or halve it.
+
+    The dual variable is kept scaled by 1/rho, so it must be rescaled whenever rho moves.
+    """
+    if primal > 10 * dual:
+        return rho * 2, w / 2
+    if dual > 10 * primal:
+        return rho / 2, w * 2
+    return rho, w

@@ -1,0 +1,212 @@
+"""FiADMM: the paper's algorithm on the paper's objective (SPEC 4).
+
+One epoch: V exactly, U by one linearised step with the users coupled through their mean, then s and w. Its minimum is
+that of FairALS; with fairness 0 it is iALS's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.backends import Factors
+from fairmf.errors import InvalidParameter
+from fairmf.interactions import Interactions
+from fairmf.models.fiadmm import automatic, theorem
+from fairmf.models.fiadmm.steps import AdmmState, consensus_step, dual_step, item_step, user_step
+from fairmf.models.iterative import IterativeModel, problem_for
+from fairmf.models.objective import Objective
+from fairmf.models.problem import Problem
+from fairmf.parameters import setting
+
+StateT = TypeVar("StateT", bound=AdmmState)
+
+
+@dataclass(frozen=True)
+class TrainingState(AdmmState):
+    """An ADMM state that also remembers what the theorem check needs."""
+
+    seen: theorem.Bounds = field(default_factory=theorem.Bounds)
+    epochs_done: int = 0
+
+
+@dataclass(eq=False)
+class FiADMM(IterativeModel):
+    """Fair implicit ADMM (Togashi & Abe 2022): iALS plus lambda_f/2 |V t|^2, which evens out items' average scores."""
+
+    epochs: int = setting(100, "Ceiling on training epochs.", low=1, integer=True)
+    fairness: float = setting(
+        1.0,
+        "Strength of fairness, free of the data's size: lambda_f = fairness * alpha0 * n.",
+        symbol="phi",
+        low=0,
+    )
+    lambda_f: float | None = setting(
+        None, "The paper's weight of the fairness term; set, it is used instead of `fairness`.", symbol="lambda_f",
+        low=0, choices=(None,),
+    )  # fmt: skip
+    rho: float | str = setting("auto", "ADMM penalty.", symbol="rho", above=0, choices=("auto",))
+    gamma: float | str = setting("auto", "Step size of the users' step.", symbol="gamma", above=0, choices=("auto",))
+
+    kept: ClassVar[tuple[str, ...]] = ("rho", "gamma")
+
+    def lambda_f_for(self, n_users: int) -> float:
+        """lambda_f as given, or fairness * alpha0 * n."""
+        if self.lambda_f is None:
+            return self.fairness * self.unobserved_weight * n_users
+        if self.lambda_f > 0 and self.unobserved_weight == 0:
+            raise InvalidParameter(
+                "FiADMM needs unobserved_weight > 0 where lambda_f > 0: "
+                "`fairness` is lambda_f / (unobserved_weight * n)."
+            )
+        return self.lambda_f
+
+    def start(self, problem: Problem, U: Factors, V: Factors) -> TrainingState:
+        """s = t of the initial U, w = 0."""
+        t = problem.backend.mean(U)
+        rho = automatic.first_rho(problem, V) if self.rho == "auto" else float(self.rho)
+        # gamma="auto" is set in the first epoch, once there is a V to measure.
+        gamma = 1.0 if self.gamma == "auto" else float(self.gamma)
+        return TrainingState(U, V, consensus=t, dual=np.zeros_like(t), rho=rho, gamma=gamma)
+
+    def epoch(self, problem: Problem, state: TrainingState) -> TrainingState:
+        """V, U, t, s, w, in this order; with "auto", step sizes are set between."""
+        V = item_step(problem, state.user_factors, state.consensus)
+        ready = replace(state, item_factors=V)
+        if self.gamma == "auto":
+            ready = balanced(problem, ready)
+            ready = replace(ready, gamma=automatic.safe_gamma(problem, ready.item_factors))
+        after = users_epoch(problem, ready)
+        if self.rho == "auto" and state.epochs_done >= automatic.SETTLING:
+            rho, w = automatic.balanced_rho(after.rho, after.dual, *relative_residuals(problem, ready, after))
+            after = replace(after, rho=rho, dual=w)
+        norms = problem.backend.squared_norms
+        seen = state.seen.grown(
+            items=float(norms(after.item_factors).sum()),
+            users=float(norms(after.user_factors).sum()),
+            consensus=float(after.consensus @ after.consensus),
+        )
+        return replace(after, seen=seen, epochs_done=state.epochs_done + 1)
+
+    def report(
+        self, problem: Problem, before: TrainingState, after: TrainingState, value: Objective | None
+    ) -> dict[str, Any]:
+        """Residual norms, the augmented Lagrangian, the step sizes and the theorem check."""
+        record: dict[str, Any] = {
+            "residuals": residuals(problem, before, after),
+            "rho": after.rho,
+            "gamma": after.gamma,
+            "theorem": theorem.check(problem, after.seen, after.rho, after.gamma),
+        }
+        if value is not None:
+            record["augmented_lagrangian"] = augmented_lagrangian(problem, after, value)
+        return record
+
+    def remedy(self) -> str:
+        """Too large a gamma is the usual cause."""
+        if self.gamma == "auto":
+            return super().remedy()
+        return f"gamma={self.gamma:g} is probably too large for this data: try gamma='auto' or a smaller value."
+
+    # -- prediction -------------------------------------------------------------------------------------------------
+
+    def fold_in(
+        self,
+        history: Interactions | Any,
+        *,
+        fairness: float | None = None,
+        method: str = "frozen",
+        scale: str = "phi",
+        epochs: int = 50,
+        **options: Any,
+    ) -> NDArray[Any]:
+        """User vectors for new histories.
+
+        method="frozen" (default) uses the training population's mean user: one user depends on nobody else's.
+        method="cohort" is the paper's: V fixed, U, s and w from zeros over the given batch for `epochs` epochs. How
+        lambda_f and rho carry over to a batch of n_b users: scale="phi" (same fairness: times n_b/n), "paper"
+        (unchanged) or "authors" (times (n_b/n)^2).
+        """
+        if method == "frozen":
+            return super().fold_in(history, fairness=fairness, **options)
+        if method != "cohort":
+            raise InvalidParameter(f"method must be 'frozen' or 'cohort'. Got {method!r} instead.")
+        if fairness is not None or options:
+            raise InvalidParameter("A cohort is folded in at the trained fairness: fairness= needs method='frozen'.")
+        return self._fold_in_cohort(self._aligned(history), scale, epochs)
+
+    def _fold_in_cohort(self, cohort: Interactions, scale: str, epochs: int) -> NDArray[Any]:
+        fitted = self.fitted
+        share = cohort.n_users / self.n_users
+        factors = {"phi": share, "paper": 1.0, "authors": share**2}
+        if scale not in factors:
+            raise InvalidParameter(f"scale must be one of {', '.join(map(repr, factors))}. Got {scale!r} instead.")
+        trained_lambda_f = fitted.fairness * fitted.settings["unobserved_weight"] * self.n_users
+        problem = problem_for(cohort, trained_lambda_f * factors[scale], fitted.settings)
+        backend = problem.backend
+        with backend.threads(self.num_threads):
+            V = backend.array(fitted.item_factors)
+            U = backend.array(np.zeros((cohort.n_users, V.shape[1])))
+            gamma = fitted.extra["gamma"]
+            if fitted.settings["gamma"] == "auto":
+                gamma = automatic.safe_gamma(problem, V)
+            zero = np.zeros(V.shape[1])
+            state = AdmmState(U, V, zero, zero, rho=fitted.extra["rho"] * factors[scale], gamma=gamma)
+            for _ in range(epochs):
+                state = users_epoch(problem, state)
+            return backend.host(state.user_factors)
+
+
+def balanced(problem: Problem, state: TrainingState) -> TrainingState:
+    """The same predictions, with the norm spread over U and V so that the L2 term is least (gamma="auto" only)."""
+    c = automatic.balancing_scale(problem, state.user_factors, state.item_factors)
+    number = problem.backend.dtype.type
+    return replace(
+        state,
+        user_factors=state.user_factors * number(c),
+        item_factors=state.item_factors * number(1 / c),
+        consensus=state.consensus * c,
+        dual=state.dual * c,
+    )
+
+
+def users_epoch(problem: Problem, state: StateT) -> StateT:
+    """Steps 2 to 5 with V fixed: U, t, s, w."""
+    V, s, w, rho = state.item_factors, state.consensus, state.dual, state.rho
+    U = user_step(problem, state.user_factors, V, s, w, rho, state.gamma)
+    t = problem.backend.mean(U)
+    s = consensus_step(problem, V, t, w, rho)
+    return replace(state, user_factors=U, consensus=s, dual=dual_step(w, t, s))
+
+
+def residuals(problem: Problem, before: AdmmState, after: AdmmState) -> dict[str, float]:
+    """How far each variable moved, and how far the constraint s = t is from holding."""
+    backend = problem.backend
+    t = backend.mean(after.user_factors)
+    return {
+        "items": float(np.sqrt(backend.squared_distance(after.item_factors, before.item_factors))),
+        "users": float(np.sqrt(backend.squared_distance(after.user_factors, before.user_factors))),
+        "consensus": float(np.linalg.norm(after.consensus - before.consensus)),
+        "dual": float(np.linalg.norm(t - after.consensus)),  # = |w+ - w|, the constraint violation
+    }
+
+
+def relative_residuals(problem: Problem, before: AdmmState, after: AdmmState) -> tuple[float, float]:
+    """Primal |t - s| and dual |s+ - s|, each against the size of what it should vanish beside."""
+    t, s, w = problem.backend.mean(after.user_factors), after.consensus, after.dual
+    tiny = np.finfo(np.float64).tiny
+    primal = np.linalg.norm(t - s) / max(np.linalg.norm(t), np.linalg.norm(s), tiny)
+    dual = np.linalg.norm(s - before.consensus) / max(np.linalg.norm(w), tiny)
+    return float(primal), float(dual)
+
+
+def augmented_lagrangian(problem: Problem, state: AdmmState, value: Objective) -> float:
+    """L_rho = F with s in the fairness term + rho/2 |t - s + w|^2 - rho/2 |w|^2."""
+    backend = problem.backend
+    t, s, w = backend.mean(state.user_factors), state.consensus, state.dual
+    split_fairness = 0.5 * problem.lambda_f * float(s @ backend.gramian(state.item_factors) @ s)
+    gap = t - s + w
+    return value.total - value.fairness + split_fairness + 0.5 * state.rho * float(gap @ gap - w @ w)

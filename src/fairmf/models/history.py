@@ -1,0 +1,39 @@
+"""What a fit did, epoch by epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class History:
+    """One record per epoch (objective terms, residuals, seconds, ...) and how the fit ended.
+
+    `verdict` is "converged" (the tolerance was met), "stopped" (a callback asked for it) or "ceiling" (all epochs ran).
+    `kept_epoch` is the epoch whose factors the model holds.
+    """
+
+    records: list[dict[str, Any]] = field(default_factory=list)
+    verdict: str = "ceiling"
+    reason: str = ""
+    kept_epoch: int = 0
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def column(self, path: str) -> list[Any]:
+        """One quantity over the epochs, by dotted name: `history.column("objective.total")`; None where unrecorded."""
+        return [_look_up(record, path) for record in self.records]
+
+    @property
+    def seconds(self) -> float:
+        """Time spent in epochs (without objective, callbacks and checks)."""
+        return float(sum(record["seconds"] for record in self.records))
+
+
+def _look_up(record: dict[str, Any], path: str) -> Any:
+    value: Any = record
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value

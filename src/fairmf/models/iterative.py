@@ -1,0 +1,191 @@
+"""The settings, `fit` and fold-in that all trained models share; each model adds `start`, `epoch` and its own knobs."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.backends import NAMES, Backend, Factors, get_backend
+from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.interactions import Interactions
+from fairmf.models import fitting
+from fairmf.models.factor_model import FactorModel, Fitted, as_interactions
+from fairmf.models.history import History
+from fairmf.models.objective import Objective
+from fairmf.models.problem import Problem
+from fairmf.parameters import check_settings, setting
+from fairmf.solvers import cholesky
+
+Self = TypeVar("Self", bound="IterativeModel")
+
+
+@dataclass(eq=False)
+class IterativeModel(FactorModel):
+    """A factor model trained in epochs on SPEC's objective."""
+
+    factors: int = setting(128, "Latent dimension.", symbol="d", low=1, integer=True)
+    regularization: float = setting(0.005, "Weight of the frequency-scaled L2 term.", symbol="lambda2", low=0)
+    regularization_exponent: float = setting(
+        1.0, "How strongly L2 grows with a row's interactions.", symbol="eta", low=-4, high=4
+    )
+    unobserved_weight: float = setting(
+        0.1, "Weight of the pull to 0 on all pairs, observed or not.", symbol="alpha0", low=0
+    )
+    epochs: int = setting(16, "Ceiling on training epochs.", low=1, integer=True)
+    tolerance: float = setting(0.0, "Stop when F changes relatively by less than this; 0 never does.", low=0)
+    init_scale: float = setting(0.1, "Factors start as Normal(0, (init_scale/sqrt(d))^2).", symbol="sigma", above=0)
+    random_state: int | None = setting(0, "Seed of the start; None draws one.", low=0, integer=True, choices=(None,))
+    num_threads: int = setting(0, "Threads; 0 uses all. Results are the same for any number.", low=0, integer=True)
+    backend: str = setting("cpu", "Where arithmetic runs.", choices=NAMES)
+
+    kept: ClassVar[tuple[str, ...]] = ()
+    """Numbers of the last state that prediction needs."""
+
+    # -- what each model supplies -----------------------------------------------------------------------------------
+
+    def lambda_f_for(self, n_users: int) -> float:
+        """Weight of the fairness term for that many users (0 for models without one)."""
+        raise NotImplementedError
+
+    def start(self, problem: Problem, U: Factors, V: Factors) -> Any:
+        """The state before the first epoch."""
+        raise NotImplementedError
+
+    def epoch(self, problem: Problem, state: Any) -> Any:
+        """One epoch; the given state is left as it is."""
+        raise NotImplementedError
+
+    def report(self, problem: Problem, before: Any, after: Any, value: Objective | None) -> dict[str, Any]:  # noqa: ARG002
+        """What this model adds to the epoch's record."""
+        return {}
+
+    def remedy(self) -> str:
+        """What a user can change when training diverges."""
+        return (
+            "The systems are too ill-conditioned for this precision: raise regularization "
+            f"(now {self.regularization:g}) or lower the confidences."
+        )
+
+    # -- fit --------------------------------------------------------------------------------------------------------
+
+    def fit(
+        self: Self,
+        data: Interactions | Any,
+        *,
+        init: FactorModel | tuple[NDArray[Any], NDArray[Any]] | None = None,
+        callbacks: Sequence[fitting.Callback] = (),
+        objective_every: int = 1,
+        progress: bool | None = None,
+    ) -> Self:
+        """Train on Interactions (or a SciPy sparse matrix, users as rows) and return the model itself.
+
+        `init` starts from another model's factors, or from a pair (U, V). `objective_every=0` skips the objective,
+        which is not needed for training. `progress=None` shows a bar on a terminal. `callbacks` are called each epoch
+        (see fairmf.EarlyStopping).
+        """
+        check_settings(self)
+        data = as_interactions(data)
+        if data.nnz == 0:
+            raise InvalidData("There are no interactions to learn from.")
+        problem = problem_for(data, self.lambda_f_for(data.n_users), self._settings())
+        with problem.backend.threads(self.num_threads):
+            U, V = self._initial_factors(problem, init)
+            state = self.start(problem, U, V)
+            try:
+                state, history = fitting.run(
+                    self, problem, state, snapshot=lambda s: self._snapshot(problem, s, History()),
+                    callbacks=callbacks, objective_every=objective_every, progress=progress,
+                )  # fmt: skip
+            except fitting.Diverged as error:
+                self._fitted = self._results(problem, error.state, error.history)
+                raise
+            self._fitted = self._results(problem, state, history)
+        return self
+
+    def _settings(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+    def _initial_factors(
+        self, problem: Problem, init: FactorModel | tuple[NDArray[Any], NDArray[Any]] | None
+    ) -> tuple[Factors, Factors]:
+        backend, (n, m) = problem.backend, problem.interactions.shape
+        if init is None:
+            generator = np.random.default_rng(self.random_state)
+            scale = self.init_scale / np.sqrt(self.factors)
+            U = normal_factors(generator, n, self.factors, scale, backend)
+            return U, normal_factors(generator, m, self.factors, scale, backend)
+        start_u, start_v = (init.user_factors, init.item_factors) if isinstance(init, FactorModel) else init
+        if start_u.shape != (n, self.factors) or start_v.shape != (m, self.factors):
+            raise InvalidParameter(
+                f"init must have factors of shapes {(n, self.factors)} and {(m, self.factors)}. "
+                f"Got {start_u.shape} and {start_v.shape} instead."
+            )
+        # Copies: no epoch may write into arrays that belong to the caller.
+        return backend.array(np.array(start_u)), backend.array(np.array(start_v))
+
+    def _results(self, problem: Problem, state: Any, history: History) -> Fitted:
+        backend = problem.backend
+        n, strength = problem.n_users, problem.unobserved_weight
+        return Fitted(
+            user_factors=backend.host(state.user_factors),
+            item_factors=backend.host(state.item_factors),
+            interactions=problem.interactions,
+            mean_user=backend.mean(state.user_factors),
+            fairness=problem.lambda_f / (strength * n) if problem.lambda_f else 0.0,
+            history=history,
+            settings=self._settings(),
+            extra={name: float(getattr(state, name)) for name in self.kept},
+        )
+
+    def _snapshot(self: Self, problem: Problem, state: Any, history: History) -> Self:
+        model = copy.copy(self)
+        model._fitted = self._results(problem, state, history)
+        return model
+
+    # -- users who were not in training -----------------------------------------------------------------------------
+
+    def fold_in(self, history: Interactions | Any, *, fairness: float | None = None, **options: Any) -> NDArray[Any]:
+        """User vectors for new histories, `frozen` (SPEC 5): u = H^-1 (b - psi q1), q1 = alpha0 G_V t of training.
+
+        One user's vector depends on nobody else's. `fairness` is psi; by default the trained one.
+        """
+        if options:
+            raise TypeError(f"{type(self).__name__}.fold_in has no option {', '.join(map(repr, options))}.")
+        fitted = self.fitted
+        psi = fitted.fairness if fairness is None else check_fairness(fairness)
+        problem = problem_for(self._aligned(history), 0.0, fitted.settings)
+        backend = problem.backend
+        with backend.threads(self.num_threads):
+            V = backend.array(fitted.item_factors)
+            merit = problem.unobserved_weight * (backend.gramian(V) @ fitted.mean_user)
+            return backend.host(cholesky.solve(problem.user_half_step(V, shift=psi * merit)))
+
+
+def check_fairness(value: Any) -> float:
+    """A fairness asked for after training: any finite number >= 0."""
+    if isinstance(value, (int, float, np.number)) and np.isfinite(value) and value >= 0:
+        return float(value)
+    raise InvalidParameter(f"fairness must be a number >= 0. Got {value!r} instead.")
+
+
+def problem_for(data: Interactions, lambda_f: float, settings: dict[str, Any]) -> Problem:
+    """The problem that these settings pose on this data."""
+    names = ("regularization", "regularization_exponent", "unobserved_weight")
+    return Problem(
+        data, get_backend(settings["backend"]), **{name: settings[name] for name in names}, lambda_f=lambda_f
+    )
+
+
+def normal_factors(generator: np.random.Generator, rows: int, d: int, scale: float, backend: Backend) -> Factors:
+    """Normal(0, scale^2) drawn in float64 and stored in the backend's precision, a block of rows at a time."""
+    values = np.empty((rows, d), dtype=backend.dtype)
+    for start in range(0, rows, 8192):
+        block = values[start : start + 8192]
+        block[:] = generator.normal(0.0, scale, size=block.shape)
+    return backend.array(values)

@@ -1,0 +1,66 @@
+"""The objective F(U, V) and its gradient (SPEC 2): the one home of both.
+
+    F = 1/2 sum_{(i,j) in R} c_ij (1 - u_i.v_j)^2 + alpha0/2 |U V'|^2
+      + 1/2 sum_i lambda_U(i) |u_i|^2 + 1/2 sum_j lambda_V(j) |v_j|^2 + lambda_f/2 |V t|^2,      t = (1/n) U'1
+
+|U V'|^2 = sum(G_U * G_V) and |V t|^2 = t' G_V t, so F costs O(nnz d + (n+m) d^2): never n * m.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairmf.backends import Factors, Vector
+from fairmf.models.problem import Problem
+from fairmf.solvers.gradient import gradient
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The four terms of F."""
+
+    observed: float
+    unobserved: float
+    l2: float
+    fairness: float
+
+    @property
+    def total(self) -> float:
+        """F."""
+        return self.observed + self.unobserved + self.l2 + self.fairness
+
+    def to_dict(self) -> dict[str, float]:
+        """The terms and their total, by name."""
+        return {**vars(self), "total": self.total}
+
+
+def objective(problem: Problem, U: Factors, V: Factors, mean_user: Vector | None = None) -> Objective:
+    """F(U, V). With `mean_user` = s the fairness term is lambda_f/2 |V s|^2 instead, as fiADMM splits it."""
+    backend = problem.backend
+    t = backend.mean(U) if mean_user is None else mean_user
+    gramian_v = backend.gramian(V)
+    squares = (problem.user_ridge * backend.squared_norms(U)).sum() + (
+        problem.item_ridge * backend.squared_norms(V)
+    ).sum()
+    return Objective(
+        observed=0.5 * backend.observed_loss(problem.interactions.by_user, U, V),
+        unobserved=0.5 * problem.unobserved_weight * float((backend.gramian(U) * gramian_v).sum()),
+        l2=0.5 * float(squares),
+        fairness=0.5 * problem.lambda_f * float(t @ gramian_v @ t),
+    )
+
+
+def gradients(problem: Problem, U: Factors, V: Factors) -> tuple[Factors, Factors]:
+    """dF/dU and dF/dV."""
+    t = problem.backend.mean(U)
+    coupling = (problem.lambda_f / problem.n_users) * (problem.backend.gramian(V) @ t)
+    grad_u = gradient(problem.user_half_step(V, shift=coupling), U)
+    grad_v = gradient(problem.item_half_step(U, mean_user=t), V)
+    return grad_u, grad_v
+
+
+def gradient_norm(problem: Problem, U: Factors, V: Factors) -> float:
+    """|grad F|."""
+    return float(np.sqrt(sum(problem.backend.squared_norms(g).sum() for g in gradients(problem, U, V))))

@@ -1,0 +1,41 @@
+"""Popularity: everybody gets the items with the most interactions. The baseline any recommender must beat.
+
+Equals a factor model with one factor, where every user is 1 and every item its interaction count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.interactions import Interactions
+from fairmf.models.factor_model import FactorModel, Fitted, as_interactions
+from fairmf.models.history import History
+from fairmf.parameters import check_settings, setting
+
+
+@dataclass(eq=False)
+class Popularity(FactorModel):
+    """Recommend the most popular items the user has not had yet."""
+
+    num_threads: int = setting(0, "Threads; 0 uses all.", low=0, integer=True)
+    backend: str = setting("cpu", "Where arithmetic runs.", choices=("cpu", "reference"))
+
+    def fit(self, data: Interactions | Any) -> Popularity:
+        """Count. Takes Interactions or a SciPy sparse matrix with users as rows."""
+        check_settings(self)
+        data = as_interactions(data)
+        counts = data.by_item.sums()[:, None]
+        users = np.ones((data.n_users, 1), dtype=np.float32)
+        history = History(verdict="converged", reason="closed form")
+        self._fitted = Fitted(users, counts.astype(np.float32), data, np.ones(1), 0.0, history, {})
+        return self
+
+    def fold_in(self, history: Interactions | Any, **options: Any) -> NDArray[Any]:
+        """Every user is the same."""
+        if options:
+            raise TypeError(f"Popularity takes no fold-in options, got {', '.join(options)}.")
+        return np.ones((self._aligned(history).n_users, 1), dtype=np.float32)

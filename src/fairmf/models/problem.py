@@ -1,0 +1,78 @@
+"""A fit's problem: the data, the weights of the objective's terms, and where arithmetic runs."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairmf.backends import Backend, Factors, Matrix, Vector
+from fairmf.errors import InvalidData
+from fairmf.interactions import Interactions
+from fairmf.solvers import HalfStep
+
+
+def frequency_scaled(sums: Vector, others: int, regularization: float, exponent: float, unobserved: float) -> Vector:
+    """SPEC 1: lambda(i) = lambda2 * (c_i + alpha0 * size of the other side)^eta."""
+    # In float64 before the power: eta < 0 of an empty row with alpha0 = 0 is the only way to infinity, caught by check.
+    with np.errstate(divide="ignore"):
+        weights: Vector = regularization * np.power(sums + unobserved * others, exponent)
+    if not np.isfinite(weights).all():
+        raise InvalidData(
+            "An empty row has no finite L2 weight with a negative regularization_exponent and unobserved_weight 0: "
+            "drop users and items without interactions, or set unobserved_weight > 0."
+        )
+    return weights
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Everything that stays fixed during a fit. The paper's symbols: docs/notation.md."""
+
+    interactions: Interactions
+    backend: Backend
+    regularization: float
+    regularization_exponent: float
+    unobserved_weight: float
+    lambda_f: float = 0.0
+
+    @property
+    def n_users(self) -> int:
+        """n."""
+        return self.interactions.n_users
+
+    @functools.cached_property
+    def user_ridge(self) -> Vector:
+        """lambda_U(i)."""
+        return self._ridge(self.interactions.by_user.sums(), self.interactions.n_items)
+
+    @functools.cached_property
+    def item_ridge(self) -> Vector:
+        """lambda_V(j)."""
+        return self._ridge(self.interactions.by_item.sums(), self.interactions.n_users)
+
+    def _ridge(self, sums: Vector, others: int) -> Vector:
+        return frequency_scaled(sums, others, self.regularization, self.regularization_exponent, self.unobserved_weight)
+
+    def user_half_step(self, item_factors: Factors, shift: Vector | None = None) -> HalfStep:
+        """The users' systems given V: H_i u_i = b_i - shift."""
+        gramian = self.backend.gramian(item_factors)
+        if shift is None:
+            shift = np.zeros(item_factors.shape[1])
+        return HalfStep(
+            self.backend,
+            self.interactions.by_user,
+            item_factors,
+            self.unobserved_weight * gramian,
+            self.user_ridge,
+            shift,
+        )
+
+    def item_half_step(self, user_factors: Factors, mean_user: Vector | None = None) -> HalfStep:
+        """The items' systems given U, with the fairness term lambda_f s s' where a mean user (s or t) is given."""
+        shared: Matrix = self.unobserved_weight * self.backend.gramian(user_factors)
+        if mean_user is not None:
+            shared = shared + self.lambda_f * np.outer(mean_user, mean_user)
+        zero = np.zeros(user_factors.shape[1])
+        return HalfStep(self.backend, self.interactions.by_item, user_factors, shared, self.item_ridge, zero)

@@ -1,0 +1,160 @@
+"""Split: training data and two held-out sets, checked when made, so that no later step has to doubt them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.errors import InvalidData
+from fairmf.interactions import Interactions
+
+Method = Literal["by_user", "by_interaction", "by_time"]
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldOut:
+    """Users to be scored: what the model may see of them, and what it should find.
+
+    Row i of `fold_in` and of `targets` is the same user. `known_users=True` says that row i of `fold_in` is
+    also row i of the training data (weak generalisation: stored user factors are used); otherwise users are
+    folded in.
+    """
+
+    fold_in: Interactions
+    targets: Interactions
+    known_users: bool = False
+
+    def __post_init__(self) -> None:
+        if self.fold_in.n_users != self.targets.n_users:
+            raise InvalidData(
+                f"fold_in has {self.fold_in.n_users:,} users, targets has {self.targets.n_users:,}: "
+                "both must have the same users as rows."
+            )
+        _check_same_items("fold_in", self.fold_in, "targets", self.targets)
+        if not _same_users(self.fold_in, self.targets):
+            raise InvalidData("fold_in and targets have different user ids, or the same in another order.")
+        _check_disjoint("fold_in", self.fold_in, "targets", self.targets)
+
+    @property
+    def n_users(self) -> int:
+        """Number of users who are given a list, those without targets included."""
+        return self.fold_in.n_users
+
+    @property
+    def n_scored(self) -> int:
+        """Number of users with at least one target: only they count in accuracy."""
+        return int(np.count_nonzero(np.diff(self.targets.by_user.indptr)))
+
+    def __repr__(self) -> str:
+        return (
+            f"HeldOut({self.n_users:,} users ({self.n_scored:,} with targets), "
+            f"{self.fold_in.nnz:,} fold-in + {self.targets.nnz:,} targets"
+            f"{', known users' if self.known_users else ''})"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """Training data with a validation and a test set over the same items.
+
+    `method` says how users were divided: "by_user" means that no user is in two parts, which is checked where
+    the users have ids.
+    """
+
+    train: Interactions
+    validation: HeldOut
+    test: HeldOut
+    method: Method = "by_user"
+
+    def __post_init__(self) -> None:
+        for name, part in (("validation", self.validation), ("test", self.test)):
+            _check_same_items("train", self.train, f"{name}.fold_in", part.fold_in)
+            if part.known_users:
+                _check_known_users(name, self.train, part)
+        if self.method == "by_user":
+            _check_separate_users(self)
+        elif self.method == "by_interaction":
+            _check_disjoint("validation.targets", self.validation.targets, "test.targets", self.test.targets)
+
+    def summary(self) -> list[dict[str, str | int]]:
+        """One row per part: users, users with targets, items, interactions (fold-in), targets."""
+        names = ("part", "users", "scored", "items", "interactions", "targets")
+        train = self.train
+        rows: list[tuple[str | int, ...]] = [("train", train.n_users, 0, train.n_items, train.nnz, 0)]
+        for name, part in (("validation", self.validation), ("test", self.test)):
+            sizes = (part.n_users, part.n_scored, part.fold_in.n_items, part.fold_in.nnz, part.targets.nnz)
+            rows.append((name, *sizes))
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def __repr__(self) -> str:
+        parts = f"train={self.train!r},\n  validation={self.validation!r},\n  test={self.test!r}"
+        return f"Split({self.method},\n  {parts})"
+
+
+def pair_keys(data: Interactions) -> NDArray[np.int64]:
+    """One number per interaction, user * n_items + item, ascending: a shared key is a shared pair."""
+    rows = data.by_user
+    users = np.repeat(np.arange(rows.count, dtype=np.int64), np.diff(rows.indptr))
+    keys: NDArray[np.int64] = users * data.n_items + rows.indices
+    return keys
+
+
+def _check_same_items(name: str, data: Interactions, other_name: str, other: Interactions) -> None:
+    if data.n_items != other.n_items:
+        raise InvalidData(
+            f"{name} has {data.n_items:,} items, {other_name} has {other.n_items:,}: "
+            "every part of a split must have the same items in the same order."
+        )
+    if data.item_ids is other.item_ids:
+        return
+    if data.item_ids is None or other.item_ids is None or data.item_ids != other.item_ids:
+        raise InvalidData(
+            f"{name} and {other_name} have different item ids, or the same in another order: "
+            "every part of a split must have the same items in the same order."
+        )
+
+
+def _same_users(a: Interactions, b: Interactions) -> bool:
+    return a.user_ids is b.user_ids or (a.user_ids is not None and b.user_ids is not None and a.user_ids == b.user_ids)
+
+
+def _check_disjoint(name: str, data: Interactions, other_name: str, other: Interactions) -> None:
+    if data.n_users != other.n_users:
+        return  # rows are different users; nothing to compare
+    keys, others = pair_keys(data), pair_keys(other)
+    if not len(keys) or not len(others):
+        return
+    place = np.minimum(np.searchsorted(keys, others), len(keys) - 1)
+    shared = np.flatnonzero(keys[place] == others)
+    if len(shared):
+        user, item = divmod(int(others[shared[0]]), data.n_items)
+        raise InvalidData(
+            f"{len(shared):,} interactions are both in {name} and in {other_name}, "
+            f"the first is item {item} of user {user} (positions)."
+        )
+
+
+def _check_known_users(name: str, train: Interactions, part: HeldOut) -> None:
+    rows, history = train.by_user, part.fold_in.by_user
+    if part.fold_in is train:
+        return
+    same = np.array_equal(rows.indptr, history.indptr) and np.array_equal(rows.indices, history.indices)
+    if not same or not _same_users(train, part.fold_in):
+        raise InvalidData(f"{name} is marked known_users, but its fold_in is not the training data, row by row.")
+
+
+def _check_separate_users(split: Split) -> None:
+    parts = {"train": split.train, "validation": split.validation.fold_in, "test": split.test.fold_in}
+    seen: dict[object, str] = {}
+    for name, part in parts.items():
+        if part.user_ids is None:
+            continue
+        listed = part.user_ids.values.tolist()
+        twice = seen.keys() & set(listed)
+        if twice:
+            user = next(x for x in listed if x in twice)
+            raise InvalidData(f"{len(twice):,} users are in two parts: {user!r} is in {seen[user]} and in {name}.")
+        seen.update(dict.fromkeys(listed, name))

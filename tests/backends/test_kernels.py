@@ -1,0 +1,164 @@
+"""Every kernel of every backend against double loops written here. A new backend gets these tests by being registered."""
+
+import numpy as np
+import pytest
+from conftest import random_factors, random_rows
+
+from fairmf.backends import get_backend
+from fairmf.errors import InvalidParameter
+
+N, M, D = 41, 29, 7
+
+
+@pytest.fixture
+def setup(backend, weighted):
+    rows = random_rows(N, M, weighted=weighted)
+    this, other = random_factors(backend, N, M, D)
+    with backend.threads(2):
+        yield backend, rows, this, other
+
+
+def entries(rows):
+    for i in range(rows.count):
+        columns, weights = rows.row(i)
+        for position, j in enumerate(columns):
+            yield i, j, 1.0 if weights is None else float(weights[position])
+
+
+def close(backend, actual, expected):
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=backend.tolerance * scale)
+
+
+def test_gramian_and_mean(setup):
+    backend, _, this, _ = setup
+    x = np.asarray(this, dtype=np.float64)
+    close(backend, backend.gramian(this), sum(np.outer(row, row) for row in x))
+    close(backend, backend.mean(this), sum(x) / N)
+    assert backend.gramian(this).dtype == backend.mean(this).dtype == np.float64
+
+
+def test_gramian_of_many_rows_keeps_float64_accuracy(backend):
+    """100,000 equal rows: a float32 running sum would be off by far more than this."""
+    this = backend.array(np.full((100_000, 3), 0.1, dtype=np.float64))
+    exact = 100_000 * float(this[0, 0]) ** 2
+    with backend.threads(1):
+        np.testing.assert_allclose(backend.gramian(this), exact, rtol=2e-6)
+        np.testing.assert_allclose(backend.mean(this), float(this[0, 0]), rtol=1e-11)
+
+
+def test_norms_and_distances(setup):
+    backend, _, this, _ = setup
+    x = np.asarray(this, dtype=np.float64)
+    close(backend, backend.squared_norms(this), [float(row @ row) for row in x])
+    moved = this + backend.dtype.type(0.5)
+    assert backend.squared_distance(this, moved) == pytest.approx(0.25 * N * D, rel=1e-5)
+
+
+def test_all_finite(backend):
+    values = np.ones((70_000, 2))
+    assert backend.all_finite(backend.array(values))
+    for bad in (np.nan, np.inf):
+        values[-1, 1] = bad
+        assert not backend.all_finite(backend.array(values))
+
+
+def test_observed_loss(setup):
+    backend, rows, this, other = setup
+    x, y = np.asarray(this, float), np.asarray(other, float)
+    expected = sum(c * (1 - x[i] @ y[j]) ** 2 for i, j, c in entries(rows))
+    assert backend.observed_loss(rows, this, other) == pytest.approx(expected, rel=backend.tolerance)
+
+
+def test_multiply(setup):
+    backend, _, this, _ = setup
+    matrix = np.random.default_rng(3).normal(size=(D, D))
+    out = backend.empty(N, D)
+    backend.multiply(this, matrix, out)
+    close(backend, out, np.asarray(this, float) @ matrix)
+
+
+def test_solve_rows(setup):
+    backend, rows, _, other = setup
+    generator = np.random.default_rng(1)
+    half = generator.normal(size=(D, D))
+    shared, ridge, shift = half @ half.T, 0.5 + generator.random(N), generator.normal(size=D)
+    out = backend.empty(N, D)
+    backend.solve_rows(rows, other, shared, ridge, shift, out)
+    y = np.asarray(other, float)
+    for i in range(N):
+        matrix, right = shared + ridge[i] * np.eye(D), -shift.copy()
+        for row, j, c in entries(rows):
+            if row == i:
+                matrix += c * np.outer(y[j], y[j])
+                right += c * y[j]
+        close(backend, out[i], np.linalg.inv(matrix) @ right)
+
+
+def test_solve_rows_longer_than_one_tile(backend, weighted):
+    """More entries than a kernel gathers at once, and not a multiple of it."""
+    rows = random_rows(3, 1000, density=0.9, weighted=weighted)
+    _, other = random_factors(backend, 3, 1000, D)
+    out = backend.empty(3, D)
+    with backend.threads(1):
+        backend.solve_rows(rows, other, np.eye(D), np.ones(3), np.zeros(D), out)
+    columns, weights = rows.row(1)
+    y, c = np.asarray(other, float)[columns], np.ones(len(columns)) if weights is None else weights.astype(float)
+    close(backend, out[1], np.linalg.solve((y.T * c) @ y + 2 * np.eye(D), y.T @ c))
+
+
+def test_solve_rows_empty_row_is_zero_without_shift(setup):
+    backend, rows, _, other = setup
+    out = backend.array(np.full((N, D), 7.0))
+    backend.solve_rows(rows, other, np.eye(D), np.ones(N), np.zeros(D), out)
+    assert (out[0] == 0).all()
+
+
+def test_solve_rows_says_nan_where_the_matrix_is_not_positive_definite(setup):
+    backend, rows, _, other = setup
+    out = backend.empty(N, D)
+    backend.solve_rows(rows, other, -100 * np.eye(D), np.zeros(N), np.ones(D), out)
+    assert np.isnan(out[0]).all()
+
+
+def test_residual_rows_adds_to_out(setup):
+    backend, rows, this, other = setup
+    x, y = np.asarray(this, float), np.asarray(other, float)
+    for target in (0.0, 1.0):
+        expected = np.full((N, D), 2.0)
+        for i, j, c in entries(rows):
+            expected[i] += c * (x[i] @ y[j] - target) * y[j]
+        out = backend.array(np.full((N, D), 2.0))
+        backend.residual_rows(rows, this, other, target, out)
+        close(backend, out, expected)
+
+
+def full_sort(scores, excluded, k):
+    """Best first, ties to the lower index, by sorting everything."""
+    order = sorted((j for j in range(len(scores)) if j not in excluded), key=lambda j: (-scores[j], j))
+    return order[:k]
+
+
+@pytest.mark.parametrize("k", [1, 5, M])
+@pytest.mark.parametrize("exclude", [True, False])
+def test_top_k_agrees_with_a_full_sort_ties_included(setup, k, exclude):
+    backend, rows, _, _ = setup
+    generator = np.random.default_rng(k)
+    # Small integers: scores are exact in float32 and tie often.
+    this = backend.array(generator.integers(-2, 3, size=(N, 3)).astype(float))
+    other = backend.array(generator.integers(-2, 3, size=(M, 3)).astype(float))
+    items, scores = np.empty((N, k), np.int32), np.empty((N, k), np.float32)
+    backend.top_k(this, other, k, rows if exclude else None, items, scores)
+    for i in range(N):
+        row = np.asarray(other, float) @ np.asarray(this, float)[i]
+        expected = full_sort(row, set(rows.row(i)[0]) if exclude else set(), k)
+        found = len(expected)
+        assert items[i, :found].tolist() == expected
+        assert scores[i, :found].tolist() == row[expected].tolist()
+        assert (items[i, found:] == -1).all()
+        assert np.isnan(scores[i, found:]).all()
+
+
+def test_unknown_backend_lists_the_known():
+    with pytest.raises(InvalidParameter, match="no backend 'tpu'.*'cpu'"):
+        get_backend("tpu")

@@ -1,0 +1,67 @@
+"""Fixtures for all tests: small random problems, the table of backends, and real data where it lies beside the checkout."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from fairmf.backends import NAMES, get_backend
+from fairmf.interactions import Interactions, Rows
+from fairmf.models.problem import Problem
+
+REAL_DATA = Path(os.environ.get("FAIRMF_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+
+
+def random_rows(n: int, m: int, density: float = 0.2, weighted: bool = False, seed: int = 0) -> Rows:
+    """Random sparse rows; the first row is empty and the last one full, so that both ends are always met."""
+    matrix = sp.random(n, m, density=density, format="lil", random_state=seed)
+    matrix[0, :] = 0
+    matrix[n - 1, :] = 1
+    matrix = sp.csr_array(matrix)
+    matrix.sort_indices()
+    values = (0.2 + 3 * np.random.default_rng(seed).random(matrix.nnz)).astype(np.float32) if weighted else None
+    return Rows(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), values)
+
+
+def random_problem(backend="reference", n=30, m=20, weighted=False, lambda_f=4.0, seed=0, **settings) -> Problem:
+    """A small problem with an empty user, a full one and every term of F switched on."""
+    weights = {"regularization": 0.05, "regularization_exponent": 0.7, "unobserved_weight": 0.15} | settings
+    data = Interactions(random_rows(n, m, weighted=weighted, seed=seed), m)
+    return Problem(data, get_backend(backend), **weights, lambda_f=lambda_f)
+
+
+def random_factors(backend, n, m, d, seed=0, scale=0.5):
+    generator = np.random.default_rng(seed)
+    return tuple(backend.array(generator.normal(0, scale, size=(rows, d))) for rows in (n, m))
+
+
+@pytest.fixture(params=NAMES)
+def backend(request):
+    return get_backend(request.param)
+
+
+@pytest.fixture(params=[False, True], ids=["binary", "weighted"])
+def weighted(request):
+    return request.param
+
+
+def real_file(name: str) -> Path:
+    """The path of a real data set, or a skip that says what is missing."""
+    path = REAL_DATA / name
+    if not path.exists():
+        pytest.skip(f"needs {name}; point FAIRMF_DATA at the folder that holds it")
+    return path
+
+
+def load_real_split(name: str):
+    """A benchmark split stored as npz, as (train, {part: (fold_in, targets)})."""
+    arrays = np.load(real_file(name))
+
+    def part(prefix: str) -> Interactions:
+        rows = Rows(arrays[prefix + "_indptr"].astype(np.int64), arrays[prefix + "_indices"].astype(np.int32), None)
+        return Interactions(rows, int(arrays[prefix + "_shape"][1]))
+
+    held_out = {p: (part(f"{p}_tr"), part(f"{p}_te")) for p in ("validation", "test")}
+    return part("train"), held_out

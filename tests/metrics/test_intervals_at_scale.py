@@ -1,0 +1,60 @@
+"""What docs/metrics.md says of intervals: how often they hold the truth, and how long they take."""
+
+import time
+
+import numpy as np
+import pytest
+from ranked_lists import held_out_of
+
+from fairmf.metrics import evaluate_lists
+from fairmf.metrics import measuring as measuring_module
+from fairmf.metrics.bootstrap import interval
+
+pytestmark = pytest.mark.slow
+
+UNEQUAL = ["gini", "gini_dcg", "coverage", "entropy"]
+
+
+def long_tailed_lists(random, n_users, n_items, K):
+    """Lists drawn without replacement with probability falling as rank^-0.9 (Gumbel top-K)."""
+    scores = -0.9 * np.log(np.arange(1, n_items + 1)) + random.gumbel(size=(n_users, n_items))
+    return np.argsort(-scores, axis=1)[:, :K].astype(np.int32)
+
+
+def repeat(repetitions):
+    random = np.random.default_rng(1)
+    everyone = held_out_of([set()] * 400, 600)
+    lists = (long_tailed_lists(random, 400, 600, 10) for _ in range(repetitions))
+    return [evaluate_lists(x, everyone, at=[10], metrics=UNEQUAL, bootstrap=100) for x in lists]
+
+
+def share_holding(results, label, values):
+    limits = np.array([result.intervals[label] for result in results])
+    return np.mean((limits[:, 0] <= values) & (values <= limits[:, 1]))
+
+
+def test_shifted_intervals_hold_the_expected_value_over_new_users():
+    results = repeat(150)
+    for name in UNEQUAL:
+        label = f"{name}@10"
+        expected = np.mean([result[label] for result in results])
+        assert 0.87 <= share_holding(results, label, expected) <= 0.99, name
+
+
+def test_unshifted_intervals_of_exposure_miss_their_own_value(monkeypatch):
+    monkeypatch.setattr(measuring_module, "interval", lambda found, confidence, **_: interval(found, confidence))
+    results = repeat(20)
+    for name in UNEQUAL:
+        label = f"{name}@10"
+        assert share_holding(results, label, np.array([result[label] for result in results])) == 0, name
+
+
+def test_default_intervals_take_seconds_for_ten_thousand_users():
+    random = np.random.default_rng(0)
+    blocks = [long_tailed_lists(random, 1000, 20_000, 100) for _ in range(10)]
+    targets = [set(random.integers(20_000, size=10).tolist()) for _ in range(10_000)]
+    held_out = held_out_of(targets, 20_000)
+    began = time.perf_counter()
+    result = evaluate_lists(np.concatenate(blocks), held_out, train=held_out.targets)
+    assert time.perf_counter() - began < 15  # about 2 s on two cores; the limit is for a busy machine
+    assert len(result.intervals) == len(result.values) == 48

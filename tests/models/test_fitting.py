@@ -1,0 +1,173 @@
+"""The fit loop: what is recorded, how a fit ends, what callbacks can do, and what survives a divergence."""
+
+import logging
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from conftest import random_rows
+
+from fairmf.errors import InvalidData, InvalidParameter, NotFinite, NotFitted
+from fairmf.interactions import Interactions
+from fairmf.models import IALS, FiADMM, Popularity
+
+DATA = Interactions(random_rows(40, 30), 30)
+
+
+def small(**settings):
+    return IALS(**{"factors": 4, "epochs": 5, **settings})
+
+
+def test_every_epoch_is_recorded():
+    model = small().fit(DATA)
+    assert [r["epoch"] for r in model.history.records] == [1, 2, 3, 4, 5]
+    assert model.history.verdict == "ceiling"
+    assert model.history.kept_epoch == 5
+    assert all(seconds > 0 for seconds in model.history.column("seconds"))
+    assert model.history.seconds == pytest.approx(sum(model.history.column("seconds")))
+    assert set(model.history.records[0]["objective"]) == {"observed", "unobserved", "l2", "fairness", "total"}
+
+
+def test_the_objective_can_be_skipped_without_changing_the_model():
+    skipped = small().fit(DATA, objective_every=0)
+    assert skipped.history.column("objective.total") == [None] * 5
+    np.testing.assert_array_equal(skipped.user_factors, small().fit(DATA).user_factors)
+    every_third = small().fit(DATA, objective_every=3).history.column("objective.total")
+    assert [value is not None for value in every_third] == [False, False, True, False, True]
+
+
+def test_tolerance_ends_the_fit():
+    model = small(epochs=500, tolerance=1e-3).fit(DATA, objective_every=0)
+    totals = model.history.column("objective.total")
+    assert model.history.verdict == "converged"
+    assert len(totals) < 500
+    assert abs(totals[-2] - totals[-1]) <= 1e-3 * totals[-2]
+    assert abs(totals[-3] - totals[-2]) > 1e-3 * totals[-3]
+
+
+def test_same_seed_same_bits_other_seed_other_bits():
+    a, b, c = small().fit(DATA), small().fit(DATA), small(random_state=1).fit(DATA)
+    np.testing.assert_array_equal(a.user_factors, b.user_factors)
+    assert not np.array_equal(a.user_factors, c.user_factors)
+
+
+class Recorder:
+    def __init__(self, stop_at=None, keep_at=None):
+        self.seen, self.stop_at, self.keep_at = [], stop_at, keep_at
+
+    def on_epoch(self, progress):
+        self.seen.append((progress.epoch, progress.model.user_factors.copy()))
+        progress.record["noted"] = progress.epoch * 10
+        if progress.epoch == self.keep_at:
+            progress.keep(progress.state)
+        if progress.epoch == self.stop_at:
+            progress.stop("enough")
+
+
+def test_callbacks_see_each_epoch_and_can_stop():
+    callback = Recorder(stop_at=3)
+    model = small().fit(DATA, callbacks=[callback])
+    assert [epoch for epoch, _ in callback.seen] == [1, 2, 3]
+    assert (model.history.verdict, model.history.reason) == ("stopped", "enough")
+    assert model.history.column("noted") == [10, 20, 30]
+    np.testing.assert_array_equal(model.user_factors, callback.seen[-1][1])
+
+
+def test_callbacks_can_choose_the_state_that_is_kept():
+    callback = Recorder(keep_at=2)
+    model = small().fit(DATA, callbacks=[callback])
+    assert len(model.history) == 5
+    assert model.history.kept_epoch == 2
+    np.testing.assert_array_equal(model.user_factors, callback.seen[1][1])
+    assert not np.array_equal(model.user_factors, callback.seen[4][1])
+
+
+def test_divergence_names_cause_and_remedy_and_keeps_the_last_good_state():
+    model = FiADMM(factors=4, epochs=400, gamma=100.0, rho=1.0)
+    with pytest.raises(NotFinite, match=r"not finite any more in epoch \d+.*gamma=100 is probably too large"):
+        model.fit(DATA)
+    assert np.isfinite(model.user_factors).all()
+    assert np.isfinite(model.item_factors).all()
+    assert len(model.history) >= 1
+    model.recommend(1, N=3)
+
+
+def test_singular_systems_are_reported_not_returned():
+    with pytest.raises(NotFinite, match="raise regularization"):
+        small(regularization=0.0, unobserved_weight=0.0, factors=20).fit(DATA)
+
+
+def test_starting_from_another_model():
+    first = small().fit(DATA)
+    again = small(epochs=1).fit(DATA, init=first)
+    longer = small(epochs=6).fit(DATA)
+    np.testing.assert_array_equal(again.user_factors, longer.user_factors)
+    before = first.user_factors.copy()
+    FiADMM(factors=4, epochs=2).fit(DATA, init=(first.user_factors, first.item_factors))
+    np.testing.assert_array_equal(first.user_factors, before)
+    with pytest.raises(InvalidParameter, match=r"init must have factors of shapes \(40, 5\)"):
+        small(factors=5).fit(DATA, init=first)
+
+
+def test_sparse_matrices_are_taken_as_they_are():
+    ours, theirs = small().fit(DATA), small().fit(sp.csr_matrix(DATA.to_csr()))
+    np.testing.assert_array_equal(ours.user_factors, theirs.user_factors)
+    with pytest.raises(InvalidData, match=r"got ndarray.*from_frame"):
+        small().fit(DATA.to_csr().toarray())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"factors": 0}, "The 'factors' parameter of IALS must be an integer >= 1. Got 0 instead."),
+        ({"factors": 2.5}, "'factors' parameter of IALS must be an integer >= 1"),
+        ({"regularization": -1}, "'regularization' parameter of IALS must be a number >= 0. Got -1 instead."),
+        ({"regularization": float("nan")}, "Got nan instead"),
+        ({"unobserved_weight": "much"}, "Got 'much' instead"),
+        ({"init_scale": 0}, "must be a number > 0"),
+        ({"epochs": True}, "Got True instead"),
+        ({"backend": "tpu"}, "'backend' parameter of IALS must be 'cpu' or 'reference'"),
+        ({"random_state": -1}, "must be an integer >= 0 or None"),
+    ],
+)
+def test_bad_settings_are_refused_by_fit(settings, message):
+    model = IALS(**settings)  # constructors only store
+    with pytest.raises(InvalidParameter) as error:
+        model.fit(DATA)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("settings", [{"rho": 0}, {"rho": "much"}, {"gamma": -1}, {"fairness": -1}, {"lambda_f": -1}])
+def test_bad_fiadmm_settings(settings):
+    name = next(iter(settings))
+    with pytest.raises(InvalidParameter, match=f"'{name}' parameter of FiADMM"):
+        FiADMM(**settings).fit(DATA)
+
+
+def test_lambda_f_without_unobserved_weight():
+    with pytest.raises(InvalidParameter, match="unobserved_weight > 0"):
+        FiADMM(lambda_f=1.0, unobserved_weight=0.0).fit(DATA)
+
+
+def test_asking_before_fitting():
+    for model in (IALS(), FiADMM(), Popularity()):
+        with pytest.raises(NotFitted, match="call fit"):
+            _ = model.item_factors
+
+
+def test_progress_bar_shows_epochs_on_request_and_is_silent_otherwise(capsys):
+    small().fit(DATA)
+    assert capsys.readouterr().err == ""
+    small().fit(DATA, progress=True)
+    shown = capsys.readouterr().err
+    assert "IALS" in shown
+    assert "5/5" in shown
+
+
+def test_compiling_is_announced(monkeypatch, caplog):
+    from fairmf.backends import get_backend
+
+    monkeypatch.setattr(type(get_backend("cpu")), "compiles_now", lambda self: True)
+    with caplog.at_level(logging.INFO, logger="fairmf"):
+        small(epochs=1).fit(DATA)
+    assert "compiling kernels" in caplog.text

@@ -1,0 +1,121 @@
+"""`recommend` and `rank`: ids, exclusions, missing slots, users without history."""
+
+import numpy as np
+import pytest
+from conftest import random_rows
+
+from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.interactions import Ids, Interactions
+from fairmf.models import IALS, FiADMM, Popularity
+from fairmf.models import factor_model as factor_model_module
+
+N_USERS, N_ITEMS = 30, 20
+ROWS = random_rows(N_USERS, N_ITEMS)
+PLAIN = Interactions(ROWS, N_ITEMS)
+NAMED = Interactions(ROWS, N_ITEMS, Ids([f"u{i}" for i in range(N_USERS)]), Ids([f"item {j}" for j in range(N_ITEMS)]))
+NUMBERED = Interactions(ROWS, N_ITEMS, Ids(np.arange(N_USERS) + 100), Ids(np.arange(N_ITEMS) + 500))
+
+
+def fitted(data, **settings):
+    return IALS(factors=4, epochs=3, **settings).fit(data)
+
+
+def by_hand(model, i, liked):
+    scores = model.item_factors.astype(float) @ model.user_factors[i].astype(float)
+    return [j for j in np.argsort(-scores, kind="stable") if j not in set(liked)]
+
+
+def test_positions_without_ids_names_with_ids():
+    plain, named, numbered = fitted(PLAIN), fitted(NAMED), fitted(NUMBERED)
+    items, scores = plain.recommend([3, 7], N=5)
+    assert items.shape == scores.shape == (2, 5)
+    for row, i in zip(items, (3, 7), strict=True):
+        assert row.tolist() == by_hand(plain, i, ROWS.row(i)[0])[:5]
+    assert (np.diff(scores, axis=1) <= 0).all()
+    assert named.recommend(["u3", "u7"], N=5)[0].tolist() == [[f"item {j}" for j in row] for row in items]
+    assert numbered.recommend(np.array([103, 107]), N=5)[0].tolist() == (items + 500).tolist()
+
+
+def test_one_user_gives_flat_arrays():
+    model = fitted(NAMED)
+    ids, scores = model.recommend("u3", N=4)
+    assert ids.shape == scores.shape == (4,)
+    assert ids.tolist() == model.recommend(["u3"], N=4)[0][0].tolist()
+
+
+def test_liked_items_return_only_when_asked_for():
+    model = fitted(PLAIN)
+    liked = set(ROWS.row(5)[0].tolist())
+    assert not liked & set(model.recommend(5, N=N_ITEMS)[0].tolist())
+    assert set(model.recommend(5, N=N_ITEMS, filter_already_liked_items=False)[0].tolist()) == set(range(N_ITEMS))
+
+
+def test_missing_slots_are_minus_one_or_none_and_nan():
+    full = N_USERS - 1  # this user has had every item
+    ids, scores = fitted(PLAIN).recommend(full, N=3)
+    assert ids.tolist() == [-1, -1, -1]
+    assert np.isnan(scores).all()
+    assert fitted(NUMBERED).recommend(100 + full, N=2)[0].tolist() == [-1, -1]
+    assert fitted(NAMED).recommend(f"u{full}", N=2)[0].tolist() == [None, None]
+    more_than_there_are = fitted(PLAIN).recommend(3, N=N_ITEMS + 7)[0]
+    assert len(more_than_there_are) == N_ITEMS + 7
+    assert more_than_there_are[-7:].tolist() == [-1] * 7
+
+
+@pytest.mark.parametrize("model", [IALS(factors=4, epochs=2), FiADMM(factors=4, epochs=2), Popularity()])
+def test_a_user_without_history_gets_the_most_popular(model):
+    model.fit(PLAIN)
+    counts = PLAIN.by_item.sums()
+    expected = sorted(range(N_ITEMS), key=lambda j: (-counts[j], j))[:6]
+    assert model.recommend(0, N=6)[0].tolist() == expected
+    assert next(model.rank(PLAIN, 6))[1][0].tolist() == expected
+
+
+def test_unknown_users():
+    with pytest.raises(InvalidData, match=r"1 of 2 users are unknown, the first is 'nobody'"):
+        fitted(NAMED).recommend(["u1", "nobody"])
+    with pytest.raises(InvalidData, match="rows go from 0 to 29"):
+        fitted(PLAIN).recommend(30)
+    with pytest.raises(InvalidData, match="without user ids"):
+        fitted(PLAIN).recommend("u1")
+
+
+@pytest.mark.parametrize("N", [0, -1, 2.5, True, "many"])
+def test_bad_n(N):
+    with pytest.raises(InvalidParameter, match="N must be an integer >= 1"):
+        fitted(PLAIN).recommend(1, N=N)
+
+
+def test_popularity_ranks_by_count_without_the_users_own():
+    model = Popularity().fit(PLAIN)
+    counts = PLAIN.by_item.sums()
+    liked = set(ROWS.row(4)[0].tolist())
+    expected = [j for j in sorted(range(N_ITEMS), key=lambda j: (-counts[j], j)) if j not in liked][:5]
+    assert model.recommend(4, N=5)[0].tolist() == expected
+
+
+def test_rank_in_blocks_equals_rank_at_once(monkeypatch):
+    model = fitted(PLAIN)
+    whole = np.concatenate([items for _, items in model.rank(PLAIN, 5, known_users=True)])
+    monkeypatch.setattr(factor_model_module, "USERS_AT_ONCE", 7)
+    blocks = list(model.rank(PLAIN, 5, known_users=True))
+    assert [start for start, _ in blocks] == [0, 7, 14, 21, 28]
+    np.testing.assert_array_equal(np.concatenate([items for _, items in blocks]), whole)
+
+
+def test_rank_of_known_users_uses_stored_factors_and_folds_in_others():
+    model = FiADMM(factors=4, epochs=2).fit(PLAIN)  # two epochs: stored users are far from their fold-in
+    known = next(model.rank(PLAIN, 5, known_users=True))[1]
+    new = next(model.rank(PLAIN, 5))[1]
+    assert known[3].tolist() == by_hand(model, 3, ROWS.row(3)[0])[:5]
+    assert not np.array_equal(known, new)
+
+
+def test_wrong_orientation_is_named():
+    with pytest.raises(InvalidData, match="looks transposed: users must be rows"):
+        list(fitted(PLAIN).rank(Interactions(PLAIN.by_item, N_USERS), 3))
+
+
+def test_known_users_must_be_all_of_them():
+    with pytest.raises(InvalidData, match="needs all 30 training users"):
+        list(fitted(PLAIN).rank(PLAIN.take_users(np.arange(4)), 3, known_users=True))

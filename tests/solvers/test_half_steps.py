@@ -1,0 +1,51 @@
+"""Solvers against the definition of the half-step: an exact solution leaves a zero gradient, for users and for items."""
+
+import numpy as np
+import pytest
+from conftest import random_factors, random_problem
+from naive import fiadmm as naive
+from naive import objective as naive_objective
+
+from fairmf.backends import NAMES
+from fairmf.solvers import cholesky
+from fairmf.solvers.gradient import gradient, hessian_product
+
+D = 5
+
+
+@pytest.fixture(params=NAMES)
+def problem(request, weighted):
+    return random_problem(request.param, weighted=weighted)
+
+
+def sides(problem):
+    U, V = random_factors(problem.backend, *problem.interactions.shape, D)
+    generator = np.random.default_rng(5)
+    return {
+        "users": (problem.user_half_step(V, shift=generator.normal(size=D)), U),
+        "items": (problem.item_half_step(U, mean_user=generator.normal(size=D)), V),
+    }
+
+
+@pytest.mark.parametrize("side", ["users", "items"])
+def test_cholesky_leaves_a_zero_gradient(problem, side):
+    step, start = sides(problem)[side]
+    before = np.abs(gradient(step, start)).max()
+    after = np.abs(gradient(step, cholesky.solve(step))).max()
+    assert before > 1
+    assert after < 20 * problem.backend.tolerance
+
+
+@pytest.mark.parametrize("side", ["users", "items"])
+def test_hessian_product_is_the_gradients_slope(problem, side):
+    step, x = sides(problem)[side]
+    slope = gradient(step, 2 * x) - gradient(step, x)
+    np.testing.assert_allclose(hessian_product(step, x), slope, atol=20 * problem.backend.tolerance)
+
+
+def test_gradient_agrees_with_the_double_loop(problem):
+    U, V = random_factors(problem.backend, *problem.interactions.shape, D)
+    C = naive_objective.dense(problem.interactions)
+    expected = naive.user_gradient(C, U.astype(float), V.astype(float), problem.user_ridge, problem.unobserved_weight)
+    actual = gradient(problem.user_half_step(V), U)
+    np.testing.assert_allclose(actual, expected, atol=problem.backend.tolerance * np.abs(expected).max())
