@@ -1,4 +1,4 @@
-"""Fixtures for all tests: small random problems, the table of backends, and real data where it lies beside the checkout."""
+"""Fixtures for all tests: small random problems, the table of backends, real data where there is any."""
 
 import os
 from pathlib import Path

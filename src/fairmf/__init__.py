@@ -1,1 +1,62 @@
-"""fairmf: matrix factorisation that is fair to items."""
+"""fairmf: matrix factorisation that is fair to items.
+
+    from fairmf import FiADMM, IALS, Interactions, evaluate, split_by_user
+
+    data = Interactions.from_parquet("events.parquet", user="user_id", item="item_id")
+    model = FiADMM(factors=64, fairness=1.0).fit(data)
+    ids, scores = model.recommend(data.user_ids.values[:5], N=20)
+
+Names are imported on first use, so that `import fairmf` is quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fairmf.interactions import Events as Events
+    from fairmf.interactions import Ids as Ids
+    from fairmf.interactions import Interactions as Interactions
+    from fairmf.interactions import read_csv as read_csv
+    from fairmf.interactions import read_frame as read_frame
+    from fairmf.interactions import read_parquet as read_parquet
+    from fairmf.interactions import synthetic as synthetic
+    from fairmf.interactions import synthetic_events as synthetic_events
+    from fairmf.metrics import EarlyStopping as EarlyStopping
+    from fairmf.metrics import Evaluation as Evaluation
+    from fairmf.metrics import evaluate as evaluate
+    from fairmf.models import IALS as IALS
+    from fairmf.models import FiADMM as FiADMM
+    from fairmf.models import Popularity as Popularity
+    from fairmf.splitting import HeldOut as HeldOut
+    from fairmf.splitting import Split as Split
+    from fairmf.splitting import split_by_interaction as split_by_interaction
+    from fairmf.splitting import split_by_time as split_by_time
+    from fairmf.splitting import split_by_user as split_by_user
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "interactions": (
+        "Interactions", "Events", "Ids", "read_frame", "read_csv", "read_parquet", "synthetic", "synthetic_events",
+    ),
+    "splitting": ("Split", "HeldOut", "split_by_user", "split_by_interaction", "split_by_time"),
+    "models": ("Popularity", "IALS", "FiADMM"),
+    "metrics": ("evaluate", "Evaluation", "EarlyStopping"),
+}  # fmt: skip
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = ["__version__", *_HOME_OF]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'fairmf' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"fairmf.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -29,9 +29,7 @@ def setting(
     """Declare one hyper-parameter. `low`/`high` are allowed values, `above` is not; `choices` are words (or None)."""
     limits = {"low": low, "high": high, "above": above, "integer": integer, "choices": tuple(choices)}
     numeric = low is not None or high is not None or above is not None or integer
-    return dataclasses.field(
-        default=default, metadata={"doc": doc, "symbol": symbol, "numeric": numeric, **limits}
-    )
+    return dataclasses.field(default=default, metadata={"doc": doc, "symbol": symbol, "numeric": numeric, **limits})
 
 
 def check_settings(owner: Any) -> None:
@@ -47,9 +45,7 @@ def check_setting(owner_name: str, field: dataclasses.Field[Any], value: Any) ->
     if any(value is choice or (isinstance(value, str) and value == choice) for choice in rule["choices"]):
         return
     expected = describe_range(field)
-    wrong = InvalidParameter(
-        f"The {field.name!r} parameter of {owner_name} must be {expected}. Got {value!r} instead."
-    )
+    wrong = InvalidParameter(f"The {field.name!r} parameter of {owner_name} must be {expected}. Got {value!r} instead.")
     if not rule["numeric"]:
         if rule["choices"]:
             raise wrong

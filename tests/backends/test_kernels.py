@@ -1,4 +1,4 @@
-"""Every kernel of every backend against double loops written here. A new backend gets these tests by being registered."""
+"""Every kernel of every backend against double loops. A new backend gets these tests by being registered."""
 
 import numpy as np
 import pytest
@@ -160,5 +160,5 @@ def test_top_k_agrees_with_a_full_sort_ties_included(setup, k, exclude):
 
 
 def test_unknown_backend_lists_the_known():
-    with pytest.raises(InvalidParameter, match="no backend 'tpu'.*'cpu'"):
+    with pytest.raises(InvalidParameter, match=r"no backend 'tpu'.*'cpu'"):
         get_backend("tpu")

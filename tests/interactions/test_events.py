@@ -127,7 +127,12 @@ def test_bad_weights_and_times(more, message):
 
 @pytest.mark.parametrize(
     ("users", "message"),
-    [([0, 2], "codes from 0 to 2"), ([-1, 0], "codes from -1"), ([0.5, 1.0], "integer code"), ([[0, 1]], "integer code")],
+    [
+        ([0, 2], "codes from 0 to 2"),
+        ([-1, 0], "codes from -1"),
+        ([0.5, 1.0], "integer code"),
+        ([[0, 1]], "integer code"),
+    ],
 )
 def test_codes_outside_the_ids(users, message):
     with pytest.raises(InvalidData, match=message):

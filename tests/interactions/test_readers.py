@@ -209,7 +209,9 @@ def test_integer_column_names_of_pandas():
 
 
 def test_one_column_may_be_both_rating_and_weights():
-    rows = read_frame(pl.DataFrame({"user": [1, 2], "item": [1, 2], "r": [5.0, 2.0]}), weights="r", rating="r", rating_above=3)
+    rows = read_frame(
+        pl.DataFrame({"user": [1, 2], "item": [1, 2], "r": [5.0, 2.0]}), weights="r", rating="r", rating_above=3
+    )
     assert rows.weights.tolist() == [5.0]
 
 

@@ -56,7 +56,7 @@ def test_popularity_agrees_with_the_double_loops(split):
     for K in (20, 100):
         for name, value in naive.accuracy(lists, targets, K).items():
             assert result[f"{name}@{K}"] == pytest.approx(value), name
-    # Pairs of all items are too many for the double-loop Gini, so the sorted formula of SPEC 6, item by item.
+    # Pairs of all items are too many for the double-loop Gini, so the sorted formula of docs/metrics.md, item by item.
     o = sorted(naive.exposure(lists, split.train.n_items, 20))
     m = len(o)
     assert result["gini@20"] == pytest.approx(sum((2 * r - m - 1) * x for r, x in enumerate(o, 1)) / (m * sum(o)))

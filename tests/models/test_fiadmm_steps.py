@@ -32,9 +32,7 @@ def close(problem, actual, expected):
 def test_item_step(world):
     problem, U, _, s, _ = world
     C = dense(problem.interactions)
-    expected = naive.item_step(
-        C, U.astype(float), s, problem.item_ridge, problem.unobserved_weight, problem.lambda_f
-    )
+    expected = naive.item_step(C, U.astype(float), s, problem.item_ridge, problem.unobserved_weight, problem.lambda_f)
     close(problem, item_step(problem, U, s), expected)
 
 

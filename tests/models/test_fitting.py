@@ -112,6 +112,10 @@ def test_starting_from_another_model():
 def test_sparse_matrices_are_taken_as_they_are():
     ours, theirs = small().fit(DATA), small().fit(sp.csr_matrix(DATA.to_csr()))
     np.testing.assert_array_equal(ours.user_factors, theirs.user_factors)
+    counts = sp.csr_matrix(DATA.to_csr()) * 3
+    with pytest.warns(UserWarning, match='values other than 1, which are ignored.*weights="values"'):
+        ignored = small().fit(counts)
+    np.testing.assert_array_equal(ours.user_factors, ignored.user_factors)
     with pytest.raises(InvalidData, match=r"got ndarray.*from_frame"):
         small().fit(DATA.to_csr().toarray())
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from conftest import random_rows
 from naive.objective import dense
 
@@ -47,6 +48,13 @@ def test_changing_settings_after_fit_does_not_change_the_fitted_model():
     before = model.fold_in(NEW)
     model.regularization = 9.0
     np.testing.assert_array_equal(model.fold_in(NEW), before)
+
+
+def test_a_batch_without_any_history_can_be_folded_in(model):
+    nobody = sp.csr_matrix((2, 25))
+    vectors = model.fold_in(nobody)
+    np.testing.assert_allclose(vectors[0], vectors[1])
+    assert next(model.rank(nobody, 3))[1].shape == (2, 3)
 
 
 @pytest.mark.parametrize(("scale", "factor"), [("phi", 12 / 40), ("paper", 1.0), ("authors", (12 / 40) ** 2)])

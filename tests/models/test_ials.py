@@ -60,7 +60,7 @@ def test_one_user_one_item():
 def test_half_steps_agree_with_irspack(data, nu):
     """irspack's "IALSPP" loss is ours: same alpha0, same frequency-scaled L2.
 
-    (It scales L2 by the number of interactions where we take the sum of confidences, so weights are tried with eta = 0.)
+    (It scales L2 by the number of interactions where we take the sum of confidences: weights are tried with eta 0.)
     """
     ials = pytest.importorskip("irspack.recommenders.ials")
     alpha0, reg, d = 0.2, 0.01, 5

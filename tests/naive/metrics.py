@@ -1,4 +1,4 @@
-"""Every metric as a double loop over users and slots, written from its definition in SPEC 6 and docs/metrics.md."""
+"""Every metric as a double loop over users and slots, written from its definition in docs/metrics.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The public split protocol, transcribed from SPEC section 6 with pandas and NumPy's global generator.
+"""The public split protocol, transcribed from its description with pandas and NumPy's global generator.
 
 Written apart from fairmf.splitting and sharing nothing with it. `python tests/naive/public_split.py` writes
 the files in tests/splitting/expected anew from the ratings there.

@@ -1,4 +1,4 @@
-"""The public protocol, against files made by an independent transcription of SPEC section 6."""
+"""The public protocol, against files made by an independent transcription of the protocol (docs/splitting.md)."""
 
 from itertools import chain
 

@@ -1,1 +1,5 @@
+"""The command line: one file per verb."""
 
+from fairmf.cli.app import main
+
+__all__ = ["main"]

@@ -13,6 +13,7 @@ from fairmf.interactions.rows import Rows
 
 # SciPy moves to 8-byte indices from 2^31 entries on. Larger data are built in parts of this many rows instead.
 _PART = 1 << 30
+_CHUNK = 1 << 18
 
 
 def rows_from_pairs(
@@ -39,8 +40,8 @@ def rows_from_pairs(
 def rows_from_sparse(matrix: Any, keep_values: bool) -> Rows:
     """Rows of any SciPy sparse matrix; neither its arrays nor its flags are touched."""
     csr = matrix if matrix.format in ("csr", "coo") else matrix.tocsr()
-    _check_values(csr)
     if csr.format == "coo":
+        _check_values(csr, csr.data)
         _check_indices(csr.row, csr.shape[0])
         _check_indices(csr.col, csr.shape[1])
         stored = csr.data != 0
@@ -52,11 +53,12 @@ def rows_from_sparse(matrix: Any, keep_values: bool) -> Rows:
         raise InvalidData("The matrix is damaged: its indptr does not describe its rows; build it anew with SciPy.")
     _check_indices(csr.indices[:size], csr.shape[1])
     indices, values = csr.indices[:size].astype(np.int32), csr.data[:size]
+    _check_values(csr, values)
     if values.all() and _is_ascending(indices, indptr):
         return Rows(indptr, indices, _as_weights(values) if keep_values else None)
     # Flags are enough for binary data: that they wrap around when added up does no harm, only the places are used.
     own = values.astype(np.float64) if keep_values else (values != 0).astype(np.int8)
-    mine = sp.csr_array((own, indices, indptr), shape=csr.shape)
+    mine = Rows(indptr, indices, None).to_csr(own, csr.shape[1])
     mine.eliminate_zeros()
     mine.sum_duplicates()
     return _rows_of_csr(mine, keep_values)
@@ -69,13 +71,17 @@ def _rows_of_part(
     weights: NDArray[np.floating] | None,
     count: bool,
 ) -> Rows:
-    values: NDArray[Any]
-    if weights is not None:
-        values = weights.astype(np.float64)  # duplicates add up in float64
-    else:
-        values = np.ones(len(users), dtype=np.int32 if count else np.int8)
-    merged = sp.coo_array((values, (users, items)), shape=shape).tocsr()
-    merged.sum_duplicates()
+    ones = np.int32 if count else np.int8
+    values: NDArray[Any] = np.ones(len(users), dtype=ones) if weights is None else weights
+    pairs: Any = sp.coo_array((values, (users, items)), shape=shape)
+    pairs.has_canonical_format = True  # not true, but it puts off the merging until we know what it takes
+    merged: Any = pairs.tocsr()
+    del pairs, values
+    merged.sort_indices()
+    if not merged.has_canonical_format:
+        if weights is not None:
+            merged.data = merged.data.astype(np.float64)  # confidences add up in double precision
+        merged.sum_duplicates()
     return _rows_of_csr(merged, weights is not None or count)
 
 
@@ -101,8 +107,8 @@ def _stack(pieces: list[Rows]) -> Rows:
 def _user_ranges(users: NDArray[np.int32], n_users: int, part: int) -> list[tuple[int, int]]:
     """Ranges of users that hold at most `part` pairs each (or a single user)."""
     totals = np.zeros(n_users, dtype=np.int64)
-    for start in range(0, len(users), 1 << 20):
-        totals += np.bincount(users[start : start + (1 << 20)], minlength=n_users)
+    for start in range(0, len(users), _CHUNK):
+        totals += np.bincount(users[start : start + _CHUNK], minlength=n_users)
     ends = np.cumsum(totals)
     ranges, start = [], 0
     while start < n_users:
@@ -121,8 +127,7 @@ def _as_weights(values: NDArray[Any]) -> NDArray[np.float32]:
     return weights
 
 
-def _check_values(matrix: Any) -> None:
-    values = matrix.data
+def _check_values(matrix: Any, values: NDArray[Any]) -> None:
     if values.dtype.kind not in "buif":
         raise InvalidData(f"The matrix holds {values.dtype} values; it must hold numbers, such as float32.")
     if values.dtype.kind in "bu":

@@ -12,6 +12,7 @@ from fairmf.errors import InvalidData
 from fairmf.interactions.columns import ColumnName, Columns
 from fairmf.interactions.encoding import IdEncoder
 from fairmf.interactions.events import Events
+from fairmf.interactions.growing import GrowingArray
 from fairmf.interactions.ids import is_missing
 from fairmf.interactions.values import BadValues, missing, to_numbers, to_times
 
@@ -25,7 +26,7 @@ class EventsCollector:
         self._columns = columns
         self._source = source
         self._encoders = {"user": IdEncoder(columns.user), "item": IdEncoder(columns.item)}
-        self._parts: dict[str, list[NDArray[Any]]] = {role: [] for role in ("user", "item", "weights", "time")}
+        self._parts = {role: GrowingArray() for role in ("user", "item", "weights", "time")}
         self._bad = {role: BadValues() for role in columns.roles}
         self._rows_read = 0
         self._highest_rating = -np.inf
@@ -55,12 +56,12 @@ class EventsCollector:
             self._bad["weights"].check(f"Column {names.weights!r} {where} (weights)", advice)
         self._check_not_empty()
         return Events(
-            users=_join(self._parts["user"]),
-            items=_join(self._parts["item"]),
+            users=self._parts["user"].finish(),
+            items=self._parts["item"].finish(),
             user_ids=self._encoders["user"].ids(),
             item_ids=self._encoders["item"].ids(),
-            weights=_join(self._parts["weights"]) if names.weights is not None else None,
-            times=_join(self._parts["time"]) if names.time is not None else None,
+            weights=self._parts["weights"].finish() if names.weights is not None else None,
+            times=self._parts["time"].finish() if names.time is not None else None,
         )
 
     def _above_threshold(self, batch: Mapping[ColumnName, Any]) -> NDArray[np.int64] | None:
@@ -100,7 +101,7 @@ class EventsCollector:
     def _check_not_empty(self) -> None:
         if self._rows_read == 0:
             raise InvalidData(f"There are no rows in {self._source}; at least one interaction is needed.")
-        if sum(len(part) for part in self._parts["user"]) == 0:
+        if len(self._parts["user"]) == 0:
             raise InvalidData(
                 f"No rows are left: none of the {self._rows_read:,} rows of {self._source} has "
                 f"{self._columns.rating!r} above {self._columns.rating_above:g} (the highest is "
@@ -112,15 +113,3 @@ def _take(values: Any, kept: NDArray[np.int64] | None) -> Any:
     if kept is None:
         return values
     return [values[k] for k in kept] if isinstance(values, list) else values.take(kept)
-
-
-def _join(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    """Concatenate, and let go of each part as soon as it is copied: both at once would double the memory."""
-    length = sum(len(part) for part in parts)
-    joined = np.empty(length, dtype=np.result_type(*parts))
-    end = length
-    while parts:
-        part = parts.pop()
-        joined[end - len(part) : end] = part
-        end -= len(part)
-    return joined

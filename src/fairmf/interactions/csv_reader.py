@@ -16,7 +16,7 @@ from fairmf.interactions.columns import ColumnName, Columns
 from fairmf.interactions.events import Events
 from fairmf.interactions.readers import existing, reading
 
-_BLOCK_BYTES = 8 << 20
+_BLOCK_BYTES = 2 << 20
 _SAMPLE_BYTES = 1 << 16
 _DELIMITERS = ",\t;| "
 

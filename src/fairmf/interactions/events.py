@@ -14,7 +14,7 @@ from fairmf.interactions.ids import Ids
 from fairmf.interactions.values import check_weights
 
 # Rows handled at a time where NumPy needs 8-byte temporaries: bounds them to a few MB whatever the file's size.
-_CHUNK = 1 << 20
+_CHUNK = 1 << 18
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -93,7 +93,8 @@ class Events:
     def at_least(self, min_user: int = 0, min_item: int = 0) -> Events:
         """Drop items with fewer than `min_item` interactions, then users with fewer than `min_user` of what is left.
 
-        One pass (SPEC section 6, step 1): an item may end up below its minimum again. Repeated pairs count once.
+        One pass, as the public protocol has it (docs/splitting.md): an item may end up below its minimum again.
+        Repeated pairs count once.
         """
         for name, value in (("min_user", min_user), ("min_item", min_item)):
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 0:

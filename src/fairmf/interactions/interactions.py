@@ -223,7 +223,7 @@ class Interactions:
         """A SciPy CSR array (float32 values; ones when binary) that shares this object's index arrays."""
         rows = self._by_user
         values = np.ones(rows.nnz, dtype=np.float32) if rows.weights is None else rows.weights
-        return sp.csr_array((values, rows.indices, rows.indptr), shape=self.shape)
+        return rows.to_csr(values, self._n_items)
 
     # -- others made from these ---------------------------------------------------------------------------------
 
@@ -259,7 +259,7 @@ def transpose(rows: Rows, n_columns: int) -> Rows:
     """The other orientation, with sorted indices; binary rows need and make no values."""
     # SciPy's transposition carries a value per entry; one byte of zeros is the least it takes.
     values = np.zeros(rows.nnz, dtype=np.int8) if rows.weights is None else rows.weights
-    other = sp.csr_array((values, rows.indices, rows.indptr), shape=(rows.count, n_columns)).tocsc()
+    other = rows.to_csr(values, n_columns).tocsc()
     weights = None if rows.weights is None else np.ascontiguousarray(other.data, dtype=np.float32)
     return Rows(other.indptr.astype(np.int64), other.indices.astype(np.int32, copy=False), weights)
 

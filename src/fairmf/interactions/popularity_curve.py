@@ -12,7 +12,7 @@ _BISECTIONS = 45
 
 
 def gini(counts: NDArray[np.integer] | NDArray[np.floating]) -> float:
-    """Gini of non-negative counts (SPEC section 6): 0 = all equal."""
+    """Gini of non-negative counts (docs/metrics.md): 0 = all equal."""
     ascending = np.sort(np.asarray(counts, dtype=np.float64))
     m = len(ascending)
     ranks = 2.0 * np.arange(1, m + 1) - m - 1

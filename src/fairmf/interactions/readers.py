@@ -39,16 +39,7 @@ def read_frame(
     Ids may be of any hashable kind and come back as they went in.
     """
     columns = Columns(user, item, weights, time, rating, rating_above)
-    import narwhals as nw
-
-    try:
-        table = nw.from_native(frame, eager_only=True)
-    except TypeError as error:
-        lazy = ": call .collect() on it first" if hasattr(frame, "collect") else ""
-        raise InvalidData(
-            f"A frame must be a pandas or polars DataFrame or a pyarrow Table, not {type(frame).__name__}{lazy}."
-        ) from error
-    source = f"the {type(frame).__module__.partition('.')[0]} frame"
+    table, source = _narwhals_frame(frame)
     columns.check(list(table.columns), source)
     ids = (columns.user, columns.item)
     read = {name: _frame_column(table.get_column(name), name, name in ids) for name in columns.names}
@@ -95,7 +86,7 @@ def reading(file: Path, kind: str) -> Iterator[None]:
     except (InvalidData, MemoryError):
         raise
     except (pa.ArrowException, OSError, EOFError, UnicodeError) as error:
-        reason = str(error).strip().rstrip(".") or type(error).__name__
+        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise InvalidData(
             f"{file} cannot be read as {kind}, it may be damaged, cut short or of another kind: {reason}."
         ) from error
@@ -124,6 +115,28 @@ def _parquet_files(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str
     if not files:
         raise InvalidData(f"The directory {found} holds no *.parquet file; give the directory of the files themselves.")
     return files
+
+
+def _narwhals_frame(frame: Any) -> tuple[Any, str]:
+    """The frame as narwhals sees it, and how to call it in an error."""
+    import narwhals as nw
+
+    source = f"the {type(frame).__module__.partition('.')[0]} frame"
+    try:
+        table = nw.from_native(frame, eager_only=True)
+        table.columns  # noqa: B018  (pandas allows a name twice, narwhals does not)
+    except TypeError as error:
+        lazy = ": call .collect() on it first" if hasattr(frame, "collect") else ""
+        raise InvalidData(
+            f"A frame must be a pandas or polars DataFrame or a pyarrow Table, not {type(frame).__name__}{lazy}."
+        ) from error
+    except ValueError as error:
+        names = list(getattr(frame, "column_names", getattr(frame, "columns", [])))
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is None:
+            raise
+        raise InvalidData(f"{source} has {names.count(twice)} columns named {twice!r}; rename all but one.") from error
+    return table, source
 
 
 def _frame_column(column: Any, name: ColumnName, is_id: bool) -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 
@@ -25,8 +26,14 @@ class Rows(NamedTuple):
         """Number of stored entries."""
         return int(self.indptr[-1])
 
+    def to_csr(self, values: NDArray[Any], n_columns: int) -> sp.csr_array:
+        """A SciPy CSR array of these rows with the given values; it shares the indices below 2^31 entries."""
+        # SciPy wants one index type: given 8-byte offsets it would copy all indices to 8 bytes too.
+        indptr = self.indptr.astype(np.int32) if self.nnz < 2**31 else self.indptr
+        return sp.csr_array((values, self.indices, indptr), shape=(self.count, n_columns))
+
     def sums(self) -> NDArray[np.float64]:
-        """Sum of every row: its number of entries, or of confidences (SPEC's c_i)."""
+        """Sum of every row: its number of entries, or of confidences (c_i)."""
         if self.weights is None:
             return np.diff(self.indptr).astype(np.float64)
         # A running sum in float64, differenced at the row ends: empty rows come out as exactly 0.

@@ -1,4 +1,4 @@
-"""Accuracy of ranked lists, one number per user (SPEC 6; definitions in docs/metrics.md).
+"""Accuracy of ranked lists, one number per user (definitions in docs/metrics.md).
 
 A block of lists is an array rows x N of item positions, best first, -1 where there is no item. Everything
 below works on the block's hits (rows x N booleans), so nothing is ever as large as users x items. A user

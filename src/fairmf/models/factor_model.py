@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import abc
 import functools
+import warnings
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,7 +42,7 @@ class Fitted:
         return order.astype(np.int32)
 
 
-class FactorModel:
+class FactorModel(abc.ABC):
     """A model whose score is the inner product of a user and an item vector."""
 
     _fitted: Fitted | None = None
@@ -87,9 +89,9 @@ class FactorModel:
 
     # -- ranking ----------------------------------------------------------------------------------------------------
 
+    @abc.abstractmethod
     def fold_in(self, history: Interactions | Any, **options: Any) -> NDArray[Any]:
         """User vectors for the given histories (rows; columns are the training items)."""
-        raise NotImplementedError
 
     def rank(
         self, history: Interactions | Any, N: int, *, known_users: bool = False, **options: Any
@@ -171,19 +173,26 @@ class FactorModel:
 
     def _aligned(self, history: Interactions | Any) -> Interactions:
         """The histories as Interactions over exactly the training items."""
-        history = as_interactions(history)
+        history = as_interactions(history, allow_empty=True)
         if history.n_items != self.n_items:
             hint = " It looks transposed: users must be rows." if history.n_users == self.n_items else ""
             raise InvalidData(f"The history has {history.n_items:,} items (columns), the model {self.n_items:,}.{hint}")
         return history
 
 
-def as_interactions(data: Interactions | Any) -> Interactions:
-    """Interactions as they are; a SciPy sparse matrix (users as rows) through `Interactions.from_csr`."""
+def as_interactions(data: Interactions | Any, *, allow_empty: bool = False) -> Interactions:
+    """Interactions as they are; a SciPy sparse matrix (users as rows) as binary data, with a warning if it is not."""
     if isinstance(data, Interactions):
         return data
     if sp.issparse(data):
-        return Interactions.from_csr(data)
+        if data.nnz and not np.isin(data.data, (0, 1)).all():
+            warnings.warn(
+                "The matrix holds values other than 1, which are ignored: every entry counts as one interaction. "
+                'Pass Interactions.from_csr(matrix, weights="values") to use them as confidences.',
+                UserWarning,
+                stacklevel=3,
+            )
+        return Interactions.from_csr(data, allow_empty=allow_empty)
     raise InvalidData(
         f"Expected Interactions or a SciPy sparse matrix with users as rows, got {type(data).__name__}. "
         "Interactions.from_frame, from_csv and from_parquet read other kinds of data."

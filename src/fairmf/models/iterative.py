@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import copy
 import dataclasses
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ Self = TypeVar("Self", bound="IterativeModel")
 
 @dataclass(eq=False)
 class IterativeModel(FactorModel):
-    """A factor model trained in epochs on SPEC's objective."""
+    """A factor model trained in epochs on the objective of docs/mathematics.md."""
 
     factors: int = setting(128, "Latent dimension.", symbol="d", low=1, integer=True)
     regularization: float = setting(0.005, "Weight of the frequency-scaled L2 term.", symbol="lambda2", low=0)
@@ -49,17 +50,17 @@ class IterativeModel(FactorModel):
 
     # -- what each model supplies -----------------------------------------------------------------------------------
 
+    @abc.abstractmethod
     def lambda_f_for(self, n_users: int) -> float:
         """Weight of the fairness term for that many users (0 for models without one)."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def start(self, problem: Problem, U: Factors, V: Factors) -> Any:
         """The state before the first epoch."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def epoch(self, problem: Problem, state: Any) -> Any:
         """One epoch; the given state is left as it is."""
-        raise NotImplementedError
 
     def report(self, problem: Problem, before: Any, after: Any, value: Objective | None) -> dict[str, Any]:  # noqa: ARG002
         """What this model adds to the epoch's record."""
@@ -151,7 +152,7 @@ class IterativeModel(FactorModel):
     # -- users who were not in training -----------------------------------------------------------------------------
 
     def fold_in(self, history: Interactions | Any, *, fairness: float | None = None, **options: Any) -> NDArray[Any]:
-        """User vectors for new histories, `frozen` (SPEC 5): u = H^-1 (b - psi q1), q1 = alpha0 G_V t of training.
+        """User vectors for new histories: u = H^-1 (b - psi q1), q1 = alpha0 G_V t of training (docs/mathematics.md 5).
 
         One user's vector depends on nobody else's. `fairness` is psi; by default the trained one.
         """

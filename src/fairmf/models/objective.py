@@ -1,4 +1,4 @@
-"""The objective F(U, V) and its gradient (SPEC 2): the one home of both.
+"""The objective F(U, V) and its gradient (docs/mathematics.md 2): the one home of both.
 
     F = 1/2 sum_{(i,j) in R} c_ij (1 - u_i.v_j)^2 + alpha0/2 |U V'|^2
       + 1/2 sum_i lambda_U(i) |u_i|^2 + 1/2 sum_j lambda_V(j) |v_j|^2 + lambda_f/2 |V t|^2,      t = (1/n) U'1

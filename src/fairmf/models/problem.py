@@ -14,7 +14,7 @@ from fairmf.solvers import HalfStep
 
 
 def frequency_scaled(sums: Vector, others: int, regularization: float, exponent: float, unobserved: float) -> Vector:
-    """SPEC 1: lambda(i) = lambda2 * (c_i + alpha0 * size of the other side)^eta."""
+    """docs/mathematics.md 1: lambda(i) = lambda2 * (c_i + alpha0 * size of the other side)^eta."""
     # In float64 before the power: eta < 0 of an empty row with alpha0 = 0 is the only way to infinity, caught by check.
     with np.errstate(divide="ignore"):
         weights: Vector = regularization * np.power(sums + unobserved * others, exponent)

@@ -1,1 +1,1 @@
-
+"""7. Reporting: comparisons as tables, JSON and pages."""

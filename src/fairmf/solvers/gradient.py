@@ -1,6 +1,6 @@
 """Gradient rows: H_i x_i - b_i + shift without ever forming H_i. O(nnz d + rows d^2), the d^2 part one GEMM.
 
-The paper forms the d x d matrix of every user in its U step, which costs O(nnz d^2): SPEC 4's cost note.
+The paper forms the d x d matrix of every user in its U step, which costs O(nnz d^2): see docs/mathematics.md 4.
 """
 
 from __future__ import annotations

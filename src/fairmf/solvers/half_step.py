@@ -2,8 +2,9 @@
 
     (sum_j c_ij y_j y_j' + shared + ridge_i I) x_i  =  sum_j c_ij y_j - shift          for every row i
 
-For users, shared = alpha0 G_V and shift = q (SPEC 5; zero without fairness). For items, shared = alpha0 G_U plus
-lambda_f s s' (SPEC 4.1) and shift = 0. Each x_i minimises a strictly convex quadratic, so solvers differ in cost alone.
+For users, shared = alpha0 G_V and shift = psi q1 (zero without fairness). For items, shared = alpha0 G_U plus
+lambda_f s s' and shift = 0 (docs/mathematics.md 4 and 5). Each x_i minimises a strictly convex quadratic, so solvers
+differ in cost alone.
 """
 
 from __future__ import annotations

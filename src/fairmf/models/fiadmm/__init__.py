@@ -1,4 +1,4 @@
-"""fiADMM, exactly as the paper (Togashi & Abe, arXiv 2209.04394; SPEC 4)."""
+"""fiADMM, exactly as the paper (Togashi & Abe, arXiv 2209.04394; docs/mathematics.md 4)."""
 
 from fairmf.models.fiadmm.model import FiADMM
 

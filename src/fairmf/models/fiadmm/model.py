@@ -1,4 +1,4 @@
-"""FiADMM: the paper's algorithm on the paper's objective (SPEC 4).
+"""FiADMM: the paper's algorithm on the paper's objective (docs/mathematics.md 4).
 
 One epoch: V exactly, U by one linearised step with the users coupled through their mean, then s and w. Its minimum is
 that of FairALS; with fairness 0 it is iALS's.

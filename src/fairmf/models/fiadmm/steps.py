@@ -1,4 +1,4 @@
-"""The five steps of one fiADMM epoch (SPEC 4), one function each, named as in the paper.
+"""The five steps of one fiADMM epoch (docs/mathematics.md 4), one function each, named as in the paper.
 
 minimise over U, V, s   F with |V s|^2 in the fairness term,   subject to s = t,   t = (1/n) U'1
 """

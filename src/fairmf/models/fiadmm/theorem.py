@@ -1,4 +1,4 @@
-"""Does a run satisfy the conditions of the paper's convergence theorem (SPEC 4, with its misprints mended)?
+"""Does a run satisfy the paper's convergence theorem (docs/mathematics.md 4, with its misprints mended)?
 
 Practical settings usually do not: the guarantee asks for a rho and a gamma far from what trains well.
 """

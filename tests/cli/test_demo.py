@@ -1,0 +1,73 @@
+"""`fairmf demo`, as a user runs it (on smaller data)."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+MODELS = ["Popularity", "iALS", "fiADMM fairness 0.5", "fiADMM fairness 3"]
+
+
+def fairmf(*arguments, cwd):
+    command = [sys.executable, "-c", "from fairmf.cli import main; main()", *arguments]
+    environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb", "PYTHONIOENCODING": "utf-8"}
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment, encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo")
+    small = ("--users", "900", "--items", "300", "--interactions", "30000", "--factors", "8")
+    return fairmf("demo", *small, cwd=folder), folder
+
+
+def test_it_ends_with_a_table_of_all_models(run):
+    done, _ = run
+    assert done.returncode == 0, done.stderr
+    for name in MODELS:
+        assert name in done.stdout
+    for heading in ("Recall", "nDCG", "Gini", "Coverage", "@20", "@50", "@100"):
+        assert heading in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80 or "report.html" in done.stdout
+
+
+def test_it_writes_a_report_and_its_numbers(run):
+    _, folder = run
+    page = (folder / "fairmf-demo" / "report.html").read_text(encoding="utf-8")
+    found = json.loads((folder / "fairmf-demo" / "results.json").read_text(encoding="utf-8"))
+    assert [m["name"] for m in found["models"]] == MODELS
+    for model in found["models"]:
+        assert f"{model['values']['ndcg@100']:.3f}" in page
+    assert page.count("<svg") == 2
+    assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert "https://" not in page
+
+
+def test_fairness_spreads_exposure_and_costs_some_quality(run):
+    _, folder = run
+    found = json.loads((folder / "fairmf-demo" / "results.json").read_text(encoding="utf-8"))
+    values = {m["name"]: m["values"] for m in found["models"]}
+    gini = [values[name]["gini@20"] for name in MODELS]
+    assert gini == sorted(gini, reverse=True)
+    assert values["iALS"]["ndcg@100"] > values["fiADMM fairness 3"]["ndcg@100"]
+    assert values["iALS"]["ndcg@100"] > values["Popularity"]["ndcg@100"] + 0.1
+
+
+def test_a_problem_is_one_line_and_exit_code_one(tmp_path):
+    done = fairmf("demo", "--users", "100", "--items", "50", "--interactions", "99999", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: ")
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_wrong_usage_is_exit_code_two(tmp_path):
+    assert fairmf("demo", "--users", "none", cwd=tmp_path).returncode == 2
+    assert fairmf("dmeo", cwd=tmp_path).returncode == 2
+
+
+def test_help_and_version(tmp_path):
+    assert "demo" in fairmf("--help", cwd=tmp_path).stdout
+    assert "Examples" in fairmf("demo", "--help", cwd=tmp_path).stdout
+    assert fairmf("--version", cwd=tmp_path).stdout.startswith("fairmf 0.")

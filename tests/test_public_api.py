@@ -1,0 +1,42 @@
+"""The front door: public names, lazy import, and the example of the README."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fairmf
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize("name", fairmf.__all__)
+def test_every_public_name_is_there(name):
+    assert getattr(fairmf, name) is not None
+    assert name in dir(fairmf)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = fairmf.nothing
+
+
+def test_import_is_lazy():
+    code = "import sys, fairmf; print([m for m in ('numba', 'pyarrow', 'scipy', 'rich') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_the_readme_example_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert blocks, "the README has no Python example"
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})
+
+
+def test_version_agrees_with_the_project_file():
+    declared = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), flags=re.MULTILINE)
+    assert declared is not None
+    assert fairmf.__version__ == declared.group(1)
