@@ -185,14 +185,15 @@ def as_interactions(data: Interactions | Any, *, allow_empty: bool = False) -> I
     if isinstance(data, Interactions):
         return data
     if sp.issparse(data):
-        if data.nnz and not np.isin(data.data, (0, 1)).all():
+        matrix: Any = sp.csr_array(data)
+        if not np.isin(matrix.data, (0, 1)).all():
             warnings.warn(
                 "The matrix holds values other than 1, which are ignored: every entry counts as one interaction. "
                 'Pass Interactions.from_csr(matrix, weights="values") to use them as confidences.',
                 UserWarning,
                 stacklevel=3,
             )
-        return Interactions.from_csr(data, allow_empty=allow_empty)
+        return Interactions.from_csr(matrix, allow_empty=allow_empty)
     raise InvalidData(
         f"Expected Interactions or a SciPy sparse matrix with users as rows, got {type(data).__name__}. "
         "Interactions.from_frame, from_csv and from_parquet read other kinds of data."
