@@ -185,7 +185,8 @@ def as_interactions(data: Interactions | Any, *, allow_empty: bool = False) -> I
     if isinstance(data, Interactions):
         return data
     if sp.issparse(data):
-        matrix: Any = sp.csr_array(data)
+        anything: Any = data
+        matrix = sp.csr_array(anything)
         if not np.isin(matrix.data, (0, 1)).all():
             warnings.warn(
                 "The matrix holds values other than 1, which are ignored: every entry counts as one interaction. "
