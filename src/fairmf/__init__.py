@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fairmf.metrics import Evaluation as Evaluation
     from fairmf.metrics import evaluate as evaluate
     from fairmf.models import IALS as IALS
+    from fairmf.models import FairALS as FairALS
     from fairmf.models import FiADMM as FiADMM
     from fairmf.models import Popularity as Popularity
     from fairmf.splitting import HeldOut as HeldOut
@@ -42,7 +43,7 @@ _HOMES = {
         "Interactions", "Events", "Ids", "read_frame", "read_csv", "read_parquet", "synthetic", "synthetic_events",
     ),
     "splitting": ("Split", "HeldOut", "split_by_user", "split_by_interaction", "split_by_time"),
-    "models": ("Popularity", "IALS", "FiADMM"),
+    "models": ("FairALS", "IALS", "FiADMM", "Popularity"),
     "metrics": ("evaluate", "Evaluation", "EarlyStopping"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

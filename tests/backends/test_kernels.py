@@ -51,6 +51,8 @@ def test_norms_and_distances(setup):
     backend, _, this, _ = setup
     x = np.asarray(this, dtype=np.float64)
     close(backend, backend.squared_norms(this), [float(row @ row) for row in x])
+    weights = np.arange(N, dtype=float)
+    close(backend, backend.weighted_squares(this, weights), [weights @ x[:, k] ** 2 for k in range(D)])
     moved = this + backend.dtype.type(0.5)
     assert backend.squared_distance(this, moved) == pytest.approx(0.25 * N * D, rel=1e-5)
 
@@ -162,3 +164,93 @@ def test_top_k_agrees_with_a_full_sort_ties_included(setup, k, exclude):
 def test_unknown_backend_lists_the_known():
     with pytest.raises(InvalidParameter, match=r"no backend 'tpu'.*'cpu'"):
         get_backend("tpu")
+
+
+def test_multiply_in_place_and_add_vector(backend):
+    this = backend.array(np.random.default_rng(0).normal(size=(1500, D)))
+    matrix, vector = np.random.default_rng(3).normal(size=(D, D)), np.arange(D, dtype=float)
+    expected = np.asarray(this, float) @ matrix + vector
+    with backend.threads(2):
+        backend.multiply(this, matrix, this)
+        backend.add_vector(vector, this)
+    close(backend, this, expected)
+
+
+def systems(rows, other, shared, ridge):
+    """Every row's matrix and right-hand side, by loops."""
+    y = np.asarray(other, float)
+    matrices = [shared + ridge[i] * np.eye(D) for i in range(rows.count)]
+    rights = [np.zeros(D) for _ in range(rows.count)]
+    for i, j, c in entries(rows):
+        matrices[i] = matrices[i] + c * np.outer(y[j], y[j])
+        rights[i] = rights[i] + c * y[j]
+    return matrices, rights
+
+
+def test_mean_inverse(setup):
+    backend, rows, _, other = setup
+    generator = np.random.default_rng(1)
+    half = generator.normal(size=(D, D))
+    shared, ridge = half @ half.T, 0.5 + generator.random(N)
+    matrices, rights = systems(rows, other, shared, ridge)
+    inverse, solution = backend.mean_inverse(rows, other, shared, ridge)
+    close(backend, inverse, sum(np.linalg.inv(m) for m in matrices) / N)
+    close(backend, solution, sum(np.linalg.inv(m) @ b for m, b in zip(matrices, rights, strict=True)) / N)
+
+
+def conjugate_gradients(matrix, right, x, precondition, steps, relaxation):
+    """The textbook iteration, one row; the last step made longer."""
+    r = right - matrix @ x
+    z = precondition * r
+    p = z.copy()
+    for step in range(steps):
+        length = (r @ z) / (p @ matrix @ p)
+        x = x + length * p * (relaxation if step + 1 == steps else 1.0)
+        after = r - length * (matrix @ p)
+        new = precondition * after
+        p = new + (after @ new) / (r @ z) * p
+        r, z = after, new
+    return x
+
+
+@pytest.mark.parametrize(("steps", "relaxation"), [(1, 1.0), (1, 1.3), (2, 1.0), (4, 1.3)])
+def test_improve_rows_takes_preconditioned_conjugate_gradient_steps(setup, steps, relaxation):
+    backend, rows, this, other = setup
+    generator = np.random.default_rng(2)
+    diagonal, ridge, shift = generator.random(D), 0.5 + generator.random(N), generator.normal(size=D)
+    matrices, rights = systems(rows, other, np.diag(diagonal), ridge)
+    start = np.asarray(this, float).copy()
+    found = backend.improve_rows(rows, other, diagonal, ridge, shift, steps, 0.0, relaxation, this)
+    expected = np.array(
+        [
+            conjugate_gradients(matrices[i], rights[i] - shift, start[i], 1 / (diagonal + ridge[i]), steps, relaxation)
+            for i in range(N)
+        ]
+    )
+    np.testing.assert_allclose(this, expected, atol=10 * backend.tolerance)
+    y = np.asarray(other, float)
+    loss = sum(c * (1 - expected[i] @ y[j]) ** 2 for i, j, c in entries(rows))
+    residual = sum(np.sum((rights[i] - shift - matrices[i] @ start[i]) ** 2) for i in range(N))
+    squares = sum(ridge[i] * expected[i] @ expected[i] for i in range(N))
+    assert found == pytest.approx((loss, residual, squares), rel=10 * backend.tolerance)
+
+
+def test_improve_rows_converges_to_solve_rows(setup):
+    backend, rows, this, other = setup
+    generator = np.random.default_rng(2)
+    diagonal, ridge, shift = generator.random(D), 0.5 + generator.random(N), generator.normal(size=D)
+    exact = backend.empty(N, D)
+    backend.solve_rows(rows, other, np.diag(diagonal), ridge, shift, exact)
+    backend.improve_rows(rows, other, diagonal, ridge, shift, 100, 1e-5, 1.0, this)
+    np.testing.assert_allclose(this, exact, atol=1e-4)
+
+
+def test_improve_rows_stops_a_row_at_its_tolerance(setup):
+    backend, rows, this, other = setup
+    ones, zero = np.ones(N), np.zeros(D)
+    one_step = this.copy()
+    backend.improve_rows(rows, other, np.ones(D), ones, zero, 1, 0.0, 1.0, one_step)
+    backend.improve_rows(rows, other, np.ones(D), ones, zero, 50, 0.9999, 1.0, this)
+    # A single step always lowers the residual of some rows enough: those must not have moved any further.
+    same = np.isclose(this, one_step, atol=1e-5).all(axis=1)
+    assert same.sum() >= N // 2

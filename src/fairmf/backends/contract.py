@@ -9,7 +9,7 @@ order and is summed in float64: the same input gives the same bits for any numbe
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,17 @@ from fairmf.interactions import Rows
 Factors = NDArray[Any]  # rows x d, the backend's dtype
 Matrix = NDArray[np.float64]  # d x d
 Vector = NDArray[np.float64]  # d, or one number per row
+
+
+class RowSums(NamedTuple):
+    """What `improve_rows` has at hand when it is done."""
+
+    loss: float
+    """sum of c_ij (1 - x_i.y_j)^2 after the steps."""
+    squared_residual: float
+    """sum of |b_i - shift - H_i x_i|^2 before the steps: the squared gradient."""
+    ridge_squares: float
+    """sum of ridge_i |x_i|^2 after the steps."""
 
 
 class Backend(Protocol):
@@ -55,6 +66,9 @@ class Backend(Protocol):
     def squared_norms(self, this: Factors) -> Vector:
         """|x_i|^2 of every row."""
 
+    def weighted_squares(self, this: Factors, weights: Vector) -> Vector:
+        """sum_i w_i x_ik^2 for every column k."""
+
     def squared_distance(self, this: Factors, other: Factors) -> float:
         """Squared Frobenius norm of the difference."""
 
@@ -67,7 +81,10 @@ class Backend(Protocol):
     # -- rows -----------------------------------------------------------------------------------------------------
 
     def multiply(self, this: Factors, matrix: Matrix, out: Factors) -> None:
-        """out = X M, for a d x d matrix M."""
+        """out = X M, for a d x d matrix M; `out` may be `this`."""
+
+    def add_vector(self, vector: Vector, out: Factors) -> None:
+        """Add the same d-vector to every row."""
 
     def solve_rows(
         self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector, shift: Vector, out: Factors
@@ -75,6 +92,27 @@ class Backend(Protocol):
         """Solve (sum_j c_ij y_j y_j' + shared + ridge_i I) out_i = sum_j c_ij y_j - shift for every row by Cholesky.
 
         A row whose matrix is not positive definite comes out as NaN.
+        """
+
+    def mean_inverse(self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector) -> tuple[Matrix, Vector]:
+        """A = mean of H_i^-1 and b = mean of H_i^-1 sum_j c_ij y_j, H_i as in `solve_rows`."""
+
+    def improve_rows(
+        self,
+        rows: Rows,
+        other: Factors,
+        diagonal: Vector,
+        ridge: Vector,
+        shift: Vector,
+        steps: int,
+        tolerance: float,
+        relaxation: float,
+        this: Factors,
+    ) -> RowSums:
+        """Conjugate gradient steps on the systems of `solve_rows` where shared = diag(diagonal), from `this`, in place.
+
+        Preconditioned by diagonal + ridge_i. A row stops early when its preconditioned residual has fallen by
+        `tolerance`. The last of `steps` is made `relaxation` times as long (below 2, that still lowers the quadratic).
         """
 
     def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:

@@ -28,8 +28,10 @@ class Fitted:
     user_factors: NDArray[Any]
     item_factors: NDArray[Any]
     interactions: Interactions
-    mean_user: NDArray[np.float64]
+    merit: NDArray[np.float64]
+    """The merit direction q1 (docs/mathematics.md 5), in the basis of the factors."""
     fairness: float
+    """The fairness it serves with by default: the trained one, unless the dial was turned."""
     history: History
     settings: dict[str, Any]
     extra: dict[str, float] = field(default_factory=dict)
@@ -117,11 +119,13 @@ class FactorModel(abc.ABC):
         N: int = 10,
         *,
         filter_already_liked_items: bool = True,
+        fairness: float | None = None,
     ) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """The N best items of training users, best first: (ids, scores).
 
         Users and items are named by their original ids where the data had ids, else by position. One user gives two
         1-d arrays, a sequence two 2-d arrays. Missing slots hold id -1 (None where ids are not integers) and score NaN.
+        `fairness` turns the dial for this call: the users are re-solved from their histories, nothing is trained.
 
         >>> from fairmf import IALS, synthetic
         >>> data = synthetic(n_users=300, n_items=200, n_interactions=6000)
@@ -133,9 +137,9 @@ class FactorModel(abc.ABC):
         single = isinstance(users, (str, bytes, tuple)) or np.ndim(users) == 0  # type: ignore[arg-type]
         wanted: Any = [users] if single else users
         rows = self._user_rows(wanted)
-        items, scores = self._top_n(
-            self.user_factors[rows], data.take_users(rows), N, exclude=filter_already_liked_items
-        )
+        history = data.take_users(rows)
+        vectors = self.user_factors[rows] if fairness is None else self.fold_in(history, fairness=fairness)
+        items, scores = self._top_n(vectors, history, N, exclude=filter_already_liked_items)
         ids = items if data.item_ids is None else _named(items, data.item_ids.values)
         return (ids[0], scores[0]) if single else (ids, scores)
 

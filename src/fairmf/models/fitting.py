@@ -41,6 +41,12 @@ class Trainable(Protocol):
     def epoch(self, problem: Problem, state: Any) -> Any:
         """One epoch; the given state is left as it is."""
 
+    def objective(self, problem: Problem, state: Any) -> Objective:
+        """F of a state."""
+
+    def finish(self, problem: Problem, state: Any) -> Any:
+        """What is still to be done when the epochs are over."""
+
     def report(self, problem: Problem, before: Any, after: Any, value: Objective | None) -> dict[str, Any]:
         """What this model adds to the epoch's record."""
 
@@ -142,13 +148,20 @@ def run(
     if kept is None:
         kept, kept_epoch = state, len(history)
     history.kept_epoch = kept_epoch
-    return kept, history
+    began = time.perf_counter()
+    with np.errstate(over="ignore", invalid="ignore"):
+        finished = model.finish(problem, kept)
+    _check_finite(model, problem, finished, None, len(history) + 1, kept, history)
+    history.final = {"seconds": time.perf_counter() - began}
+    if objective_every > 0 or model.tolerance > 0:
+        history.final["objective"] = objective(problem, finished.user_factors, finished.item_factors).to_dict()
+    return finished, history
 
 
 def _objective_if_due(model: Trainable, problem: Problem, state: Any, epoch: int, every: int) -> Objective | None:
     # A tolerance compares consecutive epochs, so it needs every one of them.
     due = model.tolerance > 0 or (every > 0 and (epoch % every == 0 or epoch == model.epochs))
-    return objective(problem, state.user_factors, state.item_factors) if due else None
+    return model.objective(problem, state) if due else None
 
 
 def _check_finite(

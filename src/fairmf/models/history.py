@@ -18,6 +18,8 @@ class History:
     verdict: str = "ceiling"
     reason: str = ""
     kept_epoch: int = 0
+    final: dict[str, Any] = field(default_factory=dict)
+    """After the last half-step: `seconds` it took, and the `objective` of the factors the model holds."""
 
     def __len__(self) -> int:
         return len(self.records)
@@ -28,8 +30,8 @@ class History:
 
     @property
     def seconds(self) -> float:
-        """Time spent in epochs (without objective, callbacks and checks)."""
-        return float(sum(record["seconds"] for record in self.records))
+        """Time spent in training (without callbacks and checks)."""
+        return float(sum(record["seconds"] for record in self.records)) + float(self.final.get("seconds", 0.0))
 
 
 def _look_up(record: dict[str, Any], path: str) -> Any:

@@ -12,13 +12,13 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends import NAMES, Backend, Factors, get_backend
+from fairmf.backends import NAMES, Backend, Factors, Vector, get_backend
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions import Interactions
 from fairmf.models import fitting
 from fairmf.models.factor_model import FactorModel, Fitted, as_interactions
 from fairmf.models.history import History
-from fairmf.models.objective import Objective
+from fairmf.models.objective import Objective, objective
 from fairmf.models.problem import Problem
 from fairmf.parameters import check_settings, setting
 from fairmf.solvers import cholesky
@@ -65,6 +65,19 @@ class IterativeModel(FactorModel):
     def report(self, problem: Problem, before: Any, after: Any, value: Objective | None) -> dict[str, Any]:  # noqa: ARG002
         """What this model adds to the epoch's record."""
         return {}
+
+    def objective(self, problem: Problem, state: Any) -> Objective:
+        """F of a state."""
+        return objective(problem, state.user_factors, state.item_factors)
+
+    def finish(self, problem: Problem, state: Any) -> Any:  # noqa: ARG002
+        """What is still to be done when the epochs are over."""
+        return state
+
+    def merit(self, problem: Problem, state: Any) -> Vector:
+        """The merit direction q1 = alpha0 G_V t."""
+        backend = problem.backend
+        return problem.unobserved_weight * (backend.gramian(state.item_factors) @ backend.mean(state.user_factors))
 
     def remedy(self) -> str:
         """What a user can change when training diverges."""
@@ -137,7 +150,7 @@ class IterativeModel(FactorModel):
             user_factors=backend.host(state.user_factors),
             item_factors=backend.host(state.item_factors),
             interactions=problem.interactions,
-            mean_user=backend.mean(state.user_factors),
+            merit=self.merit(problem, state),
             fairness=problem.lambda_f / (strength * n) if problem.lambda_f else 0.0,
             history=history,
             settings=self._settings(),
@@ -164,8 +177,20 @@ class IterativeModel(FactorModel):
         backend = problem.backend
         with backend.threads(self.num_threads):
             V = backend.array(fitted.item_factors)
-            merit = problem.unobserved_weight * (backend.gramian(V) @ fitted.mean_user)
-            return backend.host(cholesky.solve(problem.user_half_step(V, shift=psi * merit)))
+            return backend.host(cholesky.solve(problem.user_half_step(V, shift=psi * fitted.merit)))
+
+    def with_fairness(self: Self, fairness: float) -> Self:
+        """The same model turned to another fairness, without training: shares V, users re-solved from their histories.
+
+        It serves with that fairness by default. `with_fairness(a).with_fairness(b)` equals `with_fairness(b)`.
+        """
+        turned = copy.copy(self)
+        turned._fitted = dataclasses.replace(
+            self.fitted,
+            fairness=check_fairness(fairness),
+            user_factors=self.fold_in(self.fitted.interactions, fairness=fairness),
+        )
+        return turned
 
 
 def check_fairness(value: Any) -> float:

@@ -31,7 +31,7 @@ class Popularity(FactorModel):
         counts = data.by_item.sums()[:, None]
         users = np.ones((data.n_users, 1), dtype=np.float32)
         history = History(verdict="converged", reason="closed form")
-        self._fitted = Fitted(users, counts.astype(np.float32), data, np.ones(1), 0.0, history, {})
+        self._fitted = Fitted(users, counts.astype(np.float32), data, np.zeros(1), 0.0, history, {})
         return self
 
     def fold_in(self, history: Interactions | Any, **options: Any) -> NDArray[Any]:

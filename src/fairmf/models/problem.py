@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,6 +13,8 @@ from fairmf.backends import Backend, Factors, Matrix, Vector
 from fairmf.errors import InvalidData
 from fairmf.interactions import Interactions
 from fairmf.solvers import HalfStep
+
+T = TypeVar("T")
 
 
 def frequency_scaled(sums: Vector, others: int, regularization: float, exponent: float, unobserved: float) -> Vector:
@@ -36,6 +40,7 @@ class Problem:
     regularization_exponent: float
     unobserved_weight: float
     lambda_f: float = 0.0
+    _derived: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def n_users(self) -> int:
@@ -51,6 +56,12 @@ class Problem:
     def item_ridge(self) -> Vector:
         """lambda_V(j)."""
         return self._ridge(self.interactions.by_item.sums(), self.interactions.n_users)
+
+    def cached(self, name: str, make: Callable[[], T]) -> T:
+        """What a model derives from the problem once and uses every epoch."""
+        if name not in self._derived:
+            self._derived[name] = make()
+        return self._derived[name]  # type: ignore[no-any-return]
 
     def _ridge(self, sums: Vector, others: int) -> Vector:
         return frequency_scaled(sums, others, self.regularization, self.regularization_exponent, self.unobserved_weight)

@@ -12,8 +12,8 @@ import numpy as np
 import threadpoolctl
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Factors, Matrix, Vector
-from fairmf.backends.cpu import blocks, reductions, row_kernels
+from fairmf.backends.contract import Factors, Matrix, RowSums, Vector
+from fairmf.backends.cpu import blocks, eigenbasis_rows, reductions, row_kernels
 from fairmf.backends.cpu import top_k as top_k_kernel
 from fairmf.interactions import Rows
 
@@ -79,6 +79,14 @@ class CpuBackend:
         reductions.squared_norms(this, out)
         return out
 
+    def weighted_squares(self, this: Factors, weights: Vector) -> Vector:
+        """See contract."""
+        bounds = blocks.even(len(this), 1024)
+        parts = np.zeros((len(bounds) - 1, this.shape[1]))
+        reductions.weighted_square_parts(this, weights, bounds, parts)
+        squares: Vector = parts.sum(axis=0)
+        return squares
+
     def squared_distance(self, this: Factors, other: Factors) -> float:
         """See contract."""
         bounds = blocks.even(len(this), 1024)
@@ -99,7 +107,12 @@ class CpuBackend:
 
     def multiply(self, this: Factors, matrix: Matrix, out: Factors) -> None:
         """See contract."""
-        row_kernels.multiply(this, matrix.astype(np.float32), blocks.even(len(this), 512), out)
+        bounds = blocks.even(len(this), row_kernels.MULTIPLY_ROWS)
+        row_kernels.multiply(this, np.ascontiguousarray(matrix, dtype=np.float32), bounds, out)
+
+    def add_vector(self, vector: Vector, out: Factors) -> None:
+        """See contract."""
+        row_kernels.add_vector(vector.astype(np.float32), blocks.even(len(out), 1024), out)
 
     def solve_rows(
         self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector, shift: Vector, out: Factors
@@ -110,6 +123,37 @@ class CpuBackend:
         bounds = blocks.balanced(rows, d / 3)
         single = [np.ascontiguousarray(x, dtype=np.float32) for x in (shared, ridge, shift)]
         row_kernels.solve_rows(*rows, other, *single, bounds, out)
+
+    def mean_inverse(self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector) -> tuple[Matrix, Vector]:
+        """See contract."""
+        d = other.shape[1]
+        bounds = blocks.balanced(rows, d, count=REDUCTION_BLOCKS)
+        inverses, solutions = np.zeros((len(bounds) - 1, d, d)), np.zeros((len(bounds) - 1, d))
+        single = [np.ascontiguousarray(x, dtype=np.float32) for x in (shared, ridge)]
+        row_kernels.inverse_parts(*rows, other, *single, bounds, inverses, solutions)
+        lower = inverses.sum(axis=0) / rows.count
+        return lower + np.tril(lower, -1).T, solutions.sum(axis=0) / rows.count
+
+    def improve_rows(
+        self,
+        rows: Rows,
+        other: Factors,
+        diagonal: Vector,
+        ridge: Vector,
+        shift: Vector,
+        steps: int,
+        tolerance: float,
+        relaxation: float,
+        this: Factors,
+    ) -> RowSums:
+        """See contract."""
+        # A row's own work (its vectors of length d) weighs about as much as eight entries.
+        bounds = blocks.balanced(rows, 8.0)
+        parts = np.zeros((len(bounds) - 1, 3))
+        single = [np.ascontiguousarray(x, dtype=np.float32) for x in (diagonal, ridge, shift)]
+        limits = np.float32(tolerance), np.float32(relaxation)
+        eigenbasis_rows.improve_rows(*rows, other, *single, steps, *limits, bounds, this, parts)
+        return RowSums(*parts.sum(axis=0).tolist())
 
     def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:
         """See contract."""

@@ -19,10 +19,10 @@ def even(n: int, size: int, most: int = COUNT) -> NDArray[np.int64]:
     return (np.arange(count + 1, dtype=np.int64) * n) // count
 
 
-def balanced(rows: Rows, cost_per_row: float) -> NDArray[np.int64]:
+def balanced(rows: Rows, cost_per_row: float, count: int = COUNT) -> NDArray[np.int64]:
     """Bounds of blocks of about equal cost, where a row costs its entries plus `cost_per_row`."""
     n = rows.count
-    count = max(1, min(COUNT, n))
+    count = max(1, min(count, n))
     cost = rows.indptr + np.arange(n + 1) * cost_per_row
     bounds = np.searchsorted(cost, np.linspace(0, cost[-1], count + 1)).astype(np.int64)
     bounds[0], bounds[-1] = 0, n

@@ -42,6 +42,15 @@ def sum_parts(this, bounds, out):  # type: ignore[no-untyped-def]
                 out[b, k] += this[i, k]
 
 
+@njit(cache=True, parallel=True)
+def weighted_square_parts(this, weights, bounds, out):  # type: ignore[no-untyped-def]
+    """out[b, k] = sum of w_i x_ik^2 over the rows of block b.   in: this, weights, bounds   out: out (blocks x d)"""
+    for b in prange(len(bounds) - 1):
+        for i in range(bounds[b], bounds[b + 1]):
+            for k in range(this.shape[1]):
+                out[b, k] += weights[i] * this[i, k] * this[i, k]
+
+
 @njit(cache=True, parallel=True, fastmath=True)
 def squared_norms(this, out):  # type: ignore[no-untyped-def]
     """out[i] = |x_i|^2.   in: this   out: out"""

@@ -5,9 +5,40 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from fairmf.backends.cpu.lapack import sposv, ssyrk
+from fairmf.backends.cpu.lapack import sposv, spotri, ssyrk
 
 GATHER = 256  # entries gathered into a dense tile for one rank-256 update of the row's matrix
+MULTIPLY_ROWS = 256  # rows of one matrix product: its result stays in the cache until it is copied out
+
+
+@njit(cache=True, fastmath=True)
+def _solve_row(indices, weights, start, stop, other, matrix, tile, letters, ints, one, row):  # type: ignore[no-untyped-def]
+    """Add the row's entries to `matrix` and `row`, solve in place; True if it was positive definite.
+
+    in and out: matrix (its factor afterwards), row (right-hand side, then solution)   scratch: tile, letters, ints, one
+    """
+    d = other.shape[1]
+    at = ints.ctypes.data
+    for first in range(start, stop, GATHER):
+        last = min(first + GATHER, stop)
+        for e in range(first, last):
+            j = indices[e]
+            if weights is None:
+                for k in range(d):
+                    tile[e - first, k] = other[j, k]
+                    row[k] += other[j, k]
+            else:
+                root = np.sqrt(weights[e])
+                for k in range(d):
+                    tile[e - first, k] = root * other[j, k]
+                    row[k] += weights[e] * other[j, k]
+        ints[1] = last - first
+        ssyrk(
+            letters.ctypes.data, letters.ctypes.data + 1, at, at + 4, one.ctypes.data,
+            tile.ctypes.data, at, one.ctypes.data, matrix.ctypes.data, at,
+        )  # fmt: skip
+    sposv(letters.ctypes.data, at, at + 8, matrix.ctypes.data, at, row.ctypes.data, at, at + 12)
+    return ints[3] == 0
 
 
 @njit(cache=True, parallel=True, fastmath=True)
@@ -23,37 +54,44 @@ def solve_rows(indptr, indices, weights, other, shared, ridge, shift, bounds, ou
         letters = np.array([85, 78], dtype=np.uint8)  # "U", "N"
         ints = np.array([d, 0, 1, 0], dtype=np.int32)  # d, entries in the tile, right-hand sides, info
         one = np.array([1.0], dtype=np.float32)
-        at = ints.ctypes.data
         for i in range(bounds[b], bounds[b + 1]):
-            if indptr[i] == indptr[i + 1] and not shifted:
+            start, stop = indptr[i], indptr[i + 1]
+            if start == stop and not shifted:
                 out[i, :] = 0.0  # nothing observed: the minimiser is the zero vector
                 continue
             matrix[:, :] = shared
             for k in range(d):
                 matrix[k, k] += ridge[i]
                 out[i, k] = -shift[k]
-            for start in range(indptr[i], indptr[i + 1], GATHER):
-                stop = min(start + GATHER, indptr[i + 1])
-                for e in range(start, stop):
-                    j = indices[e]
-                    if weights is None:
-                        for k in range(d):
-                            tile[e - start, k] = other[j, k]
-                            out[i, k] += other[j, k]
-                    else:
-                        root = np.sqrt(weights[e])
-                        for k in range(d):
-                            tile[e - start, k] = root * other[j, k]
-                            out[i, k] += weights[e] * other[j, k]
-                ints[1] = stop - start
-                ssyrk(
-                    letters.ctypes.data, letters.ctypes.data + 1, at, at + 4, one.ctypes.data,
-                    tile.ctypes.data, at, one.ctypes.data, matrix.ctypes.data, at,
-                )  # fmt: skip
-            row = out[i]
-            sposv(letters.ctypes.data, at, at + 8, matrix.ctypes.data, at, row.ctypes.data, at, at + 12)
-            if ints[3] != 0:
+            if not _solve_row(indices, weights, start, stop, other, matrix, tile, letters, ints, one, out[i]):
                 out[i, :] = np.nan
+
+
+@njit(cache=True, parallel=True, fastmath=True)
+def inverse_parts(  # type: ignore[no-untyped-def]
+    indptr, indices, weights, other, shared, ridge, bounds, inverses, solutions
+):
+    """Sums over each block of H_i^-1 (lower triangle) and H_i^-1 b_i.   in: all but the last two   out: these two"""
+    d = other.shape[1]
+    for b in prange(len(bounds) - 1):
+        matrix = np.empty((d, d), dtype=np.float32)
+        tile = np.empty((GATHER, d), dtype=np.float32)
+        row = np.empty(d, dtype=np.float32)
+        letters = np.array([85, 78], dtype=np.uint8)
+        ints = np.array([d, 0, 1, 0], dtype=np.int32)
+        one = np.array([1.0], dtype=np.float32)
+        at = ints.ctypes.data
+        for i in range(bounds[b], bounds[b + 1]):
+            matrix[:, :] = shared
+            for k in range(d):
+                matrix[k, k] += ridge[i]
+            row[:] = 0.0
+            _solve_row(indices, weights, indptr[i], indptr[i + 1], other, matrix, tile, letters, ints, one, row)
+            spotri(letters.ctypes.data, at, matrix.ctypes.data, at, at + 12)
+            for k in range(d):
+                solutions[b, k] += row[k]
+                for c in range(k + 1):
+                    inverses[b, k, c] += matrix[k, c]
 
 
 @njit(cache=True, parallel=True, fastmath=True)
@@ -76,6 +114,19 @@ def residual_rows(indptr, indices, weights, this, other, target, bounds, out):  
 
 @njit(cache=True, parallel=True)
 def multiply(this, matrix, bounds, out):  # type: ignore[no-untyped-def]
-    """out = X M, block by block so that a row's bits do not depend on the number of threads."""
+    """out = X M, block by block so that a row's bits do not depend on the number of threads; out may be this."""
     for b in prange(len(bounds) - 1):
-        np.dot(this[bounds[b] : bounds[b + 1]], matrix, out[bounds[b] : bounds[b + 1]])
+        scratch = np.empty((MULTIPLY_ROWS, matrix.shape[1]), dtype=np.float32)
+        for start in range(bounds[b], bounds[b + 1], MULTIPLY_ROWS):
+            stop = min(start + MULTIPLY_ROWS, bounds[b + 1])
+            np.dot(this[start:stop], matrix, scratch[: stop - start])
+            out[start:stop] = scratch[: stop - start]
+
+
+@njit(cache=True, parallel=True)
+def add_vector(vector, bounds, out):  # type: ignore[no-untyped-def]
+    """Add the same vector to every row.   in: vector, bounds   in and out: out"""
+    for b in prange(len(bounds) - 1):
+        for i in range(bounds[b], bounds[b + 1]):
+            for k in range(len(vector)):
+                out[i, k] += vector[k]

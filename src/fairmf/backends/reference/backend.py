@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Factors, Matrix, Vector
+from fairmf.backends.contract import Factors, Matrix, RowSums, Vector
 from fairmf.interactions import Rows
 
 
@@ -56,6 +56,11 @@ class ReferenceBackend:
         norms: Vector = np.einsum("ia,ia->i", this, this)
         return norms
 
+    def weighted_squares(self, this: Factors, weights: Vector) -> Vector:
+        """See contract."""
+        squares: Vector = np.einsum("i,ia,ia->a", weights, this, this)
+        return squares
+
     def squared_distance(self, this: Factors, other: Factors) -> float:
         """See contract."""
         return float(np.square(this - other).sum())
@@ -74,7 +79,11 @@ class ReferenceBackend:
 
     def multiply(self, this: Factors, matrix: Matrix, out: Factors) -> None:
         """See contract."""
-        out[:] = np.einsum("ia,ab->ib", this, matrix)
+        out[:] = this @ matrix
+
+    def add_vector(self, vector: Vector, out: Factors) -> None:
+        """See contract."""
+        out += vector
 
     def solve_rows(
         self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector, shift: Vector, out: Factors
@@ -89,6 +98,55 @@ class ReferenceBackend:
                 out[i] = np.linalg.solve(lower.T, np.linalg.solve(lower, y.T @ weights - shift))
             except np.linalg.LinAlgError:
                 out[i] = np.nan
+
+    def mean_inverse(self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector) -> tuple[Matrix, Vector]:
+        """See contract."""
+        d = other.shape[1]
+        inverses, solutions = np.zeros((d, d)), np.zeros(d)
+        for i in range(rows.count):
+            columns, weights = _row(rows, i)
+            y = other[columns]
+            inverse = np.linalg.inv((y.T * weights) @ y + shared + ridge[i] * np.eye(d))
+            inverses += inverse
+            solutions += inverse @ (y.T @ weights)
+        return inverses / rows.count, solutions / rows.count
+
+    def improve_rows(
+        self,
+        rows: Rows,
+        other: Factors,
+        diagonal: Vector,
+        ridge: Vector,
+        shift: Vector,
+        steps: int,
+        tolerance: float,
+        relaxation: float,
+        this: Factors,
+    ) -> RowSums:
+        """See contract."""
+        squared_residual = 0.0
+        for i in range(rows.count):
+            columns, weights = _row(rows, i)
+            y = other[columns]
+            matrix = (y.T * weights) @ y + np.diag(diagonal + ridge[i])
+            precondition = 1.0 / (diagonal + ridge[i])
+            x = this[i]
+            r = y.T @ weights - shift - matrix @ x
+            squared_residual += float(r @ r)
+            p = precondition * r
+            rz = r @ p
+            goal = tolerance**2 * rz
+            for step in range(steps):
+                if not rz > goal:
+                    break
+                length = rz / (p @ matrix @ p)
+                if step + 1 == steps:
+                    length *= relaxation
+                x += length * p
+                r = r - length * (matrix @ p)
+                before, rz = rz, r @ (precondition * r)
+                p = precondition * r + (rz / before) * p
+        return RowSums(self.observed_loss(rows, this, other), squared_residual, float(ridge @ self.squared_norms(this)))
 
     def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:
         """See contract."""

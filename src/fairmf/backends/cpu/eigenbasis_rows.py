@@ -1,0 +1,183 @@
+"""Preconditioned conjugate gradients for all rows, in the basis where the shared matrix is diagonal.
+
+There a row's matrix-vector product costs O(nnz_i d), and (diagonal + ridge_i) is a free and excellent preconditioner.
+Four entries are taken at a time: the row's own vectors are then read from the cache once per four gathered ones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+TINY = np.float32(1e-30)
+
+
+@njit(cache=True, fastmath=True, inline="always")
+def _residual_pass(indices, weights, start, stop, other, x, r):  # type: ignore[no-untyped-def]
+    """r += sum_j c_j (1 - x.y_j) y_j; returns sum_j c_j (1 - x.y_j)^2."""
+    d = len(x)
+    loss = 0.0
+    e = start
+    while e + 4 <= stop:
+        a, b, c, f = indices[e], indices[e + 1], indices[e + 2], indices[e + 3]
+        sa = sb = sc = sf = np.float32(0.0)
+        for k in range(d):
+            sa += other[a, k] * x[k]
+            sb += other[b, k] * x[k]
+            sc += other[c, k] * x[k]
+            sf += other[f, k] * x[k]
+        one = np.float32(1.0)
+        sa, sb, sc, sf = one - sa, one - sb, one - sc, one - sf
+        if weights is None:
+            loss += np.float64(sa * sa + sb * sb + sc * sc + sf * sf)
+        else:
+            wa, wb, wc, wf = sa * weights[e], sb * weights[e + 1], sc * weights[e + 2], sf * weights[e + 3]
+            loss += np.float64(sa * wa + sb * wb + sc * wc + sf * wf)
+            sa, sb, sc, sf = wa, wb, wc, wf
+        for k in range(d):
+            r[k] += sa * other[a, k] + sb * other[b, k] + sc * other[c, k] + sf * other[f, k]
+        e += 4
+    while e < stop:
+        a = indices[e]
+        sa = np.float32(0.0)
+        for k in range(d):
+            sa += other[a, k] * x[k]
+        sa = np.float32(1.0) - sa
+        wa = sa if weights is None else sa * weights[e]
+        loss += np.float64(sa * wa)
+        for k in range(d):
+            r[k] += wa * other[a, k]
+        e += 1
+    return loss
+
+
+@njit(cache=True, fastmath=True, inline="always")
+def _product_pass(indices, weights, start, stop, other, p, hp):  # type: ignore[no-untyped-def]
+    """hp += sum_j c_j (p.y_j) y_j; returns sum_j c_j (p.y_j)^2."""
+    d = len(p)
+    curvature = 0.0
+    e = start
+    while e + 4 <= stop:
+        a, b, c, f = indices[e], indices[e + 1], indices[e + 2], indices[e + 3]
+        sa = sb = sc = sf = np.float32(0.0)
+        for k in range(d):
+            sa += other[a, k] * p[k]
+            sb += other[b, k] * p[k]
+            sc += other[c, k] * p[k]
+            sf += other[f, k] * p[k]
+        if weights is None:
+            curvature += np.float64(sa * sa + sb * sb + sc * sc + sf * sf)
+        else:
+            wa, wb, wc, wf = sa * weights[e], sb * weights[e + 1], sc * weights[e + 2], sf * weights[e + 3]
+            curvature += np.float64(sa * wa + sb * wb + sc * wc + sf * wf)
+            sa, sb, sc, sf = wa, wb, wc, wf
+        for k in range(d):
+            hp[k] += sa * other[a, k] + sb * other[b, k] + sc * other[c, k] + sf * other[f, k]
+        e += 4
+    while e < stop:
+        a = indices[e]
+        sa = np.float32(0.0)
+        for k in range(d):
+            sa += other[a, k] * p[k]
+        wa = sa if weights is None else sa * weights[e]
+        curvature += np.float64(sa * wa)
+        for k in range(d):
+            hp[k] += wa * other[a, k]
+        e += 1
+    return curvature
+
+
+@njit(cache=True, fastmath=True, inline="always")
+def _curvature_pass(indices, weights, start, stop, other, p):  # type: ignore[no-untyped-def]
+    """sum_j c_j (p.y_j)^2 alone: all that the last step needs. Backwards: what was read last is still in the cache."""
+    d = len(p)
+    curvature = 0.0
+    e = stop
+    while e - 4 >= start:
+        e -= 4
+        a, b, c, f = indices[e], indices[e + 1], indices[e + 2], indices[e + 3]
+        sa = sb = sc = sf = np.float32(0.0)
+        for k in range(d):
+            sa += other[a, k] * p[k]
+            sb += other[b, k] * p[k]
+            sc += other[c, k] * p[k]
+            sf += other[f, k] * p[k]
+        if weights is None:
+            curvature += np.float64(sa * sa + sb * sb + sc * sc + sf * sf)
+        else:
+            curvature += np.float64(
+                sa * sa * weights[e] + sb * sb * weights[e + 1] + sc * sc * weights[e + 2] + sf * sf * weights[e + 3]
+            )
+    while e > start:
+        e -= 1
+        a = indices[e]
+        sa = np.float32(0.0)
+        for k in range(d):
+            sa += other[a, k] * p[k]
+        curvature += np.float64(sa * sa if weights is None else sa * sa * weights[e])
+    return curvature
+
+
+@njit(cache=True, parallel=True, fastmath=True)
+def improve_rows(  # type: ignore[no-untyped-def]
+    indptr, indices, weights, other, diagonal, ridge, shift, steps, tolerance, relaxation, bounds, this, sums
+):
+    """See contract.   in: all but the last two   in and out: this   out: sums (blocks x 3)"""
+    d = other.shape[1]
+    for block in prange(len(bounds) - 1):
+        r = np.empty(d, dtype=np.float32)
+        p = np.empty(d, dtype=np.float32)
+        hp = np.empty(d, dtype=np.float32)
+        h = np.empty(d, dtype=np.float32)
+        total_loss = total_residual = total_l2 = 0.0
+        for i in range(bounds[block], bounds[block + 1]):
+            x = this[i]
+            start, stop = indptr[i], indptr[i + 1]
+            for k in range(d):
+                h[k] = diagonal[k] + ridge[i]
+                r[k] = -shift[k] - h[k] * x[k]
+            loss = _residual_pass(indices, weights, start, stop, other, x, r)
+            rz = residual = np.float32(0.0)
+            for k in range(d):
+                p[k] = r[k] / h[k]
+                rz += r[k] * p[k]
+                residual += r[k] * r[k]
+            total_residual += np.float64(residual)
+            # Below `TINY` squares of float32 numbers vanish: such a row is solved.
+            goal = max(rz * tolerance * tolerance, TINY)
+            for step in range(steps):
+                if not rz > goal:
+                    break
+                if step + 1 == steps:
+                    curvature = _curvature_pass(indices, weights, start, stop, other, p)
+                else:
+                    hp[:] = 0.0
+                    curvature = _product_pass(indices, weights, start, stop, other, p, hp)
+                shared = slope = np.float32(0.0)
+                for k in range(d):
+                    shared += h[k] * p[k] * p[k]
+                    slope += p[k] * (r[k] + shift[k] + h[k] * x[k])
+                length = rz / (np.float32(curvature) + shared)
+                if step + 1 == steps:
+                    length *= relaxation
+                # The loss after the step is a parabola in its length, and all three coefficients are at hand.
+                loss += np.float64(length) * (np.float64(length) * curvature - 2.0 * np.float64(slope))
+                for k in range(d):
+                    x[k] += length * p[k]
+                if step + 1 < steps:
+                    before = rz
+                    rz = np.float32(0.0)
+                    for k in range(d):
+                        r[k] -= length * (hp[k] + h[k] * p[k])
+                        rz += r[k] * r[k] / h[k]
+                    beta = rz / before
+                    for k in range(d):
+                        p[k] = r[k] / h[k] + beta * p[k]
+            square = np.float32(0.0)
+            for k in range(d):
+                square += x[k] * x[k]
+            total_l2 += np.float64(ridge[i]) * np.float64(square)
+            total_loss += loss
+        sums[block, 0] = total_loss
+        sums[block, 1] = total_residual
+        sums[block, 2] = total_l2

@@ -1,0 +1,68 @@
+"""What couples the users of FairALS: one vector q = phi alpha0 G_V t that every user's right-hand side loses.
+
+H_i u_i = b_i - q, and t is the mean of the u_i, so q must satisfy q = c G_V t(q) with c = phi alpha0. t(q) is affine
+with slope -A, A the mean of H_i^-1 (docs/mathematics.md 5).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairmf.backends import Factors, Matrix, Vector
+from fairmf.models.problem import Problem
+
+GROUPS = 4096  # users with different weights beyond this many are merged with their neighbours
+
+
+@dataclass(frozen=True)
+class UserGroups:
+    """Users gathered by their sum of confidences: few groups for binary data, and L2 depends on nothing else."""
+
+    sums: Vector
+    ridge: Vector
+    shares: Vector
+
+    @classmethod
+    def of(cls, problem: Problem) -> UserGroups:
+        """The groups of a problem's users."""
+        sums, first, counts = np.unique(problem.interactions.by_user.sums(), return_index=True, return_counts=True)
+        ridge = problem.user_ridge[first]
+        if len(sums) > GROUPS:
+            starts = (np.arange(GROUPS) * len(sums)) // GROUPS
+            total = np.add.reduceat(counts, starts)
+            sums, ridge = (np.add.reduceat(x * counts, starts) / total for x in (sums, ridge))
+            counts = total
+        return cls(sums, ridge, counts / counts.sum())
+
+    def response(self, problem: Problem, eigenvalues: Vector, V: Factors) -> Vector:
+        """An estimate of A's diagonal in the eigenbasis of alpha0 G_V: how much t falls per unit of q.
+
+        Between two bounds. D, the mean of 1/(eigenvalue + ridge_i), leaves the data term out and is at least A: with it
+        the correction cannot overshoot, but is slow where unobserved_weight is small. Adding a typical data term, the
+        popularity-weighted mean of v_jk^2 times the user's sum, gives about the mean of 1/diag(H_i), which is below A
+        and may overshoot. A quarter of the first and three of the second have converged wherever we tried.
+        """
+        popularity = problem.interactions.by_item.sums()
+        typical = problem.backend.weighted_squares(V, popularity) / popularity.sum()
+        base = eigenvalues[None, :] + self.ridge[:, None]
+        share = self.shares[:, None]
+        upper, lower = (share / base).sum(axis=0), (share / (base + self.sums[:, None] * typical)).sum(axis=0)
+        estimate: Vector = 0.25 * upper + 0.75 * lower
+        return estimate
+
+
+def corrected(q: Vector, t: Vector, fairness: float, eigenvalues: Vector, response: Vector) -> Vector:
+    """The q that satisfies q = c G_V t if t answers with `response`; all is diagonal in the eigenbasis of alpha0 G_V."""
+    strength = fairness * eigenvalues
+    result: Vector = strength * (t + response * q) / (1.0 + strength * response)
+    return result
+
+
+def exact_coupling(problem: Problem, V: Factors, gramian_v: Matrix, fairness: float) -> Vector:
+    """q = c G_V t where (I + A c G_V) t = mean of H_i^-1 b_i, with A accumulated over all users. O(nnz d^2 + n d^3)."""
+    shared = problem.unobserved_weight * gramian_v
+    inverse, solution = problem.backend.mean_inverse(problem.interactions.by_user, V, shared, problem.user_ridge)
+    t = np.linalg.solve(np.eye(len(solution)) + inverse @ (fairness * shared), solution)
+    return (fairness * shared @ t).astype(np.float64)

@@ -1,0 +1,28 @@
+"""Half-steps by Cholesky: both minimisers in closed form, the users' coupling included. F falls monotonically."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from fairmf.models.alternating.coupling import exact_coupling
+from fairmf.models.alternating.state import AlternatingState
+from fairmf.models.objective import objective
+from fairmf.models.problem import Problem
+from fairmf.solvers import cholesky
+
+
+def users(problem: Problem, state: AlternatingState, fairness: float) -> AlternatingState:
+    """Every u_i = H_i^-1 (b_i - q) with the one q that is consistent with the mean of these u_i."""
+    V = state.item_factors
+    q = exact_coupling(problem, V, state.item_gramian, fairness) if fairness > 0 else np.zeros(V.shape[1])
+    return replace(state, user_factors=cholesky.solve(problem.user_half_step(V, shift=q)), coupling=q)
+
+
+def epoch(problem: Problem, state: AlternatingState, fairness: float) -> AlternatingState:
+    """Users, then items."""
+    after = users(problem, state, fairness)
+    U = after.user_factors
+    V = cholesky.solve(problem.item_half_step(U, mean_user=problem.backend.mean(U)))
+    return replace(after, item_factors=V, item_gramian=problem.backend.gramian(V), objective=objective(problem, U, V))

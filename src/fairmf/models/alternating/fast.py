@@ -1,0 +1,118 @@
+"""Half-steps by eigenbasis PCG. F after an epoch comes out as a by-product of the items' half-step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairmf.backends import Factors, Vector
+from fairmf.models.alternating.coupling import UserGroups, corrected
+from fairmf.models.alternating.state import AlternatingState
+from fairmf.models.objective import Objective
+from fairmf.models.problem import Problem
+from fairmf.solvers.eigenbasis import eigenbasis
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How thoroughly a half-step is solved: PCG steps per row, and rounds of (rows, q corrected) for the users."""
+
+    steps: int
+    rounds: int = 1
+    tolerance: float = 0.0
+    relaxation: float = 1.0
+
+
+# One step per row, made 1.3 times as long: over-relaxation makes up for what one step leaves (docs/performance.md).
+LIGHT = Effort(steps=1, relaxation=1.3)
+# Strong fairness moves q far in an epoch: a second round lets the users follow it.
+LIGHT_TWICE = Effort(steps=1, rounds=2, relaxation=1.3)
+# Close to the exact half-step, for data on which the preconditioner is weak. Rows stop as soon as they are done.
+THOROUGH = Effort(steps=100, rounds=10, tolerance=1e-4)
+
+
+@dataclass(frozen=True)
+class Users:
+    """Both sides in the eigenbasis of alpha0 G_V, after the users' half-step."""
+
+    user_factors: Factors
+    item_factors: Factors
+    coupling: Vector
+    mean_user: Vector
+    eigenvalues: Vector
+    gradient: float
+
+
+def users(problem: Problem, state: AlternatingState, groups: UserGroups, fairness: float, effort: Effort) -> Users:
+    """Improve the users, and q with them; the given state is left as it is."""
+    backend, rows = problem.backend, problem.interactions.by_user
+    values, vectors = eigenbasis(problem.unobserved_weight * state.item_gramian)
+    U, V = (backend.empty(*x.shape) for x in (state.user_factors, state.item_factors))
+    backend.multiply(state.user_factors, vectors, U)
+    backend.multiply(state.item_factors, vectors, V)
+    q: Vector = vectors.T @ state.coupling
+    response = groups.response(problem, values, V) if fairness > 0 else np.zeros_like(q)
+
+    def correct(q: Vector) -> Vector:
+        """Set q to what fits the present users, and move all users to what fits that q."""
+        better = corrected(q, backend.mean(U), fairness, values, response)
+        backend.add_vector(-response * (better - q), U)
+        return better
+
+    gradient = 0.0
+    if fairness > 0:
+        q = correct(q)  # V, and so G_V, has moved since q was set
+    for number in range(effort.rounds if fairness > 0 else 1):
+        sums = backend.improve_rows(
+            rows, V, values, problem.user_ridge, q, effort.steps, effort.tolerance, effort.relaxation, U
+        )
+        gradient = gradient if number else float(np.sqrt(sums.squared_residual))
+        if fairness > 0:
+            before, q = q, correct(q)
+            if np.linalg.norm(q - before) <= 1e-4 * np.linalg.norm(q):
+                break
+    return Users(U, V, q, backend.mean(U), values, gradient)
+
+
+def epoch(
+    problem: Problem, state: AlternatingState, groups: UserGroups, fairness: float, effort: Effort
+) -> AlternatingState:
+    """Users, then items."""
+    backend = problem.backend
+    done = users(problem, state, groups, fairness, effort)
+    U, V, q, t = done.user_factors, done.item_factors, done.coupling, done.mean_user
+    gramian_u = backend.gramian(U)
+    values, vectors = eigenbasis(problem.unobserved_weight * gramian_u + problem.lambda_f * np.outer(t, t))
+    backend.multiply(U, vectors, U)
+    backend.multiply(V, vectors, V)
+    q, t, gramian_u = vectors.T @ q, vectors.T @ t, vectors.T @ gramian_u @ vectors
+    sums = backend.improve_rows(
+        problem.interactions.by_item, U, values, problem.item_ridge, np.zeros_like(q),
+        effort.steps, effort.tolerance, effort.relaxation, V,
+    )  # fmt: skip
+    gramian_v = backend.gramian(V)
+    user_squares = float((problem.user_ridge * backend.squared_norms(U)).sum())
+    value = Objective(
+        observed=0.5 * sums.loss,
+        unobserved=0.5 * problem.unobserved_weight * float((gramian_u * gramian_v).sum()),
+        l2=0.5 * (user_squares + sums.ridge_squares),
+        fairness=0.5 * problem.lambda_f * float(t @ gramian_v @ t),
+    )
+    item_gradient = float(np.sqrt(sums.squared_residual))
+    return AlternatingState(U, V, q, gramian_v, value, done.gradient, item_gradient, state.effort)
+
+
+def finish(problem: Problem, state: AlternatingState, groups: UserGroups, fairness: float) -> AlternatingState:
+    """The users' half-step to convergence, so that stored users equal their own fold-in with the q that is kept."""
+    done = users(problem, state, groups, fairness, THOROUGH)
+    backend = problem.backend
+    # The last correction moved q a little: one more solve of the rows makes them belong to it exactly.
+    backend.improve_rows(
+        problem.interactions.by_user, done.item_factors, done.eigenvalues, problem.user_ridge, done.coupling,
+        THOROUGH.steps, THOROUGH.tolerance, 1.0, done.user_factors,
+    )  # fmt: skip
+    return AlternatingState(
+        done.user_factors, done.item_factors, done.coupling, backend.gramian(done.item_factors), state.objective,
+        done.gradient, state.item_gradient, state.effort,
+    )  # fmt: skip

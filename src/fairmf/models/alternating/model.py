@@ -1,0 +1,101 @@
+"""What FairALS and IALS share: epochs by either solver, and a safeguard that F never rises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fairmf.backends import Factors, Vector
+from fairmf.models.alternating import exact, fast
+from fairmf.models.alternating.coupling import UserGroups
+from fairmf.models.alternating.fast import LIGHT, LIGHT_TWICE, THOROUGH, Effort
+from fairmf.models.alternating.state import AlternatingState
+from fairmf.models.iterative import IterativeModel
+from fairmf.models.objective import Objective, objective
+from fairmf.models.problem import Problem
+from fairmf.parameters import setting
+
+ROUNDING = 1e-6  # relative rise of F that float32 sums can show by themselves
+STRONG = 10.0  # fairness from which users and q take two rounds
+EASY = 0.5  # observed over unobserved weight, up to which one step per row does
+
+
+@dataclass(eq=False)
+class AlternatingModel(IterativeModel):
+    """Alternating least squares; users, then items in an epoch, and a converged users' half-step at the end."""
+
+    solver: str = setting(
+        "eigenbasis_cg", "How rows are solved: a few conjugate gradient steps, or exactly.",
+        choices=("eigenbasis_cg", "cholesky"),
+    )  # fmt: skip
+    cg_steps: int | str = setting(
+        "auto", "Conjugate gradient steps per row and half-step; 'auto' takes one where that is enough.",
+        low=1, integer=True, choices=("auto",),
+    )  # fmt: skip
+
+    def trained_fairness(self) -> float:
+        """phi."""
+        return 0.0
+
+    def lambda_f_for(self, n_users: int) -> float:
+        """lambda_f = phi alpha0 n."""
+        return self.trained_fairness() * self.unobserved_weight * n_users
+
+    def start(self, problem: Problem, U: Factors, V: Factors) -> AlternatingState:
+        """q = c G_V t of the start."""
+        gramian = problem.backend.gramian(V)
+        strength = self.trained_fairness() * problem.unobserved_weight
+        q = strength * gramian @ problem.backend.mean(U)
+        return AlternatingState(U, V, q, gramian, objective(problem, U, V))
+
+    def epoch(self, problem: Problem, state: AlternatingState) -> AlternatingState:
+        """One epoch. Where F rose, it is done again from the same start with more effort, at last exactly."""
+        fairness = self.trained_fairness()
+        if self.solver == "cholesky":
+            return exact.epoch(problem, state, fairness)
+        groups = self._groups(problem)
+        ladder = [self._effort(problem), THOROUGH]
+        for rung in range(state.effort, len(ladder)):
+            after = fast.epoch(problem, state, groups, fairness, ladder[rung])
+            if after.objective.total <= state.objective.total * (1 + ROUNDING):
+                return replace(after, effort=max(0, rung - 1))
+        return replace(exact.epoch(problem, state, fairness), effort=len(ladder) - 1)
+
+    def finish(self, problem: Problem, state: AlternatingState) -> AlternatingState:
+        """The users' half-step to convergence."""
+        fairness = self.trained_fairness()
+        if self.solver == "cholesky":
+            return exact.users(problem, state, fairness)
+        return fast.finish(problem, state, self._groups(problem), fairness)
+
+    def merit(self, problem: Problem, state: AlternatingState) -> Vector:
+        """q1: the q in force over phi; for phi = 0 the direction alpha0 G_V t itself."""
+        fairness = self.trained_fairness()
+        if fairness > 0:
+            return state.coupling / fairness
+        return super().merit(problem, state)
+
+    def objective(self, problem: Problem, state: AlternatingState) -> Objective:  # noqa: ARG002
+        """At hand already."""
+        return state.objective
+
+    def report(
+        self, problem: Problem, before: Any, after: AlternatingState, value: Objective | None  # noqa: ARG002
+    ) -> dict[str, Any]:  # fmt: skip
+        """Gradient norms as the half-steps found them, and the effort in force."""
+        if self.solver == "cholesky":
+            return {}
+        return {"gradient": {"users": after.user_gradient, "items": after.item_gradient}, "effort": after.effort}
+
+    def _effort(self, problem: Problem) -> Effort:
+        if self.cg_steps != "auto":
+            return Effort(steps=int(self.cg_steps), relaxation=LIGHT.relaxation)
+        data = problem.interactions
+        observed = float(data.by_user.sums().sum())
+        unobserved = self.unobserved_weight * data.n_users * data.n_items
+        if observed > EASY * unobserved:
+            return THOROUGH
+        return LIGHT if self.trained_fairness() < STRONG else LIGHT_TWICE
+
+    def _groups(self, problem: Problem) -> UserGroups:
+        return problem.cached("user_groups", lambda: UserGroups.of(problem))

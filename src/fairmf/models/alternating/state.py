@@ -1,0 +1,22 @@
+"""What an alternating epoch hands to the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fairmf.backends import Matrix, Vector
+from fairmf.models.fitting import State
+from fairmf.models.objective import Objective
+
+
+@dataclass(frozen=True)
+class AlternatingState(State):
+    """Factors, the coupling vector q in the factors' basis, and what the last half-step left at hand."""
+
+    coupling: Vector
+    item_gramian: Matrix
+    objective: Objective
+    user_gradient: float = 0.0
+    item_gradient: float = 0.0
+    effort: int = 0
+    """How often the number of steps is doubled: raised where F rose, lowered again when all goes well."""
