@@ -125,6 +125,10 @@ def test_sparse_matrices_are_taken_as_they_are():
     [
         ({"factors": 0}, "The 'factors' parameter of IALS must be an integer >= 1. Got 0 instead."),
         ({"factors": 2.5}, "'factors' parameter of IALS must be an integer >= 1"),
+        ({"factors": 4.0}, "Got 4.0 instead"),
+        ({"epochs": 2.0}, "Got 2.0 instead"),
+        ({"num_threads": 1.0}, "Got 1.0 instead"),
+        ({"random_state": 1.0}, "Got 1.0 instead"),
         ({"regularization": -1}, "'regularization' parameter of IALS must be a number >= 0. Got -1 instead."),
         ({"regularization": float("nan")}, "Got nan instead"),
         ({"unobserved_weight": "much"}, "Got 'much' instead"),
