@@ -10,6 +10,8 @@ from conftest import random_rows
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite, NotFitted
 from fairmf.interactions import Interactions
 from fairmf.models import IALS, FiADMM, Popularity
+from fairmf.models.iterative import problem_for
+from fairmf.models.objective import objective
 
 DATA = Interactions(random_rows(40, 30), 30)
 
@@ -89,6 +91,11 @@ def test_divergence_names_cause_and_remedy_and_keeps_the_last_good_state():
     assert np.isfinite(model.user_factors).all()
     assert np.isfinite(model.item_factors).all()
     assert len(model.history) >= 1
+    assert model.history.verdict == "diverged"
+    assert model.history.kept_epoch == len(model.history)
+    problem = problem_for(DATA, model.lambda_f_for(DATA.n_users), model.fitted.settings)
+    kept = objective(problem, model.user_factors, model.item_factors).total
+    assert kept == model.history.column("objective.total")[-1]
     model.recommend(1, N=3)
 
 
@@ -152,9 +159,12 @@ def test_bad_fiadmm_settings(settings):
         FiADMM(**settings).fit(DATA)
 
 
-def test_lambda_f_without_unobserved_weight():
+@pytest.mark.parametrize("settings", [{"lambda_f": 1.0}, {"fairness": 1.0}])
+def test_fairness_without_unobserved_weight_would_do_nothing(settings):
     with pytest.raises(InvalidParameter, match="unobserved_weight > 0"):
-        FiADMM(lambda_f=1.0, unobserved_weight=0.0).fit(DATA)
+        FiADMM(**settings, unobserved_weight=0.0).fit(DATA)
+    plain = FiADMM(factors=2, epochs=2, unobserved_weight=0.0, **dict.fromkeys(settings, 0.0))
+    assert plain.fit(DATA).fitted.fairness == 0
 
 
 def test_asking_before_fitting():
