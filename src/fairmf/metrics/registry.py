@@ -102,9 +102,9 @@ def known_names(available: Iterable[str] = ("train", "merit", "groups")) -> list
     return [*ACCURACY, *names, *([GROUP + name for name in names] if "groups" in given else [])]
 
 
-def parse_metrics(metrics: Iterable[str] | None, at: Iterable[int], available: Iterable[str]) -> list[Wanted]:
+def parse_metrics(metrics: Iterable[str] | None, at: int | Iterable[int], available: Iterable[str]) -> list[Wanted]:
     """Read metric names; one without "@K" is meant at every K of `at`, and None means all available."""
-    cutoffs = [_cutoff(K, repr(K)) for K in at]
+    cutoffs = [_cutoff(K, repr(K)) for K in (at if isinstance(at, Iterable) else [at])]
     available = list(available)
     names = known_names(available) if metrics is None else [metrics] if isinstance(metrics, str) else metrics
     wanted: dict[Wanted, None] = {}
