@@ -122,8 +122,8 @@ def _first_types(columns: Columns, text_ids: bool) -> dict[ColumnName, str]:
     # Confidences and ratings are floats from the start: "4" may be followed by "3.5" far down the file.
     numbers = (columns.weights, columns.rating)
     types: dict[ColumnName, str] = {name: "float64" for name in numbers if name is not None}
-    # Ids are integers or text. Left to guess, Arrow makes floats of 1.10 and 1.1, and of integers beyond 64 bits, so that
-    # two ids become one.
+    # Ids are integers or text. Left to guess, Arrow makes floats of 1.10 and 1.1, and of integers beyond 64 bits: two
+    # ids become one.
     return types | dict.fromkeys((columns.user, columns.item), "string" if text_ids else "int64")
 
 
