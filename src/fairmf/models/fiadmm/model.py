@@ -1,7 +1,7 @@
 """FiADMM: the paper's algorithm on the paper's objective (docs/mathematics.md 4).
 
-One epoch: V exactly, U by one linearised step with the users coupled through their mean, then s and w. Its minimum is
-that of FairALS; with fairness 0 it is iALS's.
+One epoch: V exactly, U by one linearised step with the users coupled through their mean, then s and w. With fairness 0
+its minimum is iALS's.
 """
 
 from __future__ import annotations
