@@ -31,10 +31,6 @@ def refuses(call, *words, kind=InvalidData):
 def test_columns_that_arrow_cannot_hold():
     data = pd.DataFrame({"user": [1j, 2j], "item": [1, 2]})
     refuses(lambda: read_frame(data), "'user' holds complex128", "convert it first")
-    refuses(
-        lambda: read_frame(pl.DataFrame({"user": [2**70], "item": [1]}, schema={"user": pl.Int128, "item": int})),
-        "'user' holds Int128",
-    )
 
 
 def test_text_in_another_encoding_is_not_read_as_bytes(tmp_path):
