@@ -1,15 +1,19 @@
 """The fit loop: what is recorded, how a fit ends, what callbacks can do, and what survives a divergence."""
 
 import logging
+from dataclasses import dataclass
+from typing import Any
 
+import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from conftest import random_rows
+from conftest import random_factors, random_rows
 
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite, NotFitted
 from fairmf.interactions import Interactions
-from fairmf.models import IALS, FiADMM, Popularity
+from fairmf.models import IALS, FiADMM, Popularity, fitting
+from fairmf.models.fitting import State
 from fairmf.models.iterative import problem_for
 from fairmf.models.objective import objective
 
@@ -97,6 +101,71 @@ def test_divergence_names_cause_and_remedy_and_keeps_the_last_good_state():
     kept = objective(problem, model.user_factors, model.item_factors).total
     assert kept == model.history.column("objective.total")[-1]
     model.recommend(1, N=3)
+
+
+@dataclass(frozen=True)
+class OddState(State):
+    other: Any
+
+
+class Stub:
+    """A model whose first epoch yields the given state."""
+
+    epochs, tolerance = 3, 0.0
+
+    def __init__(self, factor, other):
+        self.factor, self.other = factor, other
+
+    def epoch(self, problem, state):
+        return OddState(state.user_factors * self.factor, state.item_factors, self.other)
+
+    def report(self, *_):
+        return {}
+
+    def remedy(self):
+        return "Do less."
+
+
+@pytest.mark.parametrize(
+    ("factor", "other", "wrong"),
+    [
+        (np.float32(np.inf), 1.0, "user_factors"),
+        (np.float32(1), np.array([1.0, np.nan]), "other"),
+        (np.float32(1), float("inf"), "other"),
+        (np.float32(1e30), 1.0, "the objective"),  # every number is finite, their squares are not
+    ],
+)
+def test_every_variable_and_the_objective_must_be_finite(factor, other, wrong):
+    settings = {"regularization": 0.1, "regularization_exponent": 1.0, "unobserved_weight": 0.1, "backend": "cpu"}
+    problem = problem_for(DATA, 0.0, settings)
+    start = OddState(*random_factors(problem.backend, *DATA.shape, 2), 1.0)
+    with pytest.raises(NotFinite, match=f"Stub: {wrong} is not finite any more in epoch 1. Do less.") as error:
+        fitting.run(Stub(factor, other), problem, start, snapshot=lambda state: None)
+    assert error.value.state is start
+
+
+def test_the_start_is_normal_with_the_users_drawn_first():
+    """From the documented seed and scale, whatever the number of rows drawn at a time."""
+    data = Interactions(random_rows(9000, 5, density=0.3), 5)
+    generator = np.random.default_rng(3)
+    start = [generator.normal(0, 0.4 / np.sqrt(2), size=(rows, 2)) for rows in (9000, 5)]
+    settings = {"factors": 2, "epochs": 1, "random_state": 3, "init_scale": 0.4}
+    ours, given = FiADMM(**settings).fit(data), FiADMM(**settings).fit(data, init=tuple(start))
+    np.testing.assert_array_equal(ours.user_factors, given.user_factors)
+    U, V = IALS(**settings)._initial_factors(problem_for(data, 0.0, IALS(**settings)._settings()), None)
+    np.testing.assert_array_equal(U, start[0].astype(np.float32))
+    np.testing.assert_array_equal(V, start[1].astype(np.float32))
+
+
+def test_num_threads_is_used_while_fitting():
+    seen = []
+
+    class Count:
+        def on_epoch(self, progress):
+            seen.append(numba.get_num_threads())
+
+    small(epochs=1, num_threads=1).fit(DATA, callbacks=[Count()])
+    assert seen == [1]
 
 
 def test_singular_systems_are_reported_not_returned():
