@@ -181,6 +181,12 @@ def test_starting_from_another_model():
     before = first.user_factors.copy()
     FiADMM(factors=4, epochs=2).fit(DATA, init=(first.user_factors, first.item_factors))
     np.testing.assert_array_equal(first.user_factors, before)
+    broken = first.user_factors.copy(), first.item_factors.copy()
+    broken[0][0, 0] = np.nan
+    model = small()
+    with pytest.raises(NotFinite):  # in the first epoch, so what is kept is the start: a copy
+        model.fit(DATA, init=broken)
+    assert not np.shares_memory(model.user_factors, broken[0])
     with pytest.raises(InvalidParameter, match=r"init must have factors of shapes \(40, 5\)"):
         small(factors=5).fit(DATA, init=first)
 

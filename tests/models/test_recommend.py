@@ -5,7 +5,7 @@ import pytest
 from conftest import random_rows
 
 from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.interactions import Ids, Interactions
+from fairmf.interactions import Ids, Interactions, Rows
 from fairmf.models import IALS, FiADMM, Popularity
 from fairmf.models import factor_model as factor_model_module
 
@@ -111,6 +111,16 @@ def test_popularity_ranks_by_count_without_the_users_own():
     liked = set(ROWS.row(4)[0].tolist())
     expected = [j for j in sorted(range(N_ITEMS), key=lambda j: (-counts[j], j)) if j not in liked][:5]
     assert model.recommend(4, N=5)[0].tolist() == expected
+
+
+def test_popularity_adds_up_confidences():
+    # Items 0 and 1 have two users each, item 2 one that counts for three; the last user has nothing.
+    rows = Rows(np.array([0, 2, 4, 5, 5]), np.array([0, 1, 0, 1, 2], np.int32), np.array([1, 1, 1, 1.5, 3], np.float32))
+    data = Interactions(rows, 3)
+    model = Popularity().fit(data)
+    assert model.recommend(0, N=3, filter_already_liked_items=False)[0].tolist() == [2, 1, 0]
+    for other in (model, IALS(factors=2, epochs=1).fit(data)):
+        assert other.recommend(3, N=3)[0].tolist() == [2, 1, 0]
 
 
 def test_rank_in_blocks_equals_rank_at_once(monkeypatch):
