@@ -50,8 +50,9 @@ def check_setting(owner_name: str, field: dataclasses.Field[Any], value: Any) ->
         if rule["choices"]:
             raise wrong
         return
-    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, (bool, np.bool_))
-    if not is_number or not math.isfinite(value) or (rule["integer"] and value != int(value)):
+    # 4.0 is no integer: shapes, ranges and seeds further down would refuse it with a less helpful message.
+    kinds = (int, np.integer) if rule["integer"] else (int, float, np.integer, np.floating)
+    if not isinstance(value, kinds) or isinstance(value, (bool, np.bool_)) or not math.isfinite(value):
         raise wrong
     if (
         (rule["low"] is not None and value < rule["low"])

@@ -1,10 +1,16 @@
 """Every kernel of every backend against double loops. A new backend gets these tests by being registered."""
 
+import contextlib
+import os
+
+import numba
 import numpy as np
 import pytest
+import threadpoolctl
 from conftest import random_factors, random_rows
 
 from fairmf.backends import get_backend
+from fairmf.backends.cpu import top_k as top_k_kernel
 from fairmf.errors import InvalidParameter
 
 N, M, D = 41, 29, 7
@@ -159,6 +165,49 @@ def test_top_k_agrees_with_a_full_sort_ties_included(setup, k, exclude):
         assert scores[i, :found].tolist() == row[expected].tolist()
         assert (items[i, found:] == -1).all()
         assert np.isnan(scores[i, found:]).all()
+
+
+def test_top_k_in_many_small_blocks(setup, monkeypatch):
+    """Two users at a time, several steps per block: what happens with many users or a large catalogue."""
+    backend, rows, this, other = setup
+    steps = []
+
+    def spy(kernel):
+        def call(*arguments):
+            steps.append(arguments[6])
+            return kernel(*arguments)
+
+        return call
+
+    whole = np.empty((N, 4), np.int32), np.empty((N, 4), np.float32)
+    backend.top_k(this, other, 4, rows, *whole)
+    monkeypatch.setattr("fairmf.backends.cpu.backend.SCORE_BYTES", 2 * 4 * M)
+    monkeypatch.setattr("fairmf.backends.cpu.blocks.even", lambda n, size: np.array([0, 7, 20, n]))
+    monkeypatch.setattr(top_k_kernel, "top_k", spy(top_k_kernel.top_k))
+    parts = np.empty((N, 4), np.int32), np.empty((N, 4), np.float32)
+    backend.top_k(this, other, 4, rows, *parts)
+    np.testing.assert_array_equal(parts[0], whole[0])
+    np.testing.assert_allclose(parts[1], whole[1], rtol=backend.tolerance)
+    assert steps == ([2] if backend.name == "cpu" else [])  # users x items scores held at once: as many as SCORE_BYTES
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 0, 10_000])
+def test_cpu_threads_are_those_asked_for_and_given_back(wanted):
+    most = numba.config.NUMBA_NUM_THREADS
+    allowed = min(wanted, most) if wanted else most
+    with threadpoolctl.threadpool_limits(min(2, os.cpu_count() or 1), "blas"):
+        numba.set_num_threads(most)
+        before = blas_threads()
+        with contextlib.suppress(KeyError), get_backend("cpu").threads(wanted):
+            assert numba.get_num_threads() == allowed
+            assert set(blas_threads()) == {1}  # or every one of our threads would start its own
+            raise KeyError  # given back after an error too
+        assert numba.get_num_threads() == most
+        assert blas_threads() == before
+
+
+def blas_threads():
+    return [library["num_threads"] for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas"]
 
 
 def test_unknown_backend_lists_the_known():

@@ -61,6 +61,15 @@ def test_ids_keep_their_leading_zeros_as_text(tmp_path):
     assert Interactions.from_csv(path, text_ids=True).n_users == 2
 
 
+@pytest.mark.parametrize(
+    "names",
+    [("1.10", "1.1"), ("1e1", "10"), ("2020-01-01", "2020-01-02"), ("true", "false"), (f"1{2**64}", f"2{2**64}")],
+)
+def test_ids_are_integers_or_text_never_floats_dates_or_booleans(tmp_path, names):
+    path = write(tmp_path / "a.csv", "user,item\n" + "".join(f"{name},1\n" for name in names))
+    assert ids(read_csv(path)) == (list(names), [1])
+
+
 def test_quoted_text_with_delimiters_and_a_byte_order_mark(tmp_path):
     path = write(tmp_path / "a.csv", '\ufeffuser,item\n1,"Heat, and ""Dust"" (1983)"\n2,"NA"\n', encoding="utf-8")
     assert ids(read_csv(path)) == ([1, 2], ['Heat, and "Dust" (1983)', "NA"])

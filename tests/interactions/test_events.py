@@ -149,3 +149,11 @@ def test_pairs_beyond_32_bits_are_told_apart():
     ids = Ids(np.arange(70_000))
     rows = Events(np.array([0, 65_536, 65_536]), np.array([1, 1, 1]), ids, ids)
     assert events.Events.without_duplicates(rows).users.tolist() == [0, 65_536]
+
+
+@pytest.mark.parametrize(("ids", "message"), [([1, 1], "1 appears more than once"), ([1, None], "null or NaN")])
+def test_ids_given_by_hand_are_checked(ids, message):
+    with pytest.raises(InvalidData, match=message):
+        Events([0, 1], [0, 1], ids, [1, 2])
+    with pytest.raises(InvalidData, match=message):
+        Events([0, 1], [0, 1], [1, 2], ids)

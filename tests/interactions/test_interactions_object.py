@@ -36,9 +36,9 @@ def test_nothing_in_it_can_be_written(side, field):
         array[0] = 1
 
 
-def test_the_shape_is_not_to_be_set():
+def test_shape_and_ids_are_not_to_be_set():
     data = random_data()
-    for name in ("nnz", "shape", "n_users", "n_items", "by_user"):
+    for name in ("nnz", "shape", "n_users", "n_items", "by_user", "user_ids", "item_ids"):
         with pytest.raises(AttributeError):
             setattr(data, name, 1)
 

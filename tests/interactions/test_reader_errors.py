@@ -28,6 +28,18 @@ def refuses(call, *words, kind=InvalidData):
     return caught.value
 
 
+def test_columns_that_arrow_cannot_hold():
+    data = pd.DataFrame({"user": [1j, 2j], "item": [1, 2]})
+    refuses(lambda: read_frame(data), "'user' holds complex128", "convert it first")
+
+
+def test_text_in_another_encoding_is_not_read_as_bytes(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("user,item\nJosé,1\n", encoding="latin-1")
+    refuses(lambda: read_csv(path), "a.csv", "UTF8")
+    refuses(lambda: read_csv(path, encoding="klingon"), "'encoding'", "'klingon'", kind=InvalidParameter)
+
+
 # -- columns ------------------------------------------------------------------------------------------------------
 
 
@@ -170,6 +182,12 @@ def test_no_rows(tmp_path):
     refuses(lambda: read_csv(tmp_path / "a.csv"), "no rows", "a.csv")
     (tmp_path / "b.csv").write_text(" \n")
     refuses(lambda: read_csv(tmp_path / "b.csv"), "is empty")
+
+
+def test_thresholds_may_be_numpy_numbers():
+    data = frame(rating=[1.0, 4.0, 5.0])
+    for threshold in (np.float32(3.5), np.int64(3)):
+        assert len(read_frame(data, rating="rating", rating_above=threshold)) == 2
 
 
 def test_a_threshold_that_leaves_nothing_says_how_high_ratings_go():

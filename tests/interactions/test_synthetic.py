@@ -5,8 +5,9 @@ import pytest
 import scipy.sparse.linalg as linalg
 
 from fairmf.errors import InvalidParameter
+from fairmf.inequality import gini
 from fairmf.interactions import Interactions, synthetic, synthetic_events
-from fairmf.interactions.popularity_curve import counts_with_total, gini
+from fairmf.interactions.popularity_curve import counts_with_total
 from fairmf.interactions.titles import titles
 
 SIZES = [(2000, 1000, 100_000), (2000, 1000, 20_000), (300, 500, 6000), (5000, 200, 40_000), (100, 20_000, 100_000)]

@@ -8,10 +8,11 @@ from naive import metrics as naive
 from ranked_lists import Fixed, held_out_of, matrix, random_case
 
 from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.metrics import evaluate, evaluate_lists
+from fairmf.interactions import Ids, Interactions
+from fairmf.metrics import EarlyStopping, evaluate, evaluate_lists
 from fairmf.metrics.bootstrap import draw_weights
 from fairmf.metrics.registry import parse_metric
-from fairmf.splitting import HeldOut
+from fairmf.splitting import HeldOut, Split
 
 
 def case(seed=3, **sizes):
@@ -111,6 +112,9 @@ def test_metrics_are_chosen_by_name():
         ({"at": [2.5]}, "integer >= 1"),
         ({"bootstrap": -1}, "'bootstrap' parameter of evaluate must be an integer >= 0"),
         ({"confidence": 1.0}, "confidence"),
+        ({"random_state": -1}, "'random_state' parameter of evaluate must be an integer >= 0"),
+        ({"at": "20"}, "integer >= 1"),
+        ({"at": 2.5}, "integer >= 1"),
     ],
 )
 def test_wrong_settings(settings, match):
@@ -135,9 +139,38 @@ def test_wrong_data():
         evaluate_lists(np.zeros((12, 2)), held_out)
     with pytest.raises(InvalidData, match="train has 3 items"):
         evaluate_lists(lists, held_out, train=matrix([[0]], 3))
-    for merit in (np.ones(3), np.zeros(15), -np.ones(15), np.full(15, np.nan)):
+    with pytest.raises(InvalidData, match="train must be Interactions"):
+        evaluate_lists(lists, held_out, train=held_out)
+    for merit in (np.ones(3), np.zeros(15), -np.ones(15), np.full(15, np.nan), "popularity", [[1], [2, 3]]):
         with pytest.raises(InvalidData, match="merit must be 15"):
             evaluate_lists(lists, held_out, merit=merit)
+
+
+def test_a_whole_split_is_not_a_held_out_set():
+    lists, held_out, train, _ = case()
+    split = Split(train, held_out, held_out)
+    for call in (
+        lambda: evaluate(Fixed(lists, 15), split),
+        lambda: evaluate_lists(lists, split),
+        lambda: EarlyStopping(split, "ndcg@5"),
+    ):
+        with pytest.raises(InvalidData, match=r"choose split\.validation or split\.test"):
+            call()
+    with pytest.raises(InvalidData, match="not on Interactions"):
+        evaluate(Fixed(lists, 15), train)
+
+
+def test_popularity_must_be_of_the_same_items_in_the_same_order():
+    held_out = held_out_of([{1}, {2}], 3, ["x", "y", "z"])
+    turned = Interactions(held_out.targets.by_user, 3, None, Ids(["z", "y", "x"]))
+    with pytest.raises(InvalidData, match="train and the held-out data have different item ids"):
+        evaluate_lists(np.array([[0], [1]]), held_out, train=turned)
+
+
+def test_one_cutoff_may_be_a_plain_number():
+    lists, held_out, _, _ = case()
+    one, same = (evaluate_lists(lists, held_out, at=at, bootstrap=0) for at in (3, [3]))
+    assert one.values == pytest.approx(same.values, nan_ok=True)
 
 
 def test_groups_by_label_and_by_item_id():
@@ -157,6 +190,8 @@ def test_groups_by_label_and_by_item_id():
         evaluate_lists(lists, held_out, groups={"w": 1})
     with pytest.raises(InvalidData, match="no ids"):
         evaluate_lists(lists, held_out_of([{1}, set(), {2}], 4), groups={"w": 1})
+    with pytest.raises(InvalidData, match="A group is named by"):
+        evaluate_lists(lists, held_out, groups=[["a"], ["b"], ["a"], ["b"]])
 
 
 def test_table_and_repr_show_the_numbers():

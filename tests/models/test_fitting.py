@@ -1,15 +1,21 @@
 """The fit loop: what is recorded, how a fit ends, what callbacks can do, and what survives a divergence."""
 
 import logging
+from dataclasses import dataclass
+from typing import Any
 
+import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from conftest import random_rows
+from conftest import random_factors, random_rows
 
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite, NotFitted
 from fairmf.interactions import Interactions
-from fairmf.models import IALS, FiADMM, Popularity
+from fairmf.models import IALS, FiADMM, Popularity, fitting
+from fairmf.models.fitting import State
+from fairmf.models.iterative import problem_for
+from fairmf.models.objective import objective
 
 DATA = Interactions(random_rows(40, 30), 30)
 
@@ -89,7 +95,77 @@ def test_divergence_names_cause_and_remedy_and_keeps_the_last_good_state():
     assert np.isfinite(model.user_factors).all()
     assert np.isfinite(model.item_factors).all()
     assert len(model.history) >= 1
+    assert model.history.verdict == "diverged"
+    assert model.history.kept_epoch == len(model.history)
+    problem = problem_for(DATA, model.lambda_f_for(DATA.n_users), model.fitted.settings)
+    kept = objective(problem, model.user_factors, model.item_factors).total
+    assert kept == model.history.column("objective.total")[-1]
     model.recommend(1, N=3)
+
+
+@dataclass(frozen=True)
+class OddState(State):
+    other: Any
+
+
+class Stub:
+    """A model whose first epoch yields the given state."""
+
+    epochs, tolerance = 3, 0.0
+
+    def __init__(self, factor, other):
+        self.factor, self.other = factor, other
+
+    def epoch(self, problem, state):
+        return OddState(state.user_factors * self.factor, state.item_factors, self.other)
+
+    def report(self, *_):
+        return {}
+
+    def remedy(self):
+        return "Do less."
+
+
+@pytest.mark.parametrize(
+    ("factor", "other", "wrong"),
+    [
+        (np.float32(np.inf), 1.0, "user_factors"),
+        (np.float32(1), np.array([1.0, np.nan]), "other"),
+        (np.float32(1), float("inf"), "other"),
+        (np.float32(1e30), 1.0, "the objective"),  # every number is finite, their squares are not
+    ],
+)
+def test_every_variable_and_the_objective_must_be_finite(factor, other, wrong):
+    settings = {"regularization": 0.1, "regularization_exponent": 1.0, "unobserved_weight": 0.1, "backend": "cpu"}
+    problem = problem_for(DATA, 0.0, settings)
+    start = OddState(*random_factors(problem.backend, *DATA.shape, 2), 1.0)
+    with pytest.raises(NotFinite, match=f"Stub: {wrong} is not finite any more in epoch 1. Do less.") as error:
+        fitting.run(Stub(factor, other), problem, start, snapshot=lambda state: None)
+    assert error.value.state is start
+
+
+def test_the_start_is_normal_with_the_users_drawn_first():
+    """From the documented seed and scale, whatever the number of rows drawn at a time."""
+    data = Interactions(random_rows(9000, 5, density=0.3), 5)
+    generator = np.random.default_rng(3)
+    start = [generator.normal(0, 0.4 / np.sqrt(2), size=(rows, 2)) for rows in (9000, 5)]
+    settings = {"factors": 2, "epochs": 1, "random_state": 3, "init_scale": 0.4}
+    ours, given = FiADMM(**settings).fit(data), FiADMM(**settings).fit(data, init=tuple(start))
+    np.testing.assert_array_equal(ours.user_factors, given.user_factors)
+    U, V = IALS(**settings)._initial_factors(problem_for(data, 0.0, IALS(**settings)._settings()), None)
+    np.testing.assert_array_equal(U, start[0].astype(np.float32))
+    np.testing.assert_array_equal(V, start[1].astype(np.float32))
+
+
+def test_num_threads_is_used_while_fitting():
+    seen = []
+
+    class Count:
+        def on_epoch(self, progress):
+            seen.append(numba.get_num_threads())
+
+    small(epochs=1, num_threads=1).fit(DATA, callbacks=[Count()])
+    assert seen == [1]
 
 
 def test_singular_systems_are_reported_not_returned():
@@ -105,6 +181,12 @@ def test_starting_from_another_model():
     before = first.user_factors.copy()
     FiADMM(factors=4, epochs=2).fit(DATA, init=(first.user_factors, first.item_factors))
     np.testing.assert_array_equal(first.user_factors, before)
+    broken = first.user_factors.copy(), first.item_factors.copy()
+    broken[0][0, 0] = np.nan
+    model = small()
+    with pytest.raises(NotFinite):  # in the first epoch, so what is kept is the start: a copy
+        model.fit(DATA, init=broken)
+    assert not np.shares_memory(model.user_factors, broken[0])
     with pytest.raises(InvalidParameter, match=r"init must have factors of shapes \(40, 5\)"):
         small(factors=5).fit(DATA, init=first)
 
@@ -125,6 +207,10 @@ def test_sparse_matrices_are_taken_as_they_are():
     [
         ({"factors": 0}, "The 'factors' parameter of IALS must be an integer >= 1. Got 0 instead."),
         ({"factors": 2.5}, "'factors' parameter of IALS must be an integer >= 1"),
+        ({"factors": 4.0}, "Got 4.0 instead"),
+        ({"epochs": 2.0}, "Got 2.0 instead"),
+        ({"num_threads": 1.0}, "Got 1.0 instead"),
+        ({"random_state": 1.0}, "Got 1.0 instead"),
         ({"regularization": -1}, "'regularization' parameter of IALS must be a number >= 0. Got -1 instead."),
         ({"regularization": float("nan")}, "Got nan instead"),
         ({"unobserved_weight": "much"}, "Got 'much' instead"),
@@ -148,9 +234,12 @@ def test_bad_fiadmm_settings(settings):
         FiADMM(**settings).fit(DATA)
 
 
-def test_lambda_f_without_unobserved_weight():
+@pytest.mark.parametrize("settings", [{"lambda_f": 1.0}, {"fairness": 1.0}])
+def test_fairness_without_unobserved_weight_would_do_nothing(settings):
     with pytest.raises(InvalidParameter, match="unobserved_weight > 0"):
-        FiADMM(lambda_f=1.0, unobserved_weight=0.0).fit(DATA)
+        FiADMM(**settings, unobserved_weight=0.0).fit(DATA)
+    plain = FiADMM(factors=2, epochs=2, unobserved_weight=0.0, **dict.fromkeys(settings, 0.0))
+    assert plain.fit(DATA).fitted.fairness == 0
 
 
 def test_asking_before_fitting():

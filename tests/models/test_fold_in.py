@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from conftest import random_rows
 from naive.objective import dense
 
-from fairmf.errors import InvalidParameter
+from fairmf.errors import InvalidParameter, NotFinite
 from fairmf.interactions import Interactions
 from fairmf.models import IALS, FiADMM
 
@@ -88,6 +88,8 @@ def test_cohort_scales_differ(model):
         ({"method": "warm"}, "method must be 'frozen' or 'cohort'"),
         ({"method": "cohort", "scale": "mine"}, "scale must be one of 'phi', 'paper', 'authors'"),
         ({"method": "cohort", "fairness": 1.0}, "needs method='frozen'"),
+        ({"method": "cohort", "epochs": 0}, "epochs must be an integer >= 1. Got 0 instead"),
+        ({"method": "cohort", "epochs": 1.5}, "epochs must be an integer >= 1. Got 1.5 instead"),
         ({"fairness": -1}, "fairness must be a number >= 0"),
         ({"fairness": float("nan")}, "fairness must be a number >= 0"),
     ],
@@ -95,6 +97,23 @@ def test_cohort_scales_differ(model):
 def test_bad_options(model, options, message):
     with pytest.raises(InvalidParameter, match=message):
         model.fold_in(NEW, **options)
+
+
+def test_unknown_options_are_named(model):
+    for method in ("frozen", "cohort"):
+        with pytest.raises(TypeError, match="no option 'speed'"):
+            model.fold_in(NEW, method=method, speed=1)
+
+
+def test_a_cohort_of_nobody(model):
+    nobody = NEW.take_users(np.zeros(0, dtype=np.int64))
+    assert model.fold_in(nobody, method="cohort").shape == (0, 4)
+
+
+def test_a_cohort_that_diverges_is_an_error_not_a_list_of_nan():
+    model = FiADMM(factors=4, epochs=2, gamma=50.0, rho=1.0).fit(TRAIN)
+    with pytest.raises(NotFinite, match=r"this cohort diverged.*gamma=50 is probably too large"):
+        model.fold_in(NEW, method="cohort", epochs=200)
 
 
 def test_ials_has_no_cohort():

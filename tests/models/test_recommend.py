@@ -5,7 +5,7 @@ import pytest
 from conftest import random_rows
 
 from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.interactions import Ids, Interactions
+from fairmf.interactions import Ids, Interactions, Rows
 from fairmf.models import IALS, FiADMM, Popularity
 from fairmf.models import factor_model as factor_model_module
 
@@ -71,6 +71,23 @@ def test_a_user_without_history_gets_the_most_popular(model):
     assert next(model.rank(PLAIN, 6))[1][0].tolist() == expected
 
 
+def test_unsigned_ids_can_be_missing_too():
+    for highest, kind in ((700, "i"), (2**64 - 1, "O")):
+        item_ids = np.arange(500, 500 + N_ITEMS, dtype=np.uint64)
+        item_ids[-1] = highest
+        model = fitted(Interactions(ROWS, N_ITEMS, None, Ids(item_ids)))
+        ids = model.recommend(3, N=N_ITEMS)[0]
+        positions = fitted(PLAIN).recommend(3, N=N_ITEMS)[0]
+        assert ids.dtype.kind == kind
+        missing = -1 if kind == "i" else None
+        assert ids.tolist() == [missing if p < 0 else int(item_ids[p]) for p in positions]
+
+
+def test_nobody_asked_for_gives_no_rows():
+    assert fitted(PLAIN).recommend([], N=3)[0].shape == (0, 3)
+    assert fitted(NAMED).recommend([], N=3)[0].shape == (0, 3)
+
+
 def test_unknown_users():
     with pytest.raises(InvalidData, match=r"1 of 2 users are unknown, the first is 'nobody'"):
         fitted(NAMED).recommend(["u1", "nobody"])
@@ -78,6 +95,8 @@ def test_unknown_users():
         fitted(PLAIN).recommend(30)
     with pytest.raises(InvalidData, match="without user ids"):
         fitted(PLAIN).recommend("u1")
+    with pytest.raises(InvalidData, match="A user is named by a number, a string or a tuple"):
+        fitted(NAMED).recommend([["u1"]])
 
 
 @pytest.mark.parametrize("N", [0, -1, 2.5, True, "many"])
@@ -92,6 +111,16 @@ def test_popularity_ranks_by_count_without_the_users_own():
     liked = set(ROWS.row(4)[0].tolist())
     expected = [j for j in sorted(range(N_ITEMS), key=lambda j: (-counts[j], j)) if j not in liked][:5]
     assert model.recommend(4, N=5)[0].tolist() == expected
+
+
+def test_popularity_adds_up_confidences():
+    # Items 0 and 1 have two users each, item 2 one that counts for three; the last user has nothing.
+    rows = Rows(np.array([0, 2, 4, 5, 5]), np.array([0, 1, 0, 1, 2], np.int32), np.array([1, 1, 1, 1.5, 3], np.float32))
+    data = Interactions(rows, 3)
+    model = Popularity().fit(data)
+    assert model.recommend(0, N=3, filter_already_liked_items=False)[0].tolist() == [2, 1, 0]
+    for other in (model, IALS(factors=2, epochs=1).fit(data)):
+        assert other.recommend(3, N=3)[0].tolist() == [2, 1, 0]
 
 
 def test_rank_in_blocks_equals_rank_at_once(monkeypatch):
@@ -114,6 +143,16 @@ def test_rank_of_known_users_uses_stored_factors_and_folds_in_others():
 def test_wrong_orientation_is_named():
     with pytest.raises(InvalidData, match="looks transposed: users must be rows"):
         list(fitted(PLAIN).rank(Interactions(PLAIN.by_item, N_USERS), 3))
+
+
+def test_histories_must_have_the_items_of_training_in_their_order():
+    model = fitted(NAMED)
+    backwards = Interactions(ROWS, N_ITEMS, None, Ids(NAMED.item_ids.values[::-1]))
+    for ask in (lambda data: model.fold_in(data), lambda data: list(model.rank(data, 3))):
+        with pytest.raises(InvalidData, match="column j must be item j of training"):
+            ask(backwards)
+    same = Interactions(ROWS, N_ITEMS, None, Ids(NAMED.item_ids.values.copy()))
+    np.testing.assert_array_equal(model.fold_in(same), model.fold_in(PLAIN))
 
 
 def test_known_users_must_be_all_of_them():

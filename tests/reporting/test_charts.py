@@ -5,7 +5,7 @@ import pytest
 
 from fairmf.metrics import Evaluation
 from fairmf.reporting.charts import Frame, lorenz, quality_against_gini, ticks
-from fairmf.reporting.comparison import Contender
+from fairmf.reporting.comparison import Contender, arrow
 from fairmf.reporting.html import least_shown_share, summary
 
 
@@ -43,6 +43,12 @@ def test_summary_in_plain_words():
     assert "from 0.0% to 20.0%" in text
     assert "-5.0%" in text
     assert "from 20% to 100%" in text
+    nothing = contender("nothing", 0.0, 0.9, [0, 0, 0, 0, 100])
+    assert "nDCG@100 goes from 0.000 to 0.380" in summary(nothing, AFTER)
+
+
+def test_arrows_point_to_the_better_side():
+    assert [arrow(metric) for metric in ("ndcg@100", "gini@20", "coverage@20")] == ["↑", "↓", "↑"]
 
 
 def test_least_shown_share():

@@ -43,9 +43,10 @@ def demo(
     events = synthetic_events(users, items, interactions, random_state=seed)
     split = split_by_user(events, heldout=max(1, users // 6))
     popularity_gini = gini(split.train.by_item.sums())
-    console.print(f"[bold]Data[/bold]    {len(events):,} synthetic events; training {split.train}")
+    console.print(f"[bold]Data[/bold]    {len(events):,} synthetic events of {users:,} users on {items:,} items")
     console.print(f"        Gini of item popularity {popularity_gini:.2f} (0 = all alike, 1 = one item has all)")
-    console.print(f"[bold]Split[/bold]   {split.validation.n_users:,} validation and {split.test.n_users:,} test users")
+    sizes = [part.n_users for part in (split.train, split.validation, split.test)]
+    console.print("[bold]Split[/bold]   {:,} users to train on, {:,} to validate and {:,} to test".format(*sizes))
     if get_backend("cpu").compiles_now():
         console.print("[dim]The first run compiles the CPU kernels, which takes some seconds.[/dim]")
     contenders = _compare(split, factors, seed, console)

@@ -6,6 +6,7 @@ import difflib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import TypeAlias
 
 from fairmf.errors import InvalidData, InvalidParameter
@@ -99,4 +100,4 @@ def closest(role: str, name: ColumnName, available: Sequence[ColumnName]) -> Col
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)

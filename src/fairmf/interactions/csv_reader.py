@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import os
 import re
@@ -42,10 +43,14 @@ def read_csv(
     back as int, all others as str; `text_ids=True` keeps them as text, with leading zeros. The file is streamed.
     """
     columns = Columns(user, item, weights, time, rating, rating_above)
-    if delimiter is not None and len(delimiter) != 1:
+    if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
         raise InvalidParameter(
             f"'delimiter' must be one character. Got {delimiter!r} instead; for '::' use ':' and every second position."
         )
+    try:
+        codecs.lookup(encoding)
+    except (LookupError, TypeError):
+        raise InvalidParameter(f"'encoding' must be one that Python knows. Got {encoding!r} instead.") from None
     file = existing(path)
     if file.is_dir():
         raise InvalidData(f"{file} is a directory; give one CSV file.")
@@ -55,8 +60,8 @@ def read_csv(
         names = layout.column_names()
         columns.check(names, f"{file} (no header: columns are numbered)" if not header else str(file))
         types = _first_types(columns, text_ids)
-        # Arrow settles a column's type by the file's first block. If a later value does not fit, read once more
-        # with a wider type; each column is widened at most once.
+        # If a value does not fit the type tried first, read once more with a wider one; each column is widened at most
+        # once.
         while True:
             try:
                 return _read(replace(layout, types=types), columns)
@@ -117,9 +122,9 @@ def _first_types(columns: Columns, text_ids: bool) -> dict[ColumnName, str]:
     # Confidences and ratings are floats from the start: "4" may be followed by "3.5" far down the file.
     numbers = (columns.weights, columns.rating)
     types: dict[ColumnName, str] = {name: "float64" for name in numbers if name is not None}
-    if text_ids:
-        types |= {columns.user: "string", columns.item: "string"}
-    return types
+    # Ids are integers or text. Left to guess, Arrow makes floats of 1.10 and 1.1, and of integers beyond 64 bits: two
+    # ids become one.
+    return types | dict.fromkeys((columns.user, columns.item), "string" if text_ids else "int64")
 
 
 def _wider(

@@ -33,9 +33,10 @@ class Events:
     times: NDArray[np.int64] | NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("user_ids", "item_ids"):
-            ids = getattr(self, name)
-            object.__setattr__(self, name, ids if isinstance(ids, Ids) else Ids(ids))
+        for kind in ("user", "item"):
+            ids = getattr(self, f"{kind}_ids")
+            # Our own Ids are not checked again at every selection: that would cost as much as reading them.
+            object.__setattr__(self, f"{kind}_ids", ids if isinstance(ids, Ids) else Ids(ids).check(kind))
         self._set("users", _codes(self.users, len(self.user_ids), "users", "user_ids"))
         self._set("items", _codes(self.items, len(self.item_ids), "items", "item_ids"))
         if self.weights is not None:

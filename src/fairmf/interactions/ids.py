@@ -58,7 +58,10 @@ class Ids:
     def positions(self, values: Iterable[Hashable], kind: str = "id") -> NDArray[np.int64]:
         """Positions of many ids. Unknown ones are an error that names the first of them."""
         wanted = values.tolist() if isinstance(values, np.ndarray) else list(values)
-        found = [self._positions.get(plain(v), -1) for v in wanted]
+        try:
+            found = [self._positions.get(plain(v), -1) for v in wanted]
+        except TypeError as error:
+            raise InvalidData(f"A {kind} is named by a number, a string or a tuple: {error}.") from error
         result = np.asarray(found, dtype=np.int64)
         if (result < 0).any():
             unknown = np.flatnonzero(result < 0)

@@ -39,8 +39,8 @@ class Interactions:
             raise InvalidData(f"The rows hold item indices outside 0 to {n_items - 1}.")
         self._by_user = _read_only(by_user)
         self._n_items = n_items
-        self.user_ids = user_ids
-        self.item_ids = item_ids
+        self._user_ids = user_ids
+        self._item_ids = item_ids
 
     # -- where they come from -----------------------------------------------------------------------------------
 
@@ -193,6 +193,16 @@ class Interactions:
     def shape(self) -> tuple[int, int]:
         """(n_users, n_items)."""
         return self.n_users, self.n_items
+
+    @property
+    def user_ids(self) -> Ids | None:
+        """What the users are called, by row; None where they have no names."""
+        return self._user_ids
+
+    @property
+    def item_ids(self) -> Ids | None:
+        """What the items are called, by column; None where they have no names."""
+        return self._item_ids
 
     @property
     def is_binary(self) -> bool:

@@ -6,17 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.errors import InvalidParameter
+from fairmf.inequality import gini
 
 _STEEPEST = 12.0
 _BISECTIONS = 45
-
-
-def gini(counts: NDArray[np.integer] | NDArray[np.floating]) -> float:
-    """Gini of non-negative counts (docs/metrics.md): 0 = all equal."""
-    ascending = np.sort(np.asarray(counts, dtype=np.float64))
-    m = len(ascending)
-    ranks = 2.0 * np.arange(1, m + 1) - m - 1
-    return float(ranks @ ascending / (m * ascending.sum()))
 
 
 def counts_with_total(weights: NDArray[np.float64], total: int, least: int, most: int) -> NDArray[np.int64]:

@@ -147,7 +147,12 @@ def _frame_column(column: Any, name: ColumnName, is_id: bool) -> Any:
     if isinstance(native, (pa.ChunkedArray, pa.Array)):
         return native
     if str(getattr(native, "dtype", "")).lower() != "object":
-        return column.to_arrow()
+        try:
+            return column.to_arrow()
+        except pa.ArrowException as error:
+            raise InvalidData(
+                f"Column {name!r} holds {native.dtype}, which Arrow cannot: {error}; convert it first."
+            ) from error
     empty = column.is_null().to_list()  # pandas' NA and NaT too, which have no plain comparison
     objects = [None if gone else value for gone, value in zip(empty, native, strict=True)]
     if is_id:

@@ -9,6 +9,7 @@ from fairmf.errors import InvalidData
 from fairmf.interactions import Interactions
 from fairmf.metrics.evaluate import Ranker, evaluate
 from fairmf.metrics.groups import GroupLabels
+from fairmf.metrics.measuring import check_held_out
 from fairmf.metrics.registry import parse_metric
 from fairmf.splitting import HeldOut
 from fairmf.splitting.checks import check_count, check_not_negative
@@ -69,6 +70,7 @@ class EarlyStopping:
         **rank_options: Any,
     ):
         wanted = parse_metric(metric)
+        check_held_out(held_out)
         self.held_out = held_out
         self.metric = wanted.label
         self.patience = check_count("EarlyStopping", "patience", patience, 1)

@@ -17,7 +17,7 @@ from fairmf.metrics.evaluation import Evaluation
 from fairmf.metrics.groups import GroupLabels
 from fairmf.metrics.measuring import make_plan, measure_lists
 from fairmf.splitting import HeldOut
-from fairmf.splitting.checks import check_count, check_share
+from fairmf.splitting.checks import check_count, check_seed, check_share
 
 
 class Ranker(Protocol):
@@ -39,7 +39,7 @@ def evaluate(
     model: Ranker,
     held_out: HeldOut,
     *,
-    at: Sequence[int] = (20, 50, 100),
+    at: int | Sequence[int] = (20, 50, 100),
     metrics: Sequence[str] | None = None,
     groups: GroupLabels | None = None,
     train: Interactions | None = None,
@@ -58,12 +58,11 @@ def evaluate(
     the intervals; 0 gives none and keeps no lists. Further arguments go to the model's `rank`, such as
     fairness=.
     """
-    m = held_out.fold_in.n_items
+    plan = make_plan(held_out, at, metrics, groups, train, merit)
+    m = plan.n_items
     if model.n_items != m:
         raise InvalidData(f"The model knows {model.n_items:,} items, the held-out data has {m:,}.")
-    plan = make_plan(held_out, at, metrics, groups, train, merit)
-    check_count("evaluate", "bootstrap", bootstrap, 0)
-    check_share("evaluate", "confidence", confidence)
+    _check_resampling(bootstrap, confidence, random_state)
     N = min(max(w.K for w in plan.wanted), m)
     blocks = model.rank(held_out.fold_in, N, known_users=held_out.known_users, **rank_options)
     return measure_lists(blocks, held_out, plan, bootstrap, confidence, random_state)
@@ -73,7 +72,7 @@ def evaluate_lists(
     items: NDArray[np.integer],
     held_out: HeldOut,
     *,
-    at: Sequence[int] = (20, 50, 100),
+    at: int | Sequence[int] = (20, 50, 100),
     metrics: Sequence[str] | None = None,
     groups: GroupLabels | None = None,
     train: Interactions | None = None,
@@ -90,6 +89,11 @@ def evaluate_lists(
     if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any():
         raise InvalidData("A list holds the same item twice.")
     plan = make_plan(held_out, at, metrics, groups, train, merit)
+    _check_resampling(bootstrap, confidence, random_state)
+    return measure_lists([(0, lists)], held_out, plan, bootstrap, confidence, random_state)
+
+
+def _check_resampling(bootstrap: int, confidence: float, random_state: int) -> None:
     check_count("evaluate", "bootstrap", bootstrap, 0)
     check_share("evaluate", "confidence", confidence)
-    return measure_lists([(0, lists)], held_out, plan, bootstrap, confidence, random_state)
+    check_seed("evaluate", random_state)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fairmf.errors import InvalidParameter
+from fairmf.inequality import gini
 from fairmf.metrics.accuracy import discounts
 
 RBP_PATIENCE = 0.85
@@ -35,15 +36,6 @@ def exposure(items: NDArray[np.integer], n_items: int, K: int, weighting: str = 
     weights = np.broadcast_to(slot_weights(shown.shape[1], weighting), shown.shape)
     filled = shown >= 0
     return np.bincount(shown[filled], weights=weights[filled], minlength=n_items).astype(np.float64)
-
-
-def gini(o: ArrayLike) -> Values:
-    """Gini index sum_r (2r - m - 1) o_(r) / (m sum o), ascending: 0 all equal, (m - 1)/m one takes all."""
-    ordered = np.sort(np.asarray(o, dtype=np.float64), axis=-1)
-    m = ordered.shape[-1]
-    rank = np.arange(1, m + 1)
-    spread: Values = ordered @ (2.0 * rank - m - 1)
-    return _divide(spread, m * ordered.sum(axis=-1))
 
 
 def coverage(o: ArrayLike) -> Values:

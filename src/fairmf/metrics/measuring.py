@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,7 +17,8 @@ from fairmf.metrics.evaluation import Evaluation
 from fairmf.metrics.exposure import add_up, exposure
 from fairmf.metrics.groups import GroupLabels, Groups, read_groups
 from fairmf.metrics.registry import Background, Wanted, parse_metrics
-from fairmf.splitting import HeldOut
+from fairmf.splitting import HeldOut, Split
+from fairmf.splitting.split import check_same_items
 
 Values = NDArray[np.float64]
 Blocks = Iterable[tuple[int, NDArray[np.integer]]]
@@ -60,18 +62,20 @@ class Plan:
 
 def make_plan(
     held_out: HeldOut,
-    at: Iterable[int],
+    at: int | Iterable[int],
     metrics: Iterable[str] | None,
     groups: GroupLabels | None,
     train: Interactions | None,
     merit: ArrayLike | None,
 ) -> Plan:
     """Read the arguments of `evaluate`: what is wrong with them is found before anything is ranked."""
+    check_held_out(held_out)
     m = held_out.fold_in.n_items
     popularity = None
     if train is not None:
-        if train.n_items != m:
-            raise InvalidData(f"train has {train.n_items:,} items, the held-out data has {m:,}.")
+        if not isinstance(train, Interactions):
+            raise InvalidData(f"train must be Interactions, such as split.train. Got {type(train).__name__} instead.")
+        check_same_items("train", train, "the held-out data", held_out.fold_in)
         popularity = np.bincount(train.by_user.indices, minlength=m).astype(np.float64)
     worth = popularity if merit is None else _check_merit(merit, m)
     there = {"train": popularity is not None, "merit": worth is not None, "groups": groups is not None}
@@ -84,8 +88,18 @@ def make_plan(
     return Plan(wanted, m, of_items, of_groups, found)
 
 
+def check_held_out(held_out: Any) -> None:
+    """Raise InvalidData for what is not one held-out set, a whole split above all."""
+    if not isinstance(held_out, HeldOut):
+        hint = ": choose split.validation or split.test" if isinstance(held_out, Split) else ""
+        raise InvalidData(f"A model is evaluated on a HeldOut, not on {type(held_out).__name__}{hint}.")
+
+
 def _check_merit(merit: ArrayLike, n_items: int) -> Values:
-    worth = np.asarray(merit, dtype=np.float64)
+    try:
+        worth = np.asarray(merit, dtype=np.float64)
+    except (TypeError, ValueError):
+        worth = np.empty(0)
     if worth.shape != (n_items,) or not np.isfinite(worth).all() or (worth < 0).any() or not worth.any():
         raise InvalidData(f"merit must be {n_items:,} finite numbers >= 0, not all 0, one per item.")
     return worth

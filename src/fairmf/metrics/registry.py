@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.errors import InvalidParameter
+from fairmf.inequality import gini
 from fairmf.metrics import exposure as measures
 from fairmf.metrics.accuracy import ACCURACY
 
@@ -45,9 +46,9 @@ def _merit(background: Background) -> Values:
 
 
 EXPOSURE: dict[str, ExposureMetric] = {
-    "gini": ExposureMetric(lambda o, _: measures.gini(o)),
-    "gini_dcg": ExposureMetric(lambda o, _: measures.gini(o), weighting="dcg"),
-    "gini_rbp": ExposureMetric(lambda o, _: measures.gini(o), weighting="rbp"),
+    "gini": ExposureMetric(lambda o, _: gini(o)),
+    "gini_dcg": ExposureMetric(lambda o, _: gini(o), weighting="dcg"),
+    "gini_rbp": ExposureMetric(lambda o, _: gini(o), weighting="rbp"),
     "coverage": ExposureMetric(lambda o, _: measures.coverage(o), fairer="high"),
     "entropy": ExposureMetric(lambda o, _: measures.entropy(o), fairer="high"),
     "max_exposure": ExposureMetric(lambda o, b: o.max(axis=-1) / max(b.n_lists, 1), highest=math.inf),
@@ -101,9 +102,9 @@ def known_names(available: Iterable[str] = ("train", "merit", "groups")) -> list
     return [*ACCURACY, *names, *([GROUP + name for name in names] if "groups" in given else [])]
 
 
-def parse_metrics(metrics: Iterable[str] | None, at: Iterable[int], available: Iterable[str]) -> list[Wanted]:
+def parse_metrics(metrics: Iterable[str] | None, at: int | Iterable[int], available: Iterable[str]) -> list[Wanted]:
     """Read metric names; one without "@K" is meant at every K of `at`, and None means all available."""
-    cutoffs = [_cutoff(K, repr(K)) for K in at]
+    cutoffs = [_cutoff(K, repr(K)) for K in (at if isinstance(at, Iterable) else [at])]
     available = list(available)
     names = known_names(available) if metrics is None else [metrics] if isinstance(metrics, str) else metrics
     wanted: dict[Wanted, None] = {}

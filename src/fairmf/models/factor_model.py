@@ -126,6 +126,7 @@ class FactorModel(abc.ABC):
         Users and items are named by their original ids where the data had ids, else by position. One user gives two
         1-d arrays, a sequence two 2-d arrays. Missing slots hold id -1 (None where ids are not integers) and score NaN.
         `fairness` turns the dial for this call: the users are re-solved from their histories, nothing is trained.
+        A user without history is given the most popular items, whose scores are NaN: the model has none for them.
 
         >>> from fairmf import IALS, synthetic
         >>> data = synthetic(n_users=300, n_items=200, n_interactions=6000)
@@ -168,7 +169,7 @@ class FactorModel(abc.ABC):
         ids = self.fitted.interactions.user_ids
         if ids is not None:
             return ids.positions(users, kind="user")
-        rows = np.asarray(users)
+        rows = np.asarray(users) if len(users) else np.zeros(0, dtype=np.int64)
         if rows.dtype.kind not in "iu" or rows.ndim != 1:
             raise InvalidData("This model was fitted without user ids: name users by their row number.")
         if len(rows) and (rows.min() < 0 or rows.max() >= self.n_users):
@@ -181,6 +182,11 @@ class FactorModel(abc.ABC):
         if history.n_items != self.n_items:
             hint = " It looks transposed: users must be rows." if history.n_users == self.n_items else ""
             raise InvalidData(f"The history has {history.n_items:,} items (columns), the model {self.n_items:,}.{hint}")
+        trained, given = self.fitted.interactions.item_ids, history.item_ids
+        if trained is not None and given is not None and trained is not given and trained != given:
+            raise InvalidData(
+                "The history's items are not the model's, or in another order: column j must be item j of training."
+            )
         return history
 
 
@@ -206,6 +212,8 @@ def as_interactions(data: Interactions | Any, *, allow_empty: bool = False) -> I
 
 
 def _named(items: NDArray[np.int32], names: NDArray[Any]) -> NDArray[Any]:
+    if names.dtype.kind == "u":  # unsigned integers cannot say -1; those beyond int64 are kept as Python integers
+        names = names.astype(np.int64 if names.max(initial=0) < 2**63 else object)
     ids = names[items]  # position -1 reads the last name and is overwritten next
-    ids[items < 0] = -1 if names.dtype.kind in "iu" else None
+    ids[items < 0] = -1 if names.dtype.kind == "i" else None
     return ids

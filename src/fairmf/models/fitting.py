@@ -177,6 +177,7 @@ def _check_finite(
     if wrong is None and value is not None and not np.isfinite(value.total):
         wrong = "the objective"
     if wrong is not None:
+        history.verdict, history.reason, history.kept_epoch = "diverged", f"{wrong} is not finite", epoch - 1
         raise Diverged(
             f"{type(model).__name__}: {wrong} is not finite any more in epoch {epoch}. {model.remedy()} "
             "The model keeps the state before that epoch.",

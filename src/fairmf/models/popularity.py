@@ -1,6 +1,7 @@
 """Popularity: everybody gets the items with the most interactions. The baseline any recommender must beat.
 
-Equals a factor model with one factor, where every user is 1 and every item its interaction count.
+Equals a factor model with one factor, where every user is 1 and every item its number of interactions (with
+confidences, their sum).
 """
 
 from __future__ import annotations

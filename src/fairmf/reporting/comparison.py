@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fairmf.metrics import Evaluation
+from fairmf.metrics.registry import parse_metric
 
 COLUMNS = ("recall@20", "recall@50", "ndcg@100", "gini@20", "coverage@20")
 TITLES = {
@@ -18,7 +19,6 @@ TITLES = {
     "gini@20": "Gini@20",
     "coverage@20": "Coverage@20",
 }
-BETTER_LOW = {"gini@20"}
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,11 @@ class Contender:
 def title(metric: str) -> str:
     """A metric's name as people write it."""
     return TITLES.get(metric, metric)
+
+
+def arrow(metric: str) -> str:
+    """Which way is better (or fairer)."""
+    return "↓" if parse_metric(metric).lower_is_better else "↑"
 
 
 def write_json(contenders: Sequence[Contender], facts: dict[str, Any], path: Path) -> None:

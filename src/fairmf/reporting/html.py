@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fairmf.reporting import charts
-from fairmf.reporting.comparison import BETTER_LOW, COLUMNS, Contender, title
+from fairmf.reporting.comparison import COLUMNS, Contender, arrow, title
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6675; --line: #d9dee5; --page: #ffffff; --card: #f6f8fa; }
@@ -21,7 +21,8 @@ body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
 h1 { font-size: 1.6rem; margin: 0 0 .3rem } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem }
 p.soft, caption, dt { color: var(--soft) }
 .wide { overflow-x: auto } table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
-th, td { padding: .45rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap }
+caption { text-align: left; padding-bottom: .3rem }
+th, td { padding: .45rem .6rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap }
 th:first-child, td:first-child { text-align: left } td small { color: var(--soft) }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(19rem, 1fr)); gap: 1rem }
 figure { margin: 0; background: var(--card); border: 1px solid var(--line); border-radius: .6rem; padding: .8rem }
@@ -57,12 +58,13 @@ def write_html(contenders: Sequence[Contender], facts: dict[str, Any], path: Pat
 def summary(before: Contender, after: Contender, at: int = 20, quality: str = "ndcg@100") -> str:
     """In plain words: what the less exposed part of the catalogue gains, and what it costs."""
     shares = [least_shown_share(c.evaluation.exposure[at]) for c in (before, after)]
-    change = after.evaluation[quality] / before.evaluation[quality] - 1
+    was, now = before.evaluation[quality], after.evaluation[quality]
+    change = f"changes by {now / was - 1:+.1%}" if was > 0 else f"goes from {was:.3f} to {now:.3f}"
     cover = [c.evaluation[f"coverage@{at}"] for c in (before, after)]
     return (
-        f"From {before.name} to {after.name}: the 80 % of items shown least go from {shares[0]:.1%} to {shares[1]:.1%} "
+        f"From {before.name} to {after.name}: the 80% of items shown least go from {shares[0]:.1%} to {shares[1]:.1%} "
         f"of the top-{at} exposure, the part of the catalogue shown at all from {cover[0]:.0%} to {cover[1]:.0%}, "
-        f"and {title(quality)} changes by {change:+.1%}."
+        f"and {title(quality)} {change}."
     )
 
 
@@ -73,14 +75,13 @@ def least_shown_share(exposure: np.ndarray[Any, Any]) -> float:
 
 
 def _table(contenders: Sequence[Contender]) -> str:
-    arrows = {column: "↓" if column in BETTER_LOW else "↑" for column in COLUMNS}
-    head = "".join(f"<th scope=col>{title(c)} {arrows[c]}</th>" for c in COLUMNS)
+    head = "".join(f"<th scope=col>{title(c)} {arrow(c)}</th>" for c in COLUMNS)
     rows = []
     for contender in contenders:
         cells = "".join(f"<td>{_cell(contender, column)}</td>" for column in COLUMNS)
         rows.append(f"<tr><td>{html.escape(contender.name)}</td>{cells}<td>{contender.seconds:.1f}</td></tr>")
     return (
-        f"<table><caption>Test users; small figures are 95 % bootstrap intervals.</caption>"
+        f"<table><caption>Test users; small figures are 95% bootstrap intervals.</caption>"
         f"<thead><tr><th scope=col>model</th>{head}<th scope=col>fit, s</th></tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table>"
     )

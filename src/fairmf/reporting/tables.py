@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from fairmf.reporting.comparison import BETTER_LOW, COLUMNS, Contender, title
+from fairmf.reporting.comparison import COLUMNS, Contender, arrow, title
 
 
 def comparison_table(contenders: Sequence[Contender], columns: Sequence[str] = COLUMNS) -> Table:
@@ -15,8 +15,7 @@ def comparison_table(contenders: Sequence[Contender], columns: Sequence[str] = C
     table.add_column("model", no_wrap=True)
     for column in columns:
         name, _, cut_off = title(column).partition("@")
-        arrow = "↓" if column in BETTER_LOW else "↑"
-        table.add_column(f"{name}\n@{cut_off} {arrow}", justify="right", no_wrap=True)
+        table.add_column(f"{name}\n@{cut_off} {arrow(column)}", justify="right", no_wrap=True)
     table.add_column("fit\nseconds", justify="right")
     for contender in contenders:
         cells = (f"{contender.evaluation[column]:.3f}" for column in columns)

@@ -7,7 +7,7 @@ import numpy as np
 from fairmf.errors import InvalidParameter
 from fairmf.interactions import Events, Interactions
 from fairmf.splitting.assembly import build_matrix, events_of, positions_in
-from fairmf.splitting.checks import check_share
+from fairmf.splitting.checks import check_seed, check_share
 from fairmf.splitting.draw import draw_parts
 from fairmf.splitting.split import HeldOut, Split
 
@@ -20,6 +20,7 @@ def split_by_interaction(data: Events | Interactions, *, target_share: float = 0
     (`known_users=True`): an item held out for validation may still be recommended when test is scored.
     """
     check_share("split_by_interaction", "target_share", target_share)
+    check_seed("split_by_interaction", random_state)
     if target_share >= 0.5:
         raise InvalidParameter(
             "The 'target_share' parameter of split_by_interaction is held out twice, for validation "

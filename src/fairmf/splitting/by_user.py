@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions import Events, Interactions
 from fairmf.splitting.assembly import ascending, build_matrix, events_of, first_appearance, positions_in
-from fairmf.splitting.checks import check_count, check_share
+from fairmf.splitting.checks import check_count, check_seed, check_share
 from fairmf.splitting.draw import FEWEST_ITEMS, draw_parts
 from fairmf.splitting.split import HeldOut, Split
 
@@ -46,6 +46,7 @@ def split_by_user(
     """
     check_count("split_by_user", "heldout", heldout, 1)
     check_share("split_by_user", "target_share", target_share)
+    check_seed("split_by_user", random_state)
     if protocol not in ("public", "seeded"):
         raise InvalidParameter(
             f"The 'protocol' parameter of split_by_user must be 'public' or 'seeded'. Got {protocol!r} instead."

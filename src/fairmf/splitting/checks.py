@@ -16,6 +16,12 @@ def check_count(owner: str, name: str, value: Any, low: int) -> int:
     return int(value)
 
 
+def check_seed(owner: str, value: Any) -> None:
+    """Refuse what NumPy cannot take as a seed. None draws one."""
+    if value is not None:
+        check_count(owner, "random_state", value, 0)
+
+
 def check_share(owner: str, name: str, value: Any) -> float:
     """The value as a float; anything but a number strictly between 0 and 1 is refused."""
     if not _is_number(value) or not 0 < value < 1:

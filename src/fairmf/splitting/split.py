@@ -33,7 +33,7 @@ class HeldOut:
                 f"fold_in has {self.fold_in.n_users:,} users, targets has {self.targets.n_users:,}: "
                 "both must have the same users as rows."
             )
-        _check_same_items("fold_in", self.fold_in, "targets", self.targets)
+        check_same_items("fold_in", self.fold_in, "targets", self.targets)
         if not _same_users(self.fold_in, self.targets):
             raise InvalidData("fold_in and targets have different user ids, or the same in another order.")
         _check_disjoint("fold_in", self.fold_in, "targets", self.targets)
@@ -71,7 +71,7 @@ class Split:
 
     def __post_init__(self) -> None:
         for name, part in (("validation", self.validation), ("test", self.test)):
-            _check_same_items("train", self.train, f"{name}.fold_in", part.fold_in)
+            check_same_items("train", self.train, f"{name}.fold_in", part.fold_in)
             if part.known_users:
                 _check_known_users(name, self.train, part)
         if self.method == "by_user":
@@ -102,7 +102,8 @@ def pair_keys(data: Interactions) -> NDArray[np.int64]:
     return keys
 
 
-def _check_same_items(name: str, data: Interactions, other_name: str, other: Interactions) -> None:
+def check_same_items(name: str, data: Interactions, other_name: str, other: Interactions) -> None:
+    """Raise InvalidData unless both have the same items in the same order."""
     if data.n_items != other.n_items:
         raise InvalidData(
             f"{name} has {data.n_items:,} items, {other_name} has {other.n_items:,}: "

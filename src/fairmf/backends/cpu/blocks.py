@@ -14,7 +14,7 @@ COUNT = 256  # enough pieces for any machine's cores, few enough that one scratc
 
 
 def even(n: int, size: int, most: int = COUNT) -> NDArray[np.int64]:
-    """Bounds of at most `most` blocks of about equal length, none (but the last) shorter than `size` rows."""
+    """Bounds of blocks of about equal length: at most `size` rows each, unless that took more than `most` blocks."""
     count = max(1, min(most, -(-n // size)))
     return (np.arange(count + 1, dtype=np.int64) * n) // count
 

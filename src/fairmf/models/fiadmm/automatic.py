@@ -32,10 +32,12 @@ def safe_gamma(problem: Problem, V: Factors) -> float:
     # So little work that waking other threads would cost more, far more on a busy machine.
     with backend.threads(1):
         for _ in range(POWER_STEPS):
-            x = x / np.sqrt(backend.squared_norms(x))[:, None].astype(backend.dtype)
+            # A user without interactions has H_i = 0 where alpha0 is 0: its x stays 0 and must not become 0/0.
+            norms = np.sqrt(np.maximum(backend.squared_norms(x), np.finfo(np.float32).tiny))
+            x = x / norms[:, None].astype(backend.dtype)
             x = hessian_product(part, x)
             largest = float(np.sqrt(backend.squared_norms(x).max()))
-    return SAFETY / largest
+    return SAFETY / largest if largest > 0 else 1.0  # without curvature no step is too long
 
 
 def _row_sums(problem: Problem, item_values: Vector) -> Vector:

@@ -1,7 +1,7 @@
 """FiADMM: the paper's algorithm on the paper's objective (docs/mathematics.md 4).
 
-One epoch: V exactly, U by one linearised step with the users coupled through their mean, then s and w. Its minimum is
-that of FairALS; with fairness 0 it is iALS's.
+One epoch: V exactly, U by one linearised step with the users coupled through their mean, then s and w. With fairness 0
+its minimum is iALS's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends import Factors
-from fairmf.errors import InvalidParameter
+from fairmf.errors import InvalidParameter, NotFinite
 from fairmf.interactions import Interactions
 from fairmf.models.fiadmm import automatic, theorem
 from fairmf.models.fiadmm.steps import AdmmState, consensus_step, dual_step, item_step, user_step
@@ -55,14 +55,13 @@ class FiADMM(IterativeModel):
 
     def lambda_f_for(self, n_users: int) -> float:
         """lambda_f as given, or fairness * alpha0 * n."""
-        if self.lambda_f is None:
-            return self.fairness * self.unobserved_weight * n_users
-        if self.lambda_f > 0 and self.unobserved_weight == 0:
+        asked_for = self.fairness if self.lambda_f is None else self.lambda_f
+        if asked_for > 0 and self.unobserved_weight == 0:
             raise InvalidParameter(
-                "FiADMM needs unobserved_weight > 0 where lambda_f > 0: "
-                "`fairness` is lambda_f / (unobserved_weight * n)."
+                "FiADMM needs unobserved_weight > 0 where fairness is asked for: "
+                "lambda_f = fairness * unobserved_weight * n."
             )
-        return self.lambda_f
+        return self.fairness * self.unobserved_weight * n_users if self.lambda_f is None else self.lambda_f
 
     def start(self, problem: Problem, U: Factors, V: Factors) -> TrainingState:
         """s = t of the initial U, w = 0."""
@@ -134,9 +133,14 @@ class FiADMM(IterativeModel):
             return super().fold_in(history, fairness=fairness, **options)
         if method != "cohort":
             raise InvalidParameter(f"method must be 'frozen' or 'cohort'. Got {method!r} instead.")
-        if fairness is not None or options:
+        if options:
+            raise TypeError(f"FiADMM.fold_in has no option {', '.join(map(repr, options))}.")
+        if fairness is not None:
             raise InvalidParameter("A cohort is folded in at the trained fairness: fairness= needs method='frozen'.")
-        return self._fold_in_cohort(self._aligned(history), scale, epochs)
+        if isinstance(epochs, bool) or not isinstance(epochs, (int, np.integer)) or epochs < 1:
+            raise InvalidParameter(f"epochs must be an integer >= 1. Got {epochs!r} instead.")
+        cohort = self._aligned(history)
+        return self._fold_in_cohort(cohort, scale, epochs) if cohort.n_users else super().fold_in(cohort)
 
     def _fold_in_cohort(self, cohort: Interactions, scale: str, epochs: int) -> NDArray[Any]:
         fitted = self.fitted
@@ -155,8 +159,11 @@ class FiADMM(IterativeModel):
                 gamma = automatic.safe_gamma(problem, V)
             zero = np.zeros(V.shape[1])
             state = AdmmState(U, V, zero, zero, rho=fitted.extra["rho"] * factors[scale], gamma=gamma)
-            for _ in range(epochs):
-                state = users_epoch(problem, state)
+            with np.errstate(over="ignore", invalid="ignore"):  # found by the check after the loop
+                for _ in range(epochs):
+                    state = users_epoch(problem, state)
+            if not backend.all_finite(state.user_factors):
+                raise NotFinite(f"FiADMM: folding in this cohort diverged. {self.remedy()}")
             return backend.host(state.user_factors)
 
 
