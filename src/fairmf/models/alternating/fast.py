@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairmf.backends import Factors, Vector
-from fairmf.models.alternating.coupling import UserGroups, corrected
+from fairmf.backends import Factors, Matrix, Vector
+from fairmf.models.alternating.coupling import UserGroups, answer, corrected, sampled_response
 from fairmf.models.alternating.state import AlternatingState
 from fairmf.models.objective import Objective
 from fairmf.models.problem import Problem
@@ -22,14 +22,16 @@ class Effort:
     rounds: int = 1
     tolerance: float = 0.0
     relaxation: float = 1.0
+    sampled: bool = False
+    """Whether the users' response to q is measured on a sample rather than estimated."""
 
 
 # One step per row, made 1.3 times as long: over-relaxation makes up for what one step leaves (docs/performance.md).
 LIGHT = Effort(steps=1, relaxation=1.3)
-# Strong fairness moves q far in an epoch: a second round lets the users follow it.
-LIGHT_TWICE = Effort(steps=1, rounds=2, relaxation=1.3)
+# Strong fairness moves q far in an epoch: a second step lets the users follow it.
+FIRM = Effort(steps=2, relaxation=1.3)
 # Close to the exact half-step, for data on which the preconditioner is weak. Rows stop as soon as they are done.
-THOROUGH = Effort(steps=100, rounds=10, tolerance=1e-4)
+THOROUGH = Effort(steps=100, rounds=10, tolerance=1e-4, sampled=True)
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,14 @@ def users(problem: Problem, state: AlternatingState, groups: UserGroups, fairnes
     backend.multiply(state.user_factors, vectors, U)
     backend.multiply(state.item_factors, vectors, V)
     q: Vector = vectors.T @ state.coupling
-    response = groups.response(problem, values, V) if fairness > 0 else np.zeros_like(q)
+    response: Vector | Matrix = np.zeros_like(q)
+    if fairness > 0:
+        response = sampled_response(problem, values, V) if effort.sampled else groups.response(problem, values, V)
 
     def correct(q: Vector) -> Vector:
         """Set q to what fits the present users, and move all users to what fits that q."""
         better = corrected(q, backend.mean(U), fairness, values, response)
-        backend.add_vector(-response * (better - q), U)
+        backend.add_vector(-answer(response, better - q), U)
         return better
 
     gradient = 0.0

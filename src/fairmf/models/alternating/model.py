@@ -8,7 +8,7 @@ from typing import Any
 from fairmf.backends import Factors, Vector
 from fairmf.models.alternating import exact, fast
 from fairmf.models.alternating.coupling import UserGroups
-from fairmf.models.alternating.fast import LIGHT, LIGHT_TWICE, THOROUGH, Effort
+from fairmf.models.alternating.fast import FIRM, LIGHT, THOROUGH, Effort
 from fairmf.models.alternating.state import AlternatingState
 from fairmf.models.iterative import IterativeModel
 from fairmf.models.objective import Objective, objective
@@ -16,7 +16,7 @@ from fairmf.models.problem import Problem
 from fairmf.parameters import setting
 
 ROUNDING = 1e-6  # relative rise of F that float32 sums can show by themselves
-STRONG = 10.0  # fairness from which users and q take two rounds
+STRONG = 10.0  # fairness from which rows take two steps
 EASY = 0.5  # observed over unobserved weight, up to which one step per row does
 
 
@@ -95,7 +95,7 @@ class AlternatingModel(IterativeModel):
         unobserved = self.unobserved_weight * data.n_users * data.n_items
         if observed > EASY * unobserved:
             return THOROUGH
-        return LIGHT if self.trained_fairness() < STRONG else LIGHT_TWICE
+        return LIGHT if self.trained_fairness() < STRONG else FIRM
 
     def _groups(self, problem: Problem) -> UserGroups:
         return problem.cached("user_groups", lambda: UserGroups.of(problem))
