@@ -15,7 +15,7 @@ sys.path.insert(0, sys.argv[1])
 from conftest import random_rows
 import numba
 from fairmf.interactions import Interactions
-from fairmf.models import IALS, FiADMM
+from fairmf.models import IALS, FairALS, FiADMM
 
 def bits(*arrays):
     return hashlib.sha256(b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)).hexdigest()
@@ -25,7 +25,7 @@ for weighted in (False, True):
     # More rows than one block of any reduction, so that blocks are really dealt to several threads.
     data = Interactions(random_rows(9000, 600, density=0.02, weighted=weighted), 600)
     for factors in (64, 256):
-        for make in (IALS, FiADMM):
+        for make in (IALS, FairALS, FiADMM):
             found = []
             for threads in (1, 2, 4):
                 model = make(factors=factors, epochs=2, num_threads=threads).fit(data)
@@ -53,7 +53,7 @@ def test_four_threads_were_really_allowed(results):
 
 @pytest.mark.parametrize("weights", ["binary", "weighted"])
 @pytest.mark.parametrize("factors", [64, 256])
-@pytest.mark.parametrize("model", ["IALS", "FiADMM"])
+@pytest.mark.parametrize("model", ["IALS", "FairALS", "FiADMM"])
 def test_identical_bits_for_1_2_and_4_threads(results, model, factors, weights):
     one, two, four = results["digests"][f"{model} {factors} {weights}"]
     assert one == two == four

@@ -104,4 +104,4 @@ def test_user_half_step_agrees_with_implicit():
 def test_the_history_reports_the_objective_of_the_returned_factors():
     model = IALS(factors=4, epochs=3).fit(DATA)
     value = objective(problem_for(DATA, 0.0, model.fitted.settings), model.user_factors, model.item_factors)
-    assert model.history.records[-1]["objective"] == pytest.approx(value.to_dict())
+    assert model.history.final["objective"] == pytest.approx(value.to_dict())

@@ -134,14 +134,17 @@ class IterativeModel(FactorModel):
             scale = self.init_scale / np.sqrt(self.factors)
             U = normal_factors(generator, n, self.factors, scale, backend)
             return U, normal_factors(generator, m, self.factors, scale, backend)
-        start_u, start_v = (init.user_factors, init.item_factors) if isinstance(init, FactorModel) else init
+        # Copies: no epoch may write into arrays that belong to the caller.
+        pair = (init.user_factors, init.item_factors) if isinstance(init, FactorModel) else init
+        start_u, start_v = (np.array(x, dtype=backend.dtype) for x in pair)
         if start_u.shape != (n, self.factors) or start_v.shape != (m, self.factors):
             raise InvalidParameter(
                 f"init must have factors of shapes {(n, self.factors)} and {(m, self.factors)}. "
                 f"Got {start_u.shape} and {start_v.shape} instead."
             )
-        # Copies: no epoch may write into arrays that belong to the caller.
-        return backend.array(np.array(start_u)), backend.array(np.array(start_v))
+        if not (np.isfinite(start_u).all() and np.isfinite(start_v).all()):
+            raise InvalidParameter("init holds numbers that are not finite.")
+        return backend.array(start_u), backend.array(start_v)
 
     def _results(self, problem: Problem, state: Any, history: History) -> Fitted:
         backend = problem.backend

@@ -23,6 +23,8 @@ class Eigenbasis(NamedTuple):
 
 def eigenbasis(shared: Matrix) -> Eigenbasis:
     """The eigenbasis of a positive semi-definite matrix. Call it inside `backend.threads`: one thread, fixed bits."""
+    if not np.isfinite(shared).all():  # LAPACK would not return; the fit loop finds the NaN and says where it came from
+        return Eigenbasis(np.full(len(shared), np.nan), np.full_like(shared, np.nan))
     values, vectors = np.linalg.eigh(shared)
     # Rounding leaves eigenvalues of a semi-definite matrix slightly below 0.
     return Eigenbasis(np.maximum(values, 0.0), vectors)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fairmf.backends import Factors, Vector
+from fairmf.errors import InvalidParameter
 from fairmf.models.alternating import exact, fast
 from fairmf.models.alternating.coupling import UserGroups
 from fairmf.models.alternating.fast import FIRM, LIGHT, THOROUGH, Effort
@@ -39,6 +40,11 @@ class AlternatingModel(IterativeModel):
 
     def lambda_f_for(self, n_users: int) -> float:
         """lambda_f = phi alpha0 n."""
+        if self.trained_fairness() > 0 and self.unobserved_weight == 0:
+            raise InvalidParameter(
+                f"{type(self).__name__} needs unobserved_weight > 0 where fairness is asked for: "
+                "the fairness term is fairness * unobserved_weight * n."
+            )
         return self.trained_fairness() * self.unobserved_weight * n_users
 
     def start(self, problem: Problem, U: Factors, V: Factors) -> AlternatingState:
@@ -51,7 +57,7 @@ class AlternatingModel(IterativeModel):
     def epoch(self, problem: Problem, state: AlternatingState) -> AlternatingState:
         """One epoch. Where F rose, it is done again from the same start with more effort, at last exactly."""
         fairness = self.trained_fairness()
-        if self.solver == "cholesky":
+        if self._exactly(problem):
             return exact.epoch(problem, state, fairness)
         groups = self._groups(problem)
         ladder = [self._effort(problem), THOROUGH]
@@ -64,7 +70,7 @@ class AlternatingModel(IterativeModel):
     def finish(self, problem: Problem, state: AlternatingState) -> AlternatingState:
         """The users' half-step to convergence."""
         fairness = self.trained_fairness()
-        if self.solver == "cholesky":
+        if self._exactly(problem):
             return exact.users(problem, state, fairness)
         return fast.finish(problem, state, self._groups(problem), fairness)
 
@@ -83,9 +89,13 @@ class AlternatingModel(IterativeModel):
         self, problem: Problem, before: Any, after: AlternatingState, value: Objective | None  # noqa: ARG002
     ) -> dict[str, Any]:  # fmt: skip
         """Gradient norms as the half-steps found them, and the effort in force."""
-        if self.solver == "cholesky":
+        if self._exactly(problem):
             return {}
         return {"gradient": {"users": after.user_gradient, "items": after.item_gradient}, "effort": after.effort}
+
+    def _exactly(self, problem: Problem) -> bool:
+        # Without L2 the preconditioner may be singular; the exact solver says where a system is.
+        return self.solver == "cholesky" or min(problem.user_ridge.min(), problem.item_ridge.min()) <= 0
 
     def _effort(self, problem: Problem) -> Effort:
         if self.cg_steps != "auto":

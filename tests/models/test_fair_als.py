@@ -1,0 +1,274 @@
+"""FairALS: exact half-steps leave a zero gradient, the fast solver follows them, F never rises, the dial is linear."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from conftest import random_rows
+
+from fairmf.errors import InvalidParameter
+from fairmf.interactions import Interactions, synthetic
+from fairmf.models import IALS, FairALS, FiADMM
+from fairmf.models.alternating import exact, fast
+from fairmf.models.alternating import model as model_module
+from fairmf.models.alternating.coupling import SAMPLE, UserGroups, corrected, sampled_response
+from fairmf.models.iterative import problem_for
+from fairmf.models.objective import gradients, objective
+
+SMALL = {
+    False: Interactions(random_rows(60, 40, density=0.15), 40),
+    True: Interactions(random_rows(60, 40, density=0.15, weighted=True), 40),
+}
+D = 5
+
+
+def posed(model, data):
+    """The problem of a model and its start."""
+    problem = problem_for(data, model.lambda_f_for(data.n_users), model._settings())
+    generator = np.random.default_rng(3)
+    U, V = (problem.backend.array(generator.normal(0, 0.4, size=(n, model.factors))) for n in data.shape)
+    return problem, model.start(problem, U, V)
+
+
+@pytest.fixture(params=["reference", "cpu"])
+def name(request):
+    return request.param
+
+
+@pytest.mark.parametrize("fairness", [0.0, 1.0, 1e4])
+def test_exact_half_steps_leave_a_zero_gradient_coupling_included(name, weighted, fairness):
+    model = FairALS(factors=D, fairness=fairness, backend=name, solver="cholesky", regularization=0.05)
+    problem, state = posed(model, SMALL[weighted])
+    small = 1e-9 if name == "reference" else 5e-4
+    start = np.abs(gradients(problem, state.user_factors, state.item_factors)[0]).max()
+    after = exact.users(problem, state, fairness)
+    assert np.abs(gradients(problem, after.user_factors, after.item_factors)[0]).max() < small * start
+    done = exact.epoch(problem, state, fairness)
+    assert np.abs(gradients(problem, done.user_factors, done.item_factors)[1]).max() < small * start
+    if fairness > 0:  # without the coupling the same users are no minimum at all
+        uncoupled = exact.users(problem, state, 0.0)
+        assert np.abs(gradients(problem, uncoupled.user_factors, uncoupled.item_factors)[0]).max() > 10 * small * start
+
+
+@pytest.mark.parametrize("fairness", [0.0, 1.0, 1e4])
+def test_the_last_half_step_of_the_fast_solver_is_converged(name, weighted, fairness):
+    model = FairALS(factors=D, fairness=fairness, backend=name, regularization=0.05)
+    problem, state = posed(model, SMALL[weighted])
+    after = model.finish(problem, model.epoch(problem, state))
+    gradient = np.abs(gradients(problem, after.user_factors, after.item_factors)[0]).max()
+    start = np.abs(gradients(problem, state.user_factors, state.item_factors)[0]).max()
+    assert gradient < 2e-3 * start
+
+
+def test_dropping_the_correction_of_q_breaks_that(monkeypatch):
+    monkeypatch.setattr(fast, "corrected", lambda q, *_: q)
+    model = FairALS(factors=D, fairness=1.0, backend="reference", regularization=0.05)
+    problem, state = posed(model, SMALL[False])
+    after = fast.finish(problem, state, UserGroups.of(problem), 1.0)
+    gradient = np.abs(gradients(problem, after.user_factors, after.item_factors)[0]).max()
+    start = np.abs(gradients(problem, state.user_factors, state.item_factors)[0]).max()
+    assert gradient > 2e-2 * start
+
+
+@pytest.mark.parametrize("fairness", [0.0, 0.1, 1.0, 10.0, 100.0, 1e4, 1e6])
+@pytest.mark.parametrize("unobserved_weight", [0.003, 0.1])
+def test_the_fast_solver_gives_the_answer_of_the_exact_one_and_never_lets_f_rise(unobserved_weight, fairness):
+    data = synthetic(800, 400, 20_000)
+    settings = {"factors": 16, "fairness": fairness, "unobserved_weight": unobserved_weight, "epochs": 30}
+    slow = FairALS(**settings, solver="cholesky").fit(data, objective_every=30)
+    quick = FairALS(**settings).fit(data)
+    totals = np.array(quick.history.column("objective.total"))
+    assert np.diff(totals).max() <= 2e-6 * totals[0]
+    final = [m.history.final["objective"]["total"] for m in (quick, slow)]
+    assert final[0] <= final[1] * 1.001
+
+
+def test_raw_counts_as_confidences():
+    rows = random_rows(80, 50, density=0.2, weighted=True)
+    heavy = Interactions(rows._replace(weights=(rows.weights**6).astype(np.float32)), 50)  # 1e-4 to 1e3
+    for fairness in (0.0, 1.0):
+        slow, quick = (
+            FairALS(factors=8, fairness=fairness, solver=solver, epochs=20).fit(heavy)
+            for solver in ("cholesky", "eigenbasis_cg")
+        )
+        final = [m.history.final["objective"]["total"] for m in (quick, slow)]
+        assert final[0] <= final[1] * 1.001
+        assert np.diff(quick.history.column("objective.total")).max() <= 1e-6 * final[0]
+
+
+@pytest.mark.parametrize("fairness", [0.0, 2.0])
+def test_the_objective_at_hand_is_the_objective(name, weighted, fairness):
+    model = FairALS(factors=D, fairness=fairness, backend=name)
+    problem, state = posed(model, SMALL[weighted])
+    after = model.epoch(problem, state)
+    expected = objective(problem, after.user_factors, after.item_factors)
+    assert after.objective.to_dict() == pytest.approx(expected.to_dict(), rel=1e-4)
+
+
+def test_fairness_zero_is_ials():
+    a, b = FairALS(factors=D, fairness=0.0).fit(SMALL[False]), IALS(factors=D).fit(SMALL[False])
+    np.testing.assert_array_equal(a.user_factors, b.user_factors)
+
+
+def test_it_ends_below_fiadmm():
+    data = synthetic(500, 300, 9_000)
+    ours = FairALS(factors=8, fairness=2.0, epochs=40).fit(data).history.final["objective"]["total"]
+    theirs = FiADMM(factors=8, fairness=2.0, epochs=300).fit(data, objective_every=300)
+    assert ours <= theirs.history.final["objective"]["total"] * 1.001
+
+
+@pytest.mark.parametrize("fairness", [0.0, 1.0, 1e4])
+def test_stored_users_equal_their_own_frozen_fold_in(fairness, weighted):
+    model = FairALS(factors=8, fairness=fairness, epochs=4).fit(SMALL[weighted])
+    scale = np.abs(model.user_factors).max()
+    np.testing.assert_allclose(model.fold_in(SMALL[weighted]), model.user_factors, atol=1e-3 * scale)
+
+
+# -- the dial -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [lambda: FairALS(factors=D, fairness=1.0), lambda: IALS(factors=D)])
+def test_the_dial_is_linear_and_forgets_where_it_was(make):
+    model = make().fit(SMALL[False])
+    zero, one, three = (model.with_fairness(psi).user_factors for psi in (0.0, 1.0, 3.0))
+    assert np.abs(three - zero).max() > 0.01
+    np.testing.assert_allclose(three - zero, 3 * (one - zero), atol=1e-4)
+    again = model.with_fairness(7.0).with_fairness(3.0)
+    np.testing.assert_array_equal(again.user_factors, three)
+    assert again.fitted.fairness == 3.0
+    assert again.item_factors is model.item_factors
+
+
+def test_the_default_of_the_dial_is_the_trained_fairness():
+    model = FairALS(factors=D, fairness=2.0).fit(SMALL[False])
+    np.testing.assert_allclose(model.with_fairness(2.0).user_factors, model.user_factors, atol=1e-4)
+    np.testing.assert_array_equal(model.fold_in(SMALL[False]), model.fold_in(SMALL[False], fairness=2.0))
+
+
+def test_recommend_takes_a_fairness_and_a_turned_model_serves_with_its_own():
+    model = FairALS(factors=D, fairness=1.0).fit(SMALL[False])
+    users = np.arange(1, 40)
+    plain, dialled = model.recommend(users, N=8), model.recommend(users, N=8, fairness=20.0)
+    assert not np.array_equal(plain[0], dialled[0])
+    turned = model.with_fairness(20.0)
+    np.testing.assert_array_equal(turned.recommend(users, N=8)[0], dialled[0])
+    np.testing.assert_array_equal(next(turned.rank(SMALL[False], 8))[1][1:40], dialled[0])
+    with pytest.raises(InvalidParameter, match="fairness must be a number >= 0"):
+        model.with_fairness(-1)
+
+
+def test_turning_the_dial_up_lowers_the_items_average_scores():
+    model = FairALS(factors=D, fairness=1.0).fit(SMALL[False])
+    merit = [
+        np.linalg.norm(model.item_factors @ model.with_fairness(psi).user_factors.mean(axis=0)) for psi in (0, 1, 3)
+    ]
+    assert merit[0] > merit[1] > merit[2]
+
+
+# -- safeguard and settings -----------------------------------------------------------------------------------------
+
+
+def test_a_rising_f_is_done_again_with_more_effort_and_at_last_exactly(monkeypatch):
+    tried = []
+    real = fast.epoch
+
+    def rising(problem, state, groups, fairness, effort):
+        tried.append(effort)
+        after = real(problem, state, groups, fairness, effort)
+        worse = dataclasses.replace(after.objective, l2=after.objective.l2 + 2 * state.objective.total)
+        return dataclasses.replace(after, objective=worse)
+
+    monkeypatch.setattr(model_module.fast, "epoch", rising)
+    model = FairALS(factors=D, epochs=1)
+    problem, state = posed(model, SMALL[False])
+    after = model.epoch(problem, state)
+    assert [e.steps for e in tried] == [fast.LIGHT.steps, fast.THOROUGH.steps] or tried == [fast.THOROUGH] * 2
+    expected = exact.epoch(problem, state, 1.0)
+    np.testing.assert_allclose(after.user_factors, expected.user_factors)
+    assert after.objective.total < state.objective.total
+
+
+def test_auto_steps_look_at_the_weight_of_the_data():
+    easy, hard = FairALS(unobserved_weight=0.9), FairALS(unobserved_weight=0.001)
+    for model, effort in ((easy, fast.LIGHT), (hard, fast.THOROUGH)):
+        problem, _ = posed(dataclasses.replace(model, factors=D), SMALL[False])
+        assert model._effort(problem) == effort
+    assert FairALS(cg_steps=3)._effort(problem).steps == 3
+
+
+def test_more_steps_come_closer_to_the_exact_solver():
+    settings = {"factors": 8, "unobserved_weight": 0.01, "epochs": 6}
+    final = [
+        FairALS(**settings, cg_steps=steps).fit(SMALL[False]).history.final["objective"]["total"] for steps in (1, 3)
+    ]
+    assert final[1] < final[0]
+
+
+def test_without_regularization_the_exact_solver_takes_over():
+    model = IALS(factors=3, regularization=0.0, epochs=3).fit(SMALL[False])
+    assert np.isfinite(model.user_factors).all()
+    assert model.history.column("effort") == [None] * 3
+
+
+def test_fairness_needs_unobserved_weight():
+    with pytest.raises(InvalidParameter, match="needs unobserved_weight > 0"):
+        FairALS(unobserved_weight=0.0).fit(SMALL[False])
+    IALS(factors=3, unobserved_weight=0.0, regularization=0.1, epochs=2).fit(SMALL[False])
+
+
+@pytest.mark.parametrize("settings", [{"cg_steps": 0}, {"cg_steps": "many"}, {"solver": "lu"}, {"fairness": -0.1}])
+def test_bad_settings(settings):
+    with pytest.raises(InvalidParameter, match=f"'{next(iter(settings))}' parameter of FairALS"):
+        FairALS(**settings).fit(SMALL[False])
+
+
+def test_history_has_gradients_and_what_the_model_holds():
+    model = FairALS(factors=D, epochs=30).fit(SMALL[False])
+    items = model.history.column("gradient.items")
+    assert items[-1] < 0.1 * items[0]
+    held = problem_for(SMALL[False], model.lambda_f_for(60), model.fitted.settings)
+    expected = objective(held, model.user_factors, model.item_factors)
+    assert model.history.final["objective"] == pytest.approx(expected.to_dict(), rel=1e-5)
+
+
+# -- the coupling ---------------------------------------------------------------------------------------------------
+
+
+def test_the_corrected_q_is_consistent_with_the_answer_it_expects():
+    generator = np.random.default_rng(0)
+    q, t, eigenvalues = generator.normal(size=D), generator.normal(size=D), generator.random(D)
+    half = generator.normal(size=(D, D))
+    for response in (generator.random(D), half @ half.T):
+        better = corrected(q, t, 3.0, eigenvalues, response)
+        change = better - q
+        expected_t = t - (response * change if response.ndim == 1 else response @ change)
+        np.testing.assert_allclose(better, 3.0 * eigenvalues * expected_t)
+
+
+def test_the_sampled_response_of_few_users_is_exact_and_of_many_is_close():
+    for n, tolerance in ((SAMPLE // 2, 1e-6), (5 * SAMPLE, 0.2)):
+        data = synthetic(n, 200, 20 * n)
+        problem, state = posed(FairALS(factors=D), data)
+        values = np.linspace(0.1, 5, D)
+        exactly, _ = problem.backend.mean_inverse(data.by_user, state.item_factors, np.diag(values), problem.user_ridge)
+        found = sampled_response(problem, values, state.item_factors)
+        assert np.linalg.norm(found - exactly, 2) <= tolerance * np.linalg.norm(exactly, 2)
+
+
+def test_user_groups_are_the_users(monkeypatch):
+    problem, state = posed(FairALS(factors=D, backend="reference"), SMALL[True])
+    values = np.linspace(0.1, 5, D)
+    sums, ridge = problem.interactions.by_user.sums(), problem.user_ridge
+    popularity = problem.interactions.by_item.sums()
+    typical = (popularity[:, None] * state.item_factors**2).sum(axis=0) / popularity.sum()
+    upper = np.mean([1 / (values + r) for r in ridge], axis=0)
+    lower = np.mean([1 / (values + r + c * typical) for r, c in zip(ridge, sums, strict=True)], axis=0)
+    groups = UserGroups.of(problem)
+    np.testing.assert_allclose(groups.response(problem, values, state.item_factors), 0.25 * upper + 0.75 * lower)
+    monkeypatch.setattr("fairmf.models.alternating.coupling.GROUPS", 20)
+    merged = UserGroups.of(problem)
+    assert len(merged.sums) == 20
+    assert merged.shares.sum() == pytest.approx(1)
+    np.testing.assert_allclose(
+        merged.response(problem, values, state.item_factors), 0.25 * upper + 0.75 * lower, rtol=0.05
+    )
