@@ -1,7 +1,7 @@
 """The libraries compared against, each as a function that trains and returns the seconds of every epoch.
 
-Same data, same number of threads, same process; set-up is not counted, on either side. All are given one thread of BLAS,
-as implicit's own documentation asks (fairmf pins it by itself).
+Same data, same number of threads, same process; set-up is not counted, on either side. BLAS gets one thread, as
+implicit's own documentation asks (fairmf pins it by itself).
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def test_dropping_the_correction_of_q_breaks_that(monkeypatch):
     monkeypatch.setattr(fast, "corrected", lambda q, *_: q)
     model = FairALS(factors=D, fairness=1.0, backend="reference", regularization=0.05)
     problem, state = posed(model, SMALL[False])
-    after = fast.finish(problem, state, UserGroups.of(problem), 1.0)
+    after = fast.finish(problem, state, UserGroups.of(problem), 1.0, sampled=False)
     gradient = np.abs(gradients(problem, after.user_factors, after.item_factors)[0]).max()
     start = np.abs(gradients(problem, state.user_factors, state.item_factors)[0]).max()
     assert gradient > 2e-2 * start

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,6 +31,7 @@ LIGHT = Effort(steps=1, relaxation=1.3)
 # Strong fairness moves q far in an epoch: a second step lets the users follow it.
 FIRM = Effort(steps=2, relaxation=1.3)
 # Close to the exact half-step, for data on which the preconditioner is weak. Rows stop as soon as they are done.
+CONVERGED = Effort(steps=100, rounds=10, tolerance=1e-3)
 THOROUGH = Effort(steps=100, rounds=10, tolerance=1e-4, sampled=True)
 
 
@@ -90,31 +91,35 @@ def epoch(
     values, vectors = eigenbasis(problem.unobserved_weight * gramian_u + problem.lambda_f * np.outer(t, t))
     backend.multiply(U, vectors, U)
     backend.multiply(V, vectors, V)
-    q, t, gramian_u = vectors.T @ q, vectors.T @ t, vectors.T @ gramian_u @ vectors
+    q, t = vectors.T @ q, vectors.T @ t
     sums = backend.improve_rows(
         problem.interactions.by_item, U, values, problem.item_ridge, np.zeros_like(q),
         effort.steps, effort.tolerance, effort.relaxation, V,
     )  # fmt: skip
     gramian_v = backend.gramian(V)
     user_squares = float((problem.user_ridge * backend.squared_norms(U)).sum())
+    fairness_term = 0.5 * problem.lambda_f * float(t @ gramian_v @ t)
     value = Objective(
         observed=0.5 * sums.loss,
-        unobserved=0.5 * problem.unobserved_weight * float((gramian_u * gramian_v).sum()),
+        # sum(shared * G_V) is both the unobserved and the fairness term, and shared is diagonal here.
+        unobserved=0.5 * float(values @ np.diag(gramian_v)) - fairness_term,
         l2=0.5 * (user_squares + sums.ridge_squares),
-        fairness=0.5 * problem.lambda_f * float(t @ gramian_v @ t),
+        fairness=fairness_term,
     )
     item_gradient = float(np.sqrt(sums.squared_residual))
     return AlternatingState(U, V, q, gramian_v, value, done.gradient, item_gradient, state.effort)
 
 
-def finish(problem: Problem, state: AlternatingState, groups: UserGroups, fairness: float) -> AlternatingState:
+def finish(
+    problem: Problem, state: AlternatingState, groups: UserGroups, fairness: float, sampled: bool
+) -> AlternatingState:
     """The users' half-step to convergence, so that stored users equal their own fold-in with the q that is kept."""
-    done = users(problem, state, groups, fairness, THOROUGH)
+    done = users(problem, state, groups, fairness, replace(CONVERGED, sampled=sampled))
     backend = problem.backend
     # The last correction moved q a little: one more solve of the rows makes them belong to it exactly.
     backend.improve_rows(
         problem.interactions.by_user, done.item_factors, done.eigenvalues, problem.user_ridge, done.coupling,
-        THOROUGH.steps, THOROUGH.tolerance, 1.0, done.user_factors,
+        CONVERGED.steps, CONVERGED.tolerance, 1.0, done.user_factors,
     )  # fmt: skip
     return AlternatingState(
         done.user_factors, done.item_factors, done.coupling, backend.gramian(done.item_factors), state.objective,

@@ -72,7 +72,8 @@ class AlternatingModel(IterativeModel):
         fairness = self.trained_fairness()
         if self._exactly(problem):
             return exact.users(problem, state, fairness)
-        return fast.finish(problem, state, self._groups(problem), fairness)
+        sampled = self._effort(problem).sampled
+        return fast.finish(problem, state, self._groups(problem), fairness, sampled)
 
     def merit(self, problem: Problem, state: AlternatingState) -> Vector:
         """q1: the q in force over phi; for phi = 0 the direction alpha0 G_V t itself."""
