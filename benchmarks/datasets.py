@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import scipy.sparse as sp
 
 from fairmf.interactions import Interactions, Rows, synthetic
 
@@ -25,6 +26,29 @@ def movielens() -> Interactions | None:
     arrays = np.load(path)
     rows = Rows(arrays["train_indptr"].astype(np.int64), arrays["train_indices"].astype(np.int32), None)
     return Interactions(rows, int(arrays["train_shape"][1]))
+
+
+def gowalla() -> Interactions | None:
+    """The training part of Gowalla's published split, or None."""
+    path = FOLDER / "gowalla.npz"
+    if not path.exists():
+        return None
+    arrays = np.load(path)
+    kept = (arrays["split"] == 0).astype(np.float32)
+    matrix = sp.csr_matrix((kept, arrays["indices"], arrays["indptr"]), shape=tuple(arrays["shape"]))
+    matrix.eliminate_zeros()
+    return Interactions.from_csr(matrix)
+
+
+def lastfm_counts() -> Interactions | None:
+    """Last.fm with raw play counts as confidences, or None."""
+    path = FOLDER / "lastfm-hetrec.npz"
+    if not path.exists():
+        return None
+    arrays = np.load(path)
+    counts = arrays["ratings"].astype(np.float32)
+    matrix = sp.csr_matrix((counts, arrays["indices"], arrays["indptr"]), shape=tuple(arrays["shape"]))
+    return Interactions.from_csr(matrix, weights="values")
 
 
 def speed_sets() -> dict[str, Interactions]:

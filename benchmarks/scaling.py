@@ -59,9 +59,9 @@ def fit(interactions: int, factors: int, threads: int, epochs: int = 5) -> dict[
 def run(short: bool) -> Result:
     result = Result(
         "Scaling of FairALS (fairness 1)",
-        f"Synthetic data with popularity Gini .9, users in proportion to interactions (136,680 at 10 million), {ITEMS:,} "
-        "items; median epoch. Memory: peak during `fit` above the process's size before it, and as a share of (both "
-        "orientations of R + twice the factors). `python -m benchmarks scaling`",
+        "Synthetic data with popularity Gini .9, users in proportion to interactions (136,680 at 10 million), "
+        f"{ITEMS:,} items; median epoch. Memory: peak during `fit` above the process's size before it, and as a "
+        "share of (both orientations of R + twice the factors). `python -m benchmarks scaling`",
         ("interactions", "users", "factors", "threads", "epoch, s", "peak, MB", "share"),
     )
     sizes = (1_000_000, 3_000_000) if short else (1_000_000, 3_000_000, 10_000_000, 100_000_000)
