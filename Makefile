@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(VENV)/.run         ## train and compare iALS and fiADMM on synthetic data; ends with a report to open
+demo: $(VENV)/.run         ## train and compare models on synthetic data; ends with a report to open
 	$(BIN)/fairmf demo
 
 test: $(VENV)/.test        ## the test suite (minutes)

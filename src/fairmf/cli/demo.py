@@ -15,7 +15,7 @@ import fairmf
 from fairmf.backends import get_backend
 from fairmf.interactions import synthetic_events
 from fairmf.metrics import evaluate, gini
-from fairmf.models import IALS, FiADMM, Popularity
+from fairmf.models import IALS, FairALS, FiADMM, Popularity
 from fairmf.models.iterative import IterativeModel
 from fairmf.reporting.comparison import Contender, write_json
 from fairmf.reporting.html import summary, write_html
@@ -31,7 +31,7 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the data and the models.")] = 0,
     output: Annotated[Path, typer.Option(help="Folder for report.html and results.json.")] = Path("fairmf-demo"),
 ) -> None:
-    """Train and compare Popularity, iALS and fiADMM on synthetic data, and write a report.
+    """Train and compare Popularity, iALS, fiADMM and FairALS on synthetic data, and write a report.
 
     [dim]Examples:[/dim]
 
@@ -73,6 +73,8 @@ def _compare(split: Split, factors: int, seed: int, console: Console) -> list[Co
         "iALS": IALS(**common),
         "fiADMM fairness 0.5": FiADMM(**common, fairness=0.5),
         "fiADMM fairness 3": FiADMM(**common, fairness=3.0),
+        "FairALS fairness 0.5": FairALS(**common, fairness=0.5),
+        "FairALS fairness 3": FairALS(**common, fairness=3.0),
     }
     contenders = []
     for name, model in models.items():
