@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks import machine
 
-NAMES = ("epoch_cost",)
+NAMES = ("epoch_cost", "pareto")
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
 
