@@ -25,7 +25,7 @@ DIAL = (0, 0.25, 0.5, 1, 1.5, 2, 3, 4)
 RETRAINED = (0.1, 0.4, 1, 4, 10, 40)
 MARGIN = 0.001
 FRONT, PLAIN, AGAIN = "FairALS trained at 1, dialled", "IALS, dialled", "FairALS re-trained"
-FROZEN, COHORT, AUTHORS = "FiADMM re-trained", "FiADMM re-trained, cohort fold-in", "fiADMM authors' C++, tuned runs"
+FROZEN, COHORT, AUTHORS = "FiADMM re-trained", "FiADMM re-trained, cohort fold-in", "fiADMM authors' C++, stored runs"
 
 # (dialled to, nDCG@100 at least, Gini@20 at most): ml-1m, one model trained at 1.
 DIAL_GOALS = ((0, 0.422, 0.908), (0.5, 0.418, 0.891), (1, 0.408, 0.873), (2, 0.387, 0.836), (3, 0.361, 0.797))
