@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks import machine
 
-NAMES = ("epoch_cost", "fit_speed", "time_to_objective", "same_answer", "scaling")
+NAMES = ("epoch_cost", "fit_speed", "time_to_objective", "same_answer", "scaling", "pareto")
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
 

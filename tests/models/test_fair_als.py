@@ -182,7 +182,8 @@ def test_a_rising_f_is_done_again_with_more_effort_and_at_last_exactly(monkeypat
     model = FairALS(factors=D, epochs=1)
     problem, state = posed(model, SMALL[False])
     after = model.epoch(problem, state)
-    assert [e.steps for e in tried] == [fast.LIGHT.steps, fast.THOROUGH.steps] or tried == [fast.THOROUGH] * 2
+    assert tried[-1] == fast.THOROUGH
+    assert len(tried) == 2
     expected = exact.epoch(problem, state, 1.0)
     np.testing.assert_allclose(after.user_factors, expected.user_factors)
     assert after.objective.total < state.objective.total
@@ -192,8 +193,9 @@ def test_auto_steps_look_at_the_weight_of_the_data():
     easy, hard = FairALS(unobserved_weight=0.9), FairALS(unobserved_weight=0.001)
     for model, effort in ((easy, fast.LIGHT), (hard, fast.THOROUGH)):
         problem, _ = posed(dataclasses.replace(model, factors=D), SMALL[False])
-        assert model._effort(problem) == effort
-    assert FairALS(cg_steps=3)._effort(problem).steps == 3
+        assert model._effort(problem, 9) == effort
+        assert model._effort(problem, 0).steps > 1
+    assert FairALS(cg_steps=3)._effort(problem, 0).steps == 3
 
 
 def test_more_steps_come_closer_to_the_exact_solver():

@@ -101,13 +101,13 @@ class FactorModel(abc.ABC):
         """Top-N item positions for every row of `history`, in blocks: yields (first row, rows x N).
 
         Items of a user's history are left out; -1 fills what is missing. With `known_users`, row i is training user i
-        and the stored vector is used; otherwise users are folded in (`options` go to `fold_in`). A user without any
-        history is given the most popular items.
+        and the stored vector is used; otherwise, or with `options` for `fold_in`, users are folded in. A user without
+        any history is given the most popular items.
         """
         history = self._aligned(history)
         if known_users and history.n_users != self.n_users:
             raise InvalidData(f"known_users needs all {self.n_users:,} training users; got {history.n_users:,} rows.")
-        users = self.user_factors if known_users else self.fold_in(history, **options)
+        users = self.user_factors if known_users and not options else self.fold_in(history, **options)
         for start in range(0, history.n_users, USERS_AT_ONCE):
             stop = min(start + USERS_AT_ONCE, history.n_users)
             items, _ = self._top_n(users[start:stop], history.take_users(np.arange(start, stop)), N, exclude=True)

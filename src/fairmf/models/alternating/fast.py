@@ -28,7 +28,8 @@ class Effort:
 
 # One step per row, made 1.3 times as long: over-relaxation makes up for what one step leaves (docs/performance.md).
 LIGHT = Effort(steps=1, relaxation=1.3)
-# Strong fairness moves q far in an epoch: a second step lets the users follow it.
+# A second step where one is not enough: while the rows are still near their random start, and under strong fairness,
+# which moves q far in an epoch.
 FIRM = Effort(steps=2, relaxation=1.3)
 # Close to the exact half-step, for data on which the preconditioner is weak. Rows stop as soon as they are done.
 CONVERGED = Effort(steps=100, rounds=10, tolerance=1e-3)
@@ -107,7 +108,10 @@ def epoch(
         fairness=fairness_term,
     )
     item_gradient = float(np.sqrt(sums.squared_residual))
-    return AlternatingState(U, V, q, gramian_v, value, done.gradient, item_gradient, state.effort)
+    return replace(
+        state, user_factors=U, item_factors=V, coupling=q, item_gramian=gramian_v, objective=value,
+        user_gradient=done.gradient, item_gradient=item_gradient, epochs_done=state.epochs_done + 1,
+    )  # fmt: skip
 
 
 def finish(
@@ -121,7 +125,7 @@ def finish(
         problem.interactions.by_user, done.item_factors, done.eigenvalues, problem.user_ridge, done.coupling,
         CONVERGED.steps, CONVERGED.tolerance, 1.0, done.user_factors,
     )  # fmt: skip
-    return AlternatingState(
-        done.user_factors, done.item_factors, done.coupling, backend.gramian(done.item_factors), state.objective,
-        done.gradient, state.item_gradient, state.effort,
+    return replace(
+        state, user_factors=done.user_factors, item_factors=done.item_factors, coupling=done.coupling,
+        item_gramian=backend.gramian(done.item_factors),
     )  # fmt: skip
