@@ -1,10 +1,15 @@
-"""Run benchmarks: `python -m benchmarks [--full] [name ...]`. All of them short by default, as `make bench` does."""
+"""Run benchmarks: `python -m benchmarks [--full] [name ...]`. All of them short by default, as `make bench` does.
+
+RESULTS.md keeps one section per benchmark, with the date, machine and command of its own run; only those that were run
+are replaced.
+"""
 
 from __future__ import annotations
 
 import argparse
 import datetime
 import importlib
+import re
 import sys
 from pathlib import Path
 
@@ -12,6 +17,7 @@ from benchmarks import machine
 
 NAMES = ("epoch_cost", "fit_speed", "time_to_objective", "same_answer", "scaling", "pareto")
 RESULTS = Path(__file__).parent / "RESULTS.md"
+HEAD = "# Benchmark results\n\nEach section is one run; ratios compare both sides inside it.\n"
 
 
 def main() -> None:
@@ -22,22 +28,27 @@ def main() -> None:
     unknown = set(options.names) - set(NAMES)
     if unknown:
         parser.error(f"unknown benchmark {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
-    chosen = options.names or NAMES
-    command = "python -m benchmarks " + " ".join([*(["--full"] if options.full else []), *options.names])
-    sections = [
-        "# Benchmark results",
-        "",
-        f"{datetime.date.today().isoformat()}, {machine.describe()}. Command: `{command.strip()}`",
-        "",
-        "Every figure is a measurement of this one run; ratios compare both sides inside it.",
-        "",
-    ]
-    for name in chosen:
+    sections = read(RESULTS)
+    for name in options.names or NAMES:
         result = importlib.import_module(f"benchmarks.{name}").run(short=not options.full)
-        sections.append(result.markdown())
-        print(sections[-1], flush=True)
-    RESULTS.write_text("\n".join(sections), encoding="utf-8")
+        command = f"python -m benchmarks {'--full ' if options.full else ''}{name}"
+        made = f"{datetime.date.today().isoformat()}, `{command}`, {machine.describe()}."
+        sections[name] = f"{result.markdown()}\n*{made}*\n"
+        print(sections[name], flush=True)
+        write(RESULTS, sections)
     print(f"written to {RESULTS}", file=sys.stderr)
+
+
+def read(path: Path) -> dict[str, str]:
+    """The sections of the file, by benchmark."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return dict(re.findall(r"<!-- (\w+) -->\n(.*?)<!-- end -->\n", text, flags=re.DOTALL))
+
+
+def write(path: Path, sections: dict[str, str]) -> None:
+    """All sections, in the order of NAMES."""
+    parts = [f"<!-- {name} -->\n{sections[name]}<!-- end -->\n" for name in NAMES if name in sections]
+    path.write_text("\n".join([HEAD, *parts]), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -193,9 +193,9 @@ def test_auto_steps_look_at_the_weight_of_the_data():
     easy, hard = FairALS(unobserved_weight=0.9), FairALS(unobserved_weight=0.001)
     for model, effort in ((easy, fast.LIGHT), (hard, fast.THOROUGH)):
         problem, _ = posed(dataclasses.replace(model, factors=D), SMALL[False])
-        assert model._effort(problem, 9) == effort
-        assert model._effort(problem, 0).steps > 1
-    assert FairALS(cg_steps=3)._effort(problem, 0).steps == 3
+        assert model._effort(problem) == effort
+    assert FairALS(cg_steps=3)._effort(problem).steps == 3
+    assert FairALS(unobserved_weight=0.9, fairness=50.0)._effort(problem) == fast.FIRM
 
 
 def test_more_steps_come_closer_to_the_exact_solver():

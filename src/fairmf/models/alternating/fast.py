@@ -28,8 +28,8 @@ class Effort:
 
 # One step per row, made 1.3 times as long: over-relaxation makes up for what one step leaves (docs/performance.md).
 LIGHT = Effort(steps=1, relaxation=1.3)
-# A second step where one is not enough: while the rows are still near their random start, and under strong fairness,
-# which moves q far in an epoch.
+# A second step where one is not enough: with a small unobserved weight, which leaves the preconditioner little but L2,
+# and under strong fairness, which moves q far in an epoch.
 FIRM = Effort(steps=2, relaxation=1.3)
 # Close to the exact half-step, for data on which the preconditioner is weak. Rows stop as soon as they are done.
 CONVERGED = Effort(steps=100, rounds=10, tolerance=1e-3)
@@ -110,7 +110,7 @@ def epoch(
     item_gradient = float(np.sqrt(sums.squared_residual))
     return replace(
         state, user_factors=U, item_factors=V, coupling=q, item_gramian=gramian_v, objective=value,
-        user_gradient=done.gradient, item_gradient=item_gradient, epochs_done=state.epochs_done + 1,
+        user_gradient=done.gradient, item_gradient=item_gradient,
     )  # fmt: skip
 
 

@@ -17,8 +17,7 @@ from fairmf.models.problem import Problem
 from fairmf.parameters import setting
 
 ROUNDING = 1e-6  # relative rise of F that float32 sums can show by themselves
-EARLY = 4  # epochs in which rows take two steps, because the warm start is worth little
-WEAK = 0.01  # unobserved_weight below which rows take two steps: the preconditioner is little but L2 then
+WEAK = 0.05  # unobserved_weight below which rows take two steps: the preconditioner is little but L2 then
 STRONG = 10.0  # fairness from which rows take two steps
 EASY = 0.5  # observed over unobserved weight, up to which one step per row does
 
@@ -62,7 +61,7 @@ class AlternatingModel(IterativeModel):
         if self._exactly(problem):
             return exact.epoch(problem, state, fairness)
         groups = self._groups(problem)
-        ladder = [self._effort(problem, state.epochs_done), THOROUGH]
+        ladder = [self._effort(problem), THOROUGH]
         for rung in range(state.effort, len(ladder)):
             after = fast.epoch(problem, state, groups, fairness, ladder[rung])
             if after.objective.total <= state.objective.total * (1 + ROUNDING):
@@ -74,7 +73,7 @@ class AlternatingModel(IterativeModel):
         fairness = self.trained_fairness()
         if self._exactly(problem):
             return exact.users(problem, state, fairness)
-        sampled = self._effort(problem, EARLY).sampled
+        sampled = self._effort(problem).sampled
         return fast.finish(problem, state, self._groups(problem), fairness, sampled)
 
     def merit(self, problem: Problem, state: AlternatingState) -> Vector:
@@ -100,7 +99,7 @@ class AlternatingModel(IterativeModel):
         # Without L2 the preconditioner may be singular; the exact solver says where a system is.
         return self.solver == "cholesky" or min(problem.user_ridge.min(), problem.item_ridge.min()) <= 0
 
-    def _effort(self, problem: Problem, epochs_done: int) -> Effort:
+    def _effort(self, problem: Problem) -> Effort:
         if self.cg_steps != "auto":
             return Effort(steps=int(self.cg_steps), relaxation=LIGHT.relaxation)
         data = problem.interactions
@@ -109,7 +108,7 @@ class AlternatingModel(IterativeModel):
         if observed > EASY * unobserved:
             return THOROUGH
         demanding = self.trained_fairness() >= STRONG or self.unobserved_weight < WEAK
-        return FIRM if demanding or epochs_done < EARLY else LIGHT
+        return FIRM if demanding else LIGHT
 
     def _groups(self, problem: Problem) -> UserGroups:
         return problem.cached("user_groups", lambda: UserGroups.of(problem))

@@ -18,6 +18,5 @@ class AlternatingState(State):
     objective: Objective
     user_gradient: float = 0.0
     item_gradient: float = 0.0
-    epochs_done: int = 0
     effort: int = 0
     """How often the number of steps is doubled: raised where F rose, lowered again when all goes well."""
