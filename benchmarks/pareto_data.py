@@ -95,7 +95,7 @@ TASKS = (
     ),
     Task(
         "gowalla", "gowalla.npz", published_split, "published 80/20 split, 5,000 of the trained users", 0.003, 0.01,
-        seeds=1, admm=(),  # 100 epochs of FiADMM take minutes here
+        seeds=1, admm=(1, 10), admm_seeds=1,
     ),
 )  # fmt: skip
 
