@@ -62,7 +62,7 @@ def quality_against_gini(contenders: Sequence[Contender], quality: str = "ndcg@1
     for rank, k in enumerate(by_x):
         contender, (x, y) = contenders[k], frame.at(*points[k])
         anchor = "end" if x > WIDTH * 0.7 else "start" if x < WIDTH * 0.3 else "middle"
-        dy = -12 if rank % 2 else 20  # neighbours' labels on different sides
+        dy = (20, -12, 36, -28)[rank % 4]  # neighbours' labels on different sides and lines
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="{COLOURS[k % len(COLOURS)]}"/>')
         name = html.escape(contender.name)
         parts.append(f'<text x="{x:.1f}" y="{y + dy:.1f}" text-anchor="{anchor}">{name}</text>')
