@@ -1,5 +1,8 @@
 """Charts and the plain-words summary."""
 
+import itertools
+import re
+
 import numpy as np
 import pytest
 
@@ -54,3 +57,12 @@ def test_arrows_point_to_the_better_side():
 def test_least_shown_share():
     assert least_shown_share(np.array([1.0] * 10)) == pytest.approx(0.8)
     assert least_shown_share(np.zeros(10)) == 0
+
+
+def test_labels_of_neighbouring_points_do_not_overlap():
+    crowd = [contender(f"a long model name {k}", 0.4 + 0.0001 * k, 0.5 + 0.0001 * k, [1, 1]) for k in range(4)]
+    far = contender("far away", 0.1, 0.9, [1, 1])
+    svg = quality_against_gini([*crowd, far])
+    lines = sorted(float(y) for y in re.findall(r'y="([\d.-]+)">a long model', svg))
+    assert len(lines) == 4
+    assert all(b - a > 12 for a, b in itertools.pairwise(lines))

@@ -14,6 +14,7 @@ from fairmf.reporting.comparison import Contender, title
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe & Ito: safe for colour-blind eyes
 WIDTH, HEIGHT = 460, 320
 LEFT, RIGHT, TOP, BOTTOM = 58, 18, 18, 46
+LETTER = 6.6  # about the width of a letter in the charts' font
 
 
 class Frame:
@@ -58,15 +59,23 @@ def quality_against_gini(contenders: Sequence[Contender], quality: str = "ndcg@1
     points = [(c.evaluation[fairness], c.evaluation[quality]) for c in contenders]
     frame = Frame(_padded([p[0] for p in points]), _padded([p[1] for p in points]))
     parts = frame.axes(f"{title(fairness)}: inequality of exposure (left is fairer)", f"{title(quality)}")
-    by_x = sorted(range(len(points)), key=lambda k: points[k])
-    for rank, k in enumerate(by_x):
+    taken: list[tuple[float, float, float]] = []
+    for k in sorted(range(len(points)), key=lambda k: points[k]):
         contender, (x, y) = contenders[k], frame.at(*points[k])
-        anchor = "end" if x > WIDTH * 0.7 else "start" if x < WIDTH * 0.3 else "middle"
-        dy = (20, -12, 36, -28)[rank % 4]  # neighbours' labels on different sides and lines
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="{COLOURS[k % len(COLOURS)]}"/>')
-        name = html.escape(contender.name)
-        parts.append(f'<text x="{x:.1f}" y="{y + dy:.1f}" text-anchor="{anchor}">{name}</text>')
+        at, line = _free_place(x, y, len(contender.name) * LETTER, taken)
+        parts.append(f'<text x="{at:.1f}" y="{line:.1f}">{html.escape(contender.name)}</text>')
     return _svg(parts, f"{title(quality)} against {title(fairness)}")
+
+
+def _free_place(x: float, y: float, width: float, taken: list[tuple[float, float, float]]) -> tuple[float, float]:
+    """Where a label near (x, y) overlaps no earlier one; notes it in `taken` as (left, right, line)."""
+    left = min(max(x - width / 2, LEFT + 2), WIDTH - RIGHT - width)
+    for line in (y + 20, y - 12, y + 34, y - 26, y + 48, y - 40):
+        if all(left > r or left + width < other or abs(line - place) > 12 for other, r, place in taken):
+            break
+    taken.append((left, left + width, line))
+    return left, line
 
 
 def lorenz(contenders: Sequence[Contender], at: int = 20) -> str:
