@@ -168,7 +168,7 @@ class IterativeModel(FactorModel):
     # -- users who were not in training -----------------------------------------------------------------------------
 
     def fold_in(self, history: Interactions | Any, *, fairness: float | None = None, **options: Any) -> NDArray[Any]:
-        """User vectors for new histories: u = H^-1 (b - psi q1), q1 = alpha0 G_V t of training (docs/mathematics.md 5).
+        """User vectors for new histories: u = H^-1 (b - psi q1), q1 = alpha0 G_V t of training (docs/mathematics.md 6).
 
         One user's vector depends on nobody else's. `fairness` is psi; by default the trained one.
         """

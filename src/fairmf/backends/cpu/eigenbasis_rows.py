@@ -13,7 +13,7 @@ TINY = np.float32(1e-30)
 
 
 @njit(cache=True, fastmath=True, inline="always")
-def _residual_pass(indices, weights, start, stop, other, x, r):  # type: ignore[no-untyped-def]
+def _residual_pass(indices, weights, start, stop, other, x, r):
     """r += sum_j c_j (1 - x.y_j) y_j; returns sum_j c_j (1 - x.y_j)^2."""
     d = len(x)
     loss = 0.0
@@ -52,7 +52,7 @@ def _residual_pass(indices, weights, start, stop, other, x, r):  # type: ignore[
 
 
 @njit(cache=True, fastmath=True, inline="always")
-def _product_pass(indices, weights, start, stop, other, p, hp):  # type: ignore[no-untyped-def]
+def _product_pass(indices, weights, start, stop, other, p, hp):
     """hp += sum_j c_j (p.y_j) y_j; returns sum_j c_j (p.y_j)^2."""
     d = len(p)
     curvature = 0.0
@@ -88,7 +88,7 @@ def _product_pass(indices, weights, start, stop, other, p, hp):  # type: ignore[
 
 
 @njit(cache=True, fastmath=True, inline="always")
-def _curvature_pass(indices, weights, start, stop, other, p):  # type: ignore[no-untyped-def]
+def _curvature_pass(indices, weights, start, stop, other, p):
     """sum_j c_j (p.y_j)^2 alone: all that the last step needs. Backwards: what was read last is still in the cache."""
     d = len(p)
     curvature = 0.0
@@ -119,7 +119,7 @@ def _curvature_pass(indices, weights, start, stop, other, p):  # type: ignore[no
 
 
 @njit(cache=True, parallel=True, fastmath=True)
-def improve_rows(  # type: ignore[no-untyped-def]
+def improve_rows(
     indptr, indices, weights, other, diagonal, ridge, shift, steps, tolerance, relaxation, bounds, this, sums
 ):
     """See contract.   in: all but the last two   in and out: this   out: sums (blocks x 3)"""

@@ -11,7 +11,7 @@ GRAMIAN_ROWS = 512  # rows summed in float32 before float64 takes over: a relati
 
 
 @njit(cache=True, parallel=True)
-def gramian_parts(this, bounds, out):  # type: ignore[no-untyped-def]
+def gramian_parts(this, bounds, out):
     """out[b] = lower triangle of X'X over the rows of block b.   in: this, bounds   out: out (blocks x d x d)"""
     d = this.shape[1]
     for b in prange(len(bounds) - 1):
@@ -34,7 +34,7 @@ def gramian_parts(this, bounds, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, parallel=True)
-def sum_parts(this, bounds, out):  # type: ignore[no-untyped-def]
+def sum_parts(this, bounds, out):
     """out[b] = sum of the rows of block b.   in: this, bounds   out: out (blocks x d)"""
     for b in prange(len(bounds) - 1):
         for i in range(bounds[b], bounds[b + 1]):
@@ -43,7 +43,7 @@ def sum_parts(this, bounds, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, parallel=True)
-def weighted_square_parts(this, weights, bounds, out):  # type: ignore[no-untyped-def]
+def weighted_square_parts(this, weights, bounds, out):
     """out[b, k] = sum of w_i x_ik^2 over the rows of block b.   in: this, weights, bounds   out: out (blocks x d)"""
     for b in prange(len(bounds) - 1):
         for i in range(bounds[b], bounds[b + 1]):
@@ -52,7 +52,7 @@ def weighted_square_parts(this, weights, bounds, out):  # type: ignore[no-untype
 
 
 @njit(cache=True, parallel=True, fastmath=True)
-def squared_norms(this, out):  # type: ignore[no-untyped-def]
+def squared_norms(this, out):
     """out[i] = |x_i|^2.   in: this   out: out"""
     for i in prange(len(this)):
         total = 0.0
@@ -62,7 +62,7 @@ def squared_norms(this, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, parallel=True, fastmath=True)
-def squared_distance_parts(this, other, bounds, out):  # type: ignore[no-untyped-def]
+def squared_distance_parts(this, other, bounds, out):
     """out[b] = squared distance over the rows of block b.   in: this, other, bounds   out: out (blocks)"""
     for b in prange(len(bounds) - 1):
         total = 0.0
@@ -74,7 +74,7 @@ def squared_distance_parts(this, other, bounds, out):  # type: ignore[no-untyped
 
 
 @njit(cache=True, parallel=True, fastmath=True)
-def observed_loss_parts(indptr, indices, weights, this, other, bounds, out):  # type: ignore[no-untyped-def]
+def observed_loss_parts(indptr, indices, weights, this, other, bounds, out):
     """out[b] = sum of c_ij (1 - x_i.y_j)^2 over the rows of block b.   in: all but out   out: out (blocks)"""
     d = this.shape[1]
     for b in prange(len(bounds) - 1):

@@ -12,7 +12,7 @@ MULTIPLY_ROWS = 256  # rows of one matrix product: its result stays in the cache
 
 
 @njit(cache=True, fastmath=True)
-def _solve_row(indices, weights, start, stop, other, matrix, tile, letters, ints, one, row):  # type: ignore[no-untyped-def]
+def _solve_row(indices, weights, start, stop, other, matrix, tile, letters, ints, one, row):
     """Add the row's entries to `matrix` and `row`, solve in place; True if it was positive definite.
 
     in and out: matrix (its factor afterwards), row (right-hand side, then solution)   scratch: tile, letters, ints, one
@@ -42,7 +42,7 @@ def _solve_row(indices, weights, start, stop, other, matrix, tile, letters, ints
 
 
 @njit(cache=True, parallel=True, fastmath=True)
-def solve_rows(indptr, indices, weights, other, shared, ridge, shift, bounds, out):  # type: ignore[no-untyped-def]
+def solve_rows(indptr, indices, weights, other, shared, ridge, shift, bounds, out):
     """Cholesky for every row, see contract.   in: all but out   out: out (rows x d)"""
     d = other.shape[1]
     shifted = False
@@ -68,9 +68,7 @@ def solve_rows(indptr, indices, weights, other, shared, ridge, shift, bounds, ou
 
 
 @njit(cache=True, parallel=True, fastmath=True)
-def inverse_parts(  # type: ignore[no-untyped-def]
-    indptr, indices, weights, other, shared, ridge, bounds, inverses, solutions
-):
+def inverse_parts(indptr, indices, weights, other, shared, ridge, bounds, inverses, solutions):
     """Sums over each block of H_i^-1 (lower triangle) and H_i^-1 b_i.   in: all but the last two   out: these two"""
     d = other.shape[1]
     for b in prange(len(bounds) - 1):
@@ -95,7 +93,7 @@ def inverse_parts(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, parallel=True, fastmath=True)
-def residual_rows(indptr, indices, weights, this, other, target, bounds, out):  # type: ignore[no-untyped-def]
+def residual_rows(indptr, indices, weights, this, other, target, bounds, out):
     """out_i += sum_j c_ij (x_i.y_j - target) y_j.   in: all but out   out: out (rows x d)"""
     d = other.shape[1]
     for b in prange(len(bounds) - 1):
@@ -113,7 +111,7 @@ def residual_rows(indptr, indices, weights, this, other, target, bounds, out):  
 
 
 @njit(cache=True, parallel=True)
-def multiply(this, matrix, bounds, out):  # type: ignore[no-untyped-def]
+def multiply(this, matrix, bounds, out):
     """out = X M, block by block so that a row's bits do not depend on the number of threads; out may be this."""
     for b in prange(len(bounds) - 1):
         scratch = np.empty((MULTIPLY_ROWS, matrix.shape[1]), dtype=np.float32)
@@ -124,7 +122,7 @@ def multiply(this, matrix, bounds, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, parallel=True)
-def add_vector(vector, bounds, out):  # type: ignore[no-untyped-def]
+def add_vector(vector, bounds, out):
     """Add the same vector to every row.   in: vector, bounds   in and out: out"""
     for b in prange(len(bounds) - 1):
         for i in range(bounds[b], bounds[b + 1]):

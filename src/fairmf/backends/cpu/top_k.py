@@ -7,13 +7,13 @@ from numba import njit, prange
 
 
 @njit(cache=True)
-def _worse(score_a, item_a, score_b, item_b):  # type: ignore[no-untyped-def]
+def _worse(score_a, item_a, score_b, item_b):
     """True when a ranks below b: a lower score, or the same score and the higher item index."""
     return score_a < score_b or (score_a == score_b and item_a > item_b)
 
 
 @njit(cache=True)
-def _sift_down(scores, items, start, size):  # type: ignore[no-untyped-def]
+def _sift_down(scores, items, start, size):
     """Restore the heap (worst entry on top) below `start`."""
     at = start
     while True:
@@ -30,7 +30,7 @@ def _sift_down(scores, items, start, size):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def select(row, k, items, scores):  # type: ignore[no-untyped-def]
+def select(row, k, items, scores):
     """The k best of one row of scores, best first; -inf and NaN are never taken.   in: row, k   out: items, scores"""
     size = 0
     j = 0
@@ -55,7 +55,7 @@ def select(row, k, items, scores):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, parallel=True)
-def top_k(this, other_transposed, k, indptr, indices, bounds, users_at_once, items, scores):  # type: ignore[no-untyped-def]
+def top_k(this, other_transposed, k, indptr, indices, bounds, users_at_once, items, scores):
     """See contract. `indptr` is None when nothing is excluded.   in: all but the last two   out: items, scores"""
     for b in prange(len(bounds) - 1):
         block = np.empty((users_at_once, other_transposed.shape[1]), dtype=np.float32)

@@ -1,0 +1,54 @@
+"""The parts of a FairALS epoch by themselves: flops per second of the row kernel, the rotation and the Gramian."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from benchmarks.datasets import speed_sets
+from benchmarks.result import Result
+from fairmf.backends import get_backend
+
+
+def run(short: bool) -> Result:
+    result = Result(
+        "Kernels of an epoch",
+        "GFlop/s on all threads, the best of four calls: one conjugate gradient step for all users and all items "
+        "(6 nnz d flops), a rotation (2 n d^2) and a Gramian (n d^2) of the users. `python -m benchmarks kernels`",
+        ("data", "factors", "users", "items", "rotation", "Gramian"),
+    )
+    for name, data in speed_sets().items():
+        for d in (64,) if short else (64, 128, 256):
+            result.rows.append((name, d, *(f"{x:.0f}" for x in rates(data, d))))
+    return result
+
+
+def rates(data, d: int) -> tuple[float, float, float, float]:
+    """GFlop/s of users' rows, items' rows, rotation, Gramian."""
+    backend, generator = get_backend("cpu"), np.random.default_rng(0)
+    U, V = (backend.array(generator.normal(size=(n, d)) / np.sqrt(d)) for n in data.shape)
+    ones, zero, out = np.ones(d), np.zeros(d), backend.empty(*U.shape)
+
+    def rows(entries, other, this):
+        backend.improve_rows(entries, other, ones, np.ones(len(this)), zero, 1, 0.0, 1.0, this.copy())
+
+    with backend.threads(0):
+        users = best(lambda: rows(data.by_user, V, U))
+        items = best(lambda: rows(data.by_item, U, V))
+        rotation = best(lambda: backend.multiply(U, np.eye(d), out))
+        gramian = best(lambda: backend.gramian(U))
+    flops = 6 * data.nnz * d, 6 * data.nnz * d, 2 * len(U) * d**2, len(U) * d**2
+    seconds = users, items, rotation, gramian
+    return tuple(f / s / 1e9 for f, s in zip(flops, seconds, strict=True))
+
+
+def best(call) -> float:
+    """Seconds of the fastest of four calls, after one that compiles."""
+    call()
+    found = []
+    for _ in range(4):
+        began = time.perf_counter()
+        call()
+        found.append(time.perf_counter() - began)
+    return min(found)
