@@ -23,3 +23,11 @@ class NotFinite(FairmfError, ArithmeticError):
 
 class MissingDependency(FairmfError, ImportError):
     """An optional part needs a package that is not installed."""
+
+
+class MissingHistories(FairmfError, LookupError):
+    """The question needs the interactions of training users, and the model was stored without them."""
+
+
+class BrokenFile(FairmfError, ValueError):
+    """A stored model or checkpoint is damaged, incomplete, or not one at all."""

@@ -3,45 +3,20 @@
 from __future__ import annotations
 
 import abc
-import functools
-import warnings
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fairmf.backends import Backend, get_backend
 from fairmf.errors import InvalidData, InvalidParameter, NotFitted
 from fairmf.interactions import Interactions
+from fairmf.models.fitted import Fitted
 from fairmf.models.history import History
+from fairmf.models.inputs import as_interactions
 
 USERS_AT_ONCE = 4096  # users ranked per block: bounds memory at block x N, whatever the number of users
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """The result of a fit: arrays on the host, the data they came from, and the weights they were trained with."""
-
-    user_factors: NDArray[Any]
-    item_factors: NDArray[Any]
-    interactions: Interactions
-    merit: NDArray[np.float64]
-    """The merit direction q1 (docs/mathematics.md 5), in the basis of the factors."""
-    fairness: float
-    """The fairness it serves with by default: the trained one, unless the dial was turned."""
-    history: History
-    settings: dict[str, Any]
-    extra: dict[str, float] = field(default_factory=dict)
-    """What a model needs besides for prediction (FiADMM: its last rho and gamma)."""
-
-    @functools.cached_property
-    def most_popular(self) -> NDArray[np.int32]:
-        """All items by falling popularity, ties to the lower index: the answer for a user without history."""
-        order = np.argsort(-self.interactions.by_item.sums(), kind="stable")
-        return order.astype(np.int32)
 
 
 class FactorModel(abc.ABC):
@@ -134,14 +109,14 @@ class FactorModel(abc.ABC):
         >>> ids.shape
         (2, 3)
         """
-        data = self.fitted.interactions
+        fitted = self.fitted
         single = isinstance(users, (str, bytes, tuple)) or np.ndim(users) == 0  # type: ignore[arg-type]
         wanted: Any = [users] if single else users
         rows = self._user_rows(wanted)
-        history = data.take_users(rows)
+        history = fitted.histories("recommend").take_users(rows)
         vectors = self.user_factors[rows] if fairness is None else self.fold_in(history, fairness=fairness)
         items, scores = self._top_n(vectors, history, N, exclude=filter_already_liked_items)
-        ids = items if data.item_ids is None else _named(items, data.item_ids.values)
+        ids = items if fitted.item_ids is None else _named(items, fitted.item_ids.values)
         return (ids[0], scores[0]) if single else (ids, scores)
 
     def _top_n(
@@ -166,7 +141,7 @@ class FactorModel(abc.ABC):
         return items, scores
 
     def _user_rows(self, users: Sequence[Hashable] | NDArray[Any]) -> NDArray[np.int64]:
-        ids = self.fitted.interactions.user_ids
+        ids = self.fitted.user_ids
         if ids is not None:
             return ids.positions(users, kind="user")
         rows = np.asarray(users) if len(users) else np.zeros(0, dtype=np.int64)
@@ -182,33 +157,12 @@ class FactorModel(abc.ABC):
         if history.n_items != self.n_items:
             hint = " It looks transposed: users must be rows." if history.n_users == self.n_items else ""
             raise InvalidData(f"The history has {history.n_items:,} items (columns), the model {self.n_items:,}.{hint}")
-        trained, given = self.fitted.interactions.item_ids, history.item_ids
+        trained, given = self.fitted.item_ids, history.item_ids
         if trained is not None and given is not None and trained is not given and trained != given:
             raise InvalidData(
                 "The history's items are not the model's, or in another order: column j must be item j of training."
             )
         return history
-
-
-def as_interactions(data: Interactions | Any, *, allow_empty: bool = False) -> Interactions:
-    """Interactions as they are; a SciPy sparse matrix (users as rows) as binary data, with a warning if it is not."""
-    if isinstance(data, Interactions):
-        return data
-    if sp.issparse(data):
-        anything: Any = data
-        matrix = sp.csr_array(anything)
-        if not np.isin(matrix.data, (0, 1)).all():
-            warnings.warn(
-                "The matrix holds values other than 1, which are ignored: every entry counts as one interaction. "
-                'Pass Interactions.from_csr(matrix, weights="values") to use them as confidences.',
-                UserWarning,
-                stacklevel=3,
-            )
-        return Interactions.from_csr(matrix, allow_empty=allow_empty)
-    raise InvalidData(
-        f"Expected Interactions or a SciPy sparse matrix with users as rows, got {type(data).__name__}. "
-        "Interactions.from_frame, from_csv and from_parquet read other kinds of data."
-    )
 
 
 def _named(items: NDArray[np.int32], names: NDArray[Any]) -> NDArray[Any]:

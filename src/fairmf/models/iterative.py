@@ -16,8 +16,10 @@ from fairmf.backends import NAMES, Backend, Factors, Vector, get_backend
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions import Interactions
 from fairmf.models import fitting
-from fairmf.models.factor_model import FactorModel, Fitted, as_interactions
+from fairmf.models.factor_model import FactorModel
+from fairmf.models.fitted import Fitted
 from fairmf.models.history import History
+from fairmf.models.inputs import as_interactions
 from fairmf.models.objective import Objective, objective
 from fairmf.models.problem import Problem
 from fairmf.parameters import check_settings, setting
@@ -148,16 +150,22 @@ class IterativeModel(FactorModel):
 
     def _results(self, problem: Problem, state: Any, history: History) -> Fitted:
         backend = problem.backend
-        n, strength = problem.n_users, problem.unobserved_weight
+        data, n, strength = problem.interactions, problem.n_users, problem.unobserved_weight
+        fairness = problem.lambda_f / (strength * n) if problem.lambda_f else 0.0
         return Fitted(
             user_factors=backend.host(state.user_factors),
             item_factors=backend.host(state.item_factors),
-            interactions=problem.interactions,
+            user_ids=data.user_ids,
+            item_ids=data.item_ids,
+            popularity=data.by_item.sums(),
+            mean_user=backend.mean(state.user_factors),
             merit=self.merit(problem, state),
-            fairness=problem.lambda_f / (strength * n) if problem.lambda_f else 0.0,
+            trained_fairness=fairness,
+            fairness=fairness,
             history=history,
             settings=self._settings(),
             extra={name: float(getattr(state, name)) for name in self.kept},
+            interactions=data,
         )
 
     def _snapshot(self: Self, problem: Problem, state: Any, history: History) -> Self:
@@ -191,7 +199,7 @@ class IterativeModel(FactorModel):
         turned._fitted = dataclasses.replace(
             self.fitted,
             fairness=check_fairness(fairness),
-            user_factors=self.fold_in(self.fitted.interactions, fairness=fairness),
+            user_factors=self.fold_in(self.fitted.histories("with_fairness"), fairness=fairness),
         )
         return turned
 

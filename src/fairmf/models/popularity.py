@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.interactions import Interactions
-from fairmf.models.factor_model import FactorModel, Fitted, as_interactions
+from fairmf.models.factor_model import FactorModel
+from fairmf.models.fitted import Fitted
 from fairmf.models.history import History
+from fairmf.models.inputs import as_interactions
 from fairmf.parameters import check_settings, setting
 
 
@@ -29,10 +31,23 @@ class Popularity(FactorModel):
         """Count. Takes Interactions or a SciPy sparse matrix with users as rows."""
         check_settings(self)
         data = as_interactions(data)
-        counts = data.by_item.sums()[:, None]
+        counts = data.by_item.sums()
         users = np.ones((data.n_users, 1), dtype=np.float32)
         history = History(verdict="converged", reason="closed form")
-        self._fitted = Fitted(users, counts.astype(np.float32), data, np.zeros(1), 0.0, history, {})
+        self._fitted = Fitted(
+            user_factors=users,
+            item_factors=counts[:, None].astype(np.float32),
+            user_ids=data.user_ids,
+            item_ids=data.item_ids,
+            popularity=counts,
+            mean_user=np.ones(1),
+            merit=np.zeros(1),
+            trained_fairness=0.0,
+            fairness=0.0,
+            history=history,
+            settings={},
+            interactions=data,
+        )
         return self
 
     def fold_in(self, history: Interactions | Any, **options: Any) -> NDArray[Any]:

@@ -1,0 +1,50 @@
+"""What a fit leaves behind: arrays on the host, names, and the numbers that prediction needs."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.errors import MissingHistories
+from fairmf.interactions import Ids, Interactions
+from fairmf.models.history import History
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The result of a fit. Vectors of length d are in the basis of the factors."""
+
+    user_factors: NDArray[Any]
+    item_factors: NDArray[Any]
+    user_ids: Ids | None
+    item_ids: Ids | None
+    popularity: NDArray[np.float64]
+    """Sum of the training confidences of every item."""
+    mean_user: NDArray[np.float64]
+    """t, the mean of the users as they were trained (whatever fairness is served)."""
+    merit: NDArray[np.float64]
+    """The merit direction q1 (docs/mathematics.md 5)."""
+    trained_fairness: float
+    fairness: float
+    """The fairness it serves with by default: the trained one, unless the dial was turned."""
+    history: History
+    settings: dict[str, Any]
+    extra: dict[str, float] = field(default_factory=dict)
+    """What a model needs besides for prediction (FiADMM: its last rho and gamma)."""
+    interactions: Interactions | None = None
+    """The training users' histories; None in a model that was stored without them."""
+
+    def histories(self, purpose: str) -> Interactions:
+        """The training users' histories; MissingHistories where the model does not hold them."""
+        if self.interactions is None:
+            raise MissingHistories(f"This model was stored without its users' histories, which {purpose} needs.")
+        return self.interactions
+
+    @functools.cached_property
+    def most_popular(self) -> NDArray[np.int32]:
+        """All items by falling popularity, ties to the lower index: the answer for a user without history."""
+        return np.argsort(-self.popularity, kind="stable").astype(np.int32)
