@@ -60,6 +60,24 @@ def test_a_fit_is_the_steps_in_the_papers_order(run):
     np.testing.assert_allclose(model.item_factors, V, atol=1e-10)
 
 
+def test_items_by_conjugate_gradients_are_the_papers_items_once_converged(run):
+    interactions, model, states = run
+    settings = {**SETTINGS, "lambda_f": LAMBDA_F, "rho": RHO, "gamma": GAMMA, "backend": "reference"}
+    start = np.random.default_rng(2)
+    start = start.normal(0, 0.6, (N, D)), start.normal(0, 0.6, (M, D))
+
+    def fitted(steps):
+        by_cg = FiADMM(**settings, epochs=4, solver="eigenbasis_cg", cg_steps=steps)
+        return by_cg.fit(interactions, init=start)
+
+    many, one = fitted(30), fitted(1)
+    np.testing.assert_allclose(many.item_factors, states[-1][1], atol=1e-8)
+    np.testing.assert_allclose(many.user_factors, states[-1][0], atol=1e-8)
+    expected = model.history.records[-1]["residuals"]  # one basis throughout: otherwise these would be meaningless
+    assert many.history.records[-1]["residuals"] == pytest.approx(expected, rel=1e-6)
+    assert np.abs(one.item_factors - states[-1][1]).max() > 1e-4  # the steps asked for are the steps taken
+
+
 def test_residuals_are_the_movements_of_one_epoch(run):
     _, model, states = run
     (U0, V0, s0, w0), (U1, V1, s1, w1) = states[-2:]
@@ -90,6 +108,7 @@ def test_each_of_the_theorems_conditions_counts():
     assert theorem.check(problem, calm, rho, gamma)["satisfied"]
     assert not theorem.check(problem, calm, 0.99 * rho, gamma)["satisfied"]
     assert not theorem.check(problem, calm, rho, 1.01 * gamma)["satisfied"]
+    assert not theorem.check(problem, calm, rho, gamma, exact_items=False)["satisfied"]
 
 
 def test_bounds_never_shrink():

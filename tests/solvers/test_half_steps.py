@@ -7,7 +7,7 @@ from naive import fiadmm as naive
 from naive import objective as naive_objective
 
 from fairmf.backends import NAMES
-from fairmf.solvers import cholesky
+from fairmf.solvers import cholesky, eigenbasis
 from fairmf.solvers.gradient import gradient, hessian_product
 
 D = 5
@@ -34,6 +34,17 @@ def test_cholesky_leaves_a_zero_gradient(problem, side):
     after = np.abs(gradient(step, cholesky.solve(step))).max()
     assert before > 1
     assert after < 20 * problem.backend.tolerance
+
+
+@pytest.mark.parametrize("side", ["users", "items"])
+def test_conjugate_gradients_end_at_the_same_solution_in_the_same_basis(problem, side):
+    step, start = sides(problem)[side]
+    kept = start.copy()
+    exact = cholesky.solve(step)
+    np.testing.assert_allclose(eigenbasis.improve(step, start, 60), exact, atol=50 * problem.backend.tolerance)
+    np.testing.assert_array_equal(start, kept)
+    one, three = (np.abs(gradient(step, eigenbasis.improve(step, start, k))).max() for k in (1, 3))
+    assert three < one < np.abs(gradient(step, start)).max()
 
 
 @pytest.mark.parametrize("side", ["users", "items"])

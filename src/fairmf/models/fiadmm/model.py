@@ -16,7 +16,7 @@ from fairmf.backends import Factors
 from fairmf.errors import InvalidParameter, NotFinite
 from fairmf.interactions import Interactions
 from fairmf.models.fiadmm import automatic, theorem
-from fairmf.models.fiadmm.steps import AdmmState, consensus_step, dual_step, item_step, user_step
+from fairmf.models.fiadmm.steps import AdmmState, consensus_step, dual_step, item_step, item_step_by_cg, user_step
 from fairmf.models.iterative import IterativeModel, problem_for
 from fairmf.models.objective import Objective
 from fairmf.models.problem import Problem
@@ -51,6 +51,12 @@ class FiADMM(IterativeModel):
     rho: float | str = setting("auto", "ADMM penalty.", symbol="rho", above=0, choices=("auto",))
     gamma: float | str = setting("auto", "Step size of the users' step.", symbol="gamma", above=0, choices=("auto",))
 
+    solver: str = setting(
+        "cholesky", "How the items' step is solved: exactly, as in the paper, or by conjugate gradient steps.",
+        choices=("cholesky", "eigenbasis_cg"),
+    )  # fmt: skip
+    cg_steps: int = setting(3, "Conjugate gradient steps per item with solver='eigenbasis_cg'.", low=1, integer=True)
+
     kept: ClassVar[tuple[str, ...]] = ("rho", "gamma")
 
     def lambda_f_for(self, n_users: int) -> float:
@@ -73,7 +79,10 @@ class FiADMM(IterativeModel):
 
     def epoch(self, problem: Problem, state: TrainingState) -> TrainingState:
         """V, U, t, s, w, in this order; with "auto", step sizes are set between."""
-        V = item_step(problem, state.user_factors, state.consensus)
+        if self._exactly(problem):
+            V = item_step(problem, state.user_factors, state.consensus)
+        else:
+            V = item_step_by_cg(problem, state.user_factors, state.item_factors, state.consensus, self.cg_steps)
         ready = replace(state, item_factors=V)
         if self.gamma == "auto":
             ready = balanced(problem, ready)
@@ -98,7 +107,7 @@ class FiADMM(IterativeModel):
             "residuals": residuals(problem, before, after),
             "rho": after.rho,
             "gamma": after.gamma,
-            "theorem": theorem.check(problem, after.seen, after.rho, after.gamma),
+            "theorem": theorem.check(problem, after.seen, after.rho, after.gamma, self._exactly(problem)),
         }
         if value is not None:
             record["augmented_lagrangian"] = augmented_lagrangian(problem, after, value)
@@ -109,6 +118,10 @@ class FiADMM(IterativeModel):
         if self.gamma == "auto":
             return super().remedy()
         return f"gamma={self.gamma:g} is probably too large for this data: try gamma='auto' or a smaller value."
+
+    def _exactly(self, problem: Problem) -> bool:
+        # Without L2 the preconditioner may be singular.
+        return self.solver == "cholesky" or float(problem.item_ridge.min()) <= 0
 
     # -- prediction -------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import numpy as np
 from fairmf.backends import Factors, Vector
 from fairmf.models.fitting import State
 from fairmf.models.problem import Problem
-from fairmf.solvers import cholesky
+from fairmf.solvers import cholesky, eigenbasis
 from fairmf.solvers.gradient import gradient
 
 
@@ -29,6 +29,11 @@ class AdmmState(State):
 def item_step(problem: Problem, U: Factors, s: Vector) -> Factors:
     """V step, exact: v_j = (sum_i c_ij u_i u_i' + alpha0 G_U + lambda_f s s' + lambda_V(j) I)^-1 sum_i c_ij u_i."""
     return cholesky.solve(problem.item_half_step(U, mean_user=s))
+
+
+def item_step_by_cg(problem: Problem, U: Factors, V: Factors, s: Vector, steps: int) -> Factors:
+    """V step, inexact: the same systems, a few preconditioned conjugate gradient steps from the last V. O(nnz d)."""
+    return eigenbasis.improve(problem.item_half_step(U, mean_user=s), V, steps)
 
 
 def user_step(problem: Problem, U: Factors, V: Factors, s: Vector, w: Vector, rho: float, gamma: float) -> Factors:

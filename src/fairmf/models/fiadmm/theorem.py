@@ -42,11 +42,11 @@ def allowed_gamma(problem: Problem, seen: Bounds) -> float:
     return 1.0 / (float(np.sqrt(problem.n_users)) * smoothness + 1.0)
 
 
-def check(problem: Problem, seen: Bounds, rho: float, gamma: float) -> dict[str, Any]:
-    """The theorem's conditions for the run so far, as a record."""
+def check(problem: Problem, seen: Bounds, rho: float, gamma: float, exact_items: bool = True) -> dict[str, Any]:
+    """The theorem's conditions for the run so far, as a record. It speaks of exact item steps only."""
     rho_needed, gamma_allowed = required_rho(problem, seen), allowed_gamma(problem, seen)
     return {
-        "satisfied": bool(rho >= rho_needed and gamma <= gamma_allowed),
+        "satisfied": bool(exact_items and rho >= rho_needed and gamma <= gamma_allowed),
         "required_rho": rho_needed,
         "allowed_gamma": gamma_allowed,
         "bounds": asdict(seen),
