@@ -32,8 +32,9 @@ LIGHT = Effort(steps=1, relaxation=1.3)
 # and under strong fairness, which moves q far in an epoch.
 FIRM = Effort(steps=2, relaxation=1.3)
 # Close to the exact half-step, for data on which the preconditioner is weak. Rows stop as soon as they are done.
-CONVERGED = Effort(steps=100, rounds=10, tolerance=1e-3)
 THOROUGH = Effort(steps=100, rounds=10, tolerance=1e-4, sampled=True)
+# The last half-step, in rounds: each leaves a tenth of the rows' residual, which the next one's q moves anyway.
+SETTLING = Effort(steps=100, rounds=10, tolerance=0.1)
 
 
 @dataclass(frozen=True)
@@ -118,12 +119,12 @@ def finish(
     problem: Problem, state: AlternatingState, groups: UserGroups, fairness: float, sampled: bool
 ) -> AlternatingState:
     """The users' half-step to convergence, so that stored users equal their own fold-in with the q that is kept."""
-    done = users(problem, state, groups, fairness, replace(CONVERGED, sampled=sampled))
     backend = problem.backend
-    # The last correction moved q a little: one more solve of the rows makes them belong to it exactly.
+    done = users(problem, state, groups, fairness, replace(SETTLING, sampled=sampled))
+    # q does not move any more: now the rows, until they belong to it.
     backend.improve_rows(
         problem.interactions.by_user, done.item_factors, done.eigenvalues, problem.user_ridge, done.coupling,
-        CONVERGED.steps, CONVERGED.tolerance, 1.0, done.user_factors,
+        SETTLING.steps, 1e-4, 1.0, done.user_factors,
     )  # fmt: skip
     return replace(
         state, user_factors=done.user_factors, item_factors=done.item_factors, coupling=done.coupling,
