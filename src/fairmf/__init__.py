@@ -15,6 +15,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fairmf.control import Curve as Curve
+    from fairmf.control import Target as Target
+    from fairmf.control import fit_path as fit_path
+    from fairmf.control import fit_to_target as fit_to_target
+    from fairmf.control import trade_off as trade_off
     from fairmf.interactions import Events as Events
     from fairmf.interactions import Ids as Ids
     from fairmf.interactions import Interactions as Interactions
@@ -44,6 +49,7 @@ _HOMES = {
     ),
     "splitting": ("Split", "HeldOut", "split_by_user", "split_by_interaction", "split_by_time"),
     "models": ("FairALS", "IALS", "FiADMM", "Popularity"),
+    "control": ("trade_off", "fit_path", "fit_to_target", "Curve", "Target"),
     "metrics": ("evaluate", "Evaluation", "EarlyStopping"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -104,8 +104,12 @@ def run(
     callbacks: Sequence[Callback] = (),
     objective_every: int = 1,
     progress: bool | None = None,
+    settle: bool = True,
 ) -> tuple[Any, History]:
-    """Run up to `model.epochs` epochs from `state`; return the state to keep and the history."""
+    """Run up to `model.epochs` epochs from `state`; return the state to keep and the history.
+
+    `settle=False` leaves out what a model does when the epochs are over.
+    """
     history = History()
     name = type(model).__name__
     kept, kept_epoch, last = None, 0, None
@@ -150,7 +154,7 @@ def run(
     history.kept_epoch = kept_epoch
     began = time.perf_counter()
     with np.errstate(over="ignore", invalid="ignore"):
-        finished = model.finish(problem, kept)
+        finished = model.finish(problem, kept) if settle else kept
     _check_finite(model, problem, finished, None, len(history) + 1, kept, history)
     history.final = {"seconds": time.perf_counter() - began}
     if objective_every > 0 or model.tolerance > 0:

@@ -98,12 +98,14 @@ class IterativeModel(FactorModel):
         callbacks: Sequence[fitting.Callback] = (),
         objective_every: int = 1,
         progress: bool | None = None,
+        settle: bool = True,
     ) -> Self:
         """Train on Interactions (or a SciPy sparse matrix, users as rows) and return the model itself.
 
         `init` starts from another model's factors, or from a pair (U, V). `objective_every=0` skips the objective,
         which is not needed for training. `progress=None` shows a bar on a terminal. `callbacks` are called each epoch
-        (see fairmf.EarlyStopping).
+        (see fairmf.EarlyStopping). `settle=False` leaves out the last half-step, which makes the stored users equal
+        their own fold-in: for models that will only ever be asked about users who are folded in.
         """
         check_settings(self)
         data = as_interactions(data)
@@ -116,7 +118,7 @@ class IterativeModel(FactorModel):
             try:
                 state, history = fitting.run(
                     self, problem, state, snapshot=lambda s: self._snapshot(problem, s, History()),
-                    callbacks=callbacks, objective_every=objective_every, progress=progress,
+                    callbacks=callbacks, objective_every=objective_every, progress=progress, settle=settle,
                 )  # fmt: skip
             except fitting.Diverged as error:
                 self._fitted = self._results(problem, error.state, error.history)

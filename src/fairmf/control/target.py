@@ -1,0 +1,174 @@
+"""`fit_to_target`: the dial turned to what the owner of a catalogue asks for, rather than to a number of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fairmf.control.curve import Curve, Row
+from fairmf.control.dial import Dial, rounded, validation_of
+from fairmf.control.trade_off import marked
+from fairmf.errors import InvalidParameter
+from fairmf.models.iterative import IterativeModel
+from fairmf.models.progress import progress_bar
+from fairmf.splitting import HeldOut, Split
+
+CLOSE = 0.0005  # of the metric: bisection ends when the two sides of the wanted value are as near as that
+MOST = 40  # evaluations
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is wanted of one metric: at most, or at least, a value."""
+
+    metric: str
+    value: float
+    at_most: bool
+
+    def met_by(self, row: Row) -> bool:
+        """Whether a row satisfies it."""
+        found: float = row[self.metric]
+        return found <= self.value if self.at_most else found >= self.value
+
+    def __str__(self) -> str:
+        return f"{self.metric} {'<=' if self.at_most else '>='} {self.value:.4g}"
+
+
+@dataclass(frozen=True)
+class Target:
+    """The answer: a model that serves with the fairness found, whether that reaches the goal, and what was measured."""
+
+    model: IterativeModel
+    goal: Goal
+    reached: bool
+    fairness: float
+    message: str
+    curve: Curve
+
+    def __repr__(self) -> str:
+        return f"Target({'reached' if self.reached else 'NOT reached'}: {self.message})"
+
+
+def fit_to_target(
+    model: IterativeModel,
+    split: Split | HeldOut,
+    *,
+    max_gini: float | None = None,
+    min_coverage: float | None = None,
+    max_ndcg_loss: float | None = None,
+    at: int = 20,
+    progress: bool | None = None,
+) -> Target:
+    """Turn the dial until the validation users' lists satisfy one goal; train first if the model is not fitted.
+
+    `max_gini` and `min_coverage` (of the first `at` slots) take the smallest fairness that reaches them;
+    `max_ndcg_loss` (a share of nDCG@100 at dial 0) takes the largest that keeps it. The search goes up from 0 and never
+    past the dial's Gini minimum. `result.model` serves with the fairness found by default; where a goal cannot be
+    reached, it is the nearest the dial comes, `result.reached` is False and `result.message` says so.
+    """
+    held_out = validation_of(split)
+    goals = {"max_gini": max_gini, "min_coverage": min_coverage, "max_ndcg_loss": max_ndcg_loss}
+    given = {name: value for name, value in goals.items() if value is not None}
+    if len(given) != 1:
+        raise InvalidParameter(f"Give exactly one of {', '.join(goals)}. Got {', '.join(given) or 'none'} instead.")
+    ((name, value),) = given.items()
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise InvalidParameter(f"{name} must be a number between 0 and 1. Got {value!r} instead.")
+    if model._fitted is None:
+        if not isinstance(split, Split):
+            raise InvalidParameter("The model is not fitted: fit it first, or pass a whole Split.")
+        model = model.fit(split.train, progress=progress)
+    gini, ndcg = f"gini@{at}", "ndcg@100"
+    with progress_bar("target", MOST, progress) as advance:
+        dial = Dial(model, held_out, (ndcg, f"recall@{at}", gini, f"coverage@{at}"), advance)
+        if name == "max_ndcg_loss":
+            goal = Goal(ndcg, (1 - value) * dial(0.0)[ndcg], at_most=False)
+            row = furthest(dial, goal, gini)
+        else:
+            goal = Goal(gini, value, at_most=True) if name == "max_gini" else Goal(f"coverage@{at}", value, False)
+            row = nearest(dial, goal, gini)
+    reached = goal.met_by(row)
+    curve = Curve(tuple(marked(dial, gini)), dial.metrics)
+    return Target(
+        model.with_fairness(row["fairness"]) if model.fitted.interactions is not None else model,
+        goal, reached, row["fairness"], sentence(goal, row, dial, reached), curve,
+    )  # fmt: skip
+
+
+def nearest(dial: Dial, goal: Goal, gini: str) -> Row:
+    """The smallest fairness that meets the goal; the best there is where none does."""
+    below, last = 0.0, dial(0.0)
+    for psi in dial.first_steps():
+        row = dial(psi)
+        if row[gini] > last[gini]:  # the minimum lies between the last three: look there before giving up
+            around_minimum(dial, psi, gini)
+            break
+        if goal.met_by(row):
+            return between(dial, below, psi, goal.met_by, goal.metric)
+        below, last = psi, row
+    end = min(dial.rows, key=lambda psi: (dial.rows[psi][gini], psi))
+    useful = [dial.rows[psi] for psi in sorted(dial.rows) if psi <= end]
+    met = [k for k, row in enumerate(useful) if goal.met_by(row)]
+    if met:
+        low, high = useful[max(met[0] - 1, 0)]["fairness"], useful[met[0]]["fairness"]
+        return between(dial, low, high, goal.met_by, goal.metric)
+    sign = 1 if goal.at_most else -1
+    return min(useful, key=lambda row: (sign * row[goal.metric], row["fairness"]))
+
+
+def furthest(dial: Dial, goal: Goal, gini: str) -> Row:
+    """The largest fairness up to the Gini minimum that still meets the goal."""
+    last = dial(0.0)
+    for psi in dial.first_steps()[1:]:
+        row = dial(psi)
+        if not goal.met_by(row):
+            found = between(dial, last["fairness"], psi, lambda r: not goal.met_by(r), goal.metric)
+            kept = [r for r in dial.rows.values() if goal.met_by(r) and r["fairness"] < found["fairness"]]
+            return max(kept, key=lambda r: r["fairness"])
+        if row[gini] > last[gini]:
+            around_minimum(dial, psi, gini)
+            break
+        last = row
+    return min((r for r in dial.rows.values() if goal.met_by(r)), key=lambda r: (r[gini], r["fairness"]))
+
+
+def between(dial: Dial, low: float, high: float, met: Callable[[Row], bool], metric: str) -> Row:
+    """The first fairness in (low, high] that is `met`, by bisection, until both ends nearly agree."""
+    while len(dial.rows) < MOST:
+        gap = abs(dial(high)[metric] - dial(low)[metric])
+        middle = rounded((low + high) / 2)
+        if gap <= CLOSE or middle in (low, high):
+            break
+        if met(dial(middle)):
+            high = middle
+        else:
+            low = middle
+    return dial(high)
+
+
+def around_minimum(dial: Dial, high: float, gini: str) -> None:
+    """Close in on the Gini minimum below `high`: always measure beside the best position so far."""
+    for _ in range(6):
+        positions = sorted(psi for psi in dial.rows if psi <= high)
+        best = min(range(len(positions)), key=lambda k: dial.rows[positions[k]][gini])
+        left, right = positions[max(best - 1, 0)], positions[min(best + 1, len(positions) - 1)]
+        wider = (
+            (positions[best], right) if right - positions[best] >= positions[best] - left else (left, positions[best])
+        )
+        middle = rounded(sum(wider) / 2)
+        if middle in dial.rows:
+            return
+        dial(middle)
+
+
+def sentence(goal: Goal, row: Row, dial: Dial, reached: bool) -> str:
+    """What was found, in one line."""
+    plain = dial(0.0)
+    here = ", ".join(f"{name} {row[name]:.4f} ({row[name] - plain[name]:+.4f})" for name in dial.metrics)
+    found = f"fairness {row['fairness']:g} gives {here} against the dial at 0"
+    if reached:
+        return f"{goal} is reached: {found}."
+    return (
+        f"{goal} cannot be reached by the dial of this model; the nearest is {found}. "
+        "Exposure offsets or FairRec on top go further."
+    )

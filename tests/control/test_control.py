@@ -1,0 +1,139 @@
+"""trade_off, fit_path and fit_to_target on small data: what they measure, train and refuse."""
+
+import numpy as np
+import pytest
+
+from fairmf import (
+    IALS,
+    FairALS,
+    FiADMM,
+    Popularity,
+    evaluate,
+    fit_path,
+    fit_to_target,
+    split_by_user,
+    synthetic,
+    trade_off,
+)
+from fairmf.errors import InvalidData, InvalidParameter
+
+SPLIT = split_by_user(synthetic(900, 300, 22_000, random_state=1), heldout=150, protocol="seeded")
+METRICS = ("ndcg@100", "recall@20", "gini@20", "coverage@20")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return FairALS(factors=12, epochs=6).fit(SPLIT.train)
+
+
+def test_the_curve_is_what_evaluate_measures_at_each_position(model):
+    curve = trade_off(model, SPLIT, fairness=[3, 0, 0.5])
+    assert curve.column("fairness") == [3, 0, 0.5]
+    for row in curve:
+        expected = evaluate(model, SPLIT.validation, metrics=METRICS, bootstrap=0, fairness=row["fairness"])
+        assert [row[name] for name in METRICS] == [expected[name] for name in METRICS]
+
+
+def test_the_model_is_neither_trained_nor_changed(model, monkeypatch):
+    before = model.user_factors.copy()
+    monkeypatch.setattr(FairALS, "fit", lambda *_: pytest.fail("trained"))
+    curve = trade_off(model, SPLIT, points=7)
+    assert len(curve) == 7
+    assert curve.rows[0]["fairness"] == 0
+    np.testing.assert_array_equal(model.user_factors, before)
+
+
+def test_the_table_goes_to_arrow_and_pandas(model):
+    frame = (trade_off(model, SPLIT.validation, points=3) + trade_off(model, SPLIT, fairness=[1])).table().to_pandas()
+    assert list(frame["way"]) == ["dial"] * 4
+    assert frame["gini@20"].between(0, 1).all()
+
+
+def test_a_re_trained_path_reaches_what_cold_fits_reach():
+    values = [0, 0.3, 1, 3]
+    settings = {"factors": 12, "epochs": 16}
+    path = fit_path(FairALS(**settings), SPLIT, fairness=values)
+    assert path.column("way") == ["re-trained"] * 4
+    for row in path:
+        cold = FairALS(**settings, fairness=row["fairness"]).fit(SPLIT.train)
+        assert row["objective"] <= cold.history.column("objective.total")[-1] * 1.001
+        assert row["epochs"] == 16 if row["fairness"] == 0 else row["epochs"] < 16
+        expected = evaluate(cold, SPLIT.validation, metrics=METRICS, bootstrap=0)
+        assert row["gini@20"] == pytest.approx(expected["gini@20"], abs=0.02)
+
+
+def test_a_path_starts_each_fit_from_the_one_before(monkeypatch):
+    seen = []
+    real = FairALS.fit
+
+    def watched(self, data, *, init=None, **options):
+        seen.append((self.fairness, self.tolerance, None if init is None else init.fairness))
+        return real(self, data, init=init, **options)
+
+    monkeypatch.setattr(FairALS, "fit", watched)
+    model = FairALS(factors=4, epochs=5)
+    fit_path(model, SPLIT, fairness=[2, 0, 1], tolerance=0.01)
+    assert seen == [(0, 0.0, None), (1, 0.01, 0), (2, 0.01, 1)]
+    assert model.fairness == 1.0  # as it was given
+
+
+def test_the_target_model_serves_with_the_fairness_found(model):
+    plain = evaluate(model, SPLIT.validation, metrics=METRICS, bootstrap=0, fairness=0)
+    wanted = plain["gini@20"] - 0.05
+    result = fit_to_target(model, SPLIT, max_gini=wanted)
+    assert result.reached
+    assert 0 < result.fairness == result.model.fitted.fairness
+    found = evaluate(result.model, SPLIT.validation, metrics=METRICS, bootstrap=0)
+    assert wanted - 0.005 <= found["gini@20"] <= wanted
+    assert "is reached" in result.message
+
+
+def test_an_unreachable_target_says_so(model):
+    result = fit_to_target(model, SPLIT, max_gini=0.0)
+    assert not result.reached
+    assert "cannot be reached" in result.message
+    assert result.model.fitted.fairness == result.fairness > 0
+
+
+def test_a_loss_is_kept_on_the_validation_users(model):
+    result = fit_to_target(model, SPLIT, max_ndcg_loss=0.05)
+    plain, found = (
+        evaluate(m, SPLIT.validation, metrics=METRICS, bootstrap=0) for m in (model.with_fairness(0), result.model)
+    )
+    assert found["ndcg@100"] >= 0.95 * plain["ndcg@100"]
+    assert found["gini@20"] < plain["gini@20"]
+
+
+def test_an_unfitted_model_is_trained_on_the_training_part():
+    result = fit_to_target(FairALS(factors=6, epochs=2), SPLIT, min_coverage=0.0)
+    assert result.reached
+    assert result.fairness == 0
+    assert result.model.n_users == SPLIT.train.n_users
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: trade_off(m, SPLIT, fairness=[]), "holds no values"),
+        (lambda m: trade_off(m, SPLIT, fairness=[-1]), "number >= 0"),
+        (lambda m: trade_off(m, SPLIT, points=1), "points must be an integer >= 2"),
+        (lambda m: trade_off(m, SPLIT, metrics=["ndcg@100"]), "gini@K"),
+        (lambda m: trade_off(m, SPLIT.train), "Expected a Split or a HeldOut"),
+        (lambda m: trade_off(Popularity().fit(SPLIT.train), SPLIT), "no dial"),
+        (lambda m: fit_path(IALS(), SPLIT, fairness=[1]), "no fairness to train with"),
+        (lambda m: fit_path(FairALS(), SPLIT.validation, fairness=[1]), "whole Split"),
+        (lambda m: fit_path(FairALS(), SPLIT, fairness=[1], tolerance=-1), "tolerance must be"),
+        (lambda m: fit_to_target(m, SPLIT), "exactly one of"),
+        (lambda m: fit_to_target(m, SPLIT, max_gini=0.5, min_coverage=0.5), "exactly one of"),
+        (lambda m: fit_to_target(m, SPLIT, max_gini=1.5), "between 0 and 1"),
+        (lambda m: fit_to_target(FairALS(), SPLIT.validation, max_gini=0.5), "not fitted"),
+    ],
+)
+def test_what_cannot_be_done_is_said(model, call, message):
+    with pytest.raises((InvalidParameter, InvalidData), match=message):
+        call(model)
+
+
+def test_fiadmm_has_a_path_too():
+    path = fit_path(FiADMM(factors=4, epochs=10), SPLIT, fairness=[0.5, 1])
+    assert len(path) == 2

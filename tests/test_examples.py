@@ -1,0 +1,26 @@
+"""The examples in docstrings run and print what they say."""
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+import fairmf
+
+MODULES = sorted(m.name for m in pkgutil.walk_packages(fairmf.__path__, "fairmf.") if "__main__" not in m.name)
+
+
+def with_examples(name):
+    module = importlib.import_module(name)
+    return [test for test in doctest.DocTestFinder(exclude_empty=True).find(module) if test.examples]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples(name):
+    for test in with_examples(name):
+        assert doctest.DocTestRunner().run(test).failed == 0, test.name
+
+
+def test_there_are_examples_to_run():
+    assert sum(len(with_examples(name)) for name in MODULES) >= 2
