@@ -1,0 +1,143 @@
+"""Exposure offsets: floors and caps on how often items are shown, as one learned number per item.
+
+    maximise  the sum of the recommended items' scores, K per user,   subject to   floor <= exposure_j <= cap
+
+The dual of this linear programme has one price o_j per item, and at its optimum every user takes the top K of
+score_ij + o_j: o_j >= 0 where the floor binds, <= 0 where the cap binds, 0 elsewhere. The prices are learned by
+projected subgradient steps on the exposures of given users. A user seen later is served by the same prices: no cohort
+is needed. Equals plain top-K where neither bound binds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.backends import Backend, Factors, Vector
+from fairmf.errors import InvalidParameter
+from fairmf.interactions import Rows
+
+STEP = 0.15  # first step, in standard deviations of the scores
+SLOWING = 20  # iterations after which the step has fallen by sqrt(2)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Least and greatest exposure of an item, as shares of what it had if all items were shown equally often."""
+
+    floor: float = 0.0
+    cap: float = float("inf")
+
+    def check(self, K: int, n_items: int) -> None:
+        """Raise InvalidParameter for bounds that no lists can satisfy."""
+        if not (0 <= self.floor <= 1):
+            raise InvalidParameter(f"min_exposure must be between 0 and 1. Got {self.floor!r} instead.")
+        if math.isnan(self.cap) or self.cap < 1:
+            raise InvalidParameter(f"max_exposure must be at least 1 (equal exposure). Got {self.cap!r} instead.")
+        if self.floor == 0 and self.cap == float("inf"):
+            raise InvalidParameter("Give min_exposure, max_exposure, or both.")
+        if n_items <= K:
+            raise InvalidParameter(f"K must be below the number of items, {n_items:,}. Got {K} instead.")
+
+    def violations(self, share: Vector) -> dict[str, float]:
+        """How many items lie outside, and how far below the floor the worst of them is (0 = never shown)."""
+        below, above = share < self.floor, share > self.cap
+        return {
+            "items_below_floor": int(below.sum()),
+            "items_above_cap": int(above.sum()),
+            "least_share": float(share.min()),
+            "greatest_share": float(share.max()),
+            "missing_exposure": float(np.maximum(self.floor - share, 0).mean()),
+            "excess_exposure": float(np.maximum(share - self.cap, 0).mean()) if np.isfinite(self.cap) else 0.0,
+        }
+
+
+def with_constant(users: NDArray[np.floating], items: NDArray[np.floating], offsets: NDArray[np.floating]) -> tuple[
+    NDArray[np.float32], NDArray[np.float32]
+]:  # fmt: skip
+    """[u, 1] and [v, o]: vectors whose inner product is score + offset, for a top-K kernel or an ANN index."""
+    ones = np.ones((len(users), 1), dtype=np.float32)
+    return (
+        np.hstack([users, ones], dtype=np.float32, casting="same_kind"),
+        np.hstack([items, offsets[:, None]], dtype=np.float32, casting="same_kind"),
+    )
+
+
+def learn(
+    backend: Backend,
+    users: Factors,
+    items: Factors,
+    exclude: Rows | None,
+    K: int,
+    bounds: Bounds,
+    *,
+    iterations: int = 300,
+    users_at_once: int = 8192,
+    random_state: int = 0,
+    advance: Callable[[str], None] = lambda _: None,
+) -> NDArray[np.float32]:
+    """The offsets. Each iteration ranks `users_at_once` users (all, where there are fewer), drawn by the seed."""
+    n, m = len(users), len(items)
+    bounds.check(K, m)
+    generator = np.random.default_rng(random_state)
+    batch = min(users_at_once, n)
+    spread = score_spread(backend, users, items)
+    prices = np.zeros(m)
+    settled, weight = np.zeros(m), 0.0
+    share = np.zeros(m)
+    order, position = np.arange(n), n
+    for number in range(iterations):
+        if batch < n and position + batch > n:  # a new pass over all users, in a new order
+            order, position = generator.permutation(n), 0
+        chosen = order[position : position + batch] if batch < n else order
+        position += batch
+        fresh = exposure_share(backend, users, items, prices, exclude, chosen, K)
+        # Counts of a batch scatter: their running mean over about one pass does less.
+        share = fresh if number == 0 else share + max(batch / n, 0.2) * (fresh - share)
+        step = STEP * spread / np.sqrt(1 + number / SLOWING)
+        prices = moved(prices, share, bounds, step)
+        if 2 * number >= iterations:  # the mean of the later prices is steadier than the last ones
+            settled, weight = settled + prices, weight + 1
+        advance(f"{int((share < bounds.floor).sum()):,} items short")
+    return (settled / max(weight, 1)).astype(np.float32)
+
+
+def moved(prices: Vector, share: Vector, bounds: Bounds, step: float) -> Vector:
+    """One subgradient step: up where short, down where over, back towards 0 (never past it) where neither."""
+    floor, cap = bounds.floor, bounds.cap
+    up = np.clip((floor - share) / floor, -1, 1) if floor > 0 else np.full_like(share, -1.0)
+    down = np.clip((share - cap) / cap, -1, 1) if np.isfinite(cap) else np.full_like(share, -1.0)
+    raised = np.maximum(np.maximum(prices, 0) + step * up, 0)
+    lowered = np.maximum(np.maximum(-prices, 0) + step * down, 0)
+    return raised - lowered
+
+
+def exposure_share(
+    backend: Backend,
+    users: Factors,
+    items: Factors,
+    offsets: NDArray[np.floating],
+    exclude: Rows | None,
+    chosen: NDArray[np.integer],
+    K: int,
+) -> Vector:
+    """Exposure of every item among the chosen users' top K, divided by K * users / items."""
+    m = len(items)
+    left, right = with_constant(backend.host(users)[chosen], backend.host(items), offsets)
+    lists, scores = np.empty((len(chosen), K), dtype=np.int32), np.empty((len(chosen), K), dtype=np.float32)
+    rows = None if exclude is None else exclude.take(chosen)
+    backend.top_k(backend.array(left), backend.array(right), K, rows, lists, scores)
+    counts = np.bincount(lists[lists >= 0], minlength=m)
+    share: Vector = counts.astype(np.float64) * (m / (K * len(chosen)))
+    return share
+
+
+def score_spread(backend: Backend, users: Factors, items: Factors) -> float:
+    """Standard deviation of all scores u_i.v_j, from two Gramians and two means."""
+    squares = float((backend.gramian(users) * backend.gramian(items)).sum()) / (len(users) * len(items))
+    mean = float(backend.mean(users) @ backend.mean(items))
+    return float(np.sqrt(max(squares - mean**2, 0.0)))

@@ -1,0 +1,155 @@
+"""Exposure offsets against the linear programme they solve, and the rules each step of learning must keep."""
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from fairmf.backends import NAMES, get_backend
+from fairmf.errors import InvalidParameter
+from fairmf.interactions import Rows
+from fairmf.ranking import offsets
+from fairmf.ranking.offsets import Bounds
+
+N, M, D, K = 60, 15, 4, 3
+
+
+def problem(seed=0, n=N, m=M):
+    """Users and items with a common taste, so that plain top-K shows few items."""
+    generator = np.random.default_rng(seed)
+    users, items = generator.normal(size=(n, D)), generator.normal(size=(m, D))
+    users[:, 0] += 2.0
+    return users.astype(np.float32), items.astype(np.float32)
+
+
+def lists(users, items, offset, k=K):
+    scores = users.astype(float) @ items.T.astype(float) + offset
+    return np.argsort(-scores, axis=1, kind="stable")[:, :k]
+
+
+def shares(chosen, m=M):
+    return np.bincount(chosen.ravel(), minlength=m) * m / chosen.size
+
+
+def optimum(scores, k, floor, cap):
+    """The linear programme itself, by a general solver: best total score of lists that keep the bounds."""
+    n, m = scores.shape
+    uniform = k * n / m
+    per_user = np.kron(np.eye(n), np.ones(m))
+    per_item = np.kron(np.ones(n), np.eye(m))
+    limits = np.vstack([-per_item, per_item])
+    right = np.concatenate([np.full(m, -floor * uniform), np.full(m, min(cap, m) * uniform)])
+    found = linprog(-scores.ravel(), A_ub=limits, b_ub=right, A_eq=per_user, b_eq=np.full(n, k), bounds=(0, 1))
+    assert found.status == 0
+    return -found.fun
+
+
+@pytest.fixture(params=NAMES)
+def backend(request):
+    return get_backend(request.param)
+
+
+@pytest.mark.parametrize(("floor", "cap"), [(0.5, np.inf), (0.0, 1.5), (0.4, 2.0)])
+def test_lists_are_nearly_the_best_that_keep_the_bounds(backend, floor, cap):
+    users, items = problem()
+    scores = users.astype(float) @ items.T.astype(float)
+    plain = lists(users, items, 0.0)
+    assert Bounds(floor, cap).violations(shares(plain))["items_below_floor"] > 5 or shares(plain).max() > cap
+    learned = offsets.learn(backend, backend.array(users), backend.array(items), None, K, Bounds(floor, cap))
+    served = lists(users, items, learned.astype(float))
+    best = optimum(scores, K, floor, cap)
+    total = np.take_along_axis(scores, served, axis=1).sum()
+    unbounded = np.take_along_axis(scores, plain, axis=1).sum()
+    lost = unbounded - best
+    assert lost > 0.02 * unbounded  # the bounds cost something here
+    assert abs(total - best) < 0.25 * lost
+    share = shares(served)
+    assert share.min() > 0.6 * floor
+    assert share.max() < 1.25 * cap
+
+
+def test_without_need_there_are_no_offsets(backend):
+    generator = np.random.default_rng(1)
+    users, items = generator.normal(size=(400, M)).astype(np.float32), np.eye(M, dtype=np.float32)
+    learned = offsets.learn(
+        backend, backend.array(users), backend.array(items), None, K, Bounds(0.3, 3.0), iterations=20
+    )
+    np.testing.assert_array_equal(learned, 0)
+
+
+def test_a_price_is_paid_only_where_a_bound_binds():
+    backend = get_backend("cpu")
+    users, items = problem()
+    learned = offsets.learn(backend, users, items, None, K, Bounds(0.5))
+    share = shares(lists(users, items, learned.astype(float)))
+    assert (learned >= 0).all()
+    assert (learned[share > 1.0] == 0).all()
+    assert (learned > 0).any()
+    capped = offsets.learn(backend, users, items, None, K, Bounds(0.0, 1.5))
+    assert (capped <= 0).all()
+    assert (capped < 0).any()
+
+
+def test_small_batches_learn_the_same_prices():
+    backend = get_backend("cpu")
+    users, items = problem(n=3000)
+    whole, part = (
+        offsets.learn(backend, users, items, None, K, Bounds(0.5), users_at_once=size) for size in (3000, 300)
+    )
+    np.testing.assert_allclose(part, whole, atol=0.15 * np.abs(whole).max())
+    again = offsets.learn(backend, users, items, None, K, Bounds(0.5), users_at_once=300)
+    np.testing.assert_array_equal(part, again)
+    other = offsets.learn(backend, users, items, None, K, Bounds(0.5), users_at_once=300, random_state=1)
+    assert np.abs(part - other).max() > 0
+
+
+def test_excluded_items_are_not_counted_as_shown(backend):
+    users, items = problem()
+    everywhere = np.arange(N + 1) * 2  # nobody may be shown items 0 and 1
+    exclude = Rows(everywhere.astype(np.int64), np.tile(np.array([0, 1], dtype=np.int32), N), None)
+    share = offsets.exposure_share(
+        backend, backend.array(users), backend.array(items), np.zeros(M), exclude, np.arange(N), K
+    )
+    assert (share[:2] == 0).all()
+    assert share.sum() == pytest.approx(M)
+    scores = users.astype(float) @ items.T.astype(float)
+    scores[:, :2] = -np.inf
+    np.testing.assert_allclose(share, shares(np.argsort(-scores, axis=1, kind="stable")[:, :K]))
+
+
+def test_one_step_moves_up_where_short_down_where_over_and_back_where_neither():
+    bounds = Bounds(0.5, 2.0)
+    prices = np.array([0.0, 0.0, 0.0, 0.3, -0.3, 0.05, -0.05, 0.3])
+    share = np.array([0.0, 4.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.25])
+    moved = offsets.moved(prices, share, bounds, 0.1)
+    np.testing.assert_allclose(moved, [0.1, -0.1, 0.0, 0.2, -0.25, 0.0, 0.0, 0.35])
+
+
+def test_vectors_with_a_constant_score_with_the_offset():
+    users, items = problem()
+    offset = np.linspace(-1, 1, M)
+    left, right = offsets.with_constant(users, items, offset)
+    assert left.dtype == right.dtype == np.float32
+    np.testing.assert_allclose(left @ right.T, users @ items.T + offset.astype(np.float32), atol=1e-5)
+
+
+def test_the_spread_of_scores_needs_no_score_matrix(backend):
+    users, items = problem()
+    spread = offsets.score_spread(backend, backend.array(users), backend.array(items))
+    assert spread == pytest.approx((users @ items.T).std(), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "k", "message"),
+    [
+        (Bounds(-0.1), K, "min_exposure"),
+        (Bounds(1.5), K, "min_exposure"),
+        (Bounds(float("nan")), K, "min_exposure"),
+        (Bounds(0.1, 0.9), K, "max_exposure"),
+        (Bounds(), K, "Give min_exposure"),
+        (Bounds(0.5), M, "K must be below"),
+    ],
+)
+def test_impossible_bounds_are_refused(bounds, k, message):
+    users, items = problem()
+    with pytest.raises(InvalidParameter, match=message):
+        offsets.learn(get_backend("cpu"), users, items, None, k, bounds)
