@@ -1,0 +1,99 @@
+"""Control: what the dial's curve and a re-trained path cost, and whether targets are reached.
+
+The curve must cost less than one fit and as many evaluations, since it trains nothing; a path of ten re-trained models
+at most four cold fits, with F no more than 0.1 % above theirs.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from benchmarks.pareto_data import TASKS, Task
+from benchmarks.result import Result
+from fairmf.control import fit_path, fit_to_target, trade_off
+from fairmf.control.trade_off import METRICS
+from fairmf.interactions import Interactions
+from fairmf.metrics import evaluate
+from fairmf.models import FairALS
+from fairmf.splitting import HeldOut, Split
+
+PATH = (0, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4)
+FAR_PATH = (0, 0.1, 0.2, 0.4, 0.7, 1, 2, 4, 10, 20)
+GOALS = ({"max_gini": 0.85}, {"max_gini": 0.95}, {"max_ndcg_loss": 0.02}, {"min_coverage": 0.3})
+
+
+def run(short: bool) -> Result:
+    result = Result(
+        "Control: the dial's curve, re-trained paths and targets",
+        "FairALS trained at 1, 64 factors, validation users. `python -m benchmarks control`",
+        ("data", "goal", "reached", "fairness", "nDCG@100", "Gini@20", "coverage@20", "evaluations", "seconds"),
+    )
+    names = ("ml-1m",) if short else ("ml-1m", "gowalla", "lastfm-hetrec")
+    for task in TASKS:
+        if task.name not in names:
+            continue
+        if not task.path.exists():
+            result.findings.append(f"{task.name}: not run, {task.file} is absent (FAIRMF_DATA names the folder).")
+            continue
+        train, held_out = task.load(task.path)
+        settings = {"factors": 64, **task.weights}
+        model = FairALS(**settings).fit(train, progress=False)
+        for goal in GOALS:
+            began = time.perf_counter()
+            found = fit_to_target(model, held_out, **goal, progress=False)
+            seconds = time.perf_counter() - began
+            row = next(r for r in found.curve if r["fairness"] == found.fairness)
+            asked = ", ".join(f"{k} {v:g}" for k, v in goal.items())
+            values = [f"{row[name]:.4f}" for name in ("ndcg@100", "gini@20", "coverage@20")]
+            reached = "yes" if found.reached else "no, nearest:"
+            result.rows.append((task.name, asked, reached, found.fairness, *values, len(found.curve), seconds))
+        if task.name == "ml-1m":
+            result.findings += [curve_cost(settings, train, held_out), *path_costs(task, settings, train, held_out)]
+    return result
+
+
+def timed(work: Any) -> tuple[Any, float]:
+    began = time.perf_counter()
+    return work(), time.perf_counter() - began
+
+
+def curve_cost(settings: dict[str, Any], train: Interactions, held_out: HeldOut) -> str:
+    """Both sides twice, in turns; the faster of each."""
+    curves, fits, evaluations = [], [], []
+    for _ in range(2):
+        model, seconds = timed(lambda: FairALS(**settings).fit(train, progress=False))
+        fits.append(seconds)
+        curve, seconds = timed(lambda model=model: trade_off(model, held_out, points=20, progress=False))
+        curves.append(seconds)
+        asked = [{"metrics": METRICS, "bootstrap": 0, "fairness": psi} for psi in curve.column("fairness")]
+        evaluations.append(timed(lambda model=model: [evaluate(model, held_out, **how) for how in asked])[1])  # noqa: B023
+    allowed = min(fits) + min(evaluations)
+    return (
+        f"ml-1m: {len(curve)} points along the dial take {min(curves):.2f} s; one fit {min(fits):.2f} s, as many "
+        f"evaluations {min(evaluations):.2f} s: less than both together: {'yes' if min(curves) < allowed else 'NO'}."
+    )
+
+
+def path_costs(task: Task, settings: dict[str, Any], train: Interactions, held_out: HeldOut) -> list[str]:
+    split = Split(train, held_out, held_out)
+    lines = []
+    for values in (PATH, FAR_PATH):
+        seconds, objective = [], {}
+        for phi in values:
+            model, spent = timed(lambda phi=phi: FairALS(**settings, fairness=phi).fit(train, progress=False))
+            seconds.append(spent)
+            objective[phi] = model.history.column("objective.total")[-1]
+        path = fit_path(FairALS(**settings), split, fairness=values, progress=False)
+        cost = sum(path.column("seconds")) / float(np.mean(seconds))
+        excess = [row["objective"] / objective[row["fairness"]] - 1 for row in path]
+        holds = cost <= 4 and max(excess) <= 1e-3
+        lines.append(
+            f"{task.name}: a re-trained path over {', '.join(f'{v:g}' for v in values)} costs {cost:.2f} cold fits "
+            f"(epochs {', '.join(map(str, path.column('epochs')))}); F against the cold fits from "
+            f"{100 * min(excess):+.3f} % to {100 * max(excess):+.3f} %. "
+            f"At most 4 and 0.1 %: {'yes' if holds else 'NO'}."
+        )
+    return lines
