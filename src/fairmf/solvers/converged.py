@@ -45,7 +45,7 @@ def _by_pcg(step: HalfStep) -> Factors:
     this = backend.array(np.zeros((n, d), dtype=backend.dtype))
     # Beyond d/2 steps a row costs more than its Cholesky factorisation would have.
     backend.improve_rows(
-        step.rows, other, values, step.ridge, turned.shift, max(16, d // 2), 0.05 * backend.tolerance, 1.0, this
+        step.rows, other, values, step.ridge, turned.shift, max(16, d // 2), 0.01 * backend.tolerance, 1.0, this
     )
     late = np.flatnonzero(~_arrived(turned, values, this))
     backend.multiply(this, np.ascontiguousarray(vectors.T), this)
@@ -55,18 +55,16 @@ def _by_pcg(step: HalfStep) -> Factors:
 
 
 def _arrived(turned: HalfStep, values: Vector, this: Factors) -> NDArray[np.bool_]:
-    """Rows whose residual, in the norm of the preconditioner, is within the backend's precision of where it began.
+    """Rows whose relative error is certainly within the backend's tolerance.
 
-    H_i is at least diagonal + ridge_i, so this norm of the residual bounds the error in the norm of H_i.
+    P_i = diagonal + ridge_i is at most H_i, so the error e = H_i^-1 r has min(P_i) |e|^2 <= e'H_i e <= r'P_i^-1 r.
     """
     backend, n = turned.backend, turned.rows.count
     arrived = np.empty(n, dtype=bool)
     for start in range(0, n, CHECKED_AT_ONCE):
         rows = slice(start, min(start + CHECKED_AT_ONCE, n))
         part = replace(turned, rows=turned.rows.block(rows.start, rows.stop), ridge=turned.ridge[rows])
-        weight = 1.0 / (values + part.ridge[:, None])
-        x = this[rows]
-        left = backend.host(gradient(part, x)).astype(np.float64)
-        began = backend.host(gradient(part, x * backend.dtype.type(0))).astype(np.float64)
-        arrived[rows] = (weight * left**2).sum(axis=1) <= backend.tolerance**2 * (weight * began**2).sum(axis=1)
+        P = values + part.ridge[:, None]
+        r, x = (backend.host(y).astype(np.float64) for y in (gradient(part, this[rows]), this[rows]))
+        arrived[rows] = (r**2 / P).sum(axis=1) <= backend.tolerance**2 * P.min(axis=1) * (x**2).sum(axis=1)
     return arrived
