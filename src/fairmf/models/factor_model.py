@@ -219,11 +219,15 @@ class FactorModel(abc.ABC):
         return (names[0], cosines[0]) if naming.is_single(asked) else (names, cosines)
 
     def _directed(self, kind: str) -> NDArray[np.bool_]:
-        """Whose vector says something: fairness gives users without history one that is the same for all of them."""
+        """Whose vector says something: only those with interactions, as far as that is known.
+
+        Users without any share the one vector that fairness gives them; of items without any, a little of the random
+        start may be left.
+        """
+        if kind == "item":
+            return self.fitted.popularity > 0
         held = self.fitted.interactions
-        if kind == "user" and held is not None:
-            return np.diff(held.by_user.indptr) > 0
-        return np.ones(self.n_users if kind == "user" else self.n_items, dtype=bool)
+        return np.ones(self.n_users, dtype=bool) if held is None else np.diff(held.by_user.indptr) > 0
 
     def score(self, users: Any, items: Any, *, fairness: float | None = None) -> Any:
         """Predicted scores u.v of pairs of users and items, named as in `recommend`.

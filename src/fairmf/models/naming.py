@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,9 +31,10 @@ def positions(names: Any, ids: Ids | None, size: int, kind: str) -> NDArray[np.i
     return rows
 
 
-def row_numbers(names: Sequence[Any] | NDArray[Any], kind: str) -> NDArray[np.int64]:
+def row_numbers(names: Any, kind: str) -> NDArray[np.int64]:
     """Row numbers as they are given, for a model without ids."""
-    rows = np.asarray(names) if len(names) else np.zeros(0, dtype=np.int64)
+    rows = np.asarray(names)
+    rows = rows.astype(np.int64) if rows.shape == (0,) else rows  # an empty list reads as floats
     if rows.dtype.kind not in "iu" or rows.ndim != 1:
         raise InvalidData(f"This model was fitted without {kind} ids: name {kind}s by their row number.")
     return rows.astype(np.int64)

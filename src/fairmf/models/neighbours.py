@@ -10,6 +10,7 @@ from fairmf.errors import InvalidParameter
 from fairmf.interactions import Rows
 
 ROWS_AT_ONCE = 65_536  # candidates scaled to length 1 at a time
+SHORTEST = 1e-12  # a vector shorter than this is zero but for rounding, and has no direction
 
 Ranked = tuple[NDArray[np.int32], NDArray[np.float32]]
 
@@ -56,7 +57,7 @@ def nearest(
 def _unit(vectors: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.bool_]]:
     """Vectors scaled to length 1, and which of them have a length at all."""
     norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
-    usable = norms > 0
+    usable = norms > SHORTEST
     scale = np.divide(1.0, norms, out=np.zeros_like(norms), where=usable)
     return vectors * scale.astype(vectors.dtype)[:, None], usable
 
