@@ -115,10 +115,10 @@ def test_the_same_model_as_implicit(alpha):
         assert np.abs(other.user_factors @ other.item_factors.T - shrink * theirs).max() > 1e-3
 
 
-def test_the_page_for_implicits_users_runs():
-    page = (ROOT / "docs" / "from-implicit.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+@pytest.mark.parametrize("page", ["from-implicit.md", "fold-in.md"])
+def test_the_examples_of_the_documentation_run(page, capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), flags=re.DOTALL)
     assert blocks
     names: dict = {}
     for block in blocks:  # one after the other: later blocks use what earlier ones made
-        exec(compile(block, "from-implicit.md", "exec"), names)
+        exec(compile(block, page, "exec"), names)

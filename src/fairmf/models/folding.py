@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from fairmf.backends import Factors, get_backend
 from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.interactions import Interactions
-from fairmf.interactions.building import rows_from_pairs
+from fairmf.interactions import Interactions, Rows
 from fairmf.models import naming
 from fairmf.models.fitted import Fitted
 from fairmf.models.problem import frequency_scaled, problem_for
@@ -50,15 +49,17 @@ def one_user(fitted: Fitted, names: Any, weights: Any) -> Interactions:
     """The history of one user, from the names of its items."""
     m = len(fitted.item_factors)
     columns = naming.positions(naming.as_list(names), fitted.item_ids, m, "item")
-    values = None
-    if weights is not None:
-        values = np.atleast_1d(np.asarray(weights, dtype=np.float32))
-        if values.shape != columns.shape:
-            raise InvalidData(f"There must be one weight for each of the {len(columns):,} items; got {values.size:,}.")
-        if not (np.isfinite(values) & (values >= 0)).all():
+    if weights is None:
+        columns, values = np.unique(columns), None
+    else:
+        given = np.atleast_1d(np.asarray(weights, dtype=np.float64))
+        if given.shape != columns.shape:
+            raise InvalidData(f"There must be one weight for each of the {len(columns):,} items; got {given.size:,}.")
+        if not ((given >= 0) & (given <= np.finfo(np.float32).max)).all():
             raise InvalidData("An interaction's weight must be finite and at least 0.")
-        columns, values = columns[values > 0], values[values > 0]
-    rows = rows_from_pairs(np.zeros(len(columns), dtype=np.int32), columns.astype(np.int32), (1, m), values)
+        columns, at = np.unique(columns[given > 0], return_inverse=True)
+        values = np.bincount(at, given[given > 0], minlength=len(columns)).astype(np.float32)
+    rows = Rows(np.array([0, len(columns)]), columns.astype(np.int32), values)
     return Interactions(rows, m, None, fitted.item_ids)
 
 
