@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,23 @@ def setting(
     limits = {"low": low, "high": high, "above": above, "integer": integer, "choices": tuple(choices)}
     numeric = low is not None or high is not None or above is not None or integer
     return dataclasses.field(default=default, metadata={"doc": doc, "symbol": symbol, "numeric": numeric, **limits})
+
+
+def settings_of(owner: Any) -> dict[str, Any]:
+    """All settings of the dataclass `owner`, by name."""
+    return {field.name: getattr(owner, field.name) for field in dataclasses.fields(owner)}
+
+
+def store_settings(owner: Any, values: Mapping[str, Any]) -> None:
+    """Set some of them, all or none; as in constructors, values are not checked here."""
+    known = [field.name for field in dataclasses.fields(owner)]
+    for name in values:
+        if name not in known:
+            raise InvalidParameter(
+                f"{type(owner).__name__} has no parameter {name!r}. It has {', '.join(map(repr, known))}."
+            )
+    for name, value in values.items():
+        setattr(owner, name, value)
 
 
 def check_settings(owner: Any) -> None:

@@ -6,9 +6,10 @@ import scipy.sparse as sp
 from conftest import random_rows
 from naive.objective import dense
 
-from fairmf.errors import InvalidParameter, NotFinite
-from fairmf.interactions import Interactions
-from fairmf.models import IALS, FiADMM
+from fairmf.backends.cpu import row_kernels
+from fairmf.errors import InvalidData, InvalidParameter, NotFinite
+from fairmf.interactions import Ids, Interactions, Rows
+from fairmf.models import IALS, FairALS, FiADMM
 
 TRAIN = Interactions(random_rows(40, 25, seed=1), 25)
 NEW = Interactions(random_rows(12, 25, seed=2), 25)
@@ -57,24 +58,71 @@ def test_a_batch_without_any_history_can_be_folded_in(model):
     assert next(model.rank(nobody, 3))[1].shape == (2, 3)
 
 
-@pytest.mark.parametrize(("scale", "factor"), [("phi", 12 / 40), ("paper", 1.0), ("authors", (12 / 40) ** 2)])
-def test_cohort_converges_to_the_minimum_over_the_batch(model, scale, factor):
+def cohort_by_hand(model, new, lambda_b):
     """V fixed, the batch's own mean: (H_i) u_i + (lambda_b/n_b) G_V t_b = b_i for all users at once."""
-    C, V = dense(NEW), model.item_factors
+    C, V = dense(new), model.item_factors.astype(np.float64)
     alpha0, lambda2 = model.unobserved_weight, model.regularization
-    lambda_b = 2.0 * alpha0 * 40 * factor
     n, d = len(C), V.shape[1]
-    gramian = V.T @ V
-    system = np.kron(np.ones((n, n)), (lambda_b / n**2) * gramian)
+    system = np.kron(np.ones((n, n)), (lambda_b / n**2) * (V.T @ V))
     right = np.zeros(n * d)
     for i, row in enumerate(C):
         block = slice(i * d, (i + 1) * d)
         ridge = lambda2 * (row.sum() + alpha0 * len(V))
         system[block, block] += (V.T * (row + alpha0)) @ V + ridge * np.eye(d)
         right[block] = V.T @ row
-    exact = np.linalg.solve(system, right).reshape(n, d)
+    return np.linalg.solve(system, right).reshape(n, d)
+
+
+SCALES = pytest.mark.parametrize(("scale", "factor"), [("phi", 12 / 40), ("paper", 1.0), ("authors", (12 / 40) ** 2)])
+
+
+@SCALES
+def test_cohort_converges_to_the_minimum_over_the_batch(model, scale, factor):
+    exact = cohort_by_hand(model, NEW, 2.0 * model.unobserved_weight * 40 * factor)
     folded = model.fold_in(NEW, method="cohort", scale=scale, epochs=20_000)
     np.testing.assert_allclose(folded, exact, atol=1e-4)
+
+
+@SCALES
+def test_cohort_of_fair_als_is_the_minimum_over_the_batch(scale, factor, backend, weighted):
+    settings = SETTINGS | {"backend": backend.name}
+    model = FairALS(**settings, fairness=2.0, epochs=5).fit(TRAIN)
+    new = Interactions(random_rows(12, 25, seed=2, weighted=weighted), 25)
+    exact = cohort_by_hand(model, new, 2.0 * model.unobserved_weight * 40 * factor)
+    folded = model.fold_in(new, method="cohort", scale=scale)
+    np.testing.assert_allclose(folded, exact, atol=10 * backend.tolerance)
+
+
+@pytest.mark.parametrize("solver", ["eigenbasis_cg", "cholesky"])
+@pytest.mark.parametrize("fairness", [0.0, 1.0, 10.0])
+def test_training_users_are_their_own_fold_in_and_their_own_cohort(solver, fairness, weighted):
+    train = Interactions(random_rows(300, 60, density=0.1, weighted=weighted), 60)
+    model = FairALS(factors=8, solver=solver, fairness=fairness, regularization=0.01, epochs=4).fit(train)
+    size = np.abs(model.user_factors).max()
+    np.testing.assert_allclose(model.fold_in(train), model.user_factors, atol=1e-3 * size)
+    np.testing.assert_allclose(model.fold_in(train, method="cohort"), model.user_factors, atol=1e-3 * size)
+
+
+def test_a_cohort_of_one_user_is_ials_with_a_larger_unobserved_weight():
+    """Its mean is the user itself, so that nothing says what is popular: the fairness term only pulls scores to 0."""
+    model = FairALS(**SETTINGS, fairness=2.0, epochs=5).fit(TRAIN)
+    V, row = model.item_factors, dense(NEW)[5]
+    ridge = model.regularization * (row.sum() + 0.1 * 25)
+    for scale, weight in (("phi", 0.1 * (1 + 2.0)), ("paper", 0.1 * (1 + 2.0 * 40)), ("authors", 0.1 * (1 + 2.0 / 40))):
+        by_hand = np.linalg.inv((V.T * (row + weight)) @ V + ridge * np.eye(4)) @ (V.T @ row)
+        alone = model.fold_in(NEW.take_users(np.array([5])), method="cohort", scale=scale)
+        np.testing.assert_allclose(alone[0], by_hand, atol=1e-10)
+
+
+def test_a_cohort_without_fairness_is_the_frozen_fold_in():
+    model = IALS(**SETTINGS, epochs=3).fit(TRAIN)
+    np.testing.assert_allclose(model.fold_in(NEW, method="cohort"), model.fold_in(NEW), atol=1e-12)
+
+
+def test_a_cohort_follows_the_dial():
+    model = FairALS(**SETTINGS, fairness=2.0, epochs=5).fit(TRAIN).with_fairness(7.0)
+    exact = cohort_by_hand(model, NEW, 7.0 * model.unobserved_weight * 12)
+    np.testing.assert_allclose(model.fold_in(NEW, method="cohort"), exact, atol=1e-8)
 
 
 def test_cohort_scales_differ(model):
@@ -103,11 +151,15 @@ def test_unknown_options_are_named(model):
     for method in ("frozen", "cohort"):
         with pytest.raises(TypeError, match="no option 'speed'"):
             model.fold_in(NEW, method=method, speed=1)
+    with pytest.raises(TypeError, match="no option 'epochs'"):
+        IALS(**SETTINGS, epochs=1).fit(TRAIN).fold_in(NEW, method="cohort", epochs=3)
 
 
-def test_a_cohort_of_nobody(model):
+@pytest.mark.parametrize("method", ["frozen", "cohort"])
+def test_nobody_gives_no_vectors(model, method):
     nobody = NEW.take_users(np.zeros(0, dtype=np.int64))
-    assert model.fold_in(nobody, method="cohort").shape == (0, 4)
+    for folder in (model, FairALS(factors=4, epochs=1).fit(TRAIN)):
+        assert folder.fold_in(nobody, method=method).shape == (0, 4)
 
 
 def test_a_cohort_that_diverges_is_an_error_not_a_list_of_nan():
@@ -116,6 +168,74 @@ def test_a_cohort_that_diverges_is_an_error_not_a_list_of_nan():
         model.fold_in(NEW, method="cohort", epochs=200)
 
 
-def test_ials_has_no_cohort():
-    with pytest.raises(TypeError, match="no option 'method'"):
-        IALS(**SETTINGS, epochs=1).fit(TRAIN).fold_in(NEW, method="cohort")
+# -- one user ----------------------------------------------------------------------------------------------------------
+
+
+NAMES = Ids([f"item {j}" for j in range(25)])
+NAMED = FairALS(**SETTINGS, solver="cholesky", epochs=2).fit(Interactions(TRAIN.by_user, 25, None, NAMES))
+
+
+def test_one_user_in_every_form():
+    columns = NEW.by_user.row(4)[0]
+    expected = frozen_by_hand(NAMED, 1.0)[4]
+    row = NEW.to_csr()[[4]]
+    for form in (row, sp.csr_matrix(row), sp.coo_array(row), NEW.take_users(np.array([4]))):
+        np.testing.assert_allclose(NAMED.fold_in(form)[0], expected, atol=1e-10)
+    names = [f"item {j}" for j in columns]
+    np.testing.assert_allclose(NAMED.fold_in_user(names), expected, atol=1e-10)
+    np.testing.assert_allclose(NAMED.fold_in_user(names[::-1] + names[:1]), expected, atol=1e-10)  # once is once
+    np.testing.assert_allclose(NAMED.fold_in_user(names, fairness=0.5), frozen_by_hand(NAMED, 0.5)[4], atol=1e-10)
+    plain = FairALS(**SETTINGS, solver="cholesky", epochs=2).fit(TRAIN)
+    np.testing.assert_allclose(plain.fold_in_user(columns), expected, atol=1e-10)
+
+
+def test_one_user_with_confidences():
+    V, alpha0 = NAMED.item_factors, 0.1
+    c = np.zeros(25)
+    c[[3, 8]] = 2.0, 0.75
+    matrix = (V.T * (c + alpha0)) @ V + 0.05 * (c.sum() + alpha0 * 25) * np.eye(4)
+    by_hand = np.linalg.solve(matrix, V.T @ c - NAMED.fitted.merit)
+    # Item 8 twice: its weights add up; item 5 has none.
+    vector = NAMED.fold_in_user(["item 8", "item 3", "item 5", "item 8"], [0.5, 2.0, 0.0, 0.25])
+    np.testing.assert_allclose(vector, by_hand, atol=1e-6)
+
+
+def test_a_user_without_items_is_what_fairness_makes_of_nobody():
+    np.testing.assert_allclose(NAMED.fold_in_user([]), NAMED.fold_in(sp.csr_matrix((1, 25)))[0])
+    np.testing.assert_allclose(NAMED.fold_in_user([], fairness=0), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("items", "weights", "message"),
+    [
+        (["item 1", "nothing"], None, "1 of 2 items are unknown, the first is 'nothing'"),
+        ([3], None, "1 of 1 items are unknown"),
+        (["item 1", "item 2"], [1.0], "one weight for each of the 2 items; got 1"),
+        (["item 1"], [float("nan")], "must be finite and at least 0"),
+        (["item 1"], [-1.0], "must be finite and at least 0"),
+        (["item 1"], [1e300], "must be finite and at least 0"),
+    ],
+)
+def test_bad_single_users(items, weights, message):
+    with pytest.raises(InvalidData, match=message), np.errstate(over="ignore"):
+        NAMED.fold_in_user(items, weights)
+
+
+def test_the_gramian_is_made_once_and_no_thread_is_woken_for_one_user(monkeypatch, backend):
+    model = FairALS(factors=4, epochs=1, backend=backend.name).fit(TRAIN)
+    alone = NEW.take_users(np.array([3]))
+    expected = model.fold_in(alone)
+
+    def never(*_):
+        raise AssertionError("not for one user of a warm model")
+
+    monkeypatch.setattr(type(backend), "gramian", never)
+    monkeypatch.setattr(row_kernels, "solve_rows", never)
+    np.testing.assert_array_equal(model.fold_in(alone), expected)
+
+
+def test_systems_without_a_solution_are_an_error_not_nan():
+    model = IALS(factors=4, epochs=2, backend="reference").fit(TRAIN)
+    model.fitted.settings.update(regularization=0.0, unobserved_weight=0.0)
+    with pytest.raises(NotFinite, match="these users have no finite vectors"):
+        model.fold_in(Interactions(Rows(np.array([0, 1]), np.array([2], dtype=np.int32), None), 25))

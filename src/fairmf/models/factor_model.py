@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends import Backend, get_backend
 from fairmf.errors import InvalidData, InvalidParameter, NotFitted
-from fairmf.interactions import Interactions
+from fairmf.interactions import Ids, Interactions
+from fairmf.models import naming, neighbours
 from fairmf.models.fitted import Fitted
 from fairmf.models.history import History
 from fairmf.models.inputs import as_interactions
+from fairmf.parameters import settings_of, store_settings
+
+Self = TypeVar("Self", bound="FactorModel")
 
 USERS_AT_ONCE = 4096  # users ranked per block: bounds memory at block x N, whatever the number of users
+PAIRS_AT_ONCE = 65_536  # pairs scored per block: their vectors are gathered
 
 
 class FactorModel(abc.ABC):
@@ -63,6 +68,17 @@ class FactorModel(abc.ABC):
 
     def _backend(self) -> Backend:
         return get_backend(self.backend)
+
+    # -- settings, as scikit-learn asks for them ---------------------------------------------------------------------
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 - no setting is an estimator itself
+        """The settings by name: with `set_params`, what scikit-learn's `clone` needs."""
+        return settings_of(self)
+
+    def set_params(self: Self, **params: Any) -> Self:
+        """Store settings for the next `fit`, which checks them; what is fitted stays as it is. Returns the model."""
+        store_settings(self, params)
+        return self
 
     # -- ranking ----------------------------------------------------------------------------------------------------
 
@@ -163,6 +179,80 @@ class FactorModel(abc.ABC):
                 "The history's items are not the model's, or in another order: column j must be item j of training."
             )
         return history
+
+    # -- neighbours and single scores -------------------------------------------------------------------------------
+
+    def similar_items(
+        self, itemid: Any, N: int = 10, *, filter_items: Any = None, items: Any = None
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """The N items whose vectors point most in the direction of the given item's: (ids, cosine similarities).
+
+        The item itself comes first, as in implicit; ties go to the lower row. One item gives two 1-d arrays, a sequence
+        two 2-d arrays. `items` are the only candidates, `filter_items` are left out. An item without interactions is
+        similar to nothing: its slots are missing (id -1, or None where ids are not integers, and NaN), and it is
+        nobody's neighbour.
+        """
+        return self._similar(self.item_factors, self.fitted.item_ids, "item", itemid, N, filter_items, items)
+
+    def similar_users(
+        self, userid: Any, N: int = 10, *, filter_users: Any = None, users: Any = None
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """The N users whose vectors point most in the direction of the given user's; see `similar_items`.
+
+        A user without history is similar to nobody.
+        """
+        return self._similar(self.user_factors, self.fitted.user_ids, "user", userid, N, filter_users, users)
+
+    def _similar(
+        self, factors: NDArray[Any], ids: Ids | None, kind: str, asked: Any, N: int, leave_out: Any, among: Any
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        def rows(names: Any) -> NDArray[np.int64]:
+            return naming.positions(naming.as_list(names), ids, len(factors), kind)
+
+        candidates = np.arange(len(factors)) if among is None else np.unique(rows(among))
+        if leave_out is not None:
+            candidates = np.setdiff1d(candidates, rows(leave_out))
+        backend, queries = self._backend(), rows(asked)
+        with backend.threads(self.num_threads):
+            found, cosines = neighbours.nearest(backend, factors, queries, N, candidates, self._directed(kind))
+        names = naming.named(found, ids)
+        return (names[0], cosines[0]) if naming.is_single(asked) else (names, cosines)
+
+    def _directed(self, kind: str) -> NDArray[np.bool_]:
+        """Whose vector says something: only those with interactions, as far as that is known.
+
+        Users without any share the one vector that fairness gives them; of items without any, a little of the random
+        start may be left.
+        """
+        if kind == "item":
+            return self.fitted.popularity > 0
+        held = self.fitted.interactions
+        return np.ones(self.n_users, dtype=bool) if held is None else np.diff(held.by_user.indptr) > 0
+
+    def score(self, users: Any, items: Any, *, fairness: float | None = None) -> Any:
+        """Predicted scores u.v of pairs of users and items, named as in `recommend`.
+
+        Two sequences of one length are pairs: one score each. One user with many items, or one item with many users,
+        gives one score for each of the many; one with one gives a number. `fairness` turns the dial, as in `recommend`.
+        """
+        fitted = self.fitted
+        rows = self._user_rows(naming.as_list(users))
+        columns = naming.positions(naming.as_list(items), fitted.item_ids, self.n_items, "item")
+        single = naming.is_single(users), naming.is_single(items)
+        if not any(single) and len(rows) != len(columns):
+            raise InvalidData(f"Pairs need as many users as items; got {len(rows):,} users and {len(columns):,} items.")
+        vectors, which = self.user_factors, rows
+        if fairness is not None:
+            distinct, which = np.unique(rows, return_inverse=True)
+            vectors = self.fold_in(
+                fitted.histories("score at another fairness").take_users(distinct), fairness=fairness
+            )
+        which, columns = np.broadcast_arrays(which, columns)
+        scores = np.empty(len(which), dtype=np.float32)
+        for start in range(0, len(which), PAIRS_AT_ONCE):
+            part = slice(start, start + PAIRS_AT_ONCE)
+            np.einsum("ij,ij->i", vectors[which[part]], self.item_factors[columns[part]], out=scores[part])
+        return scores[0] if all(single) else scores
 
 
 def _named(items: NDArray[np.int32], names: NDArray[Any]) -> NDArray[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.backends import Matrix, get_backend
 from fairmf.errors import MissingHistories
 from fairmf.interactions import Ids, Interactions
 from fairmf.models.history import History
@@ -48,3 +49,9 @@ class Fitted:
     def most_popular(self) -> NDArray[np.int32]:
         """All items by falling popularity, ties to the lower index: the answer for a user without history."""
         return np.argsort(-self.popularity, kind="stable").astype(np.int32)
+
+    @functools.cached_property
+    def item_gramian(self) -> Matrix:
+        """G_V, which every fold-in needs: computed when first asked for. Ask inside `backend.threads`."""
+        backend = get_backend(self.settings["backend"])
+        return backend.gramian(backend.array(self.item_factors))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import numpy as np
 import scipy.sparse as sp
 
 from fairmf.errors import InvalidData
@@ -19,7 +18,7 @@ def as_interactions(data: Interactions | Any, *, allow_empty: bool = False) -> I
     if sp.issparse(data):
         anything: Any = data
         matrix = sp.csr_array(anything)
-        if not np.isin(matrix.data, (0, 1)).all():
+        if not ((matrix.data == 0) | (matrix.data == 1)).all():
             warnings.warn(
                 "The matrix holds values other than 1, which are ignored: every entry counts as one interaction. "
                 'Pass Interactions.from_csr(matrix, weights="values") to use them as confidences.',

@@ -13,17 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends import NAMES, Backend, Factors, Vector, get_backend
-from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.errors import InvalidData, InvalidParameter, NotFinite
 from fairmf.interactions import Interactions
-from fairmf.models import fitting
+from fairmf.models import explaining, fitting, folding, naming, updating
+from fairmf.models.explaining import Explanation
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import Fitted
+from fairmf.models.folding import check_fairness as check_fairness
 from fairmf.models.history import History
 from fairmf.models.inputs import as_interactions
 from fairmf.models.objective import Objective, objective
 from fairmf.models.problem import Problem
-from fairmf.parameters import check_settings, setting
-from fairmf.solvers import cholesky
+from fairmf.models.problem import problem_for as problem_for
+from fairmf.parameters import check_settings, setting, settings_of
 
 Self = TypeVar("Self", bound="IterativeModel")
 
@@ -127,7 +129,7 @@ class IterativeModel(FactorModel):
         return self
 
     def _settings(self) -> dict[str, Any]:
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return settings_of(self)
 
     def _initial_factors(
         self, problem: Problem, init: FactorModel | tuple[NDArray[Any], NDArray[Any]] | None
@@ -177,20 +179,44 @@ class IterativeModel(FactorModel):
 
     # -- users who were not in training -----------------------------------------------------------------------------
 
-    def fold_in(self, history: Interactions | Any, *, fairness: float | None = None, **options: Any) -> NDArray[Any]:
-        """User vectors for new histories: u = H^-1 (b - psi q1), q1 = alpha0 G_V t of training (docs/mathematics.md 6).
+    cohort_options: ClassVar[tuple[str, ...]] = ()
+    """What `fold_in(method="cohort")` of this model takes besides `scale`."""
 
-        One user's vector depends on nobody else's. `fairness` is psi; by default the trained one.
+    def fold_in(
+        self,
+        history: Interactions | Any,
+        *,
+        fairness: float | None = None,
+        method: str = "frozen",
+        scale: str = "phi",
+        **options: Any,
+    ) -> NDArray[Any]:
+        """User vectors for new histories, one row each (docs/fold-in.md).
+
+        method="frozen" (default): u = H^-1 (b - psi q1), q1 = alpha0 G_V t of training. One user's vector depends on
+        nobody else's. `fairness` is psi; by default the one the model serves with.
+        method="cohort": V fixed, U and its mean t optimised over the given batch of n_b users. How lambda_f carries
+        over to it: scale="phi" (same fairness: times n_b/n), "paper" (unchanged) or "authors" (times (n_b/n)^2).
         """
-        if options:
-            raise TypeError(f"{type(self).__name__}.fold_in has no option {', '.join(map(repr, options))}.")
         fitted = self.fitted
-        psi = fitted.fairness if fairness is None else check_fairness(fairness)
-        problem = problem_for(self._aligned(history), 0.0, fitted.settings)
-        backend = problem.backend
+        folding.check_options(type(self).__name__, method, fairness, options, self.cohort_options)
+        batch = self._aligned(history)
+        backend = get_backend(fitted.settings["backend"])
         with backend.threads(self.num_threads):
-            V = backend.array(fitted.item_factors)
-            return backend.host(cholesky.solve(problem.user_half_step(V, shift=psi * fitted.merit)))
+            if method == "cohort":
+                factor = folding.scale_factor(scale, batch.n_users, self.n_users)
+                vectors = self._fold_in_cohort(batch, factor, **options) if batch.n_users else None
+            else:
+                vectors = folding.frozen(fitted, batch, fitted.fairness if fairness is None else fairness)
+        if vectors is None:
+            return np.zeros((0, fitted.item_factors.shape[1]), dtype=fitted.item_factors.dtype)
+        if not backend.all_finite(vectors):
+            raise NotFinite(f"{type(self).__name__}: these users have no finite vectors. {self.remedy()}")
+        return vectors
+
+    @abc.abstractmethod
+    def _fold_in_cohort(self, cohort: Interactions, factor: float, **options: Any) -> NDArray[Any]:
+        """Fold-in of a batch by its own mean; `factor` scales the trained lambda_f."""
 
     def with_fairness(self: Self, fairness: float) -> Self:
         """The same model turned to another fairness, without training: shares V, users re-solved from their histories.
@@ -205,20 +231,77 @@ class IterativeModel(FactorModel):
         )
         return turned
 
+    def fold_in_user(self, items: Any, weights: Any = None, *, fairness: float | None = None) -> NDArray[Any]:
+        """The vector of one user who is known by a list of items (ids, or positions in a model without ids).
 
-def check_fairness(value: Any) -> float:
-    """A fairness asked for after training: any finite number >= 0."""
-    if isinstance(value, (int, float, np.number)) and np.isfinite(value) and value >= 0:
-        return float(value)
-    raise InvalidParameter(f"fairness must be a number >= 0. Got {value!r} instead.")
+        `weights` are confidences, one per item, 1 by default; an item that is named twice counts as in `Interactions`:
+        once, or with the sum of its weights. The same as `fold_in` of a matrix with one row.
+        """
+        vector: NDArray[Any] = self.fold_in(folding.one_user(self.fitted, items, weights), fairness=fairness)[0]
+        return vector
 
+    def fold_in_items(self, item_users: Interactions | Any) -> NDArray[Any]:
+        """Vectors of items that were not in training: one row per item, one column per user of the model.
 
-def problem_for(data: Interactions, lambda_f: float, settings: dict[str, Any]) -> Problem:
-    """The problem that these settings pose on this data."""
-    names = ("regularization", "regularization_exponent", "unobserved_weight")
-    return Problem(
-        data, get_backend(settings["backend"]), **{name: settings[name] for name in names}, lambda_f=lambda_f
-    )
+        They are what the items' half-step of training gives for these rows, with the users as they were trained.
+        """
+        fitted = self.fitted
+        batch = updating.item_batch(fitted, item_users)
+        users = updating.trained_users(fitted, self._folded)
+        backend = get_backend(fitted.settings["backend"])
+        with backend.threads(self.num_threads):
+            vectors = folding.items(fitted, users, batch)
+        if not backend.all_finite(vectors):
+            raise NotFinite(f"{type(self).__name__}: these items have no finite vectors. {self.remedy()}")
+        return vectors
+
+    def _folded(self, histories: Interactions, fairness: float) -> NDArray[Any]:
+        return self.fold_in(histories, fairness=fairness)
+
+    # -- updates ----------------------------------------------------------------------------------------------------
+
+    def partial_fit_users(self: Self, userids: Any, user_items: Interactions | Any) -> Self:
+        """Add users, or replace the histories of those the model has: one row of `user_items` for each of `userids`.
+
+        Ids that are unknown are added; in a model without ids, users are row numbers and the next free ones are added.
+        Their vectors are their own fold-in at the fairness the model serves with; nobody else's change, and t and q1
+        stay those of training (docs/fold-in.md). Changes the model itself and returns it, as `fit` does; a call that
+        fails changes nothing.
+        """
+        self._fitted = updating.with_users(self.fitted, userids, self._aligned(user_items), self._folded)
+        return self
+
+    def partial_fit_items(self: Self, itemids: Any, item_users: Interactions | Any) -> Self:
+        """Add items, or solve those the model has anew: one row of `item_users` (items x users) for each of `itemids`.
+
+        Ids as in `partial_fit_users`. Vectors are those of `fold_in_items`. The items enter the histories of the users
+        who had them, but no user's vector changes until it is solved again (docs/fold-in.md).
+        """
+        batch = updating.item_batch(self.fitted, item_users)
+        self._fitted = updating.with_items(self.fitted, itemids, batch, self.fold_in_items(batch))
+        return self
+
+    # -- reasons ----------------------------------------------------------------------------------------------------
+
+    def explain(
+        self, user: Any, item: Any, *, user_items: Interactions | Any = None, fairness: float | None = None
+    ) -> Explanation:
+        """Which past items the score of `item` comes from, and what fairness takes away from it.
+
+        `user_items` is the history of a user who is not in the model (one row); `user` is then only a name, or None.
+        The score is that of the user's fold-in, which for FairALS and IALS is the stored one to solver tolerance.
+        """
+        fitted = self.fitted
+        psi = fitted.fairness if fairness is None else check_fairness(fairness)
+        column = naming.positions([item], fitted.item_ids, self.n_items, "item")[0]
+        if user_items is None:
+            history = fitted.histories("explain").take_users(self._user_rows([user]))
+        else:
+            history = self._aligned(user_items)
+            if history.n_users != 1:
+                raise InvalidData(f"explain takes the history of one user; user_items has {history.n_users:,} rows.")
+        with get_backend(fitted.settings["backend"]).threads(self.num_threads):
+            return explaining.explain(fitted, user, history, int(column), psi)
 
 
 def normal_factors(generator: np.random.Generator, rows: int, d: int, scale: float, backend: Backend) -> Factors:

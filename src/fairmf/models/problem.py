@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fairmf.backends import Backend, Factors, Matrix, Vector
+from fairmf.backends import Backend, Factors, Matrix, Vector, get_backend
 from fairmf.errors import InvalidData
 from fairmf.interactions import Interactions
 from fairmf.solvers import HalfStep
@@ -66,9 +66,12 @@ class Problem:
     def _ridge(self, sums: Vector, others: int) -> Vector:
         return frequency_scaled(sums, others, self.regularization, self.regularization_exponent, self.unobserved_weight)
 
-    def user_half_step(self, item_factors: Factors, shift: Vector | None = None) -> HalfStep:
-        """The users' systems given V: H_i u_i = b_i - shift."""
-        gramian = self.backend.gramian(item_factors)
+    def user_half_step(
+        self, item_factors: Factors, shift: Vector | None = None, gramian: Matrix | None = None
+    ) -> HalfStep:
+        """The users' systems given V: H_i u_i = b_i - shift. `gramian` is G_V where it is at hand."""
+        if gramian is None:
+            gramian = self.backend.gramian(item_factors)
         if shift is None:
             shift = np.zeros(item_factors.shape[1])
         return HalfStep(
@@ -87,3 +90,11 @@ class Problem:
             shared = shared + self.lambda_f * np.outer(mean_user, mean_user)
         zero = np.zeros(user_factors.shape[1])
         return HalfStep(self.backend, self.interactions.by_item, user_factors, shared, self.item_ridge, zero)
+
+
+def problem_for(data: Interactions, lambda_f: float, settings: dict[str, Any]) -> Problem:
+    """The problem that these settings pose on this data."""
+    names = ("regularization", "regularization_exponent", "unobserved_weight")
+    return Problem(
+        data, get_backend(settings["backend"]), **{name: settings[name] for name in names}, lambda_f=lambda_f
+    )

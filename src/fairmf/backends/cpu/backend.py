@@ -18,6 +18,8 @@ from fairmf.backends.cpu import top_k as top_k_kernel
 from fairmf.interactions import Rows
 
 SCORE_BYTES = 4 << 20  # scores one thread holds at a time in top_k: fits the second-level cache with the factors
+# Below this a row or two are solved before a sleeping thread is awake; on a busy machine that can take milliseconds.
+FLOPS_WORTH_WAKING = 8e6
 REDUCTION_BLOCKS = 32  # each holds a d x d float64 matrix
 
 
@@ -119,10 +121,12 @@ class CpuBackend:
     ) -> None:
         """See contract."""
         d = other.shape[1]
-        # Per entry d^2 flops, per row d^3/3: so a row costs as much as d/3 of its entries.
-        bounds = blocks.balanced(rows, d / 3)
         single = [np.ascontiguousarray(x, dtype=np.float32) for x in (shared, ridge, shift)]
-        row_kernels.solve_rows(*rows, other, *single, bounds, out)
+        # Per entry d^2 flops, per row d^3/3: so a row costs as much as d/3 of its entries.
+        if rows.count <= 1 or d**2 * (rows.nnz + rows.count * d / 3) < FLOPS_WORTH_WAKING:
+            row_kernels.solve_block(*rows, other, *single, 0, rows.count, out)
+            return
+        row_kernels.solve_rows(*rows, other, *single, blocks.balanced(rows, d / 3), out)
 
     def mean_inverse(self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector) -> tuple[Matrix, Vector]:
         """See contract."""

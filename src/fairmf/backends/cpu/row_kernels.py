@@ -41,30 +41,36 @@ def _solve_row(indices, weights, start, stop, other, matrix, tile, letters, ints
     return ints[3] == 0
 
 
-@njit(cache=True, parallel=True, fastmath=True)
-def solve_rows(indptr, indices, weights, other, shared, ridge, shift, bounds, out):
-    """Cholesky for every row, see contract.   in: all but out   out: out (rows x d)"""
+@njit(cache=True, fastmath=True)
+def solve_block(indptr, indices, weights, other, shared, ridge, shift, first, last, out):
+    """Cholesky for rows first..last on this thread, see contract.   in: all but out   out: out (rows x d)"""
     d = other.shape[1]
     shifted = False
     for k in range(d):
         shifted = shifted or shift[k] != 0.0
+    matrix = np.empty((d, d), dtype=np.float32)
+    tile = np.empty((GATHER, d), dtype=np.float32)
+    letters = np.array([85, 78], dtype=np.uint8)  # "U", "N"
+    ints = np.array([d, 0, 1, 0], dtype=np.int32)  # d, entries in the tile, right-hand sides, info
+    one = np.array([1.0], dtype=np.float32)
+    for i in range(first, last):
+        start, stop = indptr[i], indptr[i + 1]
+        if start == stop and not shifted:
+            out[i, :] = 0.0  # nothing observed: the minimiser is the zero vector
+            continue
+        matrix[:, :] = shared
+        for k in range(d):
+            matrix[k, k] += ridge[i]
+            out[i, k] = -shift[k]
+        if not _solve_row(indices, weights, start, stop, other, matrix, tile, letters, ints, one, out[i]):
+            out[i, :] = np.nan
+
+
+@njit(cache=True, parallel=True, fastmath=True)
+def solve_rows(indptr, indices, weights, other, shared, ridge, shift, bounds, out):
+    """Cholesky for every row, see contract.   in: all but out   out: out (rows x d)"""
     for b in prange(len(bounds) - 1):
-        matrix = np.empty((d, d), dtype=np.float32)
-        tile = np.empty((GATHER, d), dtype=np.float32)
-        letters = np.array([85, 78], dtype=np.uint8)  # "U", "N"
-        ints = np.array([d, 0, 1, 0], dtype=np.int32)  # d, entries in the tile, right-hand sides, info
-        one = np.array([1.0], dtype=np.float32)
-        for i in range(bounds[b], bounds[b + 1]):
-            start, stop = indptr[i], indptr[i + 1]
-            if start == stop and not shifted:
-                out[i, :] = 0.0  # nothing observed: the minimiser is the zero vector
-                continue
-            matrix[:, :] = shared
-            for k in range(d):
-                matrix[k, k] += ridge[i]
-                out[i, k] = -shift[k]
-            if not _solve_row(indices, weights, start, stop, other, matrix, tile, letters, ints, one, out[i]):
-                out[i, :] = np.nan
+        solve_block(indptr, indices, weights, other, shared, ridge, shift, bounds[b], bounds[b + 1], out)
 
 
 @njit(cache=True, parallel=True, fastmath=True)

@@ -5,16 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fairmf.backends import Factors, Vector
 from fairmf.errors import InvalidParameter
+from fairmf.interactions import Interactions
 from fairmf.models.alternating import exact, fast
-from fairmf.models.alternating.coupling import UserGroups
+from fairmf.models.alternating.coupling import UserGroups, exact_coupling
 from fairmf.models.alternating.fast import FIRM, LIGHT, THOROUGH, Effort
 from fairmf.models.alternating.state import AlternatingState
 from fairmf.models.iterative import IterativeModel
 from fairmf.models.objective import Objective, objective
-from fairmf.models.problem import Problem
+from fairmf.models.problem import Problem, problem_for
 from fairmf.parameters import setting
+from fairmf.solvers import converged
 
 ROUNDING = 1e-6  # relative rise of F that float32 sums can show by themselves
 WEAK = 0.05  # unobserved_weight below which rows take two steps: the preconditioner is little but L2 then
@@ -94,6 +99,17 @@ class AlternatingModel(IterativeModel):
         if self._exactly(problem):
             return {}
         return {"gradient": {"users": after.user_gradient, "items": after.item_gradient}, "effort": after.effort}
+
+    def _fold_in_cohort(self, cohort: Interactions, factor: float, **_: Any) -> NDArray[Any]:
+        """U and t at the exact minimum over the batch, V fixed."""
+        fitted = self.fitted
+        problem = problem_for(cohort, 0.0, fitted.settings)
+        V = problem.backend.array(fitted.item_factors)
+        # lambda_f of the batch is factor * phi alpha0 n, so that c = lambda_f / n_b is alpha0 times this:
+        fairness = fitted.fairness * factor * self.n_users / cohort.n_users
+        gramian = fitted.item_gramian
+        q = exact_coupling(problem, V, gramian, fairness) if fairness > 0 else np.zeros(len(gramian))
+        return problem.backend.host(converged.solve(problem.user_half_step(V, shift=q, gramian=gramian)))
 
     def _exactly(self, problem: Problem) -> bool:
         # Without L2 the preconditioner may be singular; the exact solver says where a system is.

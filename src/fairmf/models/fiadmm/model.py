@@ -17,9 +17,9 @@ from fairmf.errors import InvalidParameter, NotFinite
 from fairmf.interactions import Interactions
 from fairmf.models.fiadmm import automatic, theorem
 from fairmf.models.fiadmm.steps import AdmmState, consensus_step, dual_step, item_step, item_step_by_cg, user_step
-from fairmf.models.iterative import IterativeModel, problem_for
+from fairmf.models.iterative import IterativeModel
 from fairmf.models.objective import Objective
-from fairmf.models.problem import Problem
+from fairmf.models.problem import Problem, problem_for
 from fairmf.parameters import setting
 
 StateT = TypeVar("StateT", bound=AdmmState)
@@ -125,59 +125,35 @@ class FiADMM(IterativeModel):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def fold_in(
-        self,
-        history: Interactions | Any,
-        *,
-        fairness: float | None = None,
-        method: str = "frozen",
-        scale: str = "phi",
-        epochs: int = 50,
-        **options: Any,
-    ) -> NDArray[Any]:
-        """User vectors for new histories.
+    cohort_options: ClassVar[tuple[str, ...]] = ("epochs",)
 
-        method="frozen" (default) uses the training population's mean user: one user depends on nobody else's.
-        method="cohort" is the paper's: V fixed, U, s and w from zeros over the given batch for `epochs` epochs. How
-        lambda_f and rho carry over to a batch of n_b users: scale="phi" (same fairness: times n_b/n), "paper"
-        (unchanged) or "authors" (times (n_b/n)^2).
-        """
-        if method == "frozen":
-            return super().fold_in(history, fairness=fairness, **options)
-        if method != "cohort":
-            raise InvalidParameter(f"method must be 'frozen' or 'cohort'. Got {method!r} instead.")
-        if options:
-            raise TypeError(f"FiADMM.fold_in has no option {', '.join(map(repr, options))}.")
-        if fairness is not None:
-            raise InvalidParameter("A cohort is folded in at the trained fairness: fairness= needs method='frozen'.")
+    def _fold_in_cohort(
+        self,
+        cohort: Interactions,
+        factor: float,
+        epochs: int = 50,
+        **unused: Any,  # noqa: ARG002
+    ) -> NDArray[Any]:
+        """The paper's: V fixed, U, s and w from zeros for `epochs` epochs; rho is scaled as lambda_f is."""
         if isinstance(epochs, bool) or not isinstance(epochs, (int, np.integer)) or epochs < 1:
             raise InvalidParameter(f"epochs must be an integer >= 1. Got {epochs!r} instead.")
-        cohort = self._aligned(history)
-        return self._fold_in_cohort(cohort, scale, epochs) if cohort.n_users else super().fold_in(cohort)
-
-    def _fold_in_cohort(self, cohort: Interactions, scale: str, epochs: int) -> NDArray[Any]:
         fitted = self.fitted
-        share = cohort.n_users / self.n_users
-        factors = {"phi": share, "paper": 1.0, "authors": share**2}
-        if scale not in factors:
-            raise InvalidParameter(f"scale must be one of {', '.join(map(repr, factors))}. Got {scale!r} instead.")
         trained_lambda_f = fitted.fairness * fitted.settings["unobserved_weight"] * self.n_users
-        problem = problem_for(cohort, trained_lambda_f * factors[scale], fitted.settings)
+        problem = problem_for(cohort, trained_lambda_f * factor, fitted.settings)
         backend = problem.backend
-        with backend.threads(self.num_threads):
-            V = backend.array(fitted.item_factors)
-            U = backend.array(np.zeros((cohort.n_users, V.shape[1])))
-            gamma = fitted.extra["gamma"]
-            if fitted.settings["gamma"] == "auto":
-                gamma = automatic.safe_gamma(problem, V)
-            zero = np.zeros(V.shape[1])
-            state = AdmmState(U, V, zero, zero, rho=fitted.extra["rho"] * factors[scale], gamma=gamma)
-            with np.errstate(over="ignore", invalid="ignore"):  # found by the check after the loop
-                for _ in range(epochs):
-                    state = users_epoch(problem, state)
-            if not backend.all_finite(state.user_factors):
-                raise NotFinite(f"FiADMM: folding in this cohort diverged. {self.remedy()}")
-            return backend.host(state.user_factors)
+        V = backend.array(fitted.item_factors)
+        U = backend.array(np.zeros((cohort.n_users, V.shape[1])))
+        gamma = fitted.extra["gamma"]
+        if fitted.settings["gamma"] == "auto":
+            gamma = automatic.safe_gamma(problem, V)
+        zero = np.zeros(V.shape[1])
+        state = AdmmState(U, V, zero, zero, rho=fitted.extra["rho"] * factor, gamma=gamma)
+        with np.errstate(over="ignore", invalid="ignore"):  # found by the check after the loop
+            for _ in range(epochs):
+                state = users_epoch(problem, state)
+        if not backend.all_finite(state.user_factors):
+            raise NotFinite(f"FiADMM: folding in this cohort diverged. {self.remedy()}")
+        return backend.host(state.user_factors)
 
 
 def balanced(problem: Problem, state: TrainingState) -> TrainingState:

@@ -1,0 +1,52 @@
+"""Users and items by name: original ids where the data had ids, else row numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.errors import InvalidData
+from fairmf.interactions import Ids
+
+
+def is_single(names: Any) -> bool:
+    """Whether this is one name rather than a sequence of them. (A tuple is one id.)"""
+    return isinstance(names, (str, bytes, tuple)) or np.ndim(names) == 0
+
+
+def as_list(names: Any) -> Any:
+    """A sequence of names, also where one was given."""
+    return [names] if is_single(names) else names
+
+
+def positions(names: Any, ids: Ids | None, size: int, kind: str) -> NDArray[np.int64]:
+    """The rows of a sequence of names; unknown ones are an error that names the first."""
+    if ids is not None:
+        return ids.positions(names, kind=kind)
+    rows = row_numbers(names, kind)
+    if len(rows) and (rows.min() < 0 or rows.max() >= size):
+        raise InvalidData(f"{kind.capitalize()} rows go from 0 to {size - 1:,}; got {rows.min()}..{rows.max()}.")
+    return rows
+
+
+def row_numbers(names: Any, kind: str) -> NDArray[np.int64]:
+    """Row numbers as they are given, for a model without ids."""
+    rows = np.asarray(names)
+    rows = rows.astype(np.int64) if rows.shape == (0,) else rows  # an empty list reads as floats
+    if rows.dtype.kind not in "iu" or rows.ndim != 1:
+        raise InvalidData(f"This model was fitted without {kind} ids: name {kind}s by their row number.")
+    return rows.astype(np.int64)
+
+
+def named(rows: NDArray[np.integer], ids: Ids | None) -> NDArray[Any]:
+    """Names of positions; missing ones (-1) are -1, or None where ids are not integers."""
+    if ids is None:
+        return rows
+    names = ids.values
+    if names.dtype.kind == "u":  # unsigned integers cannot say -1; those beyond int64 are kept as Python integers
+        names = names.astype(np.int64 if names.max(initial=0) < 2**63 else object)
+    found: NDArray[Any] = names[rows]  # position -1 reads the last name and is overwritten next
+    found[rows < 0] = -1 if names.dtype.kind == "i" else None
+    return found

@@ -1,0 +1,70 @@
+"""Rows solved to the backend's precision, by whichever way costs less: Cholesky, or eigenbasis PCG run to convergence.
+
+PCG needs an eigendecomposition and a rotation of the other side first, so a few rows are cheaper by Cholesky, and many
+by PCG (docs/performance.md). A row on which PCG has not arrived is solved by Cholesky: the answer is exact either way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.backends import Factors, Vector
+from fairmf.solvers import cholesky
+from fairmf.solvers.eigenbasis import eigenbasis
+from fairmf.solvers.gradient import gradient
+from fairmf.solvers.half_step import HalfStep
+
+TYPICAL_STEPS = 15  # PCG steps a row needs to converge on usual data
+CHECKED_AT_ONCE = 8192  # rows whose residual is held at a time
+
+
+def solve(step: HalfStep) -> Factors:
+    """The solution of every row."""
+    return _by_pcg(step) if pcg_pays(step) else cholesky.solve(step)
+
+
+def pcg_pays(step: HalfStep) -> bool:
+    """Whether PCG takes fewer flops. Without L2 its preconditioner may be singular."""
+    n, nnz, (m, d) = step.rows.count, step.rows.nnz, step.other.shape
+    if n == 0 or step.ridge.min() <= 0:
+        return False
+    by_cholesky = nnz * d**2 + n * d**3 / 3
+    by_pcg = TYPICAL_STEPS * 4 * nnz * d + (2 * m + 4 * n) * d**2 + 20 * d**3
+    return bool(by_pcg < by_cholesky)
+
+
+def _by_pcg(step: HalfStep) -> Factors:
+    backend, (m, d), n = step.backend, step.other.shape, step.rows.count
+    values, vectors = eigenbasis(step.shared)
+    other = backend.empty(m, d)
+    backend.multiply(step.other, vectors, other)
+    turned = replace(step, other=other, shared=np.diag(values), shift=vectors.T @ step.shift)
+    this = backend.array(np.zeros((n, d), dtype=backend.dtype))
+    # Beyond d/2 steps a row costs more than its Cholesky factorisation would have.
+    backend.improve_rows(
+        step.rows, other, values, step.ridge, turned.shift, max(16, d // 2), 0.01 * backend.tolerance, 1.0, this
+    )
+    late = np.flatnonzero(~_arrived(turned, values, this))
+    backend.multiply(this, np.ascontiguousarray(vectors.T), this)
+    if len(late):
+        this[late] = cholesky.solve(replace(step, rows=step.rows.take(late), ridge=step.ridge[late]))
+    return this
+
+
+def _arrived(turned: HalfStep, values: Vector, this: Factors) -> NDArray[np.bool_]:
+    """Rows whose relative error is certainly within the backend's tolerance.
+
+    P_i = diagonal + ridge_i is at most H_i, so the error e = H_i^-1 r has min(P_i) |e|^2 <= e'H_i e <= r'P_i^-1 r.
+    """
+    backend, n = turned.backend, turned.rows.count
+    arrived = np.empty(n, dtype=bool)
+    for start in range(0, n, CHECKED_AT_ONCE):
+        rows = slice(start, min(start + CHECKED_AT_ONCE, n))
+        part = replace(turned, rows=turned.rows.block(rows.start, rows.stop), ridge=turned.ridge[rows])
+        P = values + part.ridge[:, None]
+        r, x = (backend.host(y).astype(np.float64) for y in (gradient(part, this[rows]), this[rows]))
+        arrived[rows] = (r**2 / P).sum(axis=1) <= backend.tolerance**2 * P.min(axis=1) * (x**2).sum(axis=1)
+    return arrived

@@ -1,0 +1,68 @@
+"""Rows to convergence: PCG and Cholesky give the same, and rows on which PCG fails are noticed."""
+
+import numpy as np
+import pytest
+from conftest import random_factors, random_rows
+
+from fairmf.solvers import HalfStep, cholesky, converged
+
+
+def half_step(backend, n=300, m=60, d=20, weighted=False, scale=1.0, ridge=0.5, shift=0.3):
+    _, V = random_factors(backend, n, m, d)
+    rows = random_rows(n, m, density=0.3, weighted=True)
+    weights = (rows.weights * scale).astype(np.float32) if weighted else None
+    generator = np.random.default_rng(5)
+    shared = 0.1 * backend.gramian(V)
+    ridges = ridge * (0.5 + generator.random(n))
+    return HalfStep(backend, rows._replace(weights=weights), V, shared, ridges, shift * generator.normal(size=d))
+
+
+def difference(step):
+    exact, found = cholesky.solve(step), converged.solve(step)
+    return np.abs(found - exact).max() / np.abs(exact).max()
+
+
+def test_many_rows_go_to_pcg_and_come_out_exact(backend, weighted, monkeypatch):
+    monkeypatch.setattr(converged, "pcg_pays", lambda _: True)
+    assert difference(half_step(backend, weighted=weighted)) < backend.tolerance
+
+
+def test_rows_where_pcg_has_not_arrived_are_solved_by_cholesky(backend, monkeypatch):
+    """Confidences of thousands over an L2 of next to nothing: 16 steps are far from enough."""
+    monkeypatch.setattr(converged, "pcg_pays", lambda _: True)
+    solved = []
+
+    def spy(step):
+        solved.append(step.rows.count)
+        return cholesky_solve(step)
+
+    cholesky_solve = cholesky.solve
+    step = half_step(backend, weighted=True, scale=3000.0, ridge=1e-2)
+    exact = cholesky_solve(step)
+    monkeypatch.setattr(cholesky, "solve", spy)
+    found = converged.solve(step)
+    assert solved
+    assert solved[0] > 100
+    np.testing.assert_allclose(found, exact, atol=backend.tolerance * np.abs(exact).max())
+
+
+def test_residuals_are_looked_at_in_blocks(backend, monkeypatch):
+    monkeypatch.setattr(converged, "pcg_pays", lambda _: True)
+    step = half_step(backend, weighted=True)
+    whole = converged.solve(step)
+    monkeypatch.setattr(converged, "CHECKED_AT_ONCE", 37)
+    np.testing.assert_array_equal(converged.solve(step), whole)
+
+
+def test_who_goes_where(backend):
+    few, many = half_step(backend, n=3, m=60, d=20), half_step(backend, n=4000, m=60, d=96)
+    assert not converged.pcg_pays(few)
+    assert converged.pcg_pays(many)
+    assert not converged.pcg_pays(half_step(backend, n=4000, m=60, d=96, ridge=0.0))
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_hardly_any_rows(backend, n):
+    step = half_step(backend, n=2)
+    step = HalfStep(backend, step.rows.block(0, n), step.other, step.shared, step.ridge[:n], step.shift)
+    assert converged.solve(step).shape == (n, 20)
