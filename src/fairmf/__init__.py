@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fairmf.models import FairALS as FairALS
     from fairmf.models import FiADMM as FiADMM
     from fairmf.models import Popularity as Popularity
+    from fairmf.models import group_weights as group_weights
     from fairmf.splitting import HeldOut as HeldOut
     from fairmf.splitting import Split as Split
     from fairmf.splitting import split_by_interaction as split_by_interaction
@@ -43,7 +44,7 @@ _HOMES = {
         "Interactions", "Events", "Ids", "read_frame", "read_csv", "read_parquet", "synthetic", "synthetic_events",
     ),
     "splitting": ("Split", "HeldOut", "split_by_user", "split_by_interaction", "split_by_time"),
-    "models": ("FairALS", "IALS", "FiADMM", "Popularity"),
+    "models": ("FairALS", "IALS", "FiADMM", "Popularity", "group_weights"),
     "metrics": ("evaluate", "Evaluation", "EarlyStopping"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -17,6 +17,7 @@ from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions import Interactions
 from fairmf.models import fitting
 from fairmf.models.factor_model import FactorModel
+from fairmf.models.fairness_weights import FairnessWeights, read_fairness_weights
 from fairmf.models.fitted import Fitted
 from fairmf.models.history import History
 from fairmf.models.inputs import as_interactions
@@ -77,9 +78,9 @@ class IterativeModel(FactorModel):
         return state
 
     def merit(self, problem: Problem, state: Any) -> Vector:
-        """The merit direction q1 = alpha0 G_V t."""
-        backend = problem.backend
-        return problem.unobserved_weight * (backend.gramian(state.item_factors) @ backend.mean(state.user_factors))
+        """The merit direction q1 = alpha0 G_W t."""
+        t = problem.backend.mean(state.user_factors)
+        return problem.unobserved_weight * (problem.merit_gramian(state.item_factors) @ t)
 
     def remedy(self) -> str:
         """What a user can change when training diverges."""
@@ -98,18 +99,23 @@ class IterativeModel(FactorModel):
         callbacks: Sequence[fitting.Callback] = (),
         objective_every: int = 1,
         progress: bool | None = None,
+        fairness_weights: FairnessWeights | None = None,
     ) -> Self:
         """Train on Interactions (or a SciPy sparse matrix, users as rows) and return the model itself.
 
         `init` starts from another model's factors, or from a pair (U, V). `objective_every=0` skips the objective,
         which is not needed for training. `progress=None` shows a bar on a terminal. `callbacks` are called each epoch
-        (see fairmf.EarlyStopping).
+        (see fairmf.EarlyStopping). `fairness_weights` says how strongly the fairness term holds each item down: one
+        number >= 0 per item, or a mapping from item id (items not named have 1); see docs/groups.md.
         """
         check_settings(self)
         data = as_interactions(data)
         if data.nnz == 0:
             raise InvalidData("There are no interactions to learn from.")
-        problem = problem_for(data, self.lambda_f_for(data.n_users), self._settings())
+        weights = None
+        if fairness_weights is not None:
+            weights = read_fairness_weights(fairness_weights, data.n_items, data.item_ids)
+        problem = problem_for(data, self.lambda_f_for(data.n_users), self._settings(), weights)
         with problem.backend.threads(self.num_threads):
             U, V = self._initial_factors(problem, init)
             state = self.start(problem, U, V)
@@ -165,6 +171,7 @@ class IterativeModel(FactorModel):
             history=history,
             settings=self._settings(),
             extra={name: float(getattr(state, name)) for name in self.kept},
+            fairness_weights=problem.fairness_weights,
             interactions=data,
         )
 
@@ -211,12 +218,15 @@ def check_fairness(value: Any) -> float:
     raise InvalidParameter(f"fairness must be a number >= 0. Got {value!r} instead.")
 
 
-def problem_for(data: Interactions, lambda_f: float, settings: dict[str, Any]) -> Problem:
+def problem_for(
+    data: Interactions, lambda_f: float, settings: dict[str, Any], fairness_weights: Vector | None = None
+) -> Problem:
     """The problem that these settings pose on this data."""
     names = ("regularization", "regularization_exponent", "unobserved_weight")
     return Problem(
-        data, get_backend(settings["backend"]), **{name: settings[name] for name in names}, lambda_f=lambda_f
-    )
+        data, get_backend(settings["backend"]), **{name: settings[name] for name in names}, lambda_f=lambda_f,
+        fairness_weights=fairness_weights,
+    )  # fmt: skip
 
 
 def normal_factors(generator: np.random.Generator, rows: int, d: int, scale: float, backend: Backend) -> Factors:

@@ -42,8 +42,11 @@ def _solve_row(indices, weights, start, stop, other, matrix, tile, letters, ints
 
 
 @njit(cache=True, parallel=True, fastmath=True)
-def solve_rows(indptr, indices, weights, other, shared, ridge, shift, bounds, out):
-    """Cholesky for every row, see contract.   in: all but out   out: out (rows x d)"""
+def solve_rows(indptr, indices, weights, other, shared, ridge, shift, vector, pulls, bounds, out):
+    """Cholesky for every row, see contract; `vector` and `pulls` (rank_one) may be None.
+
+    in: all but out   out: out (rows x d)
+    """
     d = other.shape[1]
     shifted = False
     for k in range(d):
@@ -60,6 +63,10 @@ def solve_rows(indptr, indices, weights, other, shared, ridge, shift, bounds, ou
                 out[i, :] = 0.0  # nothing observed: the minimiser is the zero vector
                 continue
             matrix[:, :] = shared
+            if vector is not None:
+                for k in range(d):
+                    for c in range(d):
+                        matrix[k, c] += pulls[i] * vector[k] * vector[c]
             for k in range(d):
                 matrix[k, k] += ridge[i]
                 out[i, k] = -shift[k]

@@ -162,7 +162,7 @@ class FiADMM(IterativeModel):
         if scale not in factors:
             raise InvalidParameter(f"scale must be one of {', '.join(map(repr, factors))}. Got {scale!r} instead.")
         trained_lambda_f = fitted.fairness * fitted.settings["unobserved_weight"] * self.n_users
-        problem = problem_for(cohort, trained_lambda_f * factors[scale], fitted.settings)
+        problem = problem_for(cohort, trained_lambda_f * factors[scale], fitted.settings, fitted.fairness_weights)
         backend = problem.backend
         with backend.threads(self.num_threads):
             V = backend.array(fitted.item_factors)
@@ -227,6 +227,6 @@ def augmented_lagrangian(problem: Problem, state: AdmmState, value: Objective) -
     """L_rho = F with s in the fairness term + rho/2 |t - s + w|^2 - rho/2 |w|^2."""
     backend = problem.backend
     t, s, w = backend.mean(state.user_factors), state.consensus, state.dual
-    split_fairness = 0.5 * problem.lambda_f * float(s @ backend.gramian(state.item_factors) @ s)
+    split_fairness = 0.5 * problem.lambda_f * float(s @ problem.merit_gramian(state.item_factors) @ s)
     gap = t - s + w
     return value.total - value.fairness + split_fairness + 0.5 * state.rho * float(gap @ gap - w @ w)
