@@ -37,6 +37,21 @@ def random_factors(backend, n, m, d, seed=0, scale=0.5):
     return tuple(backend.array(generator.normal(0, scale, size=(rows, d))) for rows in (n, m))
 
 
+def random_item_weights(m, seed=0):
+    """Fairness weights from 0 to 3, a fifth of them 0 and one 1."""
+    generator = np.random.default_rng(seed)
+    weights = 3 * generator.random(m)
+    weights[generator.permutation(m)[: m // 5]] = 0.0
+    weights[0] = 1.0
+    return weights
+
+
+@pytest.fixture(params=[lambda m: None, random_item_weights], ids=["", "item_weights"])
+def item_weights(request):
+    """Fairness weights for m items: none, then random ones."""
+    return request.param
+
+
 @pytest.fixture(params=NAMES)
 def backend(request):
     return get_backend(request.param)

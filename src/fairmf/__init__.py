@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fairmf.models import FairALS as FairALS
     from fairmf.models import FiADMM as FiADMM
     from fairmf.models import Popularity as Popularity
+    from fairmf.models import group_weights as group_weights
     from fairmf.splitting import HeldOut as HeldOut
     from fairmf.splitting import Split as Split
     from fairmf.splitting import split_by_interaction as split_by_interaction
@@ -48,7 +49,7 @@ _HOMES = {
         "Interactions", "Events", "Ids", "read_frame", "read_csv", "read_parquet", "synthetic", "synthetic_events",
     ),
     "splitting": ("Split", "HeldOut", "split_by_user", "split_by_interaction", "split_by_time"),
-    "models": ("FairALS", "IALS", "FiADMM", "Popularity"),
+    "models": ("FairALS", "IALS", "FiADMM", "Popularity", "group_weights"),
     "control": ("trade_off", "fit_path", "fit_to_target", "Curve", "Target"),
     "metrics": ("evaluate", "Evaluation", "EarlyStopping"),
 }  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 import threadpoolctl
 from conftest import random_factors, random_rows
 
-from fairmf.backends import get_backend
+from fairmf.backends import RankOne, get_backend
 from fairmf.backends.cpu import top_k as top_k_kernel
 from fairmf.errors import InvalidParameter
 
@@ -41,6 +41,9 @@ def test_gramian_and_mean(setup):
     x = np.asarray(this, dtype=np.float64)
     close(backend, backend.gramian(this), sum(np.outer(row, row) for row in x))
     close(backend, backend.mean(this), sum(x) / N)
+    weights = np.maximum(np.linspace(-1, 3, N), 0)
+    expected = sum(w * np.outer(row, row) for w, row in zip(weights, x, strict=True))
+    close(backend, backend.gramian(this, weights), expected)
     assert backend.gramian(this).dtype == backend.mean(this).dtype == np.float64
 
 
@@ -50,6 +53,8 @@ def test_gramian_of_many_rows_keeps_float64_accuracy(backend):
     exact = 100_000 * float(this[0, 0]) ** 2
     with backend.threads(1):
         np.testing.assert_allclose(backend.gramian(this), exact, rtol=2e-6)
+        several = np.arange(100_000) % 3
+        np.testing.assert_allclose(backend.gramian(this, several.astype(float)), exact * several.mean(), rtol=2e-6)
         np.testing.assert_allclose(backend.mean(this), float(this[0, 0]), rtol=1e-11)
 
 
@@ -86,16 +91,26 @@ def test_multiply(setup):
     close(backend, out, np.asarray(this, float) @ matrix)
 
 
-def test_solve_rows(setup):
+def further_term(wanted):
+    """A term of every row's own weight, 0 for some; and the same as one matrix per row."""
+    generator = np.random.default_rng(7)
+    vector, weights = generator.normal(size=D), 5 * generator.random(N) * (np.arange(N) % 4 > 0)
+    matrices = [w * np.outer(vector, vector) if wanted else np.zeros((D, D)) for w in weights]
+    return RankOne(vector, weights) if wanted else None, matrices
+
+
+@pytest.mark.parametrize("ranked", [False, True])
+def test_solve_rows(setup, ranked):
     backend, rows, _, other = setup
+    term, own = further_term(ranked)
     generator = np.random.default_rng(1)
     half = generator.normal(size=(D, D))
     shared, ridge, shift = half @ half.T, 0.5 + generator.random(N), generator.normal(size=D)
     out = backend.empty(N, D)
-    backend.solve_rows(rows, other, shared, ridge, shift, out)
+    backend.solve_rows(rows, other, shared, ridge, shift, out, term)
     y = np.asarray(other, float)
     for i in range(N):
-        matrix, right = shared + ridge[i] * np.eye(D), -shift.copy()
+        matrix, right = shared + ridge[i] * np.eye(D) + own[i], -shift.copy()
         for row, j, c in entries(rows):
             if row == i:
                 matrix += c * np.outer(y[j], y[j])
@@ -250,29 +265,33 @@ def test_mean_inverse(setup):
 def conjugate_gradients(matrix, right, x, precondition, steps, relaxation):
     """The textbook iteration, one row; the last step made longer."""
     r = right - matrix @ x
-    z = precondition * r
+    z = precondition @ r
     p = z.copy()
     for step in range(steps):
         length = (r @ z) / (p @ matrix @ p)
         x = x + length * p * (relaxation if step + 1 == steps else 1.0)
         after = r - length * (matrix @ p)
-        new = precondition * after
+        new = precondition @ after
         p = new + (after @ new) / (r @ z) * p
         r, z = after, new
     return x
 
 
+@pytest.mark.parametrize("ranked", [False, True])
 @pytest.mark.parametrize(("steps", "relaxation"), [(1, 1.0), (1, 1.3), (2, 1.0), (4, 1.3)])
-def test_improve_rows_takes_preconditioned_conjugate_gradient_steps(setup, steps, relaxation):
+def test_improve_rows_takes_preconditioned_conjugate_gradient_steps(setup, steps, relaxation, ranked):
     backend, rows, this, other = setup
+    term, own = further_term(ranked)
     generator = np.random.default_rng(2)
     diagonal, ridge, shift = generator.random(D), 0.5 + generator.random(N), generator.normal(size=D)
     matrices, rights = systems(rows, other, np.diag(diagonal), ridge)
     start = np.asarray(this, float).copy()
-    found = backend.improve_rows(rows, other, diagonal, ridge, shift, steps, 0.0, relaxation, this)
+    matrices = [a + b for a, b in zip(matrices, own, strict=True)]
+    inverses = [np.linalg.inv(np.diag(diagonal + ridge[i]) + own[i]) for i in range(N)]
+    found = backend.improve_rows(rows, other, diagonal, ridge, shift, steps, 0.0, relaxation, this, term)
     expected = np.array(
         [
-            conjugate_gradients(matrices[i], rights[i] - shift, start[i], 1 / (diagonal + ridge[i]), steps, relaxation)
+            conjugate_gradients(matrices[i], rights[i] - shift, start[i], inverses[i], steps, relaxation)
             for i in range(N)
         ]
     )
@@ -284,13 +303,15 @@ def test_improve_rows_takes_preconditioned_conjugate_gradient_steps(setup, steps
     assert found == pytest.approx((loss, residual, squares), rel=10 * backend.tolerance)
 
 
-def test_improve_rows_converges_to_solve_rows(setup):
+@pytest.mark.parametrize("ranked", [False, True])
+def test_improve_rows_converges_to_solve_rows(setup, ranked):
     backend, rows, this, other = setup
+    term, _ = further_term(ranked)
     generator = np.random.default_rng(2)
     diagonal, ridge, shift = generator.random(D), 0.5 + generator.random(N), generator.normal(size=D)
     exact = backend.empty(N, D)
-    backend.solve_rows(rows, other, np.diag(diagonal), ridge, shift, exact)
-    backend.improve_rows(rows, other, diagonal, ridge, shift, 100, 1e-5, 1.0, this)
+    backend.solve_rows(rows, other, np.diag(diagonal), ridge, shift, exact, term)
+    backend.improve_rows(rows, other, diagonal, ridge, shift, 100, 1e-5, 1.0, this, term)
     np.testing.assert_allclose(this, exact, atol=1e-4)
 
 

@@ -12,7 +12,7 @@ SCRIPT = """
 import hashlib, json, sys
 import numpy as np
 sys.path.insert(0, sys.argv[1])
-from conftest import random_rows
+from conftest import random_item_weights, random_rows
 import numba
 from fairmf.interactions import Interactions
 from fairmf.models import IALS, FairALS, FiADMM
@@ -20,19 +20,21 @@ from fairmf.models import IALS, FairALS, FiADMM
 def bits(*arrays):
     return hashlib.sha256(b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)).hexdigest()
 
+own = random_item_weights(600)
 results = {"threads_available": numba.config.NUMBA_NUM_THREADS, "digests": {}}
 for weighted in (False, True):
     # More rows than one block of any reduction, so that blocks are really dealt to several threads.
     data = Interactions(random_rows(9000, 600, density=0.02, weighted=weighted), 600)
     for factors in (64, 256):
-        for make in (IALS, FairALS, FiADMM):
+        for make, weights in ((IALS, None), (FairALS, None), (FiADMM, None), (FairALS, own), (FiADMM, own)):
             found = []
             for threads in (1, 2, 4):
-                model = make(factors=factors, epochs=2, num_threads=threads).fit(data)
+                model = make(factors=factors, epochs=2, num_threads=threads).fit(data, fairness_weights=weights)
                 last = model.history.records[-1]["objective"]["total"]
                 lists = model.recommend(np.arange(0, 9000, 3), N=20)
                 found.append(bits(model.user_factors, model.item_factors, np.array(last), *lists))
-            results["digests"][f"{make.__name__} {factors} {'weighted' if weighted else 'binary'}"] = found
+            name = make.__name__ + ("" if weights is None else " item weights")
+            results["digests"][f"{name} {factors} {'weighted' if weighted else 'binary'}"] = found
 print(json.dumps(results))
 """
 
@@ -53,7 +55,7 @@ def test_four_threads_were_really_allowed(results):
 
 @pytest.mark.parametrize("weights", ["binary", "weighted"])
 @pytest.mark.parametrize("factors", [64, 256])
-@pytest.mark.parametrize("model", ["IALS", "FairALS", "FiADMM"])
+@pytest.mark.parametrize("model", ["IALS", "FairALS", "FiADMM", "FairALS item weights", "FiADMM item weights"])
 def test_identical_bits_for_1_2_and_4_threads(results, model, factors, weights):
     one, two, four = results["digests"][f"{model} {factors} {weights}"]
     assert one == two == four

@@ -22,9 +22,9 @@ SMALL = {
 D = 5
 
 
-def posed(model, data):
+def posed(model, data, item_weights=None):
     """The problem of a model and its start."""
-    problem = problem_for(data, model.lambda_f_for(data.n_users), model._settings())
+    problem = problem_for(data, model.lambda_f_for(data.n_users), model._settings(), item_weights)
     generator = np.random.default_rng(3)
     U, V = (problem.backend.array(generator.normal(0, 0.4, size=(n, model.factors))) for n in data.shape)
     return problem, model.start(problem, U, V)
@@ -36,9 +36,9 @@ def name(request):
 
 
 @pytest.mark.parametrize("fairness", [0.0, 1.0, 1e4])
-def test_exact_half_steps_leave_a_zero_gradient_coupling_included(name, weighted, fairness):
+def test_exact_half_steps_leave_a_zero_gradient_coupling_included(name, weighted, fairness, item_weights):
     model = FairALS(factors=D, fairness=fairness, backend=name, solver="cholesky", regularization=0.05)
-    problem, state = posed(model, SMALL[weighted])
+    problem, state = posed(model, SMALL[weighted], item_weights(40))
     small = 1e-9 if name == "reference" else 5e-4
     start = np.abs(gradients(problem, state.user_factors, state.item_factors)[0]).max()
     after = exact.users(problem, state, fairness)
@@ -51,9 +51,9 @@ def test_exact_half_steps_leave_a_zero_gradient_coupling_included(name, weighted
 
 
 @pytest.mark.parametrize("fairness", [0.0, 1.0, 1e4])
-def test_the_last_half_step_of_the_fast_solver_is_converged(name, weighted, fairness):
+def test_the_last_half_step_of_the_fast_solver_is_converged(name, weighted, fairness, item_weights):
     model = FairALS(factors=D, fairness=fairness, backend=name, regularization=0.05)
-    problem, state = posed(model, SMALL[weighted])
+    problem, state = posed(model, SMALL[weighted], item_weights(40))
     after = model.finish(problem, model.epoch(problem, state))
     gradient = np.abs(gradients(problem, after.user_factors, after.item_factors)[0]).max()
     start = np.abs(gradients(problem, state.user_factors, state.item_factors)[0]).max()
@@ -97,9 +97,9 @@ def test_raw_counts_as_confidences():
 
 
 @pytest.mark.parametrize("fairness", [0.0, 2.0])
-def test_the_objective_at_hand_is_the_objective(name, weighted, fairness):
+def test_the_objective_at_hand_is_the_objective(name, weighted, fairness, item_weights):
     model = FairALS(factors=D, fairness=fairness, backend=name)
-    problem, state = posed(model, SMALL[weighted])
+    problem, state = posed(model, SMALL[weighted], item_weights(40))
     after = model.epoch(problem, state)
     expected = objective(problem, after.user_factors, after.item_factors)
     assert after.objective.to_dict() == pytest.approx(expected.to_dict(), rel=1e-4)
@@ -118,8 +118,8 @@ def test_it_ends_below_fiadmm():
 
 
 @pytest.mark.parametrize("fairness", [0.0, 1.0, 1e4])
-def test_stored_users_equal_their_own_frozen_fold_in(fairness, weighted):
-    model = FairALS(factors=8, fairness=fairness, epochs=4).fit(SMALL[weighted])
+def test_stored_users_equal_their_own_frozen_fold_in(fairness, weighted, item_weights):
+    model = FairALS(factors=8, fairness=fairness, epochs=4).fit(SMALL[weighted], fairness_weights=item_weights(40))
     scale = np.abs(model.user_factors).max()
     np.testing.assert_allclose(model.fold_in(SMALL[weighted]), model.user_factors, atol=1e-3 * scale)
 
@@ -128,8 +128,8 @@ def test_stored_users_equal_their_own_frozen_fold_in(fairness, weighted):
 
 
 @pytest.mark.parametrize("make", [lambda: FairALS(factors=D, fairness=1.0), lambda: IALS(factors=D)])
-def test_the_dial_is_linear_and_forgets_where_it_was(make):
-    model = make().fit(SMALL[False])
+def test_the_dial_is_linear_and_forgets_where_it_was(make, item_weights):
+    model = make().fit(SMALL[False], fairness_weights=item_weights(40))
     zero, one, three = (model.with_fairness(psi).user_factors for psi in (0.0, 1.0, 3.0))
     assert np.abs(three - zero).max() > 0.01
     np.testing.assert_allclose(three - zero, 3 * (one - zero), atol=1e-4)
@@ -240,11 +240,12 @@ def test_the_corrected_q_is_consistent_with_the_answer_it_expects():
     generator = np.random.default_rng(0)
     q, t, eigenvalues = generator.normal(size=D), generator.normal(size=D), generator.random(D)
     half = generator.normal(size=(D, D))
-    for response in (generator.random(D), half @ half.T):
-        better = corrected(q, t, 3.0, eigenvalues, response)
-        change = better - q
-        expected_t = t - (response * change if response.ndim == 1 else response @ change)
-        np.testing.assert_allclose(better, 3.0 * eigenvalues * expected_t)
+    other_half = generator.normal(size=(D, D))
+    for strength in (3.0 * eigenvalues, other_half @ other_half.T):
+        for response in (generator.random(D), half @ half.T):
+            better = corrected(q, t, strength, response)
+            full = [np.diag(x) if x.ndim == 1 else x for x in (strength, response)]
+            np.testing.assert_allclose(better, full[0] @ (t - full[1] @ (better - q)))
 
 
 def test_the_sampled_response_of_few_users_is_exact_and_of_many_is_close():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import random_factors, random_problem, random_rows
+from conftest import random_factors, random_item_weights, random_problem, random_rows
 from naive import fiadmm as naive
 from naive.objective import dense
 
@@ -28,27 +28,31 @@ def ridges(C):
     return lambda2 * users**eta, lambda2 * items**eta
 
 
-def users_epoch(C, U, V, s, w, rho, gamma, lambda_f):
+def users_epoch(C, U, V, s, w, rho, gamma, lambda_f, item_weights=None):
     U = naive.user_step(C, U, V, s, w, rho, gamma, ridges(C)[0], SETTINGS["unobserved_weight"])
     t = U.mean(axis=0)
-    s = naive.consensus_step(V, t, w, rho, lambda_f)
+    s = naive.consensus_step(V, t, w, rho, lambda_f, item_weights=item_weights)
     return U, s, w + t - s
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["binary", "weighted"])
+CASES = {"binary": (False, None), "weighted": (True, None), "item weights": (True, random_item_weights(M))}
+
+
+@pytest.fixture(scope="module", params=CASES)
 def run(request):
     """Four epochs, and the same by double loops: (data, model, states after each epoch)."""
-    interactions = data(request.param)
+    weighted, own = CASES[request.param]
+    interactions = data(weighted)
     C = dense(interactions)
     generator = np.random.default_rng(2)
     start = generator.normal(0, 0.6, (N, D)), generator.normal(0, 0.6, (M, D))
     settings = {**SETTINGS, "lambda_f": LAMBDA_F, "rho": RHO, "gamma": GAMMA, "backend": "reference"}
-    model = FiADMM(**settings, epochs=4).fit(interactions, init=start)
+    model = FiADMM(**settings, epochs=4).fit(interactions, init=start, fairness_weights=own)
     U, s, w = start[0], start[0].mean(axis=0), np.zeros(D)
     states = []
     for _ in range(4):
-        V = naive.item_step(C, U, s, ridges(C)[1], SETTINGS["unobserved_weight"], LAMBDA_F)
-        U, s, w = users_epoch(C, U, V, s, w, RHO, GAMMA, LAMBDA_F)
+        V = naive.item_step(C, U, s, ridges(C)[1], SETTINGS["unobserved_weight"], LAMBDA_F, own)
+        U, s, w = users_epoch(C, U, V, s, w, RHO, GAMMA, LAMBDA_F, own)
         states.append((U, V, s, w))
     return interactions, model, states
 
@@ -68,7 +72,7 @@ def test_items_by_conjugate_gradients_are_the_papers_items_once_converged(run):
 
     def fitted(steps):
         by_cg = FiADMM(**settings, epochs=4, solver="eigenbasis_cg", cg_steps=steps)
-        return by_cg.fit(interactions, init=start)
+        return by_cg.fit(interactions, init=start, fairness_weights=model.fitted.fairness_weights)
 
     many, one = fitted(30), fitted(1)
     np.testing.assert_allclose(many.item_factors, states[-1][1], atol=1e-8)
@@ -93,8 +97,10 @@ def test_the_theorem_is_checked_with_the_largest_norms_seen(run):
     assert check["bounds"] == pytest.approx({"items": c_v, "users": c_u, "consensus": c_s})
     C = dense(interactions)
     ridge_u, ridge_v = ridges(C)
-    first = 24 * LAMBDA_F**2 * c_v * c_s / ridge_v.min()
-    assert check["required_rho"] == pytest.approx(max(first, 0.5 + np.sqrt(0.25 + 6 * LAMBDA_F**2 * c_v**2)))
+    own = model.fitted.fairness_weights
+    lambda_f = LAMBDA_F if own is None else LAMBDA_F * max(own) ** 2  # the strongest pull on any item
+    first = 24 * lambda_f**2 * c_v * c_s / ridge_v.min()
+    assert check["required_rho"] == pytest.approx(max(first, 0.5 + np.sqrt(0.25 + 6 * lambda_f**2 * c_v**2)))
     smoothness = (C.max() + SETTINGS["unobserved_weight"]) * c_v + ridge_u.max()
     assert check["allowed_gamma"] == pytest.approx(1 / (np.sqrt(N) * smoothness + 1))
 
@@ -153,6 +159,8 @@ def test_automatic_rho_starts_large():
     assert automatic.first_rho(problem, V) == 1000 * LAMBDA_F
     without = automatic.first_rho(random_problem(lambda_f=0.0), V)
     largest = np.linalg.eigvalsh(V.T @ V)[-1]
+    own = random_problem(lambda_f=LAMBDA_F, fairness_weights=np.linspace(0, 3, 20))
+    assert automatic.first_rho(own, V) == pytest.approx(1000 * LAMBDA_F * np.mean(np.linspace(0, 3, 20) ** 2))
     assert without == pytest.approx(0.15 * problem.n_users * largest)
 
 
@@ -181,11 +189,11 @@ def test_automatic_rho_follows_the_residuals_after_ten_epochs(monkeypatch, start
 
 @pytest.mark.parametrize(("scale", "factor"), [("phi", 6 / N), ("paper", 1.0), ("authors", (6 / N) ** 2)])
 @pytest.mark.parametrize("gamma", [GAMMA, "auto"])
-def test_a_cohorts_first_epochs(scale, factor, gamma):
+def test_a_cohorts_first_epochs(scale, factor, gamma, item_weights):
     """Far from convergence, where rho and gamma still show: both lambda_f and rho follow the batch's size."""
-    train, cohort = data(), data(n=6, seed=11)
+    train, cohort, own = data(), data(n=6, seed=11), item_weights(M)
     settings = {**SETTINGS, "lambda_f": LAMBDA_F, "rho": RHO, "gamma": gamma, "backend": "reference"}
-    model = FiADMM(**settings, epochs=3).fit(train)
+    model = FiADMM(**settings, epochs=3).fit(train, fairness_weights=own)
     C, V = dense(cohort), model.item_factors
     step = gamma
     if gamma == "auto":
@@ -193,6 +201,6 @@ def test_a_cohorts_first_epochs(scale, factor, gamma):
         step = 0.9 / max(np.linalg.eigvalsh(h)[-1] for h in hessians)
     U, s, w = np.zeros((6, D)), np.zeros(D), np.zeros(D)
     for _ in range(3):
-        U, s, w = users_epoch(C, U, V, s, w, RHO * factor, step, LAMBDA_F * factor)
+        U, s, w = users_epoch(C, U, V, s, w, RHO * factor, step, LAMBDA_F * factor, own)
     folded = model.fold_in(cohort, method="cohort", scale=scale, epochs=3)
     np.testing.assert_allclose(folded, U, atol=1e-10 if gamma != "auto" else 0.03 * np.abs(U).max())

@@ -17,8 +17,8 @@ RHO, GAMMA = 37.0, 0.03
 
 
 @pytest.fixture(params=NAMES)
-def world(request, weighted):
-    problem = random_problem(request.param, weighted=weighted)
+def world(request, weighted, item_weights):
+    problem = random_problem(request.param, weighted=weighted, fairness_weights=item_weights(20))
     U, V = random_factors(problem.backend, *problem.interactions.shape, D)
     generator = np.random.default_rng(9)
     s, w = generator.normal(size=D), generator.normal(size=D)
@@ -32,7 +32,8 @@ def close(problem, actual, expected):
 def test_item_step(world):
     problem, U, _, s, _ = world
     C = dense(problem.interactions)
-    expected = naive.item_step(C, U.astype(float), s, problem.item_ridge, problem.unobserved_weight, problem.lambda_f)
+    settings = problem.item_ridge, problem.unobserved_weight, problem.lambda_f, problem.fairness_weights
+    expected = naive.item_step(C, U.astype(float), s, *settings)
     close(problem, item_step(problem, U, s), expected)
 
 
@@ -54,7 +55,8 @@ def test_coupling_is_the_sherman_morrison_inverse():
 
 def test_consensus_step(world):
     problem, _, V, t, w = world
-    expected = naive.consensus_step(V.astype(float), t, w, RHO, problem.lambda_f)
+    own = problem.fairness_weights
+    expected = naive.consensus_step(V.astype(float), t, w, RHO, problem.lambda_f, item_weights=own)
     close(problem, consensus_step(problem, V, t, w, RHO), expected)
 
 

@@ -14,24 +14,25 @@ D = 4
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_term_agrees_with_the_double_loop(name, weighted):
-    problem = random_problem(name, weighted=weighted)
+def test_every_term_agrees_with_the_double_loop(name, weighted, item_weights):
+    of_items = item_weights(20)
+    problem = random_problem(name, weighted=weighted, fairness_weights=of_items)
     U, V = random_factors(problem.backend, *problem.interactions.shape, D)
     C = naive.dense(problem.interactions)
     settings = (problem.regularization, problem.regularization_exponent, problem.unobserved_weight, problem.lambda_f)
-    expected = naive.terms(C, U.astype(float), V.astype(float), *settings)
+    expected = naive.terms(C, U.astype(float), V.astype(float), *settings, item_weights=of_items)
     actual = objective(problem, U, V)
     for term, value in expected.items():
         assert value > 1e-3  # a term that vanishes would prove nothing
         assert getattr(actual, term) == pytest.approx(value, rel=problem.backend.tolerance)
     assert actual.total == pytest.approx(sum(expected.values()), rel=problem.backend.tolerance)
     s = np.linspace(-1, 1, D)
-    split = naive.terms(C, U.astype(float), V.astype(float), *settings, mean=s)["fairness"]
+    split = naive.terms(C, U.astype(float), V.astype(float), *settings, mean=s, item_weights=of_items)["fairness"]
     assert objective(problem, U, V, mean_user=s).fairness == pytest.approx(split, rel=problem.backend.tolerance)
 
 
-def test_gradient_by_finite_differences(weighted):
-    problem = random_problem(weighted=weighted)
+def test_gradient_by_finite_differences(weighted, item_weights):
+    problem = random_problem(weighted=weighted, fairness_weights=item_weights(20))
     U, V = random_factors(problem.backend, *problem.interactions.shape, D)
     grad_u, grad_v = gradients(problem, U, V)
     h = 1e-5

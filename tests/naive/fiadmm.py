@@ -3,12 +3,13 @@
 import numpy as np
 
 
-def item_step(C, U, s, ridge_v, unobserved, lambda_f):
+def item_step(C, U, s, ridge_v, unobserved, lambda_f, item_weights=None):
     n, m = C.shape
     d = U.shape[1]
     V = np.zeros((m, d))
     for j in range(m):
-        matrix = ridge_v[j] * np.eye(d) + lambda_f * np.outer(s, s)
+        w = 1.0 if item_weights is None else item_weights[j]
+        matrix = ridge_v[j] * np.eye(d) + lambda_f * np.outer(w * s, w * s)
         right = np.zeros(d)
         for i in range(n):
             matrix += (C[i, j] + unobserved) * np.outer(U[i], U[i])
@@ -37,9 +38,10 @@ def user_step(C, U, V, s, w, rho, gamma, ridge_u, unobserved):
     return np.linalg.solve(matrix, right)
 
 
-def consensus_step(V, t, w, rho, lambda_f, sign=+1):
+def consensus_step(V, t, w, rho, lambda_f, sign=+1, item_weights=None):
     d = len(t)
     matrix = rho * np.eye(d)
     for j in range(len(V)):
-        matrix += lambda_f * np.outer(V[j], V[j])
+        row = V[j] if item_weights is None else item_weights[j] * V[j]
+        matrix += lambda_f * np.outer(row, row)
     return rho * (np.linalg.inv(matrix) @ (t + sign * w))

@@ -15,7 +15,7 @@ def ridges(C, regularization, exponent, unobserved):
     return np.array(users), np.array(items)
 
 
-def terms(C, U, V, regularization, exponent, unobserved, lambda_f, mean=None):
+def terms(C, U, V, regularization, exponent, unobserved, lambda_f, mean=None, item_weights=None):
     n, m = C.shape
     ridge_u, ridge_v = ridges(C, regularization, exponent, unobserved)
     observed = everywhere = fairness = 0.0
@@ -29,7 +29,8 @@ def terms(C, U, V, regularization, exponent, unobserved, lambda_f, mean=None):
     l2 = sum(0.5 * ridge_u[i] * float(U[i] @ U[i]) for i in range(n))
     l2 += sum(0.5 * ridge_v[j] * float(V[j] @ V[j]) for j in range(m))
     for j in range(m):
-        fairness += 0.5 * lambda_f * float(V[j] @ t) ** 2
+        w = 1.0 if item_weights is None else item_weights[j]
+        fairness += 0.5 * lambda_f * (w * float(V[j] @ t)) ** 2
     return {"observed": observed, "unobserved": everywhere, "l2": l2, "fairness": fairness}
 
 

@@ -14,8 +14,8 @@ D = 5
 
 
 @pytest.fixture(params=NAMES)
-def problem(request, weighted):
-    return random_problem(request.param, weighted=weighted)
+def problem(request, weighted, item_weights):
+    return random_problem(request.param, weighted=weighted, fairness_weights=item_weights(20))
 
 
 def sides(problem):

@@ -21,6 +21,16 @@ Matrix = NDArray[np.float64]  # d x d
 Vector = NDArray[np.float64]  # d, or one number per row
 
 
+class RankOne(NamedTuple):
+    """A further term weight_i y y' of every row's matrix: one more interaction with the same y, of target 0.
+
+    What the fairness term is to items whose weights differ (docs/mathematics.md 5a). Weights are >= 0.
+    """
+
+    vector: Vector
+    weights: Vector
+
+
 class RowSums(NamedTuple):
     """What `improve_rows` has at hand when it is done."""
 
@@ -57,8 +67,8 @@ class Backend(Protocol):
 
     # -- reductions -----------------------------------------------------------------------------------------------
 
-    def gramian(self, this: Factors) -> Matrix:
-        """X'X."""
+    def gramian(self, this: Factors, weights: Vector | None = None) -> Matrix:
+        """X'X, or X' diag(weights) X with weights >= 0."""
 
     def mean(self, this: Factors) -> Vector:
         """The mean row."""
@@ -87,11 +97,18 @@ class Backend(Protocol):
         """Add the same d-vector to every row."""
 
     def solve_rows(
-        self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector, shift: Vector, out: Factors
+        self,
+        rows: Rows,
+        other: Factors,
+        shared: Matrix,
+        ridge: Vector,
+        shift: Vector,
+        out: Factors,
+        rank_one: RankOne | None = None,
     ) -> None:
         """Solve (sum_j c_ij y_j y_j' + shared + ridge_i I) out_i = sum_j c_ij y_j - shift for every row by Cholesky.
 
-        A row whose matrix is not positive definite comes out as NaN.
+        `rank_one` adds its term to every row's matrix. A row whose matrix is not positive definite comes out as NaN.
         """
 
     def mean_inverse(self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector) -> tuple[Matrix, Vector]:
@@ -108,11 +125,13 @@ class Backend(Protocol):
         tolerance: float,
         relaxation: float,
         this: Factors,
+        rank_one: RankOne | None = None,
     ) -> RowSums:
         """Conjugate gradient steps on the systems of `solve_rows` where shared = diag(diagonal), from `this`, in place.
 
-        Preconditioned by diagonal + ridge_i. A row stops early when its preconditioned residual has fallen by
-        `tolerance`. The last of `steps` is made `relaxation` times as long (below 2, that still lowers the quadratic).
+        Preconditioned by diagonal + ridge_i, with `rank_one` by these and the row's term. A row stops early when its
+        preconditioned residual has fallen by `tolerance`. The last of `steps` is made `relaxation` times as long (below
+        2, that still lowers the quadratic).
         """
 
     def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:

@@ -36,6 +36,8 @@ class Fitted:
     settings: dict[str, Any]
     extra: dict[str, float] = field(default_factory=dict)
     """What a model needs besides for prediction (FiADMM: its last rho and gamma)."""
+    fairness_weights: NDArray[np.float64] | None = None
+    """w_j of every item in the fairness term it was trained with; None: 1 for all."""
     interactions: Interactions | None = None
     """The training users' histories; None in a model that was stored without them."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends import Factors, get_backend
+from fairmf.backends import Factors, RankOne, Vector, get_backend
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions import Interactions, Rows
 from fairmf.models import naming
@@ -28,21 +28,25 @@ def frozen(fitted: Fitted, batch: Interactions, fairness: float) -> NDArray[Any]
     return backend.host(converged.solve(step))
 
 
-def items(fitted: Fitted, users: Factors, batch: Interactions) -> NDArray[Any]:
-    """v = (sum_i c_i u_i u_i' + alpha0 G_U + lambda_f t t' + lambda_V I)^-1 sum_i c_i u_i for every row of `batch`.
+def items(fitted: Fitted, users: Factors, batch: Interactions, weights: Vector | None = None) -> NDArray[Any]:
+    """v = (sum_i c_i u_i u_i' + alpha0 G_U + lambda_f w^2 t t' + lambda_V I)^-1 sum_i c_i u_i for every row of `batch`.
 
-    Rows are items and columns users. n, G_U and t are those of `users`, who must be as they were trained (not dialled):
-    then this is the items' half-step of training. Call it inside `backend.threads`.
+    Rows are items and columns users; `weights` are the items' w, 1 by default. n, G_U and t are those of `users`, who
+    must be as they were trained (not dialled): then this is the items' half-step of training. Call it inside
+    `backend.threads`.
     """
     settings = fitted.settings
     backend, n = get_backend(settings["backend"]), len(users)
     U, weight = backend.array(users), settings["unobserved_weight"]
     t, lambda_f = backend.mean(U), fitted.trained_fairness * weight * n
-    shared = weight * backend.gramian(U) + lambda_f * np.outer(t, t)
+    shared = weight * backend.gramian(U)
+    own = None if weights is None else RankOne(t, lambda_f * np.square(weights))
+    if own is None:
+        shared = shared + lambda_f * np.outer(t, t)
     ridge = frequency_scaled(
         batch.by_user.sums(), n, settings["regularization"], settings["regularization_exponent"], weight
     )
-    return backend.host(converged.solve(HalfStep(backend, batch.by_user, U, shared, ridge, np.zeros_like(t))))
+    return backend.host(converged.solve(HalfStep(backend, batch.by_user, U, shared, ridge, np.zeros_like(t), own)))
 
 
 def one_user(fitted: Fitted, names: Any, weights: Any) -> Interactions:

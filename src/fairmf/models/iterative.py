@@ -18,6 +18,7 @@ from fairmf.interactions import Interactions
 from fairmf.models import explaining, fitting, folding, naming, updating
 from fairmf.models.explaining import Explanation
 from fairmf.models.factor_model import FactorModel
+from fairmf.models.fairness_weights import FairnessWeights, read_fairness_weights
 from fairmf.models.fitted import Fitted
 from fairmf.models.folding import check_fairness as check_fairness
 from fairmf.models.history import History
@@ -79,9 +80,9 @@ class IterativeModel(FactorModel):
         return state
 
     def merit(self, problem: Problem, state: Any) -> Vector:
-        """The merit direction q1 = alpha0 G_V t."""
-        backend = problem.backend
-        return problem.unobserved_weight * (backend.gramian(state.item_factors) @ backend.mean(state.user_factors))
+        """The merit direction q1 = alpha0 G_W t."""
+        t = problem.backend.mean(state.user_factors)
+        return problem.unobserved_weight * (problem.merit_gramian(state.item_factors) @ t)
 
     def remedy(self) -> str:
         """What a user can change when training diverges."""
@@ -101,19 +102,25 @@ class IterativeModel(FactorModel):
         objective_every: int = 1,
         progress: bool | None = None,
         settle: bool = True,
+        fairness_weights: FairnessWeights | None = None,
     ) -> Self:
         """Train on Interactions (or a SciPy sparse matrix, users as rows) and return the model itself.
 
         `init` starts from another model's factors, or from a pair (U, V). `objective_every=0` skips the objective,
         which is not needed for training. `progress=None` shows a bar on a terminal. `callbacks` are called each epoch
         (see fairmf.EarlyStopping). `settle=False` leaves out the last half-step, which makes the stored users equal
-        their own fold-in: for models that will only ever be asked about users who are folded in.
+        their own fold-in: for models that will only ever be asked about users who are folded in. `fairness_weights`
+        says how strongly the fairness term holds each item down: one number >= 0 per item, or a mapping from item id
+        (items not named have 1); see docs/groups.md.
         """
         check_settings(self)
         data = as_interactions(data)
         if data.nnz == 0:
             raise InvalidData("There are no interactions to learn from.")
-        problem = problem_for(data, self.lambda_f_for(data.n_users), self._settings())
+        weights = None
+        if fairness_weights is not None:
+            weights = read_fairness_weights(fairness_weights, data.n_items, data.item_ids)
+        problem = problem_for(data, self.lambda_f_for(data.n_users), self._settings(), weights)
         with problem.backend.threads(self.num_threads):
             U, V = self._initial_factors(problem, init)
             state = self.start(problem, U, V)
@@ -169,6 +176,7 @@ class IterativeModel(FactorModel):
             history=history,
             settings=self._settings(),
             extra={name: float(getattr(state, name)) for name in self.kept},
+            fairness_weights=problem.fairness_weights,
             interactions=data,
         )
 
@@ -243,14 +251,18 @@ class IterativeModel(FactorModel):
     def fold_in_items(self, item_users: Interactions | Any) -> NDArray[Any]:
         """Vectors of items that were not in training: one row per item, one column per user of the model.
 
-        They are what the items' half-step of training gives for these rows, with the users as they were trained.
+        They are what the items' half-step of training gives for these rows, with the users as they were trained and
+        fairness weight 1.
         """
+        return self._fold_in_items(item_users, None)
+
+    def _fold_in_items(self, item_users: Interactions | Any, weights: Vector | None) -> NDArray[Any]:
         fitted = self.fitted
         batch = updating.item_batch(fitted, item_users)
         users = updating.trained_users(fitted, self._folded)
         backend = get_backend(fitted.settings["backend"])
         with backend.threads(self.num_threads):
-            vectors = folding.items(fitted, users, batch)
+            vectors = folding.items(fitted, users, batch, weights)
         if not backend.all_finite(vectors):
             raise NotFinite(f"{type(self).__name__}: these items have no finite vectors. {self.remedy()}")
         return vectors
@@ -274,11 +286,14 @@ class IterativeModel(FactorModel):
     def partial_fit_items(self: Self, itemids: Any, item_users: Interactions | Any) -> Self:
         """Add items, or solve those the model has anew: one row of `item_users` (items x users) for each of `itemids`.
 
-        Ids as in `partial_fit_users`. Vectors are those of `fold_in_items`. The items enter the histories of the users
+        Ids as in `partial_fit_users`. Vectors are those of `fold_in_items`, where items the model has keep the fairness
+        weights they were trained with. The items enter the histories of the users
         who had them, but no user's vector changes until it is solved again (docs/fold-in.md).
         """
         batch = updating.item_batch(self.fitted, item_users)
-        self._fitted = updating.with_items(self.fitted, itemids, batch, self.fold_in_items(batch))
+        weights = updating.item_weights(self.fitted, itemids)
+        vectors = self._fold_in_items(batch, weights)
+        self._fitted = updating.with_items(self.fitted, itemids, batch, vectors, weights)
         return self
 
     # -- reasons ----------------------------------------------------------------------------------------------------

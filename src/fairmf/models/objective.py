@@ -1,9 +1,10 @@
 """The objective F(U, V) and its gradient (docs/mathematics.md 2): the one home of both.
 
     F = 1/2 sum_{(i,j) in R} c_ij (1 - u_i.v_j)^2 + alpha0/2 |U V'|^2
-      + 1/2 sum_i lambda_U(i) |u_i|^2 + 1/2 sum_j lambda_V(j) |v_j|^2 + lambda_f/2 |V t|^2,      t = (1/n) U'1
+      + 1/2 sum_i lambda_U(i) |u_i|^2 + 1/2 sum_j lambda_V(j) |v_j|^2 + lambda_f/2 |W V t|^2,    t = (1/n) U'1
 
-|U V'|^2 = sum(G_U * G_V) and |V t|^2 = t' G_V t, so F costs O(nnz d + (n+m) d^2): never n * m.
+W is the identity unless items have fairness weights. |U V'|^2 = sum(G_U * G_V) and |W V t|^2 = t' (V' W^2 V) t, so F
+costs O(nnz d + (n+m) d^2): never n * m.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Objective:
 
 
 def objective(problem: Problem, U: Factors, V: Factors, mean_user: Vector | None = None) -> Objective:
-    """F(U, V). With `mean_user` = s the fairness term is lambda_f/2 |V s|^2 instead, as fiADMM splits it."""
+    """F(U, V). With `mean_user` = s the fairness term is lambda_f/2 |W V s|^2 instead, as fiADMM splits it."""
     backend = problem.backend
     t = backend.mean(U) if mean_user is None else mean_user
     gramian_v = backend.gramian(V)
@@ -48,14 +49,14 @@ def objective(problem: Problem, U: Factors, V: Factors, mean_user: Vector | None
         observed=0.5 * backend.observed_loss(problem.interactions.by_user, U, V),
         unobserved=0.5 * problem.unobserved_weight * float((backend.gramian(U) * gramian_v).sum()),
         l2=0.5 * float(squares),
-        fairness=0.5 * problem.lambda_f * float(t @ gramian_v @ t),
+        fairness=0.5 * problem.lambda_f * float(t @ problem.merit_gramian(V, gramian_v) @ t),
     )
 
 
 def gradients(problem: Problem, U: Factors, V: Factors) -> tuple[Factors, Factors]:
     """dF/dU and dF/dV."""
     t = problem.backend.mean(U)
-    coupling = (problem.lambda_f / problem.n_users) * (problem.backend.gramian(V) @ t)
+    coupling = (problem.lambda_f / problem.n_users) * (problem.merit_gramian(V) @ t)
     grad_u = gradient(problem.user_half_step(V, shift=coupling), U)
     grad_v = gradient(problem.item_half_step(U, mean_user=t), V)
     return grad_u, grad_v

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fairmf.backends import Backend, Factors, Matrix, Vector, get_backend
+from fairmf.backends import Backend, Factors, Matrix, RankOne, Vector, get_backend
 from fairmf.errors import InvalidData
 from fairmf.interactions import Interactions
 from fairmf.solvers import HalfStep
@@ -40,6 +40,8 @@ class Problem:
     regularization_exponent: float
     unobserved_weight: float
     lambda_f: float = 0.0
+    fairness_weights: Vector | None = field(default=None, compare=False)
+    """w_j of every item in the fairness term; None is 1 for all (docs/mathematics.md 5a)."""
     _derived: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -56,6 +58,22 @@ class Problem:
     def item_ridge(self) -> Vector:
         """lambda_V(j)."""
         return self._ridge(self.interactions.by_item.sums(), self.interactions.n_users)
+
+    @functools.cached_property
+    def fairness_squares(self) -> Vector | None:
+        """w_j^2; None where every item counts alike."""
+        return None if self.fairness_weights is None else np.square(self.fairness_weights)
+
+    @property
+    def largest_fairness_square(self) -> float:
+        """The largest w_j^2: how much stronger than asked for the fairness term is to any item."""
+        return 1.0 if self.fairness_squares is None else float(self.fairness_squares.max())
+
+    def merit_gramian(self, item_factors: Factors, gramian: Matrix | None = None) -> Matrix:
+        """G_W = V' W^2 V, with which t makes the fairness term and q; G_V (`gramian`, if at hand) without weights."""
+        if self.fairness_squares is None and gramian is not None:
+            return gramian
+        return self.backend.gramian(item_factors, self.fairness_squares)
 
     def cached(self, name: str, make: Callable[[], T]) -> T:
         """What a model derives from the problem once and uses every epoch."""
@@ -86,15 +104,29 @@ class Problem:
     def item_half_step(self, user_factors: Factors, mean_user: Vector | None = None) -> HalfStep:
         """The items' systems given U, with the fairness term lambda_f s s' where a mean user (s or t) is given."""
         shared: Matrix = self.unobserved_weight * self.backend.gramian(user_factors)
+        own = None
         if mean_user is not None:
-            shared = shared + self.lambda_f * np.outer(mean_user, mean_user)
+            common, own = self.fairness_pull(mean_user)
+            shared = shared + common * np.outer(mean_user, mean_user)
         zero = np.zeros(user_factors.shape[1])
-        return HalfStep(self.backend, self.interactions.by_item, user_factors, shared, self.item_ridge, zero)
+        return HalfStep(self.backend, self.interactions.by_item, user_factors, shared, self.item_ridge, zero, own)
+
+    def fairness_pull(self, mean_user: Vector) -> tuple[float, RankOne | None]:
+        """lambda_f w_j^2 as what all items have in common, and what each has beyond that (None: nothing)."""
+        squares = self.fairness_squares
+        if squares is None:
+            return self.lambda_f, None
+        least = float(squares.min())
+        own = self.lambda_f * (squares - least)
+        return self.lambda_f * least, RankOne(mean_user, own) if own.any() else None
 
 
-def problem_for(data: Interactions, lambda_f: float, settings: dict[str, Any]) -> Problem:
+def problem_for(
+    data: Interactions, lambda_f: float, settings: dict[str, Any], fairness_weights: Vector | None = None
+) -> Problem:
     """The problem that these settings pose on this data."""
     names = ("regularization", "regularization_exponent", "unobserved_weight")
     return Problem(
-        data, get_backend(settings["backend"]), **{name: settings[name] for name in names}, lambda_f=lambda_f
-    )
+        data, get_backend(settings["backend"]), **{name: settings[name] for name in names}, lambda_f=lambda_f,
+        fairness_weights=fairness_weights,
+    )  # fmt: skip

@@ -47,8 +47,24 @@ def with_users(fitted: Fitted, names: Any, batch: Interactions, fold_in: FoldIn)
     return dataclasses.replace(fitted, **changes)
 
 
-def with_items(fitted: Fitted, names: Any, batch: Interactions, vectors: NDArray[Any]) -> Fitted:
-    """Append items or replace their columns (rows of `batch`). U and t stay; q1 = alpha0 G_V t follows V."""
+def item_weights(fitted: Fitted, names: Any) -> NDArray[np.float64] | None:
+    """The fairness weights of the named items: as trained, 1 for new ones; None in a model without weights."""
+    if fitted.fairness_weights is None:
+        return None
+    where, _ = places(names, fitted.item_ids, len(fitted.item_factors), "item")
+    full = put(fitted.fairness_weights, where[where >= len(fitted.item_factors)], 1.0)
+    weights: NDArray[np.float64] = full[where]
+    return weights
+
+
+def with_items(
+    fitted: Fitted,
+    names: Any,
+    batch: Interactions,
+    vectors: NDArray[Any],
+    weights: NDArray[np.float64] | None = None,
+) -> Fitted:
+    """Append items or replace their columns (rows of `batch`). U and t stay; q1 = alpha0 G_W t follows V."""
     V = fitted.item_factors
     where, ids = places(names, fitted.item_ids, len(V), "item")
     _check_rows(names, where, batch, "item")
@@ -58,13 +74,16 @@ def with_items(fitted: Fitted, names: Any, batch: Interactions, vectors: NDArray
         "popularity": put(fitted.popularity, where, batch.by_user.sums()),
     }
     # By the difference, so that the q1 which training ended with is kept to the bit where nothing changes.
-    gone = V[where[where < len(V)]]
-    change = _merit(vectors, fitted.mean_user) - _merit(gone, fitted.mean_user)
+    known = where < len(V)
+    of_gone = None if weights is None else weights[known]
+    change = _merit(vectors, fitted.mean_user, weights) - _merit(V[where[known]], fitted.mean_user, of_gone)
     changes["merit"] = fitted.merit + fitted.settings["unobserved_weight"] * change
     held = fitted.interactions
     if held is not None:
         rows = replace_rows(held.by_item, where, batch.by_user)
         changes["interactions"] = Interactions(transpose(rows, held.n_users), rows.count, held.user_ids, ids)
+    if weights is not None and fitted.fairness_weights is not None:
+        changes["fairness_weights"] = put(fitted.fairness_weights, where, weights)
     offsets = getattr(fitted, "item_offsets", None)  # of replaced items as learned, of new ones none
     if offsets is not None:
         changes["item_offsets"] = put(offsets, np.arange(len(V), rows_after(where, len(V))), 0.0)
@@ -148,10 +167,11 @@ def _first_repeated(names: list[Any]) -> Any:
     return next(x for x in names if x in seen or seen.add(x))  # type: ignore[func-returns-value]
 
 
-def _merit(vectors: NDArray[Any], t: NDArray[np.float64]) -> NDArray[np.float64]:
-    """G t of these vectors alone."""
+def _merit(vectors: NDArray[Any], t: NDArray[np.float64], weights: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """G_W t of these vectors alone."""
     wide = vectors.astype(np.float64)
-    result: NDArray[np.float64] = wide.T @ (wide @ t)
+    scores = wide @ t
+    result: NDArray[np.float64] = wide.T @ (scores if weights is None else weights**2 * scores)
     return result
 
 

@@ -12,5 +12,5 @@ from fairmf.solvers.half_step import HalfStep
 def solve(step: HalfStep) -> Factors:
     """The exact solution of every row."""
     out = step.backend.empty(step.rows.count, step.other.shape[1])
-    step.backend.solve_rows(step.rows, step.other, step.shared, step.ridge, step.shift, out)
+    step.backend.solve_rows(step.rows, step.other, step.shared, step.ridge, step.shift, out, step.rank_one)
     return out

@@ -7,6 +7,7 @@ by PCG (docs/performance.md). A row on which PCG has not arrived is solved by Ch
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,17 +42,25 @@ def _by_pcg(step: HalfStep) -> Factors:
     values, vectors = eigenbasis(step.shared)
     other = backend.empty(m, d)
     backend.multiply(step.other, vectors, other)
-    turned = replace(step, other=other, shared=np.diag(values), shift=vectors.T @ step.shift)
+    term = step.rank_one and step.rank_one._replace(vector=vectors.T @ step.rank_one.vector)
+    turned = replace(step, other=other, shared=np.diag(values), shift=vectors.T @ step.shift, rank_one=term)
     this = backend.array(np.zeros((n, d), dtype=backend.dtype))
     # Beyond d/2 steps a row costs more than its Cholesky factorisation would have.
     backend.improve_rows(
-        step.rows, other, values, step.ridge, turned.shift, max(16, d // 2), 0.01 * backend.tolerance, 1.0, this
+        step.rows, other, values, step.ridge, turned.shift, max(16, d // 2), 0.01 * backend.tolerance, 1.0, this, term
     )
     late = np.flatnonzero(~_arrived(turned, values, this))
     backend.multiply(this, np.ascontiguousarray(vectors.T), this)
     if len(late):
-        this[late] = cholesky.solve(replace(step, rows=step.rows.take(late), ridge=step.ridge[late]))
+        rest = _part(step, late)
+        this[late] = cholesky.solve(replace(rest, rows=step.rows.take(late)))
     return this
+
+
+def _part(step: HalfStep, chosen: Any) -> HalfStep:
+    """What belongs to the chosen rows, but for the rows themselves."""
+    own = step.rank_one and step.rank_one._replace(weights=step.rank_one.weights[chosen])
+    return replace(step, ridge=step.ridge[chosen], rank_one=own)
 
 
 def _arrived(turned: HalfStep, values: Vector, this: Factors) -> NDArray[np.bool_]:
@@ -63,7 +72,7 @@ def _arrived(turned: HalfStep, values: Vector, this: Factors) -> NDArray[np.bool
     arrived = np.empty(n, dtype=bool)
     for start in range(0, n, CHECKED_AT_ONCE):
         rows = slice(start, min(start + CHECKED_AT_ONCE, n))
-        part = replace(turned, rows=turned.rows.block(rows.start, rows.stop), ridge=turned.ridge[rows])
+        part = replace(_part(turned, rows), rows=turned.rows.block(rows.start, rows.stop))
         P = values + part.ridge[:, None]
         r, x = (backend.host(y).astype(np.float64) for y in (gradient(part, this[rows]), this[rows]))
         arrived[rows] = (r**2 / P).sum(axis=1) <= backend.tolerance**2 * P.min(axis=1) * (x**2).sum(axis=1)

@@ -41,6 +41,8 @@ def improve(step: HalfStep, start: Factors, steps: int, tolerance: float = 0.0) 
     other, this = (backend.empty(*x.shape) for x in (step.other, start))
     backend.multiply(step.other, vectors, other)
     backend.multiply(start, vectors, this)
-    backend.improve_rows(step.rows, other, values, step.ridge, vectors.T @ step.shift, steps, tolerance, 1.0, this)
+    shift = vectors.T @ step.shift
+    term = step.rank_one and step.rank_one._replace(vector=vectors.T @ step.rank_one.vector)
+    backend.improve_rows(step.rows, other, values, step.ridge, shift, steps, tolerance, 1.0, this, term)
     backend.multiply(this, np.ascontiguousarray(vectors.T), this)
     return this

@@ -28,5 +28,8 @@ def _apply(step: HalfStep, this: Factors, target: float, shift: Vector) -> Facto
     dtype = backend.dtype
     out += this * step.ridge.astype(dtype)[:, None]
     out += shift.astype(dtype)
+    if step.rank_one is not None:
+        vector, weights = (x.astype(dtype) for x in step.rank_one)
+        out += (weights * (this @ vector))[:, None] * vector
     backend.residual_rows(step.rows, this, step.other, target, out)
     return out

@@ -12,7 +12,7 @@ import numpy as np
 import threadpoolctl
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Factors, Matrix, RowSums, Vector
+from fairmf.backends.contract import Factors, Matrix, RankOne, RowSums, Vector
 from fairmf.backends.cpu import blocks, eigenbasis_rows, reductions, row_kernels
 from fairmf.backends.cpu import top_k as top_k_kernel
 from fairmf.interactions import Rows
@@ -58,12 +58,13 @@ class CpuBackend:
         """See contract."""
         return factors
 
-    def gramian(self, this: Factors) -> Matrix:
+    def gramian(self, this: Factors, weights: Vector | None = None) -> Matrix:
         """See contract."""
         n, d = this.shape
         bounds = blocks.even(n, 4 * reductions.GRAMIAN_ROWS, most=REDUCTION_BLOCKS)
         parts = np.zeros((len(bounds) - 1, d, d))
-        reductions.gramian_parts(this, bounds, parts)
+        roots = None if weights is None else np.sqrt(weights).astype(np.float32)
+        reductions.gramian_parts(this, roots, bounds, parts)
         lower: Matrix = parts.sum(axis=0)
         return lower + np.tril(lower, -1).T
 
@@ -117,16 +118,24 @@ class CpuBackend:
         row_kernels.add_vector(vector.astype(np.float32), blocks.even(len(out), 1024), out)
 
     def solve_rows(
-        self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector, shift: Vector, out: Factors
+        self,
+        rows: Rows,
+        other: Factors,
+        shared: Matrix,
+        ridge: Vector,
+        shift: Vector,
+        out: Factors,
+        rank_one: RankOne | None = None,
     ) -> None:
         """See contract."""
         d = other.shape[1]
         single = [np.ascontiguousarray(x, dtype=np.float32) for x in (shared, ridge, shift)]
+        term = _single(rank_one)
         # Per entry d^2 flops, per row d^3/3: so a row costs as much as d/3 of its entries.
         if rows.count <= 1 or d**2 * (rows.nnz + rows.count * d / 3) < FLOPS_WORTH_WAKING:
-            row_kernels.solve_block(*rows, other, *single, 0, rows.count, out)
+            row_kernels.solve_block(*rows, other, *single, *term, 0, rows.count, out)
             return
-        row_kernels.solve_rows(*rows, other, *single, blocks.balanced(rows, d / 3), out)
+        row_kernels.solve_rows(*rows, other, *single, *term, blocks.balanced(rows, d / 3), out)
 
     def mean_inverse(self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector) -> tuple[Matrix, Vector]:
         """See contract."""
@@ -149,6 +158,7 @@ class CpuBackend:
         tolerance: float,
         relaxation: float,
         this: Factors,
+        rank_one: RankOne | None = None,
     ) -> RowSums:
         """See contract."""
         # A row's own work (its vectors of length d) weighs about as much as eight entries.
@@ -156,7 +166,7 @@ class CpuBackend:
         parts = np.zeros((len(bounds) - 1, 3))
         single = [np.ascontiguousarray(x, dtype=np.float32) for x in (diagonal, ridge, shift)]
         limits = np.float32(tolerance), np.float32(relaxation)
-        eigenbasis_rows.improve_rows(*rows, other, *single, steps, *limits, bounds, this, parts)
+        eigenbasis_rows.improve_rows(*rows, other, *single, *_single(rank_one), steps, *limits, bounds, this, parts)
         return RowSums(*parts.sum(axis=0).tolist())
 
     def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:
@@ -178,6 +188,13 @@ class CpuBackend:
         transposed = np.ascontiguousarray(other.T)
         bounds = blocks.even(len(this), at_once)
         top_k_kernel.top_k(this, transposed, k, indptr, indices, bounds, at_once, items, scores)
+
+
+def _single(rank_one: RankOne | None) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
+    """Vector and weights as the kernels take them; a kernel is compiled without the term where both are None."""
+    if rank_one is None:
+        return None, None
+    return rank_one.vector.astype(np.float32), rank_one.weights.astype(np.float32)
 
 
 @functools.cache

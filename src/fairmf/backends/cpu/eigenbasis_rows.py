@@ -118,17 +118,31 @@ def _curvature_pass(indices, weights, start, stop, other, p):
     return curvature
 
 
+@njit(cache=True, fastmath=True, inline="always")
+def _dot(a, b):
+    total = np.float32(0.0)
+    for k in range(len(a)):
+        total += a[k] * b[k]
+    return total
+
+
 @njit(cache=True, parallel=True, fastmath=True)
 def improve_rows(
-    indptr, indices, weights, other, diagonal, ridge, shift, steps, tolerance, relaxation, bounds, this, sums
-):
-    """See contract.   in: all but the last two   in and out: this   out: sums (blocks x 3)"""
+    indptr, indices, weights, other, diagonal, ridge, shift, vector, pulls, steps, tolerance, relaxation, bounds, this,
+    sums,
+):  # fmt: skip
+    """See contract; `vector` t and `pulls` (rank_one) may be None, then none of what is said of them is compiled.
+
+    The preconditioner h + pull t t' is inverted by Sherman-Morrison: 1/h - gain th th', where th = t / h.
+    in: all but the last two   in and out: this   out: sums (blocks x 3)
+    """
     d = other.shape[1]
     for block in prange(len(bounds) - 1):
         r = np.empty(d, dtype=np.float32)
         p = np.empty(d, dtype=np.float32)
         hp = np.empty(d, dtype=np.float32)
         h = np.empty(d, dtype=np.float32)
+        th = np.empty(0 if vector is None else d, dtype=np.float32)
         total_loss = total_residual = total_l2 = 0.0
         for i in range(bounds[block], bounds[block + 1]):
             x = this[i]
@@ -136,6 +150,12 @@ def improve_rows(
             for k in range(d):
                 h[k] = diagonal[k] + ridge[i]
                 r[k] = -shift[k] - h[k] * x[k]
+            if vector is not None:
+                pull, tx = pulls[i], _dot(vector, x)
+                for k in range(d):
+                    th[k] = vector[k] / h[k]
+                    r[k] -= pull * tx * vector[k]
+                gain = pull / (np.float32(1.0) + pull * _dot(vector, th))
             loss = _residual_pass(indices, weights, start, stop, other, x, r)
             rz = residual = np.float32(0.0)
             for k in range(d):
@@ -143,20 +163,33 @@ def improve_rows(
                 rz += r[k] * p[k]
                 residual += r[k] * r[k]
             total_residual += np.float64(residual)
+            if vector is not None:
+                loaded = _dot(th, r)
+                for k in range(d):
+                    p[k] -= gain * loaded * th[k]
+                rz = _dot(r, p)
             # Below `TINY` squares of float32 numbers vanish: such a row is solved.
             goal = max(rz * tolerance * tolerance, TINY)
             for step in range(steps):
                 if not rz > goal:
                     break
+                if vector is not None:
+                    tp = _dot(vector, p)
                 if step + 1 == steps:
                     curvature = _curvature_pass(indices, weights, start, stop, other, p)
                 else:
                     hp[:] = 0.0
+                    if vector is not None:
+                        for k in range(d):
+                            hp[k] = pull * tp * vector[k]
                     curvature = _product_pass(indices, weights, start, stop, other, p, hp)
                 shared = slope = np.float32(0.0)
                 for k in range(d):
                     shared += h[k] * p[k] * p[k]
                     slope += p[k] * (r[k] + shift[k] + h[k] * x[k])
+                if vector is not None:
+                    shared += pull * tp * tp
+                    slope += pull * tx * tp
                 length = rz / (np.float32(curvature) + shared)
                 if step + 1 == steps:
                     length *= relaxation
@@ -170,9 +203,16 @@ def improve_rows(
                     for k in range(d):
                         r[k] -= length * (hp[k] + h[k] * p[k])
                         rz += r[k] * r[k] / h[k]
+                    if vector is not None:
+                        tx += length * tp
+                        loaded = _dot(th, r)
+                        rz -= gain * loaded * loaded
                     beta = rz / before
                     for k in range(d):
                         p[k] = r[k] / h[k] + beta * p[k]
+                    if vector is not None:
+                        for k in range(d):
+                            p[k] -= gain * loaded * th[k]
             square = np.float32(0.0)
             for k in range(d):
                 square += x[k] * x[k]

@@ -11,17 +11,26 @@ GRAMIAN_ROWS = 512  # rows summed in float32 before float64 takes over: a relati
 
 
 @njit(cache=True, parallel=True)
-def gramian_parts(this, bounds, out):
-    """out[b] = lower triangle of X'X over the rows of block b.   in: this, bounds   out: out (blocks x d x d)"""
+def gramian_parts(this, roots, bounds, out):
+    """out[b] = lower triangle of X'X over the rows of block b, row i times roots[i] unless `roots` is None.
+
+    in: this, roots, bounds   out: out (blocks x d x d)
+    """
     d = this.shape[1]
     for b in prange(len(bounds) - 1):
         partial = np.zeros((d, d), dtype=np.float32)
+        scaled = np.empty((0 if roots is None else GRAMIAN_ROWS, d), dtype=np.float32)
         # Row-major X is column-major X': the triangle LAPACK calls upper is the lower one here.
         letters = np.array([85, 78], dtype=np.uint8)  # "U", "N"
         ints = np.array([d, 0], dtype=np.int32)
         ones = np.array([1.0, 0.0], dtype=np.float32)
         for start in range(bounds[b], bounds[b + 1], GRAMIAN_ROWS):
             block = this[start : min(start + GRAMIAN_ROWS, bounds[b + 1])]
+            if roots is not None:
+                for i in range(len(block)):
+                    for k in range(d):
+                        scaled[i, k] = roots[start + i] * block[i, k]
+                block = scaled[: len(block)]
             ints[1] = len(block)
             ssyrk(
                 letters.ctypes.data, letters.ctypes.data + 1, ints.ctypes.data, ints.ctypes.data + 4,

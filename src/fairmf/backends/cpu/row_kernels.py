@@ -42,8 +42,11 @@ def _solve_row(indices, weights, start, stop, other, matrix, tile, letters, ints
 
 
 @njit(cache=True, fastmath=True)
-def solve_block(indptr, indices, weights, other, shared, ridge, shift, first, last, out):
-    """Cholesky for rows first..last on this thread, see contract.   in: all but out   out: out (rows x d)"""
+def solve_block(indptr, indices, weights, other, shared, ridge, shift, vector, pulls, first, last, out):
+    """Cholesky for rows first..last on this thread, see contract; `vector` and `pulls` (rank_one) may be None.
+
+    in: all but out   out: out (rows x d)
+    """
     d = other.shape[1]
     shifted = False
     for k in range(d):
@@ -59,6 +62,10 @@ def solve_block(indptr, indices, weights, other, shared, ridge, shift, first, la
             out[i, :] = 0.0  # nothing observed: the minimiser is the zero vector
             continue
         matrix[:, :] = shared
+        if vector is not None:
+            for k in range(d):
+                for c in range(d):
+                    matrix[k, c] += pulls[i] * vector[k] * vector[c]
         for k in range(d):
             matrix[k, k] += ridge[i]
             out[i, k] = -shift[k]
@@ -67,10 +74,12 @@ def solve_block(indptr, indices, weights, other, shared, ridge, shift, first, la
 
 
 @njit(cache=True, parallel=True, fastmath=True)
-def solve_rows(indptr, indices, weights, other, shared, ridge, shift, bounds, out):
-    """Cholesky for every row, see contract.   in: all but out   out: out (rows x d)"""
+def solve_rows(indptr, indices, weights, other, shared, ridge, shift, vector, pulls, bounds, out):
+    """Cholesky for every row, as `solve_block`.   in: all but out   out: out (rows x d)"""
     for b in prange(len(bounds) - 1):
-        solve_block(indptr, indices, weights, other, shared, ridge, shift, bounds[b], bounds[b + 1], out)
+        solve_block(
+            indptr, indices, weights, other, shared, ridge, shift, vector, pulls, bounds[b], bounds[b + 1], out
+        )  # fmt: skip
 
 
 @njit(cache=True, parallel=True, fastmath=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Factors, Matrix, RowSums, Vector
+from fairmf.backends.contract import Factors, Matrix, RankOne, RowSums, Vector
 from fairmf.interactions import Rows
 
 
@@ -41,9 +41,9 @@ class ReferenceBackend:
         """See contract."""
         return factors
 
-    def gramian(self, this: Factors) -> Matrix:
+    def gramian(self, this: Factors, weights: Vector | None = None) -> Matrix:
         """See contract."""
-        gramian: Matrix = np.einsum("ia,ib->ab", this, this)
+        gramian: Matrix = np.einsum("ia,ib->ab", this, this if weights is None else weights[:, None] * this)
         return gramian
 
     def mean(self, this: Factors) -> Vector:
@@ -86,13 +86,22 @@ class ReferenceBackend:
         out += vector
 
     def solve_rows(
-        self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector, shift: Vector, out: Factors
+        self,
+        rows: Rows,
+        other: Factors,
+        shared: Matrix,
+        ridge: Vector,
+        shift: Vector,
+        out: Factors,
+        rank_one: RankOne | None = None,
     ) -> None:
         """See contract."""
         for i in range(rows.count):
             columns, weights = _row(rows, i)
             y = other[columns]
             matrix = (y.T * weights) @ y + shared + ridge[i] * np.eye(other.shape[1])
+            if rank_one is not None:
+                matrix += _rank_one(rank_one, i)
             try:
                 lower = np.linalg.cholesky(matrix)
                 out[i] = np.linalg.solve(lower.T, np.linalg.solve(lower, y.T @ weights - shift))
@@ -122,18 +131,22 @@ class ReferenceBackend:
         tolerance: float,
         relaxation: float,
         this: Factors,
+        rank_one: RankOne | None = None,
     ) -> RowSums:
         """See contract."""
         squared_residual = 0.0
         for i in range(rows.count):
             columns, weights = _row(rows, i)
             y = other[columns]
-            matrix = (y.T * weights) @ y + np.diag(diagonal + ridge[i])
-            precondition = 1.0 / (diagonal + ridge[i])
+            known = np.diag(diagonal + ridge[i])
+            if rank_one is not None:
+                known += _rank_one(rank_one, i)
+            matrix = (y.T * weights) @ y + known
+            precondition = np.linalg.inv(known)
             x = this[i]
             r = y.T @ weights - shift - matrix @ x
             squared_residual += float(r @ r)
-            p = precondition * r
+            p = precondition @ r
             rz = r @ p
             goal = tolerance**2 * rz
             for step in range(steps):
@@ -144,8 +157,8 @@ class ReferenceBackend:
                     length *= relaxation
                 x += length * p
                 r = r - length * (matrix @ p)
-                before, rz = rz, r @ (precondition * r)
-                p = precondition * r + (rz / before) * p
+                before, rz = rz, r @ precondition @ r
+                p = precondition @ r + (rz / before) * p
         return RowSums(self.observed_loss(rows, this, other), squared_residual, float(ridge @ self.squared_norms(this)))
 
     def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:
@@ -181,6 +194,11 @@ class ReferenceBackend:
 def _row(rows: Rows, i: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
     columns, weights = rows.row(i)
     return columns, np.ones(len(columns)) if weights is None else weights.astype(np.float64)
+
+
+def _rank_one(rank_one: RankOne, i: int) -> Matrix:
+    term: Matrix = rank_one.weights[i] * np.outer(rank_one.vector, rank_one.vector)
+    return term
 
 
 BACKEND = ReferenceBackend()

@@ -1,7 +1,7 @@
-"""What couples the users of FairALS: one vector q = phi alpha0 G_V t that every user's right-hand side loses.
+"""What couples the users of FairALS: one vector q = phi alpha0 G_W t that every user's right-hand side loses.
 
-H_i u_i = b_i - q, and t is the mean of the u_i, so q must satisfy q = c G_V t(q) with c = phi alpha0. t(q) is affine
-with slope -A, A the mean of H_i^-1 (docs/mathematics.md 5).
+H_i u_i = b_i - q, and t is the mean of the u_i, so q must satisfy q = C t(q) with C = phi alpha0 G_W. t(q) is affine
+with slope -A, A the mean of H_i^-1 (docs/mathematics.md 5). G_W = V' W^2 V is G_V unless items have fairness weights.
 """
 
 from __future__ import annotations
@@ -69,24 +69,28 @@ def sampled_response(problem: Problem, eigenvalues: Vector, V: Factors) -> Matri
 
 
 def answer(response: Vector | Matrix, change: Vector) -> Vector:
-    """How much every user loses when q rises by `change`."""
+    """How much every user loses when q rises by `change`. A vector stands for a diagonal matrix."""
     result: Vector = response * change if response.ndim == 1 else response @ change
     return result
 
 
-def corrected(q: Vector, t: Vector, fairness: float, eigenvalues: Vector, response: Vector | Matrix) -> Vector:
-    """The q that satisfies q = c G_V t if t answers with `response`, in the eigenbasis of alpha0 G_V."""
-    strength = fairness * eigenvalues
-    wanted = strength * (t + answer(response, q))
-    if response.ndim == 1:
+def corrected(q: Vector, t: Vector, strength: Vector | Matrix, response: Vector | Matrix) -> Vector:
+    """The q that satisfies q = C t if t answers with `response`. `strength` is C, in the eigenbasis of alpha0 G_V.
+
+    There C is diagonal, so a vector, unless items have fairness weights.
+    """
+    wanted = answer(strength, t + answer(response, q))
+    if strength.ndim == 1 and response.ndim == 1:
         result: Vector = wanted / (1.0 + strength * response)
         return result
-    return np.linalg.solve(np.eye(len(q)) + strength[:, None] * response, wanted).astype(np.float64)
+    left = strength[:, None] if strength.ndim == 1 else strength
+    product = left * response if strength.ndim == 1 or response.ndim == 1 else left @ response
+    return np.linalg.solve(np.eye(len(q)) + product, wanted).astype(np.float64)
 
 
-def exact_coupling(problem: Problem, V: Factors, gramian_v: Matrix, fairness: float) -> Vector:
-    """q = c G_V t where (I + A c G_V) t = mean of H_i^-1 b_i, with A accumulated over all users. O(nnz d^2 + n d^3)."""
-    shared = problem.unobserved_weight * gramian_v
+def exact_coupling(problem: Problem, V: Factors, gramian: Matrix, merit_gramian: Matrix, fairness: float) -> Vector:
+    """q = C t where (I + A C) t = mean of H_i^-1 b_i, with A accumulated over all users. O(nnz d^2 + n d^3)."""
+    shared, strength = (problem.unobserved_weight * x for x in (gramian, merit_gramian))
     inverse, solution = problem.backend.mean_inverse(problem.interactions.by_user, V, shared, problem.user_ridge)
-    t = np.linalg.solve(np.eye(len(solution)) + inverse @ (fairness * shared), solution)
-    return (fairness * shared @ t).astype(np.float64)
+    t = np.linalg.solve(np.eye(len(solution)) + inverse @ (fairness * strength), solution)
+    return (fairness * strength @ t).astype(np.float64)

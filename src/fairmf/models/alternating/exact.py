@@ -16,7 +16,9 @@ from fairmf.solvers import cholesky
 def users(problem: Problem, state: AlternatingState, fairness: float) -> AlternatingState:
     """Every u_i = H_i^-1 (b_i - q) with the one q that is consistent with the mean of these u_i."""
     V = state.item_factors
-    q = exact_coupling(problem, V, state.item_gramian, fairness) if fairness > 0 else np.zeros(V.shape[1])
+    q = np.zeros(V.shape[1])
+    if fairness > 0:
+        q = exact_coupling(problem, V, state.item_gramian, state.merit_gramian, fairness)
     return replace(state, user_factors=cholesky.solve(problem.user_half_step(V, shift=q)), coupling=q)
 
 
@@ -25,4 +27,8 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float) -> Alterna
     after = users(problem, state, fairness)
     U = after.user_factors
     V = cholesky.solve(problem.item_half_step(U, mean_user=problem.backend.mean(U)))
-    return replace(after, item_factors=V, item_gramian=problem.backend.gramian(V), objective=objective(problem, U, V))
+    gramian = problem.backend.gramian(V)
+    return replace(
+        after, item_factors=V, item_gramian=gramian, merit_gramian=problem.merit_gramian(V, gramian),
+        objective=objective(problem, U, V),
+    )  # fmt: skip

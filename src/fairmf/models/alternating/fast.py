@@ -57,13 +57,16 @@ def users(problem: Problem, state: AlternatingState, groups: UserGroups, fairnes
     backend.multiply(state.user_factors, vectors, U)
     backend.multiply(state.item_factors, vectors, V)
     q: Vector = vectors.T @ state.coupling
+    strength: Vector | Matrix = fairness * values
     response: Vector | Matrix = np.zeros_like(q)
+    if problem.fairness_squares is not None:
+        strength = fairness * problem.unobserved_weight * (vectors.T @ state.merit_gramian @ vectors)
     if fairness > 0:
         response = sampled_response(problem, values, V) if effort.sampled else groups.response(problem, values, V)
 
     def correct(q: Vector) -> Vector:
         """Set q to what fits the present users, and move all users to what fits that q."""
-        better = corrected(q, backend.mean(U), fairness, values, response)
+        better = corrected(q, backend.mean(U), strength, response)
         backend.add_vector(-answer(response, better - q), U)
         return better
 
@@ -90,28 +93,29 @@ def epoch(
     done = users(problem, state, groups, fairness, effort)
     U, V, q, t = done.user_factors, done.item_factors, done.coupling, done.mean_user
     gramian_u = backend.gramian(U)
-    values, vectors = eigenbasis(problem.unobserved_weight * gramian_u + problem.lambda_f * np.outer(t, t))
+    common, _ = problem.fairness_pull(t)
+    values, vectors = eigenbasis(problem.unobserved_weight * gramian_u + common * np.outer(t, t))
     backend.multiply(U, vectors, U)
     backend.multiply(V, vectors, V)
     q, t = vectors.T @ q, vectors.T @ t
     sums = backend.improve_rows(
         problem.interactions.by_item, U, values, problem.item_ridge, np.zeros_like(q),
-        effort.steps, effort.tolerance, effort.relaxation, V,
+        effort.steps, effort.tolerance, effort.relaxation, V, problem.fairness_pull(t)[1],
     )  # fmt: skip
     gramian_v = backend.gramian(V)
+    merit_gramian = problem.merit_gramian(V, gramian_v)
     user_squares = float((problem.user_ridge * backend.squared_norms(U)).sum())
-    fairness_term = 0.5 * problem.lambda_f * float(t @ gramian_v @ t)
     value = Objective(
         observed=0.5 * sums.loss,
-        # sum(shared * G_V) is both the unobserved and the fairness term, and shared is diagonal here.
-        unobserved=0.5 * float(values @ np.diag(gramian_v)) - fairness_term,
+        # sum(shared * G_V) is the unobserved term and what of fairness all items share; shared is diagonal here.
+        unobserved=0.5 * float(values @ np.diag(gramian_v)) - 0.5 * common * float(t @ gramian_v @ t),
         l2=0.5 * (user_squares + sums.ridge_squares),
-        fairness=fairness_term,
+        fairness=0.5 * problem.lambda_f * float(t @ merit_gramian @ t),
     )
     item_gradient = float(np.sqrt(sums.squared_residual))
     return replace(
-        state, user_factors=U, item_factors=V, coupling=q, item_gramian=gramian_v, objective=value,
-        user_gradient=done.gradient, item_gradient=item_gradient,
+        state, user_factors=U, item_factors=V, coupling=q, item_gramian=gramian_v, merit_gramian=merit_gramian,
+        objective=value, user_gradient=done.gradient, item_gradient=item_gradient,
     )  # fmt: skip
 
 
@@ -126,7 +130,8 @@ def finish(
         problem.interactions.by_user, done.item_factors, done.eigenvalues, problem.user_ridge, done.coupling,
         SETTLING.steps, 1e-4, 1.0, done.user_factors,
     )  # fmt: skip
+    gramian = backend.gramian(done.item_factors)
     return replace(
         state, user_factors=done.user_factors, item_factors=done.item_factors, coupling=done.coupling,
-        item_gramian=backend.gramian(done.item_factors),
+        item_gramian=gramian, merit_gramian=problem.merit_gramian(done.item_factors, gramian),
     )  # fmt: skip

@@ -54,11 +54,12 @@ class AlternatingModel(IterativeModel):
         return self.trained_fairness() * self.unobserved_weight * n_users
 
     def start(self, problem: Problem, U: Factors, V: Factors) -> AlternatingState:
-        """q = c G_V t of the start."""
+        """q = c G_W t of the start."""
         gramian = problem.backend.gramian(V)
+        merit_gramian = problem.merit_gramian(V, gramian)
         strength = self.trained_fairness() * problem.unobserved_weight
-        q = strength * gramian @ problem.backend.mean(U)
-        return AlternatingState(U, V, q, gramian, objective(problem, U, V))
+        q = strength * merit_gramian @ problem.backend.mean(U)
+        return AlternatingState(U, V, q, gramian, merit_gramian, objective(problem, U, V))
 
     def epoch(self, problem: Problem, state: AlternatingState) -> AlternatingState:
         """One epoch. Where F rose, it is done again from the same start with more effort, at last exactly."""
@@ -82,7 +83,7 @@ class AlternatingModel(IterativeModel):
         return fast.finish(problem, state, self._groups(problem), fairness, sampled)
 
     def merit(self, problem: Problem, state: AlternatingState) -> Vector:
-        """q1: the q in force over phi; for phi = 0 the direction alpha0 G_V t itself."""
+        """q1: the q in force over phi; for phi = 0 the direction alpha0 G_W t itself."""
         fairness = self.trained_fairness()
         if fairness > 0:
             return state.coupling / fairness
@@ -103,12 +104,14 @@ class AlternatingModel(IterativeModel):
     def _fold_in_cohort(self, cohort: Interactions, factor: float, **_: Any) -> NDArray[Any]:
         """U and t at the exact minimum over the batch, V fixed."""
         fitted = self.fitted
-        problem = problem_for(cohort, 0.0, fitted.settings)
+        problem = problem_for(cohort, 0.0, fitted.settings, fitted.fairness_weights)
         V = problem.backend.array(fitted.item_factors)
         # lambda_f of the batch is factor * phi alpha0 n, so that c = lambda_f / n_b is alpha0 times this:
         fairness = fitted.fairness * factor * self.n_users / cohort.n_users
         gramian = fitted.item_gramian
-        q = exact_coupling(problem, V, gramian, fairness) if fairness > 0 else np.zeros(len(gramian))
+        q = np.zeros(len(gramian))
+        if fairness > 0:
+            q = exact_coupling(problem, V, gramian, problem.merit_gramian(V, gramian), fairness)
         return problem.backend.host(converged.solve(problem.user_half_step(V, shift=q, gramian=gramian)))
 
     def _exactly(self, problem: Problem) -> bool:
@@ -123,7 +126,8 @@ class AlternatingModel(IterativeModel):
         unobserved = self.unobserved_weight * data.n_users * data.n_items
         if observed > EASY * unobserved:
             return THOROUGH
-        demanding = self.trained_fairness() >= STRONG or self.unobserved_weight < WEAK
+        strongest = self.trained_fairness() * problem.largest_fairness_square
+        demanding = strongest >= STRONG or self.unobserved_weight < WEAK
         return FIRM if demanding else LIGHT
 
     def _groups(self, problem: Problem) -> UserGroups:

@@ -15,6 +15,8 @@ class AlternatingState(State):
 
     coupling: Vector
     item_gramian: Matrix
+    merit_gramian: Matrix
+    """V' W^2 V: the same as `item_gramian` where items have no fairness weights."""
     objective: Objective
     user_gradient: float = 0.0
     item_gradient: float = 0.0

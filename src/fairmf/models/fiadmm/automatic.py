@@ -63,9 +63,10 @@ def balancing_scale(problem: Problem, U: Factors, V: Factors) -> float:
 
 
 def first_rho(problem: Problem, V: Factors) -> float:
-    """Where `rho="auto"` starts: 1000 lambda_f, or the scale of the smooth part where there is no fairness term."""
+    """Where `rho="auto"` starts: 1000 lambda_f (times the mean w_j^2), or the smooth part's scale without fairness."""
     if problem.lambda_f > 0:
-        return 1000.0 * problem.lambda_f
+        squares = problem.fairness_squares
+        return 1000.0 * problem.lambda_f * (1.0 if squares is None else float(squares.mean()))
     largest = float(np.linalg.eigvalsh(problem.backend.gramian(V))[-1])
     return max(problem.unobserved_weight, 1e-3) * problem.n_users * max(largest, 1e-12)
 

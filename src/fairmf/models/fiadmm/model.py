@@ -139,7 +139,7 @@ class FiADMM(IterativeModel):
             raise InvalidParameter(f"epochs must be an integer >= 1. Got {epochs!r} instead.")
         fitted = self.fitted
         trained_lambda_f = fitted.fairness * fitted.settings["unobserved_weight"] * self.n_users
-        problem = problem_for(cohort, trained_lambda_f * factor, fitted.settings)
+        problem = problem_for(cohort, trained_lambda_f * factor, fitted.settings, fitted.fairness_weights)
         backend = problem.backend
         V = backend.array(fitted.item_factors)
         U = backend.array(np.zeros((cohort.n_users, V.shape[1])))
@@ -203,6 +203,6 @@ def augmented_lagrangian(problem: Problem, state: AdmmState, value: Objective) -
     """L_rho = F with s in the fairness term + rho/2 |t - s + w|^2 - rho/2 |w|^2."""
     backend = problem.backend
     t, s, w = backend.mean(state.user_factors), state.consensus, state.dual
-    split_fairness = 0.5 * problem.lambda_f * float(s @ backend.gramian(state.item_factors) @ s)
+    split_fairness = 0.5 * problem.lambda_f * float(s @ problem.merit_gramian(state.item_factors) @ s)
     gap = t - s + w
     return value.total - value.fairness + split_fairness + 0.5 * state.rho * float(gap @ gap - w @ w)

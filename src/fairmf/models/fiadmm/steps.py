@@ -1,6 +1,6 @@
 """The five steps of one fiADMM epoch (docs/mathematics.md 4), one function each, named as in the paper.
 
-minimise over U, V, s   F with |V s|^2 in the fairness term,   subject to s = t,   t = (1/n) U'1
+minimise over U, V, s   F with |W V s|^2 in the fairness term,   subject to s = t,   t = (1/n) U'1
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ class AdmmState(State):
 
 
 def item_step(problem: Problem, U: Factors, s: Vector) -> Factors:
-    """V step, exact: v_j = (sum_i c_ij u_i u_i' + alpha0 G_U + lambda_f s s' + lambda_V(j) I)^-1 sum_i c_ij u_i."""
+    """V step, exact: v_j = (sum_i c_ij u_i u_i' + alpha0 G_U + lambda_f s s' + lambda_V(j) I)^-1 sum_i c_ij u_i.
+
+    With fairness weights, lambda_f w_j^2 s s'.
+    """
     return cholesky.solve(problem.item_half_step(U, mean_user=s))
 
 
@@ -54,8 +57,8 @@ def coupling(sum_of_a: Vector, n: int, rho: float, gamma: float) -> Vector:
 
 
 def consensus_step(problem: Problem, V: Factors, t: Vector, w: Vector, rho: float) -> Vector:
-    """s = rho (lambda_f G_V + rho I)^-1 (t + w). The paper's Algorithm 1 prints t - w, with which it diverges."""
-    matrix = problem.lambda_f * problem.backend.gramian(V) + rho * np.eye(len(t))
+    """s = rho (lambda_f G_W + rho I)^-1 (t + w). The paper's Algorithm 1 prints t - w, with which it diverges."""
+    matrix = problem.lambda_f * problem.merit_gramian(V) + rho * np.eye(len(t))
     return np.linalg.solve(matrix, rho * (t + w)).astype(np.float64)
 
 

@@ -27,8 +27,8 @@ class Bounds:
 
 
 def required_rho(problem: Problem, seen: Bounds) -> float:
-    """The smallest rho the theorem allows."""
-    lam, c_v, c_s = problem.lambda_f, seen.items, seen.consensus
+    """The smallest rho the theorem allows. Its proof bounds lambda_f V'V, so weights enter by the largest of them."""
+    lam, c_v, c_s = problem.lambda_f * problem.largest_fairness_square, seen.items, seen.consensus
     smallest_ridge = float(problem.item_ridge.min())
     first = 24 * lam**2 * c_v * c_s / smallest_ridge if smallest_ridge > 0 else float("inf")
     return max(first, 0.5 + float(np.sqrt(0.25 + 6 * lam**2 * c_v**2)), lam * c_v)
