@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from conftest import random_rows
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive.objective import dense
 
@@ -353,6 +353,7 @@ def test_nobody(ids):
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.integers(0, 6), st.integers(0, 6), st.randoms(use_true_random=False), st.booleans(), st.booleans())
 def test_replace_rows(count, new, random, weighted, new_weighted):
     def some(rows, with_weights):
