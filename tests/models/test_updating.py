@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from conftest import random_rows
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive.objective import dense
 
@@ -228,15 +228,17 @@ def test_a_model_without_histories_is_updated_all_the_same():
     model, full = fair(), fair()
     popularity = model.fitted.popularity
     model._fitted = dataclasses.replace(model.fitted, interactions=None)
+    rows, columns = (batch(4, size).take_users(np.array([1, 2])) for size in (M, N + 1))
+    assert dense(rows).sum(axis=1).min() > 0
     for each in (model, full):
-        each.partial_fit_users(["u3", "new"], batch(2, M))
-        each.partial_fit_items(["item", "i2"], batch(2, N + 1))
+        each.partial_fit_users(["u3", "new"], rows)
+        each.partial_fit_items(["item", "i2"], columns)
     np.testing.assert_array_equal(model.user_factors, full.user_factors)
     np.testing.assert_array_equal(model.item_factors, full.item_factors)
     assert model.fitted.interactions is None
     # u3's old history is not known, so only the new user is counted; items are counted anew.
-    counted = np.append(popularity + dense(batch(2, M))[1], dense(batch(2, N + 1))[0].sum())
-    counted[2] = dense(batch(2, N + 1))[1].sum()
+    counted = np.append(popularity + dense(rows)[1], dense(columns)[0].sum())
+    counted[2] = dense(columns)[1].sum()
     np.testing.assert_allclose(model.fitted.popularity, counted)
 
 
@@ -351,6 +353,7 @@ def test_nobody(ids):
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.integers(0, 6), st.integers(0, 6), st.randoms(use_true_random=False), st.booleans(), st.booleans())
 def test_replace_rows(count, new, random, weighted, new_weighted):
     def some(rows, with_weights):
