@@ -229,6 +229,7 @@ def test_the_more_a_group_weighs_the_less_it_is_shown(kind):
 def test_arrays_mappings_and_groups_say_the_same():
     by_group = group_weights(NAMED, {"a": "x", "b": "y", "c": "x", "d": "z"}, {"x": 2, "z": 0})
     assert by_group.tolist() == [2.0, 1.0, 2.0, 0.0]
+    assert group_weights(NAMED.to_csr(), ["x", "y", "x", "z"], {"x": 2, "z": 0}).tolist() == by_group.tolist()
     given = [by_group, by_group.tolist(), {"d": 0, "a": 2, "c": np.float32(2)}]
     fits = [FairALS(factors=2, epochs=2).fit(NAMED, fairness_weights=w) for w in given]
     for model in fits:
