@@ -25,6 +25,7 @@ NAMES = (
     "pareto",
     "control",
     "fold_in",
+    "group_weights",
 )
 RESULTS = Path(__file__).parent / "RESULTS.md"
 HEAD = "# Benchmark results\n\nEach section is one run; ratios compare both sides inside it.\n"

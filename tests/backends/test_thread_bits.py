@@ -27,6 +27,8 @@ for weighted in (False, True):
     data = Interactions(random_rows(9000, 600, density=0.02, weighted=weighted), 600)
     for factors in (64, 256):
         for make, weights in ((IALS, None), (FairALS, None), (FiADMM, None), (FairALS, own), (FiADMM, own)):
+            if weights is not None and factors > 64:
+                continue
             found = []
             for threads in (1, 2, 4):
                 model = make(factors=factors, epochs=2, num_threads=threads).fit(data, fairness_weights=weights)
@@ -54,8 +56,13 @@ def test_four_threads_were_really_allowed(results):
 
 
 @pytest.mark.parametrize("weights", ["binary", "weighted"])
-@pytest.mark.parametrize("factors", [64, 256])
-@pytest.mark.parametrize("model", ["IALS", "FairALS", "FiADMM", "FairALS item weights", "FiADMM item weights"])
+@pytest.mark.parametrize(
+    ("model", "factors"),
+    [
+        *((model, factors) for model in ("IALS", "FairALS", "FiADMM") for factors in (64, 256)),
+        *((f"{model} item weights", 64) for model in ("FairALS", "FiADMM")),
+    ],
+)
 def test_identical_bits_for_1_2_and_4_threads(results, model, factors, weights):
     one, two, four = results["digests"][f"{model} {factors} {weights}"]
     assert one == two == four

@@ -196,6 +196,9 @@ def test_auto_steps_look_at_the_weight_of_the_data():
         assert model._effort(problem) == effort
     assert FairALS(cg_steps=3)._effort(problem).steps == 3
     assert FairALS(unobserved_weight=0.9, fairness=50.0)._effort(problem) == fast.FIRM
+    heavy = dataclasses.replace(problem, fairness_weights=np.full(40, 3.0), _derived={})
+    assert FairALS(unobserved_weight=0.9, fairness=2.0)._effort(problem) == fast.LIGHT
+    assert FairALS(unobserved_weight=0.9, fairness=2.0)._effort(heavy) == fast.FIRM
 
 
 def test_more_steps_come_closer_to_the_exact_solver():

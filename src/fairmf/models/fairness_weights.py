@@ -15,6 +15,7 @@ from fairmf.backends import Vector
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions import Ids, Interactions
 from fairmf.interactions.groups import GroupLabels, read_groups
+from fairmf.models.inputs import as_interactions
 
 FairnessWeights = ArrayLike | Mapping[Any, float]
 LARGEST = 1e6  # squares, times lambda_f, must stay far inside single precision
@@ -32,18 +33,20 @@ def read_fairness_weights(weights: FairnessWeights, n_items: int, item_ids: Ids 
     return _not_all_zero(full)
 
 
-def group_weights(data: Interactions, groups: GroupLabels, weights: Mapping[Any, float]) -> Vector:
+def group_weights(data: Interactions | Any, groups: GroupLabels, weights: Mapping[Any, float]) -> Vector:
     """Fairness weights by group, for `fit(data, fairness_weights=...)`: one number per item.
 
     `groups` is a label per item, or a mapping from item id to label, as `evaluate` takes it; `weights` maps labels to
     weights, and groups it does not name have 1. A weight below 1 lets a group keep more of its scores, one above 1
     holds it down further (docs/groups.md).
 
-    >>> from fairmf import group_weights, synthetic
-    >>> data = synthetic(n_users=50, n_items=4, n_interactions=100)
+    >>> import scipy.sparse as sp
+    >>> from fairmf import group_weights
+    >>> data = sp.eye(4, format="csr")
     >>> group_weights(data, ["large", "small", "small", "large"], {"small": 0.5}).tolist()
     [1.0, 0.5, 0.5, 1.0]
     """
+    data = as_interactions(data)
     found = read_groups(groups, data.n_items, data.item_ids)
     if not isinstance(weights, Mapping):
         raise InvalidParameter(f"weights must be a mapping from group to number. Got {type(weights).__name__} instead.")
