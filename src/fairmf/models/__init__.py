@@ -3,6 +3,7 @@
 from fairmf.models.fair_als import FairALS
 from fairmf.models.fiadmm import FiADMM
 from fairmf.models.ials import IALS
+from fairmf.models.persistence import load_model
 from fairmf.models.popularity import Popularity
 
-__all__ = ["FairALS", "FiADMM", "IALS", "Popularity"]
+__all__ = ["FairALS", "FiADMM", "IALS", "Popularity", "load_model"]

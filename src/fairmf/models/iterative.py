@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import copy
 import dataclasses
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
@@ -16,11 +17,13 @@ from fairmf.backends import NAMES, Backend, Factors, Vector, get_backend
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions import Interactions
 from fairmf.models import fitting
+from fairmf.models.dial import check_fairness, dialled_users
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import Fitted
 from fairmf.models.history import History
 from fairmf.models.inputs import as_interactions
 from fairmf.models.objective import Objective, objective
+from fairmf.models.persistence.resuming import open_checkpoints
 from fairmf.models.problem import Problem
 from fairmf.parameters import check_settings, setting
 from fairmf.solvers import cholesky
@@ -98,12 +101,19 @@ class IterativeModel(FactorModel):
         callbacks: Sequence[fitting.Callback] = (),
         objective_every: int = 1,
         progress: bool | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 1,
     ) -> Self:
         """Train on Interactions (or a SciPy sparse matrix, users as rows) and return the model itself.
 
         `init` starts from another model's factors, or from a pair (U, V). `objective_every=0` skips the objective,
         which is not needed for training. `progress=None` shows a bar on a terminal. `callbacks` are called each epoch
         (see fairmf.EarlyStopping).
+
+        With `checkpoint`, a folder, the state of every `checkpoint_every`-th epoch and of the last is stored there; the
+        same call on the same data goes on after the last one stored, and ends with the same bits as a fit that was
+        never broken off (docs/persistence.md). Ctrl-C ends a fit after its last complete epoch: the model of that epoch
+        is returned, with the verdict "interrupted" in its history.
         """
         check_settings(self)
         data = as_interactions(data)
@@ -113,11 +123,14 @@ class IterativeModel(FactorModel):
         with problem.backend.threads(self.num_threads):
             U, V = self._initial_factors(problem, init)
             state = self.start(problem, U, V)
+            stored = open_checkpoints(checkpoint, checkpoint_every, self, problem, init, callbacks, objective_every)
             try:
-                state, history = fitting.run(
-                    self, problem, state, snapshot=lambda s: self._snapshot(problem, s, History()),
-                    callbacks=callbacks, objective_every=objective_every, progress=progress,
-                )  # fmt: skip
+                with stored as checkpoints:
+                    state, history = fitting.run(
+                        self, problem, state, snapshot=lambda s: self._snapshot(problem, s, History()),
+                        callbacks=callbacks, objective_every=objective_every, progress=progress,
+                        checkpoints=checkpoints,
+                    )  # fmt: skip
             except fitting.Diverged as error:
                 self._fitted = self._results(problem, error.state, error.history)
                 raise
@@ -193,22 +206,16 @@ class IterativeModel(FactorModel):
     def with_fairness(self: Self, fairness: float) -> Self:
         """The same model turned to another fairness, without training: shares V, users re-solved from their histories.
 
+        Where the model was stored without histories, `user_sensitivity` stands in, if it was stored.
         It serves with that fairness by default. `with_fairness(a).with_fairness(b)` equals `with_fairness(b)`.
         """
         turned = copy.copy(self)
         turned._fitted = dataclasses.replace(
             self.fitted,
             fairness=check_fairness(fairness),
-            user_factors=self.fold_in(self.fitted.histories("with_fairness"), fairness=fairness),
+            user_factors=dialled_users(self, None, fairness),
         )
         return turned
-
-
-def check_fairness(value: Any) -> float:
-    """A fairness asked for after training: any finite number >= 0."""
-    if isinstance(value, (int, float, np.number)) and np.isfinite(value) and value >= 0:
-        return float(value)
-    raise InvalidParameter(f"fairness must be a number >= 0. Got {value!r} instead.")
 
 
 def problem_for(data: Interactions, lambda_f: float, settings: dict[str, Any]) -> Problem:
