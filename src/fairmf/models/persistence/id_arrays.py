@@ -52,8 +52,9 @@ def _typed(name: str, value: Any) -> bytes:
         hash(value)
         return strict_json.dump(typed_values.encode(value)).encode("ascii")
     except (typed_values.NotStorable, TypeError, ValueError) as error:
+        shown = "one of them" if type(value) is int else repr(str(value)[:60])  # Python refuses to print huge integers
         raise InvalidData(
-            f"The {name} cannot be stored: {str(value)[:60]!r} is or holds {error}. Ids in a file can be integers, "
+            f"The {name} cannot be stored: {shown} is or holds {error}. Ids in a file can be integers, "
             "texts, floats, bools, bytes, tuples, dates and times, Decimal or UUID."
         ) from error
 
