@@ -2,9 +2,13 @@
 
     python broken_off_fit.py MODEL EPOCHS RESULT [FOLDER]
 
-With a folder it uses checkpoints. RESULT is where the model is saved when the fit is over.
+With a folder it uses checkpoints. RESULT is where the model is saved when the fit is over. With the one argument
+`serve` it loads all kernels and then forks a process for every such line of arguments (as JSON) it is given: far quicker
+than to start Python anew for every fit. Each says "pid N" first, and is waited for after the line "reap".
 """
 
+import json
+import os
 import sys
 
 import numpy as np
@@ -31,8 +35,7 @@ class KeepSome:
             self.kept += 1
         progress.record["kept so far"] = self.kept
         if self.speak:
-            sys.stdout.write(f"epoch {progress.epoch}\n")
-            sys.stdout.flush()
+            say(f"epoch {progress.epoch}")
 
     def state_dict(self):
         return {"kept": self.kept}
@@ -53,13 +56,30 @@ def fit(name, epochs, folder=None, speak=False):
 
 
 def main(name, epochs, result, folder=None):
-    data()
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
+    say("ready")
     model = fit(name, int(epochs), folder, speak=True)
     model.save(result)
-    sys.stdout.write(f"verdict {model.history.verdict} {len(model.history)}\n")
+    say(f"verdict {model.history.verdict} {len(model.history)}")
+
+
+def serve():
+    for name in MODELS:
+        fit(name, 1)
+    say("ready")
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            say(f"pid {os.getpid()}")
+            main(*json.loads(line))
+            os._exit(0)
+        assert sys.stdin.readline() == "reap\n"
+        say(f"ended {os.waitpid(child, 0)[1]}")
+
+
+def say(text):
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    serve() if sys.argv[1:] == ["serve"] else main(*sys.argv[1:])
