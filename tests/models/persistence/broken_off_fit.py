@@ -3,7 +3,7 @@
     python broken_off_fit.py MODEL EPOCHS RESULT [FOLDER]
 
 With a folder it uses checkpoints. RESULT is where the model is saved when the fit is over. With the one argument
-`serve` it loads all kernels and then forks a process for every such line of arguments (as JSON) it is given: far quicker
+`serve` it loads all kernels and then forks a process for every such line of arguments (as JSON) it is given: quicker
 than to start Python anew for every fit. Each says "pid N" first, and is waited for after the line "reap".
 """
 
