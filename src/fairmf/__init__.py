@@ -14,6 +14,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from fairmf.version import __version__
+
 if TYPE_CHECKING:
     from fairmf.control import Curve as Curve
     from fairmf.control import Target as Target
@@ -36,20 +38,19 @@ if TYPE_CHECKING:
     from fairmf.models import FiADMM as FiADMM
     from fairmf.models import Popularity as Popularity
     from fairmf.models import group_weights as group_weights
+    from fairmf.models import load_model as load_model
     from fairmf.splitting import HeldOut as HeldOut
     from fairmf.splitting import Split as Split
     from fairmf.splitting import split_by_interaction as split_by_interaction
     from fairmf.splitting import split_by_time as split_by_time
     from fairmf.splitting import split_by_user as split_by_user
 
-__version__ = "0.1.0"
-
 _HOMES = {
     "interactions": (
         "Interactions", "Events", "Ids", "read_frame", "read_csv", "read_parquet", "synthetic", "synthetic_events",
     ),
     "splitting": ("Split", "HeldOut", "split_by_user", "split_by_interaction", "split_by_time"),
-    "models": ("FairALS", "IALS", "FiADMM", "Popularity", "group_weights"),
+    "models": ("FairALS", "IALS", "FiADMM", "Popularity", "load_model", "group_weights"),
     "control": ("trade_off", "fit_path", "fit_to_target", "Curve", "Target"),
     "metrics": ("evaluate", "Evaluation", "EarlyStopping"),
 }  # fmt: skip

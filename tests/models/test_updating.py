@@ -244,8 +244,6 @@ def test_a_model_without_histories_is_updated_all_the_same():
 
 @dataclasses.dataclass(frozen=True)
 class Richer(Fitted):
-    user_sensitivity: np.ndarray | None = None
-    item_offsets: np.ndarray | None = None
     anything: str = ""
 
 
@@ -256,7 +254,7 @@ def test_what_else_a_model_holds_per_user_or_item_grows_along():
         model.fitted.interactions, fairness=1
     )
     offsets = np.arange(M) / M
-    model._fitted = Richer(**parts, user_sensitivity=sensitivity, item_offsets=offsets, anything="kept")
+    model._fitted = Richer(**parts | {"user_sensitivity": sensitivity, "item_offsets": offsets}, anything="kept")
     row = batch(2, M)
     model.partial_fit_users(["u3", "new"], row)
     for at, history in ((3, 0), (N, 1)):
@@ -266,6 +264,7 @@ def test_what_else_a_model_holds_per_user_or_item_grows_along():
     np.testing.assert_array_equal(model.fitted.user_sensitivity[4:N], sensitivity[4:])
     model.partial_fit_items(["i2", "x"], batch(2, N + 1))
     np.testing.assert_array_equal(model.fitted.item_offsets, [*offsets, 0.0])
+    assert model.fitted.user_sensitivity is None  # V has changed, and with it every H_i and q1
     assert model.fitted.anything == "kept"
 
 

@@ -54,7 +54,7 @@ def rows_from_sparse(matrix: Any, keep_values: bool) -> Rows:
     _check_indices(csr.indices[:size], csr.shape[1])
     indices, values = csr.indices[:size].astype(np.int32), csr.data[:size]
     _check_values(csr, values)
-    if values.all() and _is_ascending(indices, indptr):
+    if values.all() and is_ascending(indices, indptr):
         return Rows(indptr, indices, _as_weights(values) if keep_values else None)
     # Flags are enough for binary data: that they wrap around when added up does no harm, only the places are used.
     own = values.astype(np.float64) if keep_values else (values != 0).astype(np.int8)
@@ -154,7 +154,7 @@ def _check_indices(indices: NDArray[np.integer], size: int) -> None:
         )
 
 
-def _is_ascending(indices: NDArray[np.int32], indptr: NDArray[np.int64]) -> bool:
+def is_ascending(indices: NDArray[np.int32], indptr: NDArray[np.int64]) -> bool:
     """Whether every row's indices strictly ascend."""
     ascending = indices[1:] > indices[:-1]
     starts = indptr[1:-1]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Protocol
 
-from fairmf.errors import InvalidData
+from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions import Interactions
 from fairmf.metrics.evaluate import Ranker, evaluate
 from fairmf.metrics.groups import GroupLabels
@@ -13,6 +14,8 @@ from fairmf.metrics.measuring import check_held_out
 from fairmf.metrics.registry import parse_metric
 from fairmf.splitting import HeldOut
 from fairmf.splitting.checks import check_count, check_not_negative
+
+_MEMORY = ("scores", "best_epoch", "best_value", "_last_epoch", "_epochs_seen")
 
 
 class Progress(Protocol):
@@ -110,6 +113,33 @@ class EarlyStopping:
                 f"{self.metric} has not improved for {since} evaluations: "
                 f"best {self.best_value:.5g} at epoch {self.best_epoch}."
             )
+
+    # -- a fit that is broken off and resumed (models/fitting.py) ----------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """What it has seen so far, and the rules by which it judges."""
+        return {"rules": self._rules(), **{name: getattr(self, name) for name in _MEMORY}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there; InvalidParameter if it would now judge by other rules."""
+        now = self._rules()
+        for name, value in state["rules"].items():
+            if now.get(name) != value:
+                raise InvalidParameter(
+                    f"The checkpoint's EarlyStopping has {name} {value!r}, this one {now.get(name)!r}: "
+                    "a fit goes on with the same rules, or in another folder."
+                )
+        for name in _MEMORY:
+            setattr(self, name, state[name])
+
+    def _rules(self) -> dict[str, Any]:
+        names = ("metric", "patience", "every", "minimise", "min_change")
+        return {name: getattr(self, name) for name in names} | {"held_out": self._held_out_fingerprint}
+
+    @functools.cached_property
+    def _held_out_fingerprint(self) -> str:
+        parts = (self.held_out.fold_in, self.held_out.targets)
+        return " ".join(part.fingerprint() for part in parts)
 
     def _score(self, model: Ranker) -> float:
         wanted: dict[str, Any] = {"metrics": [self.metric], "train": self.train, "groups": self.groups}

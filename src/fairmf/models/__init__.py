@@ -4,6 +4,7 @@ from fairmf.models.fair_als import FairALS
 from fairmf.models.fairness_weights import group_weights
 from fairmf.models.fiadmm import FiADMM
 from fairmf.models.ials import IALS
+from fairmf.models.persistence import load_model
 from fairmf.models.popularity import Popularity
 
-__all__ = ["FairALS", "FiADMM", "IALS", "Popularity", "group_weights"]
+__all__ = ["FairALS", "FiADMM", "IALS", "Popularity", "group_weights", "load_model"]

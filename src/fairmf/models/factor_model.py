@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import os
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -79,6 +80,22 @@ class FactorModel(abc.ABC):
         """Store settings for the next `fit`, which checks them; what is fitted stays as it is. Returns the model."""
         store_settings(self, params)
         return self
+
+    # -- keeping ----------------------------------------------------------------------------------------------------
+
+    def save(
+        self, path: str | os.PathLike[str], *, interactions: bool = True, user_sensitivity: bool | None = None
+    ) -> None:
+        """Write the fitted model to one file, which `fairmf.load_model` reads (docs/persistence.md).
+
+        An existing file is replaced in one step, so that a crash leaves the old one. With the `interactions` (4 bytes
+        each, 8 if weighted) stored users can be filtered and dialled after loading; without them the file is smaller
+        and holds nobody's history. `user_sensitivity=True` adds an array as large as the user factors, from which
+        stored users can be dialled without their histories; None keeps the one the model has, if any.
+        """
+        from fairmf.models.persistence.saving import save_model
+
+        save_model(self, path, interactions=interactions, user_sensitivity=user_sensitivity)
 
     # -- ranking ----------------------------------------------------------------------------------------------------
 

@@ -40,6 +40,12 @@ class Fitted:
     """w_j of every item in the fairness term it was trained with; None: 1 for all."""
     interactions: Interactions | None = None
     """The training users' histories; None in a model that was stored without them."""
+    item_offsets: NDArray[Any] | None = None
+    """A number per item that is added to its scores, where some were learned."""
+    user_sensitivity: NDArray[Any] | None = None
+    """H_i^-1 q1 of every user, where it was stored: the dial without histories (models/dial.py)."""
+    provenance: dict[str, Any] = field(default_factory=dict)
+    """Of a loaded model: when it was `created`, with which `versions`, from data of which `data_fingerprint`."""
 
     def histories(self, purpose: str) -> Interactions:
         """The training users' histories; MissingHistories where the model does not hold them."""

@@ -1,16 +1,18 @@
-"""The one fit loop: epochs, history, callbacks, tolerance, progress, and a check that every number is finite.
+"""The one fit loop: epochs, history, callbacks, tolerance, progress, checkpoints, and a check that all is finite.
 
 A model supplies `start` and `epoch` (pure: a new state each time, so the last good one always survives) and says what
-to report. Nothing here knows which model, solver or backend is at work.
+to report. Nothing here knows which model, solver or backend is at work. Where the loop stands is one immutable value,
+`Reached`, so that it can be stored, resumed, and survive a Ctrl-C at any moment.
 """
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -61,6 +63,53 @@ class Callback(Protocol):
         """See `EpochProgress` for what can be read and done."""
 
 
+@runtime_checkable
+class ResumableCallback(Protocol):
+    """A callback that remembers something from epoch to epoch, and so has to be told when a fit is resumed.
+
+    A callback without these two methods is taken to have no memory of its own.
+    """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Its memory, in plain values (numbers, texts, lists, tuples, dictionaries)."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Where a fit stands after an epoch: all that the next epoch, or a fit resumed from a file, needs."""
+
+    epoch: int
+    state: Any
+    records: tuple[dict[str, Any], ...] = ()
+    kept: Any = None
+    kept_epoch: int = 0
+    last_total: float | None = None
+    """F of this epoch, where a tolerance is to be held against the next."""
+    verdict: str | None = None
+    """Why no further epoch follows ("stopped", "converged"); None while they go on."""
+    reason: str = ""
+    callbacks: tuple[dict[str, Any] | None, ...] = ()
+    """What each callback remembered then (None: nothing)."""
+
+    def history(self) -> History:
+        """The history up to here."""
+        kept_epoch = self.epoch if self.kept is None else self.kept_epoch
+        return History(list(self.records), self.verdict or "ceiling", self.reason, kept_epoch)
+
+
+class Checkpoints(Protocol):
+    """Where a fit's stand is stored."""
+
+    def resume(self, start: Any) -> Reached | None:
+        """The stand to go on from, None for a fresh start. `start` is the state before the first epoch."""
+
+    def after_epoch(self, reached: Reached, *, last: bool) -> None:
+        """Store the stand if it is time to, and always if it is the last."""
+
+
 class EpochProgress:
     """One epoch as a callback sees it."""
 
@@ -105,53 +154,103 @@ def run(
     objective_every: int = 1,
     progress: bool | None = None,
     settle: bool = True,
+    checkpoints: Checkpoints | None = None,
 ) -> tuple[Any, History]:
-    """Run up to `model.epochs` epochs from `state`; return the state to keep and the history.
+    """Run up to `model.epochs` epochs from `state`, or from a checkpoint; return the state to keep and the history.
 
+    Ctrl-C ends the epochs: the last complete one is stored, finished and returned. A second Ctrl-C is not caught.
     `settle=False` leaves out what a model does when the epochs are over.
     """
-    history = History()
-    name = type(model).__name__
-    kept, kept_epoch, last = None, 0, None
     if problem.backend.compiles_now():
         log.info(
             "compiling kernels for the %r backend: the first run takes some seconds longer",
             problem.backend.name,
         )
-    # Overflow is not warned about on the way: whatever it leaves behind is found by the check after the epoch.
-    with np.errstate(over="ignore", invalid="ignore"), progress_bar(name, model.epochs, progress) as advance:
-        for epoch in range(1, model.epochs + 1):
-            began = time.perf_counter()
-            after = model.epoch(problem, state)
-            seconds = time.perf_counter() - began
-            value = _objective_if_due(model, problem, after, epoch, objective_every)
-            _check_finite(model, problem, after, value, epoch, state, history)
-            record: dict[str, Any] = {"epoch": epoch, "seconds": seconds}
-            if value is not None:
-                record["objective"] = value.to_dict()
-            record |= model.report(problem, state, after, value)
-            history.records.append(record)
-            state = after
-            seen = EpochProgress(epoch, record, state, snapshot)
-            for callback in callbacks:
-                callback.on_epoch(seen)
-            if seen.kept is not None:
-                kept, kept_epoch = seen.kept, epoch
-            advance(f"F {value.total:.6g}" if value is not None else "")
-            if seen.stop_reason is not None:
-                history.verdict, history.reason = "stopped", seen.stop_reason
-                break
-            if value is not None:
-                if last is not None and abs(last - value.total) <= model.tolerance * abs(last):
-                    history.verdict, history.reason = (
-                        "converged",
-                        f"F changed by less than {model.tolerance:g}",
-                    )
-                    break
-                last = value.total if model.tolerance > 0 else None
-    if kept is None:
-        kept, kept_epoch = state, len(history)
-    history.kept_epoch = kept_epoch
+    reached = _first(state, callbacks, checkpoints)
+    interrupted = False
+    try:
+        # Overflow is not warned about on the way: whatever it leaves behind is found by the check after the epoch.
+        with (
+            np.errstate(over="ignore", invalid="ignore"),
+            progress_bar(type(model).__name__, model.epochs, progress) as advance,
+        ):
+            for _ in range(reached.epoch):
+                advance("resumed")
+            while reached.verdict is None and reached.epoch < model.epochs:
+                # One assignment: whenever Ctrl-C comes, `reached` is one whole epoch or the one before.
+                reached, note = _next(model, problem, reached, snapshot, callbacks, objective_every)
+                if checkpoints is not None:
+                    over = reached.verdict is not None or reached.epoch == model.epochs
+                    checkpoints.after_epoch(reached, last=over)
+                advance(note)
+    except KeyboardInterrupt:
+        if reached.epoch == 0:
+            raise
+        interrupted = True
+        log.warning("interrupted: the model keeps epoch %d, the last complete one", reached.epoch)
+        if checkpoints is not None:
+            checkpoints.after_epoch(reached, last=True)
+    history = reached.history()
+    if interrupted and reached.verdict is None:
+        history.verdict, history.reason = "interrupted", "Ctrl-C"
+    kept = reached.state if reached.kept is None else reached.kept
+    return _finished(model, problem, kept, history, objective_every, settle), history
+
+
+def _first(state: Any, callbacks: Sequence[Callback], checkpoints: Checkpoints | None) -> Reached:
+    resumed = checkpoints.resume(state) if checkpoints is not None else None
+    if resumed is None:
+        return Reached(0, state)
+    for callback, memory in zip(callbacks, resumed.callbacks, strict=True):
+        if memory is not None and isinstance(callback, ResumableCallback):
+            callback.load_state_dict(memory)
+    return resumed
+
+
+def _next(
+    model: Trainable,
+    problem: Problem,
+    reached: Reached,
+    snapshot: Callable[[Any], Any],
+    callbacks: Sequence[Callback],
+    objective_every: int,
+) -> tuple[Reached, str]:
+    """One epoch, what is recorded of it, and whether it is the last; with a note for the progress bar."""
+    epoch = reached.epoch + 1
+    began = time.perf_counter()
+    after = model.epoch(problem, reached.state)
+    seconds = time.perf_counter() - began
+    value = _objective_if_due(model, problem, after, epoch, objective_every)
+    _check_finite(model, problem, after, value, epoch, reached.state, reached.history())
+    record: dict[str, Any] = {"epoch": epoch, "seconds": seconds}
+    if value is not None:
+        record["objective"] = value.to_dict()
+    record |= model.report(problem, reached.state, after, value)
+    seen = EpochProgress(epoch, record, after, snapshot)
+    for callback in callbacks:
+        callback.on_epoch(seen)
+    memories = tuple(_memory(callback) for callback in callbacks)
+    following = replace(reached, epoch=epoch, state=after, records=(*reached.records, record), callbacks=memories)
+    if seen.kept is not None:
+        following = replace(following, kept=seen.kept, kept_epoch=epoch)
+    last, total = reached.last_total, None if value is None else value.total
+    if seen.stop_reason is not None:
+        following = replace(following, verdict="stopped", reason=seen.stop_reason)
+    elif last is not None and total is not None and abs(last - total) <= model.tolerance * abs(last):
+        following = replace(following, verdict="converged", reason=f"F changed by less than {model.tolerance:g}")
+    following = replace(following, last_total=total if model.tolerance > 0 else None)
+    return following, "" if total is None else f"F {total:.6g}"
+
+
+def _memory(callback: Callback) -> dict[str, Any] | None:
+    # A copy: the callback goes on with its own.
+    return copy.deepcopy(callback.state_dict()) if isinstance(callback, ResumableCallback) else None
+
+
+def _finished(
+    model: Trainable, problem: Problem, kept: Any, history: History, objective_every: int, settle: bool
+) -> Any:
+    """The kept state after the model's last half-step."""
     began = time.perf_counter()
     with np.errstate(over="ignore", invalid="ignore"):
         finished = model.finish(problem, kept) if settle else kept
@@ -159,7 +258,7 @@ def run(
     history.final = {"seconds": time.perf_counter() - began}
     if objective_every > 0 or model.tolerance > 0:
         history.final["objective"] = objective(problem, finished.user_factors, finished.item_factors).to_dict()
-    return finished, history
+    return finished
 
 
 def _objective_if_due(model: Trainable, problem: Problem, state: Any, epoch: int, every: int) -> Objective | None:

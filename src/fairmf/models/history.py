@@ -11,7 +11,8 @@ class History:
     """One record per epoch (objective terms, residuals, seconds, ...) and how the fit ended.
 
     `verdict` is "converged" (the tolerance was met), "stopped" (a callback asked for it), "diverged" (a number was not
-    finite any more) or "ceiling" (all epochs ran). `kept_epoch` is the epoch whose factors the model holds (0: none).
+    finite any more), "interrupted" (Ctrl-C) or "ceiling" (all epochs ran).
+    `kept_epoch` is the epoch whose factors the model holds (0: none).
     """
 
     records: list[dict[str, Any]] = field(default_factory=list)

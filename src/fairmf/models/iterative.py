@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import copy
 import dataclasses
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
@@ -16,6 +17,7 @@ from fairmf.backends import NAMES, Backend, Factors, Vector, get_backend
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite
 from fairmf.interactions import Interactions
 from fairmf.models import explaining, fitting, folding, naming, updating
+from fairmf.models.dial import dialled_users
 from fairmf.models.explaining import Explanation
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fairness_weights import FairnessWeights, read_fairness_weights
@@ -24,6 +26,7 @@ from fairmf.models.folding import check_fairness as check_fairness
 from fairmf.models.history import History
 from fairmf.models.inputs import as_interactions
 from fairmf.models.objective import Objective, objective
+from fairmf.models.persistence.resuming import open_checkpoints
 from fairmf.models.problem import Problem
 from fairmf.models.problem import problem_for as problem_for
 from fairmf.parameters import check_settings, setting, settings_of
@@ -103,6 +106,8 @@ class IterativeModel(FactorModel):
         progress: bool | None = None,
         settle: bool = True,
         fairness_weights: FairnessWeights | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 1,
     ) -> Self:
         """Train on Interactions (or a SciPy sparse matrix, users as rows) and return the model itself.
 
@@ -112,6 +117,11 @@ class IterativeModel(FactorModel):
         their own fold-in: for models that will only ever be asked about users who are folded in. `fairness_weights`
         says how strongly the fairness term holds each item down: one number >= 0 per item, or a mapping from item id
         (items not named have 1); see docs/groups.md.
+
+        With `checkpoint`, a folder, the state of every `checkpoint_every`-th epoch and of the last is stored there; the
+        same call on the same data goes on after the last one stored, and ends with the same bits as a fit that was
+        never broken off (docs/persistence.md). Ctrl-C ends a fit after its last complete epoch: the model of that epoch
+        is returned, with the verdict "interrupted" in its history.
         """
         check_settings(self)
         data = as_interactions(data)
@@ -124,11 +134,14 @@ class IterativeModel(FactorModel):
         with problem.backend.threads(self.num_threads):
             U, V = self._initial_factors(problem, init)
             state = self.start(problem, U, V)
+            stored = open_checkpoints(checkpoint, checkpoint_every, self, problem, init, callbacks, objective_every)
             try:
-                state, history = fitting.run(
-                    self, problem, state, snapshot=lambda s: self._snapshot(problem, s, History()),
-                    callbacks=callbacks, objective_every=objective_every, progress=progress, settle=settle,
-                )  # fmt: skip
+                with stored as checkpoints:
+                    state, history = fitting.run(
+                        self, problem, state, snapshot=lambda s: self._snapshot(problem, s, History()),
+                        callbacks=callbacks, objective_every=objective_every, progress=progress, settle=settle,
+                        checkpoints=checkpoints,
+                    )  # fmt: skip
             except fitting.Diverged as error:
                 self._fitted = self._results(problem, error.state, error.history)
                 raise
@@ -229,13 +242,14 @@ class IterativeModel(FactorModel):
     def with_fairness(self: Self, fairness: float) -> Self:
         """The same model turned to another fairness, without training: shares V, users re-solved from their histories.
 
+        Where the model was stored without histories, `user_sensitivity` stands in, if it was stored.
         It serves with that fairness by default. `with_fairness(a).with_fairness(b)` equals `with_fairness(b)`.
         """
         turned = copy.copy(self)
         turned._fitted = dataclasses.replace(
             self.fitted,
             fairness=check_fairness(fairness),
-            user_factors=self.fold_in(self.fitted.histories("with_fairness"), fairness=fairness),
+            user_factors=dialled_users(self, None, fairness),
         )
         return turned
 

@@ -41,9 +41,8 @@ def with_users(fitted: Fitted, names: Any, batch: Interactions, fold_in: FoldIn)
     else:  # what replaced users had before is not known: only those who are new can be counted
         appended = batch.take_users(np.flatnonzero(where >= len(fitted.user_factors)))
         changes["popularity"] = fitted.popularity + _counts(appended)
-    sensitivity = getattr(fitted, "user_sensitivity", None)  # H_i^-1 q1, where it is stored
-    if sensitivity is not None:
-        changes["user_sensitivity"] = put(sensitivity, where, fold_in(batch, 0.0) - fold_in(batch, 1.0))
+    if fitted.user_sensitivity is not None:
+        changes["user_sensitivity"] = put(fitted.user_sensitivity, where, fold_in(batch, 0.0) - fold_in(batch, 1.0))
     return dataclasses.replace(fitted, **changes)
 
 
@@ -84,7 +83,8 @@ def with_items(
         changes["interactions"] = Interactions(transpose(rows, held.n_users), rows.count, held.user_ids, ids)
     if weights is not None and fitted.fairness_weights is not None:
         changes["fairness_weights"] = put(fitted.fairness_weights, where, weights)
-    offsets = getattr(fitted, "item_offsets", None)  # of replaced items as learned, of new ones none
+    changes["user_sensitivity"] = None  # every H_i and q1 have changed
+    offsets = fitted.item_offsets  # of replaced items as learned, of new ones none
     if offsets is not None:
         changes["item_offsets"] = put(offsets, np.arange(len(V), rows_after(where, len(V))), 0.0)
     return dataclasses.replace(fitted, **changes)

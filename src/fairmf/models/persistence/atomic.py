@@ -1,0 +1,64 @@
+"""A file that is either the old one or the new one, whatever happens in between."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from fairmf.errors import CannotWrite
+
+TEMPORARY = ".tmp"
+
+
+@contextlib.contextmanager
+def replacing(target: Path) -> Iterator[BinaryIO]:
+    """Yield a file to write to. On leaving, it takes the place of `target` at once, or nothing has changed.
+
+    It is written beside `target` under another name, forced to the disk, and renamed. A process killed on the way
+    leaves a file `NAME.<random>.tmp` behind, and the old file untouched.
+    """
+    target = Path(os.path.realpath(target))  # through a link: replace what it points to
+    temporary = target.with_name(f"{target.name}.{secrets.token_hex(6)}{TEMPORARY}")
+    try:
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        # 0o666 is what open() asks for: the user's umask decides, as for any other file.
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    except OSError as error:
+        raise _refusal(target, error) from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            if target.exists() and hasattr(os, "fchmod"):
+                os.fchmod(handle, target.stat().st_mode & 0o7777)
+            yield file
+            file.flush()
+            os.fsync(handle)
+        temporary.replace(target)
+    except BaseException as error:  # Ctrl-C as well: whatever ends the writing, no half file stays
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError):
+            raise _refusal(target, error) from error
+        raise
+    _sync_folder(target.parent)
+
+
+def _refusal(target: Path, error: OSError) -> CannotWrite:
+    reason = error.strerror or str(error)
+    return CannotWrite(error.errno, f"{target} cannot be written: {reason}. What was there before is unchanged")
+
+
+def _sync_folder(folder: Path) -> None:
+    """A rename lasts through a power cut only when the folder is on the disk too."""
+    if os.name == "nt":  # folders cannot be opened there
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
