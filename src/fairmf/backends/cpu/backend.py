@@ -17,7 +17,7 @@ from fairmf.backends.cpu import blocks, eigenbasis_rows, reductions, row_kernels
 from fairmf.backends.cpu import top_k as top_k_kernel
 from fairmf.interactions import Rows
 
-SCORE_BYTES = 4 << 20  # scores one thread holds at a time in top_k: fits the second-level cache with the factors
+ORDER_PAYS = 32  # users from which sorting and copying the items costs less than it saves
 REDUCTION_BLOCKS = 32  # each holds a d x d float64 matrix
 
 
@@ -169,11 +169,22 @@ class CpuBackend:
         scores: NDArray[np.float32],
     ) -> None:
         """See contract."""
-        at_once = int(np.clip(SCORE_BYTES // (4 * max(1, len(other))), 1, 256))
+        n, (m, d) = len(this), other.shape
+        lengths, of_items = np.sqrt(self.squared_norms(this)), np.sqrt(self.squared_norms(other))
+        largest = of_items.max(initial=0.0)
+        order, longest = np.arange(m, dtype=np.int32), np.full(-(-m // top_k_kernel.ITEMS_AT_ONCE), largest)
+        if n >= ORDER_PAYS:
+            order = np.argsort(-of_items, kind="stable").astype(np.int32)
+            other, longest = other[order], of_items[order[:: top_k_kernel.ITEMS_AT_ONCE]]
+        rank = np.empty_like(order)
+        rank[order] = np.arange(m, dtype=np.int32)
+        # What d products and sums in float32 can be off by, and the last rounding of the exact score.
+        errors = ((d + 2) * 2.0**-24 * lengths * largest + 1e-37).astype(np.float32)
         indptr, indices = (None, None) if exclude is None else (exclude.indptr, exclude.indices)
-        transposed = np.ascontiguousarray(other.T)
-        bounds = blocks.even(len(this), at_once)
-        top_k_kernel.top_k(this, transposed, k, indptr, indices, bounds, at_once, items, scores)
+        bounds = blocks.even(n, top_k_kernel.USERS_AT_ONCE)
+        top_k_kernel.top_k(
+            this, other, order, rank, longest, lengths, errors, k, indptr, indices, bounds, items, scores
+        )
 
 
 @functools.cache
