@@ -180,11 +180,19 @@ class CpuBackend:
         rank[order] = np.arange(m, dtype=np.int32)
         # What d products and sums in float32 can be off by, and the last rounding of the exact score.
         errors = ((d + 2) * 2.0**-24 * lengths * largest + 1e-37).astype(np.float32)
-        indptr, indices = (None, None) if exclude is None else (exclude.indptr, exclude.indices)
+        if exclude is None:
+            exclude = Rows(np.zeros(n + 1, dtype=np.int64), np.empty(0, dtype=np.int32), None)
         bounds = blocks.even(n, top_k_kernel.USERS_AT_ONCE)
-        top_k_kernel.top_k(
-            this, other, order, rank, longest, lengths, errors, k, indptr, indices, bounds, items, scores
-        )
+        inputs = map(_read_only, (this, other, order, rank, longest, lengths, errors))
+        entries = map(_read_only, exclude[:2])
+        top_k_kernel.top_k(*inputs, k, *entries, bounds, items, scores)
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A view that cannot be written to: one kind of input, so a kernel is compiled once whoever owns the memory."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 @functools.cache

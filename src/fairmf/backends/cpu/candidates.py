@@ -1,8 +1,8 @@
 """One user's candidates while the catalogue goes by: rounded scores decide who may stay, exact ones who wins.
 
 The scores of a matrix product carry rounding that depends on where in a block a pair stands. So nothing is decided by
-them within `2 * error`, where `error` bounds that rounding; what is left is scored once more, in float64, and ordered by
-score and item index. The answer is the same for any blocks, any batch of users and any number of threads.
+them within `2 * error`, where `error` bounds that rounding; what is left is scored once more, in float64, and ordered
+by score and item index. The answer is the same for any blocks, any batch of users and any number of threads.
 """
 
 from __future__ import annotations

@@ -53,9 +53,46 @@ def left_out(indptr, indices, rank, start, stop):
 
 
 @njit(cache=True)
-def block_of_users(this, other, order, rank, longest, lengths, errors, k, indptr, indices, start, stop, items, scores):
-    """Top-K of users start..stop.   in: all but the last two   out: items, scores"""
-    n, (m, d) = stop - start, other.shape
+def mask(row, first, barred, at, end):
+    """Bar positions from the part of a row that starts at `first`.   out: row   returns: the next barred position"""
+    while at < end and barred[at] < first + len(row):
+        row[barred[at] - first] = -np.inf
+        at += 1
+    return at
+
+
+@njit(cache=True)
+def keep_active(lengths, longest, floors, active, packed, count):
+    """Drop users whom no item of that length can reach.   in, out: active, packed   returns: how many stay"""
+    still = 0
+    for a in range(count):  # blocks get shorter and floors higher: who leaves need not come back
+        i = active[a]
+        if lengths[i] * longest * 1.000001 >= floors[i]:
+            if still < a:
+                active[still] = i
+                packed[still] = packed[a]
+            still += 1
+    return still
+
+
+@njit(cache=True)
+def write_list(k, user, other, order, error, found, bits, positions, size, scratch, keys, items, scores):
+    """The final list out of the candidates.   in: all but the last two   out: items, scores"""
+    if size > k:
+        size, _ = drop_hopeless(k, error, found, positions, size, scratch)
+    rank_exactly(user, other, order, positions, found, bits, size, keys)
+    taken = min(size, k)
+    for c in range(taken):
+        key = keys[size - 1 - c]
+        items[c], bits[c] = item_of(key), score_bits_of(key)
+    scores[:taken] = found[:taken]
+    items[taken:], scores[taken:] = -1, np.nan
+
+
+@njit(cache=True)
+def block_of_users(users, other, order, rank, longest, lengths, errors, k, barred, ends, items, scores):
+    """Top-K of a few users.   in: all but the last two   out: items, scores"""
+    n, m = len(users), len(other)
     limit = k + max(k // 2, 64)  # candidates beyond this are thinned out before the next block
     room = limit + ITEMS_AT_ONCE
     found, positions = np.empty((n, room), dtype=np.float32), np.empty((n, room), dtype=np.int32)
@@ -63,20 +100,10 @@ def block_of_users(this, other, order, rank, longest, lengths, errors, k, indptr
     sizes, floors = np.zeros(n, dtype=np.int64), np.full(n, LOWEST)
     scratch, keys = np.empty(room, dtype=np.float32), np.empty(room, dtype=np.int64)
     product = np.empty(n * min(m, ITEMS_AT_ONCE), dtype=np.float32)
-    packed, active, count = this[start:stop].copy(), np.arange(n), n
-    if indptr is not None:
-        barred = left_out(indptr, indices, rank, start, stop)
-        at = indptr[start:stop] - indptr[start]  # how far along each user's row is
+    packed, active, count = users.copy(), np.arange(n), n
+    at = ends[:-1].copy()  # how far along each user's barred positions are
     for b in range(len(longest)):
-        still = 0
-        for a in range(count):  # blocks get shorter and floors higher: who leaves need not come back
-            i = active[a]
-            if lengths[start + i] * longest[b] * 1.000001 >= floors[i]:
-                if still < a:
-                    active[still] = i
-                    packed[still] = packed[a]
-                still += 1
-        count = still
+        count = keep_active(lengths, longest[b], floors, active, packed, count)
         if count == 0:
             break
         first, last = b * ITEMS_AT_ONCE, min((b + 1) * ITEMS_AT_ONCE, m)
@@ -84,39 +111,32 @@ def block_of_users(this, other, order, rank, longest, lengths, errors, k, indptr
         np.dot(packed[:count], other[first:last].T, block)
         for a in range(count):
             i = active[a]
-            if indptr is not None:
-                end = indptr[start + i + 1] - indptr[start]
-                while at[i] < end and barred[at[i]] < last:
-                    block[a, barred[at[i]] - first] = -np.inf
-                    at[i] += 1
+            at[i] = mask(block[a], first, barred, at[i], ends[i + 1])
             sizes[i] = collect(block[a], first, floors[i], found[i], positions[i], sizes[i])
             if sizes[i] > limit:
-                sizes[i], floors[i] = drop_hopeless(k, errors[start + i], found[i], positions[i], sizes[i], scratch)
+                sizes[i], floors[i] = drop_hopeless(k, errors[i], found[i], positions[i], sizes[i], scratch)
             if sizes[i] > limit:
-                keep_exactly(k, this[start + i], other, order, rank, found[i], bits[i], positions[i], sizes[i], keys)
+                keep_exactly(k, users[i], other, order, rank, found[i], bits[i], positions[i], sizes[i], keys)
                 sizes[i] = k
     for i in range(n):
-        size = sizes[i]
-        if size > k:
-            size, _ = drop_hopeless(k, errors[start + i], found[i], positions[i], size, scratch)
-        rank_exactly(this[start + i], other, order, positions[i], found[i], bits[i], size, keys)
-        taken = min(size, k)
-        for c in range(taken):
-            key = keys[size - 1 - c]
-            items[start + i, c], bits[i, c] = item_of(key), score_bits_of(key)
-        scores[start + i, :taken] = found[i, :taken]
-        items[start + i, taken:], scores[start + i, taken:] = -1, np.nan
+        write_list(
+            k, users[i], other, order, errors[i], found[i], bits[i], positions[i], sizes[i], scratch, keys,
+            items[i], scores[i],
+        )  # fmt: skip
 
 
 @njit(cache=True, parallel=True)
 def top_k(this, other, order, rank, longest, lengths, errors, k, indptr, indices, bounds, items, scores):
     """See contract. `other` is in the order of `order`, whose inverse is `rank`; `longest` bounds each block's vectors.
 
-    `indptr` is None when nothing is excluded.   in: all but the last two   out: items, scores
+    in: all but the last two   out: items, scores
     """
     for b in prange(len(bounds) - 1):
         for start in range(bounds[b], bounds[b + 1], USERS_AT_ONCE):
             stop = min(start + USERS_AT_ONCE, bounds[b + 1])
+            barred = left_out(indptr, indices, rank, start, stop)
+            ends = indptr[start : stop + 1] - indptr[start]
             block_of_users(
-                this, other, order, rank, longest, lengths, errors, k, indptr, indices, start, stop, items, scores
-            )
+                this[start:stop], other, order, rank, longest, lengths[start:stop], errors[start:stop], k, barred, ends,
+                items[start:stop], scores[start:stop],
+            )  # fmt: skip
