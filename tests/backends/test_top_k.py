@@ -6,6 +6,7 @@ import pytest
 
 from fairmf.backends import get_backend
 from fairmf.backends.cpu import candidates
+from fairmf.backends.cpu import top_k as top_k_kernel
 from fairmf.interactions import Rows
 
 N, M, D = 300, 1500, 6  # two blocks of users, three of items
@@ -85,6 +86,20 @@ def test_an_answer_does_not_depend_on_who_else_asks(kind):
         part = ask(np.ascontiguousarray(U[some]), V, 30, rows.take(some))
         for a, b in zip(part, whole, strict=True):
             np.testing.assert_array_equal(a, b[some])
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_long_lists_are_made_for_few_users_at_once(monkeypatch, at_once):
+    """So that candidates never take more than CANDIDATE_BYTES per thread, whatever k is."""
+    generator = np.random.default_rng(1)
+    U, V = single(generator, FACTORS["normal"])
+    rows, _ = excluded(generator)
+    whole, seen, kernel = ask(U, V, 600, rows), [], top_k_kernel.top_k
+    monkeypatch.setattr("fairmf.backends.cpu.backend.CANDIDATE_BYTES", at_once * 8 * (900 + 512))
+    monkeypatch.setattr(top_k_kernel, "top_k", lambda *a: (seen.append(a[11]), kernel(*a)))
+    for a, b in zip(ask(U, V, 600, rows), whole, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert seen == [at_once]
 
 
 def test_users_leave_when_no_later_item_can_matter(monkeypatch):

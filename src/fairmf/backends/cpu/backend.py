@@ -17,7 +17,8 @@ from fairmf.backends.cpu import blocks, eigenbasis_rows, reductions, row_kernels
 from fairmf.backends.cpu import top_k as top_k_kernel
 from fairmf.interactions import Rows
 
-ORDER_PAYS = 32  # users from which sorting and copying the items costs less than it saves
+CANDIDATE_BYTES = 16 << 20  # candidates one thread holds at a time in top_k
+ORDER_PAYS = 64  # users from which sorting and copying the items in top_k costs less than it saves
 REDUCTION_BLOCKS = 32  # each holds a d x d float64 matrix
 
 
@@ -182,10 +183,12 @@ class CpuBackend:
         errors = ((d + 2) * 2.0**-24 * lengths * largest + 1e-37).astype(np.float32)
         if exclude is None:
             exclude = Rows(np.zeros(n + 1, dtype=np.int64), np.empty(0, dtype=np.int32), None)
-        bounds = blocks.even(n, top_k_kernel.USERS_AT_ONCE)
+        room = top_k_kernel.most_kept(k) + top_k_kernel.ITEMS_AT_ONCE
+        at_once = int(np.clip(CANDIDATE_BYTES // (8 * room), 1, top_k_kernel.USERS_AT_ONCE))
+        bounds = blocks.even(n, at_once)
         inputs = map(_read_only, (this, other, order, rank, longest, lengths, errors))
         entries = map(_read_only, exclude[:2])
-        top_k_kernel.top_k(*inputs, k, *entries, bounds, items, scores)
+        top_k_kernel.top_k(*inputs, k, *entries, bounds, at_once, items, scores)
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:

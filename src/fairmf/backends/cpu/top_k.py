@@ -18,6 +18,12 @@ LOWEST = np.float32(-3.4028235e38)  # what is left out scores -inf, below this
 
 
 @njit(cache=True)
+def most_kept(k):
+    """Candidates beyond this number are thinned out before the next block."""
+    return k + max(k // 2, 64)
+
+
+@njit(cache=True)
 def collect(row, first, floor, scores, positions, size):
     """Append all scores of a row that reach the floor.   out: scores, positions   returns: how many there are now"""
     whole = len(row) - len(row) % COMPARED_AT_ONCE
@@ -93,7 +99,7 @@ def write_list(k, user, other, order, error, found, bits, positions, size, scrat
 def block_of_users(users, other, order, rank, longest, lengths, errors, k, barred, ends, items, scores):
     """Top-K of a few users.   in: all but the last two   out: items, scores"""
     n, m = len(users), len(other)
-    limit = k + max(k // 2, 64)  # candidates beyond this are thinned out before the next block
+    limit = most_kept(k)
     room = limit + ITEMS_AT_ONCE
     found, positions = np.empty((n, room), dtype=np.float32), np.empty((n, room), dtype=np.int32)
     bits = found.view(np.int32)
@@ -126,14 +132,14 @@ def block_of_users(users, other, order, rank, longest, lengths, errors, k, barre
 
 
 @njit(cache=True, parallel=True)
-def top_k(this, other, order, rank, longest, lengths, errors, k, indptr, indices, bounds, items, scores):
+def top_k(this, other, order, rank, longest, lengths, errors, k, indptr, indices, bounds, at_once, items, scores):
     """See contract. `other` is in the order of `order`, whose inverse is `rank`; `longest` bounds each block's vectors.
 
     in: all but the last two   out: items, scores
     """
     for b in prange(len(bounds) - 1):
-        for start in range(bounds[b], bounds[b + 1], USERS_AT_ONCE):
-            stop = min(start + USERS_AT_ONCE, bounds[b + 1])
+        for start in range(bounds[b], bounds[b + 1], at_once):
+            stop = min(start + at_once, bounds[b + 1])
             barred = left_out(indptr, indices, rank, start, stop)
             ends = indptr[start : stop + 1] - indptr[start]
             block_of_users(
