@@ -187,7 +187,7 @@ class CpuBackend:
         at_once = int(np.clip(CANDIDATE_BYTES // (8 * room), 1, top_k_kernel.USERS_AT_ONCE))
         bounds = blocks.even(n, at_once)
         inputs = map(_read_only, (this, other, order, rank, longest, lengths, errors))
-        entries = map(_read_only, exclude[:2])
+        entries = map(_read_only, (exclude.indptr, exclude.indices))
         top_k_kernel.top_k(*inputs, k, *entries, bounds, at_once, items, scores)
 
 
