@@ -186,8 +186,9 @@ class CpuBackend:
         room = top_k_kernel.most_kept(k) + top_k_kernel.ITEMS_AT_ONCE
         at_once = int(np.clip(CANDIDATE_BYTES // (8 * room), 1, top_k_kernel.USERS_AT_ONCE))
         bounds = blocks.even(n, at_once)
-        inputs = map(_read_only, (this, other, order, rank, longest, lengths, errors))
-        entries = map(_read_only, (exclude.indptr, exclude.indices))
+        arrays: list[NDArray[Any]] = [this, other, order, rank, longest, lengths, errors]
+        inputs = [_read_only(array) for array in arrays]
+        entries = [_read_only(exclude.indptr), _read_only(exclude.indices)]
         top_k_kernel.top_k(*inputs, k, *entries, bounds, at_once, items, scores)
 
 
