@@ -26,6 +26,7 @@ NAMES = (
     "control",
     "fold_in",
     "group_weights",
+    "top_k",
 )
 RESULTS = Path(__file__).parent / "RESULTS.md"
 HEAD = "# Benchmark results\n\nEach section is one run; ratios compare both sides inside it.\n"

@@ -10,7 +10,6 @@ import threadpoolctl
 from conftest import random_factors, random_rows
 
 from fairmf.backends import RankOne, get_backend
-from fairmf.backends.cpu import top_k as top_k_kernel
 from fairmf.errors import InvalidParameter
 
 N, M, D = 41, 29, 7
@@ -180,30 +179,6 @@ def test_top_k_agrees_with_a_full_sort_ties_included(setup, k, exclude):
         assert scores[i, :found].tolist() == row[expected].tolist()
         assert (items[i, found:] == -1).all()
         assert np.isnan(scores[i, found:]).all()
-
-
-def test_top_k_in_many_small_blocks(setup, monkeypatch):
-    """Two users at a time, several steps per block: what happens with many users or a large catalogue."""
-    backend, rows, this, other = setup
-    steps = []
-
-    def spy(kernel):
-        def call(*arguments):
-            steps.append(arguments[6])
-            return kernel(*arguments)
-
-        return call
-
-    whole = np.empty((N, 4), np.int32), np.empty((N, 4), np.float32)
-    backend.top_k(this, other, 4, rows, *whole)
-    monkeypatch.setattr("fairmf.backends.cpu.backend.SCORE_BYTES", 2 * 4 * M)
-    monkeypatch.setattr("fairmf.backends.cpu.blocks.even", lambda n, size: np.array([0, 7, 20, n]))
-    monkeypatch.setattr(top_k_kernel, "top_k", spy(top_k_kernel.top_k))
-    parts = np.empty((N, 4), np.int32), np.empty((N, 4), np.float32)
-    backend.top_k(this, other, 4, rows, *parts)
-    np.testing.assert_array_equal(parts[0], whole[0])
-    np.testing.assert_allclose(parts[1], whole[1], rtol=backend.tolerance)
-    assert steps == ([2] if backend.name == "cpu" else [])  # users x items scores held at once: as many as SCORE_BYTES
 
 
 @pytest.mark.parametrize("wanted", [1, 2, 0, 10_000])

@@ -7,7 +7,7 @@ from conftest import random_rows
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions import Ids, Interactions, Rows
 from fairmf.models import IALS, FiADMM, Popularity
-from fairmf.models import factor_model as factor_model_module
+from fairmf.models import recommending as recommending_module
 
 N_USERS, N_ITEMS = 30, 20
 ROWS = random_rows(N_USERS, N_ITEMS)
@@ -93,7 +93,7 @@ def test_unknown_users():
         fitted(NAMED).recommend(["u1", "nobody"])
     with pytest.raises(InvalidData, match="rows go from 0 to 29"):
         fitted(PLAIN).recommend(30)
-    with pytest.raises(InvalidData, match="without user ids"):
+    with pytest.raises(InvalidData, match="Users are named by row number here"):
         fitted(PLAIN).recommend("u1")
     with pytest.raises(InvalidData, match="A user is named by a number, a string or a tuple"):
         fitted(NAMED).recommend([["u1"]])
@@ -126,7 +126,7 @@ def test_popularity_adds_up_confidences():
 def test_rank_in_blocks_equals_rank_at_once(monkeypatch):
     model = fitted(PLAIN)
     whole = np.concatenate([items for _, items in model.rank(PLAIN, 5, known_users=True)])
-    monkeypatch.setattr(factor_model_module, "USERS_AT_ONCE", 7)
+    monkeypatch.setattr(recommending_module, "USERS_AT_ONCE", 7)
     blocks = list(model.rank(PLAIN, 5, known_users=True))
     assert [start for start, _ in blocks] == [0, 7, 14, 21, 28]
     np.testing.assert_array_equal(np.concatenate([items for _, items in blocks]), whole)

@@ -312,7 +312,7 @@ def test_wrong_input_is_named_and_changes_nothing(side, names, shape, message):
         ([N, N + 2], "Got 40 to 42 instead"),
         ([-1], "Row numbers start at 0; got -1"),
         ([3, 3], "Every user can be given once, but 3 appears twice"),
-        (["a"], "without user ids: name users by their row number"),
+        (["a"], "Users are named by row number here"),
     ],
 )
 def test_wrong_row_numbers(rows, message):

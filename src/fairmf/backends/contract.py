@@ -148,5 +148,7 @@ class Backend(Protocol):
     ) -> None:
         """The k best-scored rows of `other` for each row of `this`, best first, ties to the lower index.
 
-        Entries of `exclude` are left out. Slots that cannot be filled hold item -1 and score NaN.
+        A score is the inner product in float64, rounded to float32; the order is that of these numbers, so that a
+        row's answer does not depend on the others. Entries of `exclude` are left out. Slots that cannot be filled
+        hold item -1 and score NaN.
         """

@@ -5,23 +5,28 @@ from __future__ import annotations
 import abc
 import os
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends import Backend, get_backend
-from fairmf.errors import InvalidData, InvalidParameter, NotFitted
+from fairmf.errors import InvalidData, NotFitted
 from fairmf.interactions import Ids, Interactions
-from fairmf.models import naming, neighbours
+from fairmf.models import batches, naming, neighbours, recommending
+from fairmf.models.batches import Batch
 from fairmf.models.fitted import Fitted
 from fairmf.models.history import History
 from fairmf.models.inputs import as_interactions
+from fairmf.models.naming import named, positions
+from fairmf.models.requests import check_count, names_of, read_request
 from fairmf.parameters import settings_of, store_settings
+
+if TYPE_CHECKING:
+    import pyarrow
 
 Self = TypeVar("Self", bound="FactorModel")
 
-USERS_AT_ONCE = 4096  # users ranked per block: bounds memory at block x N, whatever the number of users
 PAIRS_AT_ONCE = 65_536  # pairs scored per block: their vectors are gathered
 
 
@@ -112,29 +117,42 @@ class FactorModel(abc.ABC):
         and the stored vector is used; otherwise, or with `options` for `fold_in`, users are folded in. A user without
         any history is given the most popular items.
         """
+        check_count(N, "N")
         history = self._aligned(history)
         if known_users and history.n_users != self.n_users:
             raise InvalidData(f"known_users needs all {self.n_users:,} training users; got {history.n_users:,} rows.")
         users = self.user_factors if known_users and not options else self.fold_in(history, **options)
-        for start in range(0, history.n_users, USERS_AT_ONCE):
-            stop = min(start + USERS_AT_ONCE, history.n_users)
-            items, _ = self._top_n(users[start:stop], history.take_users(np.arange(start, stop)), N, exclude=True)
-            yield start, items
+        yield from recommending.ranked(self, users, history, int(N))
 
     def recommend(
         self,
-        users: Hashable | Sequence[Hashable] | NDArray[Any],
+        userid: Hashable | Sequence[Hashable] | NDArray[Any],
+        user_items: Interactions | Any | None = None,
         N: int = 10,
-        *,
         filter_already_liked_items: bool = True,
+        filter_items: Any = None,
+        recalculate_user: bool = False,
+        items: Sequence[Hashable] | NDArray[Any] | None = None,
+        *,
         fairness: float | None = None,
+        no_history: str = "popular",
+        by: str = "id",
     ) -> tuple[NDArray[Any], NDArray[np.float32]]:
-        """The N best items of training users, best first: (ids, scores).
+        """The N best items of one user or many, best first, ties to the lower item: (ids, scores).
 
-        Users and items are named by their original ids where the data had ids, else by position. One user gives two
-        1-d arrays, a sequence two 2-d arrays. Missing slots hold id -1 (None where ids are not integers) and score NaN.
-        `fairness` turns the dial for this call: the users are re-solved from their histories, nothing is trained.
-        A user without history is given the most popular items, whose scores are NaN: the model has none for them.
+        One user gives two 1-d arrays, a sequence two 2-d arrays. Users and items are called by their original ids where
+        the data had ids; with `by="row"` (or without ids) by row number, in the arguments as in the answer. Missing
+        slots hold id -1 (None where ids are not integers) and score NaN. See docs/recommending.md.
+
+        * `user_items`: the users' histories, one row per user asked for (SciPy sparse or Interactions). They say what
+          is liked; by default the training histories do.
+        * `recalculate_user`: fold the users in from their histories instead of using stored vectors. With `user_items`
+          they may be new: the model need not know them.
+        * `filter_items`: never these: a list of items, or for each user one (list of lists, or a sparse matrix).
+        * `items`: only these. Repeats count once.
+        * `fairness` turns the dial for this call: users are folded in with it, nothing is trained.
+        * `no_history`: users without any are given the `"popular"` items that the filters allow, with score NaN, or
+          are an `"error"`.
 
         >>> from fairmf import IALS, synthetic
         >>> data = synthetic(n_users=300, n_items=200, n_interactions=6000)
@@ -142,47 +160,59 @@ class FactorModel(abc.ABC):
         >>> ids.shape
         (2, 3)
         """
-        fitted = self.fitted
-        single = isinstance(users, (str, bytes, tuple)) or np.ndim(users) == 0  # type: ignore[arg-type]
-        wanted: Any = [users] if single else users
-        rows = self._user_rows(wanted)
-        history = fitted.histories("recommend").take_users(rows)
-        vectors = self.user_factors[rows] if fairness is None else self.fold_in(history, fairness=fairness)
-        items, scores = self._top_n(vectors, history, N, exclude=filter_already_liked_items)
-        ids = items if fitted.item_ids is None else _named(items, fitted.item_ids.values)
+        single = naming.is_one(userid)
+        who: Any = [userid] if single else userid
+        request = read_request(
+            self, who, user_items, N=N, filter_already_liked_items=filter_already_liked_items,
+            filter_items=filter_items, recalculate_user=recalculate_user, items=items, fairness=fairness,
+            no_history=no_history, by=by,
+        )  # fmt: skip
+        lists, scores = recommending.answer_all(self, request, who)
+        ids = named(lists, names_of(self, by)[1])
         return (ids[0], scores[0]) if single else (ids, scores)
 
-    def _top_n(
-        self, users: NDArray[Any], history: Interactions, N: int, *, exclude: bool
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        if isinstance(N, bool) or not isinstance(N, (int, np.integer)) or N < 1:
-            raise InvalidParameter(f"N must be an integer >= 1. Got {N!r} instead.")
-        backend = self._backend()
-        items = np.empty((len(users), N), dtype=np.int32)
-        scores = np.empty((len(users), N), dtype=np.float32)
-        k = min(N, self.n_items)
-        items[:, k:], scores[:, k:] = -1, np.nan
-        best, value = np.empty((len(users), k), dtype=np.int32), np.empty((len(users), k), dtype=np.float32)
-        with backend.threads(self.num_threads):
-            backend.top_k(
-                backend.array(users), backend.array(self.item_factors), k, history.by_user if exclude else None,
-                best, value,
-            )  # fmt: skip
-        empty = np.diff(history.by_user.indptr) == 0
-        best[empty], value[empty] = self.fitted.most_popular[:k], np.nan
-        items[:, :k], scores[:, :k] = best, value
-        return items, scores
+    def recommend_batches(
+        self,
+        users: Sequence[Hashable] | NDArray[Any] | None = None,
+        N: int = 10,
+        *,
+        batch_size: int = recommending.USERS_AT_ONCE,
+        progress: bool | None = None,
+        **options: Any,
+    ) -> Iterator[Batch]:
+        """Lists for many users, a batch at a time: an iterator of (users, ids, scores).
+
+        `users=None` asks for all of training. Memory holds one batch, however many users there are. `options` are those
+        of `recommend`; `user_items` and per-user `filter_items` have one row for each of all the users. `progress=None`
+        shows a bar on a terminal.
+        """
+        return batches.stream(self, users, N, batch_size, progress, options)
+
+    def recommend_table(
+        self, users: Sequence[Hashable] | NDArray[Any] | None = None, N: int = 10, **options: Any
+    ) -> pyarrow.Table:
+        """Lists for many users as one Arrow table with columns user, item, score and rank (from 1).
+
+        `options` are those of `recommend_batches`.
+                Missing slots have no row; the score of an item that is given for its popularity is null.
+        """
+        return batches.table(self, users, N, options)
+
+    def recommend_to_parquet(
+        self,
+        path: str | os.PathLike[str],
+        users: Sequence[Hashable] | NDArray[Any] | None = None,
+        N: int = 10,
+        **options: Any,
+    ) -> int:
+        """Write what `recommend_table` gives to a Parquet file, a batch at a time; returns the number of rows.
+
+        The file appears when it is complete: an older one of that name stays whole until then.
+        """
+        return batches.to_parquet(self, path, users, N, options)
 
     def _user_rows(self, users: Sequence[Hashable] | NDArray[Any]) -> NDArray[np.int64]:
-        ids = self.fitted.user_ids
-        if ids is not None:
-            return ids.positions(users, kind="user")
-        rows = np.asarray(users) if len(users) else np.zeros(0, dtype=np.int64)
-        if rows.dtype.kind not in "iu" or rows.ndim != 1:
-            raise InvalidData("This model was fitted without user ids: name users by their row number.")
-        if len(rows) and (rows.min() < 0 or rows.max() >= self.n_users):
-            raise InvalidData(f"User rows go from 0 to {self.n_users - 1:,}; got {rows.min()}..{rows.max()}.")
-        return rows.astype(np.int64)
+        return positions(users, self.fitted.user_ids, self.n_users, "user")
 
     def _aligned(self, history: Interactions | Any) -> Interactions:
         """The histories as Interactions over exactly the training items."""
@@ -233,7 +263,7 @@ class FactorModel(abc.ABC):
         with backend.threads(self.num_threads):
             found, cosines = neighbours.nearest(backend, factors, queries, N, candidates, self._directed(kind))
         names = naming.named(found, ids)
-        return (names[0], cosines[0]) if naming.is_single(asked) else (names, cosines)
+        return (names[0], cosines[0]) if naming.is_one(asked) else (names, cosines)
 
     def _directed(self, kind: str) -> NDArray[np.bool_]:
         """Whose vector says something: only those with interactions, as far as that is known.
@@ -255,7 +285,7 @@ class FactorModel(abc.ABC):
         fitted = self.fitted
         rows = self._user_rows(naming.as_list(users))
         columns = naming.positions(naming.as_list(items), fitted.item_ids, self.n_items, "item")
-        single = naming.is_single(users), naming.is_single(items)
+        single = naming.is_one(users), naming.is_one(items)
         if not any(single) and len(rows) != len(columns):
             raise InvalidData(f"Pairs need as many users as items; got {len(rows):,} users and {len(columns):,} items.")
         vectors, which = self.user_factors, rows
@@ -270,11 +300,3 @@ class FactorModel(abc.ABC):
             part = slice(start, start + PAIRS_AT_ONCE)
             np.einsum("ij,ij->i", vectors[which[part]], self.item_factors[columns[part]], out=scores[part])
         return scores[0] if all(single) else scores
-
-
-def _named(items: NDArray[np.int32], names: NDArray[Any]) -> NDArray[Any]:
-    if names.dtype.kind == "u":  # unsigned integers cannot say -1; those beyond int64 are kept as Python integers
-        names = names.astype(np.int64 if names.max(initial=0) < 2**63 else object)
-    ids = names[items]  # position -1 reads the last name and is overwritten next
-    ids[items < 0] = -1 if names.dtype.kind == "i" else None
-    return ids

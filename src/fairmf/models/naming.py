@@ -1,4 +1,4 @@
-"""Users and items by name: original ids where the data had ids, else row numbers."""
+"""Users and items by name: original ids where the data had ids, else (or by="row") their row numbers."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from fairmf.errors import InvalidData
 from fairmf.interactions import Ids
 
 
-def is_single(names: Any) -> bool:
-    """Whether this is one name rather than a sequence of them. (A tuple is one id.)"""
+def is_one(names: Any) -> bool:
+    """True for one user or item, False for many. A tuple is one: tuples can be ids."""
     return isinstance(names, (str, bytes, tuple)) or np.ndim(names) == 0
 
 
 def as_list(names: Any) -> Any:
     """A sequence of names, also where one was given."""
-    return [names] if is_single(names) else names
+    return [names] if is_one(names) else names
 
 
 def positions(names: Any, ids: Ids | None, size: int, kind: str) -> NDArray[np.int64]:
-    """The rows of a sequence of names; unknown ones are an error that names the first."""
+    """The rows of users or items (`kind`) named by `ids`, or by row number where that is None."""
     if ids is not None:
         return ids.positions(names, kind=kind)
     rows = row_numbers(names, kind)
@@ -32,16 +32,19 @@ def positions(names: Any, ids: Ids | None, size: int, kind: str) -> NDArray[np.i
 
 
 def row_numbers(names: Any, kind: str) -> NDArray[np.int64]:
-    """Row numbers as they are given, for a model without ids."""
-    rows = np.asarray(names)
+    """Row numbers as they are given."""
+    try:
+        rows = np.asarray(names)
+    except ValueError:  # lists of unequal length
+        rows = np.zeros((0, 0))
     rows = rows.astype(np.int64) if rows.shape == (0,) else rows  # an empty list reads as floats
     if rows.dtype.kind not in "iu" or rows.ndim != 1:
-        raise InvalidData(f"This model was fitted without {kind} ids: name {kind}s by their row number.")
+        raise InvalidData(f"{kind.capitalize()}s are named by row number here: without {kind} ids, or with by='row'.")
     return rows.astype(np.int64)
 
 
 def named(rows: NDArray[np.integer], ids: Ids | None) -> NDArray[Any]:
-    """Names of positions; missing ones (-1) are -1, or None where ids are not integers."""
+    """Positions as ids; a missing one (-1) stays -1, or is None where ids are not integers."""
     if ids is None:
         return rows
     names = ids.values

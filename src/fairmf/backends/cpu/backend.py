@@ -17,9 +17,10 @@ from fairmf.backends.cpu import blocks, eigenbasis_rows, reductions, row_kernels
 from fairmf.backends.cpu import top_k as top_k_kernel
 from fairmf.interactions import Rows
 
-SCORE_BYTES = 4 << 20  # scores one thread holds at a time in top_k: fits the second-level cache with the factors
 # Below this a row or two are solved before a sleeping thread is awake; on a busy machine that can take milliseconds.
 FLOPS_WORTH_WAKING = 8e6
+CANDIDATE_BYTES = 16 << 20  # candidates one thread holds at a time in top_k
+ORDER_PAYS = 64  # users from which sorting and copying the items in top_k costs less than it saves
 REDUCTION_BLOCKS = 32  # each holds a d x d float64 matrix
 
 
@@ -183,11 +184,33 @@ class CpuBackend:
         scores: NDArray[np.float32],
     ) -> None:
         """See contract."""
-        at_once = int(np.clip(SCORE_BYTES // (4 * max(1, len(other))), 1, 256))
-        indptr, indices = (None, None) if exclude is None else (exclude.indptr, exclude.indices)
-        transposed = np.ascontiguousarray(other.T)
-        bounds = blocks.even(len(this), at_once)
-        top_k_kernel.top_k(this, transposed, k, indptr, indices, bounds, at_once, items, scores)
+        n, (m, d) = len(this), other.shape
+        lengths, of_items = np.sqrt(self.squared_norms(this)), np.sqrt(self.squared_norms(other))
+        largest = of_items.max(initial=0.0)
+        order, longest = np.arange(m, dtype=np.int32), np.full(-(-m // top_k_kernel.ITEMS_AT_ONCE), largest)
+        if n >= ORDER_PAYS:
+            order = np.argsort(-of_items, kind="stable").astype(np.int32)
+            other, longest = other[order], of_items[order[:: top_k_kernel.ITEMS_AT_ONCE]]
+        rank = np.empty_like(order)
+        rank[order] = np.arange(m, dtype=np.int32)
+        # What d products and sums in float32 can be off by, and the last rounding of the exact score.
+        errors = ((d + 2) * 2.0**-24 * lengths * largest + 1e-37).astype(np.float32)
+        if exclude is None:
+            exclude = Rows(np.zeros(n + 1, dtype=np.int64), np.empty(0, dtype=np.int32), None)
+        room = top_k_kernel.most_kept(k) + top_k_kernel.ITEMS_AT_ONCE
+        at_once = int(np.clip(CANDIDATE_BYTES // (8 * room), 1, top_k_kernel.USERS_AT_ONCE))
+        bounds = blocks.even(n, at_once)
+        arrays: list[NDArray[Any]] = [this, other, order, rank, longest, lengths, errors]
+        inputs = [_read_only(array) for array in arrays]
+        entries = [_read_only(exclude.indptr), _read_only(exclude.indices)]
+        top_k_kernel.top_k(*inputs, k, *entries, bounds, at_once, items, scores)
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A view that cannot be written to: one kind of input, so a kernel is compiled once whoever owns the memory."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _single(rank_one: RankOne | None) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:

@@ -1,70 +1,148 @@
-"""Top-K by blocks of users: one GEMM per block, then one scan per user with a small heap. Never users x items."""
+"""Top-K: blocks of users meet blocks of items, longest item vectors first; a user leaves when no later item can matter.
+
+|u.v| <= |u||v|, so once a user's k-th best score exceeds |u| times the longest vector of the next block, the list is
+final. One small matrix product per pair of blocks, kept in the cache and scanned there. Never users x items.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit, prange
 
+from fairmf.backends.cpu.candidates import drop_hopeless, item_of, keep_exactly, rank_exactly, score_bits_of
 
-@njit(cache=True)
-def _worse(score_a, item_a, score_b, item_b):
-    """True when a ranks below b: a lower score, or the same score and the higher item index."""
-    return score_a < score_b or (score_a == score_b and item_a > item_b)
-
-
-@njit(cache=True)
-def _sift_down(scores, items, start, size):
-    """Restore the heap (worst entry on top) below `start`."""
-    at = start
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            return
-        if child + 1 < size and _worse(scores[child + 1], items[child + 1], scores[child], items[child]):
-            child += 1
-        if not _worse(scores[child], items[child], scores[at], items[at]):
-            return
-        scores[at], scores[child] = scores[child], scores[at]
-        items[at], items[child] = items[child], items[at]
-        at = child
+USERS_AT_ONCE = 256
+ITEMS_AT_ONCE = 512  # 256 x 512 scores fill half of a second-level cache of 1 MiB
+COMPARED_AT_ONCE = 64
+LOWEST = np.float32(-3.4028235e38)  # what is left out scores -inf, below this
 
 
 @njit(cache=True)
-def select(row, k, items, scores):
-    """The k best of one row of scores, best first; -inf and NaN are never taken.   in: row, k   out: items, scores"""
-    size = 0
-    j = 0
-    while j < len(row) and size < k:  # fill
-        if row[j] > -np.inf:
-            scores[size], items[size] = row[j], j
+def most_kept(k):
+    """Candidates beyond this number are thinned out before the next block."""
+    return k + max(k // 2, 64)
+
+
+@njit(cache=True)
+def collect(row, first, floor, scores, positions, size):
+    """Append all scores of a row that reach the floor.   out: scores, positions   returns: how many there are now"""
+    whole = len(row) - len(row) % COMPARED_AT_ONCE
+    for start in range(0, whole, COMPARED_AT_ONCE):
+        hits = np.int32(0)
+        for c in range(COMPARED_AT_ONCE):  # fixed length, small integers, no branch: a few wide comparisons
+            hits += np.int32(row[start + c] >= floor)
+        if hits:
+            size = collect_each(row, start, start + COMPARED_AT_ONCE, first, floor, scores, positions, size)
+    return collect_each(row, whole, len(row), first, floor, scores, positions, size)
+
+
+@njit(cache=True)
+def collect_each(row, start, stop, first, floor, scores, positions, size):
+    """As `collect`, one by one."""
+    for c in range(start, stop):
+        if row[c] >= floor:
+            scores[size], positions[size] = row[c], first + c
             size += 1
-        j += 1
-    for start in range(size // 2 - 1, -1, -1):
-        _sift_down(scores, items, start, size)
-    while j < len(row) and k > 0:  # an equal score later in the row has the higher index, so it never enters
-        if row[j] > scores[0]:
-            scores[0], items[0] = row[j], j
-            _sift_down(scores, items, 0, size)
-        j += 1
-    for last in range(size - 1, 0, -1):  # heap sort: the worst goes to the end
-        scores[0], scores[last] = scores[last], scores[0]
-        items[0], items[last] = items[last], items[0]
-        _sift_down(scores, items, 0, last)
-    for slot in range(size, k):
-        items[slot], scores[slot] = -1, np.nan
+    return size
+
+
+@njit(cache=True)
+def left_out(indptr, indices, rank, start, stop):
+    """The positions each user of a block must not be given, ascending."""
+    base = indptr[start]
+    found = np.empty(indptr[stop] - base, dtype=np.int32)
+    for e in range(len(found)):
+        found[e] = rank[indices[base + e]]
+    for i in range(start, stop):
+        found[indptr[i] - base : indptr[i + 1] - base].sort()
+    return found
+
+
+@njit(cache=True)
+def mask(row, first, barred, at, end):
+    """Bar positions from the part of a row that starts at `first`.   out: row   returns: the next barred position"""
+    while at < end and barred[at] < first + len(row):
+        row[barred[at] - first] = -np.inf
+        at += 1
+    return at
+
+
+@njit(cache=True)
+def keep_active(lengths, longest, floors, active, packed, count):
+    """Drop users whom no item of that length can reach.   in, out: active, packed   returns: how many stay"""
+    still = 0
+    for a in range(count):  # blocks get shorter and floors higher: who leaves need not come back
+        i = active[a]
+        if lengths[i] * longest * 1.000001 >= floors[i]:
+            if still < a:
+                active[still] = i
+                packed[still] = packed[a]
+            still += 1
+    return still
+
+
+@njit(cache=True)
+def write_list(k, user, other, order, error, found, bits, positions, size, scratch, keys, items, scores):
+    """The final list out of the candidates.   in: all but the last two   out: items, scores"""
+    if size > k:
+        size, _ = drop_hopeless(k, error, found, positions, size, scratch)
+    rank_exactly(user, other, order, positions, found, bits, size, keys)
+    taken = min(size, k)
+    for c in range(taken):
+        key = keys[size - 1 - c]
+        items[c], bits[c] = item_of(key), score_bits_of(key)
+    scores[:taken] = found[:taken]
+    items[taken:], scores[taken:] = -1, np.nan
+
+
+@njit(cache=True)
+def block_of_users(users, other, order, rank, longest, lengths, errors, k, barred, ends, items, scores):
+    """Top-K of a few users.   in: all but the last two   out: items, scores"""
+    n, m = len(users), len(other)
+    limit = most_kept(k)
+    room = limit + ITEMS_AT_ONCE
+    found, positions = np.empty((n, room), dtype=np.float32), np.empty((n, room), dtype=np.int32)
+    bits = found.view(np.int32)
+    sizes, floors = np.zeros(n, dtype=np.int64), np.full(n, LOWEST)
+    scratch, keys = np.empty(room, dtype=np.float32), np.empty(room, dtype=np.int64)
+    product = np.empty(n * min(m, ITEMS_AT_ONCE), dtype=np.float32)
+    packed, active, count = users.copy(), np.arange(n), n
+    at = ends[:-1].copy()  # how far along each user's barred positions are
+    for b in range(len(longest)):
+        count = keep_active(lengths, longest[b], floors, active, packed, count)
+        if count == 0:
+            break
+        first, last = b * ITEMS_AT_ONCE, min((b + 1) * ITEMS_AT_ONCE, m)
+        block = product[: count * (last - first)].reshape(count, last - first)
+        np.dot(packed[:count], other[first:last].T, block)
+        for a in range(count):
+            i = active[a]
+            at[i] = mask(block[a], first, barred, at[i], ends[i + 1])
+            sizes[i] = collect(block[a], first, floors[i], found[i], positions[i], sizes[i])
+            if sizes[i] > limit:
+                sizes[i], floors[i] = drop_hopeless(k, errors[i], found[i], positions[i], sizes[i], scratch)
+            if sizes[i] > limit:
+                keep_exactly(k, users[i], other, order, rank, found[i], bits[i], positions[i], sizes[i], keys)
+                sizes[i] = k
+    for i in range(n):
+        write_list(
+            k, users[i], other, order, errors[i], found[i], bits[i], positions[i], sizes[i], scratch, keys,
+            items[i], scores[i],
+        )  # fmt: skip
 
 
 @njit(cache=True, parallel=True)
-def top_k(this, other_transposed, k, indptr, indices, bounds, users_at_once, items, scores):
-    """See contract. `indptr` is None when nothing is excluded.   in: all but the last two   out: items, scores"""
+def top_k(this, other, order, rank, longest, lengths, errors, k, indptr, indices, bounds, at_once, items, scores):
+    """See contract. `other` is in the order of `order`, whose inverse is `rank`; `longest` bounds each block's vectors.
+
+    in: all but the last two   out: items, scores
+    """
     for b in prange(len(bounds) - 1):
-        block = np.empty((users_at_once, other_transposed.shape[1]), dtype=np.float32)
-        for start in range(bounds[b], bounds[b + 1], users_at_once):
-            stop = min(start + users_at_once, bounds[b + 1])
-            np.dot(this[start:stop], other_transposed, block[: stop - start])
-            for i in range(start, stop):
-                row = block[i - start]
-                if indptr is not None:
-                    for e in range(indptr[i], indptr[i + 1]):
-                        row[indices[e]] = -np.inf
-                select(row, k, items[i], scores[i])
+        for start in range(bounds[b], bounds[b + 1], at_once):
+            stop = min(start + at_once, bounds[b + 1])
+            barred = left_out(indptr, indices, rank, start, stop)
+            ends = indptr[start : stop + 1] - indptr[start]
+            block_of_users(
+                this[start:stop], other, order, rank, longest, lengths[start:stop], errors[start:stop], k, barred, ends,
+                items[start:stop], scores[start:stop],
+            )  # fmt: skip

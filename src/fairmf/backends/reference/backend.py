@@ -181,7 +181,7 @@ class ReferenceBackend:
         items[:] = -1
         scores[:] = np.nan
         for i in range(len(this)):
-            score = other @ this[i]
+            score = (other @ this[i]).astype(np.float32)
             allowed = np.ones(len(other), dtype=bool)
             if exclude is not None:
                 allowed[exclude.row(i)[0]] = False

@@ -1,0 +1,68 @@
+"""The N best items of every user: by score, or by popularity for those whom no score can be given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.backends import Backend
+from fairmf.interactions import Rows
+from fairmf.ranking.exclusions import restricted
+
+Lists = tuple[NDArray[np.int32], NDArray[np.float32]]
+
+
+def empty_lists(n_users: int, N: int) -> Lists:
+    """Lists in which every slot is missing: item -1, score NaN."""
+    return np.full((n_users, N), -1, dtype=np.int32), np.full((n_users, N), np.nan, dtype=np.float32)
+
+
+def top_n(
+    backend: Backend,
+    users: NDArray[Any],
+    items: NDArray[Any],
+    N: int,
+    exclude: Rows | None = None,
+    allowed: NDArray[np.integer] | None = None,
+) -> Lists:
+    """The N best items by inner product, best first, ties to the lower item; what is missing is -1 and NaN.
+
+    Row i of `exclude` is never given to user i. With `allowed` (ascending, no repeats) only these items are ranked.
+    Call it inside `backend.threads`.
+    """
+    lists, scores = empty_lists(len(users), N)
+    if allowed is not None:
+        exclude = None if exclude is None else restricted(exclude, allowed, len(items))
+        items = items[allowed]
+    k = min(N, len(items))
+    if k == 0 or len(users) == 0:
+        return lists, scores
+    best, value = np.empty((len(users), k), dtype=np.int32), np.empty((len(users), k), dtype=np.float32)
+    backend.top_k(backend.array(users), backend.array(items), k, exclude, best, value)
+    # allowed[-1] would be a real item: missing slots stay missing.
+    lists[:, :k] = best if allowed is None else np.where(best < 0, -1, allowed[best])
+    scores[:, :k] = value
+    return lists, scores
+
+
+def popular_n(
+    most_popular: NDArray[np.int32],
+    n_users: int,
+    N: int,
+    exclude: Rows | None = None,
+    allowed: NDArray[np.integer] | None = None,
+) -> NDArray[np.int32]:
+    """The first N of `most_popular` that each user may be given; `exclude` and `allowed` as in `top_n`."""
+    if allowed is not None:
+        may = np.zeros(len(most_popular), dtype=bool)
+        may[allowed] = True
+        most_popular = most_popular[may[most_popular]]
+    lists, _ = empty_lists(n_users, N)
+    for i in range(n_users):
+        barred = np.zeros(0, dtype=np.int32) if exclude is None else exclude.row(i)[0]
+        first = most_popular[: N + len(barred)]  # no more than that can be needed
+        first = first[~np.isin(first, barred)][:N] if len(barred) else first[:N]
+        lists[i, : len(first)] = first
+    return lists

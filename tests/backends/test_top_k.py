@@ -1,0 +1,151 @@
+"""top_k on sizes where blocks, thinning and leaving early happen: always the answer of a full sort, to the bit."""
+
+import numba
+import numpy as np
+import pytest
+
+from fairmf.backends import get_backend
+from fairmf.backends.cpu import candidates
+from fairmf.backends.cpu import top_k as top_k_kernel
+from fairmf.interactions import Rows
+
+N, M, D = 300, 1500, 6  # two blocks of users, three of items
+CPU = get_backend("cpu")
+
+
+def long_tailed(generator):
+    """Item vectors of very different length: most users leave early."""
+    return generator.normal(size=(M, D)) * (1.0 / np.arange(1, M + 1))[generator.permutation(M), None]
+
+
+FACTORS = {
+    "normal": lambda g: (g.normal(size=(N, D)), g.normal(size=(M, D))),
+    "long-tailed": lambda g: (g.normal(size=(N, D)), long_tailed(g)),
+    "small integers": lambda g: (g.integers(-2, 3, size=(N, D)), g.integers(-2, 3, size=(M, D))),
+    "every item ten times": lambda g: (g.normal(size=(N, D)), g.normal(size=(M // 10, D))[g.integers(0, M // 10, M)]),
+    "all items alike": lambda g: (g.normal(size=(N, D)), np.ones((M, D)) * g.normal(size=D)),
+    "nearly alike": lambda g: (g.normal(size=(N, D)), np.ones((M, D)) + 1e-7 * g.normal(size=(M, D))),
+    "many zeros": lambda g: (
+        g.normal(size=(N, D)) * (g.random((N, 1)) < 0.5),
+        g.normal(size=(M, D)) * (g.random((M, 1)) < 0.3),
+    ),
+    "all negative": lambda g: (-np.abs(g.normal(size=(N, D))), np.abs(g.normal(size=(M, D)))),
+}
+
+
+def single(generator, make):
+    return tuple(np.ascontiguousarray(x, dtype=np.float32) for x in make(generator))
+
+
+def excluded(generator, share=0.05):
+    mask = generator.random((N, M)) < share
+    mask[0], mask[1], mask[2] = False, True, True
+    mask[2, 7] = False  # one item left
+    return Rows(np.concatenate(([0], mask.sum(axis=1).cumsum())), np.nonzero(mask)[1].astype(np.int32), None), mask
+
+
+def full_sort(U, V, mask, k):
+    """The definition, in float64, rounded to float32 at the end."""
+    items, scores = np.full((len(U), k), -1, np.int32), np.full((len(U), k), np.nan, np.float32)
+    for i, u in enumerate(U.astype(np.float64)):
+        score = (V.astype(np.float64) * u).sum(axis=1).astype(np.float32)
+        best = np.lexsort((np.arange(len(V)), -score))
+        best = (best if mask is None else best[~mask[i, best]])[:k]
+        items[i, : len(best)], scores[i, : len(best)] = best, score[best]
+    return items, scores
+
+
+def ask(U, V, k, exclude, threads=0):
+    found = np.empty((len(U), k), np.int32), np.empty((len(U), k), np.float32)
+    with CPU.threads(threads):
+        CPU.top_k(U, V, k, exclude, *found)
+    return found
+
+
+@pytest.mark.parametrize("k", [1, 20, 700, M])
+@pytest.mark.parametrize("kind", FACTORS)
+def test_equals_a_full_sort(kind, k):
+    generator = np.random.default_rng(k)
+    U, V = single(generator, FACTORS[kind])
+    rows, mask = excluded(generator)
+    for exclude, barred in ((rows, mask), (None, None)):
+        items, scores = ask(U, V, k, exclude)
+        expected = full_sort(U, V, barred, k)
+        np.testing.assert_array_equal(items, expected[0])
+        np.testing.assert_array_equal(scores, expected[1])
+
+
+@pytest.mark.parametrize("kind", FACTORS)
+def test_an_answer_does_not_depend_on_who_else_asks(kind):
+    """A few users take the items as they lie, many take them sorted by length, alone or in blocks: the same bits."""
+    generator = np.random.default_rng(0)
+    U, V = single(generator, FACTORS[kind])
+    rows, _ = excluded(generator)
+    whole = ask(U, V, 30, rows)
+    for some in (np.array([5]), np.arange(40, 60), np.arange(9, 200, 2)[::-1]):
+        part = ask(np.ascontiguousarray(U[some]), V, 30, rows.take(some))
+        for a, b in zip(part, whole, strict=True):
+            np.testing.assert_array_equal(a, b[some])
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_long_lists_are_made_for_few_users_at_once(monkeypatch, at_once):
+    """So that candidates never take more than CANDIDATE_BYTES per thread, whatever k is."""
+    generator = np.random.default_rng(1)
+    U, V = single(generator, FACTORS["normal"])
+    rows, _ = excluded(generator)
+    whole, seen, kernel = ask(U, V, 600, rows), [], top_k_kernel.top_k
+    monkeypatch.setattr("fairmf.backends.cpu.backend.CANDIDATE_BYTES", at_once * 8 * (900 + 512))
+    monkeypatch.setattr(top_k_kernel, "top_k", lambda *a: (seen.append(a[11]), kernel(*a)))
+    for a, b in zip(ask(U, V, 600, rows), whole, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert seen == [at_once]
+
+
+def test_users_leave_when_no_later_item_can_matter(monkeypatch):
+    """The work left out is real: with long-tailed items the kernel never looks at the later blocks."""
+    generator = np.random.default_rng(0)
+    U, V = single(generator, FACTORS["long-tailed"])
+    order = np.argsort(-np.linalg.norm(V, axis=1))
+    expected = ask(U, V, 5, None)
+    V[order[1024:]] = np.nan  # whoever looked at these would find nothing that can be compared
+    lengths = CPU.squared_norms
+    monkeypatch.setattr(type(CPU), "squared_norms", lambda self, x: np.nan_to_num(lengths(x), nan=1e-9))
+    for a, b in zip(ask(U, V, 5, None), expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_no_users_and_no_room():
+    V = np.ones((3, 2), np.float32)
+    assert ask(np.empty((0, 2), np.float32), V, 2, None)[0].shape == (0, 2)
+    nothing = Rows(np.array([0, 3]), np.arange(3, dtype=np.int32), None)
+    items, scores = ask(np.ones((1, 2), np.float32), V, 2, nothing)
+    assert items.tolist() == [[-1, -1]]
+    assert np.isnan(scores).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_kth_largest(seed):
+    generator = np.random.default_rng(seed)
+    values = generator.integers(0, 1 + 3 ** (seed % 5), size=1 + seed * 7).astype(np.float32)
+    for k in {1, len(values) // 2 + 1, len(values)}:
+        assert candidates.kth_largest(values.copy(), len(values), k) == np.sort(values)[-k]
+
+
+def test_keys_sort_as_score_then_lower_item():
+    scores = np.array([0.0, -0.0, 1.5, -1.5, 1e-40, -1e-40, 3e38, -3e38, 1.5], np.float32)
+    V, user = scores[:, None].copy(), np.ones(1, np.float32)
+    order, keys = np.arange(9, dtype=np.int32), np.empty(9, np.int64)
+    found = np.empty(9, np.float32)
+    candidates.rank_exactly(user, V, order, order, found, found.view(np.int32), 9, keys)
+    expected = sorted(range(9), key=lambda j: (-scores[j], j))
+    assert [candidates.item_of(key) for key in keys[::-1]] == expected
+    bits = np.array([candidates.score_bits_of(key) for key in keys[::-1]], np.int32)
+    assert bits.view(np.float32).tolist() == scores[expected].tolist()
+
+
+def test_the_same_bits_for_one_thread_and_all():
+    generator = np.random.default_rng(3)
+    U, V = single(generator, FACTORS["normal"])
+    for a, b in zip(ask(U, V, 50, None, 1), ask(U, V, 50, None, numba.config.NUMBA_NUM_THREADS), strict=True):
+        np.testing.assert_array_equal(a, b)
