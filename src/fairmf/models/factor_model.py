@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from fairmf.backends import Backend, get_backend
 from fairmf.errors import InvalidData, InvalidParameter, NotFitted
 from fairmf.interactions import Interactions
+from fairmf.models.ann_ranker import AnnRanker
 from fairmf.models.fitted import Fitted
 from fairmf.models.history import History
 from fairmf.models.inputs import as_interactions
+from fairmf.ranking.ann import AnnIndex
 
 USERS_AT_ONCE = 4096  # users ranked per block: bounds memory at block x N, whatever the number of users
 
@@ -118,6 +120,19 @@ class FactorModel(abc.ABC):
         items, scores = self._top_n(vectors, history, N, exclude=filter_already_liked_items)
         ids = items if fitted.item_ids is None else _named(items, fitted.item_ids.values)
         return (ids[0], scores[0]) if single else (ids, scores)
+
+    # -- nearest-neighbour search (docs/ann.md) ---------------------------------------------------------------------
+
+    def to_ann(self, *, groups: int | None = None, probes: int | None = None) -> AnnIndex:
+        """The item vectors in a nearest-neighbour index that knows the model's item ids (extra `[ann]`)."""
+        fitted = self.fitted
+        return AnnIndex.build(
+            fitted.item_factors, fitted.item_ids, groups=groups, probes=probes, num_threads=self.num_threads
+        )
+
+    def with_ann(self, index: AnnIndex | None = None) -> AnnRanker:
+        """This model answering through an index (by default a new one): has `rank`, `recommend`, can be evaluated."""
+        return AnnRanker(self, self.to_ann() if index is None else index)
 
     def _top_n(
         self, users: NDArray[Any], history: Interactions, N: int, *, exclude: bool
