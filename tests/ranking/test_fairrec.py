@@ -124,7 +124,7 @@ def larger(n=700, m=150, d=6, seed=0):
     return users.astype(np.float32), random.normal(size=(m, d)).astype(np.float32)
 
 
-@pytest.mark.parametrize("settings_", [{}, {"CHUNK": 3, "MOST_AHEAD": 32}, {"CHUNK": 5, "RESERVE": 1}])
+@pytest.mark.parametrize("settings_", [{}, {"CHUNK": 3, "MOST_AHEAD": 32}, {"CHUNK": 1}])
 def test_blocks_do_not_change_the_answer(settings_, monkeypatch):
     users, items = larger()
     for name, value in settings_.items():

@@ -1,10 +1,10 @@
 """FairRec (Patro et al. 2020): lists of K in which every item is shown to about as many users as it is owed.
 
 Every item starts with ell = floor(share K n / m) copies. Phase 1: users in a seeded random order, round-robin, each
-takes its best feasible item that still has stock, until the stock is gone or nobody can take. Phase 2: everyone fills up
-with its best feasible items; stock no longer matters, so users do not depend on each other, and it changes nothing that
-those who are one short after a broken round are told to go first. Equals top-K where ell = 0. Scores are compared, never
-multiplied: their sign does not matter.
+takes its best feasible item that still has stock, until the stock is gone or nobody can take. Phase 2: everyone fills
+up with its best feasible items; stock no longer matters, so users do not depend on each other, and it changes nothing
+that those who are one short after a broken round are told to go first. Equals top-K where ell = 0. Scores are compared,
+never multiplied: their sign does not matter.
 
 Memory is O(n K + n CHUNK): users are scored in blocks against the items that still have stock, CHUNK candidates each.
 """
@@ -23,10 +23,9 @@ from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions import Rows
 from fairmf.ranking.certificate import Certificate, certify
 from fairmf.ranking.exclusions import check_exclusions
-from fairmf.ranking.round_robin import count_available, take_turns
+from fairmf.ranking.round_robin import take_turns, used_up
 
-CHUNK = 64  # candidates kept per user
-RESERVE = 4  # users with fewer candidates in stock are scored again before their turn
+CHUNK = 32  # candidates kept per user: more would be scored less often, but selecting them costs more than that saves
 MOST_AHEAD = 4096  # users prepared at once
 ORDERS = ("score", "allocation")
 
@@ -122,10 +121,10 @@ class _Allocation:
                 place = at
 
     def _prepare(self, users: NDArray[np.int64]) -> None:
-        """New candidates for those users who have few left in stock."""
-        available = np.empty(len(users), dtype=np.int64)
-        count_available(users, self.candidates, self.position, self.stock, RESERVE, available)
-        again = users[(available < RESERVE) & ~self.complete[users] & ~self.finished[users]]
+        """New candidates for those users who have none left in stock."""
+        used = np.empty(len(users), dtype=np.bool_)
+        used_up(users, self.candidates, self.position, self.stock, used)
+        again = users[used & ~self.complete[users] & ~self.finished[users]]
         if len(again) == 0:
             return
         in_stock = np.flatnonzero(self.stock > 0)
@@ -202,7 +201,7 @@ def _check_choices(K: Any, order: Any, random_state: Any) -> None:
 
 
 def _is_whole(value: Any, low: int) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= low
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= low)
 
 
 def _check_vectors(

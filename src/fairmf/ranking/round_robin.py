@@ -10,18 +10,16 @@ from numba import njit
 
 
 @njit(cache=True)
-def count_available(users, candidates, position, stock, enough, available):
-    """How many candidates a user still has in stock, counted up to `enough`.   in: all but the last   out: available"""
+def used_up(users, candidates, position, stock, used):
+    """Which users have no candidate left that is in stock.   in: all but the last   out: used"""
     width = candidates.shape[1]
     for row, user in enumerate(users):
-        found = 0
+        used[row] = True
         for c in range(position[user], width):
             item = candidates[user, c]
-            if item < 0 or found == enough:
+            if item >= 0 and stock[item] > 0:
+                used[row] = False
                 break
-            if stock[item] > 0:
-                found += 1
-        available[row] = found
 
 
 @njit(cache=True)
