@@ -27,6 +27,8 @@ NAMES = (
     "fold_in",
     "group_weights",
     "top_k",
+    "ann",
+    "fairrec",
 )
 RESULTS = Path(__file__).parent / "RESULTS.md"
 HEAD = "# Benchmark results\n\nEach section is one run; ratios compare both sides inside it.\n"

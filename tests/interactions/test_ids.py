@@ -68,3 +68,13 @@ def test_equality():
     assert Ids([1, 2]) != Ids(["1", "2"])
     assert Ids(Ids(["a"])) == Ids(["a"])
     assert repr(Ids(["a", "b", "c", "d"])) == "Ids(4: 'a', 'b', 'c', ...)"
+
+
+def test_names_of_positions_and_of_none():
+    positions = np.array([[1, -1], [0, 2]])
+    assert Ids(["a", "b", "c"]).named(positions).tolist() == [["b", None], ["a", "c"]]
+    assert Ids([7, 8, 9]).named(positions).tolist() == [[8, -1], [7, 9]]
+    small = Ids(np.array([7, 8, 9], dtype=np.uint8)).named(positions)
+    assert small.tolist() == [[8, -1], [7, 9]]
+    assert small.dtype.kind == "i"
+    assert Ids(np.array([7, 8, 2**64 - 1], dtype=np.uint64)).named(positions).tolist() == [[8, None], [7, 2**64 - 1]]

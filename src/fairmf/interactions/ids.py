@@ -89,6 +89,15 @@ class Ids:
         """The ids at the given positions, in that order."""
         return Ids(self.values[positions])
 
+    def named(self, positions: NDArray[np.integer]) -> NDArray[Any]:
+        """The ids at positions of any shape; -1, which is no position, gives -1 (None where ids are not integers)."""
+        names = self.values
+        if names.dtype.kind == "u":  # unsigned integers cannot say -1; those beyond int64 become Python integers
+            names = names.astype(np.int64 if names.max(initial=0) < 2**63 else object)
+        ids: NDArray[Any] = names[positions]  # position -1 reads the last name and is overwritten next
+        ids[positions < 0] = -1 if names.dtype.kind == "i" else None
+        return ids
+
 
 def _as_id_array(values: Ids | Sequence[Hashable] | NDArray[Any]) -> NDArray[Any]:
     if isinstance(values, Ids):

@@ -5,5 +5,16 @@ from fairmf.metrics.early_stopping import EarlyStopping
 from fairmf.metrics.evaluate import Ranker, evaluate, evaluate_lists
 from fairmf.metrics.evaluation import Evaluation
 from fairmf.metrics.exposure import lorenz_curve
+from fairmf.metrics.retrieval import Retrieval, evaluate_retrieval
 
-__all__ = ["evaluate", "evaluate_lists", "Evaluation", "EarlyStopping", "Ranker", "gini", "lorenz_curve"]
+__all__ = [
+    "evaluate",
+    "evaluate_lists",
+    "Evaluation",
+    "EarlyStopping",
+    "Ranker",
+    "Retrieval",
+    "evaluate_retrieval",
+    "gini",
+    "lorenz_curve",
+]

@@ -14,6 +14,7 @@ from fairmf.backends import Backend, get_backend
 from fairmf.errors import InvalidData, NotFitted
 from fairmf.interactions import Ids, Interactions
 from fairmf.models import batches, naming, neighbours, recommending
+from fairmf.models.ann_ranker import AnnRanker
 from fairmf.models.batches import Batch
 from fairmf.models.fitted import Fitted
 from fairmf.models.history import History
@@ -21,6 +22,7 @@ from fairmf.models.inputs import as_interactions
 from fairmf.models.naming import named, positions
 from fairmf.models.requests import check_count, names_of, read_request
 from fairmf.parameters import settings_of, store_settings
+from fairmf.ranking.ann import AnnIndex
 
 if TYPE_CHECKING:
     import pyarrow
@@ -194,7 +196,7 @@ class FactorModel(abc.ABC):
         """Lists for many users as one Arrow table with columns user, item, score and rank (from 1).
 
         `options` are those of `recommend_batches`.
-                Missing slots have no row; the score of an item that is given for its popularity is null.
+        Missing slots have no row; the score of an item that is given for its popularity is null.
         """
         return batches.table(self, users, N, options)
 
@@ -210,6 +212,19 @@ class FactorModel(abc.ABC):
         The file appears when it is complete: an older one of that name stays whole until then.
         """
         return batches.to_parquet(self, path, users, N, options)
+
+    # -- nearest-neighbour search (docs/ann.md) ---------------------------------------------------------------------
+
+    def to_ann(self, *, groups: int | None = None, probes: int | None = None) -> AnnIndex:
+        """The item vectors in a nearest-neighbour index that knows the model's item ids (extra `[ann]`)."""
+        fitted = self.fitted
+        return AnnIndex.build(
+            fitted.item_factors, fitted.item_ids, groups=groups, probes=probes, num_threads=self.num_threads
+        )
+
+    def with_ann(self, index: AnnIndex | None = None) -> AnnRanker:
+        """This model answering through an index (by default a new one): has `rank`, `recommend`, can be evaluated."""
+        return AnnRanker(self, self.to_ann() if index is None else index)
 
     def _user_rows(self, users: Sequence[Hashable] | NDArray[Any]) -> NDArray[np.int64]:
         return positions(users, self.fitted.user_ids, self.n_users, "user")

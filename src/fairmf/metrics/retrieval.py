@@ -1,0 +1,83 @@
+"""What an approximate ranker loses: recall of the exact lists, and accuracy and exposure before and after.
+
+An index that misses items does not miss them evenly, so exposure is measured on the lists that are served.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.errors import InvalidData
+from fairmf.metrics.evaluate import Ranker, evaluate_lists
+from fairmf.metrics.evaluation import Evaluation
+from fairmf.metrics.measuring import check_held_out
+from fairmf.splitting import HeldOut
+from fairmf.splitting.checks import check_count
+
+
+@dataclasses.dataclass(frozen=True)
+class Retrieval:
+    """An approximate ranker against the exact one, on the same users."""
+
+    recall: float
+    """Mean share of a user's exact top-N that the approximate list holds."""
+    per_user: NDArray[np.float64]
+    """That share for every user; NaN where the exact list is empty."""
+    exact: Evaluation
+    approximate: Evaluation
+
+    def __repr__(self) -> str:
+        lines = [f"Retrieval(recall of the exact lists {self.recall:.4f})", f"  {'':<24}{'exact':>10}{'served':>10}"]
+        for label, value in self.exact.values.items():
+            lines.append(f"  {label:<24}{value:>10.4f}{self.approximate.values[label]:>10.4f}")
+        return "\n".join(lines)
+
+
+def evaluate_retrieval(
+    exact: Ranker,
+    approximate: Ranker,
+    held_out: HeldOut,
+    *,
+    N: int = 100,
+    at: int | tuple[int, ...] = (20, 100),
+    rank_options: dict[str, Any] | None = None,
+    **options: Any,
+) -> Retrieval:
+    """Top-N lists of both rankers for the same held-out users, compared and evaluated (docs/ann.md).
+
+    `rank_options` go to both rankers, such as {"fairness": 3.0}; further options are those of `evaluate`.
+    """
+    check_held_out(held_out)
+    check_count("evaluate_retrieval", "N", N, 1)
+    cutoffs = tuple(np.atleast_1d(at).tolist())
+    if max(cutoffs) > N:
+        raise InvalidData(f"Lists of {N} items cannot be evaluated at {max(cutoffs)}.")
+    lists = [_lists(ranker, held_out, N, rank_options or {}) for ranker in (exact, approximate)]
+    found = recall_of_lists(*lists)
+    evaluations = [evaluate_lists(items, held_out, at=cutoffs, **options) for items in lists]
+    return Retrieval(float(np.nanmean(found)) if np.isfinite(found).any() else float("nan"), found, *evaluations)
+
+
+def recall_of_lists(exact: NDArray[np.integer], approximate: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Share of every exact list that the other one holds, in whatever order; -1 is nobody."""
+    if len(exact) != len(approximate):
+        raise InvalidData(f"There are {len(exact):,} exact lists and {len(approximate):,} others.")
+    row = np.arange(len(exact), dtype=np.int64)[:, None]
+    span = max(exact.max(initial=0), approximate.max(initial=0)) + 1
+    there = np.isin(row * span + exact, (row * span + approximate)[approximate >= 0]) & (exact >= 0)
+    wanted = (exact >= 0).sum(axis=1)
+    shares: NDArray[np.float64] = np.divide(
+        there.sum(axis=1), wanted, out=np.full(len(exact), np.nan), where=wanted > 0
+    )
+    return shares
+
+
+def _lists(ranker: Ranker, held_out: HeldOut, N: int, options: dict[str, Any]) -> NDArray[np.int32]:
+    if ranker.n_items != held_out.fold_in.n_items:
+        raise InvalidData(f"A ranker knows {ranker.n_items:,} items, the held-out data {held_out.fold_in.n_items:,}.")
+    blocks = ranker.rank(held_out.fold_in, N, known_users=held_out.known_users, **options)
+    return np.concatenate([np.array(items) for _, items in blocks])

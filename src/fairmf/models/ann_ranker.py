@@ -1,0 +1,84 @@
+"""A model that answers through a nearest-neighbour index instead of scoring every item."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.errors import InvalidData
+from fairmf.interactions import Interactions
+from fairmf.ranking.ann import AnnIndex
+
+if TYPE_CHECKING:
+    from fairmf.models.factor_model import FactorModel
+
+USERS_AT_ONCE = 4096
+
+
+class AnnRanker:
+    """`rank` and `recommend` of a model, through its index; `evaluate` takes it as it takes the model."""
+
+    def __init__(self, model: FactorModel, index: AnnIndex):
+        if not np.array_equal(index.item_vectors, np.asarray(model.item_factors, dtype=np.float32)):
+            raise InvalidData("This index was built from other item vectors than the model's: build it with to_ann().")
+        if index.ids != model.fitted.item_ids:
+            raise InvalidData("The index names its items otherwise than the model: build it with to_ann().")
+        self.model, self.index = model, index
+        self._items = model.item_factors
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return self.index.n_items
+
+    def rank(
+        self, history: Interactions | Any, N: int, *, known_users: bool = False, **options: Any
+    ) -> Iterator[tuple[int, NDArray[np.int32]]]:
+        """As the model's `rank`: top-N item positions for every row of `history`, in blocks."""
+        model = self._unchanged()
+        history = model._aligned(history)
+        if known_users and history.n_users != model.n_users:
+            raise InvalidData(f"known_users needs all {model.n_users:,} training users; got {history.n_users:,} rows.")
+        users = model.user_factors if known_users and not options else model.fold_in(history, **options)
+        for start in range(0, history.n_users, USERS_AT_ONCE):
+            stop = min(start + USERS_AT_ONCE, history.n_users)
+            block = history.take_users(np.arange(start, stop))
+            yield start, self._lists(users[start:stop], block, N, exclude=True)[0]
+
+    def recommend(
+        self,
+        users: Hashable | Sequence[Hashable] | NDArray[Any],
+        N: int = 10,
+        *,
+        filter_already_liked_items: bool = True,
+        fairness: float | None = None,
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """As the model's `recommend`: (ids, scores) of training users, best first."""
+        model = self._unchanged()
+        single = isinstance(users, (str, bytes, tuple)) or np.ndim(users) == 0  # type: ignore[arg-type]
+        wanted: Any = [users] if single else users
+        rows = model._user_rows(wanted)
+        history = model.fitted.histories("recommend").take_users(rows)
+        vectors = model.user_factors[rows] if fairness is None else model.fold_in(history, fairness=fairness)
+        items, scores = self._lists(vectors, history, N, exclude=filter_already_liked_items)
+        ids = self.index.named(items)
+        return (ids[0], scores[0]) if single else (ids, scores)
+
+    def _lists(
+        self, users: NDArray[Any], history: Interactions, N: int, *, exclude: bool
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        items, scores = self.index.search(
+            users, N, exclude=history.by_user if exclude else None, num_threads=self.model.num_threads
+        )
+        empty = np.diff(history.by_user.indptr) == 0  # as in the model: the most popular items, which have no score
+        k = min(N, self.n_items)
+        items[empty, :k], scores[empty] = self.model.fitted.most_popular[:k], np.nan
+        return items, scores
+
+    def _unchanged(self) -> FactorModel:
+        if self.model.item_factors is not self._items:
+            raise InvalidData("The model has other item vectors since this index was built: build it again.")
+        return self.model

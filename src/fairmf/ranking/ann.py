@@ -1,0 +1,245 @@
+"""Approximate top-N: item vectors in a nearest-neighbour index (faiss, extra `[ann]`). Arrays only, knows no model.
+
+Items are put on a sphere (inner_product.py), grouped by k-means, and a search looks only into the `probes` groups
+nearest to the user. Scores are full inner products; what is approximate is which items are looked at. Building and
+searching give the same bits for any number of threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Hashable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import threadpoolctl
+from numpy.typing import NDArray
+
+from fairmf.errors import InvalidData, InvalidParameter, MissingDependency
+from fairmf.interactions import Ids, Rows
+from fairmf.ranking import ann_file
+from fairmf.ranking.exclusions import check_exclusions, first_allowed
+from fairmf.ranking.inner_product import reduce_items, reduce_users
+
+CANDIDATES_AT_ONCE = 1 << 20  # fetched for a block of users: bounds memory, whatever the number of users
+LEAST_PROBES = 64
+GROUPS_PER_PROBE = 16
+
+
+class AnnIndex:
+    """Item vectors, grouped for search. Make one with `build`, `load` or a model's `to_ann()`."""
+
+    def __init__(
+        self,
+        item_vectors: NDArray[np.float32],
+        offsets: NDArray[np.float32] | None,
+        ids: Ids | None,
+        centroids: NDArray[np.float32],
+        assignment: NDArray[np.int32],
+        probes: int,
+    ):
+        self.item_vectors, self.offsets, self.ids = item_vectors, offsets, ids
+        self.centroids, self.assignment, self.probes = centroids, assignment, probes
+        reduced, self._radius = reduce_items(item_vectors, offsets)
+        self._faiss = _inverted_lists(reduced, centroids, assignment)
+
+    @classmethod
+    def build(
+        cls,
+        item_vectors: NDArray[Any],
+        ids: Ids | Sequence[Hashable] | None = None,
+        *,
+        offsets: NDArray[Any] | None = None,
+        groups: int | None = None,
+        probes: int | None = None,
+        num_threads: int = 0,
+    ) -> AnnIndex:
+        """Group the items. `ids` name them in `recommend`; `offsets` (one number per item) are added to their scores.
+
+        `groups` defaults to 4 sqrt(items), `probes`, the groups a search looks into, to a sixteenth of them and at
+        least 64. More probes: better recall, slower; `probes=groups` is an exact search.
+        """
+        vectors = _check_vectors("item_vectors", item_vectors)
+        m = len(vectors)
+        groups = _check_count("groups", groups, min(m, max(1, math.isqrt(16 * m))), m)
+        probes = _check_count("probes", probes, min(groups, max(LEAST_PROBES, groups // GROUPS_PER_PROBE)), groups)
+        extra = None if offsets is None else _check_offsets(offsets, m)
+        names = None if ids is None else Ids(ids).check("item")
+        if names is not None and len(names) != m:
+            raise InvalidData(f"There are {len(names):,} item ids for {m:,} item vectors.")
+        with _threads(num_threads), threadpoolctl.threadpool_limits(1, "blas"):  # BLAS threads inside faiss's only wait
+            centroids, assignment = _group(reduce_items(vectors, extra)[0], groups)
+            return cls(vectors, extra, names, centroids, assignment, probes)
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return len(self.item_vectors)
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups the items are in."""
+        return len(self.centroids)
+
+    def search(
+        self,
+        user_vectors: NDArray[Any],
+        N: int,
+        *,
+        exclude: Rows | None = None,
+        probes: int | None = None,
+        num_threads: int = 0,
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Item positions and scores, users x N, best first; of equal scores the lower position first.
+
+        Row i of `exclude` holds the positions user i must not get. More is fetched than asked for, and then more groups
+        are looked into, until N items are found or the catalogue is exhausted: only then a slot holds -1 and NaN.
+        """
+        users = _check_vectors("user_vectors", user_vectors, self.item_vectors.shape[1])
+        if isinstance(N, bool) or not isinstance(N, (int, np.integer)) or N < 1:
+            raise InvalidParameter(f"N must be an integer >= 1. Got {N!r} instead.")
+        probes = _check_count("probes", probes, self.probes, self.n_groups)
+        items = np.full((len(users), N), -1, dtype=np.int32)
+        scores = np.full((len(users), N), np.nan, dtype=np.float32)
+        excluded = np.zeros(len(users), dtype=np.int64)
+        if exclude is not None:
+            check_exclusions(exclude, len(users), self.n_items)
+            excluded = np.diff(exclude.indptr)
+        queries, scale = reduce_users(users, self._radius, self.offsets is not None)
+        with _threads(num_threads):
+            for rows, k in _batches(np.minimum(N + excluded, self.n_items)):
+                hidden = None if exclude is None else exclude.take(rows)
+                found = self._fetch(queries[rows], min(N, self.n_items), k, hidden, probes)
+                items[rows, : found[0].shape[1]] = found[0]
+                scores[rows, : found[0].shape[1]] = found[1] / scale[rows, None]
+        return items, scores
+
+    def _fetch(
+        self, queries: NDArray[np.float32], N: int, k: int, exclude: Rows | None, probes: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """The N best allowed items of each query, looking into more groups for those who have found too few."""
+        looked = _faiss().SearchParametersIVF(nprobe=probes)
+        found_scores, found = self._faiss.search(queries, k, params=looked)
+        order = np.lexsort((found, -found_scores), axis=1)
+        found, found_scores = np.take_along_axis(found, order, 1), np.take_along_axis(found_scores, order, 1)
+        items, scores = first_allowed(found.astype(np.int32), found_scores, N, exclude, self.n_items)
+        if probes < self.n_groups:
+            short = np.flatnonzero(items[:, -1] < 0)
+            if len(short):
+                hidden = None if exclude is None else exclude.take(short)
+                items[short], scores[short] = self._fetch(queries[short], N, k, hidden, min(4 * probes, self.n_groups))
+        return items, scores
+
+    def recommend(
+        self, user_vectors: NDArray[Any], N: int = 10, *, exclude: Rows | None = None, **options: Any
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """As `search`, with the items' ids (positions where there are none); missing slots hold -1 or None, and NaN."""
+        items, scores = self.search(user_vectors, N, exclude=exclude, **options)
+        return self.named(items), scores
+
+    def named(self, items: NDArray[np.int32]) -> NDArray[Any]:
+        """The ids of item positions."""
+        return items if self.ids is None else self.ids.named(items)
+
+    def save(self, path: str | Path) -> None:
+        """Write vectors, groups and ids to one file; it appears under its name only when it is complete."""
+        ann_file.write(
+            Path(path),
+            {"item_vectors": self.item_vectors, "centroids": self.centroids, "assignment": self.assignment}
+            | ({} if self.offsets is None else {"offsets": self.offsets}),
+            self.ids,
+            self.probes,
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> AnnIndex:
+        """Read what `save` wrote; BrokenFile where it is damaged. Nothing in the file is executed or unpickled."""
+        _faiss()
+        return cls(**ann_file.read(Path(path)))
+
+    def __repr__(self) -> str:
+        m, d = self.item_vectors.shape
+        return f"AnnIndex({m:,} items, {d} factors, {self.n_groups:,} groups, {self.probes} probes)"
+
+
+def _faiss() -> Any:
+    try:
+        import faiss
+    except ImportError as error:
+        raise MissingDependency('A nearest-neighbour index needs faiss: pip install "fairmf[ann]"') from error
+    return faiss
+
+
+def _group(reduced: NDArray[np.float32], groups: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    faiss = _faiss()
+    clustering = faiss.Clustering(reduced.shape[1], groups)
+    clustering.min_points_per_centroid = 1  # few items per group are intended: no warning on stderr
+    nearest = faiss.IndexFlatL2(reduced.shape[1])
+    clustering.train(reduced, nearest)
+    centroids = nearest.reconstruct_n(0, groups)
+    return centroids, nearest.search(reduced, 1)[1][:, 0].astype(np.int32)
+
+
+def _inverted_lists(reduced: NDArray[np.float32], centroids: NDArray[np.float32], assignment: NDArray[np.int32]) -> Any:
+    """Groups are found by distance, items inside them by inner product: their order is the same, the number is u.v."""
+    faiss = _faiss()
+    m, width = reduced.shape
+    nearest = faiss.IndexFlatL2(width)
+    nearest.add(centroids)
+    lists = faiss.IndexIVFFlat(nearest, width, len(centroids), faiss.METRIC_INNER_PRODUCT)
+    placed = assignment.astype(np.int64)
+    lists.add_core(m, faiss.swig_ptr(reduced), None, faiss.swig_ptr(placed))
+    return lists
+
+
+@contextlib.contextmanager
+def _threads(num_threads: int) -> Iterator[None]:
+    faiss = _faiss()
+    if isinstance(num_threads, bool) or not isinstance(num_threads, (int, np.integer)) or num_threads < 0:
+        raise InvalidParameter(f"num_threads must be an integer >= 0. Got {num_threads!r} instead.")
+    before = faiss.omp_get_max_threads()
+    if num_threads > 0:
+        faiss.omp_set_num_threads(int(num_threads))
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+def _batches(wanted: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], int]]:
+    """Users who need about equally many candidates (within a factor of two), and the most any of them needs."""
+    doublings = np.frexp(wanted.astype(np.float64))[1]
+    for size in np.unique(doublings):
+        rows = np.flatnonzero(doublings == size)
+        at_once = max(1, CANDIDATES_AT_ONCE >> int(size))
+        for start in range(0, len(rows), at_once):
+            block = rows[start : start + at_once]
+            yield block, int(wanted[block].max())
+
+
+def _check_vectors(name: str, values: NDArray[Any], width: int | None = None) -> NDArray[np.float32]:
+    vectors = np.ascontiguousarray(values, dtype=np.float32)
+    if vectors.ndim != 2 or vectors.shape[1] == 0 or (width is None and len(vectors) == 0):
+        raise InvalidData(f"{name} must be a matrix with one row each and at least one column; got {vectors.shape}.")
+    if width is not None and vectors.shape[1] != width:
+        raise InvalidData(f"{name} must have {width} columns, as the index has. Got {vectors.shape[1]} instead.")
+    if not np.isfinite(vectors).all():
+        raise InvalidData(f"{name} holds numbers that are not finite.")
+    return vectors
+
+
+def _check_offsets(values: NDArray[Any], n_items: int) -> NDArray[np.float32]:
+    offsets = np.ascontiguousarray(values, dtype=np.float32)
+    if offsets.shape != (n_items,) or not np.isfinite(offsets).all():
+        raise InvalidData(f"offsets must be {n_items:,} finite numbers, one per item.")
+    return offsets
+
+
+def _check_count(name: str, value: int | None, default: int, most: int) -> int:
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value <= most:
+        raise InvalidParameter(f"{name} must be an integer from 1 to {most:,}. Got {value!r} instead.")
+    return int(value)

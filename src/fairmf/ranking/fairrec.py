@@ -1,0 +1,222 @@
+"""FairRec (Patro et al. 2020): lists of K in which every item is shown to about as many users as it is owed.
+
+Every item starts with ell = floor(share K n / m) copies. Phase 1: users in a seeded random order, round-robin, each
+takes its best feasible item that still has stock, until the stock is gone or nobody can take. Phase 2: everyone fills
+up with its best feasible items; stock no longer matters, so users do not depend on each other, and it changes nothing
+that those who are one short after a broken round are told to go first. Equals top-K where ell = 0. Scores are compared,
+never multiplied: their sign does not matter.
+
+Memory is O(n K + n CHUNK): users are scored in blocks against the items that still have stock, CHUNK candidates each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.backends import Backend, get_backend
+from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.interactions import Rows
+from fairmf.ranking.certificate import Certificate, certify
+from fairmf.ranking.exclusions import check_exclusions
+from fairmf.ranking.round_robin import take_turns, used_up
+
+CHUNK = 32  # candidates kept per user: more would be scored less often, but selecting them costs more than that saves
+MOST_AHEAD = 4096  # users prepared at once
+ORDERS = ("score", "allocation")
+
+
+@dataclass(frozen=True)
+class FairLists:
+    """Lists of item positions (-1 for none) with their scores (NaN), and what they guarantee to items."""
+
+    items: NDArray[np.int32]
+    scores: NDArray[np.float32]
+    certificate: Certificate
+
+
+def fair_rec(
+    users: NDArray[Any],
+    items: NDArray[Any],
+    K: int,
+    share: float,
+    *,
+    exclude: Rows | None = None,
+    offsets: NDArray[Any] | None = None,
+    order: str = "score",
+    random_state: int | None = 0,
+    backend: str = "cpu",
+    num_threads: int = 0,
+) -> FairLists:
+    """FairRec on the scores users . items (+ offsets), vectors as rows.
+
+    `share` in (0, 1] is the part of the uniform exposure K n / m that every item is owed. Row i of `exclude` holds the
+    positions user i must not get. `order="score"` sorts every list by score, `"allocation"` leaves it in the order in
+    which items were allocated. Of equal scores the lower position comes first. The same seed gives the same lists.
+    """
+    U, V = _check_vectors(users, items, offsets)
+    n, m = len(U), len(V)
+    _check_choices(K, order, random_state)
+    if exclude is not None:
+        check_exclusions(exclude, n, m)
+    engine = get_backend(backend)
+    with engine.threads(num_threads):
+        allocation = _Allocation(engine, engine.array(U), engine.array(V), min(int(K), m), exclude)
+        ell = minimum_exposure(share, int(K), n, m)
+        if ell > 0:
+            allocation.share_stock(ell, np.random.default_rng(random_state).permutation(n))
+        allocation.fill_up()
+    lists = np.full((n, K), -1, dtype=np.int32)
+    lists[:, : allocation.lists.shape[1]] = allocation.lists
+    scores = np.full((n, K), np.nan, dtype=np.float32)
+    _score(U, V, lists, scores, sort=order == "score")
+    return FairLists(lists, scores, certify(lists, m, ell, exclude))
+
+
+def minimum_exposure(share: float, K: int, n_users: int, n_items: int) -> int:
+    """floor(share K n / m), with the share taken as the decimal it was written as: .29 of 100 is 29, not 28."""
+    number = isinstance(share, (int, float, np.integer, np.floating)) and not isinstance(share, bool)
+    if not number or not 0 < share <= 1:
+        raise InvalidParameter(
+            f"The 'share' parameter of fair_rec must be a number above 0 and up to 1. Got {share!r} instead."
+        )
+    return int(Fraction(repr(float(share))) * K * n_users / n_items)
+
+
+class _Allocation:
+    """Lists while they grow."""
+
+    def __init__(self, backend: Backend, U: NDArray[Any], V: NDArray[Any], K: int, exclude: Rows | None):
+        self.backend, self.U, self.V, self.exclude = backend, U, V, exclude
+        n = len(U)
+        self.lists = np.full((n, K), -1, dtype=np.int32)
+        self.taken = np.zeros(n, dtype=np.int64)
+
+    def share_stock(self, ell: int, order: NDArray[np.int64]) -> None:
+        """Phase 1."""
+        n, m = len(self.U), len(self.V)
+        width = min(CHUNK, m)
+        self.stock = np.full(m, ell, dtype=np.int64)
+        self.candidates = np.full((n, width), -1, dtype=np.int32)
+        self.position = np.full(n, width, dtype=np.int64)  # nobody has been scored yet
+        self.complete, self.finished = np.zeros(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_)
+        left, before = ell * m, -1
+        while 0 < left != before:
+            before = left
+            order = order[~self.finished[order]]
+            place, ahead = 0, MOST_AHEAD
+            while place < len(order) and left > 0:
+                stop = min(place + ahead, len(order))
+                self._prepare(order[place:stop])
+                at, left = take_turns(
+                    order, place, stop, self.candidates, self.complete, self.position, self.stock, left, self.lists,
+                    self.taken, self.finished,
+                )  # fmt: skip
+                # Prepared candidates may be gone before their turn: look less far ahead then, further otherwise.
+                ahead = min(2 * (at - place), MOST_AHEAD) if at < stop else min(2 * ahead, MOST_AHEAD)
+                place = at
+
+    def _prepare(self, users: NDArray[np.int64]) -> None:
+        """New candidates for those users who have none left in stock."""
+        used = np.empty(len(users), dtype=np.bool_)
+        used_up(users, self.candidates, self.position, self.stock, used)
+        again = users[used & ~self.complete[users] & ~self.finished[users]]
+        if len(again) == 0:
+            return
+        in_stock = np.flatnonzero(self.stock > 0)
+        width = self.candidates.shape[1]
+        k = min(width, len(in_stock))
+        found = self._best(again, self.V[in_stock], k, in_stock)
+        self.candidates[again, :k], self.candidates[again, k:] = found, -1
+        self.position[again] = 0
+        self.complete[again] = (self.candidates[again, -1] < 0) | (k == len(in_stock))
+
+    def fill_up(self) -> None:
+        """Phase 2."""
+        K = self.lists.shape[1]
+        short = np.flatnonzero(self.taken < K)
+        for start in range(0, len(short), MOST_AHEAD):
+            users = short[start : start + MOST_AHEAD]
+            found = self._best(users, self.V, K - int(self.taken[users].min()), np.arange(len(self.V)))
+            for have in np.unique(self.taken[users]):
+                rows = self.taken[users] == have
+                self.lists[users[rows], have:] = found[rows, : K - have]
+
+    def _best(
+        self, users: NDArray[np.int64], V: NDArray[Any], k: int, positions: NDArray[np.int64]
+    ) -> NDArray[np.int32]:
+        """The k best of the items at `positions`, with vectors V, that a user may have and has not yet; -1 pads."""
+        found = np.empty((len(users), k), dtype=np.int32)
+        scores = np.empty((len(users), k), dtype=np.float32)
+        self.backend.top_k(self.U[users], V, k, self._hidden(users, positions), found, scores)
+        best = positions[found].astype(np.int32)
+        best[found < 0] = -1
+        return best
+
+    def _hidden(self, users: NDArray[np.int64], positions: NDArray[np.int64]) -> Rows:
+        """What the users must not get or have already, numbered within `positions`."""
+        number = np.full(len(self.V), -1, dtype=np.int32)
+        number[positions] = np.arange(len(positions), dtype=np.int32)
+        lists = self.lists[users]
+        row, column = np.nonzero(lists >= 0)
+        item = lists[row, column]
+        if self.exclude is not None:
+            given = self.exclude.take(users)
+            row = np.concatenate((row, np.repeat(np.arange(len(users)), np.diff(given.indptr))))
+            item = np.concatenate((item, given.indices))
+        kept = number[item] >= 0
+        row, item = row[kept], number[item[kept]]
+        by_row = np.argsort(row, kind="stable")
+        indptr = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=len(users))))).astype(np.int64)
+        return Rows(indptr, item[by_row], None)
+
+
+def _score(U: NDArray[Any], V: NDArray[Any], lists: NDArray[np.int32], scores: NDArray[np.float32], sort: bool) -> None:
+    """The scores of the lists, in blocks; the lists are sorted by them where wanted.   out: lists, scores"""
+    at_once = max(1, (1 << 22) // (lists.shape[1] * V.shape[1]))
+    for start in range(0, len(lists), at_once):
+        block = lists[start : start + at_once]
+        value = np.einsum("id,ikd->ik", U[start : start + at_once], V[block], dtype=np.float64)
+        value[block < 0] = -np.inf
+        if sort:
+            best = np.lexsort((block, -value), axis=1)
+            block, value = np.take_along_axis(block, best, 1), np.take_along_axis(value, best, 1)
+        lists[start : start + at_once] = block
+        scores[start : start + at_once] = np.where(block < 0, np.nan, value)
+
+
+def _check_choices(K: Any, order: Any, random_state: Any) -> None:
+    if not _is_whole(K, 1):
+        raise InvalidParameter(f"The 'K' parameter of fair_rec must be an integer >= 1. Got {K!r} instead.")
+    if order not in ORDERS:
+        raise InvalidParameter(f"The 'order' parameter of fair_rec must be one of {ORDERS}. Got {order!r} instead.")
+    if random_state is not None and not _is_whole(random_state, 0):
+        raise InvalidParameter(
+            f"The 'random_state' parameter of fair_rec must be an integer >= 0 or None. Got {random_state!r} instead."
+        )
+
+
+def _is_whole(value: Any, low: int) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= low)
+
+
+def _check_vectors(
+    users: NDArray[Any], items: NDArray[Any], offsets: NDArray[Any] | None
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    U, V = np.asarray(users), np.asarray(items)
+    if U.ndim != 2 or V.ndim != 2 or U.shape[1] != V.shape[1] or len(V) == 0:
+        raise InvalidData(
+            f"users and items must be matrices with as many columns, and at least one item. Got {U.shape}, {V.shape}."
+        )
+    if not (np.isfinite(U).all() and np.isfinite(V).all()):
+        raise InvalidData("users or items hold numbers that are not finite.")
+    if offsets is None:
+        return U, V
+    extra = np.asarray(offsets, dtype=V.dtype)
+    if extra.shape != (len(V),) or not np.isfinite(extra).all():
+        raise InvalidData(f"offsets must be {len(V):,} finite numbers, one per item.")
+    return np.column_stack((U, np.ones(len(U), dtype=U.dtype))), np.column_stack((V, extra))

@@ -1,0 +1,56 @@
+"""The sequential part of FairRec: whose turn it is, and what is left in stock. Whole numbers only, no arithmetic.
+
+Every user has a chunk of candidates, best first, and a position in it that only moves forward, as stock only falls.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True)
+def used_up(users, candidates, position, stock, used):
+    """Which users have no candidate left that is in stock.   in: all but the last   out: used"""
+    width = candidates.shape[1]
+    for row, user in enumerate(users):
+        used[row] = True
+        for c in range(position[user], width):
+            item = candidates[user, c]
+            if item >= 0 and stock[item] > 0:
+                used[row] = False
+                break
+
+
+@njit(cache=True)
+def take_turns(order, start, stop, candidates, complete, position, stock, left, lists, taken, finished):
+    """One turn each for the users order[start:stop]: the first candidate in stock.
+
+    Ends early when the stock is gone, or before a user whose chunk is used up without being all that user could take.
+    Returns the place in `order` where it ended and the copies that are left.
+    in: order .. complete   in and out: position, stock, lists, taken, finished
+    """
+    width, most = candidates.shape[1], lists.shape[1]
+    for place in range(start, stop):
+        user = order[place]
+        if finished[user]:
+            continue
+        c = position[user]
+        while c < width and candidates[user, c] >= 0 and stock[candidates[user, c]] == 0:
+            c += 1
+        position[user] = c
+        if c == width or candidates[user, c] < 0:
+            if not complete[user]:
+                return place, left
+            finished[user] = True  # for good: what is out of stock stays so
+            continue
+        item = candidates[user, c]
+        position[user] = c + 1
+        stock[item] -= 1
+        left -= 1
+        lists[user, taken[user]] = item
+        taken[user] += 1
+        finished[user] = taken[user] == most
+        if left == 0:
+            return place + 1, left
+    return stop, np.int64(left)
