@@ -2,8 +2,9 @@
 
 from fairmf.inequality import gini
 from fairmf.metrics.early_stopping import EarlyStopping
-from fairmf.metrics.evaluate import Ranker, evaluate, evaluate_lists
+from fairmf.metrics.evaluate import evaluate, evaluate_lists
 from fairmf.metrics.evaluation import Evaluation
 from fairmf.metrics.exposure import lorenz_curve
+from fairmf.metrics.lists import Ranker
 
 __all__ = ["evaluate", "evaluate_lists", "Evaluation", "EarlyStopping", "Ranker", "gini", "lorenz_curve"]
