@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from fairmf.interactions import read_parquet as read_parquet
     from fairmf.interactions import synthetic as synthetic
     from fairmf.interactions import synthetic_events as synthetic_events
+    from fairmf.metrics import Audit as Audit
     from fairmf.metrics import EarlyStopping as EarlyStopping
     from fairmf.metrics import Evaluation as Evaluation
+    from fairmf.metrics import audit as audit
     from fairmf.metrics import evaluate as evaluate
     from fairmf.models import IALS as IALS
     from fairmf.models import FairALS as FairALS
@@ -44,7 +46,7 @@ _HOMES = {
     ),
     "splitting": ("Split", "HeldOut", "split_by_user", "split_by_interaction", "split_by_time"),
     "models": ("FairALS", "IALS", "FiADMM", "Popularity"),
-    "metrics": ("evaluate", "Evaluation", "EarlyStopping"),
+    "metrics": ("evaluate", "Evaluation", "EarlyStopping", "audit", "Audit"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
