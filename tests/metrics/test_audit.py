@@ -1,6 +1,7 @@
 """The audit against plain loops, under symmetries, and at its edges."""
 
 import json
+import tracemalloc
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ from ranked_lists import Fixed, held_out_of, matrix, random_case
 
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions import Ids, Interactions
-from fairmf.metrics import Audit, audit
+from fairmf.metrics import Audit, audit, evaluate_lists
 from fairmf.splitting import HeldOut, Split
 
 GROUPS = ["a", "b", "b", "a", "c"] * 3
@@ -349,3 +350,42 @@ def test_known_users_are_passed_on():
     model = Fixed(before, 15)
     audit(model, after, HeldOut(plain.fold_in, plain.targets, known_users=True), at=5, bootstrap=0)
     assert model.calls[0]["known_users"] is True
+
+
+def test_the_groups_that_change_most_are_named_first():
+    before = np.array([[0], [0], [0], [1], [1], [2], [2]])
+    after = np.array([[3], [3], [3], [3], [1], [4], [4]])
+    found = audited(before, after, [set()] * 7, 5, at=1, groups=list("pqrst"))
+    assert "shares of the exposure: s (+57.1 points), t (+28.6 points); these" in found.summary()
+    assert "lose the most: p (-42.9 points), r (-28.6 points), q (-14.3 points)." in found.summary()
+
+
+def test_no_users_at_all():
+    nobody = np.empty((0, 5), dtype=np.int32)
+    assert "no exposure to compare" in audited(nobody, nobody, [], bootstrap=10).summary()
+    assert evaluate_lists(nobody, held_out_of([], 15), at=[5], bootstrap=10).intervals == {}
+
+
+def test_memory_is_users_plus_items_never_their_product():
+    n, m, K = 20_000, 30_000, 20
+
+    class Spread:
+        """Item (start + k * step) mod m in slot k of every list, made block by block."""
+
+        n_items = m
+
+        def __init__(self, step):
+            self.step = step
+
+        def rank(self, history, N, *, known_users=False):
+            for first in range(0, n, 1000):
+                start = np.arange(first, first + 1000)[:, None] * 7
+                yield first, ((start + np.arange(N) * self.step) % m).astype(np.int32)
+
+    held_out = held_out_of([{i % m} for i in range(n)], m)
+    tracemalloc.start()
+    found = audit(Spread(1), Spread(11), held_out, at=K, bootstrap=3)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.items.after.sum() == n * K
+    assert peak < n * m / 6  # bytes: far less than one byte for every pair
