@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks import machine
 
-NAMES = ("kernels", "epoch_cost", "fit_speed", "time_to_objective", "same_answer", "scaling", "pareto")
+NAMES = ("kernels", "epoch_cost", "fit_speed", "time_to_objective", "same_answer", "scaling", "pareto", "tuning")
 RESULTS = Path(__file__).parent / "RESULTS.md"
 HEAD = "# Benchmark results\n\nEach section is one run; ratios compare both sides inside it.\n"
 

@@ -15,6 +15,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fairmf.control import TuningResult as TuningResult
+    from fairmf.control import tune as tune
     from fairmf.interactions import Events as Events
     from fairmf.interactions import Ids as Ids
     from fairmf.interactions import Interactions as Interactions
@@ -47,6 +49,7 @@ _HOMES = {
     "splitting": ("Split", "HeldOut", "split_by_user", "split_by_interaction", "split_by_time"),
     "models": ("FairALS", "IALS", "FiADMM", "Popularity"),
     "metrics": ("evaluate", "Evaluation", "EarlyStopping", "audit", "Audit"),
+    "control": ("tune", "TuningResult"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
