@@ -144,7 +144,7 @@ def default_space(model: Any, several: bool) -> Space:
     if several and "fairness" in fields:
         found["fairness"] = Range(0.01, 100.0)
     if several:
-        found[DIAL] = Range(0.01, 20.0)
+        found[DIAL] = Range(0.05, 10.0)
     return {name: part for name, part in found.items() if name == DIAL or name in fields}
 
 
