@@ -29,6 +29,7 @@ NAMES = (
     "top_k",
     "ann",
     "fairrec",
+    "tuning",
 )
 RESULTS = Path(__file__).parent / "RESULTS.md"
 HEAD = "# Benchmark results\n\nEach section is one run; ratios compare both sides inside it.\n"

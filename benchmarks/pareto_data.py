@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fairmf.interactions import Interactions, Rows
-from fairmf.splitting import HeldOut, split_by_user
+from fairmf.splitting import HeldOut, Split, split_by_user
 
 DATA = Path(os.environ.get("FAIRMF_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 COMPETITOR = DATA.parent / "reference" / "authors_cpp.json"
@@ -46,13 +46,20 @@ class Task:
 
 def stored_split(path: Path) -> tuple[Interactions, HeldOut]:
     """A strong-generalisation split as it was stored: train and the validation users."""
+    split = whole_split(path)
+    return split.train, split.validation
+
+
+def whole_split(path: Path) -> Split:
+    """The same with its test users."""
     arrays = np.load(path)
 
     def part(prefix: str) -> Interactions:
         rows = Rows(arrays[prefix + "_indptr"].astype(np.int64), arrays[prefix + "_indices"].astype(np.int32), None)
         return Interactions(rows, int(arrays[prefix + "_shape"][1]))
 
-    return part("train"), HeldOut(part("validation_tr"), part("validation_te"))
+    held_out = (HeldOut(part(f"{name}_tr"), part(f"{name}_te")) for name in ("validation", "test"))
+    return Split(part("train"), *held_out)
 
 
 def published_split(path: Path) -> tuple[Interactions, HeldOut]:

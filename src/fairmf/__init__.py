@@ -19,9 +19,11 @@ from fairmf.version import __version__
 if TYPE_CHECKING:
     from fairmf.control import Curve as Curve
     from fairmf.control import Target as Target
+    from fairmf.control import TuningResult as TuningResult
     from fairmf.control import fit_path as fit_path
     from fairmf.control import fit_to_target as fit_to_target
     from fairmf.control import trade_off as trade_off
+    from fairmf.control import tune as tune
     from fairmf.interactions import Events as Events
     from fairmf.interactions import Ids as Ids
     from fairmf.interactions import Interactions as Interactions
@@ -30,8 +32,10 @@ if TYPE_CHECKING:
     from fairmf.interactions import read_parquet as read_parquet
     from fairmf.interactions import synthetic as synthetic
     from fairmf.interactions import synthetic_events as synthetic_events
+    from fairmf.metrics import Audit as Audit
     from fairmf.metrics import EarlyStopping as EarlyStopping
     from fairmf.metrics import Evaluation as Evaluation
+    from fairmf.metrics import audit as audit
     from fairmf.metrics import evaluate as evaluate
     from fairmf.models import IALS as IALS
     from fairmf.models import FairALS as FairALS
@@ -51,8 +55,8 @@ _HOMES = {
     ),
     "splitting": ("Split", "HeldOut", "split_by_user", "split_by_interaction", "split_by_time"),
     "models": ("FairALS", "IALS", "FiADMM", "Popularity", "load_model", "group_weights"),
-    "control": ("trade_off", "fit_path", "fit_to_target", "Curve", "Target"),
-    "metrics": ("evaluate", "Evaluation", "EarlyStopping"),
+    "metrics": ("evaluate", "Evaluation", "EarlyStopping", "audit", "Audit"),
+    "control": ("trade_off", "fit_path", "fit_to_target", "Curve", "Target", "tune", "TuningResult"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -10,7 +10,16 @@ from naive import metrics as naive
 from ranked_lists import Fixed, held_out_of, matrix, random_case
 
 from fairmf.metrics import evaluate, evaluate_lists, gini, lorenz_curve
-from fairmf.metrics.exposure import entropy, exposure, merit_distance, merit_gini, slot_weights, tail, top_share
+from fairmf.metrics.exposure import (
+    bottom_share,
+    entropy,
+    exposure,
+    merit_distance,
+    merit_gini,
+    slot_weights,
+    tail,
+    top_share,
+)
 from fairmf.metrics.registry import known_names
 
 
@@ -171,3 +180,11 @@ def test_randomising_lists_lowers_gini_and_raises_coverage():
     assert values[1]["gini_dcg@10"] < values[0]["gini_dcg@10"] - 0.1
     assert values[1]["coverage@10"] > values[0]["coverage@10"]
     assert values[1]["entropy@10"] > values[0]["entropy@10"]
+
+
+def test_bottom_share_rounds_down_and_is_the_lorenz_curve():
+    o = np.array([9.0, 1, 0, 2, 4, 3])  # m = 6: four fifths are 4 items
+    assert bottom_share(o, 80) == pytest.approx((0 + 1 + 2 + 3) / 19)
+    assert bottom_share(o, 80) == pytest.approx(lorenz_curve(o)[4])
+    assert bottom_share(np.array([5.0]), 80) == 0
+    assert np.isnan(bottom_share(np.zeros(4), 80))

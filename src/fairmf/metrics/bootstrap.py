@@ -70,8 +70,10 @@ def weighted_means(per_user: Values, weights: Values) -> Values:
     return means
 
 
-def interval(replicates: Values, confidence: float, centre: float | None = None, highest: float = np.inf) -> Interval:
-    """The percentile interval; with `centre` shifted to have the replicates' mean there, in [0, highest].
+def interval(
+    replicates: Values, confidence: float, centre: float | None = None, highest: float = np.inf, lowest: float = 0.0
+) -> Interval:
+    """The percentile interval; with `centre` shifted to have the replicates' mean there, in [lowest, highest].
 
     The shift is for measures of exposure: drawing users twice makes every exposure vector more unequal than
     the lists it comes from, so unshifted intervals of Gini or coverage can miss the very value they belong
@@ -84,5 +86,5 @@ def interval(replicates: Values, confidence: float, centre: float | None = None,
     if centre is None:
         return float(low), float(high)
     shift = centre - finite.mean()
-    low, high = np.clip([low + shift, high + shift], 0.0, highest)
+    low, high = np.clip([low + shift, high + shift], lowest, highest)
     return float(low), float(high)

@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions import Interactions
-from fairmf.metrics.evaluate import Ranker, evaluate
+from fairmf.metrics.evaluate import evaluate
 from fairmf.metrics.groups import GroupLabels
-from fairmf.metrics.measuring import check_held_out
+from fairmf.metrics.lists import Ranker
+from fairmf.metrics.plan import check_held_out
 from fairmf.metrics.registry import parse_metric
 from fairmf.splitting import HeldOut
 from fairmf.splitting.checks import check_count, check_not_negative

@@ -5,34 +5,19 @@ Lists come in blocks of users and are counted as they come: memory is O(users * 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fairmf.errors import InvalidData
 from fairmf.interactions import Interactions
 from fairmf.metrics.evaluation import Evaluation
 from fairmf.metrics.groups import GroupLabels
-from fairmf.metrics.measuring import make_plan, measure_lists
+from fairmf.metrics.lists import Ranker, given_lists, ranked_by
+from fairmf.metrics.measuring import measure_lists
+from fairmf.metrics.plan import check_resampling, make_plan
 from fairmf.splitting import HeldOut
-from fairmf.splitting.checks import check_count, check_seed, check_share
-
-
-class Ranker(Protocol):
-    """What `evaluate` needs of a model."""
-
-    @property
-    def n_items(self) -> int:
-        """Number of items in the catalogue."""
-        ...
-
-    def rank(
-        self, history: Interactions, N: int, *, known_users: bool = False, **options: Any
-    ) -> Iterator[tuple[int, NDArray[np.int32]]]:
-        """Yield (first row, items rows x N, best first, -1 if none) for consecutive blocks of users."""
-        ...
 
 
 def evaluate(
@@ -59,12 +44,8 @@ def evaluate(
     fairness=.
     """
     plan = make_plan(held_out, at, metrics, groups, train, merit)
-    m = plan.n_items
-    if model.n_items != m:
-        raise InvalidData(f"The model knows {model.n_items:,} items, the held-out data has {m:,}.")
-    _check_resampling(bootstrap, confidence, random_state)
-    N = min(max(w.K for w in plan.wanted), m)
-    blocks = model.rank(held_out.fold_in, N, known_users=held_out.known_users, **rank_options)
+    check_resampling("evaluate", bootstrap, confidence, random_state)
+    blocks = ranked_by(model, held_out, plan.longest, rank_options)
     return measure_lists(blocks, held_out, plan, bootstrap, confidence, random_state)
 
 
@@ -82,18 +63,6 @@ def evaluate_lists(
     random_state: int = 0,
 ) -> Evaluation:
     """As `evaluate`, for lists that are there already: users x N item positions, best first, -1 for none."""
-    lists = np.asarray(items)
-    if lists.ndim != 2 or lists.dtype.kind not in "iu":
-        raise InvalidData("Lists must be a two-dimensional array of item positions, one row per held-out user.")
-    ordered = np.sort(lists, axis=1)
-    if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any():
-        raise InvalidData("A list holds the same item twice.")
     plan = make_plan(held_out, at, metrics, groups, train, merit)
-    _check_resampling(bootstrap, confidence, random_state)
-    return measure_lists([(0, lists)], held_out, plan, bootstrap, confidence, random_state)
-
-
-def _check_resampling(bootstrap: int, confidence: float, random_state: int) -> None:
-    check_count("evaluate", "bootstrap", bootstrap, 0)
-    check_share("evaluate", "confidence", confidence)
-    check_seed("evaluate", random_state)
+    check_resampling("evaluate", bootstrap, confidence, random_state)
+    return measure_lists(given_lists(items), held_out, plan, bootstrap, confidence, random_state)

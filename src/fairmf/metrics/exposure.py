@@ -60,6 +60,15 @@ def top_share(o: ArrayLike, percent: int) -> Values:
     return _divide(top.sum(axis=-1), values.sum(axis=-1))
 
 
+def bottom_share(o: ArrayLike, percent: int) -> Values:
+    """Share of the exposure that goes to the floor(percent % of m) least exposed items."""
+    values = np.asarray(o, dtype=np.float64)
+    m = values.shape[-1]
+    count = m * percent // 100
+    bottom = np.partition(values, max(count - 1, 0), axis=-1)[..., :count]
+    return _divide(bottom.sum(axis=-1), values.sum(axis=-1))
+
+
 def lorenz_curve(o: ArrayLike) -> Values:
     """The m + 1 points of the Lorenz curve: point k is the share of exposure of the k least exposed items."""
     ordered = np.sort(np.asarray(o, dtype=np.float64), axis=-1)

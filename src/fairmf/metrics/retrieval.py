@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.errors import InvalidData
-from fairmf.metrics.evaluate import Ranker, evaluate_lists
+from fairmf.metrics.evaluate import evaluate_lists
 from fairmf.metrics.evaluation import Evaluation
-from fairmf.metrics.measuring import check_held_out
+from fairmf.metrics.lists import Ranker
+from fairmf.metrics.plan import check_held_out
 from fairmf.splitting import HeldOut
 from fairmf.splitting.checks import check_count
 

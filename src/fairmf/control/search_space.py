@@ -1,0 +1,171 @@
+"""Where tuning looks: for every setting a range, a doubling range, or a choice."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from fairmf.errors import InvalidParameter
+from fairmf.parameters import check_settings
+
+DIAL = "dial"
+"""Not a setting of a model: the fairness it serves with (docs/trade-off.md)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`, drawn evenly on a logarithmic scale unless `log` is False."""
+
+    low: float
+    high: float
+    log: bool = True
+    integer: bool = False
+
+    def distribution(self, optuna: Any) -> Any:
+        """What Optuna draws from."""
+        kind = optuna.distributions.IntDistribution if self.integer else optuna.distributions.FloatDistribution
+        return kind(self.low, self.high, log=self.log)
+
+    def value(self, drawn: Any) -> Any:
+        """The setting's value for what was drawn."""
+        return int(drawn) if self.integer else float(drawn)
+
+    def drawn(self, value: Any) -> Any:
+        """What would have to be drawn for this value; None if it is outside."""
+        return value if _is_number(value) and self.low <= value <= self.high else None
+
+    def ends(self) -> tuple[Any, ...]:
+        """The extreme values, to be checked before any work is done."""
+        return self.value(self.low), self.value(self.high)
+
+    def problem(self) -> str:
+        """What is wrong with it; empty if nothing."""
+        if not (_is_number(self.low) and _is_number(self.high) and self.low < self.high):
+            return "low must be a number below high"
+        if self.integer and not (float(self.low).is_integer() and float(self.high).is_integer()):
+            return "an integer range has integer ends"
+        return "low must be > 0 on a logarithmic scale" if self.log and self.low <= 0 else ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Doubling:
+    """low, 2 low, 4 low, ... up to at most `high`: for dimensions, where only the order of magnitude matters."""
+
+    low: int
+    high: int
+
+    @property
+    def steps(self) -> int:
+        """How often low can be doubled."""
+        return (self.high // self.low).bit_length() - 1
+
+    def distribution(self, optuna: Any) -> Any:
+        """The number of doublings: ordered, so that the sampler sees neighbours as neighbours."""
+        return optuna.distributions.IntDistribution(0, self.steps)
+
+    def value(self, drawn: Any) -> Any:
+        """The setting's value after that many doublings."""
+        return self.low * 2 ** int(drawn)
+
+    def drawn(self, value: Any) -> Any:
+        """The number of doublings that gives this value; None if none does."""
+        return next((k for k in range(self.steps + 1) if self.value(k) == value), None)
+
+    def ends(self) -> tuple[Any, ...]:
+        """The extreme values."""
+        return self.low, self.value(self.steps)
+
+    def problem(self) -> str:
+        """What is wrong with it; empty if nothing."""
+        good = all(isinstance(x, int) and not isinstance(x, bool) for x in (self.low, self.high))
+        return "" if good and 1 <= self.low <= self.high else "low and high must be integers with 1 <= low <= high"
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """One of the given values, in no order."""
+
+    values: tuple[Hashable, ...]
+
+    def distribution(self, optuna: Any) -> Any:
+        """What Optuna draws from."""
+        return optuna.distributions.CategoricalDistribution(self.values)
+
+    def value(self, drawn: Any) -> Any:
+        """The value itself."""
+        return drawn
+
+    def drawn(self, value: Any) -> Any:
+        """The value itself; None if it is none of them."""
+        return value if value in self.values else None
+
+    def ends(self) -> tuple[Any, ...]:
+        """All values."""
+        return self.values
+
+    def problem(self) -> str:
+        """What is wrong with it; empty if nothing."""
+        good = all(isinstance(x, (bool, int, float, str)) for x in self.values) and len(self.values) > 0
+        return "" if good else "it needs at least one value; values are numbers, words or booleans"
+
+
+Part = Range | Doubling | Choice
+Space = dict[str, Part]
+
+
+def read_space(space: Mapping[str, Any] | None, model: Any, several: bool) -> Space:
+    """The space to search: as given ((low, high) is a Range, a list a Choice), or the default for this model."""
+    if space is None:
+        return default_space(model, several)
+    found = {name: _read_part(name, part) for name, part in space.items()}
+    if not found:
+        raise InvalidParameter("The 'space' parameter of tune is empty: name at least one setting.")
+    fields = {field.name for field in dataclasses.fields(model)}
+    for name, part in found.items():
+        if name != DIAL and name not in fields:
+            raise InvalidParameter(f"The space names {name!r}, which {type(model).__name__} does not have.")
+        if part.problem():
+            raise InvalidParameter(f"The space of {name!r} is wrong: {part.problem()}. Got {part!r}.")
+        for value in part.ends():
+            _check_value(model, name, value)
+    return found
+
+
+def default_space(model: Any, several: bool) -> Space:
+    """Both weights and the dimension; with several objectives also the fairness of training and of serving."""
+    fields = {field.name for field in dataclasses.fields(model)}
+    found: Space = {
+        "regularization": Range(1e-3, 1e-1),
+        "unobserved_weight": Range(3e-3, 0.5),
+        "factors": Doubling(16, 256),
+    }
+    if several and "fairness" in fields:
+        found["fairness"] = Range(0.01, 100.0)
+    if several:
+        found[DIAL] = Range(0.05, 10.0)
+    return {name: part for name, part in found.items() if name == DIAL or name in fields}
+
+
+def _read_part(name: str, part: Any) -> Part:
+    if isinstance(part, (Range, Doubling, Choice)):
+        return part
+    if isinstance(part, tuple) and len(part) == 2:
+        return Range(*part)
+    if isinstance(part, Sequence) and not isinstance(part, (str, bytes, tuple)):
+        return Choice(tuple(part))
+    raise InvalidParameter(
+        f"The space of {name!r} must be (low, high), a list of values, Range, Doubling or Choice. Got {part!r} instead."
+    )
+
+
+def _check_value(model: Any, name: str, value: Any) -> None:
+    if name != DIAL:
+        check_settings(dataclasses.replace(model, **{name: value}))
+    elif not _is_number(value) or value < 0:
+        raise InvalidParameter(f"The dial must be a number >= 0. Got {value!r} instead.")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

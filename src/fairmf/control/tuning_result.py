@@ -1,0 +1,124 @@
+"""What tuning found: every trial, the front, and the best model under a constraint."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from fairmf.control.front import front_positions
+from fairmf.control.search_space import DIAL
+from fairmf.errors import InvalidParameter
+from fairmf.interactions import Interactions
+from fairmf.metrics.registry import parse_metric
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """One setting that was tried. `state` is "complete", "pruned" (stopped as unpromising) or "failed" (diverged).
+
+    `settings` are the model's; `dial` is the fairness it served with (None: the trained one). `metrics` were measured
+    on the validation users, of the last evaluated epoch if pruned.
+    """
+
+    number: int
+    state: str
+    settings: dict[str, Any]
+    dial: float | None
+    metrics: dict[str, float]
+    seconds: float
+
+    def build(self, model: Any) -> Any:
+        """The given model with these settings, not fitted."""
+        return dataclasses.replace(model, **self.settings)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TuningResult:
+    """All trials of a study, and what follows from them. `study` is Optuna's own object."""
+
+    model: Any
+    train: Interactions
+    objectives: tuple[str, ...]
+    trials: tuple[Trial, ...]
+    study: Any
+
+    @property
+    def complete(self) -> list[Trial]:
+        """The trials that ran to their end."""
+        return [trial for trial in self.trials if trial.state == "complete"]
+
+    def best(self, **constraints: float) -> Trial:
+        """The complete trial best in the first objective among those that meet the constraints.
+
+        A constraint is `max_` or `min_` and a metric that was measured: max_gini=0.85, min_recall=0.3. Where a metric
+        was measured at several cut-offs, the constraint names one: {"max_gini@20": 0.85}.
+        """
+        tried = self.complete
+        if not tried:
+            raise InvalidParameter(f"None of the {len(self.trials):,} trials ran to its end: there is no best one.")
+        first = self.objectives[0]
+        for name, bound in constraints.items():
+            label, lower = self._read(name)
+            met = [t for t in tried if (t.metrics[label] <= bound if lower else t.metrics[label] >= bound)]
+            if not met:
+                nearest = (min if lower else max)(t.metrics[label] for t in tried)
+                raise InvalidParameter(
+                    f"No trial meets {name}={bound:g} together with the constraints before it: the nearest has "
+                    f"{label} = {nearest:.4g}. Run more trials, or widen the space."
+                )
+            tried = met
+        sign = -1 if parse_metric(first).lower_is_better else 1
+        return max(tried, key=lambda t: (sign * t.metrics[first], -t.number))
+
+    def best_model(self, **constraints: float) -> Any:
+        """The best trial's model, fitted again on the training data (the same seed gives the same model).
+
+        Where the dial was tuned, the model serves with the trial's fairness by default.
+        """
+        trial = self.best(**constraints)
+        model = trial.build(self.model).fit(self.train, progress=False)
+        return model if trial.dial is None else model.with_fairness(trial.dial)
+
+    def pareto_front(self) -> list[Trial]:
+        """The complete trials that no other beats in all objectives, best in the first objective first."""
+        tried = self.complete
+        points = [[trial.metrics[label] for label in self.objectives] for trial in tried]
+        lower = [parse_metric(label).lower_is_better for label in self.objectives]
+        return [tried[i] for i in front_positions(points, lower)]
+
+    def table(self) -> Any:
+        """An Arrow table with one row per trial: state, settings, metrics, seconds (`.to_pandas()` makes a frame)."""
+        import pyarrow as pa
+
+        names = list(dict.fromkeys(name for t in self.trials for name in t.settings))
+        labels = list(dict.fromkeys(label for t in self.trials for label in t.metrics))
+        columns: dict[str, list[Any]] = {
+            "number": [t.number for t in self.trials],
+            "state": [t.state for t in self.trials],
+            **{name: [t.settings.get(name) for t in self.trials] for name in names},
+        }
+        if any(t.dial is not None for t in self.trials):
+            columns[DIAL] = [t.dial for t in self.trials]
+        columns |= {label: [t.metrics.get(label) for t in self.trials] for label in labels}
+        on_front = {t.number for t in self.pareto_front()}
+        columns["on_front"] = [t.number in on_front for t in self.trials]
+        columns["seconds"] = [t.seconds for t in self.trials]
+        return pa.table(columns)
+
+    def _read(self, constraint: str) -> tuple[str, bool]:
+        direction, _, metric = constraint.partition("_")
+        measured = list(self.complete[0].metrics)
+        found = [label for label in measured if metric in (label, label.partition("@")[0])]
+        if direction not in ("max", "min") or not found:
+            raise InvalidParameter(
+                f"A constraint is max_ or min_ and a metric that was measured ({', '.join(measured)}). "
+                f"Got {constraint!r} instead."
+            )
+        if len(found) > 1:
+            raise InvalidParameter(f"{constraint!r} could mean {' or '.join(found)}: name one, with its cut-off.")
+        return found[0], direction == "max"
+
+    def __repr__(self) -> str:
+        count = {state: sum(t.state == state for t in self.trials) for state in ("complete", "pruned", "failed")}
+        words = ", ".join(f"{number:,} {state}" for state, number in count.items() if number)
+        return f"TuningResult({type(self.model).__name__}, {' and '.join(self.objectives)}: {words or 'no trials'})"

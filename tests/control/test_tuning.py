@@ -1,0 +1,322 @@
+"""Tuning: what is searched and kept, the same trials for the same seed, interruption and resumption."""
+
+import builtins
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pytest
+from tiny import SPACE, tiny_split, tiny_tune
+
+from fairmf.control import tune
+from fairmf.control.front import dominates
+from fairmf.errors import InvalidData, InvalidParameter, MissingDependency, NotFinite
+from fairmf.interactions import Interactions, Rows
+from fairmf.metrics import evaluate
+from fairmf.models import IALS, FairALS, Popularity
+from fairmf.splitting import HeldOut, Split
+
+BOTH = ("ndcg@100", "gini@20")
+OPEN = {"regularization": (1e-3, 0.3), "fairness": (0.1, 10), "dial": (0.1, 5)}
+
+
+@pytest.fixture(scope="module")
+def split():
+    return tiny_split()
+
+
+@pytest.fixture(scope="module")
+def found(split):
+    return tiny_tune(split)
+
+
+@pytest.fixture(scope="module")
+def both(split):
+    return tiny_tune(split, FairALS(factors=4, epochs=4), objectives=BOTH, space=OPEN, trials=10)
+
+
+def tried(result):
+    return [(t.state, t.settings, t.dial, t.metrics) for t in result.trials]
+
+
+# -- what is found ----------------------------------------------------------------------------------------------------
+
+
+def test_the_best_trial_is_the_best_and_its_model_the_same_again(split, found):
+    complete = [t for t in found.trials if t.state == "complete"]
+    best = found.best()
+    assert best.metrics["ndcg@100"] == max(t.metrics["ndcg@100"] for t in complete)
+    model = found.best_model()
+    assert {name: getattr(model, name) for name in best.settings} == best.settings
+    again = evaluate(model, split.validation, metrics=list(best.metrics), bootstrap=0)
+    assert {label: again[label] for label in best.metrics} == best.metrics  # to the bit
+    assert best.metrics["ndcg@100"] == found.study.best_value
+
+
+def test_trials_lie_in_the_space_and_begin_with_the_models_own_settings(found):
+    own = found.trials[0].settings
+    assert (own["regularization"], own["unobserved_weight"], own["factors"]) == (0.005, 0.1, 4)
+    for t in found.trials:
+        assert 1e-3 <= t.settings["regularization"] <= 0.3
+        assert t.settings["factors"] in (2, 4, 8)
+        assert t.dial is None
+    assert len({t.settings["regularization"] for t in found.trials}) == len(found.trials) == 8
+
+
+def test_test_users_play_no_part(split, found):
+    other = Split(split.train, split.validation, split.validation, method="by_time")
+    assert tried(tiny_tune(other)) == tried(found)
+
+
+def test_front_of_two_objectives(split, both):
+    front = both.pareto_front()
+    points = {t.number: (t.metrics["ndcg@100"], t.metrics["gini@20"]) for t in both.trials}
+    expected = {n for n, p in points.items() if not any(dominates(q, p, (False, True)) for q in points.values())}
+    assert {t.number for t in front} == expected == {t.number for t in both.study.best_trials}
+    values = [t.metrics["ndcg@100"] for t in front]
+    assert values == sorted(values, reverse=True)
+    assert all(t.state == "complete" for t in both.trials)  # nothing is pruned with two objectives
+    assert both.trials[0].settings["fairness"] == both.trials[0].dial == 1.0
+
+
+def test_the_best_under_a_constraint_serves_with_its_dial(split, both):
+    ginis = sorted(t.metrics["gini@20"] for t in both.trials)
+    bound = ginis[4]
+    best = both.best(max_gini=bound)
+    allowed = [t for t in both.trials if t.metrics["gini@20"] <= bound]
+    assert best.metrics["ndcg@100"] == max(t.metrics["ndcg@100"] for t in allowed)
+    model = both.best_model(max_gini=bound)
+    assert model.fitted.fairness == best.dial
+    assert model.fitted.trained_fairness == best.settings["fairness"]
+    again = evaluate(model, split.validation, metrics=BOTH, bootstrap=0)  # no option: its own dial
+    assert again["gini@20"] == pytest.approx(best.metrics["gini@20"], abs=1e-12)
+    least = max(t.metrics["recall@20"] for t in both.trials)
+    assert both.best(min_recall=least).metrics["recall@20"] == least
+    assert both.best(**{"max_gini@20": bound}) == best
+    with pytest.raises(InvalidParameter, match=r"No trial meets max_gini=0.01 .* gini@20 = 0\."):
+        both.best(max_gini=0.01)
+    for wrong in ({"gini": 1}, {"most_gini": 1}, {"max_entropy": 1}):
+        with pytest.raises(InvalidParameter, match="A constraint is max_ or min_ and a metric that was measured"):
+            both.best(**wrong)
+
+
+def test_an_ambiguous_constraint(split):
+    result = tiny_tune(split, trials=1, also=["gini@5", "gini@20"])
+    with pytest.raises(InvalidParameter, match="could mean gini@5 or gini@20"):
+        result.best(max_gini=0.5)
+
+
+def test_a_metric_to_be_low_is_made_low(split):
+    result = tiny_tune(split, metric="gini@20", trials=6, prune=False)
+    assert result.best().metrics["gini@20"] == min(t.metrics["gini@20"] for t in result.trials)
+    assert result.study.direction.name == "MINIMIZE"
+
+
+def test_table_and_repr(found, both):
+    table = both.table().to_pandas()
+    assert len(table) == 10
+    assert table["on_front"].sum() == len(both.pareto_front())
+    assert table["dial"].tolist() == [t.dial for t in both.trials]
+    assert table["gini@20"].tolist() == [t.metrics["gini@20"] for t in both.trials]
+    assert "dial" not in found.table().column_names
+    assert found.table()["factors"].to_pylist() == [t.settings["factors"] for t in found.trials]
+    assert repr(both) == "TuningResult(FairALS, ndcg@100 and gini@20: 10 complete)"
+
+
+# -- pruning and failure ----------------------------------------------------------------------------------------------
+
+
+def test_pruned_trials_stop_early_and_are_never_best(split):
+    epochs = []
+
+    class Counting(IALS):
+        def epoch(self, problem, state):
+            epochs[-1] += 1
+            return super().epoch(problem, state)
+
+        def fit(self, *data, **options):
+            epochs.append(0)
+            return super().fit(*data, **options)
+
+    model = Counting(factors=4, epochs=8)
+    result = tiny_tune(split, model, trials=14, startup_trials=2)
+    states = [t.state for t in result.trials]
+    assert "pruned" in states
+    for count, t in zip(epochs, result.trials, strict=True):
+        # Judged after every second epoch, and not after the last.
+        assert count in (2, 4, 6) if t.state == "pruned" else count == 8
+        assert list(t.metrics) == (["ndcg@100"] if t.state == "pruned" else list(result.best().metrics))
+    assert {step for t in result.study.trials for step in t.intermediate_values} == {2, 4, 6}
+    assert result.best().state == "complete"
+    assert all(t.state == "complete" for t in tiny_tune(split, prune=False, startup_trials=2).trials)
+
+
+def test_a_diverging_setting_counts_as_failed_and_the_search_goes_on(split):
+    class Diverging(IALS):
+        def fit(self, *data, **options):
+            if self.factors == 2:
+                raise NotFinite("factors are not finite")
+            return super().fit(*data, **options)
+
+    result = tiny_tune(split, Diverging(factors=2, epochs=3), trials=6)
+    assert len(result.trials) == 6
+    assert result.trials[0].state == "failed"
+    assert all((t.state == "failed") == (t.settings["factors"] == 2) for t in result.trials)
+    assert "failed" in repr(result)
+    hopeless = tiny_tune(split, Diverging(factors=2, epochs=3), trials=3, space={"factors": [2]})
+    assert hopeless.pareto_front() == []
+    assert len(hopeless.table()) == 3
+    with pytest.raises(InvalidParameter, match="None of the 3 trials ran to its end"):
+        hopeless.best()
+
+
+# -- seeds, interruption, resumption ----------------------------------------------------------------------------------
+
+
+def test_the_seed_decides(split, found):
+    assert tried(tiny_tune(split)) == tried(found)
+    other = tiny_tune(split, random_state=1)
+    assert tried(other)[1:] != tried(found)[1:]
+    assert tried(tiny_tune(split, random_state=None, trials=3))[1:] != tried(found)[1:3]
+
+
+def test_stored_trials_are_kept_and_only_the_remaining_run(split, found, tmp_path):
+    file = tmp_path / "study.db"
+    first = tiny_tune(split, storage=file, trials=3)
+    whole = tiny_tune(split, storage=file)
+    assert tried(whole)[:3] == tried(first)
+    assert [t.seconds for t in whole.trials[:3]] == [t.seconds for t in first.trials]  # not run again
+    assert tried(whole) == tried(found)  # as if it had never stopped
+    done = tiny_tune(split, storage=str(file), trials=2)
+    assert tried(done) == tried(whole)
+
+
+def test_an_interruption_leaves_the_trial_to_be_done_again(split, found, tmp_path):
+    file = tmp_path / "study.db"
+
+    class Interrupted(IALS):
+        def fit(self, *data, **options):
+            if len(optuna.load_study(study_name="fairmf", storage=f"sqlite:///{file}").trials) == 6:
+                raise KeyboardInterrupt
+            return super().fit(*data, **options)
+
+    Interrupted.__name__ = "IALS"
+    with pytest.raises(KeyboardInterrupt):
+        tiny_tune(split, Interrupted(factors=4, epochs=6), storage=file)
+    states = [t.state.name for t in optuna.load_study(study_name="fairmf", storage=f"sqlite:///{file}").trials]
+    assert states[5] == "FAIL"
+    assert tried(tiny_tune(split, storage=file)) == tried(found)
+
+
+def test_killed_midway_and_resumed_it_goes_on_alike(split, found, tmp_path):
+    file = tmp_path / "study.db"
+    child = subprocess.Popen([sys.executable, str(Path(__file__).with_name("tiny.py")), str(file)])
+    try:
+        deadline = time.monotonic() + 500
+        while not Path(f"{file}.stuck").exists() and time.monotonic() < deadline:
+            assert child.poll() is None, "the search ended before it could be killed"
+            time.sleep(0.1)
+    finally:
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+
+    def states():
+        return [t.state.name for t in optuna.load_study(study_name="fairmf", storage=f"sqlite:///{file}").trials]
+
+    assert states()[3:] == ["RUNNING"]
+    resumed = tiny_tune(split, storage=file)
+    assert tried(resumed) == tried(found)
+    assert [t.number for t in resumed.trials] == [0, 1, 2, 4, 5, 6, 7, 8]
+    assert states()[3] == "FAIL"
+
+
+def test_another_question_does_not_continue_a_study(split, tmp_path):
+    file = tmp_path / "study.db"
+    tiny_tune(split, storage=file, trials=1)
+    for change, word in (
+        ({"random_state": 5}, "random_state"),
+        ({"space": {**SPACE, "regularization": (1e-3, 0.2)}}, "space"),
+        ({"model": IALS(factors=4, epochs=7)}, "settings"),
+        ({"model": FairALS(factors=4, epochs=6)}, "model, settings"),
+        ({"also": ["mrr@5"]}, "metrics"),
+    ):
+        with pytest.raises(InvalidParameter, match=f"study 'fairmf' in this storage was made with other .*{word}"):
+            tiny_tune(split, **({"storage": file} | change))
+    smaller = Split(split.train.take_users(np.arange(100)), split.validation, split.test)
+    with pytest.raises(InvalidParameter, match="train"):
+        tiny_tune(smaller, storage=file)
+    assert len(tiny_tune(split, storage=file, study_name="other", random_state=5, trials=1).trials) == 1
+    assert len(tiny_tune(split, IALS(factors=4, epochs=6, num_threads=1), storage=file, trials=2).trials) == 2
+
+
+def test_a_timeout_ends_the_search(split):
+    assert tiny_tune(split, timeout=0).trials == ()
+    assert "no trials" in repr(tiny_tune(split, timeout=0))
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"trials": 0}, "'trials' parameter of tune must be an integer >= 1"),
+        ({"timeout": -1}, "'timeout' parameter of tune"),
+        ({"startup_trials": 0}, "'startup_trials' parameter of tune"),
+        ({"prune_every": 0}, "'prune_every' parameter of tune"),
+        ({"random_state": -1}, "'random_state' parameter of tune"),
+        ({"metric": "ndcg"}, "lacks its cut-off"),
+        ({"metric": "precision@5"}, "Unknown metric"),
+        ({"objectives": []}, "must name at least one metric"),
+        ({"objectives": BOTH, "prune": True}, "Optuna cannot prune with several objectives"),
+        ({"part": "test"}, "Settings chosen on the test users make the test worthless"),
+        ({"part": "train"}, "'part' parameter of tune must be 'validation' or 'test'"),
+        ({"model": Popularity()}, "must be a model with settings"),
+        ({"model": IALS(factors=0)}, "'factors' parameter of IALS"),
+        ({"storage": "nowhere/study.db"}, "must be a file in an existing folder"),
+    ],
+)
+def test_wrong_arguments(split, options, match):
+    with pytest.raises(InvalidParameter, match=match):
+        tiny_tune(split, **options)
+
+
+def test_wrong_data(split):
+    with pytest.raises(InvalidData, match="tune needs a Split"):
+        tiny_tune(split.validation)
+    users = split.validation.fold_in
+    nothing = Rows(np.zeros(users.n_users + 1, dtype=np.int64), np.zeros(0, dtype=np.int32), None)
+    empty = HeldOut(users, Interactions(nothing, users.n_items, users.user_ids, users.item_ids))
+    with pytest.raises(InvalidData, match="None of the validation users has targets"):
+        tiny_tune(Split(split.train, empty, split.test))
+
+
+def test_tuning_on_test_users_can_be_forced(split, found):
+    forced = tiny_tune(split, part="test", allow_test=True, trials=1)
+    own = evaluate(IALS(factors=4, epochs=6).fit(split.train), split.test, metrics=["ndcg@100"], bootstrap=0)
+    assert forced.trials[0].metrics["ndcg@100"] == own["ndcg@100"]
+    assert own["ndcg@100"] != found.trials[0].metrics["ndcg@100"]
+
+
+def test_without_optuna_it_says_what_to_install(split, monkeypatch):
+    real = builtins.__import__
+
+    def missing(name, *rest, **more):
+        if name == "optuna":
+            raise ModuleNotFoundError("No module named 'optuna'")
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(MissingDependency, match=r'pip install "fairmf\[tune\]"'):
+        tune(IALS(), split)
+
+
+def test_the_callers_optuna_keeps_its_voice(split):
+    before = optuna.logging.get_verbosity()
+    tiny_tune(split, trials=1)
+    assert optuna.logging.get_verbosity() == before
