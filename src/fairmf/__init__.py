@@ -18,8 +18,10 @@ from fairmf.version import __version__
 
 if TYPE_CHECKING:
     from fairmf.control import Curve as Curve
+    from fairmf.control import Offsets as Offsets
     from fairmf.control import Target as Target
     from fairmf.control import TuningResult as TuningResult
+    from fairmf.control import fit_offsets as fit_offsets
     from fairmf.control import fit_path as fit_path
     from fairmf.control import fit_to_target as fit_to_target
     from fairmf.control import trade_off as trade_off
@@ -56,7 +58,9 @@ _HOMES = {
     "splitting": ("Split", "HeldOut", "split_by_user", "split_by_interaction", "split_by_time"),
     "models": ("FairALS", "IALS", "FiADMM", "Popularity", "load_model", "group_weights"),
     "metrics": ("evaluate", "Evaluation", "EarlyStopping", "audit", "Audit"),
-    "control": ("trade_off", "fit_path", "fit_to_target", "Curve", "Target", "tune", "TuningResult"),
+    "control": (
+        "trade_off", "fit_path", "fit_to_target", "Curve", "Target", "fit_offsets", "Offsets", "tune", "TuningResult",
+    ),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

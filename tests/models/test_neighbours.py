@@ -221,7 +221,7 @@ def test_scores_at_another_fairness():
     assert np.abs(model.score(*asked, fairness=4.0) - model.score(*asked)).max() > 0.01
     model._fitted = dataclasses.replace(model.fitted, interactions=None)
     assert model.score("u3", 507) is not None
-    with pytest.raises(MissingHistories, match="score at another fairness"):
+    with pytest.raises(MissingHistories, match="without user_sensitivity"):
         model.score("u3", 507, fairness=4.0)
 
 

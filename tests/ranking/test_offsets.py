@@ -127,7 +127,7 @@ def test_one_step_moves_up_where_short_down_where_over_and_back_where_neither():
 def test_vectors_with_a_constant_score_with_the_offset():
     users, items = problem()
     offset = np.linspace(-1, 1, M)
-    left, right = offsets.with_constant(users, items, offset)
+    left, right = offsets.users_with_constant(users), offsets.items_with(items, offset)
     assert left.dtype == right.dtype == np.float32
     np.testing.assert_allclose(left @ right.T, users @ items.T + offset.astype(np.float32), atol=1e-5)
 

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from fairmf.errors import InvalidData
 from fairmf.interactions import Interactions
+from fairmf.models import naming
+from fairmf.models.dial import dialled_users
+from fairmf.ranking import popular_n
 from fairmf.ranking.ann import AnnIndex
 
 if TYPE_CHECKING:
@@ -24,6 +27,10 @@ class AnnRanker:
     def __init__(self, model: FactorModel, index: AnnIndex):
         if not np.array_equal(index.item_vectors, np.asarray(model.item_factors, dtype=np.float32)):
             raise InvalidData("This index was built from other item vectors than the model's: build it with to_ann().")
+        given, held = model.fitted.item_offsets, index.offsets
+        same = given is held if given is None or held is None else np.array_equal(given, held)
+        if not same:
+            raise InvalidData("This index was built with other item offsets than the model's: build it with to_ann().")
         if index.ids != model.fitted.item_ids:
             raise InvalidData("The index names its items otherwise than the model: build it with to_ann().")
         self.model, self.index = model, index
@@ -58,11 +65,10 @@ class AnnRanker:
     ) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """As the model's `recommend`: (ids, scores) of training users, best first."""
         model = self._unchanged()
-        single = isinstance(users, (str, bytes, tuple)) or np.ndim(users) == 0  # type: ignore[arg-type]
-        wanted: Any = [users] if single else users
-        rows = model._user_rows(wanted)
+        single = naming.is_one(users)
+        rows = model._user_rows(naming.as_list(users))
         history = model.fitted.histories("recommend").take_users(rows)
-        vectors = model.user_factors[rows] if fairness is None else model.fold_in(history, fairness=fairness)
+        vectors = model.user_factors[rows] if fairness is None else dialled_users(model, rows, fairness)
         items, scores = self._lists(vectors, history, N, exclude=filter_already_liked_items)
         ids = self.index.named(items)
         return (ids[0], scores[0]) if single else (ids, scores)
@@ -73,9 +79,8 @@ class AnnRanker:
         items, scores = self.index.search(
             users, N, exclude=history.by_user if exclude else None, num_threads=self.model.num_threads
         )
-        empty = np.diff(history.by_user.indptr) == 0  # as in the model: the most popular items, which have no score
-        k = min(N, self.n_items)
-        items[empty, :k], scores[empty] = self.model.fitted.most_popular[:k], np.nan
+        empty = np.flatnonzero(np.diff(history.by_user.indptr) == 0)  # as in the model: popular items, without scores
+        items[empty], scores[empty] = popular_n(self.model.fitted.most_popular, len(empty), N), np.nan
         return items, scores
 
     def _unchanged(self) -> FactorModel:

@@ -6,33 +6,32 @@ either from their history, by solving again, or from h_i, the user's sensitivity
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.errors import InvalidParameter, MissingHistories
+from fairmf.models.fitted import Fitted
 from fairmf.models.folding import check_fairness
 from fairmf.models.problem import Problem, problem_for
 from fairmf.solvers import cholesky
-
-if TYPE_CHECKING:
-    from fairmf.models.iterative import IterativeModel
 
 CLOSE = 1e-2  # relative distance of stored users from the solutions of their systems up to which they count as these
 DOMINANCE = 1e6  # how much larger than any b_i the shift is from which a sensitivity is read off
 
 
-def dialled_users(model: IterativeModel, rows: NDArray[np.integer] | None, fairness: float) -> NDArray[Any]:
+def dialled_users(model: Any, rows: NDArray[np.integer] | None, fairness: Any) -> NDArray[Any]:
     """The vectors of stored users (all, or the given rows) at this fairness.
 
     From their histories where the model holds them; otherwise from `user_sensitivity`; MissingHistories without both.
     """
     psi = check_fairness(fairness)
-    fitted = model.fitted
+    fitted: Fitted = model.fitted
     if fitted.interactions is not None:
         histories = fitted.interactions if rows is None else fitted.interactions.take_users(rows)
-        return model.fold_in(histories, fairness=psi)
+        solved: NDArray[Any] = model.fold_in(histories, fairness=psi)
+        return solved
     if fitted.user_sensitivity is None:
         raise MissingHistories(
             "This model was stored without its users' histories and without user_sensitivity: one of them is needed "

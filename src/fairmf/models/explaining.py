@@ -25,7 +25,7 @@ SHOWN = 5  # contributions that the printed form lists
 
 @dataclass(frozen=True)
 class Explanation:
-    """One score, taken apart: `score` = the sum of all contributions - `fairness_cost`."""
+    """One score, taken apart: `score` = the sum of all contributions - `fairness_cost` + `offset`."""
 
     user: Any
     """The user's id (None for one who was given by history alone)."""
@@ -37,6 +37,8 @@ class Explanation:
     """The fairness psi of this score."""
     fairness_cost: float
     """What the fairness vector takes away; negative where it gives, as to seldom recommended items."""
+    offset: float = 0.0
+    """What the item is given (or loses) so that its exposure keeps the bounds it was learned for."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; ids as they are."""
@@ -50,7 +52,8 @@ class Explanation:
         rest = self.contributions[SHOWN:]
         if rest:
             lines.append(f"  {sum(amount for _, amount in rest):+.4f}  {len(rest)} other items")
-        return "\n".join([*lines, f"  {-self.fairness_cost:+.4f}  fairness"])
+        lines.append(f"  {-self.fairness_cost:+.4f}  fairness")
+        return "\n".join([*lines, f"  {self.offset:+.4f}  exposure offset"] if self.offset else lines)
 
 
 def explain(fitted: Fitted, user: Any, history: Interactions, item: int, fairness: float) -> Explanation:
@@ -68,13 +71,15 @@ def explain(fitted: Fitted, user: Any, history: Interactions, item: int, fairnes
         raise NotFinite("This user's system is singular: raise regularization or unobserved_weight.") from error
     amounts = confidence * (past @ response)
     cost = fairness * float(response @ fitted.merit)
+    offset = 0.0 if fitted.item_offsets is None else float(fitted.item_offsets[item])
     order = np.argsort(-amounts, kind="stable")
     names = naming.named(columns[order], fitted.item_ids).tolist()
     return Explanation(
         user=plain(user),
         item=naming.named(np.array([item]), fitted.item_ids).tolist()[0],
-        score=float(amounts.sum()) - cost,
+        score=float(amounts.sum()) - cost + offset,
         contributions=tuple(zip(names, amounts[order].tolist(), strict=True)),
         fairness=fairness,
         fairness_cost=cost,
+        offset=offset,
     )

@@ -16,6 +16,8 @@ from fairmf.interactions import Ids, Interactions
 from fairmf.models import batches, naming, neighbours, recommending
 from fairmf.models.ann_ranker import AnnRanker
 from fairmf.models.batches import Batch
+from fairmf.models.dial import dialled_users
+from fairmf.models.fairrec_ranker import FairRecommendations, FairRecRanker
 from fairmf.models.fitted import Fitted
 from fairmf.models.history import History
 from fairmf.models.inputs import as_interactions
@@ -219,12 +221,46 @@ class FactorModel(abc.ABC):
         """The item vectors in a nearest-neighbour index that knows the model's item ids (extra `[ann]`)."""
         fitted = self.fitted
         return AnnIndex.build(
-            fitted.item_factors, fitted.item_ids, groups=groups, probes=probes, num_threads=self.num_threads
-        )
+            fitted.item_factors, fitted.item_ids, offsets=fitted.item_offsets, groups=groups, probes=probes,
+            num_threads=self.num_threads,
+        )  # fmt: skip
 
     def with_ann(self, index: AnnIndex | None = None) -> AnnRanker:
         """This model answering through an index (by default a new one): has `rank`, `recommend`, can be evaluated."""
         return AnnRanker(self, self.to_ann() if index is None else index)
+
+    # -- FairRec (docs/fairrec.md) ----------------------------------------------------------------------------------
+
+    def with_fairrec(self, share: float, **options: Any) -> FairRecRanker:
+        """This model with FairRec on top: has `rank`, can be evaluated. Options: K, order, random_state."""
+        return FairRecRanker(self, share, **options)
+
+    def recommend_fairly(
+        self,
+        users: Sequence[Hashable] | NDArray[Any] | None = None,
+        N: int = 10,
+        *,
+        share: float = 0.5,
+        order: str = "score",
+        random_state: int | None = 0,
+        fairness: float | None = None,
+    ) -> FairRecommendations:
+        """Lists of N for all of these training users at once (None: all), by FairRec (Patro et al. 2020).
+
+        Every item is owed `share` of the exposure it had if all were shown equally often; the `certificate` says what
+        each got. Users get their best items that still have to be shown, then their best of all.
+        """
+        check_count(N, "N")
+        fitted = self.fitted
+        everyone = np.arange(self.n_users) if fitted.user_ids is None else fitted.user_ids.values
+        who: Any = everyone if users is None else naming.as_list(users)
+        rows = self._user_rows(who)
+        history = fitted.histories("recommend_fairly").take_users(rows)
+        vectors = self.user_factors[rows] if fairness is None else dialled_users(self, rows, fairness)
+        ranker = FairRecRanker(self, share, order=order, random_state=random_state)
+        made = ranker.lists(vectors, history, int(N))
+        names = who if isinstance(who, np.ndarray) else Ids(who).values
+        return FairRecommendations(names, named(made.items, fitted.item_ids), made.scores, made.certificate)
 
     def _user_rows(self, users: Sequence[Hashable] | NDArray[Any]) -> NDArray[np.int64]:
         return positions(users, self.fitted.user_ids, self.n_users, "user")
@@ -292,7 +328,7 @@ class FactorModel(abc.ABC):
         return np.ones(self.n_users, dtype=bool) if held is None else np.diff(held.by_user.indptr) > 0
 
     def score(self, users: Any, items: Any, *, fairness: float | None = None) -> Any:
-        """Predicted scores u.v of pairs of users and items, named as in `recommend`.
+        """Predicted scores of pairs of users and items, named as in `recommend`: u.v and the item's offset, if any.
 
         Two sequences of one length are pairs: one score each. One user with many items, or one item with many users,
         gives one score for each of the many; one with one gives a number. `fairness` turns the dial, as in `recommend`.
@@ -306,12 +342,12 @@ class FactorModel(abc.ABC):
         vectors, which = self.user_factors, rows
         if fairness is not None:
             distinct, which = np.unique(rows, return_inverse=True)
-            vectors = self.fold_in(
-                fitted.histories("score at another fairness").take_users(distinct), fairness=fairness
-            )
+            vectors = dialled_users(self, distinct, fairness)
         which, columns = np.broadcast_arrays(which, columns)
         scores = np.empty(len(which), dtype=np.float32)
         for start in range(0, len(which), PAIRS_AT_ONCE):
             part = slice(start, start + PAIRS_AT_ONCE)
             np.einsum("ij,ij->i", vectors[which[part]], self.item_factors[columns[part]], out=scores[part])
+        if fitted.item_offsets is not None:
+            scores += fitted.item_offsets[columns]
         return scores[0] if all(single) else scores

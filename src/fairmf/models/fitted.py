@@ -13,6 +13,7 @@ from fairmf.backends import Matrix, get_backend
 from fairmf.errors import MissingHistories
 from fairmf.interactions import Ids, Interactions
 from fairmf.models.history import History
+from fairmf.ranking.offsets import items_with, users_with_constant
 
 
 @dataclass(frozen=True)
@@ -63,3 +64,12 @@ class Fitted:
         """G_V, which every fold-in needs: computed when first asked for. Ask inside `backend.threads`."""
         backend = get_backend(self.settings["backend"])
         return backend.gramian(backend.array(self.item_factors))
+
+    @functools.cached_property
+    def serving_items(self) -> NDArray[Any]:
+        """What user vectors (`serving_users`) are multiplied with to give scores: V, with the offsets where learned."""
+        return self.item_factors if self.item_offsets is None else items_with(self.item_factors, self.item_offsets)
+
+    def serving_users(self, users: NDArray[Any]) -> NDArray[Any]:
+        """User vectors as `serving_items` need them."""
+        return users if self.item_offsets is None else users_with_constant(users)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fairmf.errors import InvalidData, MissingHistories
 from fairmf.interactions import Interactions
 from fairmf.interactions.ids import plain
+from fairmf.models.dial import dialled_users
 from fairmf.models.requests import Request
 from fairmf.ranking import merged, popular_n, top_n
 
@@ -51,12 +52,26 @@ def serving_vectors(
     model: FactorModel, request: Request, rows: NDArray[np.int64] | None, history: Interactions | None
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """The user and item vectors whose inner products are the scores."""
-    if request.recalculate:
+    fitted = model.fitted
+    if from_sensitivity(model, request):
+        users = dialled_users(model, rows, request.fairness)
+    elif request.recalculate:
         options = {} if request.fairness is None else {"fairness": request.fairness}
         users = model.fold_in(history, **options)
     else:
         users = model.user_factors[rows]
-    return users, model.item_factors
+    return fitted.serving_users(users), fitted.serving_items
+
+
+def from_sensitivity(model: FactorModel, request: Request) -> bool:
+    """Whether stored users are dialled by what the model holds of them instead of their histories."""
+    fitted = model.fitted
+    return (
+        request.dial_only
+        and request.given is None
+        and fitted.interactions is None
+        and fitted.user_sensitivity is not None
+    )
 
 
 def stored_histories(
@@ -66,9 +81,10 @@ def stored_histories(
     if rows is None:
         return None
     stored = model.fitted.interactions
-    if stored is None and given is None and (request.filter_liked or request.recalculate):
-        asked = "recalculate a user or turn the dial" if request.recalculate else "leave out liked items"
-        remedy = "" if request.recalculate else " or filter_already_liked_items=False"
+    solved = request.recalculate and not from_sensitivity(model, request)
+    if stored is None and given is None and (request.filter_liked or solved):
+        asked = "recalculate a user or turn the dial" if solved else "leave out liked items"
+        remedy = "" if solved else " or filter_already_liked_items=False"
         raise MissingHistories(
             f"This model was stored without its users' histories, which are needed to {asked}: pass user_items{remedy}."
         )
@@ -102,12 +118,12 @@ def ranked(
     model: FactorModel, users: NDArray[Any], history: Interactions, N: int
 ) -> Iterator[tuple[int, NDArray[np.int32]]]:
     """Top-N of each user vector without its history, in blocks: (first row, rows x N)."""
-    backend = model._backend()
+    backend, fitted = model._backend(), model.fitted
     for start in range(0, history.n_users, USERS_AT_ONCE):
         stop = min(start + USERS_AT_ONCE, history.n_users)
         rows = history.by_user.block(start, stop)
         with backend.threads(model.num_threads):
-            lists, _ = top_n(backend, users[start:stop], model.item_factors, N, rows)
+            lists, _ = top_n(backend, fitted.serving_users(users[start:stop]), fitted.serving_items, N, rows)
         empty = np.flatnonzero(np.diff(rows.indptr) == 0)
-        lists[empty] = popular_n(model.fitted.most_popular, len(empty), N)
+        lists[empty] = popular_n(fitted.most_popular, len(empty), N)
         yield start, lists

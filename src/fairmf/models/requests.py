@@ -34,6 +34,8 @@ class Request:
     allowed: NDArray[np.int64] | None
     """The items that may be given at all, ascending; None for all."""
     recalculate: bool
+    dial_only: bool
+    """Whether only the dial asks for other vectors: then stored sensitivities will do."""
     fairness: float | None
     no_history: str
 
@@ -72,6 +74,7 @@ def read_request(
         filtered=each,
         allowed=allowed_items(items, everyone, item_ids, model.n_items),
         recalculate=bool(recalculate_user) or fairness is not None,
+        dial_only=fairness is not None and not recalculate_user,
         fairness=fairness,
         no_history=no_history,
     )

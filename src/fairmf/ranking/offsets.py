@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +22,8 @@ from fairmf.backends import Backend, Factors, Vector
 from fairmf.errors import InvalidParameter
 from fairmf.interactions import Rows
 
-STEP = 0.15  # first step, in standard deviations of the scores
-SLOWING = 20  # iterations after which the step has fallen by sqrt(2)
+STEP = 0.03  # first step, in standard deviations of the scores; longer ones cost accuracy at the same exposure
+SLOWING = 50  # iterations after which the step has fallen by sqrt(2)
 
 
 @dataclass(frozen=True)
@@ -56,15 +57,14 @@ class Bounds:
         }
 
 
-def with_constant(users: NDArray[np.floating], items: NDArray[np.floating], offsets: NDArray[np.floating]) -> tuple[
-    NDArray[np.float32], NDArray[np.float32]
-]:  # fmt: skip
-    """[u, 1] and [v, o]: vectors whose inner product is score + offset, for a top-K kernel or an ANN index."""
-    ones = np.ones((len(users), 1), dtype=np.float32)
-    return (
-        np.hstack([users, ones], dtype=np.float32, casting="same_kind"),
-        np.hstack([items, offsets[:, None]], dtype=np.float32, casting="same_kind"),
-    )
+def items_with(items: NDArray[Any], offsets: NDArray[np.floating]) -> NDArray[Any]:
+    """[v, o]: with [u, 1] the inner product is score + offset, for a top-K kernel or an ANN index."""
+    return np.hstack([items, offsets[:, None].astype(items.dtype)])
+
+
+def users_with_constant(users: NDArray[Any]) -> NDArray[Any]:
+    """[u, 1]."""
+    return np.hstack([users, np.ones((len(users), 1), dtype=users.dtype)])
 
 
 def learn(
@@ -127,7 +127,7 @@ def exposure_share(
 ) -> Vector:
     """Exposure of every item among the chosen users' top K, divided by K * users / items."""
     m = len(items)
-    left, right = with_constant(backend.host(users)[chosen], backend.host(items), offsets)
+    left, right = users_with_constant(backend.host(users)[chosen]), items_with(backend.host(items), offsets)
     lists, scores = np.empty((len(chosen), K), dtype=np.int32), np.empty((len(chosen), K), dtype=np.float32)
     rows = None if exclude is None else exclude.take(chosen)
     backend.top_k(backend.array(left), backend.array(right), K, rows, lists, scores)
