@@ -47,7 +47,7 @@ def test_the_call_of_implicit_gives_the_answer_of_implicit(model):
     with threadpoolctl.threadpool_limits(1, "blas"):  # it warns otherwise
         theirs = implicit_als.AlternatingLeastSquares(factors=4)
     theirs.user_factors, theirs.item_factors = model.user_factors, model.item_factors
-    users = np.array([3, 7, 11])
+    users = np.array([3, 7, 12])  # with histories: for others implicit scores what fairmf calls unknown
     calls = [
         ((3, CSR[3]), {"N": 5}),
         ((users, CSR[users], 6, True), {}),
