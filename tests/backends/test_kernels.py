@@ -267,6 +267,8 @@ def test_improve_rows_takes_preconditioned_conjugate_gradient_steps(setup, steps
     expected = np.array(
         [
             conjugate_gradients(matrices[i], rights[i] - shift, start[i], inverses[i], steps, relaxation)
+            if rows.indptr[i] < rows.indptr[i + 1]
+            else -inverses[i] @ shift  # nothing observed: solved at once
             for i in range(N)
         ]
     )
@@ -276,6 +278,14 @@ def test_improve_rows_takes_preconditioned_conjugate_gradient_steps(setup, steps
     residual = sum(np.sum((rights[i] - shift - matrices[i] @ start[i]) ** 2) for i in range(N))
     squares = sum(ridge[i] * expected[i] @ expected[i] for i in range(N))
     assert found == pytest.approx((loss, residual, squares), rel=10 * backend.tolerance)
+
+
+def test_improve_rows_leaves_nothing_of_the_start_where_nothing_is_observed(setup):
+    backend, rows, this, other = setup
+    empty = np.diff(rows.indptr) == 0
+    assert empty.any()
+    backend.improve_rows(rows, other, np.ones(D), np.ones(N), np.zeros(D), 1, 0.0, 1.3, this)
+    np.testing.assert_array_equal(this[empty], 0)
 
 
 @pytest.mark.parametrize("ranked", [False, True])

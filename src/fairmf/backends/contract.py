@@ -131,7 +131,7 @@ class Backend(Protocol):
 
         Preconditioned by diagonal + ridge_i, with `rank_one` by these and the row's term. A row stops early when its
         preconditioned residual has fallen by `tolerance`. The last of `steps` is made `relaxation` times as long (below
-        2, that still lowers the quadratic).
+        2, that still lowers the quadratic). A row without entries is solved at once, for good.
         """
 
     def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:

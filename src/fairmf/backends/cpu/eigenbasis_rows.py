@@ -168,6 +168,14 @@ def improve_rows(
                 for k in range(d):
                     p[k] -= gain * loaded * th[k]
                 rz = _dot(r, p)
+            if start == stop:  # nothing observed: the preconditioner is the matrix, so x = -H^-1 shift at once
+                for k in range(d):
+                    x[k] = -shift[k] / h[k]
+                if vector is not None:
+                    loaded = _dot(vector, x)
+                    for k in range(d):
+                        x[k] -= gain * loaded * th[k]
+                rz = np.float32(0.0)
             # Below `TINY` squares of float32 numbers vanish: such a row is solved.
             goal = max(rz * tolerance * tolerance, TINY)
             for step in range(steps):

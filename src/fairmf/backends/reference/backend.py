@@ -149,6 +149,8 @@ class ReferenceBackend:
             p = precondition @ r
             rz = r @ p
             goal = tolerance**2 * rz
+            if len(columns) == 0:  # the preconditioner is the matrix: solved at once, whatever the relaxation
+                x[:], rz = -precondition @ shift, 0.0
             for step in range(steps):
                 if not rz > goal:
                     break
