@@ -13,10 +13,10 @@ from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions import Interactions
 from fairmf.models.requests import check_count
 from fairmf.ranking.certificate import Certificate
-from fairmf.ranking.fairrec import FairLists, fair_rec
 
 if TYPE_CHECKING:
     from fairmf.models.factor_model import FactorModel
+    from fairmf.ranking.fairrec import FairLists
 
 USERS_AT_ONCE = 4096
 
@@ -72,6 +72,8 @@ class FairRecRanker:
 
     def lists(self, users: NDArray[Any], history: Interactions, N: int) -> FairLists:
         """FairRec on these user vectors, without the items of their histories."""
+        from fairmf.ranking.fairrec import fair_rec  # imports Numba, which a model that only loads can do without
+
         model = self.model
         K = N if self.K is None else self.K
         if K < N:

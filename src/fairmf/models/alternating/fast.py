@@ -124,7 +124,9 @@ def finish(
 ) -> AlternatingState:
     """The users' half-step to convergence, so that stored users equal their own fold-in with the q that is kept."""
     backend = problem.backend
-    done = users(problem, state, groups, fairness, replace(SETTLING, sampled=sampled))
+    # Where the response is sampled the data are hard, and what a round leaves would show in F.
+    effort = replace(SETTLING, sampled=True, tolerance=1e-3) if sampled else SETTLING
+    done = users(problem, state, groups, fairness, effort)
     # q does not move any more: now the rows, until they belong to it.
     backend.improve_rows(
         problem.interactions.by_user, done.item_factors, done.eigenvalues, problem.user_ridge, done.coupling,
