@@ -132,3 +132,23 @@ def test_a_header_has_its_limit_when_writing_too(tmp_path, monkeypatch):
     with pytest.raises(InvalidData, match=r"cannot be written: The header would take .* beside its arrays"):
         container.write(tmp_path / "file", KIND, "x" * 3000, ARRAYS)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+def test_a_changed_array_is_found_unless_told_otherwise(tmp_path, mmap):
+    path = tmp_path / "file"
+    container.write(path, KIND, None, ARRAYS)
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(ARRAYS["a"].tobytes())] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(BrokenFile, match="array 'a' has another checksum than when it was written"):
+        container.read(path, KIND, mmap=mmap)
+    _, arrays = container.read(path, KIND, mmap=mmap, verify=False)
+    assert (arrays["a"] != ARRAYS["a"]).sum() == 1
+
+
+def test_a_changed_document_is_found(tmp_path):
+    container.write(tmp_path / "file", KIND, {"x": 1}, ARRAYS)
+    rewritten(tmp_path / "file", checksum="0" * 64)
+    with pytest.raises(BrokenFile, match="its document has another checksum than when it was written"):
+        read(tmp_path / "file")
