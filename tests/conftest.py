@@ -6,12 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import settings
 
 from fairmf.backends import NAMES, get_backend
 from fairmf.interactions import Interactions, Rows
 from fairmf.models.problem import Problem
 
 REAL_DATA = Path(os.environ.get("FAIRMF_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+
+# The first call of a kernel compiles it or loads it from the cache: the first example may take any time.
+settings.register_profile("fairmf", deadline=None)
+settings.load_profile("fairmf")
 
 
 def random_rows(n: int, m: int, density: float = 0.2, weighted: bool = False, seed: int = 0) -> Rows:

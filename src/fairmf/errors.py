@@ -30,8 +30,8 @@ class MissingHistories(FairmfError, LookupError):
 
 
 class BrokenFile(FairmfError, ValueError):
-    """A stored model or checkpoint is damaged, incomplete, or not one at all."""
+    """A stored model, checkpoint or index is damaged, incomplete, or not one at all."""
 
 
 class CannotWrite(FairmfError, OSError):
-    """A model or checkpoint could not be written; the file that was there before is unchanged."""
+    """A file could not be written; the file that was there before is unchanged."""

@@ -1,5 +1,6 @@
 """Lists for all users as batches, as an Arrow table and as a Parquet file."""
 
+import errno
 import tracemalloc
 
 import numpy as np
@@ -7,8 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import random_rows
+from files.full_disk import fail_after
 
-from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.errors import CannotWrite, InvalidData, InvalidParameter
 from fairmf.interactions import Ids, Interactions, synthetic
 from fairmf.models import IALS
 from fairmf.models import batches as batches_module
@@ -109,6 +111,17 @@ def test_a_failure_leaves_the_old_file_and_no_rest(tmp_path, monkeypatch):
     monkeypatch.setattr(batches_module, "answer", fails_later)
     with pytest.raises(KeyboardInterrupt):
         model.recommend_to_parquet(path, batch_size=4)
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["lists.parquet"]
+
+
+def test_a_full_disk_leaves_the_old_file_and_no_rest(tmp_path, monkeypatch):
+    model, path = fitted(), tmp_path / "lists.parquet"
+    path.write_bytes(b"old")
+    with monkeypatch.context() as patch:
+        fail_after(patch, 1000, OSError(errno.ENOSPC, "No space left on device"))
+        with pytest.raises(CannotWrite, match=r"lists\.parquet cannot be written: No space left on device"):
+            model.recommend_to_parquet(path, batch_size=4)
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["lists.parquet"]
 

@@ -1,11 +1,18 @@
 """Index files: what comes back, what a broken file says, and that no half-written file is ever seen."""
 
+import datetime
+import errno
 import json
 
 import numpy as np
 import pytest
+import safetensors
+import safetensors.numpy
+from files.full_disk import fail_after
 
-from fairmf.errors import BrokenFile, InvalidData
+from fairmf.errors import BrokenFile, CannotWrite, InvalidData
+from fairmf.files import container
+from fairmf.files.container import Format
 from fairmf.interactions import Ids
 from fairmf.ranking import ann_file
 from fairmf.ranking.ann import AnnIndex
@@ -31,8 +38,9 @@ def saved(path, ids=None, **options):
         np.arange(90, dtype=np.uint64) + 2**63,
         [f"é{j}\ud800" for j in range(90)],
         [(f"a{j}", (j, True)) for j in range(89)] + [2.5],
+        [datetime.date(2024, 1, 1) + datetime.timedelta(j) for j in range(90)],
     ],
-    ids=["none", "integers", "unsigned", "strings", "tuples"],
+    ids=["none", "integers", "unsigned", "strings", "tuples", "dates"],
 )
 def test_a_loaded_index_answers_with_the_same_bits(tmp_path, ids, offsets):
     index = saved(tmp_path / "items.ann", ids, offsets=offsets, probes=3)
@@ -82,12 +90,17 @@ def arrays_of(index):
         ({"assignment": np.zeros(90, np.int64)}, None, 1, "assignment must hold finite numbers of type i4"),
         ({"centroids": np.zeros((5, 6), np.float32)}, None, 1, "do not fit each other"),
         ({"centroids": np.full((37, 7), np.nan, np.float32)}, None, 1, "centroids must hold finite"),
-        ({"item_vectors": np.zeros(4, np.float32)}, None, 1, "damaged"),
+        ({"item_vectors": np.zeros(4, np.float32)}, None, 1, "no item_vectors, or not in the right shape"),
+        ({"centroids": np.zeros(37, np.float32)}, None, 1, "no centroids, or not in the right shape"),
+        ({"item_vectors": np.zeros((0, 6), np.float32)}, None, 1, "do not fit each other"),
+        ({"more": np.zeros(3)}, None, 1, "an array 'more' that does not belong there"),
         ({"offsets": np.zeros(90, np.float32)}, None, 1, "do not fit each other"),
         ({}, None, 0, "probes must be from 1"),
         ({}, None, 10**9, "probes must be from 1"),
-        ({}, [1, 2], 1, "2 ids for 90 items"),
+        ({}, [1, 2], 1, "item_ids are not 90 integers"),
+        ({}, ["a", "b"], 1, "offsets of item_ids do not describe 90 pieces"),
         ({}, [*range(89), 3], 1, "unique"),
+        ({}, [("a", j) for j in range(89)] + [("a", 3)], 1, "unique"),
     ],
 )
 def test_a_hostile_file_with_a_right_checksum_is_told_too(tmp_path, change, ids, probes, problem):
@@ -98,40 +111,79 @@ def test_a_hostile_file_with_a_right_checksum_is_told_too(tmp_path, change, ids,
         AnnIndex.load(path)
 
 
-def test_other_files(tmp_path):
-    from safetensors.numpy import save_file
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "other parts than an index's"),
+        ([], "other parts than an index's"),
+        ({"probes": 1}, "other parts than an index's"),
+        ({"probes": 1, "item_ids": "none", "code": "x"}, "other parts than an index's"),
+        ({"probes": "1", "item_ids": "none"}, "probes must be from 1"),
+        ({"probes": True, "item_ids": "none"}, "probes must be from 1"),
+        ({"probes": 1, "item_ids": "integers"}, "item_ids are not 90 integers"),
+        ({"probes": 1, "item_ids": ["texts"]}, "item_ids are of an unknown kind"),
+        ({"probes": 1, "item_ids": "typed"}, "item_ids are incomplete"),
+    ],
+)
+def test_a_hostile_document_is_told_too(tmp_path, content, problem):
+    path = tmp_path / "items.ann"
+    container.write(path, ann_file.INDEX, content, arrays_of(AnnIndex.build(ITEMS)))
+    with pytest.raises(BrokenFile, match=problem):
+        AnnIndex.load(path)
 
-    with pytest.raises(FileNotFoundError, match="There is no file"):
+
+@pytest.mark.parametrize("missing", ["item_vectors", "centroids", "assignment"])
+def test_a_missing_array_is_told(tmp_path, missing):
+    arrays = arrays_of(AnnIndex.build(ITEMS))
+    del arrays[missing]
+    ann_file.write(tmp_path / "items.ann", arrays, None, 1)
+    with pytest.raises(BrokenFile, match=f"it has no {missing}"):
+        AnnIndex.load(tmp_path / "items.ann")
+
+
+def test_the_safetensors_library_reads_it(tmp_path):
+    index = saved(tmp_path / "items.ann", [f"é{j}" for j in range(90)], offsets=np.linspace(-1, 1, 90), probes=3)
+    arrays = safetensors.numpy.load_file(tmp_path / "items.ann")
+    own = arrays_of(index) | {"offsets": index.offsets}
+    assert arrays.keys() == {*own, "item_ids.bytes", "item_ids.offsets"}
+    for name, array in own.items():
+        assert arrays[name].dtype == array.dtype
+        np.testing.assert_array_equal(arrays[name], array)
+    assert bytes(arrays["item_ids.bytes"]).decode() == "".join(f"é{j}" for j in range(90))
+    with safetensors.safe_open(tmp_path / "items.ann", framework="np") as file:
+        assert json.loads(file.metadata()["document"])["content"] == {"probes": 3, "item_ids": "texts"}
+
+
+def test_other_files(tmp_path):
+    path = tmp_path / "other"
+    with pytest.raises(FileNotFoundError, match=r"nothing\.ann"):
         AnnIndex.load(tmp_path / "nothing.ann")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(BrokenFile, match="it is not a file"):
         AnnIndex.load(tmp_path)
-    save_file({"x": np.zeros(3)}, tmp_path / "other")
-    for words in ("[]", "{}", "not json", "[" * 100_000, json.dumps({"format": "something", "version": 1})):
-        save_file({"x": np.zeros(3)}, tmp_path / "other", metadata={"index": words})
-        with pytest.raises(BrokenFile, match="is not a fairmf nearest-neighbour index"):
-            AnnIndex.load(tmp_path / "other")
-    newer = json.dumps({"format": "fairmf-ann", "version": 2})
-    save_file({"x": np.zeros(3)}, tmp_path / "other", metadata={"index": newer})
-    with pytest.raises(BrokenFile, match="format version 2; this fairmf reads 1"):
-        AnnIndex.load(tmp_path / "other")
+    for metadata in (None, {}, {"format": "something"}, {"format": "[" * 100_000}):
+        safetensors.numpy.save_file({"x": np.zeros(3)}, path, metadata=metadata)
+        with pytest.raises(BrokenFile, match=r"other cannot be read as a fairmf nearest-neighbour index: .*not one of"):
+            AnnIndex.load(path)
+    container.write(path, Format("fairmf model", version=1), {"probes": 1, "item_ids": "none"}, {})
+    with pytest.raises(BrokenFile, match="it is a fairmf model"):
+        AnnIndex.load(path)
+    container.write(path, Format(ann_file.INDEX.name, version=2), None, {})
+    with pytest.raises(BrokenFile, match="wrote it in format 2, this version reads formats 1 to 1: upgrade fairmf"):
+        AnnIndex.load(path)
 
 
 def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
     path = tmp_path / "items.ann"
-    before = saved(path)
-
-    def half(arrays, name, metadata):
-        name.write_bytes(b"half")
-        raise OSError("disk full")
-
-    monkeypatch.setattr("safetensors.numpy.save_file", half)
-    with pytest.raises(OSError, match="disk full"):
-        AnnIndex.build(2 * ITEMS).save(path)
+    before, after = saved(path), AnnIndex.build(2 * ITEMS)
+    with monkeypatch.context() as patch:
+        fail_after(patch, 3000, OSError(errno.ENOSPC, "disk full"))
+        with pytest.raises(CannotWrite, match="disk full"):
+            after.save(path)
     assert [p.name for p in tmp_path.iterdir()] == ["items.ann"]
     np.testing.assert_array_equal(AnnIndex.load(path).item_vectors, before.item_vectors)
 
 
 def test_ids_that_no_file_can_hold_are_refused(tmp_path):
-    with pytest.raises(InvalidData, match="Ids of type frozenset cannot be stored"):
-        saved(tmp_path / "items.ann", [frozenset([j]) for j in range(90)])
+    with pytest.raises(InvalidData, match=r"The item_ids cannot be stored: .*complex"):
+        saved(tmp_path / "items.ann", [complex(j, 1) for j in range(90)])
     assert list(tmp_path.iterdir()) == []

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
 from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.errors import InvalidData
+from fairmf.files.atomic import replacing
 from fairmf.interactions import Ids
 from fairmf.models.naming import named
 from fairmf.models.progress import progress_bar
@@ -101,8 +100,10 @@ def to_parquet(model: FactorModel, path: str | os.PathLike[str], users: Any, N: 
     import pyarrow.parquet as pq
 
     schema, parts = _record_batches(model, users, N, options)
-    written = 0
-    with _appears_when_complete(Path(path)) as temporary, pq.ParquetWriter(temporary, schema) as writer:
+    path, written = Path(path), 0
+    if not path.parent.is_dir():
+        raise InvalidData(f"There is no folder {str(path.parent)!r} to write {path.name!r} into.")
+    with replacing(path) as file, pq.ParquetWriter(file, schema) as writer:
         for part in parts:
             writer.write_batch(part)
             written += part.num_rows
@@ -151,27 +152,3 @@ def _arrow(names: Any, kind: str) -> pyarrow.Array:
 def _some(who: NDArray[Any] | Sequence[Hashable], start: int, stop: int) -> NDArray[Any]:
     part = who[start:stop]
     return part if isinstance(part, np.ndarray) else Ids(part).values
-
-
-@contextlib.contextmanager
-def _appears_when_complete(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its name when the block ends well and is removed otherwise."""
-    if not path.parent.is_dir():
-        raise InvalidData(f"There is no folder {str(path.parent)!r} to write {path.name!r} into.")
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        temporary.chmod(0o666 & ~_umask())
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    current = os.umask(0)  # can only be read by setting it
-    os.umask(current)
-    return current

@@ -10,7 +10,8 @@ from small_models import assert_same_fit, data
 
 from fairmf import IALS, EarlyStopping, FairALS, FiADMM, load_model, split_by_user, synthetic_events
 from fairmf.errors import BrokenFile, CannotWrite, InvalidData, InvalidParameter
-from fairmf.models.persistence import checkpoints, container
+from fairmf.files import container
+from fairmf.models.persistence import checkpoints
 
 MAKERS = {
     "fair_als": lambda **k: FairALS(**{"factors": 4, "epochs": 6, "fairness": 2.0} | k),

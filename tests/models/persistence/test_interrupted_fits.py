@@ -4,7 +4,7 @@ import pytest
 from small_models import assert_same_fit, data, same_bits
 
 from fairmf import FairALS, FiADMM
-from fairmf.models.persistence import container
+from fairmf.files import container
 
 
 class InterruptAt:

@@ -16,7 +16,8 @@ import pytest
 from small_models import assert_same_fit
 
 from fairmf import load_model
-from fairmf.models.persistence import checkpoints, container
+from fairmf.files import container
+from fairmf.models.persistence import checkpoints
 
 PROGRAM = Path(broken_off_fit.__file__)
 KILLS, EPOCHS = 100, 24

@@ -1,7 +1,7 @@
-"""Files that last: models and checkpoints as safetensors files, checked before anything in them is believed.
+"""Models and checkpoints as files (the files themselves: fairmf.files).
 
-`container` is the file, `saving` and `loading` a model in it, `checkpoints` a folder of unfinished fits. Nothing here
-unpickles, and nothing in a file names code to run (docs/persistence.md describes every byte).
+`saving` and `loading` are a model in a file, `checkpoints` a folder of unfinished fits. docs/persistence.md describes
+every byte.
 """
 
 from fairmf.models.persistence.loading import load_model

@@ -9,12 +9,12 @@ from typing import Any
 
 from fairmf.backends import Backend
 from fairmf.errors import BrokenFile, InvalidData, InvalidParameter
+from fairmf.files import container, typed_values
+from fairmf.files.atomic import TEMPORARY
+from fairmf.files.container import Arrays, Format
+from fairmf.files.strict_json import Malformed
 from fairmf.models.fitting import Reached
-from fairmf.models.persistence import container, typed_values
-from fairmf.models.persistence.atomic import TEMPORARY
-from fairmf.models.persistence.container import Arrays, Format
 from fairmf.models.persistence.state_arrays import put_together, take_apart
-from fairmf.models.persistence.strict_json import Malformed
 
 log = logging.getLogger("fairmf")
 

@@ -10,10 +10,10 @@ from importlib import metadata
 from typing import Any
 
 from fairmf.errors import InvalidData
+from fairmf.files import typed_values
+from fairmf.files.strict_json import Malformed
 from fairmf.models.fitted import Fitted
 from fairmf.models.history import History
-from fairmf.models.persistence import typed_values
-from fairmf.models.persistence.strict_json import Malformed
 from fairmf.parameters import check_settings
 from fairmf.version import __version__
 

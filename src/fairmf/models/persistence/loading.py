@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from fairmf.files import container, id_arrays
+from fairmf.files.container import Arrays
+from fairmf.files.strict_json import Malformed
 from fairmf.interactions import Ids, Interactions, Rows
 from fairmf.interactions.building import is_ascending
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import Fitted
-from fairmf.models.persistence import container, document, id_arrays
-from fairmf.models.persistence.container import Arrays
+from fairmf.models.persistence import document
 from fairmf.models.persistence.saving import FACTORS, MODEL, NAMES, OPTIONAL, all_finite
-from fairmf.models.persistence.strict_json import Malformed
 
 
 def load_model(path: str | os.PathLike[str], *, mmap: bool = False, verify: bool | None = None) -> Any:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.files import container, id_arrays
+from fairmf.files.container import Arrays, Format
 from fairmf.models.dial import user_sensitivity as sensitivity_of
 from fairmf.models.fitted import Fitted
-from fairmf.models.persistence import container, document, id_arrays
-from fairmf.models.persistence.container import Arrays, Format
+from fairmf.models.persistence import document
 
 if TYPE_CHECKING:
     from fairmf.models.factor_model import FactorModel

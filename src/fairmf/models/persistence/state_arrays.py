@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from fairmf.backends import Backend
-from fairmf.models.persistence import typed_values
-from fairmf.models.persistence.container import Arrays
-from fairmf.models.persistence.strict_json import Malformed
+from fairmf.files import typed_values
+from fairmf.files.container import Arrays
+from fairmf.files.strict_json import Malformed
 
 
 def take_apart(state: Any, prefix: str, backend: Backend) -> tuple[dict[str, Any], Arrays]:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from fairmf import Interactions, Popularity, load_model
 from fairmf.errors import InvalidData
+from fairmf.files import id_arrays, strict_json, typed_values
 from fairmf.interactions import Ids
-from fairmf.models.persistence import id_arrays, strict_json, typed_values
 
 SIMPLE = st.one_of(
     st.text(), st.integers(), st.booleans(), st.floats(allow_nan=False), st.binary(), st.dates(), st.datetimes(),

@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from fairmf.files.strict_json import MAX_DIGITS, Malformed
 from fairmf.interactions.ids import plain
-from fairmf.models.persistence.strict_json import MAX_DIGITS, Malformed
 
 
 class NotStorable(Exception):

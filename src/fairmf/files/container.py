@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.errors import BrokenFile, FairmfError, InvalidData
-from fairmf.models.persistence import header, strict_json
-from fairmf.models.persistence.atomic import replacing
-from fairmf.models.persistence.header import Entry
-from fairmf.models.persistence.strict_json import Malformed
+from fairmf.files import header, strict_json
+from fairmf.files.atomic import replacing
+from fairmf.files.header import Entry
+from fairmf.files.strict_json import Malformed
 from fairmf.version import __version__
 
 Arrays = dict[str, NDArray[Any]]
@@ -68,7 +68,8 @@ def write(path: Path, kind: Format, content: Any, arrays: Arrays) -> None:
     try:
         first = header.compose({name: (a.dtype, a.shape) for name, a in plain.items()}, metadata)
     except ValueError as error:
-        raise InvalidData(f"{path} cannot be written: {error} The history is probably very long.") from error
+        what = "What it says beside its arrays, such as the history of a fit, is too long."
+        raise InvalidData(f"{path} cannot be written: {error} {what}") from error
     with replacing(path) as file:
         file.write(first)
         for array in plain.values():

@@ -12,8 +12,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fairmf.models.persistence import strict_json
-from fairmf.models.persistence.strict_json import Malformed
+from fairmf.files import strict_json
+from fairmf.files.strict_json import Malformed
 
 MAX_BYTES = 16 << 20
 ALIGNMENT = 64  # the data begin at a multiple of it: a cache line

@@ -6,67 +6,51 @@ import stat
 import subprocess
 import sys
 
+import numpy as np
 import pytest
-from small_models import assert_same_model, fitted
+from files.full_disk import fail_after
 
-from fairmf import load_model
 from fairmf.errors import CannotWrite
-from fairmf.models.persistence import atomic
+from fairmf.files import atomic, container
+from fairmf.files.container import Format
+
+KIND = Format("fairmf test", version=1)
+BEFORE, AFTER = "before", "after"
+
+
+def save(content, path):
+    """A file of some 13 kB."""
+    container.write(path, KIND, content, {"a": np.arange(1000.0), "b": np.arange(1000, dtype=np.int32)})
+
+
+def assert_holds(path, content):
+    assert container.read(path, KIND)[0] == content
 
 
 @pytest.fixture
 def old(tmp_path):
-    """A folder with a model in it."""
-    fitted().save(tmp_path / "model")
-    return tmp_path / "model"
+    """A folder with a file in it."""
+    save(BEFORE, tmp_path / "file")
+    return tmp_path / "file"
 
 
 def assert_untouched(old):
     assert [path.name for path in old.parent.iterdir()] == [old.name]
-    assert_same_model(load_model(old), fitted())
+    assert_holds(old, BEFORE)
 
 
 def test_a_file_is_replaced(old):
-    fitted("ials").save(old)
-    assert [path.name for path in old.parent.iterdir()] == ["model"]
-    assert_same_model(load_model(old), fitted("ials"))
-
-
-class FullDisk:
-    """A file that takes some bytes and then no more."""
-
-    def __init__(self, file, room, error):
-        self.file, self.room, self.error = file, room, error
-
-    def write(self, piece):
-        size = memoryview(piece).nbytes
-        if size > self.room:
-            self.file.write(memoryview(piece)[: self.room])
-            raise self.error
-        self.room -= size
-        return self.file.write(piece)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self.file.close()
-
-    def __getattr__(self, name):
-        return getattr(self.file, name)
-
-
-def fail_after(monkeypatch, room, error):
-    real = os.fdopen
-    monkeypatch.setattr(os, "fdopen", lambda *a, **k: FullDisk(real(*a, **k), room, error))
+    save(AFTER, old)
+    assert [path.name for path in old.parent.iterdir()] == ["file"]
+    assert_holds(old, AFTER)
 
 
 @pytest.mark.parametrize("room", [0, 100, 5000])
 def test_a_full_disk(old, monkeypatch, room):
     with monkeypatch.context() as patch:
         fail_after(patch, room, OSError(errno.ENOSPC, "No space left on device"))
-        with pytest.raises(CannotWrite, match=r"model cannot be written: No space left.*before is unchanged") as error:
-            fitted("ials").save(old)
+        with pytest.raises(CannotWrite, match=r"file cannot be written: No space left.*before is unchanged") as error:
+            save(AFTER, old)
     assert error.value.errno == errno.ENOSPC
     assert isinstance(error.value, OSError)
     assert_untouched(old)
@@ -76,7 +60,7 @@ def test_ctrl_c_while_writing(old, monkeypatch):
     with monkeypatch.context() as patch:
         fail_after(patch, 3000, KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
-            fitted("ials").save(old)
+            save(AFTER, old)
     assert_untouched(old)
 
 
@@ -88,7 +72,7 @@ def test_a_failure_at_the_end(old, monkeypatch, step):
     with monkeypatch.context() as patch:
         patch.setattr(*((os, "fsync") if step == "fsync" else (atomic.Path, "replace")), fail)
         with pytest.raises(CannotWrite, match="Input/output error"):
-            fitted("ials").save(old)
+            save(AFTER, old)
     assert_untouched(old)
 
 
@@ -107,7 +91,7 @@ def test_the_data_are_on_the_disk_before_the_name_is(old, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(atomic.Path, "replace", replace)
-    fitted("ials").save(old)
+    save(AFTER, old)
     assert steps == ["file", "rename", "folder"]
 
 
@@ -115,12 +99,14 @@ def test_a_limit_on_file_size(old):
     """A real refusal of the operating system, in the middle of the data."""
     code = """
 import resource, sys
-from fairmf import load_model
+from pathlib import Path
 from fairmf.errors import CannotWrite
-model = load_model(sys.argv[1])
+from fairmf.files import container
+path, kind = Path(sys.argv[1]), container.Format("fairmf test", version=1)
+_, arrays = container.read(path, kind)
 resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
 try:
-    model.save(sys.argv[1])
+    container.write(path, kind, "after", arrays)
 except CannotWrite as error:
     print(error)
 """
@@ -131,12 +117,12 @@ except CannotWrite as error:
 
 def test_where_nothing_can_be_written(old):
     for path, reason in [
-        (old.parent / "no folder" / "model", "No such file or directory"),
-        (old / "model", "Not a directory"),
+        (old.parent / "no folder" / "file", "No such file or directory"),
+        (old / "file", "Not a directory"),
         (old.parent, "it is a folder"),
     ]:
         with pytest.raises(CannotWrite, match=f"cannot be written: {reason}"):
-            fitted("ials").save(path)
+            save(AFTER, path)
     assert_untouched(old)
 
 
@@ -145,7 +131,7 @@ def test_a_folder_without_permission(old):
     old.parent.chmod(0o500)
     try:
         with pytest.raises(CannotWrite, match="Permission denied"):
-            fitted("ials").save(old)
+            save(AFTER, old)
     finally:
         old.parent.chmod(0o700)
     assert_untouched(old)
@@ -154,13 +140,13 @@ def test_a_folder_without_permission(old):
 def test_permissions_and_links(tmp_path):
     umask = os.umask(0o027)
     try:
-        fitted().save(tmp_path / "model")
+        save(BEFORE, tmp_path / "file")
     finally:
         os.umask(umask)
-    assert stat.S_IMODE((tmp_path / "model").stat().st_mode) == 0o640
-    (tmp_path / "model").chmod(0o604)
-    (tmp_path / "link").symlink_to("model")
-    fitted("ials").save(tmp_path / "link")
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
+    (tmp_path / "file").chmod(0o604)
+    (tmp_path / "link").symlink_to("file")
+    save(AFTER, tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
-    assert stat.S_IMODE((tmp_path / "model").stat().st_mode) == 0o604
-    assert_same_model(load_model(tmp_path / "model"), fitted("ials"))
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o604
+    assert_holds(tmp_path / "file", AFTER)

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 import safetensors
 import safetensors.numpy
-from small_models import fitted, same_bits
 
-from fairmf import load_model
 from fairmf.errors import BrokenFile, InvalidData
-from fairmf.models.persistence import container, header, strict_json
-from fairmf.models.persistence.container import Format
+from fairmf.files import container, header
+from fairmf.files.container import Format
 
 KIND = Format("fairmf test", version=3, oldest=2)
 ARRAYS = {
@@ -23,6 +21,10 @@ ARRAYS = {
     "e": np.asfortranarray(np.arange(6, dtype=np.uint16).reshape(2, 3)),
     "f": np.arange(10, dtype=">i8")[::3],
 }
+
+
+def read(path):
+    return container.read(path, KIND)
 
 
 @pytest.mark.parametrize("mmap", [False, True])
@@ -40,16 +42,15 @@ def test_there_and_back(tmp_path, mmap):
 
 
 def test_the_safetensors_library_reads_it(tmp_path):
-    model = fitted()
-    model.save(tmp_path / "model")
-    with safetensors.safe_open(tmp_path / "model", framework="np") as file:
-        assert file.metadata()["format"] == "fairmf model"
-        document = json.loads(file.metadata()["document"])
-        assert document["content"]["settings"]["fairness"] == 2.0
-        assert same_bits(file.get_tensor("user_factors"), model.user_factors)
-    every = safetensors.numpy.load_file(tmp_path / "model")
-    assert same_bits(every["interactions.indices"], model.fitted.interactions.by_user.indices)
-    assert bytes(every["user_ids.bytes"]).decode() == "".join(model.fitted.user_ids.values)
+    container.write(tmp_path / "file", KIND, {"x": [1, None]}, ARRAYS)
+    with safetensors.safe_open(tmp_path / "file", framework="np") as file:
+        assert file.metadata()["format"] == "fairmf test"
+        assert json.loads(file.metadata()["document"])["content"] == {"x": [1, None]}
+    arrays = safetensors.numpy.load_file(tmp_path / "file")
+    assert arrays.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        assert arrays[name].dtype == array.dtype.newbyteorder("<")
+        np.testing.assert_array_equal(arrays[name], array)
 
 
 def rewritten(path, **metadata):
@@ -88,7 +89,7 @@ def test_other_versions_say_so(tmp_path, version, message):
     assert str(tmp_path / "file") in str(error.value)
 
 
-def test_what_is_no_model_says_what_it_is(tmp_path):
+def test_what_is_no_such_file_says_what_it_is(tmp_path):
     path = tmp_path / "file"
     for raw, message in [
         (b"", "it has only 0 bytes"),
@@ -100,20 +101,20 @@ def test_what_is_no_model_says_what_it_is(tmp_path):
     ]:
         path.write_bytes(raw)
         with pytest.raises(BrokenFile, match=message):
-            load_model(path)
+            read(path)
     safetensors.numpy.save_file({"x": np.ones(3)}, path)
     with pytest.raises(BrokenFile, match="it is a safetensors file, but not one of fairmf's"):
-        load_model(path)
-    container.write(path, KIND, None, ARRAYS)
-    with pytest.raises(BrokenFile, match="file cannot be read as a fairmf model: it is a fairmf test"):
-        load_model(path)
+        read(path)
+    container.write(path, Format("fairmf other", version=3), None, ARRAYS)
+    with pytest.raises(BrokenFile, match="file cannot be read as a fairmf test: it is a fairmf other"):
+        read(path)
     with pytest.raises(BrokenFile, match="it is not a file"):
-        load_model(tmp_path)
+        read(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BrokenFile, match="it is not a file"):
-        load_model(tmp_path / "pipe")
+        read(tmp_path / "pipe")
     with pytest.raises(FileNotFoundError):
-        load_model(tmp_path / "nothing")
+        read(tmp_path / "nothing")
 
 
 def test_a_header_that_claims_terabytes_costs_nothing(tmp_path):
@@ -123,42 +124,31 @@ def test_a_header_that_claims_terabytes_costs_nothing(tmp_path):
         text = json.dumps(table).encode()
         (tmp_path / "file").write_bytes(len(text).to_bytes(8, "little") + text + b"\x00" * 16)
         with pytest.raises(BrokenFile, match="'x'"):
-            load_model(tmp_path / "file")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"a":1,"a":2}', "NaN", "[Infinity]", "-Infinity", "1e999", "[" * 100_000, '{"a":' * 60 + "1" + "}" * 60,
-        "9" * 1001, "[" + "0," * strict_json.MAX_VALUES + "0]", "", "{", "nul", '"\x01"',
-    ],
-    ids=range(13),
-)  # fmt: skip
-def test_json_that_surprises_is_refused(text):
-    with pytest.raises(strict_json.Malformed):
-        strict_json.parse(text, "it")
+            read(tmp_path / "file")
 
 
 def test_a_header_has_its_limit_when_writing_too(tmp_path, monkeypatch):
     monkeypatch.setattr(header, "MAX_BYTES", 2000)
-    with pytest.raises(InvalidData, match=r"cannot be written: The header would take .* The history is probably very"):
+    with pytest.raises(InvalidData, match=r"cannot be written: The header would take .* beside its arrays"):
         container.write(tmp_path / "file", KIND, "x" * 3000, ARRAYS)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("mmap", [False, True])
-def test_checksums_are_compared_unless_told_otherwise(tmp_path, mmap):
-    fitted().save(tmp_path / "model")
-    raw = bytearray((tmp_path / "model").read_bytes())
-    place = raw.index(fitted().user_factors.tobytes())
-    raw[place] ^= 1
-    (tmp_path / "model").write_bytes(raw)
-    with pytest.raises(BrokenFile, match="array 'user_factors' has another checksum than when it was written"):
-        load_model(tmp_path / "model", mmap=mmap, verify=True)
-    loaded = load_model(tmp_path / "model", mmap=mmap, verify=False)
-    assert (loaded.user_factors != fitted().user_factors).sum() == 1
-    if mmap:
-        load_model(tmp_path / "model", mmap=True)
-    else:
-        with pytest.raises(BrokenFile):
-            load_model(tmp_path / "model")
+def test_a_changed_array_is_found_unless_told_otherwise(tmp_path, mmap):
+    path = tmp_path / "file"
+    container.write(path, KIND, None, ARRAYS)
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(ARRAYS["a"].tobytes())] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(BrokenFile, match="array 'a' has another checksum than when it was written"):
+        container.read(path, KIND, mmap=mmap)
+    _, arrays = container.read(path, KIND, mmap=mmap, verify=False)
+    assert (arrays["a"] != ARRAYS["a"]).sum() == 1
+
+
+def test_a_changed_document_is_found(tmp_path):
+    container.write(tmp_path / "file", KIND, {"x": 1}, ARRAYS)
+    rewritten(tmp_path / "file", checksum="0" * 64)
+    with pytest.raises(BrokenFile, match="its document has another checksum than when it was written"):
+        read(tmp_path / "file")

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.errors import InvalidData
+from fairmf.files import strict_json, typed_values
+from fairmf.files.container import Arrays
+from fairmf.files.strict_json import Malformed
 from fairmf.interactions import Ids
-from fairmf.models.persistence import strict_json, typed_values
-from fairmf.models.persistence.container import Arrays
-from fairmf.models.persistence.strict_json import Malformed
 
 KINDS = ("none", "integers", "texts", "typed")
 
