@@ -29,6 +29,9 @@ NAMES = (
     "top_k",
     "ann",
     "fairrec",
+    "fairrec_fronts",
+    "exposure",
+    "exposure_scale",
     "tuning",
 )
 RESULTS = Path(__file__).parent / "RESULTS.md"

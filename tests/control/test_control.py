@@ -1,5 +1,7 @@
 """trade_off, fit_path and fit_to_target on small data: what they measure, train and refuse."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -9,12 +11,16 @@ from fairmf import (
     FiADMM,
     Popularity,
     evaluate,
+    fit_offsets,
     fit_path,
     fit_to_target,
     split_by_user,
     synthetic,
     trade_off,
 )
+from fairmf.control.alternatives import advice
+from fairmf.control.curve import Curve
+from fairmf.control.target import Goal
 from fairmf.errors import InvalidData, InvalidParameter
 
 SPLIT = split_by_user(synthetic(900, 300, 22_000, random_state=1), heldout=150, protocol="seeded")
@@ -88,11 +94,80 @@ def test_the_target_model_serves_with_the_fairness_found(model):
     assert "is reached" in result.message
 
 
-def test_an_unreachable_target_says_so(model):
-    result = fit_to_target(model, SPLIT, max_gini=0.0)
-    assert not result.reached
-    assert "cannot be reached" in result.message
-    assert result.model.fitted.fairness == result.fairness > 0
+@pytest.fixture(scope="module")
+def unreached(model):
+    return fit_to_target(model, SPLIT, max_gini=0.0)
+
+
+def test_an_unreachable_target_says_so(unreached):
+    assert not unreached.reached
+    assert "cannot be reached" in unreached.message
+    assert unreached.model.fitted.fairness == unreached.fairness > 0
+
+
+def test_what_goes_further_than_the_dial_is_measured_on_the_same_users(model, unreached):
+    rows = list(unreached.alternatives)
+    assert [(row["way"], row.get("min_exposure"), row.get("share")) for row in rows] == [
+        *(("offsets", share, None) for share in (0.25, 0.5, 1.0)),
+        *(("FairRec", None, share) for share in (0.25, 0.5, 1.0)),
+    ]
+    for row in rows:
+        assert row["fairness"] == model.fitted.fairness  # on top of the model as it was given, not as it was dialled
+        if row["way"] == "offsets":
+            served = fit_offsets(model, K=20, min_exposure=row["min_exposure"]).model  # learned on the training users
+            assert row["ndcg@100"] == evaluate(served, SPLIT.validation, metrics=METRICS, bootstrap=0)["ndcg@100"]
+        else:
+            served = model.with_fairrec(row["share"], K=20)
+            assert row["ndcg@100"] is None  # its lists end at 20
+        found = evaluate(served, SPLIT.validation, metrics=METRICS[1:], bootstrap=0)
+        assert [row[name] for name in METRICS[1:]] == [found[name] for name in METRICS[1:]]
+    assert min(unreached.alternatives.column("gini@20")) < min(unreached.curve.column("gini@20"))
+    assert unreached.alternatives.table().num_rows == 6
+
+
+def test_the_message_names_the_best_of_either_way(unreached):
+    for way, name in (("offsets", "min_exposure"), ("FairRec", "share")):
+        nearest = min((row for row in unreached.alternatives if row["way"] == way), key=lambda row: row["gini@20"])
+        verb = "give" if way == "offsets" else "gives"
+        expected = f"{way} with {name} {nearest[name]:g} {verb} gini@20 {nearest['gini@20']:.4f} at "
+        assert expected in unreached.message
+        assert f"recall@20 {nearest['recall@20']:.4f}" in unreached.message
+
+
+def test_of_several_that_reach_the_goal_the_most_accurate_is_advised():
+    rows = [
+        {"way": "FairRec", "fairness": 1, "share": share, "ndcg@100": None, "recall@20": recall, "gini@20": gini}
+        for share, recall, gini in ((0.25, 0.4, 0.7), (0.5, 0.3, 0.5), (1.0, 0.2, 0.1))
+    ]
+    measured = Curve(tuple(rows), ("ndcg@100", "recall@20", "gini@20"))
+    said = advice(measured, Goal("gini@20", 0.6, at_most=True), "recall@20")
+    assert said == "On top of the model at fairness 1, FairRec with share 0.5 gives gini@20 0.5000 at recall@20 0.3000."
+    assert "share 0.25" in advice(measured, Goal("recall@20", 0.5, at_most=False), "recall@20")
+    assert advice(Curve((), measured.metrics), Goal("gini@20", 0.6, at_most=True), "recall@20") == ""
+
+
+def test_alternatives_can_be_left_out_and_a_reached_goal_has_none(model, monkeypatch):
+    monkeypatch.setattr("fairmf.control.target.measure_alternatives", lambda *_: pytest.fail("measured"))
+    for result in (
+        fit_to_target(model, SPLIT, max_gini=0.0, alternatives=False),
+        fit_to_target(model, SPLIT, max_gini=0.99),
+    ):
+        assert len(result.alternatives) == 0
+        assert "offsets" not in result.message
+
+
+def test_without_histories_offsets_are_learned_on_the_validation_users(model):
+    bare = FairALS()
+    bare._fitted = dataclasses.replace(model.fitted, interactions=None)
+    result = fit_to_target(bare, SPLIT.validation, max_gini=0.0)
+    own = fit_offsets(model, K=20, min_exposure=0.5, cohort=SPLIT.validation).model
+    expected = evaluate(own, SPLIT.validation, metrics=METRICS, bootstrap=0)
+    assert [result.alternatives.rows[1][name] for name in METRICS] == [expected[name] for name in METRICS]
+
+
+def test_lists_of_the_whole_catalogue_leave_nothing_to_offset(model):
+    result = fit_to_target(model, SPLIT, min_coverage=1.0, at=300)
+    assert result.reached or {row["way"] for row in result.alternatives} == {"FairRec"}
 
 
 def test_a_loss_is_kept_on_the_validation_users(model):

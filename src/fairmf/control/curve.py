@@ -15,7 +15,9 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Curve:
-    """Measured points. Every row has `way` ("dial" or "re-trained"), `fairness`, the metrics and `seconds`."""
+    """Measured points. Every row has `way` ("dial", "re-trained", "offsets", "FairRec"), `fairness`, the metrics and
+    `seconds`.
+    """
 
     rows: tuple[Row, ...]
     metrics: tuple[str, ...]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fairmf.control.alternatives import GRID, advice, measure_alternatives
 from fairmf.control.curve import Curve, Row
 from fairmf.control.dial import Dial, rounded, validation_of
 from fairmf.control.trade_off import marked
@@ -44,6 +45,9 @@ class Target:
     fairness: float
     message: str
     curve: Curve
+    alternatives: Curve
+    """Where the dial does not reach the goal: what exposure offsets (way "offsets", with `min_exposure`) and FairRec (way
+    "FairRec", with `share`) on top of the model as given come to, on the same users. Otherwise without rows."""
 
     def __repr__(self) -> str:
         return f"Target({'reached' if self.reached else 'NOT reached'}: {self.message})"
@@ -57,6 +61,7 @@ def fit_to_target(
     min_coverage: float | None = None,
     max_ndcg_loss: float | None = None,
     at: int = 20,
+    alternatives: bool = True,
     progress: bool | None = None,
 ) -> Target:
     """Turn the dial until the validation users' lists satisfy one goal; train first if the model is not fitted.
@@ -64,7 +69,9 @@ def fit_to_target(
     `max_gini` and `min_coverage` (of the first `at` slots) take the smallest fairness that reaches them;
     `max_ndcg_loss` (a share of nDCG@100 at dial 0) takes the largest that keeps it. The search goes up from 0 and never
     past the dial's Gini minimum. `result.model` serves with the fairness found by default; where a goal cannot be
-    reached, it is the nearest the dial comes, `result.reached` is False and `result.message` says so.
+    reached, it is the nearest the dial comes, `result.reached` is False and `result.message` says so. Then
+    `result.alternatives` holds what exposure offsets and FairRec on top of the model as given would reach on the same
+    users; that takes as long as learning offsets three times, and `alternatives=False` leaves it out.
     """
     held_out = validation_of(split)
     goals = {"max_gini": max_gini, "min_coverage": min_coverage, "max_ndcg_loss": max_ndcg_loss}
@@ -88,11 +95,14 @@ def fit_to_target(
             goal = Goal(gini, value, at_most=True) if name == "max_gini" else Goal(f"coverage@{at}", value, False)
             row = nearest(dial, goal, gini)
     reached = goal.met_by(row)
-    curve = Curve(tuple(marked(dial, gini)), dial.metrics)
-    return Target(
-        model.with_fairness(row["fairness"]) if model.fitted.interactions is not None else model,
-        goal, reached, row["fairness"], sentence(goal, row, dial, reached), curve,
-    )  # fmt: skip
+    curve, others = Curve(tuple(marked(dial, gini)), dial.metrics), Curve((), dial.metrics)
+    message = sentence(goal, row, dial, reached)
+    if not reached and alternatives:
+        with progress_bar("alternatives", 2 * len(GRID), progress) as advance:
+            others = measure_alternatives(model, held_out, dial.metrics, at, advance)
+        message += " " + advice(others, goal, f"recall@{at}")
+    turned = model.with_fairness(row["fairness"]) if model.fitted.interactions is not None else model
+    return Target(turned, goal, reached, row["fairness"], message, curve, others)
 
 
 def nearest(dial: Dial, goal: Goal, gini: str) -> Row:
@@ -168,7 +178,4 @@ def sentence(goal: Goal, row: Row, dial: Dial, reached: bool) -> str:
     found = f"fairness {row['fairness']:g} gives {here} against the dial at 0"
     if reached:
         return f"{goal} is reached: {found}."
-    return (
-        f"{goal} cannot be reached by the dial of this model; the nearest is {found}. "
-        "Exposure offsets or FairRec on top go further."
-    )
+    return f"{goal} cannot be reached by the dial of this model; the nearest is {found}."
