@@ -84,6 +84,18 @@ def test_front_of_two_objectives(split, both):
     assert both.trials[0].settings["fairness"] == both.trials[0].dial == 1.0
 
 
+def test_the_dial_of_every_model_on_the_front_makes_a_denser_front(split, both):
+    dense = both.dialled_front(split, points=5)
+    trials = {trial.number: trial for trial in both.pareto_front()}
+    assert {row["trial"] for row in dense} <= set(trials)
+    row = dense.rows[0]
+    model = trials[row["trial"]].build(both.model).fit(split.train, settle=False)
+    found = evaluate(model, split.validation, metrics=both.objectives, bootstrap=0, fairness=row["fairness"])
+    assert [row[label] for label in both.objectives] == [found[label] for label in both.objectives]
+    points = [(row["ndcg@100"], row["gini@20"]) for row in dense]
+    assert not any(a[0] >= b[0] and a[1] <= b[1] and a != b for a in points for b in points)
+
+
 def test_the_best_under_a_constraint_serves_with_its_dial(split, both):
     # On the front, and not the first trial: that one serves with the fairness it was trained for.
     bound = next(t.metrics["gini@20"] for t in both.pareto_front() if t.dial != t.settings["fairness"])

@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from fairmf.control.curve import Curve
 from fairmf.control.front import front_positions
 from fairmf.control.search_space import DIAL
+from fairmf.control.trade_off import trade_off
 from fairmf.errors import InvalidParameter
 from fairmf.interactions import Interactions
 from fairmf.metrics.registry import parse_metric
+from fairmf.splitting import HeldOut, Split
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +88,24 @@ class TuningResult:
         points = [[trial.metrics[label] for label in self.objectives] for trial in tried]
         lower = [parse_metric(label).lower_is_better for label in self.objectives]
         return [tried[i] for i in front_positions(points, lower)]
+
+    def dialled_front(self, split: Split | HeldOut, *, points: int = 12, progress: bool | None = None) -> Curve:
+        """The front once the dial of every model on it is turned: each is fitted again and measured at `points` places.
+
+        A trial is one point; the model behind it is a whole curve that costs no further training. Rows say which
+        `trial` they come from. Needs objectives with an accuracy and a Gini.
+        """
+        seen: set[tuple[Any, ...]] = set()
+        rows: list[dict[str, Any]] = []
+        for trial in self.pareto_front():
+            settings = tuple(sorted(trial.settings.items()))
+            if settings in seen:
+                continue
+            seen.add(settings)
+            model = trial.build(self.model).fit(self.train, progress=False, settle=False)
+            found = trade_off(model, split, points=points, metrics=self.objectives, progress=progress)
+            rows += [{**row, "trial": trial.number} for row in found]
+        return Curve(tuple(rows), self.objectives).front()
 
     def table(self) -> Any:
         """An Arrow table with one row per trial: state, settings, metrics, seconds (`.to_pandas()` makes a frame)."""
