@@ -23,7 +23,6 @@ from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions import Rows
 from fairmf.ranking.certificate import Certificate, certify
 from fairmf.ranking.exclusions import check_exclusions
-from fairmf.ranking.round_robin import take_turns, used_up
 
 CHUNK = 32  # candidates kept per user: more would be scored less often, but selecting them costs more than that saves
 MOST_AHEAD = 4096  # users prepared at once
@@ -98,6 +97,8 @@ class _Allocation:
 
     def share_stock(self, ell: int, order: NDArray[np.int64]) -> None:
         """Phase 1."""
+        from fairmf.ranking.round_robin import take_turns  # here: Numba is not imported before it is needed
+
         n, m = len(self.U), len(self.V)
         width = min(CHUNK, m)
         self.stock = np.full(m, ell, dtype=np.int64)
@@ -122,6 +123,8 @@ class _Allocation:
 
     def _prepare(self, users: NDArray[np.int64]) -> None:
         """New candidates for those users who have none left in stock."""
+        from fairmf.ranking.round_robin import used_up
+
         used = np.empty(len(users), dtype=np.bool_)
         used_up(users, self.candidates, self.position, self.stock, used)
         again = users[used & ~self.complete[users] & ~self.finished[users]]
