@@ -46,8 +46,8 @@ class Target:
     message: str
     curve: Curve
     alternatives: Curve
-    """Where the dial does not reach the goal: what exposure offsets (way "offsets", with `min_exposure`) and FairRec (way
-    "FairRec", with `share`) on top of the model as given come to, on the same users. Otherwise without rows."""
+    """Where the dial does not reach the goal: what exposure offsets (way "offsets", with `min_exposure`) and FairRec
+    (way "FairRec", with `share`) on top of the model as given come to, on the same users. Otherwise without rows."""
 
     def __repr__(self) -> str:
         return f"Target({'reached' if self.reached else 'NOT reached'}: {self.message})"
