@@ -14,7 +14,7 @@ from fairmf.control import fit_offsets
 
 ON_TRAINING, ON_COHORT = "FairALS, offsets learned on training users", "FairALS, offsets learned on the cohort"
 DIALLED, FAIRREC, PLAIN_FAIRREC = "FairALS, dialled", "FairRec on FairALS", "FairRec on IALS"
-TRAINING_FLOORS = (0.05, 0.1, 0.165, 0.2, 0.25, 0.33, 0.5, 0.75)
+TRAINING_FLOORS = (0.05, 0.1, 0.165, 0.2, 0.33, 0.36, 0.5)
 COHORT_FLOORS = (0.05, 0.1, 0.17, 0.25, 0.35, 0.5, 0.75)
 DIAL = (0, 0.5, 1, 2, 3, 4)
 # (series, Recall@20 at least, Gini@20 at most)

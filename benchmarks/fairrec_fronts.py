@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from benchmarks.exposure_points import Point, distinct_shares, front_of, measured, recall_at, trained
 from benchmarks.pareto_data import TASKS, Task
 from benchmarks.result import Result
 from fairmf.splitting import HeldOut
 
-LEVELS = {"ml-1m": (0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.5, 0.4), "epinions": (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.6)}
+LEVELS = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5, 0.4)  # of Gini@20
 WAYS = ((", K = 100 in allocation order", 100, "allocation"), (", K = 20 in score order", 20, "score"))
 DIALLED, AGAIN, ADMM, IALS = "FairALS dialled", "FairALS re-trained", "FiADMM", "IALS"
 FAMILIES = (ADMM, DIALLED, AGAIN, IALS)
@@ -27,22 +29,22 @@ def run(short: bool) -> Result:
         "64 factors, regularization .01, unobserved_weight .1, one seed; FiADMM 100 epochs; validation users, "
         f"folded in (frozen). FairALS dialled: trained at 1, dialled to {', '.join(map(str, DIAL))}; re-trained at "
         f"{', '.join(map(str, RETRAINED))}; FiADMM at {', '.join(map(str, ADMM_FAIRNESS))}. Every cell is the "
-        "Recall@20 of the series' front at that Gini@20, linear between its points; a dash: not reached by any. "
+        "Recall@20 at that Gini@20, linear between the points of one model, and of the best of its models; level right "
+        "of a model's least fair point; a dash: not reached. "
         f"`python -m benchmarks {'' if short else '--full '}fairrec_fronts`",
-        ("data", "series", "points", "fairest point: Recall@20/Gini@20", "Recall@20 at Gini@20 of: Recall@20 ..."),
+        ("data", "series", "points", "fairest: Recall@20/Gini@20", *(f"at {gini:g}" for gini in LEVELS)),
     )
     for task in TASKS[:1] if short else TASKS[:2]:
         if not task.path.exists():
             result.findings.append(f"{task.name}: not run, {task.file} is absent (FAIRMF_DATA names the folder).")
             continue
         points = measure(task, short)
-        levels = LEVELS[task.name]
         for series in dict.fromkeys(p.series for p in points):
             own = [p for p in points if p.series == series]
             best = front_of(own)[0]
-            cells = ", ".join(f"{g:g}: {shown(recall_at(own, g))}" for g in levels)
-            result.rows.append((task.name, series, len(own), f"{best.recall:.4f}/{best.gini:.4f}", cells))
-        result.findings += [f"{task.name}, {line}" for line in verdicts(points, levels)]
+            cells = (shown(best_at(own, gini)) for gini in LEVELS)
+            result.rows.append((task.name, series, len(own), f"{best.recall:.4f}/{best.gini:.4f}", *cells))
+        result.findings += [f"{task.name}, {line}" for line in verdicts(points)]
     return result
 
 
@@ -77,24 +79,38 @@ def shown(recall: float) -> str:
     return f"{recall:.4f}" if recall == recall else "-"
 
 
-def verdicts(points: list[Point], levels: tuple[float, ...]) -> list[str]:
+def best_at(points: list[Point], gini: float) -> float:
+    """Recall at that Gini: of a model alone, along its fairness; under FairRec, along the shares at its best fairness.
+
+    Fronts of several fairness values are not joined: between them lies nothing that anybody was served.
+    """
+    if all(p.setting == 0 for p in points):
+        return recall_at(points, gini)
+    curves = ([p for p in points if p.fairness == fairness] for fairness in {p.fairness for p in points})
+    return max((found for found in (recall_at(curve, gini) for curve in curves) if found == found), default=np.nan)
+
+
+def verdicts(points: list[Point]) -> list[str]:
     """With FairRec against without, level by level; then all models under FairRec against each other."""
-    own = {name: [p for p in points if p.series == name] for name in dict.fromkeys(p.series for p in points)}
+    own: dict[str, list[Point]] = {}
+    for p in points:
+        own.setdefault(p.series, []).append(p)
     lines = []
     for name in FAMILIES:
         for way, _, _ in WAYS:
-            parts = []
-            for gini in levels:
-                alone, topped = recall_at(own[name], gini), recall_at(own[f"{name} + FairRec{way}"], gini)
-                if topped == topped:
-                    parts.append(f"{gini:g}: " + (f"{topped - alone:+.4f}" if alone == alone else "only with FairRec"))
-            lines.append(f"{name}{way}: what FairRec on top adds to Recall@20 at Gini@20 {', '.join(parts) or 'none'}.")
-    for way, _, _ in WAYS:
-        for gini in levels:
-            found = {name: recall_at(own[f"{name} + FairRec{way}"], gini) for name in FAMILIES}
-            ranked = sorted((name for name in FAMILIES if found[name] == found[name]), key=lambda k: -found[k])
-            if ranked:
-                lines.append(
-                    f"with FairRec{way}, at {gini:g}: " + ", ".join(f"{k} {found[k]:.4f}" for k in ranked) + "."
-                )
+            topped = own.get(f"{name} + FairRec{way}", [])
+            alone, both = ({g: best_at(some, g) for g in LEVELS} for some in (own[name], topped))
+            gains = [
+                f"{both[g] - alone[g]:+.4f} at {g:g}" for g in LEVELS if alone[g] == alone[g] and both[g] == both[g]
+            ]
+            only = [f"{g:g}" for g in LEVELS if alone[g] != alone[g] and both[g] == both[g]]
+            lines.append(f"{name}{way}: with FairRec less without, {', '.join(gains)}"
+                         f"{'; only with FairRec: ' + ', '.join(only) if only else ''}.")  # fmt: skip
+    way = WAYS[-1][0]
+    for gini in LEVELS:
+        found = {name: best_at(own.get(f"{name} + FairRec{way}", []), gini) for name in FAMILIES}
+        ranked = sorted((name for name in FAMILIES if found[name] == found[name]), key=lambda name: -found[name])
+        if ranked:
+            best = ", ".join(f"{name} {found[name]:.4f}" for name in ranked)
+            lines.append(f"with FairRec{way}, Recall@20 at Gini@20 {gini:g}: {best}.")
     return lines

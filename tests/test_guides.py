@@ -8,7 +8,7 @@ import pytest
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
-@pytest.mark.parametrize("guide", ["audit.md", "tuning.md"])
+@pytest.mark.parametrize("guide", ["audit.md", "exposure.md", "tuning.md"])
 def test_the_examples_of_a_guide_run(guide, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / guide).read_text(encoding="utf-8"), flags=re.DOTALL)
