@@ -126,6 +126,108 @@ def _dot(a, b):
     return total
 
 
+@njit(cache=True, fastmath=True)
+def _improve_block(
+    indptr, indices, weights, other, diagonal, ridge, shift, vector, pulls, steps, tolerance, relaxation, first, last,
+    this, sums,
+):  # fmt: skip
+    """Rows first..last on this thread.   in: all but the last two   in and out: this   out: sums (3)
+
+    A function of its own, too large to be inlined: inside the parallel loop it would be optimised once more when the
+    kernel is stored, and a process that compiles would then differ in the last bits from one that loads.
+    """
+    d = other.shape[1]
+    r = np.empty(d, dtype=np.float32)
+    p = np.empty(d, dtype=np.float32)
+    hp = np.empty(d, dtype=np.float32)
+    h = np.empty(d, dtype=np.float32)
+    th = np.empty(0 if vector is None else d, dtype=np.float32)
+    total_loss = total_residual = total_l2 = 0.0
+    for i in range(first, last):
+        x = this[i]
+        start, stop = indptr[i], indptr[i + 1]
+        for k in range(d):
+            h[k] = diagonal[k] + ridge[i]
+            r[k] = -shift[k] - h[k] * x[k]
+        if vector is not None:
+            pull, tx = pulls[i], _dot(vector, x)
+            for k in range(d):
+                th[k] = vector[k] / h[k]
+                r[k] -= pull * tx * vector[k]
+            gain = pull / (np.float32(1.0) + pull * _dot(vector, th))
+        loss = _residual_pass(indices, weights, start, stop, other, x, r)
+        rz = residual = np.float32(0.0)
+        for k in range(d):
+            p[k] = r[k] / h[k]
+            rz += r[k] * p[k]
+            residual += r[k] * r[k]
+        total_residual += np.float64(residual)
+        if vector is not None:
+            loaded = _dot(th, r)
+            for k in range(d):
+                p[k] -= gain * loaded * th[k]
+            rz = _dot(r, p)
+        if start == stop:  # nothing observed: the preconditioner is the matrix, so x = -H^-1 shift at once
+            for k in range(d):
+                x[k] = -shift[k] / h[k]
+            if vector is not None:
+                loaded = _dot(vector, x)
+                for k in range(d):
+                    x[k] -= gain * loaded * th[k]
+            rz = np.float32(0.0)
+        # Below `TINY` squares of float32 numbers vanish: such a row is solved.
+        goal = max(rz * tolerance * tolerance, TINY)
+        for step in range(steps):
+            if not rz > goal:
+                break
+            if vector is not None:
+                tp = _dot(vector, p)
+            if step + 1 == steps:
+                curvature = _curvature_pass(indices, weights, start, stop, other, p)
+            else:
+                hp[:] = 0.0
+                if vector is not None:
+                    for k in range(d):
+                        hp[k] = pull * tp * vector[k]
+                curvature = _product_pass(indices, weights, start, stop, other, p, hp)
+            shared = slope = np.float32(0.0)
+            for k in range(d):
+                shared += h[k] * p[k] * p[k]
+                slope += p[k] * (r[k] + shift[k] + h[k] * x[k])
+            if vector is not None:
+                shared += pull * tp * tp
+                slope += pull * tx * tp
+            length = rz / (np.float32(curvature) + shared)
+            if step + 1 == steps:
+                length *= relaxation
+            # The loss after the step is a parabola in its length, and all three coefficients are at hand.
+            loss += np.float64(length) * (np.float64(length) * curvature - 2.0 * np.float64(slope))
+            for k in range(d):
+                x[k] += length * p[k]
+            if step + 1 < steps:
+                before = rz
+                rz = np.float32(0.0)
+                for k in range(d):
+                    r[k] -= length * (hp[k] + h[k] * p[k])
+                    rz += r[k] * r[k] / h[k]
+                if vector is not None:
+                    tx += length * tp
+                    loaded = _dot(th, r)
+                    rz -= gain * loaded * loaded
+                beta = rz / before
+                for k in range(d):
+                    p[k] = r[k] / h[k] + beta * p[k]
+                if vector is not None:
+                    for k in range(d):
+                        p[k] -= gain * loaded * th[k]
+        square = np.float32(0.0)
+        for k in range(d):
+            square += x[k] * x[k]
+        total_l2 += np.float64(ridge[i]) * np.float64(square)
+        total_loss += loss
+    sums[0], sums[1], sums[2] = total_loss, total_residual, total_l2
+
+
 @njit(cache=True, parallel=True, fastmath=True)
 def improve_rows(
     indptr, indices, weights, other, diagonal, ridge, shift, vector, pulls, steps, tolerance, relaxation, bounds, this,
@@ -136,96 +238,8 @@ def improve_rows(
     The preconditioner h + pull t t' is inverted by Sherman-Morrison: 1/h - gain th th', where th = t / h.
     in: all but the last two   in and out: this   out: sums (blocks x 3)
     """
-    d = other.shape[1]
     for block in prange(len(bounds) - 1):
-        r = np.empty(d, dtype=np.float32)
-        p = np.empty(d, dtype=np.float32)
-        hp = np.empty(d, dtype=np.float32)
-        h = np.empty(d, dtype=np.float32)
-        th = np.empty(0 if vector is None else d, dtype=np.float32)
-        total_loss = total_residual = total_l2 = 0.0
-        for i in range(bounds[block], bounds[block + 1]):
-            x = this[i]
-            start, stop = indptr[i], indptr[i + 1]
-            for k in range(d):
-                h[k] = diagonal[k] + ridge[i]
-                r[k] = -shift[k] - h[k] * x[k]
-            if vector is not None:
-                pull, tx = pulls[i], _dot(vector, x)
-                for k in range(d):
-                    th[k] = vector[k] / h[k]
-                    r[k] -= pull * tx * vector[k]
-                gain = pull / (np.float32(1.0) + pull * _dot(vector, th))
-            loss = _residual_pass(indices, weights, start, stop, other, x, r)
-            rz = residual = np.float32(0.0)
-            for k in range(d):
-                p[k] = r[k] / h[k]
-                rz += r[k] * p[k]
-                residual += r[k] * r[k]
-            total_residual += np.float64(residual)
-            if vector is not None:
-                loaded = _dot(th, r)
-                for k in range(d):
-                    p[k] -= gain * loaded * th[k]
-                rz = _dot(r, p)
-            if start == stop:  # nothing observed: the preconditioner is the matrix, so x = -H^-1 shift at once
-                for k in range(d):
-                    x[k] = -shift[k] / h[k]
-                if vector is not None:
-                    loaded = _dot(vector, x)
-                    for k in range(d):
-                        x[k] -= gain * loaded * th[k]
-                rz = np.float32(0.0)
-            # Below `TINY` squares of float32 numbers vanish: such a row is solved.
-            goal = max(rz * tolerance * tolerance, TINY)
-            for step in range(steps):
-                if not rz > goal:
-                    break
-                if vector is not None:
-                    tp = _dot(vector, p)
-                if step + 1 == steps:
-                    curvature = _curvature_pass(indices, weights, start, stop, other, p)
-                else:
-                    hp[:] = 0.0
-                    if vector is not None:
-                        for k in range(d):
-                            hp[k] = pull * tp * vector[k]
-                    curvature = _product_pass(indices, weights, start, stop, other, p, hp)
-                shared = slope = np.float32(0.0)
-                for k in range(d):
-                    shared += h[k] * p[k] * p[k]
-                    slope += p[k] * (r[k] + shift[k] + h[k] * x[k])
-                if vector is not None:
-                    shared += pull * tp * tp
-                    slope += pull * tx * tp
-                length = rz / (np.float32(curvature) + shared)
-                if step + 1 == steps:
-                    length *= relaxation
-                # The loss after the step is a parabola in its length, and all three coefficients are at hand.
-                loss += np.float64(length) * (np.float64(length) * curvature - 2.0 * np.float64(slope))
-                for k in range(d):
-                    x[k] += length * p[k]
-                if step + 1 < steps:
-                    before = rz
-                    rz = np.float32(0.0)
-                    for k in range(d):
-                        r[k] -= length * (hp[k] + h[k] * p[k])
-                        rz += r[k] * r[k] / h[k]
-                    if vector is not None:
-                        tx += length * tp
-                        loaded = _dot(th, r)
-                        rz -= gain * loaded * loaded
-                    beta = rz / before
-                    for k in range(d):
-                        p[k] = r[k] / h[k] + beta * p[k]
-                    if vector is not None:
-                        for k in range(d):
-                            p[k] -= gain * loaded * th[k]
-            square = np.float32(0.0)
-            for k in range(d):
-                square += x[k] * x[k]
-            total_l2 += np.float64(ridge[i]) * np.float64(square)
-            total_loss += loss
-        sums[block, 0] = total_loss
-        sums[block, 1] = total_residual
-        sums[block, 2] = total_l2
+        _improve_block(
+            indptr, indices, weights, other, diagonal, ridge, shift, vector, pulls, steps, tolerance, relaxation,
+            bounds[block], bounds[block + 1], this, sums[block],
+        )  # fmt: skip
