@@ -74,13 +74,7 @@ def fit_to_target(
     users; that takes as long as learning offsets three times, and `alternatives=False` leaves it out.
     """
     held_out = validation_of(split)
-    goals = {"max_gini": max_gini, "min_coverage": min_coverage, "max_ndcg_loss": max_ndcg_loss}
-    given = {name: value for name, value in goals.items() if value is not None}
-    if len(given) != 1:
-        raise InvalidParameter(f"Give exactly one of {', '.join(goals)}. Got {', '.join(given) or 'none'} instead.")
-    ((name, value),) = given.items()
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise InvalidParameter(f"{name} must be a number between 0 and 1. Got {value!r} instead.")
+    name, value = one_goal({"max_gini": max_gini, "min_coverage": min_coverage, "max_ndcg_loss": max_ndcg_loss})
     if model._fitted is None:
         if not isinstance(split, Split):
             raise InvalidParameter("The model is not fitted: fit it first, or pass a whole Split.")
@@ -103,6 +97,17 @@ def fit_to_target(
         message += " " + advice(others, goal, f"recall@{at}")
     turned = model.with_fairness(row["fairness"]) if model.fitted.interactions is not None else model
     return Target(turned, goal, reached, row["fairness"], message, curve, others)
+
+
+def one_goal(goals: dict[str, float | None]) -> tuple[str, float]:
+    """The one that was given, checked."""
+    given = {name: value for name, value in goals.items() if value is not None}
+    if len(given) != 1:
+        raise InvalidParameter(f"Give exactly one of {', '.join(goals)}. Got {', '.join(given) or 'none'} instead.")
+    ((name, value),) = given.items()
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise InvalidParameter(f"{name} must be a number between 0 and 1. Got {value!r} instead.")
+    return name, value
 
 
 def nearest(dial: Dial, goal: Goal, gini: str) -> Row:
