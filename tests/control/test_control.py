@@ -21,7 +21,7 @@ from fairmf import (
 from fairmf.control.alternatives import advice, measure_alternatives
 from fairmf.control.curve import Curve
 from fairmf.control.target import Goal
-from fairmf.errors import InvalidData, InvalidParameter, MissingHistories
+from fairmf.errors import InvalidData, InvalidParameter
 
 SPLIT = split_by_user(synthetic(900, 300, 22_000, random_state=1), heldout=150, protocol="seeded")
 METRICS = ("ndcg@100", "recall@20", "gini@20", "coverage@20")
@@ -168,13 +168,6 @@ def test_without_histories_offsets_are_learned_on_the_validation_users(model):
 def test_lists_of_the_whole_catalogue_leave_nothing_to_offset(model):
     found = measure_alternatives(model, SPLIT.validation, ("recall@20", "gini@300"), at=300)
     assert found.column("way") == ["FairRec"] * 3
-
-
-def test_without_histories_or_sensitivity_no_model_can_be_turned(model):
-    bare = FairALS()
-    bare._fitted = dataclasses.replace(model.fitted, interactions=None)
-    with pytest.raises(MissingHistories, match="fit_to_target"):
-        fit_to_target(bare, SPLIT, max_gini=0.5)
 
 
 def test_a_loss_is_kept_on_the_validation_users(model):

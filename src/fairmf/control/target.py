@@ -79,8 +79,6 @@ def fit_to_target(
         if not isinstance(split, Split):
             raise InvalidParameter("The model is not fitted: fit it first, or pass a whole Split.")
         model = model.fit(split.train, progress=progress)
-    if model.fitted.user_sensitivity is None:
-        model.fitted.histories("fit_to_target")  # the result could not be turned otherwise: said before the search
     gini, ndcg = f"gini@{at}", "ndcg@100"
     with progress_bar("target", MOST, progress) as advance:
         dial = Dial(model, held_out, (ndcg, f"recall@{at}", gini, f"coverage@{at}"), advance)
@@ -97,7 +95,11 @@ def fit_to_target(
         with progress_bar("alternatives", 2 * len(GRID), progress) as advance:
             others = measure_alternatives(model, held_out, dial.metrics, at, advance)
         message += " " + advice(others, goal, f"recall@{at}")
-    return Target(model.with_fairness(row["fairness"]), goal, reached, row["fairness"], message, curve, others)
+    fitted = model.fitted
+    stored = fitted.interactions is not None or fitted.user_sensitivity is not None
+    # Without either, stored users cannot be turned: the model stays as it is, and `fairness` says what to ask it for.
+    turned = model.with_fairness(row["fairness"]) if stored else model
+    return Target(turned, goal, reached, row["fairness"], message, curve, others)
 
 
 def one_goal(goals: dict[str, float | None]) -> tuple[str, float]:
