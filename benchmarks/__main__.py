@@ -15,7 +15,17 @@ from pathlib import Path
 
 from benchmarks import machine
 
-NAMES = ("kernels", "epoch_cost", "fit_speed", "time_to_objective", "same_answer", "scaling", "pareto", "control")
+NAMES = (
+    "kernels",
+    "epoch_cost",
+    "fit_speed",
+    "time_to_objective",
+    "same_answer",
+    "scaling",
+    "pareto",
+    "control",
+    "ingest",
+)
 RESULTS = Path(__file__).parent / "RESULTS.md"
 HEAD = "# Benchmark results\n\nEach section is one run; ratios compare both sides inside it.\n"
 

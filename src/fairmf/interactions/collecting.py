@@ -20,12 +20,15 @@ _REPAIR = "drop or mend these rows"
 
 
 class EventsCollector:
-    """Takes batches in the order of the file; `finish` gives the events, or the error that sums up what was wrong."""
+    """Takes batches in the order of the file; `finish` gives the events, or the error that sums up what was wrong.
 
-    def __init__(self, columns: Columns, source: str):
+    `many`: whether there are so many rows that compiled code pays from the first on.
+    """
+
+    def __init__(self, columns: Columns, source: str, many: bool = False):
         self._columns = columns
         self._source = source
-        self._encoders = {"user": IdEncoder(columns.user), "item": IdEncoder(columns.item)}
+        self._encoders = {"user": IdEncoder(columns.user, many), "item": IdEncoder(columns.item, many)}
         self._parts = {role: GrowingArray() for role in ("user", "item", "weights", "time")}
         self._bad = {role: BadValues() for role in columns.roles}
         self._rows_read = 0

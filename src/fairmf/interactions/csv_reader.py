@@ -7,6 +7,7 @@ import csv
 import os
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,12 @@ from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions.collecting import EventsCollector
 from fairmf.interactions.columns import ColumnName, Columns
 from fairmf.interactions.events import Events
+from fairmf.interactions.plain_csv import NotPlain, PlainColumns, lines
 from fairmf.interactions.readers import existing, reading
 
 _BLOCK_BYTES = 2 << 20
+# Below this size loading the compiled reader takes longer than reading.
+_PLAIN_FROM_BYTES = 32 << 20
 _SAMPLE_BYTES = 1 << 16
 _DELIMITERS = ",\t;| "
 
@@ -59,14 +63,18 @@ def read_csv(
         layout = _Layout(file, delimiter or guess_delimiter(sample), header, encoding)
         names = layout.column_names()
         columns.check(names, f"{file} (no header: columns are numbered)" if not header else str(file))
-        types = _first_types(columns, text_ids)
+        layout = replace(layout, types=_first_types(columns, text_ids))
+        try:
+            return _read_plain(layout, columns, names)
+        except NotPlain:
+            pass
         # If a value does not fit the type tried first, read once more with a wider one; each column is widened at most
         # once.
         while True:
             try:
-                return _read(replace(layout, types=types), columns)
+                return _collect(layout.batches(columns.names), columns, file)
             except ValueError as error:
-                types = {**types, **_wider(error, names, columns, types)}
+                layout = layout.widened(error, names, columns)
 
 
 @dataclass(frozen=True)
@@ -88,6 +96,10 @@ class _Layout:
         with self._open(names) as opened:
             for batch in opened:
                 yield {name: batch.column(self._arrow_name(name)) for name in names}
+
+    def widened(self, error: ValueError, names: list[ColumnName], columns: Columns) -> _Layout:
+        """With another type for the column that Arrow could not convert; re-raises where there is none."""
+        return replace(self, types={**self.types, **_wider(error, names, columns, self.types)})
 
     def _arrow_name(self, name: ColumnName) -> str:
         return str(name) if self.header else f"f{name}"
@@ -111,10 +123,33 @@ class _Layout:
         )
 
 
-def _read(layout: _Layout, columns: Columns) -> Events:
-    collector = EventsCollector(columns, str(layout.file))
-    for batch in layout.batches(columns.names):
-        collector.add(batch)
+def _read_plain(layout: _Layout, columns: Columns, names: list[ColumnName]) -> Events:
+    """The file by the fast reader. Raises NotPlain where that one is not sure to read it as Arrow does."""
+    if layout.file.stat().st_size < _PLAIN_FROM_BYTES:
+        raise NotPlain
+    if layout.encoding.lower().replace("-", "") != "utf8" or not layout.delimiter.isascii():
+        raise NotPlain
+    while True:  # Arrow says what the first block holds
+        try:
+            first = next(layout.batches(columns.names), None)
+            break
+        except ValueError as error:
+            layout = layout.widened(error, names, columns)
+    if first is None:
+        raise NotPlain
+    cutter = PlainColumns(len(names), {names.index(name): (name, str(values.type)) for name, values in first.items()})
+    blocks = lines(layout.file, _BLOCK_BYTES, skip_first=layout.header)
+    return _collect((cutter.cut(block, layout.delimiter) for block in blocks), columns, layout.file, many=True)
+
+
+def _collect(batches: Iterator[dict[ColumnName, Any]], columns: Columns, file: Path, many: bool = False) -> Events:
+    collector = EventsCollector(columns, str(file), many)
+    # The next batch is parsed while this one is numbered: neither holds the interpreter's lock for long.
+    with ThreadPoolExecutor(1) as worker:
+        following = worker.submit(next, batches, None)
+        while (batch := following.result()) is not None:
+            following = worker.submit(next, batches, None)
+            collector.add(batch)
     return collector.finish()
 
 

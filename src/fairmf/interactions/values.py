@@ -52,6 +52,8 @@ def missing(values: Any) -> NDArray[np.bool_]:
     import pyarrow.compute as pc
 
     floating = pa.types.is_floating(values.type)
+    if values.null_count == 0 and not floating:
+        return np.zeros(len(values), dtype=bool)
     mask: NDArray[np.bool_] = pc.is_null(values, nan_is_null=floating).to_numpy(zero_copy_only=False)
     return mask
 

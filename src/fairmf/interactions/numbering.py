@@ -1,0 +1,157 @@
+"""Numbering ids in compiled code: open hash tables with linear probing that hand out codes in order of appearance.
+
+The slots hold codes (-1 = free); what a code stands for is kept beside them, so that every match is exact. `seed`
+differs from run to run, which keeps anyone from preparing ids that all collide; codes do not depend on it. The kernels
+do not hold the interpreter's lock, so that parsing goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+_A, _B = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)  # odd, with their bits well spread
+_HALF, _ONE, _ZERO = np.uint64(32), np.uint64(1), np.uint64(0)
+_BYTE, _CLOSING = np.uint64(8), np.uint64(255)
+_GROUP = 64
+
+
+def _mix(value, seed):  # type: ignore[no-untyped-def]
+    """A 64-bit hash: every bit of the value reaches the low bits, which choose the slot."""
+    value = (value ^ seed) * _A
+    value = (value ^ (value >> _HALF)) * _B
+    return value ^ (value >> _HALF)
+
+
+mix = numba.njit(cache=True, nogil=True)(_mix)
+
+
+def _number_integers(values, slots, known, count, seed, codes):  # type: ignore[no-untyped-def]
+    """Fill `codes` (out). Returns how many values were done, fewer where the table is half full, and the new count."""
+    mask = np.uint64(len(slots) - 1)
+    for k in range(len(values)):
+        value = values[k]
+        place = mix(value, seed) & mask
+        while True:
+            code = slots[place]
+            if code < 0:
+                if 2 * count >= len(slots):
+                    return k, count
+                slots[place] = code = count
+                known[count] = value
+                count += 1
+                break
+            if known[code] == value:
+                break
+            place = (place + _ONE) & mask
+        codes[k] = code
+    return len(values), count
+
+
+def _to_words(letters, offsets, words, places):  # type: ignore[no-untyped-def]
+    """Texts as 64-bit words (out): text k, letters[offsets[k]:offsets[k + 1]], becomes words[places[k]:places[k + 1]].
+
+    A byte of 255 closes each text and zeros fill its last word, so that different texts have different words.
+    """
+    at = 0
+    for k in range(len(offsets) - 1):
+        # Unsigned, or the compiler guards every byte against negative positions.
+        start, stop = np.uint64(offsets[k]), np.uint64(offsets[k + 1])
+        places[k] = at
+        while start + _BYTE <= stop:
+            word = _ZERO
+            for b in range(8):
+                word |= np.uint64(letters[start + np.uint64(b)]) << np.uint64(8 * b)
+            words[at] = word
+            at += 1
+            start += _BYTE
+        word = _CLOSING
+        while stop > start:
+            stop -= _ONE
+            word = (word << _BYTE) | np.uint64(letters[stop])
+        words[at] = word
+        at += 1
+    places[len(offsets) - 1] = at
+
+
+def _hash_words(words, start, stop, seed):  # type: ignore[no-untyped-def]
+    h = seed
+    for k in range(start, stop):
+        h = mix(words[k], h)
+    return h
+
+
+hash_words = numba.njit(cache=True, nogil=True)(_hash_words)
+
+
+def _number_texts(words, places, slots, ends, known, count, seed, codes):  # type: ignore[no-untyped-def]
+    """As `number_integers`, for texts as words. The text of code c is known[ends[c]:ends[c + 1]].
+
+    Stops also where `known` is full. Rows go in groups, whose memory is touched first without waiting for it: one by
+    one, each row would wait three times.
+    """
+    mask = np.uint64(len(slots) - 1)
+    rows = len(places) - 1
+    hashes, guesses = np.empty(_GROUP, dtype=np.uint64), np.empty(_GROUP, dtype=np.int64)
+    for first in range(0, rows, _GROUP):
+        size = min(_GROUP, rows - first)
+        for k in range(size):
+            hashes[k] = hash_words(words, places[first + k], places[first + k + 1], seed)
+            guesses[k] = slots[hashes[k] & mask]
+        for k in range(size):
+            guesses[k] = ends[max(guesses[k], 0)]
+        for k in range(size):
+            guesses[k] = known[guesses[k]]
+        for k in range(size):
+            start, length = places[first + k], places[first + k + 1] - places[first + k]
+            place = hashes[k] & mask
+            while True:
+                code = slots[place]
+                if code < 0:
+                    end = ends[count]
+                    if 2 * count >= len(slots) or end + length >= len(known):
+                        return first + k, count
+                    slots[place] = code = count
+                    for w in range(length):
+                        known[end + w] = words[start + w]
+                    count += 1
+                    ends[count] = end + length
+                    break
+                own = ends[code]
+                w = 0 if ends[code + 1] - own == length else length + 1
+                while w < length and known[own + w] == words[start + w]:
+                    w += 1
+                if w == length:
+                    break
+                place = (place + _ONE) & mask
+            codes[first + k] = code
+    return rows, count
+
+
+def _refill_integers(known, slots, seed):  # type: ignore[no-untyped-def]
+    """Put the codes 0, 1, ... of the known ids into empty slots."""
+    for code in range(len(known)):
+        put(slots, mix(known[code], seed), code)
+
+
+def _refill_texts(known, ends, slots, seed):  # type: ignore[no-untyped-def]
+    for code in range(len(ends) - 1):
+        put(slots, hash_words(known, ends[code], ends[code + 1], seed), code)
+
+
+def _put(slots, hashed, code):  # type: ignore[no-untyped-def]
+    mask = np.uint64(len(slots) - 1)
+    place = hashed & mask
+    while slots[place] >= 0:
+        place = (place + _ONE) & mask
+    slots[place] = code
+
+
+put = numba.njit(cache=True, nogil=True)(_put)
+number_integers: Any = numba.njit(cache=True, nogil=True)(_number_integers)
+refill_integers: Any = numba.njit(cache=True, nogil=True)(_refill_integers)
+to_words: Any = numba.njit(cache=True, nogil=True)(_to_words)
+number_texts: Any = numba.njit(cache=True, nogil=True)(_number_texts)
+refill_texts: Any = numba.njit(cache=True, nogil=True)(_refill_texts)
