@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from fairmf.interactions import read_parquet as read_parquet
     from fairmf.interactions import synthetic as synthetic
     from fairmf.interactions import synthetic_events as synthetic_events
+    from fairmf.interactions.datasets import datasets as datasets
+    from fairmf.interactions.datasets import fetch_dataset as fetch_dataset
+    from fairmf.interactions.datasets import load_dataset as load_dataset
     from fairmf.metrics import EarlyStopping as EarlyStopping
     from fairmf.metrics import Evaluation as Evaluation
     from fairmf.metrics import evaluate as evaluate
@@ -47,6 +50,7 @@ _HOMES = {
     "interactions": (
         "Interactions", "Events", "Ids", "read_frame", "read_csv", "read_parquet", "synthetic", "synthetic_events",
     ),
+    "interactions.datasets": ("load_dataset", "fetch_dataset", "datasets"),
     "splitting": ("Split", "HeldOut", "split_by_user", "split_by_interaction", "split_by_time"),
     "models": ("FairALS", "IALS", "FiADMM", "Popularity"),
     "control": ("trade_off", "fit_path", "fit_to_target", "Curve", "Target"),

@@ -31,3 +31,11 @@ class MissingHistories(FairmfError, LookupError):
 
 class BrokenFile(FairmfError, ValueError):
     """A stored model or checkpoint is damaged, incomplete, or not one at all."""
+
+
+class DownloadFailed(FairmfError, OSError):
+    """A data set could not be fetched, or what arrived is not what was published."""
+
+
+class LicenceNotAccepted(FairmfError, PermissionError):
+    """A data set's terms have to be accepted before it is fetched."""

@@ -131,7 +131,7 @@ def test_plain_files_are_indeed_read_by_the_fast_reader(text, how, tmp_path, mon
 def test_the_fast_reader_gives_up_at_the_first_doubt(text):
     kinds = {0: (0, "string"), 1: (1, "string")} if text[0] == "a" else {0: (0, "int64"), 1: (1, "int64")}
     with pytest.raises(plain_csv.NotPlain):
-        plain_csv.PlainColumns(2, kinds).cut(text.encode("latin-1"), ",")
+        plain_csv.PlainColumns(2, kinds, ",").cut(text.encode("latin-1"))
 
 
 def test_headers_and_compression(tmp_path, monkeypatch):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.interactions.columns import ColumnName
+from fairmf.interactions.text_source import TextSource
 
 _LONGEST_LINE = 1 << 24
 _KINDS = {"int64": 1, "double": 2, "string": 3}
@@ -23,10 +23,14 @@ class NotPlain(Exception):
 class PlainColumns:
     """Which columns of the file to keep, and what they hold: "int64", "double" or "string" by position."""
 
-    def __init__(self, width: int, wanted: Mapping[int, tuple[ColumnName, str]]):
+    def __init__(self, width: int, wanted: Mapping[int, tuple[ColumnName, str]], delimiter: str, literal: bool = False):
         import pyarrow.csv
 
+        if not delimiter.isascii() or delimiter in '-.0123456789"\r\n':
+            raise NotPlain
         self._wanted = wanted
+        self._delimiter = np.uint8(ord(delimiter))
+        self._literal = literal
         self.kinds = np.full(width, 0, dtype=np.int64)
         self.places = np.zeros(width, dtype=np.int64)
         for column, (_, kind) in wanted.items():
@@ -34,15 +38,16 @@ class PlainColumns:
                 raise NotPlain
             self.places[column] = (self.kinds == _KINDS[kind]).sum()
             self.kinds[column] = _KINDS[kind]
-        self._nulls, self._null_starts = _null_spellings(pyarrow.csv.ConvertOptions().null_values)
+        spellings = [] if literal else pyarrow.csv.ConvertOptions().null_values
+        self._nulls, self._null_starts = _null_spellings(spellings)
 
-    def cut(self, block: bytes, delimiter: str) -> dict[ColumnName, Any]:
+    def cut(self, block: bytes) -> dict[ColumnName, Any]:
         """The columns of whole lines as Arrow arrays. Raises NotPlain where in doubt."""
         from fairmf.interactions.cutting import cut
 
         if b"\r" in block:
             block = block.replace(b"\r\n", b"\n")
-        if b'"' in block or b"\r" in block or not _is_text(block):
+        if (b'"' in block and not self._literal) or b"\r" in block or not _is_text(block):
             raise NotPlain
         rows = len(block) // len(self.kinds)  # at most: every field takes a delimiter or a newline
         integers = np.empty(((self.kinds == INTEGER).sum(), rows), dtype=np.int64)
@@ -50,10 +55,9 @@ class PlainColumns:
         texts = (self.kinds == TEXT).sum()
         letters = np.empty((texts, len(block)), dtype=np.uint8)
         ends = np.zeros((texts, rows + 1), dtype=np.int32)
-        letter = np.uint8(ord(delimiter))
         data = np.frombuffer(block, dtype=np.uint8)
         columns = (self.kinds, self.places, self._nulls, self._null_starts)
-        rows = cut(data, letter, *columns, integers, decimals, letters, ends)
+        rows = cut(data, self._delimiter, *columns, integers, decimals, letters, ends)
         if rows < 0:
             raise NotPlain
         return {
@@ -78,11 +82,9 @@ class PlainColumns:
         return pa.array((integers if self.kinds[column] == INTEGER else decimals)[place, :rows])
 
 
-def lines(file: Path, block_bytes: int, skip_first: bool) -> Iterator[bytes]:
-    """The file in blocks of whole lines, decompressed, each of which ends in a newline."""
-    import pyarrow as pa
-
-    with pa.input_stream(str(file), compression="detect") as stream:
+def lines(source: TextSource, block_bytes: int, skip_first: bool) -> Iterator[bytes]:
+    """The text in blocks of whole lines, decompressed, each of which ends in a newline."""
+    with source.open() as stream:
         rest = stream.read(block_bytes).removeprefix(b"\xef\xbb\xbf")
         if skip_first:
             first, newline, rest = rest.partition(b"\n")
@@ -115,7 +117,7 @@ def _is_text(block: bytes) -> bool:
 def _null_spellings(spellings: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
     """Arrow's spellings of null, one a row after its length, and the bytes with which they begin."""
     encoded = [text.encode() for text in spellings if text]
-    table = np.zeros((len(encoded), 1 + max(map(len, encoded))), dtype=np.uint8)
+    table = np.zeros((len(encoded), 1 + max(map(len, encoded), default=0)), dtype=np.uint8)
     starts = np.zeros(256, dtype=bool)
     for row, text in zip(table, encoded, strict=True):
         row[0], row[1 : len(text) + 1] = len(text), np.frombuffer(text, dtype=np.uint8)
