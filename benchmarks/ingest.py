@@ -1,7 +1,7 @@
 """From a CSV file to `Interactions`, against the pandas way: `read_csv`, `factorize`, `coo_matrix`, `tocsr`.
 
-Each reading runs in a process of its own, the two ways in turn, so that its peak of memory is its own. Both libraries are
-imported, and Numba started, before the clock; the loading of compiled kernels counts.
+Each reading runs in a process of its own, the two ways in turn, so that its peak of memory is its own. Both libraries
+are imported, and Numba started, before the clock; the loading of compiled kernels counts.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def run(short: bool) -> Result:
     rows, rounds = (2_000_000, 3) if short else (20_000_000, 5)
     result = Result(
         f"From CSV to Interactions, {rows / 1e6:.0f} million rows",
-        f"{USERS:,} users, {ITEMS:,} items, a long tail; text ids such as user-0023257, or integers; median of {rounds} "
-        "processes of each way, in turn. The pandas way: `read_csv`, `factorize`, `coo_matrix`, and `tocsr`, which merges "
-        "repeated pairs. Memory: peak above the process's size before. `python -m benchmarks ingest`",
+        f"{USERS:,} users, {ITEMS:,} items, a long tail; text ids such as user-0023257, or integers; median of "
+        f"{rounds} processes of each way, in turn. The pandas way: `read_csv`, `factorize`, `coo_matrix`, and `tocsr`, "
+        "which merges repeated pairs. Memory: peak above the process's size before. `python -m benchmarks ingest`",
         (
             "user ids",
             "file, MB",

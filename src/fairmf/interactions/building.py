@@ -15,7 +15,7 @@ from fairmf.interactions.rows import Rows
 _PART = 1 << 30
 _CHUNK = 1 << 18
 # From here on compiled code is quicker than SciPy, the loading of it included.
-_MANY_PAIRS = 1 << 20
+_MANY_PAIRS = 1 << 19
 
 
 def rows_from_pairs(

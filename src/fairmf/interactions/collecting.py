@@ -14,6 +14,7 @@ from fairmf.interactions.encoding import IdEncoder
 from fairmf.interactions.events import Events
 from fairmf.interactions.growing import GrowingArray
 from fairmf.interactions.ids import is_missing
+from fairmf.interactions.text_words import TextWords
 from fairmf.interactions.values import BadValues, missing, to_numbers, to_times
 
 _REPAIR = "drop or mend these rows"
@@ -35,7 +36,7 @@ class EventsCollector:
         self._highest_rating = -np.inf
 
     def add(self, batch: Mapping[ColumnName, Any]) -> None:
-        """Take one batch: an Arrow array per column, or a list of objects for ids that Arrow cannot hold."""
+        """Take one batch: an Arrow array per column; for ids also TextWords, or a list of what Arrow cannot hold."""
         names = self._columns
         length = len(batch[names.user])
         kept = self._above_threshold(batch)
@@ -80,6 +81,8 @@ class EventsCollector:
     def _add_ids(self, role: str, values: Any, rows: NDArray[np.int64] | int) -> None:
         if isinstance(values, list):
             empty = np.fromiter((is_missing(value) for value in values), dtype=bool, count=len(values))
+        elif isinstance(values, TextWords):  # the compiled reader gives up where one is missing
+            empty = np.zeros(0, dtype=bool)
         else:
             empty = missing(values)
         if empty.any():  # the error comes at the end, with the count over all batches

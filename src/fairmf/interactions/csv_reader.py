@@ -21,7 +21,7 @@ from fairmf.interactions.text_source import TextSource
 
 _BLOCK_BYTES = 2 << 20
 # Below this size loading the compiled reader takes longer than reading.
-_PLAIN_FROM_BYTES = 32 << 20
+_PLAIN_FROM_BYTES = 8 << 20
 _SAMPLE_BYTES = 1 << 16
 _DELIMITERS = ",\t;| "
 
@@ -148,6 +148,8 @@ def _read_plain(layout: _Layout, columns: Columns, names: list[ColumnName]) -> E
         except ValueError as error:
             layout = layout.widened(error, names, columns)
     if first is None:
+        raise NotPlain
+    if any(str(first[name].type) == "string" for name in first if name not in (columns.user, columns.item)):
         raise NotPlain
     wanted = {names.index(name): (name, str(values.type)) for name, values in first.items()}
     cutter = PlainColumns(len(names), wanted, layout.delimiter, layout.literal)

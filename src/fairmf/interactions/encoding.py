@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from fairmf.errors import InvalidData
 from fairmf.interactions.id_tables import IntegerTable, ObjectTable, TextTable
 from fairmf.interactions.ids import Ids
+from fairmf.interactions.text_words import TextWords
 
 # Below this many rows a Python dictionary is quicker than loading compiled code.
-_MANY_ROWS = 1 << 20
+_MANY_ROWS = 1 << 19
 
 
 class IdEncoder:
@@ -32,8 +33,10 @@ class IdEncoder:
         self._kind: str | None = None
 
     def encode(self, values: Any) -> NDArray[np.int32]:
-        """Codes of one batch without missing values: an Arrow array, or a list of Python objects."""
+        """Codes of one batch without missing values: an Arrow array, TextWords, or a list of objects."""
         try:
+            if isinstance(values, TextWords):
+                return self._encode_words(values)
             return self._objects().encode_each(values) if isinstance(values, list) else self._encode_arrow(values)
         except TypeError as error:
             raise InvalidData(
@@ -51,6 +54,12 @@ class IdEncoder:
             return Ids(self._table.ids())
         except UnicodeDecodeError as error:
             raise InvalidData(f"Column {self.column!r} holds text that is not UTF-8: {error}.") from error
+
+    def _encode_words(self, values: TextWords) -> NDArray[np.int32]:
+        # A reader that gives words gives nothing else, so this is the first batch or the table is there.
+        if not isinstance(self._table, TextTable):
+            self._table = TextTable()
+        return self._table.encode_words(values)
 
     def _encode_arrow(self, values: Any) -> NDArray[np.int32]:
         import pyarrow as pa
@@ -75,8 +84,10 @@ class IdEncoder:
         """Go over to a compiled table, which takes over the codes given so far."""
         import pyarrow as pa
 
+        known = self._table.ids()
         with contextlib.suppress(pa.ArrowInvalid, OverflowError):  # integers beyond 64 bits stay where they are
-            table.encode(pa.array(self._table.ids(), type=arrow_type))
+            if len(known):
+                table.encode(pa.array(known, type=arrow_type))
             self._table = table
 
     def _objects(self) -> ObjectTable:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.interactions.ids import plain
+from fairmf.interactions.text_words import TextWords
 
 _FIRST_SLOTS = 1 << 12
 _FIRST_WORDS = 1 << 14
@@ -38,7 +39,10 @@ class IntegerTable:
 
         from fairmf.interactions.numbering import number_integers
 
-        values = array.cast(pa.int64()).to_numpy(zero_copy_only=False).view(np.uint64)
+        array = array.cast(pa.int64())
+        # Not by `to_numpy`, which imports pandas where there is one.
+        buffer = array.buffers()[1] if len(array) else b""
+        values = np.frombuffer(buffer, dtype=np.uint64)[array.offset : array.offset + len(array)]
         values.flags.writeable = False  # one compiled variant, whoever owns the memory
         codes = np.empty(len(values), dtype=np.int32)
         done = 0
@@ -69,47 +73,54 @@ class TextTable:
     def __init__(self) -> None:
         self._seed = _new_seed()
         self._slots = np.full(_FIRST_SLOTS, -1, dtype=np.int32)
-        self._ends = np.zeros(_FIRST_SLOTS // 2 + 1, dtype=np.int64)
+        self._starts = np.zeros(_FIRST_SLOTS // 2 + 1, dtype=np.int64)
         self._known = np.zeros(_FIRST_WORDS, dtype=np.uint64)
         self._count = 0
 
     def encode(self, array: Any) -> NDArray[np.int32]:
         """Codes of an Arrow array of (large) strings without nulls."""
+        return self.encode_words(_words(array))
+
+    def encode_words(self, texts: TextWords) -> NDArray[np.int32]:
+        """Codes of texts that are words already."""
         from fairmf.interactions.numbering import number_texts
 
-        words, places = _words(array)
-        codes = np.empty(len(array), dtype=np.int32)
+        words, places = texts.words, texts.places
+        longest = int(np.diff(places).max(initial=0))
+        self._grow(longest)
+        codes = np.empty(len(texts), dtype=np.int32)
         done = 0
         while True:
             step, self._count = number_texts(
-                words, places[done:], self._slots, self._ends, self._known, self._count, self._seed, codes[done:]
+                words, places[done:], self._slots, self._starts, self._known, self._count, self._seed, codes[done:]
             )
             done += step
             if done == len(codes):
                 return codes
-            self._grow(int(places[done + 1] - places[done]))
+            self._grow(longest)
 
     def ids(self) -> NDArray[np.object_]:
         """All ids seen, by code. Raises UnicodeDecodeError for what is not UTF-8."""
-        ends = self._ends[: self._count + 1]
-        text = self._known[: ends[-1]].astype("<u8").tobytes()
-        places = (8 * ends).tolist()
+        starts = self._starts[: self._count + 1]
+        text = self._known[: starts[-1]].astype("<u8").tobytes()
         found = np.empty(self._count, dtype=object)
-        for code, (a, b) in enumerate(itertools.pairwise(places)):
-            found[code] = text[a:b].rstrip(b"\0")[:-1].decode()  # the closing byte is the last that is not zero
+        for code, (a, b) in enumerate(itertools.pairwise((8 * starts).tolist())):
+            found[code] = text[a + 8 : b].rstrip(b"\0")[:-1].decode()  # the closing byte is the last that is not zero
         return found
 
-    def _grow(self, length: int) -> None:
-        """Room for at least one more text of this many words."""
+    def _grow(self, longest: int) -> None:
+        """Room for one more text, and for comparing any of this many words to the last one."""
         from fairmf.interactions.numbering import refill_texts
 
-        used = int(self._ends[self._count])
-        if used + length >= len(self._known):
-            self._known = _longer(self._known, max(2 * len(self._known), used + length + 1))
+        used = int(self._starts[self._count])
+        if used + 2 * longest + 1 >= len(self._known):
+            if used >= 2**30:  # 8 GB of ids: the next size could not be addressed by the slots
+                raise OverflowError
+            self._known = _longer(self._known, max(2 * len(self._known), used + 2 * longest + 2))
         if 2 * self._count >= len(self._slots):
             self._slots = _more_slots(self._slots)
-            self._ends = _longer(self._ends, len(self._slots) // 2 + 1)
-            refill_texts(self._known, self._ends[: self._count + 1], self._slots, self._seed)
+            self._starts = _longer(self._starts, len(self._slots) // 2 + 1)
+            refill_texts(self._known, self._starts[: self._count + 1], self._slots, self._seed)
 
 
 class ObjectTable:
@@ -144,8 +155,8 @@ class ObjectTable:
         return list(self._codes)
 
 
-def _words(array: Any) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """The texts of an Arrow string array as words, and where each begins."""
+def _words(array: Any) -> TextWords:
+    """The texts of an Arrow string array."""
     import pyarrow as pa
 
     from fairmf.interactions.numbering import to_words
@@ -154,13 +165,13 @@ def _words(array: Any) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
     places = np.zeros(len(array) + 1, dtype=np.int64)
     _, offsets_buffer, data = array.buffers()
     if len(array) == 0:
-        return np.zeros(0, dtype=np.uint64), places
+        return TextWords(np.zeros(0, dtype=np.uint64), places)
     letters = np.frombuffer(b"" if data is None else data, dtype=np.uint8)
     letters.flags.writeable = False
     offsets = np.frombuffer(offsets_buffer, dtype=width)[array.offset : array.offset + len(array) + 1]
     words = np.empty(int(offsets[-1] - offsets[0]) // 8 + len(array), dtype=np.uint64)
     to_words(letters, offsets.astype(np.int64), words, places)
-    return words, places
+    return TextWords(words, places)
 
 
 def _more_slots(slots: NDArray[np.int32]) -> NDArray[np.int32]:

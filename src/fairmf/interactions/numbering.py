@@ -1,6 +1,6 @@
 """Numbering ids in compiled code: open hash tables with linear probing that hand out codes in order of appearance.
 
-The slots hold codes (-1 = free); what a code stands for is kept beside them, so that every match is exact. `seed`
+The slots hold codes, or where their records are (-1 = free); ids themselves are kept, so that a match is exact. `seed`
 differs from run to run, which keeps anyone from preparing ids that all collide; codes do not depend on it. The kernels
 do not hold the interpreter's lock, so that parsing goes on meanwhile.
 """
@@ -86,67 +86,65 @@ def _hash_words(words, start, stop, seed):  # type: ignore[no-untyped-def]
 hash_words = numba.njit(cache=True, nogil=True)(_hash_words)
 
 
-def _number_texts(words, places, slots, ends, known, count, seed, codes):  # type: ignore[no-untyped-def]
-    """As `number_integers`, for texts as words. The text of code c is known[ends[c]:ends[c + 1]].
+def _number_texts(words, places, slots, starts, known, count, seed, codes):  # type: ignore[no-untyped-def]
+    """As `number_integers`, for texts as words. Stops also where `known` is full.
 
-    Stops also where `known` is full. Rows go in groups, whose memory is touched first without waiting for it: one by
-    one, each row would wait three times.
+    Code c has the record known[starts[c]:starts[c + 1]]: the code and its words; the slots hold where records start.
+    (The closing byte ends a comparison with a longer or a shorter text: it is in no UTF-8.) Rows go in groups, whose
+    memory is touched first without waiting for it: one by one, each row would wait twice.
     """
     mask = np.uint64(len(slots) - 1)
     rows = len(places) - 1
-    hashes, guesses = np.empty(_GROUP, dtype=np.uint64), np.empty(_GROUP, dtype=np.int64)
+    hashes, touched = np.empty(_GROUP, dtype=np.uint64), np.empty(_GROUP, dtype=np.int64)
     for first in range(0, rows, _GROUP):
         size = min(_GROUP, rows - first)
         for k in range(size):
             hashes[k] = hash_words(words, places[first + k], places[first + k + 1], seed)
-            guesses[k] = slots[hashes[k] & mask]
+            touched[k] = slots[hashes[k] & mask]
         for k in range(size):
-            guesses[k] = ends[max(guesses[k], 0)]
-        for k in range(size):
-            guesses[k] = known[guesses[k]]
+            touched[k] = known[max(touched[k], 0)]
         for k in range(size):
             start, length = places[first + k], places[first + k + 1] - places[first + k]
             place = hashes[k] & mask
             while True:
-                code = slots[place]
-                if code < 0:
-                    end = ends[count]
-                    if 2 * count >= len(slots) or end + length >= len(known):
+                at = np.int64(slots[place])
+                if at < 0:
+                    at = starts[count]
+                    if 2 * count >= len(slots) or at + 2 * length + 1 >= len(known):
                         return first + k, count
-                    slots[place] = code = count
-                    for w in range(length):
-                        known[end + w] = words[start + w]
+                    slots[place] = at
+                    known[at] = count
+                    known[at + 1 : at + 1 + length] = words[start : start + length]
                     count += 1
-                    ends[count] = end + length
+                    starts[count] = at + 1 + length
                     break
-                own = ends[code]
-                w = 0 if ends[code + 1] - own == length else length + 1
-                while w < length and known[own + w] == words[start + w]:
+                w = 0
+                while w < length and known[at + 1 + w] == words[start + w]:
                     w += 1
                 if w == length:
                     break
                 place = (place + _ONE) & mask
-            codes[first + k] = code
+            codes[first + k] = known[at]
     return rows, count
 
 
 def _refill_integers(known, slots, seed):  # type: ignore[no-untyped-def]
-    """Put the codes 0, 1, ... of the known ids into empty slots."""
+    """Put the codes of the known ids into empty slots."""
     for code in range(len(known)):
         put(slots, mix(known[code], seed), code)
 
 
-def _refill_texts(known, ends, slots, seed):  # type: ignore[no-untyped-def]
-    for code in range(len(ends) - 1):
-        put(slots, hash_words(known, ends[code], ends[code + 1], seed), code)
+def _refill_texts(known, starts, slots, seed):  # type: ignore[no-untyped-def]
+    for code in range(len(starts) - 1):
+        put(slots, hash_words(known, starts[code] + 1, starts[code + 1], seed), starts[code])
 
 
-def _put(slots, hashed, code):  # type: ignore[no-untyped-def]
+def _put(slots, hashed, content):  # type: ignore[no-untyped-def]
     mask = np.uint64(len(slots) - 1)
     place = hashed & mask
     while slots[place] >= 0:
         place = (place + _ONE) & mask
-    slots[place] = code
+    slots[place] = content
 
 
 put = numba.njit(cache=True, nogil=True)(_put)

@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 
 from fairmf.interactions.columns import ColumnName
 from fairmf.interactions.text_source import TextSource
+from fairmf.interactions.text_words import TextWords
 
 _LONGEST_LINE = 1 << 24
 _KINDS = {"int64": 1, "double": 2, "string": 3}
 INTEGER, DECIMAL, TEXT = _KINDS.values()
+# Bytes after the last line, so that the reader may look eight bytes ahead.
+PADDING = 16
 
 
 class NotPlain(Exception):
@@ -42,7 +45,7 @@ class PlainColumns:
         self._nulls, self._null_starts = _null_spellings(spellings)
 
     def cut(self, block: bytes) -> dict[ColumnName, Any]:
-        """The columns of whole lines as Arrow arrays. Raises NotPlain where in doubt."""
+        """The columns of whole lines, as Arrow arrays or TextWords. Raises NotPlain where in doubt."""
         from fairmf.interactions.cutting import cut
 
         if b"\r" in block:
@@ -53,33 +56,22 @@ class PlainColumns:
         integers = np.empty(((self.kinds == INTEGER).sum(), rows), dtype=np.int64)
         decimals = np.empty(((self.kinds == DECIMAL).sum(), rows))
         texts = (self.kinds == TEXT).sum()
-        letters = np.empty((texts, len(block)), dtype=np.uint8)
-        ends = np.zeros((texts, rows + 1), dtype=np.int32)
-        data = np.frombuffer(block, dtype=np.uint8)
+        words = np.empty((texts, len(block) // 8 + rows + 1), dtype=np.uint64)
+        places = np.empty((texts, rows + 1), dtype=np.int64)
+        places[:, 0] = 0
+        data = np.frombuffer(block + bytes(PADDING), dtype=np.uint8)
         columns = (self.kinds, self.places, self._nulls, self._null_starts)
-        rows = cut(data, self._delimiter, *columns, integers, decimals, letters, ends)
+        rows = cut(data, self._delimiter, *columns, integers, decimals, words, places)
         if rows < 0:
             raise NotPlain
-        return {
-            name: self._arrow(column, rows, integers, decimals, letters, ends)
-            for column, (name, _) in self._wanted.items()
-        }
-
-    def _arrow(
-        self,
-        column: int,
-        rows: int,
-        integers: NDArray[np.int64],
-        decimals: NDArray[np.float64],
-        letters: NDArray[np.uint8],
-        ends: NDArray[np.int32],
-    ) -> Any:
-        import pyarrow as pa
-
-        place = self.places[column]
-        if self.kinds[column] == TEXT:
-            return pa.StringArray.from_buffers(rows, pa.py_buffer(ends[place]), pa.py_buffer(letters[place]))
-        return pa.array((integers if self.kinds[column] == INTEGER else decimals)[place, :rows])
+        found: dict[ColumnName, Any] = {}
+        for column, (name, _) in self._wanted.items():
+            own = self.places[column]
+            if self.kinds[column] == TEXT:
+                found[name] = TextWords(words[own], places[own, : rows + 1])
+            else:
+                found[name] = _arrow((integers if self.kinds[column] == INTEGER else decimals)[own], rows)
+        return found
 
 
 def lines(source: TextSource, block_bytes: int, skip_first: bool) -> Iterator[bytes]:
@@ -102,6 +94,14 @@ def lines(source: TextSource, block_bytes: int, skip_first: bool) -> Iterator[by
             elif len(rest) > _LONGEST_LINE:
                 raise NotPlain
             rest = rest[whole:] + more
+
+
+def _arrow(values: NDArray[Any], rows: int) -> Any:
+    import pyarrow as pa
+
+    kind = pa.int64() if values.dtype == np.int64 else pa.float64()
+    # From buffers: `pyarrow.array` would import pandas to see whether this comes from there.
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(values)])
 
 
 def _is_text(block: bytes) -> bool:

@@ -78,7 +78,9 @@ def _read(entry: DataSet, paths: list[Path], filtered: bool, part: str | None) -
         return events
     if not filtered:
         columns = replace(columns, rating=None, rating_above=None)
-    events = read_text(sources[0], columns, layout.delimiter, layout.header, literal=layout.literal)
+    events = read_text(
+        sources[0], columns, layout.delimiter, layout.header, text_ids=layout.literal, literal=layout.literal
+    )
     if layout.literal:
         events = _with_names(events)
     if filtered and (entry.min_user or entry.min_item):

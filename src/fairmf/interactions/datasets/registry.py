@@ -154,7 +154,7 @@ _ALL = (
         home="http://millionsongdataset.com/tasteprofile/",
         addresses=("http://millionsongdataset.com/sites/default/files/challenge/train_triplets.txt.zip",),
         members=("train_triplets.txt",),
-        layout=Layout(Columns(0, 1, weights=2), delimiter="\t"),
+        layout=Layout(Columns(0, 1, weights=2), delimiter="\t", literal=True),
         min_user=20,
         min_item=200,
     ),
