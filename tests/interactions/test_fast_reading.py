@@ -15,38 +15,10 @@ from fairmf.interactions.id_tables import IntegerTable, TextTable
 
 NULLS = pyarrow.csv.ConvertOptions().null_values
 NUMBERS = st.integers(-50, 50).map(str)
-ODD = st.sampled_from(
-    [
-        *NULLS,
-        "-",
-        "+5",
-        " 7",
-        "7 ",
-        "007",
-        "-0",
-        "1.",
-        ".5",
-        "1e3",
-        "9" * 18,
-        "9" * 19,
-        '"',
-        '"a"',
-        "é",
-        "",
-        "x",
-        "1\r",
-        "n",
-    ]
-    + [
-        "9223372036854775807",
-        "9223372036854775808",
-        "0.1",
-        "3.5",
-        "123456789012345",
-        "1234567890123456",
-        "0.30000000000000004",
-    ]
-)
+ODD_WORDS = ["-", "+5", " 7", "7 ", "007", "-0", "1.", ".5", "1e3", '"', '"a"', "é", "", "x", "1\r", "n"]
+LONG_NUMBERS = ["9" * 18, "9" * 19, str(2**63 - 1), str(2**63), "123456789012345", "1234567890123456"]
+DECIMALS = ["0.1", "3.5", "0.30000000000000004", "12345678.1234567", "0.000000000000001"]
+ODD = st.sampled_from([*NULLS, *ODD_WORDS, *LONG_NUMBERS, *DECIMALS])
 
 
 def outcome(path, **how):

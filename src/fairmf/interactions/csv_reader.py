@@ -160,11 +160,11 @@ def _read_plain(layout: _Layout, columns: Columns, names: list[ColumnName]) -> E
 def _collect(batches: Iterator[dict[ColumnName, Any]], columns: Columns, source: str, many: bool = False) -> Events:
     collector = EventsCollector(columns, source, many)
     # The next batch is parsed while this one is numbered: neither holds the interpreter's lock for long.
-    with ThreadPoolExecutor(1) as worker:
-        following = worker.submit(next, batches, None)
+    with ThreadPoolExecutor(2) as workers:
+        following = workers.submit(next, batches, None)
         while (batch := following.result()) is not None:
-            following = worker.submit(next, batches, None)
-            collector.add(batch)
+            following = workers.submit(next, batches, None)
+            collector.add(batch, workers if many else None)
     return collector.finish()
 
 

@@ -34,6 +34,7 @@ class PlainColumns:
         self._wanted = wanted
         self._delimiter = np.uint8(ord(delimiter))
         self._literal = literal
+        self._rooms: list[tuple[int, tuple[NDArray[Any], ...]]] = [(0, ()), (0, ())]
         self.kinds = np.full(width, 0, dtype=np.int64)
         self.places = np.zeros(width, dtype=np.int64)
         for column, (_, kind) in wanted.items():
@@ -45,23 +46,20 @@ class PlainColumns:
         self._nulls, self._null_starts = _null_spellings(spellings)
 
     def cut(self, block: bytes) -> dict[ColumnName, Any]:
-        """The columns of whole lines, as Arrow arrays or TextWords. Raises NotPlain where in doubt."""
+        """The columns of whole lines, as Arrow arrays or TextWords. Raises NotPlain where in doubt.
+
+        They are good until the call after the next: use them, or copy them, before.
+        """
         from fairmf.interactions.cutting import cut
 
         if b"\r" in block:
             block = block.replace(b"\r\n", b"\n")
         if (b'"' in block and not self._literal) or b"\r" in block or not _is_text(block):
             raise NotPlain
-        rows = len(block) // len(self.kinds)  # at most: every field takes a delimiter or a newline
-        integers = np.empty(((self.kinds == INTEGER).sum(), rows), dtype=np.int64)
-        decimals = np.empty(((self.kinds == DECIMAL).sum(), rows))
-        texts = (self.kinds == TEXT).sum()
-        words = np.empty((texts, len(block) // 8 + rows + 1), dtype=np.uint64)
-        places = np.empty((texts, rows + 1), dtype=np.int64)
-        places[:, 0] = 0
         data = np.frombuffer(block + bytes(PADDING), dtype=np.uint8)
         columns = (self.kinds, self.places, self._nulls, self._null_starts)
-        rows = cut(data, self._delimiter, *columns, integers, decimals, words, places)
+        buffers = integers, decimals, words, places = self._room(len(block))
+        rows = cut(data, self._delimiter, *columns, *buffers)
         if rows < 0:
             raise NotPlain
         found: dict[ColumnName, Any] = {}
@@ -72,6 +70,18 @@ class PlainColumns:
             else:
                 found[name] = _arrow((integers if self.kinds[column] == INTEGER else decimals)[own], rows)
         return found
+
+    def _room(self, size: int) -> tuple[NDArray[Any], ...]:
+        """Arrays for what a block of this size may hold. Two sets take turns: new ones cost as much as the cutting."""
+        self._rooms.reverse()
+        if size > self._rooms[0][0]:
+            rows = size // len(self.kinds)  # at most: every field takes a delimiter or a newline
+            integers, decimals, texts = ((self.kinds == kind).sum() for kind in (INTEGER, DECIMAL, TEXT))
+            words = np.empty((texts, size // 8 + rows + 1), dtype=np.uint64)
+            places = np.zeros((texts, rows + 1), dtype=np.int64)
+            numbers = np.empty((integers, rows), dtype=np.int64), np.empty((decimals, rows))
+            self._rooms[0] = size, (*numbers, words, places)
+        return self._rooms[0][1]
 
 
 def lines(source: TextSource, block_bytes: int, skip_first: bool) -> Iterator[bytes]:

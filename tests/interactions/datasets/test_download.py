@@ -177,7 +177,7 @@ def test_without_a_length_the_end_is_the_end(server, tmp_path):
 
 
 def test_not_found_is_said_at_once(server, tmp_path):
-    with pytest.raises(DownloadFailed, match="answers 404 Not Found.*from_path"):
+    with pytest.raises(DownloadFailed, match=r"answers 404 Not Found.*from_path"):
         fetch(f"{server.address}/nowhere", tmp_path / "a")
     assert len(server.requests) == 1
 
@@ -204,7 +204,7 @@ def test_redirections(server, tmp_path):
     assert (tmp_path / "a").read_bytes() == CONTENT
     for place in ("file:///etc/passwd", "ftp://127.0.0.1/a"):
         server.files["/bad"] = Served(b"", status=302, to=place)
-        with pytest.raises(DownloadFailed, match="not followed|not allowed"):
+        with pytest.raises(DownloadFailed, match=r"not followed|not allowed"):
             fetch(f"{server.address}/bad", tmp_path / "b")
     server.files["/round"] = Served(b"", status=302, to="/round")
     with pytest.raises(DownloadFailed):
@@ -229,7 +229,7 @@ def test_a_full_disk_is_seen_beforehand(server, tmp_path, monkeypatch):
     server.files["/a"] = Served(CONTENT)
     usage = download.shutil.disk_usage(tmp_path)
     monkeypatch.setattr(download.shutil, "disk_usage", lambda _: usage._replace(free=1000))
-    with pytest.raises(DownloadFailed, match="has room for 0 MB.*FAIRMF_DATA_CACHE"):
+    with pytest.raises(DownloadFailed, match=r"has room for 0 MB.*FAIRMF_DATA_CACHE"):
         fetch(f"{server.address}/a", tmp_path / "a")
 
 
@@ -274,5 +274,5 @@ def wait_for(condition, seconds=60):
 def test_a_folder_that_cannot_be_written(server, tmp_path):
     server.files["/a"] = Served(CONTENT)
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DownloadFailed, match="cannot be written.*FAIRMF_DATA_CACHE"):
+    with pytest.raises(DownloadFailed, match=r"cannot be written.*FAIRMF_DATA_CACHE"):
         fetch(f"{server.address}/a", tmp_path / "file" / "a")

@@ -132,7 +132,9 @@ _ALL = (
         megabytes=5,
     ),
     _movielens("ml-1m", (6_040, 3_706, 1_000_209), "ratings.dat", _DOUBLE_COLONS, licence=_NOT_TO_OTHERS, megabytes=6),
-    _movielens("ml-10m", (71_567, 10_681, 10_000_054), "ratings.dat", _DOUBLE_COLONS, megabytes=63),
+    _movielens(
+        "ml-10m", (71_567, 10_681, 10_000_054), "ratings.dat", _DOUBLE_COLONS, licence=_NOT_TO_OTHERS, megabytes=63
+    ),
     _movielens(
         "ml-20m",
         (138_493, 27_278, 20_000_263),
