@@ -6,7 +6,6 @@ The compiled kernels are imported on first use: small data do without them.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
@@ -14,21 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.interactions.ids import plain
-from fairmf.interactions.text_words import TextWords
+from fairmf.interactions.text_words import SEED, TextWords
 
 _FIRST_SLOTS = 1 << 12
 _FIRST_WORDS = 1 << 14
-
-
-def _new_seed() -> np.uint64:
-    return np.uint64(int.from_bytes(os.urandom(8), "little"))
 
 
 class IntegerTable:
     """Codes of 64-bit integers."""
 
     def __init__(self) -> None:
-        self._seed = _new_seed()
         self._slots = np.full(_FIRST_SLOTS, -1, dtype=np.int32)
         self._known = np.empty(_FIRST_SLOTS // 2, dtype=np.uint64)
         self._count = 0
@@ -48,7 +42,7 @@ class IntegerTable:
         done = 0
         while True:
             step, self._count = number_integers(
-                values[done:], self._slots, self._known, self._count, self._seed, codes[done:]
+                values[done:], self._slots, self._known, self._count, SEED, codes[done:]
             )
             done += step
             if done == len(values):
@@ -64,14 +58,13 @@ class IntegerTable:
 
         self._slots = _more_slots(self._slots)
         self._known = _longer(self._known, len(self._slots) // 2)
-        refill_integers(self._known[: self._count], self._slots, self._seed)
+        refill_integers(self._known[: self._count], self._slots, SEED)
 
 
 class TextTable:
     """Codes of texts, which are kept one after the other, as the words of `numbering.to_words`."""
 
     def __init__(self) -> None:
-        self._seed = _new_seed()
         self._slots = np.full(_FIRST_SLOTS, -1, dtype=np.int32)
         self._starts = np.zeros(_FIRST_SLOTS // 2 + 1, dtype=np.int64)
         self._known = np.zeros(_FIRST_WORDS, dtype=np.uint64)
@@ -85,14 +78,21 @@ class TextTable:
         """Codes of texts that are words already."""
         from fairmf.interactions.numbering import number_texts
 
-        words, places = texts.words, texts.places
+        words, places, hashes = texts.words, texts.places, texts.hashes
         longest = int(np.diff(places).max(initial=0))
         self._grow(longest)
         codes = np.empty(len(texts), dtype=np.int32)
         done = 0
         while True:
             step, self._count = number_texts(
-                words, places[done:], self._slots, self._starts, self._known, self._count, self._seed, codes[done:]
+                words,
+                places[done:],
+                hashes[done:],
+                self._slots,
+                self._starts,
+                self._known,
+                self._count,
+                codes[done:],
             )
             done += step
             if done == len(codes):
@@ -120,7 +120,7 @@ class TextTable:
         if 2 * self._count >= len(self._slots):
             self._slots = _more_slots(self._slots)
             self._starts = _longer(self._starts, len(self._slots) // 2 + 1)
-            refill_texts(self._known, self._starts[: self._count + 1], self._slots, self._seed)
+            refill_texts(self._known, self._starts[: self._count + 1], self._slots, SEED)
 
 
 class ObjectTable:
@@ -165,13 +165,13 @@ def _words(array: Any) -> TextWords:
     places = np.zeros(len(array) + 1, dtype=np.int64)
     _, offsets_buffer, data = array.buffers()
     if len(array) == 0:
-        return TextWords(np.zeros(0, dtype=np.uint64), places)
+        return TextWords.hashed(np.zeros(0, dtype=np.uint64), places)
     letters = np.frombuffer(b"" if data is None else data, dtype=np.uint8)
     letters.flags.writeable = False
     offsets = np.frombuffer(offsets_buffer, dtype=width)[array.offset : array.offset + len(array) + 1]
     words = np.empty(int(offsets[-1] - offsets[0]) // 8 + len(array), dtype=np.uint64)
     to_words(letters, offsets.astype(np.int64), words, places)
-    return TextWords(words, places)
+    return TextWords.hashed(words, places)
 
 
 def _more_slots(slots: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -1,8 +1,7 @@
 """Numbering ids in compiled code: open hash tables with linear probing that hand out codes in order of appearance.
 
 The slots hold codes, or where their records are (-1 = free); ids themselves are kept, so that a match is exact. `seed`
-differs from run to run, which keeps anyone from preparing ids that all collide; codes do not depend on it. The kernels
-do not hold the interpreter's lock, so that parsing goes on meanwhile.
+is `text_words.SEED`. The kernels do not hold the interpreter's lock, so that parsing goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -86,7 +85,12 @@ def _hash_words(words, start, stop, seed):  # type: ignore[no-untyped-def]
 hash_words = numba.njit(cache=True, nogil=True)(_hash_words)
 
 
-def _number_texts(words, places, slots, starts, known, count, seed, codes):  # type: ignore[no-untyped-def]
+def _hash_texts(words, places, seed, hashes):  # type: ignore[no-untyped-def]
+    for k in range(len(places) - 1):
+        hashes[k] = hash_words(words, places[k], places[k + 1], seed)
+
+
+def _number_texts(words, places, hashes, slots, starts, known, count, codes):  # type: ignore[no-untyped-def]
     """As `number_integers`, for texts as words. Stops also where `known` is full.
 
     Code c has the record known[starts[c]:starts[c + 1]]: the code and its words; the slots hold where records start.
@@ -95,17 +99,16 @@ def _number_texts(words, places, slots, starts, known, count, seed, codes):  # t
     """
     mask = np.uint64(len(slots) - 1)
     rows = len(places) - 1
-    hashes, touched = np.empty(_GROUP, dtype=np.uint64), np.empty(_GROUP, dtype=np.int64)
+    touched = np.empty(_GROUP, dtype=np.int64)
     for first in range(0, rows, _GROUP):
         size = min(_GROUP, rows - first)
         for k in range(size):
-            hashes[k] = hash_words(words, places[first + k], places[first + k + 1], seed)
-            touched[k] = slots[hashes[k] & mask]
+            touched[k] = slots[hashes[first + k] & mask]
         for k in range(size):
             touched[k] = known[max(touched[k], 0)]
         for k in range(size):
             start, length = places[first + k], places[first + k + 1] - places[first + k]
-            place = hashes[k] & mask
+            place = hashes[first + k] & mask
             while True:
                 at = np.int64(slots[place])
                 if at < 0:
@@ -151,5 +154,6 @@ put = numba.njit(cache=True, nogil=True)(_put)
 number_integers: Any = numba.njit(cache=True, nogil=True)(_number_integers)
 refill_integers: Any = numba.njit(cache=True, nogil=True)(_refill_integers)
 to_words: Any = numba.njit(cache=True, nogil=True)(_to_words)
+hash_texts: Any = numba.njit(cache=True, nogil=True)(_hash_texts)
 number_texts: Any = numba.njit(cache=True, nogil=True)(_number_texts)
 refill_texts: Any = numba.njit(cache=True, nogil=True)(_refill_texts)

@@ -66,7 +66,7 @@ class PlainColumns:
         for column, (name, _) in self._wanted.items():
             own = self.places[column]
             if self.kinds[column] == TEXT:
-                found[name] = TextWords(words[own], places[own, : rows + 1])
+                found[name] = TextWords.hashed(words[own], places[own, : rows + 1])
             else:
                 found[name] = _arrow((integers if self.kinds[column] == INTEGER else decimals)[own], rows)
         return found
