@@ -75,8 +75,8 @@ def run(short: bool) -> Result:
     result = Result(
         f"From CSV to Interactions, {rows / 1e6:.0f} million rows",
         f"{USERS:,} users, {ITEMS:,} items, a long tail; text ids such as user-0023257, or integers; median of "
-        f"{rounds} processes of each way, in turn, each warm. The pandas way: `read_csv`, `factorize`, `coo_matrix`, and "
-        "`tocsr`, which merges repeated pairs. Memory: peak above the process's size before. CPU: of all threads "
+        f"{rounds} processes of each way, in turn, each warm. The pandas way: `read_csv`, `factorize`, `coo_matrix`, "
+        "and `tocsr`, which merges repeated pairs. Memory: peak above the process's size before. CPU: of all threads "
         "together. `python -m benchmarks ingest`",
         (
             "user ids",

@@ -86,24 +86,34 @@ def test_plain_files_are_indeed_read_by_the_fast_reader(text, how, tmp_path, mon
     assert not isinstance(fast, str)
 
 
+NO_INTEGERS = ['1,"2"\n', "1,2\n3\n", "1,2\n3,4,5\n", "1,NA\n2,3\n", "1,\n", f"{10**18},1\n", "1,2\r3,4\n", "1, 2\n"]
+RAGGED = ["1,2\n3\n4,5\n6\n", "1,2,3\n4\n", "1\n2\n"]
+NO_TEXTS = ["a,b\n\xff,c\n", "a,\n", ",b\n", "a,b\nc,NA\n", "a,null\n", "a,b,c\nd\n", "a\nb\n", '"a",b\n']
+
+
 @pytest.mark.parametrize(
-    "text",
-    [
-        '1,"2"\n',
-        "1,2\n3\n",
-        "1,2\n3,4,5\n",
-        "1,NA\n2,3\n",
-        "1,\n",
-        f"{10**18},1\n",
-        "1,2\r3,4\n",
-        "1, 2\n",
-        "a,b\n\xff,c\n",
-    ],
+    ("text", "kind"), [(x, "int64") for x in NO_INTEGERS + RAGGED] + [(x, "string") for x in NO_TEXTS + RAGGED]
 )
-def test_the_fast_reader_gives_up_at_the_first_doubt(text):
-    kinds = {0: (0, "string"), 1: (1, "string")} if text[0] == "a" else {0: (0, "int64"), 1: (1, "int64")}
+def test_the_fast_reader_gives_up_at_the_first_doubt(text, kind):
     with pytest.raises(plain_csv.NotPlain):
-        plain_csv.PlainColumns(2, kinds, ",").cut(text.encode("latin-1"))
+        plain_csv.PlainColumns(2, {0: (0, kind), 1: (1, kind)}, ",").cut(text.encode("latin-1"))
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.from_regex(r"-?[0-9]{1,17}([.][0-9]{1,17})?", fullmatch=True))
+@example("0.30000000000000004")
+@example("9007199254740993.1")
+@example("123456789.123456789")
+def test_decimals_are_exact_or_left_to_arrow(text):
+    columns = plain_csv.PlainColumns(2, {0: (0, "double"), 1: (1, "int64")}, ",")
+    digits = sum(letter.isdigit() for letter in text)
+    try:
+        found = columns.cut(f"{text},1\n".encode())[0].to_pylist()
+    except plain_csv.NotPlain:
+        assert digits > 15
+        return
+    assert digits <= 15
+    assert found == [float(text)]
 
 
 def test_headers_and_compression(tmp_path, monkeypatch):

@@ -24,6 +24,7 @@ FETCH = """
 import sys
 from pathlib import Path
 from fairmf.interactions.datasets.download import fetch
+print("ready", flush=True)
 print(fetch(sys.argv[1], Path(sys.argv[2]))["sha256"])
 """
 
@@ -254,8 +255,9 @@ def test_two_processes_fetch_it_once(server, tmp_path):
     served.gate = threading.Event()
     command = [sys.executable, "-c", FETCH, f"{server.address}/a", str(tmp_path / "a")]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [process.stdout.readline() for process in both] == ["ready\n"] * 2
     wait_for(lambda: server.requests)
-    time.sleep(0.2)  # the other has had its chance to ask too
+    time.sleep(0.5)  # the other has had its chance to ask too
     served.gate.set()
     answers = [process.communicate(timeout=60)[0].strip() for process in both]
     assert answers == [hashlib.sha256(CONTENT).hexdigest()] * 2
