@@ -18,6 +18,7 @@ from fairmf.errors import DownloadFailed
 from fairmf.interactions.datasets import download
 from fairmf.interactions.datasets.download import fetch
 
+pytestmark = pytest.mark.usefixtures("cache")
 CONTENT = np.random.default_rng(0).bytes(200_000)
 OTHER = np.random.default_rng(1).bytes(150_000)
 FETCH = """

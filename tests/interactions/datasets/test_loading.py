@@ -19,6 +19,7 @@ from fairmf.interactions.datasets import (
     registry,
 )
 
+pytestmark = pytest.mark.usefixtures("cache")
 NAMES = list(datasets())
 
 
