@@ -1,5 +1,7 @@
 """The compiled ways to read many rows give what the general ways give: Arrow's reader, a dictionary, a set of pairs."""
 
+import time
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from fairmf.errors import InvalidData
 from fairmf.interactions import Interactions, csv_reader, plain_csv, read_csv
+from fairmf.interactions.collecting import EventsCollector
 from fairmf.interactions.counting_sort import distinct_pairs
 from fairmf.interactions.encoding import IdEncoder
 from fairmf.interactions.id_tables import IntegerTable, TextTable
@@ -58,6 +61,7 @@ def test_any_text_is_read_as_arrow_reads_it(how, tmp_path, monkeypatch):
         text = newline.join(",".join(row) for row in rows) + newline * ends_with_newline
         path.write_text(text, encoding="utf-8", newline="")
         monkeypatch.setattr(csv_reader, "_BLOCK_BYTES", max(block, 64))
+        monkeypatch.setattr(csv_reader, "_PLAIN_BLOCK_BYTES", block)
         fast, general = both_ways(path, monkeypatch, **how)
         assert fast == general
 
@@ -70,6 +74,7 @@ def test_any_text_is_read_as_arrow_reads_it(how, tmp_path, monkeypatch):
         ("1,2,3.25\n-4,0005,0.1\n1,5,123456.789\n", {"weights": 2}),
         ("u1,2,9\n\n\nu2,3,10\nu1,2,11", {"time": 2}),
         ("u1,ab c,4.0\r\nü2,d,2.5\r\n", {"rating": 2, "rating_above": 3.5}),
+        ("aa,b,4\nlonger than a word,c,1\nd,a text of many words,5\ne,b,2\nd,c,4\n", {"rating": 2, "rating_above": 3}),
         ("\ufeff1,2,3\n4,5,6\n", {}),
         ("1,x,3\nNAN1,x,3\nnul,NA0,1\n", {}),
     ],
@@ -131,11 +136,30 @@ def test_headers_and_compression(tmp_path, monkeypatch):
 
 def test_a_late_surprise_starts_over_with_arrow(tmp_path, monkeypatch):
     monkeypatch.setattr(csv_reader, "_BLOCK_BYTES", 64)
+    monkeypatch.setattr(csv_reader, "_PLAIN_BLOCK_BYTES", 50)
     path = tmp_path / "a.csv"
     path.write_text("\n".join([f"{k},{k % 3}" for k in range(100)] + ['"x, y",1']))
     fast, general = both_ways(path, monkeypatch)
     assert fast == general
     assert fast[0][0][-1] == (str, "x, y")
+
+
+def test_batches_keep_their_order_when_items_take_longer(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_reader, "_PLAIN_FROM_BYTES", 0)
+    monkeypatch.setattr(csv_reader, "_PLAIN_BLOCK_BYTES", 64)
+    original, seen = EventsCollector._add_ids, []
+
+    def slow_at_first(self, role, *rest):
+        if role == "item":
+            seen.append(role)
+            time.sleep(0.3 if len(seen) == 1 else 0)
+        original(self, role, *rest)
+
+    monkeypatch.setattr(EventsCollector, "_add_ids", slow_at_first)
+    path = tmp_path / "a.csv"
+    path.write_text("user,item\n" + "".join(f"{k},{k}\n" for k in range(100)))
+    assert read_csv(path).item_ids.values.tolist() == list(range(100))
+    assert len(seen) > 5
 
 
 # -- ids ----------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from fairmf.interactions.readers import existing, reading
 from fairmf.interactions.text_source import TextSource
 
 _BLOCK_BYTES = 2 << 20
+_PLAIN_BLOCK_BYTES = 1 << 19  # smaller: what is cut from it stays in the cache until it is numbered
 # Below this size loading the compiled reader takes longer than reading.
 _PLAIN_FROM_BYTES = 8 << 20
 _SAMPLE_BYTES = 1 << 16
@@ -153,7 +154,7 @@ def _read_plain(layout: _Layout, columns: Columns, names: list[ColumnName]) -> E
         raise NotPlain
     wanted = {names.index(name): (name, str(values.type)) for name, values in first.items()}
     cutter = PlainColumns(len(names), wanted, layout.delimiter, layout.literal)
-    blocks = lines(layout.source, _BLOCK_BYTES, skip_first=layout.header)
+    blocks = lines(layout.source, _PLAIN_BLOCK_BYTES, skip_first=layout.header)
     return _collect((cutter.cut(block) for block in blocks), columns, layout.source.name, many=True)
 
 

@@ -92,7 +92,7 @@ def test_a_copy_one_has_needs_no_server_and_no_licence(name, how, tmp_path):
 @pytest.mark.parametrize("name", ["ml-1m", "ml-20m", "msd", "lastfm-360k", "epinions"])
 def test_the_fast_reader_reads_archives_too(name, tmp_path, monkeypatch):
     monkeypatch.setattr(csv_reader, "_PLAIN_FROM_BYTES", 0)
-    monkeypatch.setattr(csv_reader, "_BLOCK_BYTES", 2048)
+    monkeypatch.setattr(csv_reader, "_PLAIN_BLOCK_BYTES", 2048)
     file, content = next(iter(files_of(name).items()))
     (tmp_path / file).write_bytes(content)
     assert rows_of(load_dataset(name, from_path=tmp_path / file)) == expected_rows(name)
