@@ -33,6 +33,7 @@ NAMES = (
     "exposure",
     "exposure_scale",
     "tuning",
+    "ingest",
 )
 RESULTS = Path(__file__).parent / "RESULTS.md"
 HEAD = "# Benchmark results\n\nEach section is one run; ratios compare both sides inside it.\n"

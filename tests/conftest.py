@@ -85,3 +85,23 @@ def load_real_split(name: str):
 
     held_out = {p: (part(f"{p}_tr"), part(f"{p}_te")) for p in ("validation", "test")}
     return part("train"), held_out
+
+
+@pytest.fixture
+def server():
+    """A web server on this machine (tests/interactions/datasets/loopback.py)."""
+    from loopback import Server
+
+    running = Server()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache of data sets for this test alone, and no waiting between attempts to fetch."""
+    monkeypatch.setenv("FAIRMF_DATA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("fairmf.interactions.datasets.download._PAUSE_SECONDS", 0.0)
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "cache"

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from fairmf.interactions import read_parquet as read_parquet
     from fairmf.interactions import synthetic as synthetic
     from fairmf.interactions import synthetic_events as synthetic_events
+    from fairmf.interactions.datasets import datasets as datasets
+    from fairmf.interactions.datasets import fetch_dataset as fetch_dataset
+    from fairmf.interactions.datasets import load_dataset as load_dataset
     from fairmf.metrics import Audit as Audit
     from fairmf.metrics import EarlyStopping as EarlyStopping
     from fairmf.metrics import Evaluation as Evaluation
@@ -55,6 +58,7 @@ _HOMES = {
     "interactions": (
         "Interactions", "Events", "Ids", "read_frame", "read_csv", "read_parquet", "synthetic", "synthetic_events",
     ),
+    "interactions.datasets": ("load_dataset", "fetch_dataset", "datasets"),
     "splitting": ("Split", "HeldOut", "split_by_user", "split_by_interaction", "split_by_time"),
     "models": ("FairALS", "IALS", "FiADMM", "Popularity", "load_model", "group_weights"),
     "metrics": ("evaluate", "Evaluation", "EarlyStopping", "audit", "Audit"),

@@ -35,3 +35,11 @@ class BrokenFile(FairmfError, ValueError):
 
 class CannotWrite(FairmfError, OSError):
     """A file could not be written; the file that was there before is unchanged."""
+
+
+class DownloadFailed(FairmfError, OSError):
+    """A data set could not be fetched, or what arrived is not what was published."""
+
+
+class LicenceNotAccepted(FairmfError, PermissionError):
+    """A data set's terms have to be accepted before it is fetched."""

@@ -8,7 +8,7 @@ from fairmf.interactions.growing import GrowingArray
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    monkeypatch.setattr("fairmf.interactions.growing._LARGEST_BLOCK", 5)
+    monkeypatch.setattr("fairmf.interactions.growing._FIRST", 5)
 
 
 @given(st.lists(st.lists(st.integers(-9, 9), max_size=12), max_size=12))
@@ -31,8 +31,12 @@ def test_integers_followed_by_floats_become_floats():
     assert array.finish().tolist() == [1, 2, 3, 0.5, 4]
 
 
-def test_many_small_parts_make_few_blocks():
+def test_little_is_held_that_is_not_used():
     array = GrowingArray()
-    for k in range(100):
+    for k in range(1000):
         array.append(np.array([k]))
-    assert len(array._blocks) <= 25
+        assert len(array._values) <= max(5, 9 * (k + 1) // 8 + 5)
+    joined = array.finish()
+    assert joined.tolist() == list(range(1000))
+    assert joined.base is None
+    assert len(array) == 0

@@ -17,7 +17,7 @@ ROWS = 12_000_000
 # VmHWM is this process's own peak: ru_maxrss would start at the peak of the test process it was started from.
 READ = """
 import re, sys
-from fairmf.interactions import read_csv, read_parquet
+from fairmf.interactions import read_csv, read_parquet, synthetic
 
 def peak():
     with open("/proc/self/status") as file:
@@ -25,6 +25,7 @@ def peak():
 
 read = read_csv if sys.argv[1].endswith(".csv") else read_parquet
 read(sys.argv[2])  # a few rows: what the libraries themselves take is not measured
+synthetic(50, 40, 400)  # starts Numba
 before = peak()
 rows = read(sys.argv[1])
 sys.stdout.write(f"{len(rows)} {peak() - before}")

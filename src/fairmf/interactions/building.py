@@ -14,6 +14,8 @@ from fairmf.interactions.rows import Rows
 # SciPy moves to 8-byte indices from 2^31 entries on. Larger data are built in parts of this many rows instead.
 _PART = 1 << 30
 _CHUNK = 1 << 18
+# From here on compiled code is quicker than SciPy, the loading of it included.
+_MANY_PAIRS = 1 << 19
 
 
 def rows_from_pairs(
@@ -25,6 +27,10 @@ def rows_from_pairs(
     part: int = _PART,
 ) -> Rows:
     """Rows of the pairs. A repeated pair adds up its `weights`, or counts its rows (`count`), or is just there."""
+    if weights is None and not count and len(users) >= _MANY_PAIRS:
+        from fairmf.interactions.counting_sort import distinct_pairs
+
+        return Rows(*distinct_pairs(_frozen(users), _frozen(items), shape), None)
     if len(users) <= part:
         return _rows_of_part(users, items, shape, weights, count)
     pieces = []
@@ -62,6 +68,13 @@ def rows_from_sparse(matrix: Any, keep_values: bool) -> Rows:
     mine.eliminate_zeros()
     mine.sum_duplicates()
     return _rows_of_csr(mine, keep_values)
+
+
+def _frozen(codes: NDArray[np.int32]) -> NDArray[np.int32]:
+    """A read-only view: one compiled variant for all callers."""
+    view = np.ascontiguousarray(codes, dtype=np.int32).view()
+    view.flags.writeable = False
+    return view
 
 
 def _rows_of_part(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
@@ -14,31 +15,40 @@ from fairmf.interactions.encoding import IdEncoder
 from fairmf.interactions.events import Events
 from fairmf.interactions.growing import GrowingArray
 from fairmf.interactions.ids import is_missing
+from fairmf.interactions.text_words import TextWords
 from fairmf.interactions.values import BadValues, missing, to_numbers, to_times
 
 _REPAIR = "drop or mend these rows"
 
 
 class EventsCollector:
-    """Takes batches in the order of the file; `finish` gives the events, or the error that sums up what was wrong."""
+    """Takes batches in the order of the file; `finish` gives the events, or the error that sums up what was wrong.
 
-    def __init__(self, columns: Columns, source: str):
+    `many`: whether there are so many rows that compiled code pays from the first on.
+    """
+
+    def __init__(self, columns: Columns, source: str, many: bool = False):
         self._columns = columns
         self._source = source
-        self._encoders = {"user": IdEncoder(columns.user), "item": IdEncoder(columns.item)}
+        self._encoders = {"user": IdEncoder(columns.user, many), "item": IdEncoder(columns.item, many)}
         self._parts = {role: GrowingArray() for role in ("user", "item", "weights", "time")}
         self._bad = {role: BadValues() for role in columns.roles}
         self._rows_read = 0
         self._highest_rating = -np.inf
 
-    def add(self, batch: Mapping[ColumnName, Any]) -> None:
-        """Take one batch: an Arrow array per column, or a list of objects for ids that Arrow cannot hold."""
+    def add(self, batch: Mapping[ColumnName, Any], worker: Executor | None = None) -> None:
+        """Take one batch: an Arrow array per column; for ids also TextWords, or a list of what Arrow cannot hold."""
         names = self._columns
         length = len(batch[names.user])
         kept = self._above_threshold(batch)
         rows: NDArray[np.int64] | int = self._rows_read if kept is None else self._rows_read + kept
-        for role in ("user", "item"):
-            self._add_ids(role, _take(batch[names.roles[role]], kept), rows)
+        if worker is None:
+            self._add_ids("item", _take(batch[names.item], kept), rows)
+        else:  # beside the users: the two share nothing
+            items = worker.submit(lambda: self._add_ids("item", _take(batch[names.item], kept), rows))
+        self._add_ids("user", _take(batch[names.user], kept), rows)
+        if worker is not None:
+            items.result()
         if names.weights is not None:
             self._add_weights(_take(batch[names.weights], kept), rows)
         if names.time is not None:
@@ -77,6 +87,8 @@ class EventsCollector:
     def _add_ids(self, role: str, values: Any, rows: NDArray[np.int64] | int) -> None:
         if isinstance(values, list):
             empty = np.fromiter((is_missing(value) for value in values), dtype=bool, count=len(values))
+        elif isinstance(values, TextWords):  # the compiled reader gives up where one is missing
+            empty = np.zeros(0, dtype=bool)
         else:
             empty = missing(values)
         if empty.any():  # the error comes at the end, with the count over all batches

@@ -7,17 +7,22 @@ import csv
 import os
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions.collecting import EventsCollector
 from fairmf.interactions.columns import ColumnName, Columns
 from fairmf.interactions.events import Events
+from fairmf.interactions.plain_csv import NotPlain, PlainColumns, lines
 from fairmf.interactions.readers import existing, reading
+from fairmf.interactions.text_source import TextSource
 
 _BLOCK_BYTES = 2 << 20
+_PLAIN_BLOCK_BYTES = 1 << 19  # smaller: what is cut from it stays in the cache until it is numbered
+# Below this size loading the compiled reader takes longer than reading.
+_PLAIN_FROM_BYTES = 8 << 20
 _SAMPLE_BYTES = 1 << 16
 _DELIMITERS = ",\t;| "
 
@@ -54,67 +59,113 @@ def read_csv(
     file = existing(path)
     if file.is_dir():
         raise InvalidData(f"{file} is a directory; give one CSV file.")
-    with reading(file, "CSV"):
-        sample = _sample(file, encoding)
-        layout = _Layout(file, delimiter or guess_delimiter(sample), header, encoding)
+    return read_text(TextSource.of_file(file), columns, delimiter, header, text_ids, encoding)
+
+
+def read_text(
+    source: TextSource,
+    columns: Columns,
+    delimiter: str | None,
+    header: bool,
+    text_ids: bool = False,
+    encoding: str = "utf8",
+    literal: bool = False,
+) -> Events:
+    """As `read_csv`, from any source. `literal`: quotes and words such as NA are text like any other."""
+    with reading(source.name, "CSV"):
+        sample = _sample(source, encoding)
+        layout = _Layout(source, delimiter or guess_delimiter(sample), header, encoding, literal)
         names = layout.column_names()
-        columns.check(names, f"{file} (no header: columns are numbered)" if not header else str(file))
-        types = _first_types(columns, text_ids)
+        columns.check(names, f"{source} (no header: columns are numbered)" if not header else source.name)
+        layout = replace(layout, types=_first_types(columns, text_ids))
+        try:
+            return _read_plain(layout, columns, names)
+        except NotPlain:
+            pass
         # If a value does not fit the type tried first, read once more with a wider one; each column is widened at most
         # once.
         while True:
             try:
-                return _read(replace(layout, types=types), columns)
+                return _collect(layout.batches(columns.names), columns, source.name)
             except ValueError as error:
-                types = {**types, **_wider(error, names, columns, types)}
+                layout = layout.widened(error, names, columns)
 
 
 @dataclass(frozen=True)
 class _Layout:
     """How the text is to be cut into columns."""
 
-    file: Path
+    source: TextSource
     delimiter: str
     header: bool
     encoding: str
+    literal: bool
     types: dict[ColumnName, str] = field(default_factory=dict)
 
     def column_names(self) -> list[ColumnName]:
-        with self._open(None) as opened:
+        with self.source.open() as stream, self._reader(stream, None) as opened:
             names = opened.schema.names
         return list(names) if self.header else list(range(len(names)))
 
     def batches(self, names: list[ColumnName]) -> Iterator[dict[ColumnName, Any]]:
-        with self._open(names) as opened:
+        with self.source.open() as stream, self._reader(stream, names) as opened:
             for batch in opened:
                 yield {name: batch.column(self._arrow_name(name)) for name in names}
+
+    def widened(self, error: ValueError, names: list[ColumnName], columns: Columns) -> _Layout:
+        """With another type for the column that Arrow could not convert; re-raises where there is none."""
+        return replace(self, types={**self.types, **_wider(error, names, columns, self.types)})
 
     def _arrow_name(self, name: ColumnName) -> str:
         return str(name) if self.header else f"f{name}"
 
-    def _open(self, names: list[ColumnName] | None) -> Any:
+    def _reader(self, stream: Any, names: list[ColumnName] | None) -> Any:
         import pyarrow as pa
         import pyarrow.csv
 
         return pyarrow.csv.open_csv(
-            self.file,
+            stream,
             read_options=pyarrow.csv.ReadOptions(
                 block_size=_BLOCK_BYTES, autogenerate_column_names=not self.header, encoding=self.encoding
             ),
-            parse_options=pyarrow.csv.ParseOptions(delimiter=self.delimiter),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=self.delimiter, quote_char=False if self.literal else '"'),
             convert_options=pyarrow.csv.ConvertOptions(
                 include_columns=[self._arrow_name(name) for name in names or []],
                 column_types={self._arrow_name(name): pa.type_for_alias(t) for name, t in self.types.items()},
-                strings_can_be_null=True,  # an empty id is nobody's
+                strings_can_be_null=not self.literal,  # an empty id is nobody's
                 quoted_strings_can_be_null=False,
             ),
         )
 
 
-def _read(layout: _Layout, columns: Columns) -> Events:
-    collector = EventsCollector(columns, str(layout.file))
-    for batch in layout.batches(columns.names):
-        collector.add(batch)
+def _read_plain(layout: _Layout, columns: Columns, names: list[ColumnName]) -> Events:
+    """The file by the fast reader. Raises NotPlain where that one is not sure to read it as Arrow does."""
+    if layout.source.size < _PLAIN_FROM_BYTES or layout.encoding.lower().replace("-", "") != "utf8":
+        raise NotPlain
+    while True:  # Arrow says what the first block holds
+        try:
+            first = next(layout.batches(columns.names), None)
+            break
+        except ValueError as error:
+            layout = layout.widened(error, names, columns)
+    if first is None:
+        raise NotPlain
+    if any(str(first[name].type) == "string" for name in first if name not in (columns.user, columns.item)):
+        raise NotPlain
+    wanted = {names.index(name): (name, str(values.type)) for name, values in first.items()}
+    cutter = PlainColumns(len(names), wanted, layout.delimiter, layout.literal)
+    blocks = lines(layout.source, _PLAIN_BLOCK_BYTES, skip_first=layout.header)
+    return _collect((cutter.cut(block) for block in blocks), columns, layout.source.name, many=True)
+
+
+def _collect(batches: Iterator[dict[ColumnName, Any]], columns: Columns, source: str, many: bool = False) -> Events:
+    collector = EventsCollector(columns, source, many)
+    # The next batch is parsed while this one is numbered: neither holds the interpreter's lock for long.
+    with ThreadPoolExecutor(2) as workers:
+        following = workers.submit(next, batches, None)
+        while (batch := following.result()) is not None:
+            following = workers.submit(next, batches, None)
+            collector.add(batch, workers if many else None)
     return collector.finish()
 
 
@@ -146,10 +197,8 @@ def _wider(
     raise error
 
 
-def _sample(file: Path, encoding: str) -> str:
-    import pyarrow as pa
-
-    with pa.input_stream(str(file), compression="detect") as stream:
+def _sample(file: TextSource, encoding: str) -> str:
+    with file.open() as stream:
         start: bytes = stream.read(_SAMPLE_BYTES)
     if not start.strip():
         raise InvalidData(f"{file} is empty; at least one interaction is needed.")

@@ -77,7 +77,7 @@ def read_parquet(
 
 
 @contextlib.contextmanager
-def reading(file: Path, kind: str) -> Iterator[None]:
+def reading(file: Path | str, kind: str) -> Iterator[None]:
     """Turn what Arrow raises about a file that is damaged, or of another kind, into InvalidData."""
     import pyarrow as pa
 

@@ -1,0 +1,212 @@
+"""Fetching one file over HTTP: resumed where it broke off, never glued to another version, checked before it counts."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import re
+import shutil
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from fairmf.errors import DownloadFailed
+from fairmf.interactions.datasets.cache import alone, read_json, write_json, writing
+
+# Called with the bytes there are and the bytes there will be (None where the server does not say).
+Progress: TypeAlias = Callable[[int, "int | None"], None]
+
+_CHUNK = 1 << 18
+_ATTEMPTS = 5
+_PAUSE_SECONDS = 0.5
+_TIMEOUT_SECONDS = 30.0
+_BROKEN = (http.client.HTTPException, OSError)  # URLError, TimeoutError and what TLS raises are OSErrors
+_BY_HAND = "if it stays away, fetch the file by other means and pass it as from_path"
+
+
+def fetch(
+    address: str,
+    target: Path,
+    md5: str | None = None,
+    md5_beside: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Have `address` as the file `target`; returns its record (address, bytes, sha256, what it was checked against).
+
+    A file that is there already is not fetched again. One process fetches, others wait for it.
+    """
+    _check_address(address)
+    record = target.with_name(target.name + ".json")
+    with alone(target.with_name(target.name + ".lock")):
+        if target.exists() and read_json(record).get("bytes") == target.stat().st_size:
+            return read_json(record)
+        part = target.with_name(target.name + ".part")
+        expected = [x for x in (md5, _published_md5(address) if md5_beside else None) if x is not None]
+        _complete(address, part, progress)
+        found = _verified(address, part, expected)
+        with writing(target):
+            part.replace(target)
+        _notes(part).unlink(missing_ok=True)
+        write_json(record, found)
+        return found
+
+
+def _complete(address: str, part: Path, progress: Progress | None) -> None:
+    """Fetch until all is there. Gives up after several attempts in a row that bring nothing."""
+    failures, most = 0, _size(part)
+    while True:
+        try:
+            if _attempt(address, part, progress):
+                return
+            reason = "the connection broke off"
+        except DownloadFailed:
+            raise
+        except urllib.error.HTTPError as error:
+            if error.code < 500 and error.code not in (408, 425, 429):
+                raise DownloadFailed(f"{address} answers {error.code} {error.reason}; {_BY_HAND}.") from error
+            reason = f"the server answers {error.code} {error.reason}"
+        except _BROKEN as error:
+            reason = str(getattr(error, "reason", error)) or type(error).__name__
+        # Only what goes beyond all attempts before is progress: a server that cannot resume may break off for ever.
+        failures, most = (0, _size(part)) if _size(part) > most else (failures + 1, most)
+        if failures == _ATTEMPTS:
+            raise DownloadFailed(
+                f"{address} could not be fetched in {_ATTEMPTS} attempts ({reason}); what has arrived is kept and the "
+                f"next call goes on from there; {_BY_HAND}."
+            )
+        time.sleep(_PAUSE_SECONDS * 2 ** max(failures - 1, 0))
+
+
+def _attempt(address: str, part: Path, progress: Progress | None) -> bool:
+    """One request, from where the last one broke off. Whether the file is complete now."""
+    notes = read_json(_notes(part))
+    validator = notes.get("validator") if notes.get("address") == address else None
+    have = _size(part) if validator else 0
+    headers = {"User-Agent": "fairmf", "Accept-Encoding": "identity"}
+    if have:
+        # A server whose file has changed since answers with the whole new file.
+        headers |= {"Range": f"bytes={have}-", "If-Range": str(validator)}
+    try:
+        response = _opener().open(urllib.request.Request(address, headers=headers), timeout=_TIMEOUT_SECONDS)
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and have:  # nothing after what we have, or another file: start over unless it is all
+            error.close()
+            if notes.get("total") == have:
+                return True
+            part.unlink(missing_ok=True)
+            return False
+        raise
+    with response:
+        continued = response.status == 206 and _starts_at(response) == have
+        if response.status == 206 and not continued:
+            raise DownloadFailed(f"{address} sends another part of the file than asked for; {_BY_HAND}.")
+        start = have if continued else 0
+        length = response.headers.get("Content-Length")
+        total = start + int(length) if length and length.isdigit() else None
+        write_json(_notes(part), {"address": address, "validator": _validator(response), "total": total})
+        _check_room(part, None if total is None else total - start)
+        arrived = _copy(response, part, start, total, progress)
+    return total is None or arrived == total
+
+
+def _copy(response: Any, part: Path, start: int, total: int | None, progress: Progress | None) -> int:
+    with writing(part):
+        file = part.open("r+b" if start else "wb")
+    with file:
+        file.truncate(start)
+        file.seek(start)
+        while True:
+            if progress is not None:
+                progress(file.tell(), total)
+            chunk = response.read1(_CHUNK)  # what is there now: a connection that breaks costs no more than that
+            if not chunk:
+                return file.tell()
+            with writing(part):
+                file.write(chunk)
+                file.flush()
+
+
+def _verified(address: str, part: Path, expected: list[str]) -> dict[str, Any]:
+    """The record of the file, if its checksum is as published; otherwise the file is thrown away."""
+    digests = {"md5": hashlib.md5(usedforsecurity=False), "sha256": hashlib.sha256()}
+    with part.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            for digest in digests.values():
+                digest.update(chunk)
+    size, md5, sha256 = _size(part), digests["md5"].hexdigest(), digests["sha256"].hexdigest()
+    for wanted in expected:
+        if wanted != md5:
+            part.unlink()
+            _notes(part).unlink(missing_ok=True)
+            raise DownloadFailed(
+                f"What arrived from {address} ({size:,} bytes) has MD5 {md5}, but {wanted} is published: it is damaged "
+                f"or was replaced, and has been deleted; {_BY_HAND}."
+            )
+    checked = f"MD5 {md5} as published" if expected else "nothing: no published checksum was found"
+    return {"address": address, "bytes": size, "sha256": sha256, "checked_against": checked}
+
+
+def _published_md5(address: str) -> str | None:
+    """The checksum in the file beside the archive; None where there is no such file."""
+    try:
+        request = urllib.request.Request(f"{address}.md5", headers={"User-Agent": "fairmf"})
+        with _opener().open(request, timeout=_TIMEOUT_SECONDS) as response:
+            text = response.read(4096).decode("ascii", errors="replace").lower()
+    except _BROKEN:
+        return None
+    found = re.search(r"\b[0-9a-f]{32}\b", text)
+    return found[0] if found else None
+
+
+class _SafeRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirections to http and https only, and never from https back to http."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        before, after = (urllib.parse.urlsplit(x).scheme for x in (req.full_url, newurl))
+        if after not in ("http", "https") or (before == "https" and after == "http"):
+            raise DownloadFailed(f"{req.full_url} points to {newurl}, which is not followed: it is less safe.")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    return urllib.request.build_opener(_SafeRedirects)
+
+
+def _check_address(address: str) -> None:
+    parts = urllib.parse.urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise DownloadFailed(f"{address} is not an http or https address; only those are fetched.")
+
+
+def _validator(response: Any) -> str | None:
+    """What tells this version of the file from another: a strong ETag, or the date it was changed."""
+    tag: str | None = response.headers.get("ETag")
+    date: str | None = response.headers.get("Last-Modified")
+    return tag if tag and not tag.startswith("W/") else date
+
+
+def _starts_at(response: Any) -> int:
+    found = re.match(r"bytes (\d+)-", response.headers.get("Content-Range") or "")
+    return int(found[1]) if found else -1
+
+
+def _check_room(part: Path, needed: int | None) -> None:
+    free = shutil.disk_usage(part.parent).free
+    if needed is not None and needed > free:
+        raise DownloadFailed(
+            f"{part.parent} has room for {free / 1e6:,.0f} MB, but {needed / 1e6:,.0f} MB are to come; make room, or "
+            f"name another folder in the environment variable FAIRMF_DATA_CACHE."
+        )
+
+
+def _notes(part: Path) -> Path:
+    return part.with_name(part.name + ".json")
+
+
+def _size(part: Path) -> int:
+    return os.path.getsize(part) if part.exists() else 0  # noqa: PTH202
