@@ -46,10 +46,7 @@ class AnnRanker:
     ) -> Iterator[tuple[int, NDArray[np.int32]]]:
         """As the model's `rank`: top-N item positions for every row of `history`, in blocks."""
         model = self._unchanged()
-        history = model._aligned(history)
-        if known_users and history.n_users != model.n_users:
-            raise InvalidData(f"known_users needs all {model.n_users:,} training users; got {history.n_users:,} rows.")
-        users = model.user_factors if known_users and not options else model.fold_in(history, **options)
+        history, users = model._to_rank(history, known_users, options)
         for start in range(0, history.n_users, USERS_AT_ONCE):
             stop = min(start + USERS_AT_ONCE, history.n_users)
             block = history.take_users(np.arange(start, stop))

@@ -122,11 +122,17 @@ class FactorModel(abc.ABC):
         any history is given the most popular items.
         """
         check_count(N, "N")
+        history, users = self._to_rank(history, known_users, options)
+        yield from recommending.ranked(self, users, history, int(N))
+
+    def _to_rank(
+        self, history: Interactions | Any, known_users: bool, options: dict[str, Any]
+    ) -> tuple[Interactions, NDArray[Any]]:
+        """The histories as the model's, and a vector for each: what every way of ranking starts from."""
         history = self._aligned(history)
         if known_users and history.n_users != self.n_users:
             raise InvalidData(f"known_users needs all {self.n_users:,} training users; got {history.n_users:,} rows.")
-        users = self.user_factors if known_users and not options else self.fold_in(history, **options)
-        yield from recommending.ranked(self, users, history, int(N))
+        return history, self.user_factors if known_users and not options else self.fold_in(history, **options)
 
     def recommend(
         self,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.errors import InvalidParameter
 from fairmf.interactions import Interactions
 from fairmf.models.requests import check_count
 from fairmf.ranking.certificate import Certificate
@@ -61,11 +61,7 @@ class FairRecRanker:
         self, history: Interactions | Any, N: int, *, known_users: bool = False, **options: Any
     ) -> Iterator[tuple[int, NDArray[np.int32]]]:
         """Top-N item positions for every row of `history`, in blocks; `options` go to the model's fold-in."""
-        model = self.model
-        history = model._aligned(history)
-        if known_users and history.n_users != model.n_users:
-            raise InvalidData(f"known_users needs all {model.n_users:,} training users; got {history.n_users:,} rows.")
-        users = model.user_factors if known_users and not options else model.fold_in(history, **options)
+        history, users = self.model._to_rank(history, known_users, options)
         lists = self.lists(users, history, N).items[:, :N]
         for start in range(0, history.n_users, USERS_AT_ONCE):
             yield start, lists[start : start + USERS_AT_ONCE]
