@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
+from benchmarks.alone import run_alone
 from benchmarks.result import Result
 
 ONE_RUN = """
@@ -62,7 +58,7 @@ def run(short: bool) -> Result:
     if not short:
         sizes += [(100_000, 20_000, 3_000_000, 300, 0.5)]
     for n, m, interactions, iterations, floor in sizes:
-        found = one_run(n, m, interactions, iterations, floor)
+        found = run_alone(ONE_RUN, n, m, interactions, iterations, floor)
         plain, after = found["plain"], found["after"]
         result.rows.append((
             f"{n:,}", f"{m:,}", floor, iterations, f"{found['seconds'] / 60:.2f}", f"{found['peak'] / 1e6:.0f}",
@@ -71,10 +67,3 @@ def run(short: bool) -> Result:
         ))  # fmt: skip
     result.findings.append("Missing: exposure below the floor, mean over items, as a share of uniform exposure.")
     return result
-
-
-def one_run(*arguments: float) -> dict[str, object]:
-    root = Path(__file__).resolve().parents[1]
-    command = [sys.executable, "-c", ONE_RUN, *map(str, arguments)]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
+from benchmarks.alone import run_alone
 from benchmarks.result import Result
 
 ONE_RUN = """
@@ -98,7 +94,7 @@ def run(short: bool) -> Result:
         sizes += [(20_000, 5000, 600_000, 1, 0.5)]
         sizes += [(100_000, 20_000, 3_000_000, 0, share) for share in (0.1, 0.5, 1.0)]
     for n, m, interactions, dense, share in sizes:
-        found = one_run(n, m, interactions, dense, share)
+        found = run_alone(ONE_RUN, n, m, interactions, dense, share)
         cells = [f"{found[key]:.2f}" if key in found else "" for key in ("top", "seconds", "dense")]
         memory = f"{found['peak'] / 1e6:.0f}"
         result.rows.append((f"{n:,}", f"{m:,}", share, found["ell"], found["short"], *cells, memory))
@@ -108,10 +104,3 @@ def run(short: bool) -> Result:
                 f"{100 * found['same']:.2f} % of the lists are the same (float32 sums round differently)."
             )
     return result
-
-
-def one_run(*arguments: float) -> dict[str, float]:
-    root = Path(__file__).resolve().parents[1]
-    command = [sys.executable, "-c", ONE_RUN, *map(str, arguments)]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
