@@ -56,13 +56,13 @@ def _sort_by_item(
     return starts, by_item
 
 
-def _count(codes, totals):  # type: ignore[no-untyped-def]
+def _count(codes, totals):
     """Add to `totals` (out) how often each code occurs."""
     for k in range(len(codes)):
         totals[codes[k]] += 1
 
 
-def _place(users, items, places, by_item):  # type: ignore[no-untyped-def]
+def _place(users, items, places, by_item):
     """Put each user (out) to the next place of the item."""
     for k in range(len(items)):
         item = items[k]
@@ -70,7 +70,7 @@ def _place(users, items, places, by_item):  # type: ignore[no-untyped-def]
         places[item] += 1
 
 
-def _deal_to_users(by_item, starts, indptr, ends, indices):  # type: ignore[no-untyped-def]
+def _deal_to_users(by_item, starts, indptr, ends, indices):
     """Items in ascending order to their users: a repeated pair is the one that came last. `ends` (out) says how far."""
     for item in range(len(starts) - 1):
         for k in range(starts[item], starts[item + 1]):
@@ -81,7 +81,7 @@ def _deal_to_users(by_item, starts, indptr, ends, indices):  # type: ignore[no-u
                 ends[user] = end + 1
 
 
-def _close_gaps(indptr, ends, indices):  # type: ignore[no-untyped-def]
+def _close_gaps(indptr, ends, indices):
     """Move the rows together over the places that repeated pairs have left."""
     at = 0
     for user in range(len(ends)):

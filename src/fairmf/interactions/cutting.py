@@ -26,7 +26,7 @@ _ONES, _HIGH = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 _CLOSING = np.uint64(255)
 
 
-def _word(block, at):  # type: ignore[no-untyped-def]
+def _word(block, at):
     found = _0
     for k in range(8):  # the compiler makes one load of these eight
         found |= np.uint64(block[at + np.uint64(k)]) << np.uint64(8 * k)
@@ -36,7 +36,7 @@ def _word(block, at):  # type: ignore[no-untyped-def]
 word = numba.njit(cache=True, nogil=True, inline="always")(_word)
 
 
-def _bytes_before(marks):  # type: ignore[no-untyped-def]
+def _bytes_before(marks):
     """How many whole bytes lie below the lowest mark, marks being highest bits of bytes; 8 if there is none."""
     if marks == _0:
         return _8
@@ -47,7 +47,7 @@ def _bytes_before(marks):  # type: ignore[no-untyped-def]
 bytes_before = numba.njit(cache=True, nogil=True, inline="always")(_bytes_before)
 
 
-def _digits(block, at):  # type: ignore[no-untyped-def]
+def _digits(block, at):
     """The number written at `at`, where its digits end, and how many there are. (Most are short: bytes it is.)"""
     value, start = np.int64(0), at
     while True:
@@ -61,7 +61,7 @@ def _digits(block, at):  # type: ignore[no-untyped-def]
 digits = numba.njit(cache=True, nogil=True, inline="always")(_digits)
 
 
-def _is_null(block, start, length, nulls):  # type: ignore[no-untyped-def]
+def _is_null(block, start, length, nulls):
     for n in range(len(nulls)):
         if nulls[n, 0] != length:
             continue
@@ -76,7 +76,7 @@ def _is_null(block, start, length, nulls):  # type: ignore[no-untyped-def]
 is_null = numba.njit(cache=True, nogil=True)(_is_null)
 
 
-def _stop(block, at, delimiters, newlines):  # type: ignore[no-untyped-def]
+def _stop(block, at, delimiters, newlines):
     """The next word, and how many of its bytes come before a delimiter or newline."""
     found = word(block, at)
     one, other = found ^ delimiters, found ^ newlines
@@ -86,7 +86,7 @@ def _stop(block, at, delimiters, newlines):  # type: ignore[no-untyped-def]
 stop = numba.njit(cache=True, nogil=True, inline="always")(_stop)
 
 
-def _decimal(block, at):  # type: ignore[no-untyped-def]
+def _decimal(block, at):
     """The decimal at `at` without its sign, and where it ends; 0 where there is none, or it is too long."""
     value, at, count = digits(block, at)
     after = 0
@@ -103,7 +103,7 @@ def _decimal(block, at):  # type: ignore[no-untyped-def]
 decimal = numba.njit(cache=True, nogil=True)(_decimal)
 
 
-def _cut(block, delimiter, kinds, rows_of, nulls, null_starts, integers, decimals, words, places):  # type: ignore[no-untyped-def]
+def _cut(block, delimiter, kinds, rows_of, nulls, null_starts, integers, decimals, words, places):
     """Fill the columns (out) from `block`: whole lines, then padding. Returns the number of rows, or -1 where in doubt.
 
     `kinds` and `rows_of` say for every column of the file what it holds and which row of `integers`, `decimals`, or

@@ -12,7 +12,7 @@ from typing import Any
 import numba
 
 
-def _take(pool, heads, ends, which, wanted, out, position, marks, mark):  # type: ignore[no-untyped-def]
+def _take(pool, heads, ends, which, wanted, out, position, marks, mark):
     """Move up to `wanted` users without the mark from a pool to `out`; those passed over stay for the next item."""
     i = heads[which]
     while wanted > 0 and i < ends[which]:
@@ -31,7 +31,7 @@ def _take(pool, heads, ends, which, wanted, out, position, marks, mark):  # type
 take = numba.njit(cache=True)(_take)
 
 
-def _deal(order, starts, tastes, from_taste, pool, heads, ends, marks, out, filled):  # type: ignore[no-untyped-def]
+def _deal(order, starts, tastes, from_taste, pool, heads, ends, marks, out, filled):
     """Fill every item's part of `out`: `from_taste` users of its taste, the others from the last pool."""
     anyone = len(heads) - 1
     for item in order:
@@ -43,7 +43,7 @@ def _deal(order, starts, tastes, from_taste, pool, heads, ends, marks, out, fill
         filled[item] = position - starts[item]
 
 
-def _fill(order, starts, pool, heads, ends, marks, out, filled):  # type: ignore[no-untyped-def]
+def _fill(order, starts, pool, heads, ends, marks, out, filled):
     """Fill what is still missing from one pool of everybody left, whatever their taste."""
     for item in order:
         position, end = starts[item] + filled[item], starts[item + 1]
@@ -55,7 +55,7 @@ def _fill(order, starts, pool, heads, ends, marks, out, filled):  # type: ignore
         filled[item] = position - starts[item]
 
 
-def _repair(items, users, candidates, starts, item_of, marks, out, filled):  # type: ignore[no-untyped-def]
+def _repair(items, users, candidates, starts, item_of, marks, out, filled):
     """Place the last ones: swap with a random other interaction, or else give the item to somebody else."""
     n_users = len(marks)
     for k in range(len(items)):

@@ -17,7 +17,7 @@ _BYTE, _CLOSING = np.uint64(8), np.uint64(255)
 _GROUP = 64
 
 
-def _mix(value, seed):  # type: ignore[no-untyped-def]
+def _mix(value, seed):
     """A 64-bit hash: every bit of the value reaches the low bits, which choose the slot."""
     value = (value ^ seed) * _A
     value = (value ^ (value >> _HALF)) * _B
@@ -27,7 +27,7 @@ def _mix(value, seed):  # type: ignore[no-untyped-def]
 mix = numba.njit(cache=True, nogil=True)(_mix)
 
 
-def _number_integers(values, slots, known, count, seed, codes):  # type: ignore[no-untyped-def]
+def _number_integers(values, slots, known, count, seed, codes):
     """Fill `codes` (out). Returns how many values were done, fewer where the table is half full, and the new count."""
     mask = np.uint64(len(slots) - 1)
     for k in range(len(values)):
@@ -49,7 +49,7 @@ def _number_integers(values, slots, known, count, seed, codes):  # type: ignore[
     return len(values), count
 
 
-def _to_words(letters, offsets, words, places):  # type: ignore[no-untyped-def]
+def _to_words(letters, offsets, words, places):
     """Texts as 64-bit words (out): text k, letters[offsets[k]:offsets[k + 1]], becomes words[places[k]:places[k + 1]].
 
     A byte of 255 closes each text and zeros fill its last word, so that different texts have different words.
@@ -75,7 +75,7 @@ def _to_words(letters, offsets, words, places):  # type: ignore[no-untyped-def]
     places[len(offsets) - 1] = at
 
 
-def _hash_words(words, start, stop, seed):  # type: ignore[no-untyped-def]
+def _hash_words(words, start, stop, seed):
     h = seed
     for k in range(start, stop):
         h = mix(words[k], h)
@@ -85,12 +85,12 @@ def _hash_words(words, start, stop, seed):  # type: ignore[no-untyped-def]
 hash_words = numba.njit(cache=True, nogil=True)(_hash_words)
 
 
-def _hash_texts(words, places, seed, hashes):  # type: ignore[no-untyped-def]
+def _hash_texts(words, places, seed, hashes):
     for k in range(len(places) - 1):
         hashes[k] = hash_words(words, places[k], places[k + 1], seed)
 
 
-def _number_texts(words, places, hashes, slots, starts, known, count, codes):  # type: ignore[no-untyped-def]
+def _number_texts(words, places, hashes, slots, starts, known, count, codes):
     """As `number_integers`, for texts as words. Stops also where `known` is full.
 
     Code c has the record known[starts[c]:starts[c + 1]]: the code and its words; the slots hold where records start.
@@ -131,18 +131,18 @@ def _number_texts(words, places, hashes, slots, starts, known, count, codes):  #
     return rows, count
 
 
-def _refill_integers(known, slots, seed):  # type: ignore[no-untyped-def]
+def _refill_integers(known, slots, seed):
     """Put the codes of the known ids into empty slots."""
     for code in range(len(known)):
         put(slots, mix(known[code], seed), code)
 
 
-def _refill_texts(known, starts, slots, seed):  # type: ignore[no-untyped-def]
+def _refill_texts(known, starts, slots, seed):
     for code in range(len(starts) - 1):
         put(slots, hash_words(known, starts[code] + 1, starts[code + 1], seed), starts[code])
 
 
-def _put(slots, hashed, content):  # type: ignore[no-untyped-def]
+def _put(slots, hashed, content):
     mask = np.uint64(len(slots) - 1)
     place = hashed & mask
     while slots[place] >= 0:
