@@ -89,3 +89,20 @@ def test_no_merit_no_sensitivity():
     model = FairALS(factors=3, epochs=1, unobserved_weight=0.0, fairness=0.0).fit(data())
     assert not model.fitted.merit.any()
     np.testing.assert_array_equal(user_sensitivity(model), np.zeros((N, 3)))
+
+
+def test_stored_users_are_recommended_to_at_any_fairness_without_histories(tmp_path):
+    model = fitted()
+    model.save(tmp_path / "model", interactions=False, user_sensitivity=True)
+    loaded = load_model(tmp_path / "model")
+    users = model.fitted.user_ids.values
+    asked = {"N": 5, "fairness": 6.0, "filter_already_liked_items": False}
+    seen = np.flatnonzero(np.diff(model.fitted.interactions.by_user.indptr))
+    (ids, scores), (expected_ids, expected) = (m.recommend(users[seen], **asked) for m in (loaded, model))
+    np.testing.assert_allclose(scores, expected, atol=1e-4)
+    assert (ids == expected_ids).mean() > 0.95  # equal but for scores that rounding cannot tell apart
+    plain, _ = loaded.recommend(users[seen], N=5, filter_already_liked_items=False)
+    assert (ids != plain).any()
+    assert loaded.score(users[seen[0]], ids[0, 0], fairness=6.0) == pytest.approx(float(scores[0, 0]), abs=1e-4)
+    with pytest.raises(MissingHistories, match="pass user_items"):
+        loaded.recommend(users[seen], N=5, fairness=6.0)  # what they had is not known, so it cannot be left out
