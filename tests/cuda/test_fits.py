@@ -5,6 +5,7 @@ import pytest
 
 from fairmf import IALS, FairALS, FiADMM, Interactions, evaluate, load_model, split_by_user, synthetic, synthetic_events
 from fairmf.backends.cuda.devices import what_is_missing
+from fairmf.parameters import settings_of
 
 REASON = what_is_missing()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
@@ -31,8 +32,7 @@ def data(weighted=False):
 
 
 def fitted(model, backend, given, **options):
-    settings = {name: getattr(model, name) for name in model.__dataclass_fields__} | {"backend": backend}
-    return type(model)(**settings).fit(given, progress=False, **options)
+    return type(model)(**(settings_of(model) | {"backend": backend})).fit(given, progress=False, **options)
 
 
 def final(model):

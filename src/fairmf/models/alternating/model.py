@@ -123,7 +123,7 @@ class AlternatingModel(IterativeModel):
         if self.cg_steps != "auto":
             return Effort(steps=int(self.cg_steps), relaxation=LIGHT.relaxation)
         data = problem.interactions
-        observed = float(data.by_user.sums().sum())
+        observed = problem.cached("observed_weight", lambda: float(data.by_user.sums().sum()))
         unobserved = self.unobserved_weight * data.n_users * data.n_items
         if observed > EASY * unobserved:
             return THOROUGH
