@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fairmf.interactions import Events as Events
     from fairmf.interactions import Ids as Ids
     from fairmf.interactions import Interactions as Interactions
+    from fairmf.interactions import read_arrow as read_arrow
     from fairmf.interactions import read_csv as read_csv
     from fairmf.interactions import read_frame as read_frame
     from fairmf.interactions import read_parquet as read_parquet
@@ -56,7 +57,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "interactions": (
-        "Interactions", "Events", "Ids", "read_frame", "read_csv", "read_parquet", "synthetic", "synthetic_events",
+        "Interactions", "Events", "Ids", "read_frame", "read_csv", "read_parquet", "read_arrow", "synthetic",
+        "synthetic_events",
     ),
     "interactions.datasets": ("load_dataset", "fetch_dataset", "datasets"),
     "splitting": ("Split", "HeldOut", "split_by_user", "split_by_interaction", "split_by_time"),

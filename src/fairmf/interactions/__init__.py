@@ -1,5 +1,6 @@
 """1. Interactions: read from anywhere, held once, in both orientations."""
 
+from fairmf.interactions.arrow_reader import read_arrow
 from fairmf.interactions.csv_reader import read_csv
 from fairmf.interactions.events import Events
 from fairmf.interactions.ids import Ids
@@ -14,6 +15,7 @@ __all__ = [
     "Ids",
     "Rows",
     "read_frame",
+    "read_arrow",
     "read_csv",
     "read_parquet",
     "synthetic",

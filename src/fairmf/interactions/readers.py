@@ -7,6 +7,7 @@ its codes (8 bytes a row, 12 with weights, 8 more for times) fit.
 from __future__ import annotations
 
 import contextlib
+import lzma
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -85,7 +86,7 @@ def reading(file: Path | str, kind: str) -> Iterator[None]:
         yield
     except (InvalidData, MemoryError):
         raise
-    except (pa.ArrowException, OSError, EOFError, UnicodeError) as error:
+    except (pa.ArrowException, OSError, EOFError, UnicodeError, lzma.LZMAError) as error:
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise InvalidData(
             f"{file} cannot be read as {kind}, it may be damaged, cut short or of another kind: {reason}."
