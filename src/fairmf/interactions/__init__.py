@@ -7,6 +7,7 @@ from fairmf.interactions.ids import Ids
 from fairmf.interactions.interactions import Interactions
 from fairmf.interactions.readers import read_frame, read_parquet
 from fairmf.interactions.rows import Rows
+from fairmf.interactions.sql_reader import read_sql
 from fairmf.interactions.synthetic import synthetic, synthetic_events
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "read_arrow",
     "read_csv",
     "read_parquet",
+    "read_sql",
     "synthetic",
     "synthetic_events",
 ]
