@@ -37,6 +37,9 @@ VERBS = {
     "split": Verb(DATA, "Divide events into training, validation and test."),
     "fit": Verb(MODEL, "Train a model."),
     "evaluate": Verb(MODEL, "Measure a model on held-out users."),
+    "recommend": Verb(MODEL, "Make lists of recommendations."),
+    "datasets": Verb(DATA, "Benchmark data sets: list, show, fetch; or made-up events."),
+    "doctor": Verb(TOOLS, "Check what is installed, what works, and what is missing."),
     "demo": Verb(TOOLS, "Train and compare models on synthetic data, and write a report."),
 }
 """Every verb, in the order of the help. The file is `fairmf/cli/VERB.py`, the function in it has the verb's name."""
