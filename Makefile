@@ -45,7 +45,7 @@ $(VENV)/.run: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run
-	$(PIP) --editable ".[ann,tune]" --group test --group peers
+	$(PIP) --editable ".[ann,tune,sql]" --group test --group peers
 	@touch $@
 
 $(VENV)/.check: $(VENV)/.test
