@@ -196,7 +196,7 @@ def test_a_fit_that_is_interrupted_writes_no_model(tmp_path, number):
     write_events(tmp_path / "events.csv")
     long = ["fit", "events.csv", "-o", "m.fairmf", "--factors", "64", "--epochs", "1000000", "--checkpoint", "kept"]
     running = subprocess.Popen([*PROGRAM, *long], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    while not list(tmp_path.glob("kept/*")) and running.poll() is None:
+    while not list(tmp_path.glob("kept/*.checkpoint")) and running.poll() is None:
         time.sleep(0.05)
     running.send_signal(number)
     _, err = running.communicate(timeout=120)
@@ -205,6 +205,21 @@ def test_a_fit_that_is_interrupted_writes_no_model(tmp_path, number):
     assert "Interrupted" in err
     assert not (tmp_path / "m.fairmf").exists()
     assert not [file for file in tmp_path.iterdir() if file.suffix == ".tmp"]
+    assert "keeps epoch" not in err  # what the library says to those who get a model
+
+
+def test_the_first_compilation_is_announced(fairmf, made, monkeypatch):
+    monkeypatch.setattr("fairmf.backends.cpu.backend.CpuBackend.compiles_now", lambda self: True)
+    flags = ("-o", "m.fairmf", "--factors", 2, "--epochs", 1)
+    assert "compiling kernels" in fairmf("fit", made / "split", *flags).err
+    assert fairmf("fit", made / "split", *flags, "-q").err == ""
+
+
+def test_what_is_wrong_with_settings_or_output_is_said_before_anything_is_read(fairmf, tmp_path):
+    (tmp_path / "out").mkdir()
+    assert "'factors'" in fairmf("fit", "no-such.csv", "-o", "m.fairmf", "--factors", 0).err
+    assert "it is a folder" in fairmf("fit", "no-such.csv", "-o", "out").err
+    assert "lists.xls" in fairmf("recommend", "no-such.fairmf", "-o", "lists.xls").err
 
 
 @pytest.mark.parametrize("arguments", [["inspect", "events.csv"], ["inspect", "events.csv", "--json"], ["--help"]])
