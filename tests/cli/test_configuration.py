@@ -55,6 +55,11 @@ def test_every_kind_of_run_replays(fairmf, made, tmp_path):
     values = fairmf("evaluate", "m.fairmf", "s", "--at", "5,10", "--fairness", 2, "--json").json["values"]
     assert "ndcg@5" in values
     assert fairmf("evaluate", "--config", "m.evaluate.toml", "--json").json["values"] == values
+    users = load_model("m.fairmf").fitted.user_ids.values.tolist()[:3]
+    assert fairmf("recommend", "m.fairmf", *users, "-n", 3, "-o", "a.csv", "--fairness", 2).code == 0
+    assert fairmf("recommend", "--config", "a.recommend.toml", "-o", "b.csv").code == 0
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+    assert len((tmp_path / "a.csv").read_text().splitlines()) == 10
 
 
 def test_flags_win_over_the_file_and_the_verbs_table_over_the_top(fairmf, made, tmp_path):

@@ -96,6 +96,14 @@ def test_completion_is_offered_and_completes_verbs_without_importing_them(tmp_pa
     assert process(cwd=tmp_path, environment=asked).stdout.split() == ["inspect"]
     asked = {"_FAIRMF_COMPLETE": "complete_bash", "COMP_WORDS": "fairmf fit --fact", "COMP_CWORD": "2"}
     assert process(cwd=tmp_path, environment=asked).stdout.split() == ["--factors"]
+    for words, expected in (
+        ("fairmf fit --model f", ["fair-als", "fiadmm"]),
+        ("fairmf fit --solver ch", ["cholesky"]),
+        ("fairmf datasets fetch ml-2", ["ml-20m", "ml-25m"]),
+    ):
+        last = str(len(words.split()) - 1)
+        asked = {"_FAIRMF_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": last}
+        assert process(cwd=tmp_path, environment=asked).stdout.split() == expected
 
 
 def test_json_is_one_object_on_stdout_and_notes_are_on_stderr(fairmf, made):
