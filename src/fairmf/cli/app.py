@@ -11,7 +11,6 @@ import importlib
 import os
 import signal
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -21,6 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 from fairmf.cli import failures
 from fairmf.cli.config import verb_of
 from fairmf.cli.flags import expanded
+from fairmf.cli.hearing import hearing
 from fairmf.version import __version__
 
 
@@ -107,15 +107,8 @@ def _run(function: Callable[..., None], arguments: dict[str, Any], context: type
 
     session = next(value for value in arguments.values() if isinstance(value, Session))
     session.start(verb_of(context), context.params)
-    with _warnings_as_notes(session), session.running():
+    with hearing(session), session.running():
         function(**arguments)
-
-
-@contextlib.contextmanager
-def _warnings_as_notes(session: Any) -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: session.warn(str(message))
-        yield
 
 
 app = typer.Typer(
