@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-slow check format bench clean
+.PHONY: help demo test test-slow check docs format bench clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,6 +24,10 @@ check: $(VENV)/.check      ## formatting, lint, types, the import rule
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: $(VENV)/.docs        ## these pages as a site: site/index.html; links that lead nowhere are errors
+	$(BIN)/python tools/cli_reference.py --check
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --fresh-env -b html -c docs . site
+
 format: $(VENV)/.check     ## let ruff format and fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -32,7 +36,7 @@ bench: $(VENV)/.test       ## the short benchmarks; writes benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks
 
 clean:                     ## remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist site docs/api.md
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -46,6 +50,10 @@ $(VENV)/.run: pyproject.toml | $(BIN)/python
 
 $(VENV)/.test: $(VENV)/.run
 	$(PIP) --editable ".[ann,tune,sql]" --group test --group peers
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.run
+	$(PIP) --group docs
 	@touch $@
 
 $(VENV)/.check: $(VENV)/.test
