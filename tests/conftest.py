@@ -105,3 +105,22 @@ def cache(tmp_path, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def fairmf(capsys, tmp_path, monkeypatch):
+    """The command line, run in this process in an empty folder (tests/cli/running.py)."""
+    from running import runner
+
+    monkeypatch.chdir(tmp_path)
+    for name, value in {"COLUMNS": "100", "NO_COLOR": "1", "FAIRMF_DATA_CACHE": str(tmp_path / "cache")}.items():
+        monkeypatch.setenv(name, value)
+    return runner(capsys)
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    """A folder with events.csv, split and model.fairmf, made once by the command line; tests leave it as it is."""
+    from running import make_workspace
+
+    return make_workspace(tmp_path_factory.mktemp("made"))

@@ -74,7 +74,7 @@ def read_text(
 ) -> Events:
     """As `read_csv`, from any source. `literal`: quotes and words such as NA are text like any other."""
     with reading(source.name, "CSV"):
-        sample = _sample(source, encoding)
+        sample = sample_of(source, encoding)
         layout = _Layout(source, delimiter or guess_delimiter(sample), header, encoding, literal)
         names = layout.column_names()
         columns.check(names, f"{source} (no header: columns are numbered)" if not header else source.name)
@@ -209,7 +209,8 @@ def _wider(
     raise error
 
 
-def _sample(file: TextSource, encoding: str) -> str:
+def sample_of(file: TextSource, encoding: str) -> str:
+    """The beginning of the text; InvalidData where it is empty, or no text."""
     with file.open() as stream:
         start: bytes = stream.read(_SAMPLE_BYTES)
     if not start.strip():

@@ -65,7 +65,7 @@ def read_parquet(
     The columns are named as in `read_frame`. Files are streamed: memory is needed for the codes and one batch.
     """
     columns = Columns(user, item, weights, time, rating, rating_above)
-    files = _parquet_files(path)
+    files = parquet_files(path)
     collector = EventsCollector(columns, str(path) if len(files) == 1 else f"these {len(files)} Parquet files")
     import pyarrow.parquet as pq
 
@@ -75,6 +75,14 @@ def read_parquet(
             for batch in parquet.iter_batches(batch_size=_BATCH_ROWS, columns=columns.names):
                 collector.add({name: batch.column(name) for name in columns.names})
     return collector.finish()
+
+
+def parquet_names(file: Path) -> list[ColumnName]:
+    """The names of the file's columns."""
+    import pyarrow.parquet as pq
+
+    with reading(file, "Parquet"), pq.ParquetFile(file) as parquet:
+        return list(parquet.schema_arrow.names)
 
 
 @contextlib.contextmanager
@@ -104,11 +112,12 @@ def existing(path: str | os.PathLike[str]) -> Path:
     return found
 
 
-def _parquet_files(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
+def parquet_files(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
+    """The files behind a path, a list of paths or a directory, in order."""
     if isinstance(path, (list, tuple)):
         if not path:
             raise InvalidData("The list of Parquet files is empty; give at least one.")
-        return [file for part in path for file in _parquet_files(part)]
+        return [file for part in path for file in parquet_files(part)]
     found = existing(path)  # type: ignore[arg-type]
     if not found.is_dir():
         return [found]
