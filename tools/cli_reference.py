@@ -13,6 +13,7 @@ from typing import Any
 import typer.main
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "cli.md"
+UNLISTED = ("help", "install_completion", "show_completion")
 TOP = """# Command line
 
 <!-- Made by tools/cli_reference.py from the command's own help; change that, then run it again. -->
@@ -23,22 +24,36 @@ TOP = """# Command line
 def reference() -> str:
     """The whole page."""
     from fairmf.cli.app import app
+    from fairmf.cli.failures import EXIT_CODES
 
-    return TOP + _command(typer.main.get_command(app), "fairmf").strip() + "\n"
+    shared: dict[str, list[Any]] = {}
+    text = TOP + _command(typer.main.get_command(app), "fairmf", shared)
+    for panel, options in shared.items():
+        text += f"\n## {panel}\n" + _options(options)
+    rows = [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
+    return text + "\n## Exit codes\n\n| code | meaning |\n|---|---|\n" + "\n".join(rows) + "\n"
 
 
-def _command(command: Any, path: str) -> str:
+def _command(command: Any, path: str, shared: dict[str, list[Any]]) -> str:
+    """A verb and what is below it. Flags in a panel of their own belong to several verbs: they go to `shared`."""
     shown = [p for p in command.params if not getattr(p, "hidden", False)]
-    options = [p for p in shown if p.param_type_name == "option"]
+    options = [p for p in shown if p.param_type_name == "option" and p.name not in UNLISTED]
+    panels = {p.rich_help_panel: [q for q in options if q.rich_help_panel == p.rich_help_panel] for p in options}
+    own = panels.pop(None, [])
+    for panel, flags in panels.items():
+        shared.setdefault(panel, flags)
     arguments = [p for p in shown if p.param_type_name == "argument"]
     children = _children(command)
     usage = " ".join([path, "[options]", *map(_argument_name, arguments), *(["COMMAND ..."] if children else [])])
     text = "" if path == "fairmf" else f"## {path}\n\n"
-    text += _prose(command.help or "") + f"\n```\n{usage}\n```\n" + _arguments(arguments) + _options(options)
+    text += _prose(command.help or "") + f"\n```\n{usage}\n```\n" + _arguments(arguments) + _options(own)
+    if panels:
+        also = ", ".join(f"[{panel.lower()}](#{_anchor(panel)})" for panel in panels)
+        text += f"\nFlags that other commands have too: {also}.\n"
     if children:
         rows = [f"| [`{name}`](#{_anchor(f'{path} {name}')}) | {_short(child)} |" for name, child in children.items()]
         text += "\n| command | |\n|---|---|\n" + "\n".join(rows) + "\n"
-    return text + "".join(f"\n{_command(child, f'{path} {name}')}" for name, child in children.items())
+    return text + "".join(f"\n{_command(child, f'{path} {name}', shared)}" for name, child in children.items())
 
 
 def _children(command: Any) -> dict[str, Any]:
@@ -70,8 +85,6 @@ def _arguments(arguments: list[Any]) -> str:
 def _options(options: list[Any]) -> str:
     rows = []
     for option in options:
-        if option.name in ("help", "install_completion", "show_completion"):
-            continue
         names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
         value = "" if option.is_flag else f" `{_value_name(option)}`"
         rows.append(f"| {names}{value} | {_cell(option.help or '')} | {_default(option)} |")

@@ -37,6 +37,12 @@ VERBS = {
     "split": Verb(DATA, "Divide events into training, validation and test."),
     "fit": Verb(MODEL, "Train a model."),
     "evaluate": Verb(MODEL, "Measure a model on held-out users."),
+    "tradeoff": Verb(MODEL, "Measure quality and exposure along the dial."),
+    "target": Verb(MODEL, "Find the fairness that reaches a goal."),
+    "tune": Verb(MODEL, "Search settings on the validation users of a split."),
+    "rerank": Verb(MODEL, "Give every item a share of exposure: FairRec, or learned offsets."),
+    "audit": Verb(MODEL, "Compare two rankings: who gains, who loses, what it costs."),
+    "export": Verb(MODEL, "Write the vectors, or a nearest-neighbour index, for other programs."),
     "demo": Verb(TOOLS, "Train and compare models on synthetic data, and write a report."),
 }
 """Every verb, in the order of the help. The file is `fairmf/cli/VERB.py`, the function in it has the verb's name."""
