@@ -49,7 +49,7 @@ CASES = [
     ("rerank {model} -o l.csv --method offsets --min-exposure 3", 1, "min_exposure"),
     ("rerank {model} --save-model m.fairmf", 1, "no model to save"),
     ("rerank {model} -o l.csv --method magic", 2, "--method"),
-    ("rerank {model} -o l.csv -N 0", 2, "-N"),
+    ("rerank {model} -o l.csv -n 0", 2, "-n"),
     ("rerank {private} -o l.csv", 1, "without its users' histories"),
     ("rerank {popularity} -o l.csv --fairness 2", 1, "has no dial"),
     ("audit {model} {split} --groups absent.csv", 1, "There is no file absent.csv"),

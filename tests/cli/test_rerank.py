@@ -20,7 +20,7 @@ def plain_gini(values):
 
 
 def test_fairrecs_lists_keep_the_promise(fairmf, made, tmp_path):
-    done = fairmf("rerank", made / "model.fairmf", "-o", "lists.parquet", "--share", 0.7, "-N", 6, "--json")
+    done = fairmf("rerank", made / "model.fairmf", "-o", "lists.parquet", "--share", 0.7, "-n", 6, "--json")
     assert done.code == 0, done.err
     model, table = load_model(made / "model.fairmf"), pq.read_table(tmp_path / "lists.parquet")
     promised = int(0.7 * 6 * model.n_users / model.n_items)
@@ -41,13 +41,13 @@ def test_what_there_was_before_is_the_models_own_lists(fairmf, made):
     model = load_model(made / "model.fairmf")
     for fairness in (None, 3.0):
         flags = () if fairness is None else ("--fairness", fairness)
-        done = fairmf("rerank", made / "model.fairmf", "-o", "l.csv", "-N", 5, *flags, "--json")
+        done = fairmf("rerank", made / "model.fairmf", "-o", "l.csv", "-n", 5, *flags, "--json")
         turned = model if fairness is None else model.with_fairness(fairness)
         assert done.json["before"]["gini"] == plain_gini(exposure(turned.recommend_table(N=5), model.n_items))
 
 
 def test_offsets_are_kept_in_a_model_whose_lists_are_those_written(fairmf, made, tmp_path):
-    how = ("--method", "offsets", "--min-exposure", 0.4, "--iterations", 150, "-N", 6)
+    how = ("--method", "offsets", "--min-exposure", 0.4, "--iterations", 150, "-n", 6)
     done = fairmf("rerank", made / "model.fairmf", *how, "--save-model", "fair.fairmf", "-o", "lists.csv", "--json")
     assert done.code == 0, done.err
     model, before = load_model(tmp_path / "fair.fairmf"), load_model(made / "model.fairmf")

@@ -40,9 +40,12 @@ VERBS = {
     "tradeoff": Verb(MODEL, "Measure quality and exposure along the dial."),
     "target": Verb(MODEL, "Find the fairness that reaches a goal."),
     "tune": Verb(MODEL, "Search settings on the validation users of a split."),
+    "recommend": Verb(MODEL, "Make lists of recommendations."),
     "rerank": Verb(MODEL, "Give every item a share of exposure: FairRec, or learned offsets."),
     "audit": Verb(MODEL, "Compare two rankings: who gains, who loses, what it costs."),
     "export": Verb(MODEL, "Write the vectors, or a nearest-neighbour index, for other programs."),
+    "datasets": Verb(DATA, "Benchmark data sets: list, show, fetch; or made-up events."),
+    "doctor": Verb(TOOLS, "Check what is installed, what works, and what is missing."),
     "demo": Verb(TOOLS, "Train and compare models on synthetic data, and write a report."),
 }
 """Every verb, in the order of the help. The file is `fairmf/cli/VERB.py`, the function in it has the verb's name."""

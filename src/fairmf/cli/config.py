@@ -32,10 +32,7 @@ def load_config(context: typer.Context, path: Path | None) -> Path | None:
         known |= {flag.lstrip("-").replace("-", "_"): name for flag in parameters[name].opts}
     values = settings_for(verb_of(context), read_config(path), path, known)
     # The way of click: a default of its own for this run, with all checks that the command line has.
-    context.default_map = {
-        name: _as_typed(name, value, is_flag=bool(getattr(parameters[name], "is_flag", False)), path=path)
-        for name, value in values.items()
-    }
+    context.default_map = {name: _as_typed(name, value, parameters[name], path) for name, value in values.items()}
     context.meta["fairmf.config"] = path
     return path
 
@@ -94,23 +91,27 @@ def settings_for(verb: str, content: dict[str, Any], path: Path, known: Mapping[
             continue
         plain = str(name).replace("-", "_")
         if plain not in known:
-            near = difflib.get_close_matches(plain, known, n=1, cutoff=0.5)
+            names = VERBS if isinstance(value, dict) else known
+            near = difflib.get_close_matches(plain, names, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"fairmf {verb} --help lists what can be set"
             raise Problem(f"{path} sets {name!r}, which 'fairmf {verb}' does not know.", hint)
         settings[known[plain]] = value
     return settings
 
 
-def _as_typed(name: str, value: Any, is_flag: bool, path: Path) -> Any:
+def _as_typed(name: str, value: Any, parameter: Any, path: Path) -> Any:
     """The value as it would be typed, so that 2.7 is no integer and "maybe" is no flag."""
-    if is_flag:
+    if getattr(parameter, "is_flag", False):
         if not isinstance(value, bool):
             raise Problem(f"{name!r} in {path} must be true or false. Got {value!r} instead.")
         return value
     if isinstance(value, list) and all(isinstance(part, (str, int, float)) for part in value):
-        return ",".join(_as_typed(name, part, is_flag, path) for part in value)
-    if isinstance(value, bool):
-        return str(value).lower()
+        typed = [_word(part) for part in value]
+        return typed if parameter.nargs != 1 else ",".join(typed)
     if isinstance(value, (str, int, float, date, time)):
-        return str(value)
+        return [_word(value)] if parameter.nargs != 1 else _word(value)
     raise Problem(f"{name!r} in {path} must be one value. Got {value!r} instead.")
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

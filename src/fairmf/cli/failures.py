@@ -52,19 +52,29 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
 _HINTS: tuple[tuple[type[BaseException], str], ...] = (
     (errors.CannotWrite, "name another place, or make room or rights there"),
     (errors.DownloadFailed, "a copy you have is read with: fairmf datasets fetch NAME --from PATH"),
-    (errors.LicenceNotAccepted, "to accept the terms, run: fairmf datasets fetch NAME --yes"),
     (errors.BrokenFile, "check that it is the file you mean; if it is, make it again"),
     (errors.NotFinite, "raise --regularization, or lower the confidences, for example with --reweight log"),
     (errors.MissingHistories, "fit the model without --no-histories"),
     (errors.InvalidParameter, "ranges and defaults are listed by --help"),
-    (errors.InvalidData, "fairmf inspect FILE shows how a file is read; --help lists the flags that change it"),
     (MemoryError, "fewer --factors or a smaller file need less memory"),
+)
+_HINTS_BY_WORDS = (
+    ("users are unknown", "users the model does not know are folded in from their events: --new-users FILE"),
+    ("leaves nobody to train on", "hold out fewer: --heldout N"),
+    ("items (columns), the model", "evaluate a model on the split it was trained on"),
+    ("The model knows", "evaluate a model on the split it was trained on"),
+    ("items are unknown", "items are named as in the data the model was trained on"),
+    ("invalid UTF8", "--encoding latin-1 reads most old files"),
+    ("cannot be read as CSV", "--delimiter, --no-header and --encoding say how a text is to be read"),
+    ("two different columns", "--user and --item name them"),
+    ("is not the folder of a split", "fairmf split FILE -o split makes one"),
+    ("pip install", ""),
 )
 # Arguments of the library that errors speak of, and the flags that stand for them.
 _FLAG_OF = {"weights": "weight", "text_ids": "text-ids", "random_state": "seed", "from_path": "from"}
 _ARGUMENT = re.compile(
-    r"\b(user|item|weights|time|rating|rating_above|delimiter|encoding|text_ids|min_user|min_item|heldout|random_state"
-    r"|from_path)=('[^']*'|[\w.]+)?"
+    r"\b(user|item|weights|time|rating|delimiter|encoding|heldout)=('[^']*'|\w+(?:\.\w+)*)?"
+    r"|(?<!')\b(rating_above|text_ids|min_user|min_item|random_state|from_path)\b(?:=('[^']*'|\w+(?:\.\w+)*))?"
 )
 
 
@@ -86,8 +96,19 @@ def report(error: BaseException, debug: bool) -> int:
     if code == BUG:
         _lines(f"Internal error, {type(error).__name__}: {error}", "run it again with --debug and report what it shows")
         return BUG
-    _lines(_message(error), _hint(error))
+    message, hint = _message(error), _hint(error)
+    if not hint and isinstance(error, (errors.InvalidData, errors.InvalidParameter)):
+        message, hint = _advice(message)
+    _lines(message, hint)
     return code
+
+
+def _advice(message: str) -> tuple[str, str]:
+    """The library's errors say what is wrong; and then, after a semicolon, how to mend it."""
+    wrong, found, advice = message.rpartition("; ")
+    if found:
+        return f"{wrong}.", advice.rstrip(".")
+    return message, ""
 
 
 def _usage(error: Any) -> int:
@@ -119,19 +140,28 @@ def _message(error: BaseException) -> str:
         return f"{what} cannot be used: {error.strerror or error}."
     if isinstance(error, OSError) and error.strerror:  # without the number in front
         return f"{error.strerror}."
-    return _ARGUMENT.sub(_as_flag, str(error))
+    return _ARGUMENT.sub(_as_flag, str(error).removesuffix(" To accept, pass accept_licence=True."))
 
 
 def _as_flag(found: re.Match[str]) -> str:
-    flag = _FLAG_OF.get(found[1], found[1].replace("_", "-"))
-    if found[2] == "True":
-        return f"--{flag}"
-    return f"--{flag} {found[2].strip(chr(39))}" if found[2] else f"--{flag}"
+    name, value = found[1] or found[3], found[2] or found[4]
+    flag = _FLAG_OF.get(name, name.replace("_", "-"))
+    return f"--{flag} {value.strip(chr(39))}" if value and value != "True" else f"--{flag}"
 
 
 def _hint(error: BaseException) -> str:
     own = getattr(error, "hint", None)
-    return own if own is not None else next((hint for kind, hint in _HINTS if isinstance(error, kind)), "")
+    if own is not None:
+        return str(own)
+    if isinstance(error, errors.LicenceNotAccepted):
+        named = re.search(r"(?:data set|terms of) (\S+) ", str(error))
+        return f"to accept them: fairmf datasets fetch {named[1] if named else 'NAME'} --yes"
+    said = next((hint for words, hint in _HINTS_BY_WORDS if words in str(error)), None)
+    if said is not None:
+        return said
+    if isinstance(error, errors.InvalidParameter) and "; " in str(error):
+        return ""
+    return next((hint for kind, hint in _HINTS if isinstance(error, kind)), "")
 
 
 def _lines(message: str, hint: str) -> None:

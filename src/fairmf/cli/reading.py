@@ -192,10 +192,11 @@ def _read_dataset(name: str, reading: Reading, session: Session) -> Events:
     entry = dataset(name)
     filters = [f"ratings above {entry.rating_above:g}"] if entry.rating_above is not None else []
     filters += [f"{kind} with at least {n}" for kind, n in (("items", entry.min_item), ("users", entry.min_user)) if n]
-    session.note(f"data set {name}: {', '.join(filters) or 'all of it'}")
     session.result["read_as"] = {"kind": "data set", "name": name}
     with session.timed("read"), download_bar(session, name) as progress:
-        return load_dataset(name, progress=progress)
+        events = load_dataset(name, progress=progress)
+    session.note(f"read as the data set {name}: {', '.join(filters) or 'all of it'}")
+    return events
 
 
 def _read_database(url: str, reading: Reading, session: Session) -> Events:

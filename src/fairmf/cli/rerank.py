@@ -45,7 +45,7 @@ def rerank(
         Path | None, typer.Option(metavar="FILE", help="Write the model with its offsets, to serve anybody later.")
     ] = None,
     method: Annotated[Method, typer.Option(help="FairRec promises; offsets learn a number per item.")] = Method.fairrec,
-    length: Annotated[int, typer.Option("--length", "-N", min=1, help="Length of the lists.")] = 20,
+    length: Annotated[int, typer.Option("--top", "-n", min=1, help="Items per user.")] = 20,
     fairness: Annotated[
         float | None, typer.Option(metavar="NUMBER", help="Turn the dial to this fairness first.")
     ] = None,

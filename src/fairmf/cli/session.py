@@ -16,6 +16,7 @@ import typer
 from fairmf.cli.config import NOT_SETTINGS, load_config
 from fairmf.cli.flags import Flags
 from fairmf.cli.json_text import json_text
+from fairmf.cli.outputs import check_output
 from fairmf.reporting.run_record import RunRecord
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class Session(Flags):
         """Remember what was asked for: the values of all flags, by their names."""
         self.run.verb = verb
         self.run.settings = {name: value for name, value in values.items() if name not in NOT_SETTINGS}
+        if self.record is not None:
+            check_output(self.record)
 
     # -- speaking ---------------------------------------------------------------------------------------------------
 
@@ -140,7 +143,7 @@ class Session(Flags):
 
     def record_beside(self, made: Path) -> None:
         """The run record goes beside this file as NAME.VERB.toml, or into this folder as VERB.toml."""
-        name = f"{self.run.verb}.toml"
+        name = f"{self.run.verb.replace(' ', '-')}.toml"
         self._place = made / name if made.is_dir() else made.with_name(f"{made.stem}.{name}")
 
     @contextlib.contextmanager

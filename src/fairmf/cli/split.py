@@ -108,6 +108,9 @@ def _by_user(
 
     if heldout is None:
         kept = events.at_least(min_user=min_user, min_item=min_item).compact()
+        if len(kept.user_ids) < 3:
+            few = f"Only {len(kept.user_ids)} users are left with --min-user {min_user} and --min-item {min_item}"
+            raise Problem(f"{few}, which cannot be split.", "lower --min-user and --min-item")
         heldout = max(1, min(10_000, len(kept.user_ids) // 10))
     options: dict[str, Any] = {"protocol": protocol, "target_share": share, "random_state": seed}
     if protocol == "public" and (share != 0.2 or seed != 0):

@@ -49,6 +49,15 @@ def read_csv(
     is streamed.
     """
     columns = Columns(user, item, weights, time, rating, rating_above)
+    check_text_options(delimiter, encoding)
+    file = existing(path)
+    if file.is_dir():
+        raise InvalidData(f"{file} is a directory; give one CSV file.")
+    return read_text(TextSource.of_file(file), columns, delimiter, header, text_ids, encoding)
+
+
+def check_text_options(delimiter: str | None, encoding: str) -> None:
+    """Raise InvalidParameter for what no text can be cut or decoded by."""
     if delimiter is not None and (not isinstance(delimiter, str) or len(set(delimiter)) != 1):
         raise InvalidParameter(
             f"'delimiter' must be one character, or one repeated as in '::'. Got {delimiter!r} instead."
@@ -57,10 +66,6 @@ def read_csv(
         codecs.lookup(encoding)
     except (LookupError, TypeError):
         raise InvalidParameter(f"'encoding' must be one that Python knows. Got {encoding!r} instead.") from None
-    file = existing(path)
-    if file.is_dir():
-        raise InvalidData(f"{file} is a directory; give one CSV file.")
-    return read_text(TextSource.of_file(file), columns, delimiter, header, text_ids, encoding)
 
 
 def read_text(

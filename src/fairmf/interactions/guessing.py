@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fairmf.interactions.arrow_reader import FEATHER_1, IPC_FILE, arrow_names
 from fairmf.interactions.columns import ColumnName
-from fairmf.interactions.csv_reader import guess_delimiter, sample_of
+from fairmf.interactions.csv_reader import check_text_options, guess_delimiter, sample_of
 from fairmf.interactions.readers import existing, parquet_files, parquet_names, reading
 from fairmf.interactions.text_source import TextSource
 
@@ -55,6 +55,7 @@ def peek(path: str | Path, *, delimiter: str | None = None, header: bool | None 
 
 
 def _peek_text(file: Path, delimiter: str | None, header: bool | None, encoding: str) -> Peek:
+    check_text_options(delimiter, encoding)
     with reading(file, "CSV"):
         sample = sample_of(TextSource.of_file(file), encoding)
     cut = delimiter or guess_delimiter(sample)

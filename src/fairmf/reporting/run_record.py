@@ -50,7 +50,6 @@ class RunRecord:
             text = json.dumps(content, indent=1, allow_nan=False) + "\n"
         else:
             text = f"# Run it again: fairmf {self.verb} --config {path.name}\n" + to_toml(content)
-        path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
             file.write(text.encode())
 
