@@ -69,11 +69,15 @@ def test_exposure_and_metrics_are_the_models(written):
 def test_changes_are_against_the_first_stop(written):
     _, data = written
     first, *others = data["positions"]
-    assert first["changes"] == {}
+    assert first["changes"] == first["changed"] == {}
     for position in others:
         for metric, (difference, low, high) in position["changes"].items():
             assert difference == pytest.approx(position["values"][metric] - first["values"][metric])
             assert low <= high
+            text, verdict = position["changed"][metric], position["better"][metric]
+            assert text.endswith({True: "better", False: "worse", None: "no clear change"}[verdict])
+            if not metric.endswith(("coverage@20", "share@20")):
+                assert text.replace("−", "-").startswith((f"{difference:+.3f} (", "0.000 ("))
         lower, raised = position["values"]["gini@20"] < first["values"]["gini@20"], position["better"]["gini@20"]
         assert raised in (lower, None)
 

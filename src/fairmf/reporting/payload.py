@@ -12,7 +12,7 @@ from fairmf.metrics import lorenz_curve
 from fairmf.metrics.audit.numbers import Change, finite
 from fairmf.reporting import wording
 from fairmf.reporting.content import Content, Position, Values, cut
-from fairmf.reporting.metric_words import lower_is_better, title, words_of
+from fairmf.reporting.metric_words import lower_is_better, title, words_of, written
 from fairmf.reporting.popularity_bands import band_of, band_shares
 from fairmf.reporting.shown_groups import shown_groups
 from fairmf.reporting.shown_items import movers, seen, shown_items
@@ -65,12 +65,20 @@ def _position(content: Content, position: Position) -> dict[str, Any]:
         "name": position.name,
         "fairness": position.fairness,
         "values": {m: finite(position.values.get(m)) for m in content.metrics},
+        "written": {m: written(m, position.values.get(m)) for m in content.metrics},
+        "changed": {} if position is content.before else {m: _told(content, position, m) for m in content.metrics},
         "changes": {m: _ends(position.changes[m]) for m in content.metrics if m in position.changes},
         "better": verdicts,
         "sentence": wording.headline(content, position),
         "past": position.past_minimum,
         "users": None if users is None else [finite(users.worse_off.value), finite(users.better_off.value)],
     }
+
+
+def _told(content: Content, position: Position, metric: str) -> str:
+    """A change for its card: "−0.024 (−0.031 to −0.018), worse"."""
+    change = wording.change_of(content, position, metric)
+    return f"{wording.with_ends(metric, change)}, {wording.VERDICTS[wording.better(metric, change)]}"
 
 
 def _ends(change: Change) -> list[float | None]:

@@ -47,8 +47,7 @@ def _with_interval(position: Position, metric: str) -> str:
     change = position.changes.get(metric)
     if change is None or change.beyond_chance is None:
         return text
-    low, high = (written_change(metric, end).removesuffix(" points") for end in (change.low, change.high))
-    return f"{text}<br><small>{low} to {high}</small>"
+    return f"{text}<br><small>{wording.ends_of(metric, change)}</small>"
 
 
 def figures(content: Content) -> str:
@@ -57,8 +56,7 @@ def figures(content: Content) -> str:
     cards = []
     for metric in (m for m in wanted if m is not None and m in content.metrics):
         change = wording.change_of(content, content.after, metric)
-        verdict = wording.better(metric, change)
-        word = {True: "better", False: "worse", None: "no clear change"}[verdict]
+        word = wording.VERDICTS[wording.better(metric, change)]
         cards.append(
             f'<li class="figure {word.replace(" ", "-")}"><span class="name">{escape(title(metric))}</span>'
             f'<span class="value">{written(metric, change.before)} <span class="to">to</span> '
@@ -114,8 +112,7 @@ def group_table(content: Content) -> str:
         ends = group.share
         difference = written_change("tail_share", ends.difference)
         if ends.beyond_chance is not None:
-            low, high = (written_change("tail_share", x).removesuffix(" points") for x in (ends.low, ends.high))
-            difference += f"<br><small>{low} to {high}</small>"
+            difference += f"<br><small>{wording.ends_of('tail_share', ends)}</small>"
         shares = [written("tail_share", x) for x in (ends.before, ends.after)]
         rows.append([escape(cut(str(group.group))), f"{group.n_items:,}", *shares, difference])
     head = ["group", "items", escape(cut(content.before.name)), escape(cut(now.name)), "change"]

@@ -16,6 +16,7 @@ SHARES = {
     "bottom80_share": "the 80% of the catalogue that is shown least",
     "tail_share": "the 80% of items with the fewest interactions",
 }
+VERDICTS = {True: "better", False: "worse", None: "no clear change"}
 HARDLY = 0.005  # a share of exposure below which the next larger part of the catalogue is spoken of
 
 
@@ -58,12 +59,22 @@ def change_of(content: Content, now: Position, metric: str) -> Change:
     return Change(content.before.values.get(metric, math.nan), now.values.get(metric, math.nan))
 
 
+def with_ends(metric: str, change: Change) -> str:
+    """ "−0.024 (−0.031 to −0.018)", or the difference alone where there is no interval."""
+    text = written_change(metric, change.difference)
+    return text if change.beyond_chance is None else f"{text} ({ends_of(metric, change)})"
+
+
+def ends_of(metric: str, change: Change) -> str:
+    """The ends of the interval: "−0.031 to −0.018"."""
+    return " to ".join(written_change(metric, end).removesuffix(" points") for end in (change.low, change.high))
+
+
 def interval(content: Content, metric: str, change: Change) -> str:
     """ ", 95% interval +1.0 to +2.0", or nothing."""
     if change.beyond_chance is None:
         return ""
-    low, high = (written_change(metric, end).removesuffix(" points") for end in (change.low, change.high))
-    return f", {content.confidence:.0%} interval {low} to {high}"
+    return f", {content.confidence:.0%} interval {ends_of(metric, change)}"
 
 
 def _share_of_exposure(content: Content, now: Position) -> str:

@@ -9,7 +9,7 @@ function startDial() {
     slider.setAttribute("aria-valuetext", now.name);
     byId("stop").textContent = now.name;
     byId("knob-figures").textContent = [data.quality, data.inequality]
-      .map((label) => `${metricOf(label).title} ${written(metricOf(label), now.values[label])}`)
+      .map((label) => `${metricOf(label).title} ${now.written[label]}`)
       .join("\n");
     byId("sentence").textContent = now.past ? `${now.sentence} This stop lies beyond the lowest Gini the dial reaches.` : now.sentence;
     updateCards(now);
@@ -20,30 +20,17 @@ function startDial() {
 
 function updateCards(now) {
   document.querySelectorAll(".card").forEach((card) => {
-    const metric = metricOf(card.dataset.metric);
-    const label = metric.label;
+    const label = card.dataset.metric;
     const verdict = now.better[label];
     card.classList.toggle("better", verdict === true);
     card.classList.toggle("worse", verdict === false);
-    card.querySelector(".value").textContent = written(metric, now.values[label]);
-    card.querySelector(".change").textContent = changeText(metric, now);
+    card.querySelector(".value").textContent = now.written[label];
+    card.querySelector(".change").textContent = now.changed[label] ?? "the first stop";
   });
 }
 
-function changeText(metric, now) {
-  if (now === first()) return "the first stop";
-  const before = first().values[metric.label];
-  const value = now.values[metric.label];
-  if (before === null || value === null) return "";
-  const word = { true: "better", false: "worse", null: "no clear change" }[String(now.better[metric.label])];
-  const [, low, high] = now.changes[metric.label] ?? [];
-  const ends = [low, high].map((end) => writtenChange(metric, end).replace(" points", ""));
-  const range = low === undefined || low === null ? "" : ` (${ends[0]} to ${ends[1]})`;
-  return `${writtenChange(metric, value - before)}${range}, ${word}`;
-}
-
 function markRow() {
-  const rows = document.querySelectorAll("#dial .numbers tbody tr");
+  const rows = document.querySelectorAll("#stops .numbers tbody tr");
   rows.forEach((row, k) => row.classList.toggle("current", k === state.position));
 }
 
@@ -78,7 +65,7 @@ function startFront() {
   front.drawn.on("click", (event) => event.seriesName === "dial" && moveTo(event.dataIndex));
   follow(() => {
     front.draw();
-    const told = [up, across].map((metric) => `${metric.title} ${written(metric, current().values[metric.label])}`);
+    const told = [up, across].map((metric) => `${metric.title} ${current().written[metric.label]}`);
     front.describe(`Quality against inequality of exposure at ${data.positions.length} stops; at ${current().name} ${told.join(", ")}.`);
   });
 }
@@ -109,7 +96,7 @@ function legendHeight(front) {
 function frontTip(event) {
   const position = event.seriesName === "dial" ? data.positions[event.dataIndex] : null;
   const values = position
-    ? data.metrics.map((metric) => `${metric.title}: ${written(metric, position.values[metric.label])}`)
+    ? data.metrics.map((metric) => `${metric.title}: ${position.written[metric.label]}`)
     : [data.inequality, data.quality].map((label, k) => `${metricOf(label).title}: ${written(metricOf(label), event.value[k])}`);
   const name = position ? position.name : event.data.told === event.seriesName ? event.seriesName : `${event.seriesName}, ${event.data.told}`;
   return tip([name, ...values]);

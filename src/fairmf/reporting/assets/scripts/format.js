@@ -13,11 +13,6 @@ function written(metric, value) {
   return metric.share ? percent(value) : value.toFixed(3);
 }
 
-function writtenChange(metric, change) {
-  if (change === null || change === undefined) return "";
-  return metric.share ? `${signed(100 * change, 1)} points` : signed(change, 3);
-}
-
 const metricOf = (label) => data.metrics.find((metric) => metric.label === label);
 
 // A table of plain texts; the first cell of a row is its heading.
