@@ -22,6 +22,12 @@ def small_model(**settings):
     return FairALS(factors=6, epochs=4, **settings).fit(small_split().train)
 
 
+def lists_at(psi, N=100):
+    """The small model's lists of the test users at one stop of the dial."""
+    blocks = small_model().rank(small_split().test.fold_in, N, fairness=psi)
+    return np.concatenate([np.array(items) for _, items in blocks])
+
+
 def hostile_names(n_items):
     """Every name is hostile, each in its own way."""
     return [f"{HOSTILE} & '{j}' <b>\u2028{{{{x}}}} ${j}" for j in range(n_items)]

@@ -9,6 +9,7 @@ from small_report import (
     HOSTILE,
     data_of,
     hostile_names,
+    lists_at,
     naive_exposure,
     small_model,
     small_split,
@@ -22,11 +23,6 @@ from fairmf.metrics import gini
 from fairmf.reporting import Contender
 
 STOPS = [0, 1, 3]
-
-
-def lists_of(psi, N=100):
-    split = small_split()
-    return np.concatenate([np.array(b) for _, b in small_model().rank(split.test.fold_in, N, fairness=psi)])
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +45,7 @@ def test_exposure_and_metrics_are_the_models(written):
     m = small_split().train.n_items
     assert [p["fairness"] for p in data["positions"]] == STOPS
     for position, stop, psi in zip(data["positions"], data["stops"], STOPS, strict=True):
-        exposure = naive_exposure(lists_of(psi), m, 20)
+        exposure = naive_exposure(lists_at(psi), m, 20)
         assert position["values"]["gini@20"] == pytest.approx(float(gini(exposure)))
         assert position["values"]["coverage@20"] == pytest.approx(np.mean(exposure > 0))
         found = evaluate(small_model(), small_split().test, at=(20, 100), bootstrap=0, fairness=psi)
@@ -92,18 +88,18 @@ def test_lists_of_example_users(written):
     of_user = []
     for k, example in enumerate(data["examples"]):
         shown = [number[row] for row in data["stops"][0]["lists"][k]]
-        user = next(i for i, row in enumerate(lists_of(0, 10).tolist()) if row == shown and i not in of_user)
+        user = next(i for i, row in enumerate(lists_at(0, 10).tolist()) if row == shown and i not in of_user)
         of_user.append(user)
         assert {number[row] for row in example["history"]} <= histories[user]
         assert example["length"] == len(histories[user])
         targets = split.test.targets.by_user.block(user, user + 1).indices.tolist()
         assert sorted(number[row] for row in example["targets"]) == sorted(targets)
         for stop, psi in zip(data["stops"], STOPS, strict=True):
-            assert [number[row] for row in stop["lists"][k]] == lists_of(psi, 10)[user].tolist()
+            assert [number[row] for row in stop["lists"][k]] == lists_at(psi, 10)[user].tolist()
     # From the most changed to the least changed list, at the stop the summary speaks of.
     chosen = STOPS[data["chosen"]]
-    kept = [len(set(lists_of(0, 10)[i]) & set(lists_of(chosen, 10)[i])) for i in of_user]
-    everyone = [len(set(a) & set(b)) for a, b in zip(lists_of(0, 10), lists_of(chosen, 10), strict=True)]
+    kept = [len(set(lists_at(0, 10)[i]) & set(lists_at(chosen, 10)[i])) for i in of_user]
+    everyone = [len(set(a) & set(b)) for a, b in zip(lists_at(0, 10), lists_at(chosen, 10), strict=True)]
     assert kept == sorted(kept)
     assert kept[0] == min(everyone)
     assert kept[-1] == max(everyone)
@@ -113,7 +109,7 @@ def test_groups_bands_gainers(written):
     _, data = written
     split = small_split()
     m = split.train.n_items
-    exposure = [naive_exposure(lists_of(psi), m, 20) for psi in STOPS]
+    exposure = [naive_exposure(lists_at(psi), m, 20) for psi in STOPS]
     names = data["groups"]["names"]
     assert sorted(names) == [f"<i>group</i> {g}" for g in range(4)]
     for stop, o in zip(data["groups"]["stops"], exposure, strict=True):
