@@ -45,7 +45,7 @@ $(VENV)/.run: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run
-	$(PIP) --editable ".[ann,tune,report]" --group test --group peers --group browser
+	$(PIP) --editable ".[ann,tune,report,sql]" --group test --group peers --group browser
 	@touch $@
 
 $(VENV)/.check: $(VENV)/.test

@@ -1,5 +1,6 @@
 """Fixtures for all tests: small random problems, the table of backends, real data where there is any."""
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -105,3 +106,46 @@ def cache(tmp_path, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def published(server, monkeypatch):
+    """The data sets at addresses of this machine, with the checksums of the small files."""
+    from loopback import Served
+    from small_files import files_of
+
+    from fairmf.interactions.datasets import datasets, registry
+
+    def publish(name, **more):
+        entry, files = datasets()[name], files_of(name)
+        addresses = tuple(f"{server.address}/{name}/{file}" for file in files)
+        for address, content in zip(addresses, files.values(), strict=True):
+            path = address.removeprefix(server.address)
+            server.files[path] = served = Served(content, etag='"1"')
+            if entry.md5_beside:
+                server.files[f"{path}.md5"] = Served(f"MD5 ({path[1:]}) = {served.md5}\n".encode())
+        md5 = served.md5 if entry.md5 else None
+        moved = dataclasses.replace(entry, **{"addresses": addresses, "md5": md5, **more})
+        monkeypatch.setitem(registry._BY_NAME, name, moved)
+        return moved
+
+    return publish
+
+
+@pytest.fixture
+def fairmf(capsys, tmp_path, monkeypatch):
+    """The command line, run in this process in an empty folder (tests/cli/running.py)."""
+    from running import runner
+
+    monkeypatch.chdir(tmp_path)
+    for name, value in {"COLUMNS": "100", "NO_COLOR": "1", "FAIRMF_DATA_CACHE": str(tmp_path / "cache")}.items():
+        monkeypatch.setenv(name, value)
+    return runner(capsys)
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    """A folder with events.csv, split and model.fairmf, made once by the command line; tests leave it as it is."""
+    from running import make_workspace
+
+    return make_workspace(tmp_path_factory.mktemp("made"))

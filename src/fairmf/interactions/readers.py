@@ -7,6 +7,7 @@ its codes (8 bytes a row, 12 with weights, 8 more for times) fit.
 from __future__ import annotations
 
 import contextlib
+import lzma
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -64,7 +65,7 @@ def read_parquet(
     The columns are named as in `read_frame`. Files are streamed: memory is needed for the codes and one batch.
     """
     columns = Columns(user, item, weights, time, rating, rating_above)
-    files = _parquet_files(path)
+    files = parquet_files(path)
     collector = EventsCollector(columns, str(path) if len(files) == 1 else f"these {len(files)} Parquet files")
     import pyarrow.parquet as pq
 
@@ -76,6 +77,14 @@ def read_parquet(
     return collector.finish()
 
 
+def parquet_names(file: Path) -> list[ColumnName]:
+    """The names of the file's columns."""
+    import pyarrow.parquet as pq
+
+    with reading(file, "Parquet"), pq.ParquetFile(file) as parquet:
+        return list(parquet.schema_arrow.names)
+
+
 @contextlib.contextmanager
 def reading(file: Path | str, kind: str) -> Iterator[None]:
     """Turn what Arrow raises about a file that is damaged, or of another kind, into InvalidData."""
@@ -85,7 +94,7 @@ def reading(file: Path | str, kind: str) -> Iterator[None]:
         yield
     except (InvalidData, MemoryError):
         raise
-    except (pa.ArrowException, OSError, EOFError, UnicodeError) as error:
+    except (pa.ArrowException, OSError, EOFError, UnicodeError, lzma.LZMAError) as error:
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise InvalidData(
             f"{file} cannot be read as {kind}, it may be damaged, cut short or of another kind: {reason}."
@@ -103,11 +112,12 @@ def existing(path: str | os.PathLike[str]) -> Path:
     return found
 
 
-def _parquet_files(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
+def parquet_files(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
+    """The files behind a path, a list of paths or a directory, in order."""
     if isinstance(path, (list, tuple)):
         if not path:
             raise InvalidData("The list of Parquet files is empty; give at least one.")
-        return [file for part in path for file in _parquet_files(part)]
+        return [file for part in path for file in parquet_files(part)]
     found = existing(path)  # type: ignore[arg-type]
     if not found.is_dir():
         return [found]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ class TextSource:
         def opened() -> Any:
             import pyarrow as pa
 
+            if file.suffix.lower() == ".xz":  # the one kind that Arrow leaves to others
+                return pa.PythonFile(lzma.open(file), mode="r")
             return pa.input_stream(str(file), compression="detect")
 
         return cls(str(file), file.stat().st_size, opened)
