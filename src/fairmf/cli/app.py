@@ -37,6 +37,7 @@ VERBS = {
     "split": Verb(DATA, "Divide events into training, validation and test."),
     "fit": Verb(MODEL, "Train a model."),
     "evaluate": Verb(MODEL, "Measure a model on held-out users."),
+    "report": Verb(MODEL, "Write a page that shows what fairness does: who gains, what it costs."),
     "recommend": Verb(MODEL, "Make lists of recommendations."),
     "datasets": Verb(DATA, "Benchmark data sets: list, show, fetch; or made-up events."),
     "doctor": Verb(TOOLS, "Check what is installed, what works, and what is missing."),
