@@ -15,7 +15,7 @@ demo: $(VENV)/.run         ## train and compare models on synthetic data; ends w
 test: $(VENV)/.test        ## the test suite (minutes)
 	$(BIN)/python -m pytest -m "not slow"
 
-test-slow: $(VENV)/.test   ## the long tests: real data, large inputs, other libraries
+test-slow: $(VENV)/.test   ## the long tests: real data, large inputs, other libraries, the report in a browser
 	$(BIN)/python -m pytest -m slow
 
 check: $(VENV)/.check      ## formatting, lint, types, the import rule
@@ -49,7 +49,7 @@ $(VENV)/.run: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run
-	$(PIP) --editable ".[ann,tune,sql]" --group test --group peers
+	$(PIP) --editable ".[ann,tune,report,sql]" --group test --group peers --group browser
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.run

@@ -59,8 +59,8 @@ def test_two_models(fairmf, made, model, split):
 def test_groups_and_names_from_a_file(fairmf, made, model, split, tmp_path, ending):
     found = facts(split)
     write_facts(tmp_path / f"items.{ending}", found)
-    where = ("--groups", f"items.{ending}", "--group-column", "seller", "--names", f"items.{ending}")
-    how = ("audit", made / "model.fairmf", made / "split", *where, "--name-column", "title", "--items", "every.csv")
+    where = ("--catalogue", f"items.{ending}", "--group-column", "seller")
+    how = ("audit", made / "model.fairmf", made / "split", *where, "--items", "every.csv")
     done = fairmf(*how, "--json", "--no-record")
     assert done.code == 0, done.err
     sellers = {item: seller for item, (_, seller) in found.items()}
@@ -80,13 +80,13 @@ def test_items_the_file_does_not_have_are_said_and_get_no_group(fairmf, made, sp
     found = facts(split)
     left_out = [found.pop(item) for item in list(found)[:4]]
     write_facts(tmp_path / "items.csv", found)
-    where = ("--groups", "items.csv", "--group-column", "seller")
+    where = ("--catalogue", "items.csv")
     done = fairmf("audit", made / "model.fairmf", made / "split", *where, "--json", "--no-record", "--bootstrap", 0)
-    assert f"{len(left_out)} of {split.train.n_items} items are not in items.csv" in done.err
-    assert {g["group"]: g["n_items"] for g in done.json["groups"]}["(no group)"] == 4
+    assert f"{len(left_out)} of {split.train.n_items} items have no group in items.csv" in done.err
+    assert {g["group"]: g["n_items"] for g in done.json["groups"]}["no group"] == 4
 
 
-def test_text_ids_stay_text_and_an_only_column_needs_no_name(fairmf, tmp_path):
+def test_text_ids_stay_text(fairmf, tmp_path):
     rows = [(u, f"{i:03}") for u in range(60) for i in range(30) if (u * 7 + i * 3) % 5 < 2]
     (tmp_path / "e.csv").write_text("user,item\n" + "".join(f"{u},{i}\n" for u, i in rows))
     (tmp_path / "g.tsv").write_text(
@@ -94,6 +94,19 @@ def test_text_ids_stay_text_and_an_only_column_needs_no_name(fairmf, tmp_path):
     )
     assert fairmf("split", "e.csv", "-o", "s", "--text-ids").code == 0
     assert fairmf("fit", "s", "-o", "m.fairmf", "--factors", 3, "--epochs", 2).code == 0
-    done = fairmf("audit", "m.fairmf", "s", "--groups", "g.tsv", "--at", 3, "--bootstrap", 0, "--json")
+    done = fairmf(
+        "audit",
+        "m.fairmf",
+        "s",
+        "--catalogue",
+        "g.tsv",
+        "--group-column",
+        "kind",
+        "--at",
+        3,
+        "--bootstrap",
+        0,
+        "--json",
+    )
     assert done.code == 0, done.err
     assert {g["group"]: g["n_items"] for g in done.json["groups"]} == {"even": 15, "odd": 15}

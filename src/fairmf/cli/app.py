@@ -38,6 +38,7 @@ VERBS = {
     "fit": Verb(MODEL, "Train a model."),
     "evaluate": Verb(MODEL, "Measure a model on held-out users."),
     "tradeoff": Verb(MODEL, "Measure quality and exposure along the dial."),
+    "report": Verb(MODEL, "Write a page that shows what fairness does: who gains, what it costs."),
     "target": Verb(MODEL, "Find the fairness that reaches a goal."),
     "tune": Verb(MODEL, "Search settings on the validation users of a split."),
     "recommend": Verb(MODEL, "Make lists of recommendations."),

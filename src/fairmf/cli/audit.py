@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fairmf.cli.catalogue import NO_GROUP, read_catalogue
 from fairmf.cli.dials import check_dial
 from fairmf.cli.evaluate import Part
 from fairmf.cli.failures import Problem
-from fairmf.cli.item_facts import read_facts
 from fairmf.cli.lists import comma_list
 from fairmf.cli.models import load_fitted
 from fairmf.cli.outputs import check_output
@@ -21,9 +21,7 @@ from fairmf.cli.watching import watched
 from fairmf.files.atomic import replacing
 
 if TYPE_CHECKING:
-    from fairmf.splitting import Split
-
-NO_GROUP = "(no group)"
+    from fairmf.splitting import HeldOut
 
 
 def audit(
@@ -44,13 +42,17 @@ def audit(
         str | None,
         typer.Option(metavar="NAME,...", help="Accuracy compared user by user. Default: ndcg and recall of the lists."),
     ] = None,
-    groups: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A table with a group for every item: seller, genre, country.")
+    catalogue: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A table (CSV, Parquet) with a row per item: its id, its name, its group."),
     ] = None,
-    group_column: Annotated[str | None, typer.Option(metavar="NAME", help="Its column of groups.")] = None,
-    names: Annotated[Path | None, typer.Option(metavar="FILE", help="A table with a name for every item.")] = None,
-    name_column: Annotated[str | None, typer.Option(metavar="NAME", help="Its column of names.")] = None,
-    item_column: Annotated[str | None, typer.Option(metavar="NAME", help="The column of item ids in both.")] = None,
+    name_column: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The catalogue's column of names; found if not given.")
+    ] = None,
+    group_column: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="The catalogue's column of groups (seller, genre); found if not given."),
+    ] = None,
     part: Annotated[Part, typer.Option(help="Which held-out users.")] = Part.test,
     bootstrap: Annotated[int, typer.Option(min=0, help="Resamples of the users for the intervals; 0 for none.")] = 200,
     confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
@@ -71,9 +73,9 @@ def audit(
 
       fairmf audit model.fairmf split
 
-      fairmf audit model.fairmf split --after-fairness 3 --groups items.csv --group-column seller
+      fairmf audit model.fairmf split --after-fairness 3 --catalogue items.csv --group-column seller
 
-      fairmf audit old.fairmf split --after new.fairmf --names items.csv -o audit.json
+      fairmf audit old.fairmf split --after new.fairmf -o audit.json
     """
     from fairmf.metrics import audit as compare
 
@@ -93,7 +95,7 @@ def audit(
             check_dial(side, path, f"--{name}-fairness")
     held_out = getattr(split, part.value)
     session.uses(part.value, held_out.fold_in)
-    facts = _facts(split, session, groups, group_column, names, name_column, item_column)
+    facts = _facts(held_out, catalogue, name_column, group_column, session)
     sides = [
         _called(m, path, psi)
         for m, path, psi in ((loaded, model, before_fairness), (later, after or model, after_fairness))
@@ -128,23 +130,19 @@ def _dial(fairness: float | None) -> dict[str, float] | None:
 
 
 def _facts(
-    split: Split,
-    session: Session,
-    groups: Path | None,
-    group_column: str | None,
-    names: Path | None,
-    name_column: str | None,
-    item_column: str | None,
+    held_out: HeldOut, catalogue: Path | None, name_column: str | None, group_column: str | None, session: Session
 ) -> dict[str, Any]:
-    """The groups and the names of items, as the library takes them."""
-    ids = split.train.item_ids
-    facts: dict[str, Any] = {}
-    if groups is not None:
-        found = read_facts(groups, "group", item_column, group_column, ids, session)
-        facts["groups"] = [found.get(item, NO_GROUP) for item in ids.values.tolist()] if ids is not None else []
-    if names is not None:
-        facts["names"] = read_facts(names, "name", item_column, name_column, ids, session)
-    return facts
+    """The names and the groups of items, as the library takes them."""
+    if catalogue is None:
+        for flag, value in (("--name-column", name_column), ("--group-column", group_column)):
+            if value is not None:
+                raise Problem(f"{flag} is a column of a catalogue, and none was given.", "--catalogue FILE")
+        return {}
+    data = held_out.fold_in
+    names, groups = read_catalogue(catalogue, data.item_ids, data.n_items, name_column, group_column)
+    if groups is not None and (without := groups.count(NO_GROUP)):
+        session.warn(f"{without:,} of {data.n_items:,} items have no group in {catalogue}.")
+    return {name: facts for name, facts in (("names", names), ("groups", groups)) if facts is not None}
 
 
 def _report(
