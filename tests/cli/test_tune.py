@@ -34,13 +34,23 @@ def test_the_best_model_is_the_best_trials(fairmf, made, tmp_path):
     assert (tmp_path / "best.tune.toml").exists()
 
 
-def test_a_stored_search_goes_on(fairmf, made):
+def test_a_stored_search_goes_on(fairmf, made, tmp_path):
     how = ("tune", made / "split", "--epochs", 2, "--space", "regularization=0.001:0.1", "--storage", "s.db", "--json")
     first = fairmf(*how, "--trials", 2)
     assert first.code == 0, first.err
     assert sum(first.json["trials"].values()) == 2
     more = fairmf(*how, "--trials", 3)
     assert sum(more.json["trials"].values()) == 3
+    assert (tmp_path / "s.db").exists()
+    assert sum(fairmf(*how, "--trials", 1).json["trials"].values()) == 3  # nothing is left to try
+
+
+def test_a_seed_that_is_drawn_is_on_record(fairmf, made, tmp_path):
+    how = ("--epochs", 2, "--trials", 2, "--factors", 3, "--space", "regularization=0.001:0.1", "--json")
+    first = fairmf("tune", made / "split", *how, "--seed", "none", "--record", "r.toml")
+    assert first.code == 0, first.err
+    again = fairmf("tune", "--config", "r.toml", "--json", "--no-record")
+    assert again.json["best"] == first.json["best"]
 
 
 def test_several_objectives_give_a_front_and_bounds_choose_from_it(fairmf, made):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,6 +66,8 @@ def tune(
     """
     from fairmf.control import tune as search
 
+    if settings.given.get("random_state", 0) is None:
+        settings.given["random_state"] = secrets.randbelow(2**31)  # drawn here, so that the record can repeat it
     model: Any = settings.build()
     session.run.settings |= effective_settings(model)
     ranges, bounds = None if space is None else read_space(space), read_bounds(constraints)
