@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from fairmf import load_model
+from fairmf import load_model, read_csv
 from fairmf.reporting.run_record import RunRecord, parse_toml, to_toml
 
 
@@ -91,7 +91,7 @@ def test_where_records_go(fairmf, made, tmp_path):
     assert not list(tmp_path.glob("*.toml"))
 
 
-def test_a_password_is_in_no_record(fairmf, tmp_path):
+def test_a_password_is_in_no_record(fairmf, made, tmp_path, monkeypatch):
     import sqlite3
 
     with sqlite3.connect("shop.db") as database:
@@ -102,9 +102,16 @@ def test_a_password_is_in_no_record(fairmf, tmp_path):
     assert done.code == 0, done.err
     assert done.json["interactions"] == 35
     assert record(tmp_path / "r.toml")["settings"]["data"] == "sqlite:///shop.db"
-    done = fairmf("inspect", "postgresql://me:secret@127.0.0.1:1/db", *asked, "--record", "r.json", "--debug")
+    server = "postgresql://me:secret@127.0.0.1:1/db"
+    done = fairmf("inspect", server, *asked, "--debug")
     assert done.code in (1, 3)
     assert "secret" not in done.out + done.err
+    events = read_csv(made / "events.csv", user="user_id", item="item_id")
+    monkeypatch.setattr("fairmf.interactions.read_sql", lambda query, url, **columns: events)
+    done = fairmf("inspect", server, *asked, "--record", "r.json", "--json")
+    assert done.code == 0, done.err
+    assert "secret" not in done.out + done.err + (tmp_path / "r.json").read_text()
+    assert "127.0.0.1" in (tmp_path / "r.json").read_text()
 
 
 def test_toml_says_what_was_put_in():

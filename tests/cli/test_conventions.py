@@ -11,6 +11,7 @@ import warnings
 import pytest
 from running import write_events
 
+from fairmf import errors
 from fairmf.cli import failures
 from fairmf.cli.app import VERBS, Verbs, load_verb, run
 
@@ -123,6 +124,37 @@ def test_errors_are_one_line_and_a_hint_and_debug_adds_the_trace(fairmf):
     assert debug.code == failures.PROBLEM
     assert "Traceback" in debug.err
     assert debug.err.endswith(done.err)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.InvalidData("x"), 1),
+        (errors.InvalidParameter("x"), 1),
+        (errors.BrokenFile("x"), 1),
+        (errors.MissingHistories("x"), 1),
+        (errors.MissingDependency("x"), 3),
+        (errors.CannotWrite(None, "x"), 4),
+        (errors.DownloadFailed("x"), 5),
+        (errors.LicenceNotAccepted("x"), 5),
+        (errors.NotFinite("x"), 6),
+        (MemoryError(), 1),
+        (PermissionError(13, "Permission denied", "events.csv"), 1),
+        (ZeroDivisionError("x"), 70),
+        (KeyboardInterrupt(), 130),
+        (BrokenPipeError(), 141),
+    ],
+)
+def test_exit_codes(error, code, fairmf, monkeypatch):
+    def broken(*_, **__):
+        raise error
+
+    monkeypatch.setattr("fairmf.cli.inspect.read_events", broken)
+    done = fairmf("inspect", "events.csv")
+    assert done.code == code
+    assert code in failures.EXIT_CODES
+    assert "Traceback" not in done.err
+    assert len(done.err.splitlines()) in ((0,) if code == 141 else (1, 2))
 
 
 def test_an_internal_error_is_one_line_too(fairmf, made, monkeypatch):

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fairmf.backends import get_backend
 from fairmf.cli.failures import Problem
 from fairmf.cli.flags import Flags
 from fairmf.models import IALS, FairALS, FiADMM, Popularity
@@ -63,6 +64,7 @@ class ModelSettings(Flags):
                 raise Problem(f"The model {self.model} has no {flag}.", f"{flag} belongs to {owners}")
         model: FactorModel = kind(**self.given)
         check_settings(model)
+        get_backend(model.backend)  # says what is missing, a package or a device
         return model
 
 
