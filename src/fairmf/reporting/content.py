@@ -17,12 +17,12 @@ from fairmf.reporting.comparison import Contender
 
 Values = NDArray[np.float64]
 Lists = NDArray[np.integer]
-LONGEST_NAME = 120
+LONGEST_NAME, LONGEST_GROUP = 120, 40
 
 
-def cut(name: str) -> str:
+def cut(name: str, longest: int = LONGEST_NAME) -> str:
     """A name no longer than a page can bear."""
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+    return name if len(name) <= longest else name[: longest - 1] + "…"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ import numpy as np
 from fairmf.metrics import lorenz_curve
 from fairmf.metrics.audit.numbers import Change, finite
 from fairmf.reporting import wording
-from fairmf.reporting.content import Content, Position, Values, cut
+from fairmf.reporting.content import LONGEST_GROUP, Content, Position, Values, cut
 from fairmf.reporting.metric_words import lower_is_better, title, words_of, written
 from fairmf.reporting.popularity_bands import band_of, band_shares
 from fairmf.reporting.shown_groups import shown_groups
@@ -112,7 +112,7 @@ def _of_items(content: Content) -> dict[str, Any]:
     items = {
         "total": m,
         "names": [cut(catalogue.names[j]) for j in shown],
-        "groups": None if groups is None else [cut(str(groups[j])) for j in shown],
+        "groups": None if groups is None else [cut(str(groups[j]), LONGEST_GROUP) for j in shown],
         "popularity": None if catalogue.popularity is None else _counts(catalogue.popularity[shown]),
     }
     return {"items": items, "ranks": ranks.tolist(), "stops": stops, "examples": _examples(content, row_of)}
