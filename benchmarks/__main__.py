@@ -35,6 +35,7 @@ NAMES = (
     "exposure_scale",
     "tuning",
     "ingest",
+    "report",
     "cuda",
 )
 RESULTS = Path(__file__).parent / "RESULTS.md"
