@@ -21,6 +21,7 @@ NAMES = (
     "fit_speed",
     "time_to_objective",
     "same_answer",
+    "subspace",
     "scaling",
     "pareto",
     "control",

@@ -134,6 +134,43 @@ class Backend(Protocol):
         2, that still lowers the quadratic). A row without entries is solved at once, for good.
         """
 
+    def entry_scores(self, rows: Rows, this: Factors, other: Factors) -> Factors:
+        """x_i.y_j of every stored entry, in their order: what `improve_subspace` keeps up to date."""
+
+    def improve_subspace(
+        self,
+        rows: Rows,
+        other: Factors,
+        shared: Matrix,
+        ridge: Vector,
+        shift: Vector,
+        first: int,
+        last: int,
+        scores: Factors,
+        this: Factors,
+        rank_one: RankOne | None = None,
+    ) -> None:
+        """Move coordinates first..last of every row to their minimum, the others held: a step of iALS++, in place.
+
+        x_P -= (H_i)_PP^-1 (H_i x - b_i + shift)_P, with H_i and b_i as in `solve_rows` and P these coordinates;
+        `shift` is that of these coordinates alone. `scores` are the `entry_scores` of `this`, before and after. NaN
+        where a matrix is not positive definite.
+        """
+
+    def subspace_response(
+        self,
+        rows: Rows,
+        other: Factors,
+        shared: Matrix,
+        ridge: Vector,
+        shift: Vector,
+        first: int,
+        last: int,
+        scores: Factors,
+        this: Factors,
+    ) -> tuple[Matrix, Vector]:
+        """The mean of (H_i)_PP^-1, and the mean of the steps that `improve_subspace` would take. Nothing is moved."""
+
     def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:
         """out_i += sum_j c_ij (x_i.y_j - target) y_j in O(nnz d): no d x d matrix per row."""
 
