@@ -55,7 +55,7 @@ def _model(content: dict[str, Any], arrays: Arrays, check_numbers: bool) -> Fact
         raise Malformed("it does not say what kinds of ids it has")
     users = id_arrays.from_arrays("user_ids", content["ids"]["user_ids"], n, arrays)
     items = id_arrays.from_arrays("item_ids", content["ids"]["item_ids"], m, arrays)
-    data = _interactions(n, m, users, items, arrays) if content["interactions"] else None
+    data = stored_interactions(n, m, users, items, arrays) if content["interactions"] else None
     if arrays:
         raise Malformed(f"it holds an array {next(iter(arrays))[:60]!r} that does not belong there")
     model._fitted = Fitted(
@@ -98,7 +98,7 @@ def _check_factors(own: dict[str, Any], d: int, check_numbers: bool) -> tuple[in
     return n, m
 
 
-def _interactions(n: int, m: int, users: Ids | None, items: Ids | None, arrays: Arrays) -> Interactions:
+def stored_interactions(n: int, m: int, users: Ids | None, items: Ids | None, arrays: Arrays) -> Interactions:
     """The histories. Checked whatever `verify` says: kernels trust indices, one outside would read another's memory."""
     parts = [arrays.pop(f"interactions.{name}", None) for name in ("indptr", "indices", "weights")]
     indptr, indices, weights = parts
