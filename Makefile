@@ -45,7 +45,7 @@ $(VENV)/.run: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run
-	$(PIP) --editable ".[ann,tune]" --group test --group peers
+	$(PIP) --editable ".[ann,tune,sql]" --group test --group peers
 	@touch $@
 
 # For the baselines' tests alone: large, so that the quick tests do without.

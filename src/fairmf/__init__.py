@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from fairmf.interactions import Events as Events
     from fairmf.interactions import Ids as Ids
     from fairmf.interactions import Interactions as Interactions
+    from fairmf.interactions import read_arrow as read_arrow
     from fairmf.interactions import read_csv as read_csv
     from fairmf.interactions import read_frame as read_frame
     from fairmf.interactions import read_parquet as read_parquet
+    from fairmf.interactions import read_sql as read_sql
     from fairmf.interactions import synthetic as synthetic
     from fairmf.interactions import synthetic_events as synthetic_events
     from fairmf.interactions.datasets import datasets as datasets
@@ -58,7 +60,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "interactions": (
-        "Interactions", "Events", "Ids", "read_frame", "read_csv", "read_parquet", "synthetic", "synthetic_events",
+        "Interactions", "Events", "Ids", "read_frame", "read_csv", "read_parquet", "read_arrow", "read_sql",
+        "synthetic", "synthetic_events",
     ),
     "interactions.datasets": ("load_dataset", "fetch_dataset", "datasets"),
     "splitting": ("Split", "HeldOut", "split_by_user", "split_by_interaction", "split_by_time"),

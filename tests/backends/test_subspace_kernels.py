@@ -4,9 +4,17 @@ import numpy as np
 import pytest
 from conftest import random_factors, random_rows
 
-from fairmf.backends import RankOne
+from fairmf.backends import RankOne, get_backend
+from fairmf.errors import InvalidParameter
+from fairmf.solvers import subspace
 
 N, M, D = 41, 29, 7
+
+
+@pytest.fixture(params=["cpu", "reference"])
+def backend(request):
+    """Those that have these kernels."""
+    return get_backend(request.param)
 
 
 def pieces(n=N, seed=1):
@@ -122,3 +130,12 @@ def test_a_block_that_is_not_positive_definite_comes_out_as_nan(backend):
         backend.improve_subspace(rows, other, -100 * np.eye(D), np.zeros(N), np.zeros(2), 2, 4, scores, this)
     assert np.isnan(this[0, 2:4]).all()
     assert np.isfinite(this[0, :2]).all()
+
+
+def test_a_backend_without_these_kernels_is_named():
+    class Other:
+        name = "other"
+
+    with pytest.raises(InvalidParameter, match="solver='subspace' is not there for backend='other': use backend='cpu'"):
+        subspace.kernels_of(Other())
+    assert subspace.kernels_of(get_backend("cpu")) is get_backend("cpu")

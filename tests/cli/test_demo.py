@@ -67,7 +67,9 @@ def test_a_problem_is_one_line_and_exit_code_one(tmp_path):
     done = fairmf("demo", "--users", "100", "--items", "50", "--interactions", "99999", cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith("Error: ")
-    assert len(done.stderr.strip().splitlines()) == 1
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 2
+    assert lines[1].startswith("hint: ")
 
 
 def test_wrong_usage_is_exit_code_two(tmp_path):

@@ -1,7 +1,8 @@
 """The kernels every backend supplies, written once. A backend says *where* arithmetic runs and nothing else.
 
 Conventions: `this` is the side being solved, `other` the fixed one, so a half-step is written once and called twice.
-Arrays of size rows x factors are of the backend's own kind and `dtype`; d x d matrices and d-vectors are NumPy float64.
+Arrays of size rows x factors are of the backend's own kind and `dtype`. d x d matrices and d-vectors are float64, of
+the backend's own kind where it returns them (NumPy's functions work on them), of that or NumPy's where it takes them.
 Output arguments come last and are overwritten. Every reduction (Gramian, mean, loss) runs in fixed blocks in a fixed
 order and is summed in float64: the same input gives the same bits for any number of threads.
 """
@@ -9,7 +10,7 @@ order and is summed in float64: the same input gives the same bits for any numbe
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +32,17 @@ class RankOne(NamedTuple):
     weights: Vector
 
 
+class Diagonalised(NamedTuple):
+    """matrix = vectors @ (diag(values) + rest) @ vectors.T"""
+
+    values: Vector
+    vectors: Matrix
+    rest: Matrix | None = None
+    """What is off the diagonal; None for nothing."""
+
+
 class RowSums(NamedTuple):
-    """What `improve_rows` has at hand when it is done."""
+    """What `improve_rows` has at hand when it is done: numbers, or what `Backend.numbers` makes numbers of."""
 
     loss: float
     """sum of c_ij (1 - x_i.y_j)^2 after the steps."""
@@ -65,6 +75,19 @@ class Backend(Protocol):
     def host(self, factors: Factors) -> NDArray[Any]:
         """The same values as a NumPy array."""
 
+    def vector(self, values: NDArray[Any]) -> NDArray[Any]:
+        """A float64 d-vector, d x d matrix or one number per row as this backend's own kind of array."""
+
+    def numbers(self, *values: Any) -> list[float]:
+        """Sums of this backend as Python's numbers; waits for all work that was begun to be done."""
+
+    def diagonalise(self, matrix: Matrix, ridge: float, guess: Matrix | None) -> Diagonalised:
+        """An orthogonal basis in which a positive semi-definite matrix is diagonal; NaN for one that is not finite.
+
+        Where a `guess` of the basis is given and is nearly right, beside `ridge` on the diagonal, a backend to which
+        eigenvectors are dear may return it as it is, with what is left off the diagonal.
+        """
+
     # -- reductions -----------------------------------------------------------------------------------------------
 
     def gramian(self, this: Factors, weights: Vector | None = None) -> Matrix:
@@ -81,6 +104,9 @@ class Backend(Protocol):
 
     def squared_distance(self, this: Factors, other: Factors) -> float:
         """Squared Frobenius norm of the difference."""
+
+    def mean_reciprocal(self, shares: Vector, ridge: Vector, slopes: Vector, values: Vector, typical: Vector) -> Vector:
+        """sum_g share_g / (value_k + ridge_g + slope_g typical_k) for every column k."""
 
     def all_finite(self, this: Factors) -> bool:
         """True when there is no NaN or infinity."""
@@ -126,13 +152,40 @@ class Backend(Protocol):
         relaxation: float,
         this: Factors,
         rank_one: RankOne | None = None,
+        rest: Matrix | None = None,
     ) -> RowSums:
         """Conjugate gradient steps on the systems of `solve_rows` where shared = diag(diagonal), from `this`, in place.
 
         Preconditioned by diagonal + ridge_i, with `rank_one` by these and the row's term. A row stops early when its
         preconditioned residual has fallen by `tolerance`. The last of `steps` is made `relaxation` times as long (below
         2, that still lowers the quadratic). A row without entries is solved at once, for good.
+        With `rest`, which is given only where `diagonalise` left one and only for a single step, shared =
+        diag(diagonal) + rest in the residual and in the loss; the step's length leaves it out.
         """
+
+    def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:
+        """out_i += sum_j c_ij (x_i.y_j - target) y_j in O(nnz d): no d x d matrix per row."""
+
+    def top_k(
+        self,
+        this: Factors,
+        other: Factors,
+        k: int,
+        exclude: Rows | None,
+        items: NDArray[np.int32],
+        scores: NDArray[np.float32],
+    ) -> None:
+        """The k best-scored rows of `other` for each row of `this`, best first, ties to the lower index.
+
+        A score is the inner product in float64, rounded to float32; the order is that of these numbers, so that a
+        row's answer does not depend on the others. Entries of `exclude` are left out. Slots that cannot be filled
+        hold item -1 and score NaN.
+        """
+
+
+@runtime_checkable
+class SubspaceKernels(Protocol):
+    """What a backend supplies besides where it solves by blocks of coordinates (solvers/subspace.py)."""
 
     def entry_scores(self, rows: Rows, this: Factors, other: Factors) -> Factors:
         """x_i.y_j of every stored entry, in their order: what `improve_subspace` keeps up to date."""
@@ -170,22 +223,3 @@ class Backend(Protocol):
         this: Factors,
     ) -> tuple[Matrix, Vector]:
         """The mean of (H_i)_PP^-1, and the mean of the steps that `improve_subspace` would take. Nothing is moved."""
-
-    def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:
-        """out_i += sum_j c_ij (x_i.y_j - target) y_j in O(nnz d): no d x d matrix per row."""
-
-    def top_k(
-        self,
-        this: Factors,
-        other: Factors,
-        k: int,
-        exclude: Rows | None,
-        items: NDArray[np.int32],
-        scores: NDArray[np.float32],
-    ) -> None:
-        """The k best-scored rows of `other` for each row of `this`, best first, ties to the lower index.
-
-        A score is the inner product in float64, rounded to float32; the order is that of these numbers, so that a
-        row's answer does not depend on the others. Entries of `exclude` are left out. Slots that cannot be filled
-        hold item -1 and score NaN.
-        """

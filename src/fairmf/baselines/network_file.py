@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from fairmf.errors import InvalidData
-from fairmf.files import container, id_arrays, typed_values
+from fairmf.files import container, id_arrays, sparse_arrays, typed_values
 from fairmf.files.container import Arrays, Format
 from fairmf.files.strict_json import Malformed
 from fairmf.models.persistence import document
-from fairmf.models.persistence.loading import stored_interactions
 from fairmf.models.persistence.saving import all_finite
 
 if TYPE_CHECKING:
@@ -39,10 +38,7 @@ def save_network(model: Autoencoder, path: str | os.PathLike[str], *, interactio
         arrays |= own
     data = fitted.interactions if interactions else None
     if data is not None:
-        rows = data.by_user
-        arrays |= {"interactions.indptr": rows.indptr, "interactions.indices": rows.indices}
-        if rows.weights is not None:
-            arrays["interactions.weights"] = rows.weights
+        arrays |= sparse_arrays.to_arrays("interactions", data)
     content = {
         "model": type(model).__name__, "settings": fitted.settings, "history": vars(fitted.history), "ids": kinds,
         "interactions": data is not None,
@@ -92,7 +88,9 @@ def _model(model_class: type[Model], content: dict[str, Any], arrays: Arrays) ->
         raise Malformed("it does not say what kinds of ids it has")
     ids = {side: id_arrays.from_arrays(side, content["ids"][side], size, arrays) for side, size in
            (("user_ids", n), ("item_ids", m))}  # fmt: skip
-    data = stored_interactions(n, m, ids["user_ids"], ids["item_ids"], arrays) if content["interactions"] else None
+    data = None
+    if content["interactions"]:
+        data = sparse_arrays.from_arrays("interactions", n, m, ids["user_ids"], ids["item_ids"], arrays)
     if arrays:
         raise Malformed(f"it holds an array {next(iter(arrays))[:60]!r} that does not belong there")
     model._restore(network, users, popularity, ids, document.history(content["history"]), data)

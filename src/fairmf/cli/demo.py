@@ -12,6 +12,8 @@ import typer
 from rich.console import Console
 
 import fairmf
+from fairmf.cli.outputs import make_folder
+from fairmf.cli.session import Session
 from fairmf.interactions import synthetic_events
 from fairmf.metrics import evaluate, gini
 from fairmf.models import IALS, FairALS, FiADMM, Popularity
@@ -23,12 +25,15 @@ from fairmf.splitting import Split, split_by_user
 
 
 def demo(
+    session: Session,
     users: Annotated[int, typer.Option(min=50, help="Users to generate.")] = 6000,
     items: Annotated[int, typer.Option(min=20, help="Items to generate.")] = 2000,
     interactions: Annotated[int, typer.Option(min=500, help="Interactions to generate.")] = 400_000,
     factors: Annotated[int, typer.Option(min=1, help="Latent dimension of the models.")] = 32,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the data and the models.")] = 0,
-    output: Annotated[Path, typer.Option(help="Folder for report.html and results.json.")] = Path("fairmf-demo"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for report.html and results.json.")] = Path(
+        "fairmf-demo"
+    ),
 ) -> None:
     """Train and compare Popularity, iALS, fiADMM and FairALS on synthetic data, and write a report.
 
@@ -38,7 +43,7 @@ def demo(
 
       fairmf demo --users 50000 --items 8000 --interactions 3000000 --factors 64
     """
-    console = Console()
+    console = Console(quiet=session.json or session.quiet)
     events = synthetic_events(users, items, interactions, random_state=seed)
     split = split_by_user(events, heldout=max(1, users // 6))
     popularity_gini = gini(split.train.by_item.sums())
@@ -57,10 +62,14 @@ def demo(
         "command": f"fairmf demo --users {users} --items {items} --interactions {interactions} "
         f"--factors {factors} --seed {seed}",
     }
-    output.mkdir(parents=True, exist_ok=True)
+    make_folder(output)
     write_json(contenders, facts, output / "results.json")
     write_html(contenders, facts, output / "report.html", "Fair recommendations: a demonstration")
     console.print(summary(contenders[1], contenders[-1]))
+    session.result |= {"report": str(output / "report.html"), "results": str(output / "results.json")}
+    session.result["models"] = [{"name": c.name, "seconds": c.seconds, **c.evaluation.to_dict()} for c in contenders]
+    session.uses("train", split.train)
+    session.record_beside(output)
     console.print(f"[bold]Report[/bold]  {(output / 'report.html').resolve()}")
 
 

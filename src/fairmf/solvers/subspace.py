@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fairmf.backends import Factors
+from fairmf.backends import Backend, Factors, SubspaceKernels
+from fairmf.errors import InvalidParameter
 from fairmf.solvers.half_step import HalfStep
 
 
@@ -19,6 +20,13 @@ def blocks(factors: int, block_size: int) -> Iterator[tuple[int, int]]:
     """First and last (exclusive) coordinate of every block; the last block may be shorter."""
     for first in range(0, factors, block_size):
         yield first, min(first + block_size, factors)
+
+
+def kernels_of(backend: Backend) -> SubspaceKernels:
+    """The backend, if it has these kernels."""
+    if not isinstance(backend, SubspaceKernels):
+        raise InvalidParameter(f"solver='subspace' is not there for backend={backend.name!r}: use backend='cpu'.")
+    return backend
 
 
 def start_from(step: HalfStep, start: Factors) -> Factors:
@@ -31,11 +39,11 @@ def start_from(step: HalfStep, start: Factors) -> Factors:
 
 def improve(step: HalfStep, start: Factors, block_size: int, sweeps: int = 1) -> Factors:
     """The rows after that many sweeps over all coordinates from `start`."""
-    backend, this = step.backend, start_from(step, start)
-    scores = backend.entry_scores(step.rows, this, step.other)
+    kernels, this = kernels_of(step.backend), start_from(step, start)
+    scores = kernels.entry_scores(step.rows, this, step.other)
     for _ in range(sweeps):
         for first, last in blocks(this.shape[1], block_size):
-            backend.improve_subspace(
+            kernels.improve_subspace(
                 step.rows, step.other, step.shared, step.ridge, step.shift[first:last], first, last, scores, this,
                 step.rank_one,
             )  # fmt: skip

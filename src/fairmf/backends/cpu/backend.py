@@ -12,7 +12,7 @@ import numpy as np
 import threadpoolctl
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Factors, Matrix, RankOne, RowSums, Vector
+from fairmf.backends.contract import Diagonalised, Factors, Matrix, RankOne, RowSums, Vector
 from fairmf.backends.cpu import blocks, eigenbasis_rows, reductions, row_kernels, subspace_rows
 from fairmf.backends.cpu import top_k as top_k_kernel
 from fairmf.interactions import Rows
@@ -59,6 +59,20 @@ class CpuBackend:
         """See contract."""
         return factors
 
+    def vector(self, values: NDArray[Any]) -> NDArray[Any]:
+        """See contract."""
+        return np.asarray(values, dtype=np.float64)
+
+    def numbers(self, *values: Any) -> list[float]:
+        """See contract."""
+        return [float(value) for value in values]
+
+    def diagonalise(self, matrix: Matrix, ridge: float, guess: Matrix | None) -> Diagonalised:  # noqa: ARG002
+        """See contract. Always exact: a guess would save next to nothing."""
+        if not np.isfinite(matrix).all():  # LAPACK would not return; the fit loop finds the NaN and says so
+            return Diagonalised(np.full(len(matrix), np.nan), np.full_like(matrix, np.nan))
+        return Diagonalised(*np.linalg.eigh(matrix))
+
     def gramian(self, this: Factors, weights: Vector | None = None) -> Matrix:
         """See contract."""
         n, d = this.shape
@@ -97,6 +111,12 @@ class CpuBackend:
         parts = np.zeros(len(bounds) - 1)
         reductions.squared_distance_parts(this, other, bounds, parts)
         return float(parts.sum())
+
+    def mean_reciprocal(self, shares: Vector, ridge: Vector, slopes: Vector, values: Vector, typical: Vector) -> Vector:
+        """See contract."""
+        base = values[None, :] + ridge[:, None] + slopes[:, None] * typical
+        mean: Vector = (shares[:, None] / base).sum(axis=0)
+        return mean
 
     def all_finite(self, this: Factors) -> bool:
         """See contract."""
@@ -160,6 +180,7 @@ class CpuBackend:
         relaxation: float,
         this: Factors,
         rank_one: RankOne | None = None,
+        rest: Matrix | None = None,  # noqa: ARG002 - `diagonalise` leaves none
     ) -> RowSums:
         """See contract."""
         # A row's own work (its vectors of length d) weighs about as much as eight entries.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Factors, Matrix, RankOne, RowSums, Vector
+from fairmf.backends.contract import Diagonalised, Factors, Matrix, RankOne, RowSums, Vector
 from fairmf.interactions import Rows
 
 
@@ -41,6 +41,20 @@ class ReferenceBackend:
         """See contract."""
         return factors
 
+    def vector(self, values: NDArray[Any]) -> NDArray[Any]:
+        """See contract."""
+        return np.asarray(values, dtype=np.float64)
+
+    def numbers(self, *values: Any) -> list[float]:
+        """See contract."""
+        return [float(value) for value in values]
+
+    def diagonalise(self, matrix: Matrix, ridge: float, guess: Matrix | None) -> Diagonalised:  # noqa: ARG002
+        """See contract. Always exact: a guess would save next to nothing."""
+        if not np.isfinite(matrix).all():  # LAPACK would not return; the fit loop finds the NaN and says so
+            return Diagonalised(np.full(len(matrix), np.nan), np.full_like(matrix, np.nan))
+        return Diagonalised(*np.linalg.eigh(matrix))
+
     def gramian(self, this: Factors, weights: Vector | None = None) -> Matrix:
         """See contract."""
         gramian: Matrix = np.einsum("ia,ib->ab", this, this if weights is None else weights[:, None] * this)
@@ -64,6 +78,12 @@ class ReferenceBackend:
     def squared_distance(self, this: Factors, other: Factors) -> float:
         """See contract."""
         return float(np.square(this - other).sum())
+
+    def mean_reciprocal(self, shares: Vector, ridge: Vector, slopes: Vector, values: Vector, typical: Vector) -> Vector:
+        """See contract."""
+        base = values[None, :] + ridge[:, None] + slopes[:, None] * typical
+        mean: Vector = (shares[:, None] / base).sum(axis=0)
+        return mean
 
     def all_finite(self, this: Factors) -> bool:
         """See contract."""
@@ -132,6 +152,7 @@ class ReferenceBackend:
         relaxation: float,
         this: Factors,
         rank_one: RankOne | None = None,
+        rest: Matrix | None = None,
     ) -> RowSums:
         """See contract."""
         squared_residual = 0.0
@@ -145,6 +166,8 @@ class ReferenceBackend:
             precondition = np.linalg.inv(known)
             x = this[i]
             r = y.T @ weights - shift - matrix @ x
+            if rest is not None:
+                r -= rest @ x
             squared_residual += float(r @ r)
             p = precondition @ r
             rz = r @ p

@@ -62,7 +62,8 @@ class AlternatingModel(IterativeModel):
         merit_gramian = problem.merit_gramian(V, gramian)
         strength = self.trained_fairness() * problem.unobserved_weight
         q = strength * merit_gramian @ problem.backend.mean(U)
-        return AlternatingState(U, V, q, gramian, merit_gramian, objective(problem, U, V))
+        rotation = problem.backend.vector(np.eye(self.factors))
+        return AlternatingState(U, V, q, gramian, merit_gramian, objective(problem, U, V), rotation)
 
     def epoch(self, problem: Problem, state: AlternatingState) -> AlternatingState:
         """One epoch. Where F rose, it is done again from the same start with more effort, at last exactly."""
@@ -113,7 +114,7 @@ class AlternatingModel(IterativeModel):
         V = problem.backend.array(fitted.item_factors)
         # lambda_f of the batch is factor * phi alpha0 n, so that c = lambda_f / n_b is alpha0 times this:
         fairness = fitted.fairness * factor * self.n_users / cohort.n_users
-        gramian = fitted.item_gramian
+        gramian = problem.backend.vector(fitted.item_gramian)
         q = np.zeros(len(gramian))
         if fairness > 0:
             q = exact_coupling(problem, V, gramian, problem.merit_gramian(V, gramian), fairness)
@@ -127,7 +128,7 @@ class AlternatingModel(IterativeModel):
         if self.cg_steps != "auto":
             return Effort(steps=int(self.cg_steps), relaxation=LIGHT.relaxation)
         data = problem.interactions
-        observed = float(data.by_user.sums().sum())
+        observed = problem.cached("observed_weight", lambda: float(data.by_user.sums().sum()))
         unobserved = self.unobserved_weight * data.n_users * data.n_items
         if observed > EASY * unobserved:
             return THOROUGH

@@ -26,18 +26,18 @@ def users(problem: Problem, state: AlternatingState, fairness: float, block_size
     if fairness == 0:
         step = problem.user_half_step(V, gramian=state.item_gramian)
         return replace(state, user_factors=subspace.improve(step, state.user_factors, block_size))
-    U = state.user_factors.copy()
+    kernels, U = subspace.kernels_of(backend), state.user_factors.copy()
     rows, shared = problem.interactions.by_user, problem.unobserved_weight * state.item_gramian
-    scores = backend.entry_scores(rows, U, V)
+    scores = kernels.entry_scores(rows, U, V)
     C = fairness * problem.unobserved_weight * state.merit_gramian
     t = backend.mean(U)
     for first, last in subspace.blocks(U.shape[1], block_size):
         P = slice(first, last)
         q = C[P] @ t
         system = rows, V, shared, problem.user_ridge
-        A, step_of_mean = backend.subspace_response(*system, q, first, last, scores, U)
+        A, step_of_mean = kernels.subspace_response(*system, q, first, last, scores, U)
         dt = np.linalg.solve(np.eye(last - first) + A @ C[P, P], step_of_mean)
-        backend.improve_subspace(*system, q + C[P, P] @ dt, first, last, scores, U)
+        kernels.improve_subspace(*system, q + C[P, P] @ dt, first, last, scores, U)
         t[P] += dt
     return replace(state, user_factors=U, coupling=C @ backend.mean(U))
 

@@ -23,7 +23,7 @@ def safe_gamma(problem: Problem, V: Factors) -> float:
     """
     backend = problem.backend
     rows = problem.interactions.by_user
-    bound = problem.user_ridge + _row_sums(problem, backend.squared_norms(V))
+    bound = problem.user_ridge + _row_sums(problem, backend.host(backend.squared_norms(V)))
     chosen = np.argsort(-bound, kind="stable")[:CANDIDATES]
     step = problem.user_half_step(V)
     part = HalfStep(backend, rows.take(chosen), V, step.shared, step.ridge[chosen], step.shift)
@@ -57,8 +57,8 @@ def balancing_scale(problem: Problem, U: Factors, V: Factors) -> float:
     From the small random start the exact V step makes V large and U small; the largest H_i is then huge, gamma tiny,
     and U hardly ever grows. Spreading the norm over both sides removes that trap.
     """
-    users = float((problem.user_ridge * problem.backend.squared_norms(U)).sum())
-    items = float((problem.item_ridge * problem.backend.squared_norms(V)).sum())
+    squares = problem.backend.weighted_squares
+    users, items = float(squares(U, problem.user_ridge).sum()), float(squares(V, problem.item_ridge).sum())
     return (items / users) ** 0.25 if users > 0 and items > 0 else 1.0
 
 

@@ -58,7 +58,7 @@ def coupling(sum_of_a: Vector, n: int, rho: float, gamma: float) -> Vector:
 
 def consensus_step(problem: Problem, V: Factors, t: Vector, w: Vector, rho: float) -> Vector:
     """s = rho (lambda_f G_W + rho I)^-1 (t + w). The paper's Algorithm 1 prints t - w, with which it diverges."""
-    matrix = problem.lambda_f * problem.merit_gramian(V) + rho * np.eye(len(t))
+    matrix = problem.lambda_f * problem.merit_gramian(V) + np.diag(np.full_like(t, rho))
     return np.linalg.solve(matrix, rho * (t + w)).astype(np.float64)
 
 
