@@ -15,7 +15,7 @@ demo: $(VENV)/.run         ## train and compare models on synthetic data; ends w
 test: $(VENV)/.test        ## the test suite (minutes)
 	$(BIN)/python -m pytest -m "not slow"
 
-test-slow: $(VENV)/.test   ## the long tests: real data, large inputs, other libraries, the report in a browser
+test-slow: $(VENV)/.torch  ## the long tests: real data, large inputs, other libraries, the report in a browser
 	$(BIN)/python -m pytest -m slow
 
 check: $(VENV)/.check      ## formatting, lint, types, the import rule
@@ -54,6 +54,11 @@ $(VENV)/.test: $(VENV)/.run
 
 $(VENV)/.docs: $(VENV)/.run
 	$(PIP) --group docs
+	@touch $@
+
+# For the baselines' tests alone: large, so that the quick tests do without.
+$(VENV)/.torch: $(VENV)/.test
+	$(PIP) --group torch
 	@touch $@
 
 $(VENV)/.check: $(VENV)/.test

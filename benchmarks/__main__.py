@@ -22,6 +22,7 @@ NAMES = (
     "fit_speed",
     "time_to_objective",
     "same_answer",
+    "subspace",
     "scaling",
     "pareto",
     "control",

@@ -10,7 +10,7 @@ order and is summed in float64: the same input gives the same bits for any numbe
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -194,3 +194,45 @@ class Backend(Protocol):
         row's answer does not depend on the others. Entries of `exclude` are left out. Slots that cannot be filled
         hold item -1 and score NaN.
         """
+
+
+@runtime_checkable
+class SubspaceKernels(Protocol):
+    """What a backend supplies besides where it solves by blocks of coordinates (solvers/subspace.py)."""
+
+    def entry_scores(self, rows: Rows, this: Factors, other: Factors) -> Factors:
+        """x_i.y_j of every stored entry, in their order: what `improve_subspace` keeps up to date."""
+
+    def improve_subspace(
+        self,
+        rows: Rows,
+        other: Factors,
+        shared: Matrix,
+        ridge: Vector,
+        shift: Vector,
+        first: int,
+        last: int,
+        scores: Factors,
+        this: Factors,
+        rank_one: RankOne | None = None,
+    ) -> None:
+        """Move coordinates first..last of every row to their minimum, the others held: a step of iALS++, in place.
+
+        x_P -= (H_i)_PP^-1 (H_i x - b_i + shift)_P, with H_i and b_i as in `solve_rows` and P these coordinates;
+        `shift` is that of these coordinates alone. `scores` are the `entry_scores` of `this`, before and after. NaN
+        where a matrix is not positive definite.
+        """
+
+    def subspace_response(
+        self,
+        rows: Rows,
+        other: Factors,
+        shared: Matrix,
+        ridge: Vector,
+        shift: Vector,
+        first: int,
+        last: int,
+        scores: Factors,
+        this: Factors,
+    ) -> tuple[Matrix, Vector]:
+        """The mean of (H_i)_PP^-1, and the mean of the steps that `improve_subspace` would take. Nothing is moved."""

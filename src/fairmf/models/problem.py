@@ -111,9 +111,16 @@ class Problem:
             vector(np.zeros(item_factors.shape[1]) if shift is None else shift),
         )
 
-    def item_half_step(self, user_factors: Factors, mean_user: Vector | None = None) -> HalfStep:
-        """The items' systems given U, with the fairness term lambda_f s s' where a mean user (s or t) is given."""
-        shared: Matrix = self.unobserved_weight * self.backend.gramian(user_factors)
+    def item_half_step(
+        self, user_factors: Factors, mean_user: Vector | None = None, gramian: Matrix | None = None
+    ) -> HalfStep:
+        """The items' systems given U, with the fairness term lambda_f s s' where a mean user (s or t) is given.
+
+        `gramian` is G_U where it is at hand.
+        """
+        if gramian is None:
+            gramian = self.backend.gramian(user_factors)
+        shared: Matrix = self.unobserved_weight * gramian
         own = None
         if mean_user is not None:
             mean_user = self.backend.vector(mean_user)

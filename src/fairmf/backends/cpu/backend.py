@@ -13,7 +13,7 @@ import threadpoolctl
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Diagonalised, Factors, Matrix, RankOne, RowSums, Vector
-from fairmf.backends.cpu import blocks, eigenbasis_rows, reductions, row_kernels
+from fairmf.backends.cpu import blocks, eigenbasis_rows, reductions, row_kernels, subspace_rows
 from fairmf.backends.cpu import top_k as top_k_kernel
 from fairmf.interactions import Rows
 
@@ -207,6 +207,53 @@ class CpuBackend:
         eigenbasis_rows.improve_rows(*rows, other, *single, *_single(rank_one), steps, *limits, bounds, this, parts)
         return RowSums(*parts.sum(axis=0).tolist())
 
+    def entry_scores(self, rows: Rows, this: Factors, other: Factors) -> Factors:
+        """See contract."""
+        out = np.empty(rows.nnz, dtype=self.dtype)
+        subspace_rows.scores_of(rows.indptr, rows.indices, this, other, blocks.balanced(rows, 1.0), out)
+        return out
+
+    def improve_subspace(
+        self,
+        rows: Rows,
+        other: Factors,
+        shared: Matrix,
+        ridge: Vector,
+        shift: Vector,
+        first: int,
+        last: int,
+        scores: Factors,
+        this: Factors,
+        rank_one: RankOne | None = None,
+    ) -> None:
+        """See contract."""
+        inputs, cost = _subspace(other, shared, ridge, shift, first, last)
+        vector, pulls = _single(rank_one)
+        near = None if vector is None else vector[first:last].copy()
+        bounds = blocks.balanced(rows, cost)
+        subspace_rows.improve_rows(*rows, *inputs, vector, near, pulls, first, bounds, scores, this)
+
+    def subspace_response(
+        self,
+        rows: Rows,
+        other: Factors,
+        shared: Matrix,
+        ridge: Vector,
+        shift: Vector,
+        first: int,
+        last: int,
+        scores: Factors,
+        this: Factors,
+    ) -> tuple[Matrix, Vector]:
+        """See contract."""
+        inputs, cost = _subspace(other, shared, ridge, shift, first, last)
+        bounds = blocks.balanced(rows, cost, count=REDUCTION_BLOCKS)
+        width = last - first
+        inverses, solutions = np.zeros((len(bounds) - 1, width, width)), np.zeros((len(bounds) - 1, width))
+        subspace_rows.response_parts(*rows, *inputs, scores, this, first, bounds, inverses, solutions)
+        lower = inverses.sum(axis=0) / rows.count
+        return lower + np.tril(lower, -1).T, solutions.sum(axis=0) / rows.count
+
     def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:
         """See contract."""
         row_kernels.residual_rows(*rows, this, other, np.float32(target), blocks.balanced(rows, 1.0), out)
@@ -255,6 +302,15 @@ def _single(rank_one: RankOne | None) -> tuple[NDArray[np.float32] | None, NDArr
     if rank_one is None:
         return None, None
     return rank_one.vector.astype(np.float32), rank_one.weights.astype(np.float32)
+
+
+def _subspace(
+    other: Factors, shared: Matrix, ridge: Vector, shift: Vector, first: int, last: int
+) -> tuple[list[NDArray[np.float32]], float]:
+    """A block's pieces side by side in memory, and a row's cost in entries: b/3 by its matrix, 2 d / b by `shared`."""
+    pieces = other[:, first:last], shared[:, first:last], ridge, shift
+    width = last - first
+    return [np.ascontiguousarray(x, dtype=np.float32) for x in pieces], width / 3 + 2 * len(shared) / width
 
 
 @functools.cache

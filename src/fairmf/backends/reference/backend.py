@@ -202,6 +202,56 @@ class ReferenceBackend:
                 p = precondition @ r + (rz / before) * p
         return RowSums(self.observed_loss(rows, this, other), squared_residual, float(ridge @ self.squared_norms(this)))
 
+    def entry_scores(self, rows: Rows, this: Factors, other: Factors) -> Factors:
+        """See contract."""
+        scores = np.empty(rows.nnz)
+        for i in range(rows.count):
+            scores[rows.indptr[i] : rows.indptr[i + 1]] = other[_row(rows, i)[0]] @ this[i]
+        return scores
+
+    def improve_subspace(
+        self,
+        rows: Rows,
+        other: Factors,
+        shared: Matrix,
+        ridge: Vector,
+        shift: Vector,
+        first: int,
+        last: int,
+        scores: Factors,
+        this: Factors,
+        rank_one: RankOne | None = None,
+    ) -> None:
+        """See contract. Scores are made anew rather than kept: this is the oracle."""
+        for i in range(rows.count):
+            matrix, step = _block_step(rows, other, shared, ridge, shift, first, last, this, i, rank_one)
+            try:
+                np.linalg.cholesky(matrix)
+            except np.linalg.LinAlgError:
+                step = np.full(last - first, np.nan)
+            this[i, first:last] += step
+        scores[:] = self.entry_scores(rows, this, other)
+
+    def subspace_response(
+        self,
+        rows: Rows,
+        other: Factors,
+        shared: Matrix,
+        ridge: Vector,
+        shift: Vector,
+        first: int,
+        last: int,
+        scores: Factors,  # noqa: ARG002 - made anew
+        this: Factors,
+    ) -> tuple[Matrix, Vector]:
+        """See contract."""
+        inverses, steps = np.zeros((last - first, last - first)), np.zeros(last - first)
+        for i in range(rows.count):
+            matrix, step = _block_step(rows, other, shared, ridge, shift, first, last, this, i, None)
+            inverses += np.linalg.inv(matrix)
+            steps += step
+        return inverses / rows.count, steps / rows.count
+
     def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:
         """See contract."""
         for i in range(rows.count):
@@ -240,6 +290,29 @@ def _row(rows: Rows, i: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
 def _rank_one(rank_one: RankOne, i: int) -> Matrix:
     term: Matrix = rank_one.weights[i] * np.outer(rank_one.vector, rank_one.vector)
     return term
+
+
+def _block_step(
+    rows: Rows,
+    other: Factors,
+    shared: Matrix,
+    ridge: Vector,
+    shift: Vector,
+    first: int,
+    last: int,
+    this: Factors,
+    i: int,
+    rank_one: RankOne | None,
+) -> tuple[Matrix, Vector]:
+    """The piece of row i's matrix that belongs to coordinates first..last, and the step to their minimum."""
+    columns, weights = _row(rows, i)
+    y = other[columns]
+    whole = (y.T * weights) @ y + shared + ridge[i] * np.eye(other.shape[1])
+    if rank_one is not None:
+        whole += _rank_one(rank_one, i)
+    gradient = (whole @ this[i] - y.T @ weights)[first:last] + shift
+    matrix: Matrix = whole[first:last, first:last]
+    return matrix, -np.linalg.solve(matrix, gradient)
 
 
 BACKEND = ReferenceBackend()

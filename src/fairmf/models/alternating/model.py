@@ -1,4 +1,4 @@
-"""What FairALS and IALS share: epochs by either solver, and a safeguard that F never rises."""
+"""What FairALS and IALS share: epochs by any solver, and a safeguard that F never rises."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fairmf.backends import Factors, Vector
 from fairmf.errors import InvalidParameter
 from fairmf.interactions import Interactions
-from fairmf.models.alternating import exact, fast
+from fairmf.models.alternating import exact, fast, subspace
 from fairmf.models.alternating.coupling import UserGroups, exact_coupling
 from fairmf.models.alternating.fast import FIRM, LIGHT, THOROUGH, Effort
 from fairmf.models.alternating.state import AlternatingState
@@ -31,12 +31,15 @@ class AlternatingModel(IterativeModel):
     """Alternating least squares; users, then items in an epoch, and a converged users' half-step at the end."""
 
     solver: str = setting(
-        "eigenbasis_cg", "How rows are solved: a few conjugate gradient steps, or exactly.",
-        choices=("eigenbasis_cg", "cholesky"),
+        "eigenbasis_cg", "How rows are solved: conjugate gradient steps, exactly, or by blocks of factors (iALS++).",
+        choices=("eigenbasis_cg", "cholesky", "subspace"),
     )  # fmt: skip
     cg_steps: int | str = setting(
         "auto", "Conjugate gradient steps per row and half-step; 'auto' takes one where that is enough.",
         low=1, integer=True, choices=("auto",),
+    )  # fmt: skip
+    block_size: int = setting(
+        32, "Factors that are solved for at a time with solver='subspace'.", low=1, integer=True
     )  # fmt: skip
 
     def trained_fairness(self) -> float:
@@ -66,6 +69,8 @@ class AlternatingModel(IterativeModel):
         fairness = self.trained_fairness()
         if self._exactly(problem):
             return exact.epoch(problem, state, fairness)
+        if self.solver == "subspace":
+            return subspace.epoch(problem, state, fairness, self.block_size)
         groups = self._groups(problem)
         ladder = [self._effort(problem), THOROUGH]
         for rung in range(state.effort, len(ladder)):
@@ -97,7 +102,7 @@ class AlternatingModel(IterativeModel):
         self, problem: Problem, before: Any, after: AlternatingState, value: Objective | None  # noqa: ARG002
     ) -> dict[str, Any]:  # fmt: skip
         """Gradient norms as the half-steps found them, and the effort in force."""
-        if self._exactly(problem):
+        if self._exactly(problem) or self.solver == "subspace":
             return {}
         return {"gradient": {"users": after.user_gradient, "items": after.item_gradient}, "effort": after.effort}
 
