@@ -131,7 +131,7 @@ def _fitted(piece: Piece, split: Split, **options: Any) -> Any:
         stopping = EarlyStopping(split.validation, piece.how["select"], patience=piece.how["patience"])
         options["callbacks"] = [stopping]
     elif piece.model in ("ials", "fair-als", "fiadmm"):
-        options = {"objective_every": 0, "settle": False, **options}  # only users who are folded in are asked about
+        options = {"objective_every": 0, **options}
     return _whole(model.fit(split.train, progress=False, **options))
 
 

@@ -46,6 +46,10 @@ def measured_lines(
         ends.append((name, (float(kept[-1][0]), float(kept[-1][1])), look["color"]))
     if not ends:
         raise InvalidData("There is nothing to draw.")
+    if not logarithmic_x and all(float(x).is_integer() for points in lines.values() for x, _ in points):
+        from matplotlib.ticker import MaxNLocator
+
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.autoscale_view()
     style.label_ends(axes, ends)
     return figure
