@@ -99,7 +99,7 @@ def reproduce(
     session.note(f"{wanted.title}, on {_escaped(found.shown)}\n        {told.words()}")
     session.result |= {
         "experiment": name, "data": found.shown, "output": str(folder), "pieces": told.pieces, "left": told.left,
-        "estimated_seconds": round(told.seconds, 1), "estimated_bytes": told.bytes,
+        "estimated_seconds": float(f"{told.seconds:.3g}"), "estimated_bytes": told.bytes,
     }  # fmt: skip
     if dry_run:
         return
