@@ -1,5 +1,6 @@
 """Fixtures for all tests: small random problems, the table of backends, real data where there is any."""
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import scipy.sparse as sp
 from hypothesis import settings
 
 from fairmf.backends import NAMES, get_backend
+from fairmf.backends.cuda.devices import what_is_missing
 from fairmf.interactions import Interactions, Rows
 from fairmf.models.problem import Problem
 
@@ -42,6 +44,11 @@ def random_factors(backend, n, m, d, seed=0, scale=0.5):
     return tuple(backend.array(generator.normal(0, scale, size=(rows, d))) for rows in (n, m))
 
 
+def as_numpy(array, dtype=None):
+    """An array of any backend, on the host."""
+    return np.asarray(array.get() if hasattr(array, "get") else array, dtype=dtype)
+
+
 def random_item_weights(m, seed=0):
     """Fairness weights from 0 to 3, a fifth of them 0 and one 1."""
     generator = np.random.default_rng(seed)
@@ -57,7 +64,15 @@ def item_weights(request):
     return request.param
 
 
-@pytest.fixture(params=NAMES)
+# Every backend; those that cannot run here are skipped, and say why.
+_NO_CUDA = what_is_missing()
+BACKENDS = [
+    pytest.param(name, marks=pytest.mark.skipif(name == "cuda" and _NO_CUDA is not None, reason=str(_NO_CUDA)))
+    for name in NAMES
+]
+
+
+@pytest.fixture(params=BACKENDS)
 def backend(request):
     return get_backend(request.param)
 
@@ -105,3 +120,46 @@ def cache(tmp_path, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def published(server, monkeypatch):
+    """The data sets at addresses of this machine, with the checksums of the small files."""
+    from loopback import Served
+    from small_files import files_of
+
+    from fairmf.interactions.datasets import datasets, registry
+
+    def publish(name, **more):
+        entry, files = datasets()[name], files_of(name)
+        addresses = tuple(f"{server.address}/{name}/{file}" for file in files)
+        for address, content in zip(addresses, files.values(), strict=True):
+            path = address.removeprefix(server.address)
+            server.files[path] = served = Served(content, etag='"1"')
+            if entry.md5_beside:
+                server.files[f"{path}.md5"] = Served(f"MD5 ({path[1:]}) = {served.md5}\n".encode())
+        md5 = served.md5 if entry.md5 else None
+        moved = dataclasses.replace(entry, **{"addresses": addresses, "md5": md5, **more})
+        monkeypatch.setitem(registry._BY_NAME, name, moved)
+        return moved
+
+    return publish
+
+
+@pytest.fixture
+def fairmf(capsys, tmp_path, monkeypatch):
+    """The command line, run in this process in an empty folder (tests/cli/running.py)."""
+    from running import runner
+
+    monkeypatch.chdir(tmp_path)
+    for name, value in {"COLUMNS": "100", "NO_COLOR": "1", "FAIRMF_DATA_CACHE": str(tmp_path / "cache")}.items():
+        monkeypatch.setenv(name, value)
+    return runner(capsys)
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    """A folder with events.csv, split and model.fairmf, made once by the command line; tests leave it as it is."""
+    from running import make_workspace
+
+    return make_workspace(tmp_path_factory.mktemp("made"))

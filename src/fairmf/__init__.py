@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from fairmf.version import __version__
 
 if TYPE_CHECKING:
+    from fairmf.baselines import MultVAE as MultVAE
+    from fairmf.baselines import RecVAE as RecVAE
     from fairmf.control import Curve as Curve
     from fairmf.control import Offsets as Offsets
     from fairmf.control import Target as Target
@@ -29,9 +31,11 @@ if TYPE_CHECKING:
     from fairmf.interactions import Events as Events
     from fairmf.interactions import Ids as Ids
     from fairmf.interactions import Interactions as Interactions
+    from fairmf.interactions import read_arrow as read_arrow
     from fairmf.interactions import read_csv as read_csv
     from fairmf.interactions import read_frame as read_frame
     from fairmf.interactions import read_parquet as read_parquet
+    from fairmf.interactions import read_sql as read_sql
     from fairmf.interactions import synthetic as synthetic
     from fairmf.interactions import synthetic_events as synthetic_events
     from fairmf.interactions.datasets import datasets as datasets
@@ -48,6 +52,7 @@ if TYPE_CHECKING:
     from fairmf.models import Popularity as Popularity
     from fairmf.models import group_weights as group_weights
     from fairmf.models import load_model as load_model
+    from fairmf.reporting import report as report
     from fairmf.splitting import HeldOut as HeldOut
     from fairmf.splitting import Split as Split
     from fairmf.splitting import split_by_interaction as split_by_interaction
@@ -56,15 +61,18 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "interactions": (
-        "Interactions", "Events", "Ids", "read_frame", "read_csv", "read_parquet", "synthetic", "synthetic_events",
+        "Interactions", "Events", "Ids", "read_frame", "read_csv", "read_parquet", "read_arrow", "read_sql",
+        "synthetic", "synthetic_events",
     ),
     "interactions.datasets": ("load_dataset", "fetch_dataset", "datasets"),
     "splitting": ("Split", "HeldOut", "split_by_user", "split_by_interaction", "split_by_time"),
     "models": ("FairALS", "IALS", "FiADMM", "Popularity", "load_model", "group_weights"),
     "metrics": ("evaluate", "Evaluation", "EarlyStopping", "audit", "Audit"),
+    "baselines": ("MultVAE", "RecVAE"),
     "control": (
         "trade_off", "fit_path", "fit_to_target", "Curve", "Target", "fit_offsets", "Offsets", "tune", "TuningResult",
     ),
+    "reporting": ("report",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -20,6 +20,9 @@ def ids(rows):
         ("the user,the item\nA B,C D E\n", ","),
         ("alone\n1\n", ","),
         ("1\t2", "\t"),
+        ("1::10::5::978\n2::11::3::979\n3::1", "::"),
+        ("fe80::1,5\nfe80::2,6\n", ","),
+        ("a\n::b\n", ","),
     ],
 )
 def test_the_delimiter_is_guessed(text, delimiter):

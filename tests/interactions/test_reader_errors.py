@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.interactions import Interactions, read_csv, read_frame, read_parquet
+from fairmf.interactions import Interactions, read_arrow, read_csv, read_frame, read_parquet
 
 
 def frame(**columns):
@@ -250,6 +250,29 @@ def test_binary_junk_and_damaged_text_as_csv(tmp_path):
     refuses(lambda: read_csv(tmp_path / "a.csv"), "is a Parquet file", "from_parquet")
 
 
-def test_delimiters_of_one_character(tmp_path):
+@pytest.mark.parametrize("delimiter", ["", ":;", "ab", 3])
+def test_delimiters_of_one_character(tmp_path, delimiter):
     (tmp_path / "a.dat").write_text("1::2::5\n")
-    refuses(lambda: read_csv(tmp_path / "a.dat", delimiter="::"), "one character", kind=InvalidParameter)
+    refuses(lambda: read_csv(tmp_path / "a.dat", delimiter=delimiter), "one character", kind=InvalidParameter)
+
+
+def test_columns_of_double_colons_are_counted_as_a_reader_counts_them(tmp_path):
+    (tmp_path / "a.dat").write_text("1::2::5\n2::3::x\n")
+    refuses(lambda: read_csv(tmp_path / "a.dat", header=False, user=0, item=3), "columns are 0, 1, 2")
+    how = {"header": False, "user": 0, "item": 1, "rating": 2, "rating_above": 3.5}
+    refuses(lambda: read_csv(tmp_path / "a.dat", **how), "Column 2 must hold numbers")
+
+
+def test_arrow_files_that_are_none(tmp_path):
+    refuses(lambda: read_arrow(tmp_path), "is a directory")
+    for name, content, word in (
+        ("empty", b"", "is empty"),
+        ("text", b"user,item\n1,2\n", "cannot be read as Arrow"),
+        ("old", b"FEA1....", "version 1"),
+        ("cut", b"ARROW1\0\0" + b"x" * 40, "cannot be read as Arrow"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        refuses(lambda name=name: read_arrow(tmp_path / name), word)
+    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as sink, pa.ipc.new_file(sink, pa.schema({"user": "int64"})):
+        pass
+    refuses(lambda: read_arrow(tmp_path / "a.arrow"), "Column 'item' is not in")

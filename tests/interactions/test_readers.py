@@ -2,6 +2,7 @@
 
 import datetime
 import gzip
+import lzma
 import uuid
 
 import numpy as np
@@ -10,8 +11,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather
 
-from fairmf.interactions import Ids, Interactions, read_csv, read_frame, read_parquet
+from fairmf.interactions import Ids, Interactions, read_arrow, read_csv, read_frame, read_parquet
 
 NAMES = {"user": "who", "item": "what", "weights": "plays", "time": "when"}
 
@@ -50,6 +52,15 @@ def sources(data, folder):
     (folder / "bare.csv").write_text(to_csv_text(data, header=False))
     with gzip.open(folder / "packed.csv.gz", "wt") as file:
         file.write(text)
+    with lzma.open(folder / "packed.csv.xz", "wt") as file:
+        file.write(text)
+    (folder / "colons.dat").write_text(to_csv_text(data, "::"))
+    (folder / "bare.dat").write_text(to_csv_text(data, "::", header=False))
+    with pa.OSFile(str(folder / "file.arrow"), "wb") as sink, pa.ipc.new_file(sink, data.schema) as writer:
+        writer.write_table(data, max_chunksize=130)
+    with pa.OSFile(str(folder / "stream.arrows"), "wb") as sink, pa.ipc.new_stream(sink, data.schema) as writer:
+        writer.write_table(data, max_chunksize=130)
+    feather.write_feather(data, str(folder / "one.feather"))
     pq.write_table(data, folder / "one.parquet", row_group_size=90)
     parts = folder / "parts"
     parts.mkdir()
@@ -71,6 +82,12 @@ def sources(data, folder):
         "csv": lambda **k: read_csv(folder / "plain.csv", **k),
         "csv, path as text": lambda **k: read_csv(str(folder / "plain.csv"), **k),
         "csv.gz": lambda **k: read_csv(folder / "packed.csv.gz", **k),
+        "csv.xz": lambda **k: read_csv(folder / "packed.csv.xz", **k),
+        "double colons": lambda **k: read_csv(folder / "colons.dat", **k),
+        "double colons, no header": lambda **k: read_with_header_off(folder / "bare.dat", **k),
+        "arrow file": lambda **k: read_arrow(folder / "file.arrow", **k),
+        "arrow stream": lambda **k: read_arrow(folder / "stream.arrows", **k),
+        "feather": lambda **k: read_arrow(folder / "one.feather", **k),
         "tab": lambda **k: read_csv(folder / "tab.tsv", **k),
         "bar, named": lambda **k: read_csv(folder / "bar.txt", delimiter="|", **k),
         "no header": lambda **k: read_with_header_off(folder / "bare.csv", **k),
@@ -93,6 +110,12 @@ SOURCES = [
     "csv",
     "csv, path as text",
     "csv.gz",
+    "csv.xz",
+    "double colons",
+    "double colons, no header",
+    "arrow file",
+    "arrow stream",
+    "feather",
     "tab",
     "bar, named",
     "no header",
@@ -106,6 +129,7 @@ SOURCES = [
 def _batches(request, monkeypatch):
     if request.param:
         monkeypatch.setattr("fairmf.interactions.readers._BATCH_ROWS", request.param)
+        monkeypatch.setattr("fairmf.interactions.arrow_reader._BATCH_ROWS", request.param)
         monkeypatch.setattr("fairmf.interactions.csv_reader._BLOCK_BYTES", 40 * request.param)
 
 
@@ -220,3 +244,29 @@ def test_integer_widths_may_differ_between_files(tmp_path):
     pq.write_table(pa.table({"user": [1], "item": pa.array(["a"], pa.large_string())}), tmp_path / "b.parquet")
     rows = read_parquet(tmp_path)
     assert (rows.users.tolist(), rows.items.tolist()) == ([0, 0], [0, 0])
+
+
+@pytest.mark.usefixtures("_batches")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "csv",
+        "csv.gz",
+        "csv.xz",
+        "double colons",
+        "parquet",
+        "parquet directory",
+        "arrow file",
+        "arrow stream",
+        "feather",
+    ],
+)
+def test_progress_goes_up_to_the_size_of_the_file(name, tmp_path):
+    told = []
+    read = sources(table(), tmp_path)[name]
+    read(user="who", item="what", progress=lambda done, total: told.append((done, total)))
+    total = told[0][1]
+    assert all(t == total > 0 for _, t in told)
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    # The end of an IPC stream, and of a file's last block, may not be read at all.
+    assert 0.7 * total <= told[-1][0] <= total

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from conftest import BACKENDS
 from scipy.optimize import linprog
 
-from fairmf.backends import NAMES, get_backend
+from fairmf.backends import get_backend
 from fairmf.errors import InvalidParameter
 from fairmf.interactions import Rows
 from fairmf.ranking import offsets
@@ -43,7 +44,7 @@ def optimum(scores, k, floor, cap):
     return -found.fun
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=BACKENDS)
 def backend(request):
     return get_backend(request.param)
 

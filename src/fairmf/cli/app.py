@@ -1,45 +1,201 @@
-"""The `fairmf` command: gathers the verbs, turns errors into one clear line."""
+"""The `fairmf` command: gathers the verbs, runs one, and ends with a documented exit code.
+
+A verb is a function in a file of its own, `cli/VERB.py`, and a line in `VERBS`; docs/decisions/0009-command-line.md
+tells how to add one. Files are imported when their verb is run, so that `fairmf --help` stays quick.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import os
+import signal
 import sys
-from typing import Annotated
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-import fairmf
-from fairmf.cli.demo import demo
-from fairmf.errors import FairmfError
+from fairmf.cli import failures
+from fairmf.cli.config import verb_of
+from fairmf.cli.flags import expanded
+from fairmf.cli.hearing import hearing
+from fairmf.version import __version__
+
+
+class Verb(NamedTuple):
+    """What is known of a verb before its file is imported."""
+
+    panel: str
+    summary: str
+
+
+DATA, MODEL, TOOLS = "Data", "Models", "Tools"
+VERBS = {
+    "inspect": Verb(DATA, "Say what is in a file: counts, long tail, warnings."),
+    "split": Verb(DATA, "Divide events into training, validation and test."),
+    "fit": Verb(MODEL, "Train a model."),
+    "evaluate": Verb(MODEL, "Measure a model on held-out users."),
+    "tradeoff": Verb(MODEL, "Measure quality and exposure along the dial."),
+    "report": Verb(MODEL, "Write a page that shows what fairness does: who gains, what it costs."),
+    "target": Verb(MODEL, "Find the fairness that reaches a goal."),
+    "tune": Verb(MODEL, "Search settings on the validation users of a split."),
+    "recommend": Verb(MODEL, "Make lists of recommendations."),
+    "rerank": Verb(MODEL, "Give every item a share of exposure: FairRec, or learned offsets."),
+    "audit": Verb(MODEL, "Compare two rankings: who gains, who loses, what it costs."),
+    "export": Verb(MODEL, "Write the vectors, or a nearest-neighbour index, for other programs."),
+    "datasets": Verb(DATA, "Benchmark data sets: list, show, fetch; or made-up events."),
+    "doctor": Verb(TOOLS, "Check what is installed, what works, and what is missing."),
+    "demo": Verb(TOOLS, "Train and compare models on synthetic data, and write a report."),
+}
+"""Every verb, in the order of the help. The file is `fairmf/cli/VERB.py`, the function in it has the verb's name."""
+
+
+class Verbs(TyperGroup):
+    """A group whose verbs are imported when they are asked for."""
+
+    _listing = False
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        """The verbs in the order of the table."""
+        return list(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """The verb as a command; for a mere listing a sketch of it, so that nothing is imported."""
+        if cmd_name not in VERBS:
+            return None
+        if self._listing:
+            return TyperCommand(name=cmd_name, help=VERBS[cmd_name].summary, rich_help_panel=VERBS[cmd_name].panel)
+        return load_verb(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """As always; an unknown verb is compared with the names alone."""
+        names: dict[str, Any] = dict.fromkeys(VERBS)
+        self.commands = names
+        return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The help lists verbs."""
+        with self._only_listing():
+            super().format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """So does completion."""
+        with self._only_listing():
+            return super().shell_complete(ctx, incomplete)
+
+    @contextlib.contextmanager
+    def _only_listing(self) -> Iterator[None]:
+        self._listing = True
+        try:
+            yield
+        finally:
+            self._listing = False
+
+
+def load_verb(name: str) -> Any:
+    """The click command of a verb: its file's function of that name, or its typer app `verbs` where it has several."""
+    module = importlib.import_module(f"fairmf.cli.{name}")
+    if hasattr(module, "verbs"):
+        return typer.main.get_command(module.verbs)
+    alone = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+    add_verb(alone, getattr(module, name), name)
+    return typer.main.get_command(alone)
+
+
+def add_verb(group: typer.Typer, function: Callable[..., None], name: str) -> None:
+    """Add a function as a verb of a group: bundles of flags expanded, run within a session."""
+    group.command(name)(expanded(function, _run))
+
+
+def _run(function: Callable[..., None], arguments: dict[str, Any], context: typer.Context) -> None:
+    from fairmf.cli.session import Session
+
+    session = next(value for value in arguments.values() if isinstance(value, Session))
+    session.start(verb_of(context), context.params)
+    with hearing(session), session.running():
+        function(**arguments)
+
 
 app = typer.Typer(
-    no_args_is_help=True,
+    cls=Verbs,
     add_completion=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="Matrix factorisation that is fair to items.",
+    invoke_without_command=True,
+    epilog="[bold]fairmf VERB --help[/bold] shows a verb's flags, with examples. Exit codes: "
+    + "; ".join(f"{code} {meaning}" for code, meaning in failures.EXIT_CODES.items())
+    + ".",
 )
-app.command()(demo)
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"fairmf {fairmf.__version__}")
+        typer.echo(f"fairmf {__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def options(
-    version: Annotated[
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Options that stand before the verb."""
+    """Matrix factorisation that is fair to items: from a file of events to recommendations and a report."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), nl=False)
 
 
-def main() -> None:
-    """Run the command line. Exit codes: 0 done, 1 a problem with data or settings, 2 wrong usage, 130 interrupted."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit; `failures.EXIT_CODES` lists the codes."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line; returns the exit code."""
+    debug = "--debug" in arguments
     try:
-        app()
-    except FairmfError as error:
-        typer.echo(f"Error: {error}", err=True)
-        sys.exit(1)
+        with _terminated_as_interrupted():
+            code = typer.main.get_command(app).main(list(arguments), prog_name="fairmf", standalone_mode=False)
+        sys.stdout.flush()
+    except SystemExit as error:  # completion ends so; rich and typer, where nobody reads
+        if isinstance(error.__context__, BrokenPipeError):
+            _forget_stdout()
+            return failures.NO_READER
+        return int(error.code or 0)
+    except (KeyboardInterrupt, typer.Abort):
+        code = failures.INTERRUPTED
+    except BrokenPipeError:
+        _forget_stdout()
+        return failures.NO_READER
+    except Exception as error:
+        return failures.report(error, debug)
+    if code == failures.INTERRUPTED:
+        typer.echo("Interrupted: nothing is left half-written.", err=True)
+    return code if isinstance(code, int) else failures.DONE
+
+
+def _forget_stdout() -> None:
+    """Nobody reads it any more; the interpreter would complain when it flushes at the end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """A polite request to end (SIGTERM) is taken as Ctrl-C, so that temporary files go away."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # not in the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

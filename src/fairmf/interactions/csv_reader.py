@@ -17,7 +17,7 @@ from fairmf.interactions.columns import ColumnName, Columns
 from fairmf.interactions.events import Events
 from fairmf.interactions.plain_csv import NotPlain, PlainColumns, lines
 from fairmf.interactions.readers import existing, reading
-from fairmf.interactions.text_source import TextSource
+from fairmf.interactions.text_source import Progress, TextSource
 
 _BLOCK_BYTES = 2 << 20
 _PLAIN_BLOCK_BYTES = 1 << 19  # smaller: what is cut from it stays in the cache until it is numbered
@@ -40,26 +40,33 @@ def read_csv(
     header: bool = True,
     text_ids: bool = False,
     encoding: str = "utf8",
+    progress: Progress | None = None,
 ) -> Events:
-    """Read a delimited text file, which may be compressed (.gz, .bz2, .zst).
+    """Read a delimited text file, which may be compressed (.gz, .bz2, .xz, .zst).
 
     The columns are named as in `read_frame`; with `header=False` they are numbers counting from 0. Without a
-    `delimiter` it is guessed from the first lines: comma, tab, semicolon, bar or space. Ids that are all integers come
-    back as int, all others as str; `text_ids=True` keeps them as text, with leading zeros. The file is streamed.
+    `delimiter` it is guessed from the first lines: comma, tab, semicolon, bar, space or MovieLens' `::`. Ids that are
+    all integers come back as int, all others as str; `text_ids=True` keeps them as text, with leading zeros. The file
+    is streamed; `progress` is called with the bytes read and the bytes in all.
     """
     columns = Columns(user, item, weights, time, rating, rating_above)
-    if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
+    check_text_options(delimiter, encoding)
+    file = existing(path)
+    if file.is_dir():
+        raise InvalidData(f"{file} is a directory; give one CSV file.")
+    return read_text(TextSource.of_file(file, progress), columns, delimiter, header, text_ids, encoding)
+
+
+def check_text_options(delimiter: str | None, encoding: str) -> None:
+    """Raise InvalidParameter for what no text can be cut or decoded by."""
+    if delimiter is not None and (not isinstance(delimiter, str) or len(set(delimiter)) != 1):
         raise InvalidParameter(
-            f"'delimiter' must be one character. Got {delimiter!r} instead; for '::' use ':' and every second position."
+            f"'delimiter' must be one character, or one repeated as in '::'. Got {delimiter!r} instead."
         )
     try:
         codecs.lookup(encoding)
     except (LookupError, TypeError):
         raise InvalidParameter(f"'encoding' must be one that Python knows. Got {encoding!r} instead.") from None
-    file = existing(path)
-    if file.is_dir():
-        raise InvalidData(f"{file} is a directory; give one CSV file.")
-    return read_text(TextSource.of_file(file), columns, delimiter, header, text_ids, encoding)
 
 
 def read_text(
@@ -73,7 +80,7 @@ def read_text(
 ) -> Events:
     """As `read_csv`, from any source. `literal`: quotes and words such as NA are text like any other."""
     with reading(source.name, "CSV"):
-        sample = _sample(source, encoding)
+        sample = sample_of(source, encoding)
         layout = _Layout(source, delimiter or guess_delimiter(sample), header, encoding, literal)
         names = layout.column_names()
         columns.check(names, f"{source} (no header: columns are numbered)" if not header else source.name)
@@ -86,14 +93,17 @@ def read_text(
         # once.
         while True:
             try:
-                return _collect(layout.batches(columns.names), columns, source.name)
+                return _collect(layout.batches(columns.names), columns, source)
             except ValueError as error:
                 layout = layout.widened(error, names, columns)
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """How the text is to be cut into columns."""
+    """How the text is to be cut into columns.
+
+    A delimiter such as "::" is cut at every colon, so that every second column is empty: no slower than one character.
+    """
 
     source: TextSource
     delimiter: str
@@ -104,8 +114,13 @@ class _Layout:
 
     def column_names(self) -> list[ColumnName]:
         with self.source.open() as stream, self._reader(stream, None) as opened:
-            names = opened.schema.names
+            names = opened.schema.names[:: self.stride]
         return list(names) if self.header else list(range(len(names)))
+
+    @property
+    def stride(self) -> int:
+        """How many of the columns that are cut lie from one column to the next."""
+        return len(self.delimiter)
 
     def batches(self, names: list[ColumnName]) -> Iterator[dict[ColumnName, Any]]:
         with self.source.open() as stream, self._reader(stream, names) as opened:
@@ -114,10 +129,10 @@ class _Layout:
 
     def widened(self, error: ValueError, names: list[ColumnName], columns: Columns) -> _Layout:
         """With another type for the column that Arrow could not convert; re-raises where there is none."""
-        return replace(self, types={**self.types, **_wider(error, names, columns, self.types)})
+        return replace(self, types={**self.types, **_wider(error, names, columns, self.types, self.stride)})
 
     def _arrow_name(self, name: ColumnName) -> str:
-        return str(name) if self.header else f"f{name}"
+        return str(name) if self.header else f"f{int(name) * self.stride}"
 
     def _reader(self, stream: Any, names: list[ColumnName] | None) -> Any:
         import pyarrow as pa
@@ -128,7 +143,9 @@ class _Layout:
             read_options=pyarrow.csv.ReadOptions(
                 block_size=_BLOCK_BYTES, autogenerate_column_names=not self.header, encoding=self.encoding
             ),
-            parse_options=pyarrow.csv.ParseOptions(delimiter=self.delimiter, quote_char=False if self.literal else '"'),
+            parse_options=pyarrow.csv.ParseOptions(
+                delimiter=self.delimiter[0], quote_char=False if self.literal else '"'
+            ),
             convert_options=pyarrow.csv.ConvertOptions(
                 include_columns=[self._arrow_name(name) for name in names or []],
                 column_types={self._arrow_name(name): pa.type_for_alias(t) for name, t in self.types.items()},
@@ -152,20 +169,24 @@ def _read_plain(layout: _Layout, columns: Columns, names: list[ColumnName]) -> E
         raise NotPlain
     if any(str(first[name].type) == "string" for name in first if name not in (columns.user, columns.item)):
         raise NotPlain
-    wanted = {names.index(name): (name, str(values.type)) for name, values in first.items()}
-    cutter = PlainColumns(len(names), wanted, layout.delimiter, layout.literal)
+    stride = layout.stride
+    wanted = {names.index(name) * stride: (name, str(values.type)) for name, values in first.items()}
+    cutter = PlainColumns((len(names) - 1) * stride + 1, wanted, layout.delimiter[0], layout.literal)
     blocks = lines(layout.source, _PLAIN_BLOCK_BYTES, skip_first=layout.header)
-    return _collect((cutter.cut(block) for block in blocks), columns, layout.source.name, many=True)
+    return _collect((cutter.cut(block) for block in blocks), columns, layout.source, many=True)
 
 
-def _collect(batches: Iterator[dict[ColumnName, Any]], columns: Columns, source: str, many: bool = False) -> Events:
-    collector = EventsCollector(columns, source, many)
+def _collect(
+    batches: Iterator[dict[ColumnName, Any]], columns: Columns, source: TextSource, many: bool = False
+) -> Events:
+    collector = EventsCollector(columns, source.name, many)
     # The next batch is parsed while this one is numbered: neither holds the interpreter's lock for long.
     with ThreadPoolExecutor(2) as workers:
         following = workers.submit(next, batches, None)
         while (batch := following.result()) is not None:
             following = workers.submit(next, batches, None)
             collector.add(batch, workers if many else None)
+            source.report()
     return collector.finish()
 
 
@@ -179,13 +200,13 @@ def _first_types(columns: Columns, text_ids: bool) -> dict[ColumnName, str]:
 
 
 def _wider(
-    error: ValueError, names: list[ColumnName], columns: Columns, types: dict[ColumnName, str]
+    error: ValueError, names: list[ColumnName], columns: Columns, types: dict[ColumnName, str], stride: int
 ) -> dict[ColumnName, str]:
     """The type to try next for the column that Arrow could not convert; re-raises where there is none."""
     found = re.match(r"In CSV column #(\d+): CSV conversion error to (\w+)", str(error))
     if found is None:
         raise error
-    name = names[int(found[1])]
+    name = names[int(found[1]) // stride]
     if name in (columns.weights, columns.rating):
         raise InvalidData(
             f"Column {name!r} must hold numbers to be used as weights or rating, but {error}; mend these rows."
@@ -197,7 +218,8 @@ def _wider(
     raise error
 
 
-def _sample(file: TextSource, encoding: str) -> str:
+def sample_of(file: TextSource, encoding: str) -> str:
+    """The beginning of the text; InvalidData where it is empty, or no text."""
     with file.open() as stream:
         start: bytes = stream.read(_SAMPLE_BYTES)
     if not start.strip():
@@ -218,4 +240,5 @@ def guess_delimiter(sample: str) -> str:
         widths = {len(row) for row in csv.reader(lines, delimiter=delimiter)}
         if len(widths) == 1 and widths.pop() > 1:
             return delimiter
-    return ","
+    # Last, because an id may hold two colons.
+    return "::" if len({line.count("::") for line in lines} - {0}) == 1 and "::" in lines[0] else ","

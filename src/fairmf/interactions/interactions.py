@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.interactions.arrow_reader import read_arrow
 from fairmf.interactions.building import rows_from_pairs, rows_from_sparse
 from fairmf.interactions.columns import ColumnName
 from fairmf.interactions.csv_reader import read_csv
@@ -20,14 +21,15 @@ from fairmf.interactions.fingerprints import fingerprint
 from fairmf.interactions.ids import Ids
 from fairmf.interactions.readers import read_frame, read_parquet
 from fairmf.interactions.rows import Rows
+from fairmf.interactions.sql_reader import read_sql
 from fairmf.interactions.weighting import bm25_weights, log_weights
 
 
 class Interactions:
     """Implicit feedback of users (rows) on items (columns).
 
-    Build one with `from_frame`, `from_csv`, `from_parquet`, `from_csr` or `from_events`. The object never changes: its
-    arrays are read-only. Binary data (the default) stores no values in either orientation.
+    Build one with `from_frame`, `from_csv`, `from_parquet`, `from_arrow`, `from_sql`, `from_csr` or `from_events`. The
+    object never changes: its arrays are read-only. Binary data (the default) stores no values in either orientation.
     """
 
     def __init__(self, by_user: Rows, n_items: int, user_ids: Ids | None = None, item_ids: Ids | None = None):
@@ -170,6 +172,29 @@ class Interactions:
         events = read_parquet(
             path, user=user, item=item, weights=_column(weights), rating=rating, rating_above=rating_above
         )
+        return cls.from_events(events, weights=_merging(weights), min_user=min_user, min_item=min_item)
+
+    @classmethod
+    def from_arrow(
+        cls, source: Any, *, weights: ColumnName | None = None, min_user: int = 0, min_item: int = 0, **columns: Any
+    ) -> Interactions:
+        """Take an Arrow file or stream; see `read_arrow` for `source`, `from_frame` for all other arguments."""
+        events = read_arrow(source, weights=_column(weights), **columns)
+        return cls.from_events(events, weights=_merging(weights), min_user=min_user, min_item=min_item)
+
+    @classmethod
+    def from_sql(
+        cls,
+        query: str,
+        url: str,
+        *,
+        weights: ColumnName | None = None,
+        min_user: int = 0,
+        min_item: int = 0,
+        **columns: Any,
+    ) -> Interactions:
+        """Take the answer of a database; see `read_sql` for query and URL, `from_frame` for all other arguments."""
+        events = read_sql(query, url, weights=_column(weights), **columns)
         return cls.from_events(events, weights=_merging(weights), min_user=min_user, min_item=min_item)
 
     # -- size and shape -----------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ its codes (8 bytes a row, 12 with weights, 8 more for times) fit.
 from __future__ import annotations
 
 import contextlib
+import lzma
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from fairmf.errors import InvalidData
 from fairmf.interactions.collecting import EventsCollector
 from fairmf.interactions.columns import ColumnName, Columns
 from fairmf.interactions.events import Events
+from fairmf.interactions.text_source import Progress
 
 _BATCH_ROWS = 1 << 19
 # Parquet pages are fetched through a buffer of this size: without one a whole row group would be in memory.
@@ -58,22 +60,38 @@ def read_parquet(
     time: ColumnName | None = None,
     rating: ColumnName | None = None,
     rating_above: float | None = None,
+    progress: Progress | None = None,
 ) -> Events:
     """Read a Parquet file, a list of files in the given order, or all `*.parquet` of a directory by name.
 
     The columns are named as in `read_frame`. Files are streamed: memory is needed for the codes and one batch.
+    `progress` is called with the bytes read, estimated from the rows, and the bytes in all.
     """
     columns = Columns(user, item, weights, time, rating, rating_above)
-    files = _parquet_files(path)
+    files = parquet_files(path)
     collector = EventsCollector(columns, str(path) if len(files) == 1 else f"these {len(files)} Parquet files")
     import pyarrow.parquet as pq
 
+    done, total = 0, sum(file.stat().st_size for file in files)
     for file in files:
         with reading(file, "Parquet"), pq.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False) as parquet:
             columns.check(parquet.schema_arrow.names, str(file))
+            rows = 0
             for batch in parquet.iter_batches(batch_size=_BATCH_ROWS, columns=columns.names):
                 collector.add({name: batch.column(name) for name in columns.names})
+                if progress is not None:
+                    rows += batch.num_rows
+                    progress(done + file.stat().st_size * rows // parquet.metadata.num_rows, total)
+        done += file.stat().st_size
     return collector.finish()
+
+
+def parquet_names(file: Path) -> list[ColumnName]:
+    """The names of the file's columns."""
+    import pyarrow.parquet as pq
+
+    with reading(file, "Parquet"), pq.ParquetFile(file) as parquet:
+        return list(parquet.schema_arrow.names)
 
 
 @contextlib.contextmanager
@@ -85,7 +103,7 @@ def reading(file: Path | str, kind: str) -> Iterator[None]:
         yield
     except (InvalidData, MemoryError):
         raise
-    except (pa.ArrowException, OSError, EOFError, UnicodeError) as error:
+    except (pa.ArrowException, OSError, EOFError, UnicodeError, lzma.LZMAError) as error:
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise InvalidData(
             f"{file} cannot be read as {kind}, it may be damaged, cut short or of another kind: {reason}."
@@ -103,11 +121,12 @@ def existing(path: str | os.PathLike[str]) -> Path:
     return found
 
 
-def _parquet_files(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
+def parquet_files(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
+    """The files behind a path, a list of paths or a directory, in order."""
     if isinstance(path, (list, tuple)):
         if not path:
             raise InvalidData("The list of Parquet files is empty; give at least one.")
-        return [file for part in path for file in _parquet_files(part)]
+        return [file for part in path for file in parquet_files(part)]
     found = existing(path)  # type: ignore[arg-type]
     if not found.is_dir():
         return [found]

@@ -91,7 +91,7 @@ def table(model: FactorModel, users: Any, N: int, options: dict[str, Any]) -> py
     """See FactorModel.recommend_table."""
     import pyarrow as pa
 
-    schema, parts = _record_batches(model, users, N, options)
+    schema, parts = record_batches(model, users, N, options)
     return pa.Table.from_batches(list(parts), schema)
 
 
@@ -99,7 +99,7 @@ def to_parquet(model: FactorModel, path: str | os.PathLike[str], users: Any, N: 
     """See FactorModel.recommend_to_parquet."""
     import pyarrow.parquet as pq
 
-    schema, parts = _record_batches(model, users, N, options)
+    schema, parts = record_batches(model, users, N, options)
     path, written = Path(path), 0
     if not path.parent.is_dir():
         raise InvalidData(f"There is no folder {str(path.parent)!r} to write {path.name!r} into.")
@@ -110,9 +110,10 @@ def to_parquet(model: FactorModel, path: str | os.PathLike[str], users: Any, N: 
     return written
 
 
-def _record_batches(
+def record_batches(
     model: FactorModel, users: Any, N: int, options: dict[str, Any]
 ) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
+    """The lists as Arrow batches with columns user, item, score and rank, and the schema they all have."""
     import pyarrow as pa
 
     options = dict(options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Literal
 
 import numpy as np
@@ -88,6 +89,22 @@ class Split:
             sizes = (part.n_users, part.n_scored, part.fold_in.n_items, part.fold_in.nnz, part.targets.nnz)
             rows.append((name, *sizes))
         return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the split to a folder, which `Split.load` reads: ids and weights kept, checksummed, no pickle.
+
+        A split that is there already is replaced in one step; other files in the folder are left alone.
+        """
+        from fairmf.splitting.persistence import save_split
+
+        save_split(self, folder)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Split:
+        """The split that `save` stored. BrokenFile says what is wrong with one that cannot be used."""
+        from fairmf.splitting.persistence import load_split
+
+        return load_split(folder)
 
     def __repr__(self) -> str:
         parts = f"train={self.train!r},\n  validation={self.validation!r},\n  test={self.test!r}"

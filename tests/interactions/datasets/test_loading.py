@@ -1,9 +1,6 @@
 """Every data set, from a server that has small files of its real format, and from copies on the disk."""
 
-import dataclasses
-
 import pytest
-from loopback import Served
 from small_files import adjacency, expected_rows, files_of, text_of
 
 import fairmf
@@ -16,7 +13,6 @@ from fairmf.interactions.datasets import (
     fetch_dataset,
     licence_accepted,
     load_dataset,
-    registry,
 )
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -28,26 +24,6 @@ def rows_of(events):
     weights = [None] * len(events) if events.weights is None else events.weights.tolist()
     times = [None] * len(events) if events.times is None else events.times.tolist()
     return list(zip(users.tolist(), items.tolist(), weights, times, strict=True))
-
-
-@pytest.fixture
-def published(server, monkeypatch):
-    """The data sets at addresses of this machine, with the checksums of the small files."""
-
-    def publish(name, **more):
-        entry, files = datasets()[name], files_of(name)
-        addresses = tuple(f"{server.address}/{name}/{file}" for file in files)
-        for address, content in zip(addresses, files.values(), strict=True):
-            path = address.removeprefix(server.address)
-            server.files[path] = served = Served(content, etag='"1"')
-            if entry.md5_beside:
-                server.files[f"{path}.md5"] = Served(f"MD5 ({path[1:]}) = {served.md5}\n".encode())
-        md5 = served.md5 if entry.md5 else None
-        moved = dataclasses.replace(entry, **{"addresses": addresses, "md5": md5, **more})
-        monkeypatch.setitem(registry._BY_NAME, name, moved)
-        return moved
-
-    return publish
 
 
 @pytest.mark.parametrize("name", NAMES)

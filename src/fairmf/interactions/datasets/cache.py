@@ -70,6 +70,17 @@ def licence_accepted(entry: DataSet) -> bool:
     return read_json(cache_folder() / entry.name / "accepted.json").get("licence") == entry.licence
 
 
+def use_copy(entry: DataSet, path: Path) -> None:
+    """Note that the data set is read from this copy from now on, which stays where it is."""
+    write_json(folder_of(entry) / "copy.json", {"path": str(path.resolve())})
+
+
+def registered_copy(entry: DataSet) -> Path | None:
+    """The copy that `use_copy` noted, if it is still there."""
+    noted = read_json(cache_folder() / entry.name / "copy.json").get("path")
+    return Path(noted) if isinstance(noted, str) and Path(noted).exists() else None
+
+
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write a small record: whole, or not at all."""
     with writing(path):

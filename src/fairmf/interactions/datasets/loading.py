@@ -15,7 +15,7 @@ from fairmf.errors import InvalidParameter
 from fairmf.interactions.csv_reader import read_text
 from fairmf.interactions.datasets.adjacency import read_adjacency
 from fairmf.interactions.datasets.archives import find_text
-from fairmf.interactions.datasets.cache import folder_of, require_licence
+from fairmf.interactions.datasets.cache import folder_of, registered_copy, require_licence
 from fairmf.interactions.datasets.download import Progress, fetch
 from fairmf.interactions.datasets.registry import DataSet, dataset
 from fairmf.interactions.events import Events
@@ -35,15 +35,18 @@ def load_dataset(
 
     It is fetched once, after its terms were accepted with `accept_licence=True`, and kept in the folder that
     `FAIRMF_DATA_CACHE` names. `from_path` reads a copy instead: the archive, the folder it unpacks to, or the file of
-    ratings itself. Filters: ratings above 3.5 where there are ratings, then the data set's `min_item` and `min_user`.
-    Play counts are the events' weights. `part="train"` or `"test"` gives that part of a set published in two files,
-    with the codes of the whole. `progress` is called with the bytes fetched and the bytes in all.
+    ratings itself; so does every call after `fairmf datasets fetch NAME --from PATH`. Filters: ratings above 3.5 where
+    there are ratings, then the data set's `min_item` and `min_user`. Play counts are the events' weights.
+    `part="train"` or `"test"` gives that part of a set published in two files, with the codes of the whole. `progress`
+    is called with the bytes fetched and the bytes in all.
     """
     entry = dataset(name)
     if part is not None and (len(entry.members) == 1 or part not in ("train", "test")):
         raise InvalidParameter(
             f"'part' must be None, or 'train' or 'test' for a data set published in two files. Got {part!r} for {name}."
         )
+    if from_path is None:
+        from_path = registered_copy(entry)
     if from_path is None:
         fetch_dataset(name, accept_licence=accept_licence, progress=progress)
         paths = [folder_of(entry) / file_name(address) for address in entry.addresses]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import platform
 from datetime import datetime, timezone
-from importlib import metadata
 from typing import Any
 
 from fairmf.errors import InvalidData
@@ -15,7 +13,7 @@ from fairmf.files.strict_json import Malformed
 from fairmf.models.fitted import Fitted
 from fairmf.models.history import History
 from fairmf.parameters import check_settings
-from fairmf.version import __version__
+from fairmf.version import versions
 
 FIELDS = {
     "model": str,
@@ -64,19 +62,6 @@ def encoded(name: str, value: Any) -> Any:
         return typed_values.encode(value)
     except typed_values.NotStorable as error:
         raise InvalidData(f"The {name} of this model cannot be stored: it holds {error}.") from error
-
-
-def versions() -> dict[str, str]:
-    """What a fit's bits may depend on. Nothing is imported for it."""
-    libraries = {name: _version(name) for name in ("numpy", "numba", "scipy")}
-    return {"fairmf": __version__, "python": platform.python_version(), **libraries}
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:  # packed into one program, without the records of what is in it
-        return "unknown"
 
 
 def check(content: Any) -> dict[str, Any]:

@@ -7,13 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from fairmf.files import container, id_arrays
+from fairmf.backends import available
+from fairmf.files import container, id_arrays, sparse_arrays
 from fairmf.files.container import Arrays
 from fairmf.files.strict_json import Malformed
-from fairmf.interactions import Ids, Interactions, Rows
-from fairmf.interactions.building import is_ascending
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import Fitted
 from fairmf.models.persistence import document
@@ -49,13 +46,15 @@ def _model(content: dict[str, Any], arrays: Arrays, check_numbers: bool) -> Fact
     model_class = getattr(importlib.import_module("fairmf.models"), name)
     model: FactorModel = model_class(**document.settings(model_class, content["parameters"]))
     settings = document.settings(model_class, content["settings"]) if content["settings"] else {}
+    _put_where_it_runs(model, settings)
     own = {name: arrays.pop(name, None) for name in FACTORS}
     n, m = _check_factors(own, settings.get("factors", 1), check_numbers)
     if set(content["ids"]) != {"user_ids", "item_ids"}:
         raise Malformed("it does not say what kinds of ids it has")
     users = id_arrays.from_arrays("user_ids", content["ids"]["user_ids"], n, arrays)
     items = id_arrays.from_arrays("item_ids", content["ids"]["item_ids"], m, arrays)
-    data = _interactions(n, m, users, items, arrays) if content["interactions"] else None
+    # Checked whatever `verify` says.
+    data = sparse_arrays.from_arrays("interactions", n, m, users, items, arrays) if content["interactions"] else None
     if arrays:
         raise Malformed(f"it holds an array {next(iter(arrays))[:60]!r} that does not belong there")
     model._fitted = Fitted(
@@ -71,6 +70,15 @@ def _model(content: dict[str, Any], arrays: Arrays, check_numbers: bool) -> Fact
         provenance={name: content[name] for name in ("created", "versions", "data_fingerprint")},
     )
     return model
+
+
+def _put_where_it_runs(model: FactorModel, settings: dict[str, Any]) -> None:
+    """Let a model that was trained on a device answer without one."""
+    there = settings.get("backend", model.backend)
+    here = available(there)
+    if here != there:
+        model.backend = settings["backend"] = here
+        model.factor_dtype = settings["factor_dtype"] = "float32"  # type: ignore[attr-defined]
 
 
 def _check_factors(own: dict[str, Any], d: int, check_numbers: bool) -> tuple[int, int]:
@@ -96,20 +104,3 @@ def _check_factors(own: dict[str, Any], d: int, check_numbers: bool) -> tuple[in
     if weights is not None and (weights < 0).any():
         raise Malformed("its fairness_weights hold numbers below 0")
     return n, m
-
-
-def _interactions(n: int, m: int, users: Ids | None, items: Ids | None, arrays: Arrays) -> Interactions:
-    """The histories. Checked whatever `verify` says: kernels trust indices, one outside would read another's memory."""
-    parts = [arrays.pop(f"interactions.{name}", None) for name in ("indptr", "indices", "weights")]
-    indptr, indices, weights = parts
-    if indptr is None or indices is None or indices.dtype != np.int32 or indices.ndim != 1:
-        raise Malformed("its interactions are incomplete")
-    id_arrays.check_offsets("its interactions", indptr, n, len(indices))
-    if weights is not None and (weights.dtype != np.float32 or weights.shape != indices.shape):
-        raise Malformed("its interactions have no weight each")
-    if weights is not None and not (all_finite(weights) and (weights > 0).all()):
-        raise Malformed("its interactions have weights that are not numbers > 0")
-    rows = Rows(indptr, indices, weights)
-    if not is_ascending(indices, indptr):
-        raise Malformed("its interactions are not in order, or repeated")
-    return Interactions(rows, m, users, items)

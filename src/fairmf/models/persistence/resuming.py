@@ -15,9 +15,10 @@ from fairmf.errors import InvalidParameter
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitting import Checkpoints
 from fairmf.models.persistence.checkpoints import FolderOfCheckpoints
-from fairmf.models.persistence.document import parameters_of, versions
+from fairmf.models.persistence.document import parameters_of
 from fairmf.models.persistence.folder_lock import locked
 from fairmf.models.problem import Problem
+from fairmf.version import versions
 
 FREE = ("epochs", "num_threads")
 """Settings that may change between a fit and its continuation: neither changes the bits of an epoch."""

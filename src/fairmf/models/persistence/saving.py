@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.files import container, id_arrays
+from fairmf.files import container, id_arrays, sparse_arrays
 from fairmf.files.container import Arrays, Format
 from fairmf.models.dial import user_sensitivity as sensitivity_of
 from fairmf.models.fitted import Fitted
@@ -46,10 +46,7 @@ def save_model(
     data = fitted.interactions
     fingerprint = fitted.provenance.get("data_fingerprint") if data is None else data.fingerprint()
     if data is not None and interactions:
-        rows = data.by_user
-        arrays |= {"interactions.indptr": rows.indptr, "interactions.indices": rows.indices}
-        if rows.weights is not None:
-            arrays["interactions.weights"] = rows.weights
+        arrays |= sparse_arrays.to_arrays("interactions", data)
     content = document.describe(model, fitted, kinds, fingerprint, "interactions.indptr" in arrays)
     container.write(Path(path), MODEL, content, arrays)
 

@@ -1,0 +1,241 @@
+"""`fairmf datasets`: the benchmark data sets, and made-up events for those who have none."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fairmf.cli.app import add_verb
+from fairmf.cli.byte_bar import byte_bar
+from fairmf.cli.completing import starting
+from fairmf.cli.failures import Problem
+from fairmf.cli.outputs import check_output
+from fairmf.cli.session import Session
+
+if TYPE_CHECKING:
+    from fairmf.interactions.datasets import DataSet
+
+verbs = typer.Typer(
+    no_args_is_help=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Benchmark data sets: list them, show one, fetch one; or make events up.",
+)
+
+
+def _names() -> list[str]:
+    from fairmf.interactions.datasets import datasets
+
+    return list(datasets())
+
+
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="A data set of `fairmf datasets list`.", autocompletion=starting(_names)),
+]
+
+
+def list_all(session: Session) -> None:
+    """List the data sets there are, their sizes, and which of them are here already.
+
+    [dim]Examples:[/dim]
+
+      fairmf datasets list
+
+      fairmf datasets list --json
+    """
+    from rich.table import Table
+
+    from fairmf.interactions.datasets import datasets
+
+    table = Table(caption="rows: before any filter; here: fetched, or a copy is known", caption_justify="left")
+    for column in ("name", "what", "users", "items", "rows", "here"):
+        table.add_column(column, justify="right" if column in ("users", "items", "rows") else "left")
+    entries = list(datasets().values())
+    for e in entries:
+        sizes = (f"{size:,}" for size in (e.users, e.items, e.interactions))
+        table.add_row(e.name, e.title, *sizes, "yes" if _is_here(e) else "")
+    session.result["datasets"] = [_facts(entry) for entry in entries]
+    session.show(table)
+
+
+def info(name: Name, session: Session) -> None:
+    """Show one data set: where it comes from, its terms, its filters, its files.
+
+    [dim]Examples:[/dim]
+
+      fairmf datasets info ml-20m
+    """
+    from rich.table import Table
+
+    from fairmf.interactions.datasets import dataset
+
+    entry = dataset(name)
+    facts = _facts(entry)
+    session.result |= facts
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for label, value in facts.items():
+        shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
+        shown = ", ".join(shown) if isinstance(shown, list) else shown
+        table.add_row(label.replace("_", " "), "" if shown is None else str(shown))
+    session.show(table)
+
+
+def fetch(
+    name: Name,
+    session: Session,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Accept the terms; asked for once.")] = False,
+    from_path: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="PATH",
+            help="Use a copy you have (the archive, its folder, or the file of ratings); it stays where it is.",
+        ),
+    ] = None,
+) -> None:
+    """Fetch a data set, once: its terms are shown and accepted, the download is resumed and checked.
+
+    Afterwards its name stands for it wherever a file of events can be named.
+
+    [dim]Examples:[/dim]
+
+      fairmf datasets fetch ml-1m
+
+      fairmf datasets fetch ml-20m --yes
+
+      fairmf datasets fetch ml-1m --from ~/Downloads/ml-1m.zip
+    """  # fmt: skip
+    from fairmf.interactions.datasets import cache_folder, dataset, fetch_dataset
+
+    entry = dataset(name)
+    if from_path is not None:
+        _register(entry, from_path, session)
+        return
+    accepted = yes or _accepted(entry, session)
+    with session.timed("fetch"), byte_bar(session, name) as progress:
+        records = fetch_dataset(name, accept_licence=accepted, progress=progress)
+    session.result |= {"name": name, "files": records, "folder": str(cache_folder() / name)}
+    for record in records:
+        session.note(f"fetched {record['address']}: {record['bytes']:,} bytes, SHA-256 {record['sha256'][:16]}...")
+    session.note(f"folder  {cache_folder() / name}")
+
+
+def make(
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write: .csv or .parquet.")],
+    session: Session,
+    users: Annotated[int, typer.Option(min=2, help="Users.")] = 2000,
+    items: Annotated[int, typer.Option(min=2, help="Items.")] = 1000,
+    interactions: Annotated[int, typer.Option(min=10, help="Events, each of another pair.")] = 100_000,
+    popularity_gini: Annotated[
+        float | None,
+        typer.Option(
+            metavar="NUMBER", help="How unequal popularity is. [dim]\\[default: 0.75, or as near as can be][/dim]"
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed.")] = 0,
+) -> None:
+    """Make events up, with a long tail, tastes and titles, to try the other verbs on.
+
+    [dim]Examples:[/dim]
+
+      fairmf datasets make -o events.csv
+
+      fairmf datasets make -o events.parquet --users 100000 --items 20000 --interactions 5000000
+    """
+    from fairmf.interactions import synthetic_events
+
+    if output.suffix.lower() not in (".csv", ".parquet"):
+        raise Problem(f"{output} should end in .csv or .parquet.")
+    check_output(output)
+    options: dict[str, Any] = {} if popularity_gini is None else {"popularity_gini": popularity_gini}
+    with session.busy("make"):
+        events = synthetic_events(users, items, interactions, random_state=seed, **options)
+        _write(events, output)
+    session.result |= {"output": str(output), "rows": len(events)}
+    session.record_beside(output)
+    session.note(f"events  {output}: {len(events):,} rows with user, item and time")
+
+
+def _register(entry: DataSet, path: Path, session: Session) -> None:
+    from fairmf.interactions.datasets import load_dataset, use_copy
+
+    with session.busy("read"):
+        events = load_dataset(entry.name, from_path=path)
+    use_copy(entry, path)
+    sizes = {"rows": len(events), "users": len(events.user_ids), "items": len(events.item_ids)}
+    session.result |= {"name": entry.name, "from": str(path), **sizes}
+    session.note(f"{entry.name} is read from {path}: {', '.join(f'{n:,} {what}' for what, n in sizes.items())}")
+
+
+def _accepted(entry: DataSet, session: Session) -> bool:
+    """Whether the terms are accepted: before, or now by a person at a terminal."""
+    from fairmf.errors import LicenceNotAccepted
+    from fairmf.interactions.datasets import licence_accepted
+
+    if licence_accepted(entry):
+        return True
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        session.note(f"[bold]{entry.title}[/bold] comes under these terms:\n  {entry.licence}\n  {entry.home}")
+        if typer.confirm("Do you accept them?", err=True):
+            return True
+    raise LicenceNotAccepted(f"The terms of {entry.name} have to be accepted once. {entry.licence} See {entry.home}.")
+
+
+def _write(events: Any, output: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet as pq
+
+    from fairmf.files.atomic import replacing
+
+    columns = {
+        "user": events.user_ids.values[events.users],
+        "item": pa.array(events.item_ids.values).take(pa.array(events.items)),
+        "time": events.times,
+    }
+    table = pa.table(columns)
+    with replacing(output) as file:
+        if output.suffix.lower() == ".csv":
+            pyarrow.csv.write_csv(table, file, pyarrow.csv.WriteOptions(quoting_style="needed"))
+        else:
+            pq.write_table(table, file)
+
+
+def _is_here(entry: DataSet) -> bool:
+    from fairmf.interactions.datasets import cache_folder, registered_copy
+    from fairmf.interactions.datasets.loading import file_name
+
+    folder = cache_folder() / entry.name
+    fetched = all((folder / file_name(address)).exists() for address in entry.addresses)
+    return fetched or registered_copy(entry) is not None
+
+
+def _facts(entry: DataSet) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "title": entry.title,
+        "users": entry.users,
+        "items": entry.items,
+        "rows": entry.interactions,
+        "megabytes": entry.megabytes,
+        "rating_above": entry.rating_above,
+        "min_user": entry.min_user,
+        "min_item": entry.min_item,
+        "terms": entry.licence,
+        "home": entry.home,
+        "addresses": list(entry.addresses),
+        "checksum": entry.checksum,
+        "here": _is_here(entry),
+    }
+
+
+add_verb(verbs, list_all, "list")
+add_verb(verbs, info, "info")
+add_verb(verbs, fetch, "fetch")
+add_verb(verbs, make, "make")

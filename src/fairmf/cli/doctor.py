@@ -1,0 +1,185 @@
+"""`fairmf doctor`: versions, threads, BLAS, devices, extras: what works, and what to install for the rest."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import time
+from importlib import metadata
+from typing import Any
+
+from fairmf.cli.failures import Problem
+from fairmf.cli.session import Session
+from fairmf.version import installed, versions
+
+_FOR = {
+    "ann": "nearest-neighbour search",
+    "cuda": "NVIDIA GPUs",
+    "ray": "many machines",
+    "report": "plots",
+    "sql": "reading from databases",
+    "tune": "searching for settings",
+    "vae": "neural baselines",
+}
+
+
+def doctor(session: Session) -> None:
+    """Check what is installed, what works, and what is missing, with the command that installs it.
+
+    Ends with exit code 1 only if fairmf itself does not work.
+
+    [dim]Examples:[/dim]
+
+      fairmf doctor
+
+      fairmf doctor --json
+    """
+    with session.busy("check"):
+        facts = {
+            "versions": versions(("numpy", "scipy", "numba", "pyarrow", "narwhals", "typer", "rich")),
+            "system": _system(),
+            "threads": _threads(),
+            "gpu": _gpu(),
+            "extras": _extras(),
+            "data": _data(),
+            "kernels": _kernels(),
+        }
+    session.result |= facts
+    session.show(*_tables(facts))
+    if not facts["kernels"]["works"]:
+        raise Problem(
+            f"The kernels do not run: {facts['kernels']['error']}.",
+            "fairmf doctor --debug; is Numba's cache folder writable?",
+        )
+
+
+def _system() -> dict[str, Any]:
+    return {"platform": platform.platform(), "processors": os.cpu_count(), "usable": _usable()}
+
+
+def _usable() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _threads() -> dict[str, Any]:
+    """BLAS libraries as they are loaded now, and what Numba would use."""
+    import numba
+    import numpy  # noqa: F401  (loads its BLAS)
+    import scipy.linalg  # noqa: F401
+    import threadpoolctl
+
+    pools = [
+        {"library": pool.get("internal_api"), "version": pool.get("version"), "threads": pool.get("num_threads")}
+        for pool in threadpoolctl.threadpool_info()
+        if pool.get("user_api") == "blas"
+    ]
+    named = {
+        name: os.environ[name]
+        for name in sorted(os.environ)
+        if re.fullmatch(r"(OMP|MKL|OPENBLAS|NUMBA)_NUM_THREADS", name)
+    }
+    return {"numba": numba.config.NUMBA_NUM_THREADS, "blas": pools, "environment": named}
+
+
+def _gpu() -> dict[str, Any]:
+    """What the driver says, and whether the backend `cuda` can use it."""
+    from fairmf.backends import get_backend
+    from fairmf.errors import FairmfError
+
+    try:
+        get_backend("cuda")
+    except FairmfError as error:
+        return {**_devices(), "works": False, "error": " ".join(str(error).split())}
+    return {**_devices(), "works": True}
+
+
+def _devices() -> dict[str, Any]:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return {"found": False}
+    asked = [program, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        return {"found": False, "error": str(error)}
+    return {"found": True, "devices": [line.strip() for line in said.splitlines() if line.strip()]}
+
+
+def _extras() -> dict[str, Any]:
+    """Every extra that this version of fairmf declares, and which of its packages are here."""
+    found: dict[str, Any] = {}
+    for requirement in metadata.requires("fairmf") or []:
+        package, _, condition = requirement.partition(";")
+        extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", condition)
+        if extra is None:
+            continue
+        name = re.split(r"[\s<>=!~\[(]", package.strip())[0]
+        entry = found.setdefault(extra[1], {"for": _FOR.get(extra[1], ""), "packages": {}})
+        entry["packages"][name] = installed(name)
+    for label, entry in found.items():
+        entry["ready"] = all(version is not None for version in entry["packages"].values())
+        entry["install"] = None if entry["ready"] else f'pip install "fairmf[{label}]"'
+    return found
+
+
+def _data() -> dict[str, Any]:
+    from fairmf.interactions.datasets import cache_folder
+
+    folder = cache_folder()
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    return {
+        "folder": str(folder),
+        "writable": os.access(there, os.W_OK),
+        "free_gb": round(shutil.disk_usage(there).free / 1e9, 1),
+    }
+
+
+def _kernels() -> dict[str, Any]:
+    """A small fit, which compiles the kernels where they are not compiled yet."""
+    from fairmf import FairALS, synthetic
+
+    began = time.perf_counter()
+    try:
+        data = synthetic(n_users=200, n_items=50, n_interactions=2000)
+        FairALS(factors=4, epochs=2).fit(data, progress=False).recommend(data.user_ids.values[:2], N=3)  # type: ignore[union-attr]
+    except Exception as error:  # whatever it is, it is the finding
+        return {"works": False, "error": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
+    return {"works": True, "seconds": round(time.perf_counter() - began, 2)}
+
+
+def _tables(facts: dict[str, Any]) -> list[Any]:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    table.add_row("versions", ", ".join(f"{name} {version}" for name, version in facts["versions"].items()))
+    system, threads, gpu, data, kernels = (facts[name] for name in ("system", "threads", "gpu", "data", "kernels"))
+    table.add_row("system", f"{system['platform']}, {system['processors']} processors, {system['usable']} usable")
+    pools = (
+        ", ".join(f"{p['library']} {p['version']} ({p['threads']} threads)" for p in threads["blas"]) or "none found"
+    )
+    table.add_row("BLAS", pools)
+    table.add_row("Numba", f"{threads['numba']} threads")
+    if threads["environment"]:
+        table.add_row("", ", ".join(f"{name}={value}" for name, value in threads["environment"].items()))
+    table.add_row("GPU", "; ".join(gpu.get("devices", [])) if gpu["found"] else "none found (nvidia-smi)")
+    if gpu["found"]:
+        table.add_row("", "backend cuda [green]works[/green]" if gpu["works"] else escape(gpu["error"]))
+    room = f"{data['free_gb']:,} GB free" + ("" if data["writable"] else ", [red]not writable[/red]")
+    table.add_row("data sets", f"{data['folder']} ({room})")
+    table.add_row(
+        "kernels", f"[green]work[/green] ({kernels['seconds']} s)" if kernels["works"] else "[red]do not work[/red]"
+    )
+    extras = Table(title="extras", title_justify="left")
+    for column in ("extra", "for", "packages", "to install"):
+        extras.add_column(column, overflow="fold")
+    for name, entry in facts["extras"].items():
+        packages = ", ".join(f"{package} {version or '-'}" for package, version in entry["packages"].items())
+        command = "[green]ready[/green]" if entry["ready"] else entry["install"].replace("[", "\\[")
+        extras.add_row(name, entry["for"], packages, command)
+    return [table, extras]

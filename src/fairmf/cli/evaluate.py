@@ -1,0 +1,98 @@
+"""`fairmf evaluate MODEL SPLIT`: accuracy for users, exposure for items."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fairmf.cli.lists import comma_list, integers
+from fairmf.cli.models import load_fitted
+from fairmf.cli.reading import read_split
+from fairmf.cli.session import Session
+from fairmf.cli.watching import watched
+
+
+class Part(str, Enum):
+    """Held-out users of a split."""
+
+    test = "test"
+    validation = "validation"
+
+
+def evaluate(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model that fit has stored.")],
+    data: Annotated[str, typer.Argument(metavar="SPLIT", help="The folder of the split it was trained on.")],
+    session: Session,
+    part: Annotated[Part, typer.Option(help="Which held-out users.")] = Part.test,
+    at: Annotated[str, typer.Option(metavar="K,K,...", help="Lengths of the lists.")] = "20,50,100",
+    metrics: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,...", help="Only these, such as ndcg@100,gini@20. [dim]\\[default: all][/dim]"),
+    ] = None,
+    fairness: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="Turn the dial to this fairness first; nothing is trained.")
+    ] = None,
+    bootstrap: Annotated[int, typer.Option(min=0, help="Resamples of the users for the intervals; 0 for none.")] = 200,
+    confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
+) -> None:
+    """Measure a model on held-out users: recall, nDCG and others, and how evenly items are exposed.
+
+    [dim]Examples:[/dim]
+
+      fairmf evaluate model.fairmf split
+
+      fairmf evaluate model.fairmf split --fairness 3 --metrics ndcg@100,gini@20
+
+      fairmf evaluate model.fairmf split --part validation --json
+    """
+    from fairmf.metrics import evaluate as measure
+
+    lengths = integers("--at", at)
+    loaded = load_fitted(model, session)
+    split = read_split(data, None, session)
+    held_out = getattr(split, part.value)
+    session.uses(part.value, held_out.fold_in)
+    options: dict[str, Any] = {} if fairness is None else {"fairness": fairness}
+    with session.timed("evaluate"), watched(loaded, held_out.n_users, session) as ranker:
+        found = measure(
+            ranker, held_out, at=lengths, metrics=comma_list(metrics), train=split.train, bootstrap=bootstrap,
+            confidence=confidence, random_state=seed, **options,
+        )  # fmt: skip
+    session.run.metrics = found.values
+    session.result |= {"model": str(model), "part": part.value, **found.to_dict()}
+    session.record_beside(model)
+    session.show(metric_table(found))
+
+
+def metric_table(found: Any) -> Any:
+    """An Evaluation as a table: a row per metric, a column per K, intervals beside the values."""
+    from rich.table import Table
+
+    from fairmf.metrics.registry import parse_metric
+
+    cutoffs = sorted({int(label.partition("@")[2]) for label in found.values})
+    names = list(dict.fromkeys(label.partition("@")[0] for label in found.values))
+    caption = f"{found.n_users:,} users, {found.n_scored:,} with targets; ± half the interval; ↑ higher is better"
+    table = Table(caption=caption, caption_justify="left")
+    table.add_column("metric", no_wrap=True)
+    for K in cutoffs:
+        table.add_column(f"@{K}", justify="right", no_wrap=True)
+    for name in names:
+        arrow = "↓" if parse_metric(f"{name}@{cutoffs[0]}").lower_is_better else "↑"
+        table.add_row(f"{name} {arrow}", *(_cell(found, f"{name}@{K}") for K in cutoffs))
+    return table
+
+
+def _cell(found: Any, label: str) -> str:
+    if label not in found.values:
+        return ""
+    value = f"{found.values[label]:,.4g}" if abs(found.values[label]) >= 10 else f"{found.values[label]:.4f}"
+    if label not in found.intervals:
+        return value
+    low, high = found.intervals[label]
+    half = (high - low) / 2
+    return f"{value} ± {half:,.2g}" if abs(found.values[label]) >= 10 else f"{value} ± {half:.4f}"

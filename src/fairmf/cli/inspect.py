@@ -1,0 +1,162 @@
+"""`fairmf inspect FILE`: what is in it, before anything is trained on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fairmf.cli.reading import DATA_HELP, Reading, read_events
+from fairmf.cli.session import Session
+
+if TYPE_CHECKING:
+    from fairmf.interactions import Events
+
+
+def inspect(
+    data: Annotated[str, typer.Argument(metavar="FILE", help=DATA_HELP)],
+    session: Session,
+    reading: Reading,
+) -> None:
+    """Say what is in a file: how it is read, counts, the long tail of items, duplicates, and what may cause trouble.
+
+    [dim]Examples:[/dim]
+
+      fairmf inspect events.csv
+
+      fairmf inspect ratings.dat --rating-above 3.5
+
+      fairmf inspect plays.tsv.gz --user 0 --item 2 --weight 3 --no-header
+
+      fairmf inspect sqlite:///shop.db --query "SELECT customer AS user, product AS item FROM orders" --json
+    """
+    from fairmf.interactions import Interactions
+
+    events = read_events(data, reading, session, time=True)
+    with session.busy("count"):
+        merged = Interactions.from_events(events)
+        session.uses("data", merged)
+        facts = describe(events, merged)
+        facts["warnings"] = warnings_about(facts)
+    session.result |= facts
+    session.run.metrics = {name: value for name, value in facts.items() if isinstance(value, (int, float))}
+    session.show(*_tables(facts))
+    for warning in facts["warnings"]:
+        session.warn(warning)
+
+
+def describe(events: Events, merged: Any) -> dict[str, Any]:
+    """The numbers, as plain values."""
+    import numpy as np
+
+    from fairmf.inequality import gini
+
+    per_item = np.diff(merged.by_item.indptr)
+    per_user = np.diff(merged.by_user.indptr)
+    ordered = np.sort(per_item)[::-1]
+    total = int(per_item.sum())
+    facts: dict[str, Any] = {
+        "rows": len(events),
+        "users": merged.n_users,
+        "items": merged.n_items,
+        "interactions": merged.nnz,
+        "repeated_rows": len(events) - merged.nnz,
+        "density": merged.nnz / (merged.n_users * merged.n_items),
+        "per_user": _spread(per_user),
+        "per_item": _spread(per_item),
+        "popularity_gini": float(gini(per_item)),
+        "top_1_percent_share": float(ordered[: max(1, round(0.01 * len(ordered)))].sum() / total),
+        "top_10_percent_share": float(ordered[: max(1, round(0.10 * len(ordered)))].sum() / total),
+        "bottom_half_share": float(ordered[len(ordered) - len(ordered) // 2 :].sum() / total),
+        "items_with_one": int((per_item == 1).sum()),
+        "users_below_five": int((per_user < 5).sum()),
+        "user_ids": _kind(events.user_ids.values),
+        "item_ids": _kind(events.item_ids.values),
+    }
+    if events.weights is not None:
+        facts["weights"] = _spread(events.weights)
+    if events.times is not None:
+        facts["times"] = {"first": events.times.min().item(), "last": events.times.max().item()}
+    return facts
+
+
+def warnings_about(facts: dict[str, Any]) -> list[str]:
+    """What may be a mistake, or will matter later."""
+    found = []
+    if facts["users"] < 10 or facts["items"] < 10:
+        found.append(f"only {facts['users']:,} users and {facts['items']:,} items: are these the right columns?")
+    if facts["items"] > 20 * facts["users"]:
+        found.append(
+            f"there are {facts['items'] / facts['users']:.0f} times as many items as users: are the columns swapped?"
+        )
+    if facts["users"] == facts["rows"] > 10:
+        found.append(
+            "every row has a user of its own: the user column may be a row number, and nothing can be learned."
+        )
+    if facts["repeated_rows"]:
+        share = facts["repeated_rows"] / facts["rows"]
+        found.append(
+            f"{facts['repeated_rows']:,} rows ({share:.1%}) repeat a pair; they count once, or use --weight sum."
+        )
+    if facts["users_below_five"]:
+        share = facts["users_below_five"] / facts["users"]
+        found.append(f"{facts['users_below_five']:,} users ({share:.1%}) have fewer than 5 items: split drops them.")
+    if facts.get("weights", {}).get("most", 0) > 100 * max(facts.get("weights", {}).get("median", 0), 1):
+        found.append("a few weights are very large: fit with --reweight log.")
+    if facts["density"] > 0.5:
+        found.append(f"{facts['density']:.0%} of all pairs are interactions: ratings of all kinds? See --rating-above.")
+    return found
+
+
+def _spread(values: Any) -> dict[str, float]:
+    import numpy as np
+
+    numbers = np.asarray(values, dtype=np.float64)
+    return {
+        "least": float(numbers.min()),
+        "median": float(np.median(numbers)),
+        "mean": float(numbers.mean()),
+        "most": float(numbers.max()),
+    }
+
+
+def _kind(values: Any) -> str:
+    return (
+        "integers" if values.dtype.kind in "iu" else "text" if isinstance(values[0], str) else type(values[0]).__name__
+    )
+
+
+def _tables(facts: dict[str, Any]) -> list[Any]:
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_column()
+    for name in ("rows", "users", "items", "interactions"):
+        kind = {"users": facts["user_ids"], "items": facts["item_ids"]}.get(name)
+        table.add_row(name, f"{facts[name]:,}", f"ids are {kind}" if kind else "")
+    table.add_row("density", f"{facts['density']:.3%}", "of all pairs")
+    for name, label in (("per_user", "items per user"), ("per_item", "users per item"), ("weights", "weights")):
+        if name in facts:
+            s = facts[name]
+            rest = f"median (least {s['least']:,.6g}, mean {s['mean']:,.1f}, most {s['most']:,.6g})"
+            table.add_row(label, f"{s['median']:,.6g}", rest)
+    if "times" in facts:
+        table.add_row("times", "", f"{_moment(facts['times']['first'])} to {_moment(facts['times']['last'])}")
+    table.add_row("popularity", f"{facts['popularity_gini']:.3f}", "Gini (0 = all items alike, 1 = one item has all)")
+    table.add_row("", f"{facts['top_1_percent_share']:.1%}", "of the interactions are with the top 1 % of items")
+    table.add_row("", f"{facts['top_10_percent_share']:.1%}", "with the top 10 %")
+    table.add_row("", f"{facts['bottom_half_share']:.1%}", "with the less popular half")
+    table.add_row("", f"{facts['items_with_one']:,}", "items have a single user")
+    return [table]
+
+
+def _moment(value: float) -> str:
+    """A number as the date it most likely is: seconds, milliseconds or microseconds since 1970."""
+    from datetime import datetime, timezone
+
+    for unit in (1, 1e3, 1e6, 1e9):
+        if 1e8 <= value / unit < 5e9:
+            return datetime.fromtimestamp(value / unit, tz=timezone.utc).strftime("%Y-%m-%d %H:%M")
+    return f"{value:,}"

@@ -1,0 +1,36 @@
+"""Progress of what ranks lists for many users: users done, users a second, time left."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fairmf.models.progress import progress_bar
+
+if TYPE_CHECKING:
+    from fairmf.cli.session import Session
+
+
+class _Watched:
+    """A ranker that tells how far it is."""
+
+    def __init__(self, ranker: Any, advance: Any):
+        self._ranker = ranker
+        self._advance = advance
+
+    @property
+    def n_items(self) -> int:
+        return int(self._ranker.n_items)
+
+    def rank(self, history: Any, N: int, **options: Any) -> Iterator[Any]:
+        for start, lists in self._ranker.rank(history, N, **options):
+            yield start, lists
+            self._advance("", len(lists))
+
+
+@contextlib.contextmanager
+def watched(ranker: Any, n_users: int, session: Session, title: str = "rank") -> Iterator[Any]:
+    """The same ranker, for `evaluate` and others that ask it once for all users, with a bar."""
+    with progress_bar(title, n_users, session.progress) as advance:
+        yield _Watched(ranker, advance)

@@ -1,0 +1,257 @@
+"""What holds for every verb: help, completion, exit codes, --json, --quiet, --debug, warnings, broken pipes, Ctrl-C."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import pytest
+from running import write_events
+
+from fairmf import errors
+from fairmf.cli import failures
+from fairmf.cli.app import VERBS, Verbs, load_verb, run
+
+PROGRAM = [sys.executable, "-c", "from fairmf.cli import main; main()"]
+
+
+def process(*arguments, cwd, **how):
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "100", **how.pop("environment", {})}
+    return subprocess.run(
+        [*PROGRAM, *arguments], cwd=cwd, capture_output=True, text=True, env=environment, check=False, **how
+    )
+
+
+def commands():
+    """Every verb, and every verb of a verb."""
+    for name in VERBS:
+        command = load_verb(name)
+        inner = getattr(command, "commands", None)
+        if inner:
+            yield from ((f"{name} {verb}", part) for verb, part in inner.items())
+        else:
+            yield name, command
+
+
+@pytest.mark.parametrize("verb", [name for name, _ in commands()])
+def test_every_verb_has_help_with_examples_and_the_flags_of_all(verb, fairmf):
+    done = fairmf(*verb.split(), "--help")
+    assert done.code == 0
+    assert "Examples:" in done.out
+    assert f"fairmf {verb}" in done.out.split("Examples:")[1]
+    for flag in ("--config", "--record", "--json", "--quiet", "--debug"):
+        assert flag in done.out
+
+
+@pytest.mark.parametrize(("verb", "command"), list(commands()))
+def test_every_flag_of_every_verb_is_explained(verb, command):
+    for parameter in command.params:
+        assert parameter.help, (verb, parameter.name)
+
+
+def test_the_help_lists_every_verb_and_every_exit_code(fairmf):
+    for done in (fairmf("--help"), fairmf()):
+        assert done.code == 0
+        for name, verb in VERBS.items():
+            assert name in done.out
+            assert " ".join(verb.summary.split()[:3]) in done.out
+        for code in failures.EXIT_CODES:
+            assert f"{code} " in done.out
+
+
+def test_the_summary_in_the_table_is_the_beginning_of_the_verbs_help():
+    # The table repeats what the files say, so that the files need not be imported; they must not drift apart.
+    for name, verb in VERBS.items():
+        first = (load_verb(name).help or "").split("\n\n")[0]
+        assert first.split()[:2] == verb.summary.split()[:2], name
+
+
+def test_help_and_version_import_nothing_slow(tmp_path):
+    code = (
+        "import sys; from fairmf.cli.app import run; run([sys.argv[1]]);"
+        "print([m for m in ('numba', 'numpy', 'scipy', 'pyarrow') if m in sys.modules], file=sys.stderr)"
+    )
+    for flag in ("--help", "--version"):
+        done = subprocess.run([sys.executable, "-c", code, flag], capture_output=True, text=True, cwd=tmp_path)
+        assert done.stderr.strip() == "[]"
+
+
+def test_an_unknown_verb_suggests_the_nearest(fairmf):
+    done = fairmf("inpsect", "a.csv")
+    assert done.code == failures.USAGE
+    assert "Did you mean 'inspect'?" in done.err
+    assert fairmf("nonsense").code == failures.USAGE
+
+
+def test_completion_is_offered_and_completes_verbs_without_importing_them(tmp_path):
+    switched = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    for shell in ("bash", "zsh", "fish"):
+        shown = process("--show-completion", shell, cwd=tmp_path, environment=switched)
+        assert shown.returncode == 0, shown.stderr
+        assert "_FAIRMF_COMPLETE" in shown.stdout
+    asked = {"_FAIRMF_COMPLETE": "complete_bash", "COMP_WORDS": "fairmf in", "COMP_CWORD": "1"}
+    assert process(cwd=tmp_path, environment=asked).stdout.split() == ["inspect"]
+    asked = {"_FAIRMF_COMPLETE": "complete_bash", "COMP_WORDS": "fairmf fit --fact", "COMP_CWORD": "2"}
+    assert process(cwd=tmp_path, environment=asked).stdout.split() == ["--factors"]
+    for words, expected in (
+        ("fairmf fit --model f", ["fair-als", "fiadmm"]),
+        ("fairmf fit --solver ch", ["cholesky"]),
+        ("fairmf datasets fetch ml-2", ["ml-20m", "ml-25m"]),
+    ):
+        last = str(len(words.split()) - 1)
+        asked = {"_FAIRMF_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": last}
+        assert process(cwd=tmp_path, environment=asked).stdout.split() == expected
+
+
+def test_json_is_one_object_on_stdout_and_notes_are_on_stderr(fairmf, made):
+    done = fairmf("inspect", made / "events.csv", "--json")
+    assert done.json["rows"] == 2500
+    assert done.json["verb"] == "inspect"
+    assert "read as" in done.err
+    quiet = fairmf("inspect", made / "events.csv", "--json", "--quiet")
+    assert quiet.err == ""
+    assert quiet.json["rows"] == 2500
+
+
+def test_people_get_a_table_on_stdout(fairmf, made):
+    done = fairmf("inspect", made / "events.csv")
+    assert "2,500" in done.out
+    assert "Gini" in done.out
+    assert "{" not in done.out
+
+
+def test_errors_are_one_line_and_a_hint_and_debug_adds_the_trace(fairmf):
+    done = fairmf("inspect", "nowhere.csv")
+    assert done.code == failures.PROBLEM
+    assert done.out == ""
+    assert [line.split(":")[0] for line in done.err.splitlines()] == ["Error", "hint"]
+    debug = fairmf("inspect", "nowhere.csv", "--debug")
+    assert debug.code == failures.PROBLEM
+    assert "Traceback" in debug.err
+    assert debug.err.endswith(done.err)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.InvalidData("x"), 1),
+        (errors.InvalidParameter("x"), 1),
+        (errors.BrokenFile("x"), 1),
+        (errors.MissingHistories("x"), 1),
+        (errors.MissingDependency("x"), 3),
+        (errors.CannotWrite(None, "x"), 4),
+        (errors.DownloadFailed("x"), 5),
+        (errors.LicenceNotAccepted("x"), 5),
+        (errors.NotFinite("x"), 6),
+        (MemoryError(), 1),
+        (PermissionError(13, "Permission denied", "events.csv"), 1),
+        (ZeroDivisionError("x"), 70),
+        (KeyboardInterrupt(), 130),
+        (BrokenPipeError(), 141),
+    ],
+)
+def test_exit_codes(error, code, fairmf, monkeypatch):
+    def broken(*_, **__):
+        raise error
+
+    monkeypatch.setattr("fairmf.cli.inspect.read_events", broken)
+    done = fairmf("inspect", "events.csv")
+    assert done.code == code
+    assert code in failures.EXIT_CODES
+    assert "Traceback" not in done.err
+    assert len(done.err.splitlines()) in ((0,) if code == 141 else (1, 2))
+
+
+def test_an_internal_error_is_one_line_too(fairmf, made, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("two\nlines")
+
+    monkeypatch.setattr("fairmf.cli.inspect.read_events", broken)
+    done = fairmf("inspect", made / "events.csv")
+    assert done.code == failures.BUG
+    assert done.err.splitlines()[0] == "Error: Internal error, RuntimeError: two lines"
+
+
+def test_warnings_are_notes(fairmf, made, monkeypatch):
+    def warned(*_, **__):
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("values look like [bold]counts", UserWarning, stacklevel=1)
+        return []
+
+    monkeypatch.setattr("fairmf.cli.inspect.warnings_about", warned)
+    assert "warning: values look like [bold]counts\n" in fairmf("inspect", made / "events.csv").err
+    assert fairmf("inspect", made / "events.csv", "-q").err == ""
+
+
+def test_ctrl_c_ends_with_130_and_leaves_nothing(fairmf, made, tmp_path, monkeypatch):
+    def impatient(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fairmf.splitting.persistence.replacing", impatient)
+    done = fairmf("split", made / "events.csv", "-o", "split")
+    assert done.code == failures.INTERRUPTED
+    assert "Interrupted" in done.err
+    assert "Traceback" not in done.err
+    assert fairmf("fit", "split", "-o", "m.fairmf").code == failures.PROBLEM
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_fit_that_is_interrupted_writes_no_model(tmp_path, number):
+    write_events(tmp_path / "events.csv")
+    long = ["fit", "events.csv", "-o", "m.fairmf", "--factors", "64", "--epochs", "1000000", "--checkpoint", "kept"]
+    running = subprocess.Popen([*PROGRAM, *long], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    while not list(tmp_path.glob("kept/*.checkpoint")) and running.poll() is None:
+        time.sleep(0.05)
+    running.send_signal(number)
+    _, err = running.communicate(timeout=120)
+    assert running.returncode == failures.INTERRUPTED, err
+    assert "Traceback" not in err
+    assert "Interrupted" in err
+    assert not (tmp_path / "m.fairmf").exists()
+    assert not [file for file in tmp_path.iterdir() if file.suffix == ".tmp"]
+    assert "keeps epoch" not in err  # what the library says to those who get a model
+
+
+def test_the_first_compilation_is_announced(fairmf, made, monkeypatch):
+    monkeypatch.setattr("fairmf.backends.cpu.backend.CpuBackend.compiles_now", lambda self: True)
+    flags = ("-o", "m.fairmf", "--factors", 2, "--epochs", 1)
+    assert "compiling kernels" in fairmf("fit", made / "split", *flags).err
+    assert fairmf("fit", made / "split", *flags, "-q").err == ""
+
+
+def test_what_is_wrong_with_settings_or_output_is_said_before_anything_is_read(fairmf, tmp_path):
+    (tmp_path / "out").mkdir()
+    assert "'factors'" in fairmf("fit", "no-such.csv", "-o", "m.fairmf", "--factors", 0).err
+    assert "it is a folder" in fairmf("fit", "no-such.csv", "-o", "out").err
+    assert "lists.xls" in fairmf("recommend", "no-such.fairmf", "-o", "lists.xls").err
+
+
+@pytest.mark.parametrize("arguments", [["inspect", "events.csv"], ["inspect", "events.csv", "--json"], ["--help"]])
+def test_a_reader_that_goes_away_is_no_trouble(made, arguments):
+    running = subprocess.Popen(
+        [*PROGRAM, *arguments], cwd=made, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    running.stdout.close()
+    _, err = running.communicate(timeout=120)
+    assert running.returncode == failures.NO_READER
+    assert "Error" not in err
+    assert "Traceback" not in err
+
+
+def test_it_runs_as_a_process_and_returns_codes(made, tmp_path):
+    done = process("inspect", str(made / "events.csv"), "--json", cwd=tmp_path)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["users"] == 150
+    assert process("inspect", "none.csv", cwd=tmp_path).returncode == failures.PROBLEM
+
+
+def test_commands_can_be_listed_by_tools():
+    group = __import__("typer").main.get_command(__import__("fairmf.cli.app", fromlist=["app"]).app)
+    assert isinstance(group, Verbs)
+    assert group.get_command(None, "fit").params
+    assert group.get_command(None, "nonsense") is None
+    assert run(["--version"]) == 0

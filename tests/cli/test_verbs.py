@@ -1,0 +1,287 @@
+"""What the verbs do, held against the library and against counting by hand."""
+
+import csv
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from running import write_events
+
+from fairmf import (
+    Interactions,
+    Split,
+    evaluate,
+    load_model,
+    read_csv,
+    split_by_interaction,
+    split_by_time,
+    split_by_user,
+)
+
+
+def fingerprints(split):
+    parts = (split.train, split.validation.fold_in, split.validation.targets, split.test.fold_in, split.test.targets)
+    return [part.fingerprint() for part in parts]
+
+
+def test_inspect_counts_what_is_there(fairmf, tmp_path):
+    rows = write_events(tmp_path / "events.csv")
+    rows += rows[:5]
+    text = "\n".join(",".join(map(str, row)) for row in [("user_id", "item_id", "rating", "timestamp"), *rows])
+    (tmp_path / "events.csv").write_text(text)
+    found = fairmf("inspect", "events.csv", "--json").json
+    counts = {}
+    for _, item, *_ in set(rows):
+        counts[item] = counts.get(item, 0) + 1
+    ordered = sorted(counts.values())
+    m, total = len(ordered), sum(ordered)
+    gini = sum((2 * r - m - 1) * o for r, o in enumerate(ordered, start=1)) / (m * total)
+    assert found["rows"] == len(rows)
+    assert found["interactions"] == len({(u, i) for u, i, *_ in rows})
+    assert found["repeated_rows"] == 5
+    assert found["users"] == len({u for u, *_ in rows})
+    assert found["popularity_gini"] == pytest.approx(gini)
+    assert found["bottom_half_share"] == pytest.approx(sum(ordered[: m // 2]) / total)
+    assert found["top_10_percent_share"] == pytest.approx(sum(ordered[-round(m / 10) :]) / total)
+    assert found["per_item"]["most"] == ordered[-1]
+    assert found["times"] == {"first": min(t for *_, t in rows), "last": max(t for *_, t in rows)}
+    assert found["read_as"] == {"kind": "csv", "user": "user_id", "item": "item_id", "time": "timestamp"}
+    assert any("repeat" in warning for warning in found["warnings"])
+
+
+def test_inspect_warns_of_likely_mistakes(fairmf, tmp_path):
+    (tmp_path / "a.csv").write_text("user,item\n" + "".join(f"{k},1\n" for k in range(25)))
+    warnings = " ".join(fairmf("inspect", "a.csv", "--json").json["warnings"])
+    assert "a user of its own" in warnings
+    assert "right columns" in warnings
+    done = fairmf("inspect", "a.csv", "--user", "item", "--item", "user", "--json")
+    assert "swapped" in " ".join(done.json["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ((), lambda events: split_by_user(events, heldout=15)),
+        (("--heldout", 20, "--min-user", 8), lambda events: split_by_user(events, heldout=20, min_user=8)),
+        (
+            ("--protocol", "seeded", "--seed", 4, "--share", 0.4, "--heldout", 9),
+            lambda events: split_by_user(events, heldout=9, protocol="seeded", random_state=4, target_share=0.4),
+        ),
+        (
+            ("--by", "interaction", "--seed", 3, "--share", 0.1, "--min-user", 0),
+            lambda events: split_by_interaction(events, random_state=3, target_share=0.1),
+        ),
+        (("--by", "time", "--min-user", 0), lambda events: split_by_time(events)),
+        (
+            ("--by", "time", "--min-user", 0, "--test-from", 1609459200, "--validation-from", 1601510400),
+            lambda events: split_by_time(events, test_from=1609459200, validation_from=1601510400),
+        ),
+    ],
+)
+def test_split_is_the_librarys(fairmf, made, flags, expected):
+    events = read_csv(made / "events.csv", user="user_id", item="item_id", time="timestamp")
+    done = fairmf("split", made / "events.csv", "-o", "s", *flags, "--json")
+    assert done.code == 0, done.err
+    assert fingerprints(Split.load("s")) == fingerprints(expected(events))
+    assert done.json["parts"] == expected(events).summary()
+
+
+def test_a_split_keeps_weights_where_it_can(fairmf, tmp_path):
+    rows = [(u, i, 1 + (u * i) % 7) for u in range(30) for i in range(12) if (u + i) % 3] * 2
+    (tmp_path / "plays.csv").write_text("user,item,plays\n" + "".join(f"{u},{i},{p}\n" for u, i, p in rows))
+    how = ("--protocol", "seeded", "--heldout", 4)
+    for weight, total in (("plays", lambda u, i: 2 * (1 + (u * i) % 7)), ("sum", lambda u, i: 2)):
+        done = fairmf("split", "plays.csv", "-o", "s", *how, "--weight", weight, "--reweight", "log")
+        assert done.code == 0, done.err
+        found = Split.load("s")
+        for part in (found.train, found.validation.fold_in, found.test.fold_in):
+            entries = part.to_csr().tocoo()
+            assert entries.nnz > 0
+            for row, column, value in zip(entries.row, entries.col, entries.data, strict=True):
+                user, item = part.user_ids.values[row], part.item_ids.values[column]
+                assert value == pytest.approx(np.log2(1 + total(user, item)))
+    assert (
+        fairmf("split", "plays.csv", "-o", "t", "--by", "interaction", "--weight", "plays", "--reweight", "log").code
+        == 0
+    )
+    found = Split.load("t")
+    assert found.validation.fold_in is found.train
+    assert not found.train.is_binary
+
+
+def test_fit_is_the_librarys(fairmf, made):
+    from fairmf import FiADMM
+
+    train = Split.load(made / "split").train
+    flags = (
+        "--model",
+        "fiadmm",
+        "--epochs",
+        3,
+        "--factors",
+        5,
+        "--rho",
+        "200",
+        "--gamma",
+        "auto",
+        "--lambda-f",
+        "none",
+    )
+    done = fairmf("fit", made / "split", "-o", "m.fairmf", *flags, "--json")
+    assert done.code == 0, done.err
+    model = FiADMM(epochs=3, factors=5, rho=200.0, gamma="auto", lambda_f=None).fit(train)
+    found = load_model("m.fairmf")
+    assert np.array_equal(found.item_factors, model.item_factors)
+    assert done.json["objective"]["total"] == model.history.final["objective"]["total"]
+    assert done.json["epochs"] == 3
+
+
+def test_fit_reads_a_file_as_it_is_told(fairmf, made):
+    flags = ("--weight", "rating", "--reweight", "log", "--factors", 3, "--epochs", 1)
+    assert fairmf("fit", made / "events.csv", "-o", "m.fairmf", *flags).code == 0
+    columns = {"user": "user_id", "item": "item_id"}
+    expected = Interactions.from_csv(made / "events.csv", **columns, weights="rating").reweighted("log")
+    assert load_model("m.fairmf").fitted.interactions.fingerprint() == expected.fingerprint()
+    fairmf("fit", made / "events.csv", "-o", "m.fairmf", "--rating-above", 3.5, "--factors", 3, "--epochs", 1)
+    expected = Interactions.from_csv(made / "events.csv", **columns, rating="rating", rating_above=3.5)
+    assert load_model("m.fairmf").fitted.interactions.fingerprint() == expected.fingerprint()
+
+
+def test_fit_stops_early_and_goes_on_from_checkpoints(fairmf, made, tmp_path):
+    flags = ("--factors", 4, "--epochs", 60, "--early-stopping", "ndcg@10", "--patience", 2)
+    done = fairmf("fit", made / "split", "-o", "m.fairmf", *flags, "--json")
+    assert done.json["verdict"] == "stopped"
+    assert done.json["epochs"] < 60
+    short = ("--factors", 4, "--epochs", 3, "--checkpoint", "kept")
+    assert fairmf("fit", made / "split", "-o", "a.fairmf", *short).code == 0
+    assert list((tmp_path / "kept").iterdir())
+    assert fairmf("fit", made / "split", "-o", "b.fairmf", *short).code == 0
+    assert np.array_equal(load_model("a.fairmf").item_factors, load_model("b.fairmf").item_factors)
+
+
+def test_popularity_and_files_without_histories(fairmf, made):
+    assert fairmf("fit", made / "split", "-o", "p.fairmf", "--model", "popularity").code == 0
+    assert type(load_model("p.fairmf")).__name__ == "Popularity"
+    fairmf("fit", made / "split", "-o", "m.fairmf", "--factors", 2, "--no-histories")
+    assert load_model("m.fairmf").fitted.interactions is None
+
+
+@pytest.mark.parametrize("fairness", [None, 3.0])
+def test_evaluate_is_the_librarys(fairmf, made, fairness):
+    model, split = load_model(made / "model.fairmf"), Split.load(made / "split")
+    options = {} if fairness is None else {"fairness": fairness}
+    expected = evaluate(model, split.validation, at=(5, 20), train=split.train, bootstrap=50, **options)
+    flags = ("--part", "validation", "--at", "5,20", "--bootstrap", 50)
+    flags += () if fairness is None else ("--fairness", fairness)
+    done = fairmf("evaluate", made / "model.fairmf", made / "split", *flags, "--record", "r.toml", "--json")
+    assert {name: done.json[name] for name in ("values", "intervals", "n_users")} == {
+        name: expected.to_dict()[name] for name in ("values", "intervals", "n_users")
+    }
+    table = fairmf("evaluate", made / "model.fairmf", made / "split", *flags, "--no-record").out
+    assert f"{expected['ndcg@20']:.4f}" in table
+
+
+def lists(model, users, N=4, **options):
+    ids, _ = model.recommend(users, N=N, **options)
+    return {u: [int(i) for i in row if i != -1] for u, row in zip(users, ids, strict=True)}
+
+
+def read_back(path):
+    if path.suffix == ".jsonl":
+        return {e["user"]: e["items"] for e in map(json.loads, path.read_text().splitlines())}
+    if path.suffix == ".csv":
+        with path.open(newline="") as file:
+            rows = [(int(r["user"]), int(r["item"]), int(r["rank"])) for r in csv.DictReader(file)]
+    else:
+        table = pq.read_table(path)
+        rows = list(zip(*(table.column(name).to_pylist() for name in ("user", "item", "rank")), strict=True))
+    found = {}
+    for user, item, rank in rows:
+        assert rank == len(found.setdefault(user, [])) + 1
+        found[user].append(item)
+    return found
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
+def test_recommend_for_everybody(fairmf, made, tmp_path, ending):
+    flags = ("-n", 4, "--fairness", 2, "--batch-size", 32)
+    done = fairmf("recommend", made / "model.fairmf", "-o", f"lists.{ending}", *flags, "--json")
+    assert done.code == 0, done.err
+    model = load_model(made / "model.fairmf")
+    expected = lists(model, model.fitted.user_ids.values.tolist(), fairness=2.0)
+    assert read_back(tmp_path / f"lists.{ending}") == expected
+    assert done.json["rows"] == sum(map(len, expected.values()))
+
+
+def test_recommend_for_some(fairmf, made, tmp_path):
+    model = load_model(made / "model.fairmf")
+    some = model.fitted.user_ids.values.tolist()[3:6]
+    expected = lists(model, some)
+    done = fairmf("recommend", made / "model.fairmf", *some, "-n", 4, "--json")
+    assert {e["user"]: e["items"] for e in done.json["lists"]} == expected
+    shown = fairmf("recommend", made / "model.fairmf", *some, "-n", 4).out
+    assert all(str(item) in shown for item in expected[some[0]])
+    (tmp_path / "users.txt").write_text("\n".join(map(str, some)) + "\n\n")
+    (tmp_path / "users.csv").write_text("name,user_id\n" + "".join(f"x,{u}\n" for u in some))
+    for flags in (("--users-from", "users.txt"), ("--users-from", "users.csv", "--user", "user_id")):
+        fairmf("recommend", made / "model.fairmf", *flags, "-n", 4, "-o", "l.jsonl")
+        assert read_back(tmp_path / "l.jsonl") == expected
+
+
+def test_recommend_with_filters(fairmf, made, tmp_path):
+    model = load_model(made / "model.fairmf")
+    some = model.fitted.user_ids.values.tolist()[:2]
+    items = model.fitted.item_ids.values.tolist()
+    (tmp_path / "only.txt").write_text("\n".join(map(str, items[:30])))
+    (tmp_path / "not.txt").write_text("\n".join(map(str, items[:5])))
+    flags = ("--only", "only.txt", "--without", "not.txt", "--repeat", "-n", 4)
+    done = fairmf("recommend", made / "model.fairmf", *some, *flags, "--json")
+    expected = lists(model, some, items=items[:30], filter_items=items[:5], filter_already_liked_items=False)
+    assert {e["user"]: e["items"] for e in done.json["lists"]} == expected
+
+
+def test_recommend_for_new_users(fairmf, made, tmp_path):
+    model = load_model(made / "model.fairmf")
+    items = model.fitted.item_ids.values.tolist()
+    (tmp_path / "new.csv").write_text(f"who,item\nAnn,{items[0]}\nAnn,{items[1]}\nBob,{items[2]}\nBob,987654\n")
+    done = fairmf("recommend", made / "model.fairmf", "--new-users", "new.csv", "--user", "who", "-n", 4, "--json")
+    assert done.code == 0, done.err
+    assert "1 of 4 events are on items the model does not know" in done.err
+    vectors = [model.fold_in_user(items[:2]), model.fold_in_user(items[2:3])]
+    for entry, vector, had in zip(done.json["lists"], vectors, ({0, 1}, {2}), strict=True):
+        scores = model.item_factors @ vector
+        best = [k for k in np.argsort(-scores, kind="stable") if k not in had][:4]
+        assert entry["items"] == [items[k] for k in best]
+    assert [entry["user"] for entry in done.json["lists"]] == ["Ann", "Bob"]
+
+
+def test_doctor_finds_what_is_there(fairmf):
+    done = fairmf("doctor", "--json")
+    assert done.code == 0, done.err
+    assert done.json["kernels"]["works"] is True
+    assert done.json["versions"]["numpy"] == np.__version__
+    for entry in done.json["extras"].values():
+        assert entry["ready"] == all(version for version in entry["packages"].values())
+        assert entry["ready"] or "pip install" in entry["install"]
+    assert "kernels" in fairmf("doctor").out
+
+
+def test_doctor_says_when_the_kernels_do_not_run(fairmf, monkeypatch):
+    def broken(*_, **__):
+        raise OSError("no cache")
+
+    monkeypatch.setattr("fairmf.models.FairALS.fit", broken)
+    done = fairmf("doctor")
+    assert done.code == 1
+    assert "no cache" in done.err
+
+
+def test_events_can_be_made_up(fairmf, tmp_path):
+    size = ("--users", 100, "--items", 40, "--interactions", 900, "--seed", 2)
+    for name in ("a.csv", "b.parquet"):
+        assert fairmf("datasets", "make", "-o", name, *size).code == 0
+    a, b = (fairmf("inspect", name, "--json").json for name in ("a.csv", "b.parquet"))
+    assert a["interactions"] == b["interactions"] == 900
+    assert a["popularity_gini"] == b["popularity_gini"]
+    assert (tmp_path / "a.datasets-make.toml").exists()
