@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from hypothesis import settings
 
 from fairmf.backends import NAMES, get_backend
+from fairmf.backends.cuda.devices import what_is_missing
 from fairmf.interactions import Interactions, Rows
 from fairmf.models.problem import Problem
 
@@ -43,6 +44,11 @@ def random_factors(backend, n, m, d, seed=0, scale=0.5):
     return tuple(backend.array(generator.normal(0, scale, size=(rows, d))) for rows in (n, m))
 
 
+def as_numpy(array, dtype=None):
+    """An array of any backend, on the host."""
+    return np.asarray(array.get() if hasattr(array, "get") else array, dtype=dtype)
+
+
 def random_item_weights(m, seed=0):
     """Fairness weights from 0 to 3, a fifth of them 0 and one 1."""
     generator = np.random.default_rng(seed)
@@ -58,7 +64,15 @@ def item_weights(request):
     return request.param
 
 
-@pytest.fixture(params=NAMES)
+# Every backend; those that cannot run here are skipped, and say why.
+_NO_CUDA = what_is_missing()
+BACKENDS = [
+    pytest.param(name, marks=pytest.mark.skipif(name == "cuda" and _NO_CUDA is not None, reason=str(_NO_CUDA)))
+    for name in NAMES
+]
+
+
+@pytest.fixture(params=BACKENDS)
 def backend(request):
     return get_backend(request.param)
 

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from fairmf.version import __version__
 
 if TYPE_CHECKING:
+    from fairmf.baselines import MultVAE as MultVAE
+    from fairmf.baselines import RecVAE as RecVAE
     from fairmf.control import Curve as Curve
     from fairmf.control import Offsets as Offsets
     from fairmf.control import Target as Target
@@ -66,6 +68,7 @@ _HOMES = {
     "splitting": ("Split", "HeldOut", "split_by_user", "split_by_interaction", "split_by_time"),
     "models": ("FairALS", "IALS", "FiADMM", "Popularity", "load_model", "group_weights"),
     "metrics": ("evaluate", "Evaluation", "EarlyStopping", "audit", "Audit"),
+    "baselines": ("MultVAE", "RecVAE"),
     "control": (
         "trade_off", "fit_path", "fit_to_target", "Curve", "Target", "fit_offsets", "Offsets", "tune", "TuningResult",
     ),

@@ -16,6 +16,7 @@ for model in (
     FairALS(factors=16, epochs=3),
     FairALS(factors=16, epochs=3, cg_steps=3, unobserved_weight=0.9),
     FairALS(factors=16, epochs=2, solver="cholesky"),
+    FairALS(factors=16, epochs=2, solver="subspace", block_size=6),
     FiADMM(factors=16, epochs=4),
 ):
     model.fit(data, progress=False)
@@ -34,5 +35,5 @@ def test_the_first_run_is_like_all_others(tmp_path):
         subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=True).stdout
         for _ in range(2)
     ]
-    assert len(runs[0].splitlines()) == 4
+    assert len(runs[0].splitlines()) == 5
     assert runs[0] == runs[1]

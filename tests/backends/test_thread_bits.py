@@ -17,6 +17,9 @@ import numba
 from fairmf.interactions import Interactions
 from fairmf.models import IALS, FairALS, FiADMM
 
+def Subspace(**settings):
+    return FairALS(**settings, solver="subspace", block_size=24)
+
 def bits(*arrays):
     return hashlib.sha256(b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)).hexdigest()
 
@@ -26,8 +29,11 @@ for weighted in (False, True):
     # More rows than one block of any reduction, so that blocks are really dealt to several threads.
     data = Interactions(random_rows(9000, 600, density=0.02, weighted=weighted), 600)
     for factors in (64, 256):
-        for make, weights in ((IALS, None), (FairALS, None), (FiADMM, None), (FairALS, own), (FiADMM, own)):
-            if weights is not None and factors > 64:
+        for make, weights in (
+            (IALS, None), (FairALS, None), (FiADMM, None), (Subspace, None), (FairALS, own), (FiADMM, own),
+            (Subspace, own),
+        ):
+            if (weights is not None or make is Subspace) and factors > 64:
                 continue
             found = []
             for threads in (1, 2, 4):
@@ -60,7 +66,8 @@ def test_four_threads_were_really_allowed(results):
     ("model", "factors"),
     [
         *((model, factors) for model in ("IALS", "FairALS", "FiADMM") for factors in (64, 256)),
-        *((f"{model} item weights", 64) for model in ("FairALS", "FiADMM")),
+        ("Subspace", 64),
+        *((f"{model} item weights", 64) for model in ("FairALS", "FiADMM", "Subspace")),
     ],
 )
 def test_identical_bits_for_1_2_and_4_threads(results, model, factors, weights):

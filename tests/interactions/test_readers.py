@@ -244,3 +244,29 @@ def test_integer_widths_may_differ_between_files(tmp_path):
     pq.write_table(pa.table({"user": [1], "item": pa.array(["a"], pa.large_string())}), tmp_path / "b.parquet")
     rows = read_parquet(tmp_path)
     assert (rows.users.tolist(), rows.items.tolist()) == ([0, 0], [0, 0])
+
+
+@pytest.mark.usefixtures("_batches")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "csv",
+        "csv.gz",
+        "csv.xz",
+        "double colons",
+        "parquet",
+        "parquet directory",
+        "arrow file",
+        "arrow stream",
+        "feather",
+    ],
+)
+def test_progress_goes_up_to_the_size_of_the_file(name, tmp_path):
+    told = []
+    read = sources(table(), tmp_path)[name]
+    read(user="who", item="what", progress=lambda done, total: told.append((done, total)))
+    total = told[0][1]
+    assert all(t == total > 0 for _, t in told)
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    # The end of an IPC stream, and of a file's last block, may not be read at all.
+    assert 0.7 * total <= told[-1][0] <= total

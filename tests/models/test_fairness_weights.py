@@ -26,6 +26,7 @@ OWN = random_item_weights(M)
 MODELS = {
     "fast": lambda **s: FairALS(factors=D, epochs=4, **s),
     "exact": lambda **s: FairALS(factors=D, epochs=4, solver="cholesky", **s),
+    "subspace": lambda **s: FairALS(factors=D, epochs=4, solver="subspace", block_size=2, **s),
     "FiADMM": lambda **s: FiADMM(factors=D, epochs=8, rho=500.0, gamma=0.02, **s),
     "FiADMM by cg": lambda **s: FiADMM(factors=D, epochs=8, rho=500.0, gamma=0.02, solver="eigenbasis_cg", **s),
 }

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from conftest import random_factors, random_problem
+from conftest import BACKENDS, as_numpy, random_factors, random_problem
 from naive import fiadmm as naive
 from naive.objective import dense
 
-from fairmf.backends import NAMES
 from fairmf.models.fiadmm import automatic
 from fairmf.models.fiadmm.model import augmented_lagrangian
 from fairmf.models.fiadmm.steps import AdmmState, consensus_step, coupling, dual_step, item_step, user_step
@@ -16,7 +15,7 @@ D = 4
 RHO, GAMMA = 37.0, 0.03
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=BACKENDS)
 def world(request, weighted, item_weights):
     problem = random_problem(request.param, weighted=weighted, fairness_weights=item_weights(20))
     U, V = random_factors(problem.backend, *problem.interactions.shape, D)
@@ -26,14 +25,16 @@ def world(request, weighted, item_weights):
 
 
 def close(problem, actual, expected):
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=2 * problem.backend.tolerance * np.abs(expected).max())
+    np.testing.assert_allclose(
+        as_numpy(actual), expected, rtol=0, atol=2 * problem.backend.tolerance * np.abs(expected).max()
+    )
 
 
 def test_item_step(world):
     problem, U, _, s, _ = world
     C = dense(problem.interactions)
     settings = problem.item_ridge, problem.unobserved_weight, problem.lambda_f, problem.fairness_weights
-    expected = naive.item_step(C, U.astype(float), s, *settings)
+    expected = naive.item_step(C, as_numpy(U, float), s, *settings)
     close(problem, item_step(problem, U, s), expected)
 
 
@@ -42,7 +43,7 @@ def test_user_step_minimises_the_linearised_problem(world):
     problem, U, V, s, w = world
     C = dense(problem.interactions)
     expected = naive.user_step(
-        C, U.astype(float), V.astype(float), s, w, RHO, GAMMA, problem.user_ridge, problem.unobserved_weight
+        C, as_numpy(U, float), as_numpy(V, float), s, w, RHO, GAMMA, problem.user_ridge, problem.unobserved_weight
     )
     close(problem, user_step(problem, U, V, s, w, RHO, GAMMA), expected)
 
@@ -56,7 +57,7 @@ def test_coupling_is_the_sherman_morrison_inverse():
 def test_consensus_step(world):
     problem, _, V, t, w = world
     own = problem.fairness_weights
-    expected = naive.consensus_step(V.astype(float), t, w, RHO, problem.lambda_f, item_weights=own)
+    expected = naive.consensus_step(as_numpy(V, float), t, w, RHO, problem.lambda_f, item_weights=own)
     close(problem, consensus_step(problem, V, t, w, RHO), expected)
 
 
@@ -67,7 +68,7 @@ def test_dual_step():
 def test_augmented_lagrangian(world):
     problem, U, V, s, w = world
     state = AdmmState(U, V, s, w, RHO, GAMMA)
-    t = U.astype(float).mean(axis=0)
+    t = as_numpy(U, float).mean(axis=0)
     expected = objective(problem, U, V, mean_user=s).total
     expected += RHO / 2 * np.sum((t - s + w) ** 2) - RHO / 2 * np.sum(w**2)
     assert augmented_lagrangian(problem, state, objective(problem, U, V)) == pytest.approx(expected, rel=1e-4)
@@ -76,7 +77,7 @@ def test_augmented_lagrangian(world):
 def test_safe_gamma_is_nine_tenths_of_one_over_the_largest_eigenvalue(world):
     problem, _, V, _, _ = world
     C = dense(problem.interactions)
-    y = V.astype(float)
+    y = as_numpy(V, float)
     largest = 0.0
     for i in range(len(C)):
         hessian = (y.T * (C[i] + problem.unobserved_weight)) @ y + problem.user_ridge[i] * np.eye(D)

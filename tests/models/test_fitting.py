@@ -220,7 +220,7 @@ def test_sparse_matrices_are_taken_as_they_are():
         ({"unobserved_weight": "much"}, "Got 'much' instead"),
         ({"init_scale": 0}, "must be a number > 0"),
         ({"epochs": True}, "Got True instead"),
-        ({"backend": "tpu"}, "'backend' parameter of IALS must be 'cpu' or 'reference'"),
+        ({"backend": "tpu"}, "'backend' parameter of IALS must be 'cpu' or 'cuda' or 'reference'"),
         ({"random_state": -1}, "must be an integer >= 0 or None"),
     ],
 )

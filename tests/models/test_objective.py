@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from conftest import random_factors, random_problem
+from conftest import BACKENDS, as_numpy, random_factors, random_problem
 from naive import objective as naive
 
-from fairmf.backends import NAMES
 from fairmf.errors import InvalidData
 from fairmf.models.objective import gradient_norm, gradients, objective
 from fairmf.models.problem import frequency_scaled
@@ -13,21 +12,21 @@ from fairmf.models.problem import frequency_scaled
 D = 4
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BACKENDS)
 def test_every_term_agrees_with_the_double_loop(name, weighted, item_weights):
     of_items = item_weights(20)
     problem = random_problem(name, weighted=weighted, fairness_weights=of_items)
     U, V = random_factors(problem.backend, *problem.interactions.shape, D)
     C = naive.dense(problem.interactions)
     settings = (problem.regularization, problem.regularization_exponent, problem.unobserved_weight, problem.lambda_f)
-    expected = naive.terms(C, U.astype(float), V.astype(float), *settings, item_weights=of_items)
+    expected = naive.terms(C, as_numpy(U, float), as_numpy(V, float), *settings, item_weights=of_items)
     actual = objective(problem, U, V)
     for term, value in expected.items():
         assert value > 1e-3  # a term that vanishes would prove nothing
         assert getattr(actual, term) == pytest.approx(value, rel=problem.backend.tolerance)
     assert actual.total == pytest.approx(sum(expected.values()), rel=problem.backend.tolerance)
     s = np.linspace(-1, 1, D)
-    split = naive.terms(C, U.astype(float), V.astype(float), *settings, mean=s, item_weights=of_items)["fairness"]
+    split = naive.terms(C, as_numpy(U, float), as_numpy(V, float), *settings, mean=s, item_weights=of_items)["fairness"]
     assert objective(problem, U, V, mean_user=s).fairness == pytest.approx(split, rel=problem.backend.tolerance)
 
 

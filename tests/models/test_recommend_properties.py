@@ -6,9 +6,9 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from conftest import BACKENDS
 from hypothesis import HealthCheck, given, settings
 
-from fairmf.backends import NAMES
 from fairmf.interactions import Ids, Interactions, Rows
 from fairmf.models import IALS
 from fairmf.models.fitted import Fitted
@@ -89,7 +89,7 @@ def expected_list(case, i):
     return [j for _, j in ranked], [-s if has_history else math.nan for s, _ in ranked]
 
 
-@pytest.mark.parametrize("backend", NAMES)
+@pytest.mark.parametrize("backend", BACKENDS)
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases())
 def test_agrees_with_a_naive_sort(backend, case):
@@ -123,7 +123,7 @@ def test_agrees_with_a_naive_sort(backend, case):
         np.testing.assert_array_equal(values, expected + [math.nan] * missing)
 
 
-@pytest.mark.parametrize("backend", NAMES)
+@pytest.mark.parametrize("backend", BACKENDS)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases(), size=st.integers(1, 9))
 def test_batches_are_what_recommend_gives(backend, case, size):

@@ -1,7 +1,8 @@
 """The kernels every backend supplies, written once. A backend says *where* arithmetic runs and nothing else.
 
 Conventions: `this` is the side being solved, `other` the fixed one, so a half-step is written once and called twice.
-Arrays of size rows x factors are of the backend's own kind and `dtype`; d x d matrices and d-vectors are NumPy float64.
+Arrays of size rows x factors are of the backend's own kind and `dtype`. d x d matrices and d-vectors are float64, of
+the backend's own kind where it returns them (NumPy's functions work on them), of that or NumPy's where it takes them.
 Output arguments come last and are overwritten. Every reduction (Gramian, mean, loss) runs in fixed blocks in a fixed
 order and is summed in float64: the same input gives the same bits for any number of threads.
 """
@@ -9,7 +10,7 @@ order and is summed in float64: the same input gives the same bits for any numbe
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +32,17 @@ class RankOne(NamedTuple):
     weights: Vector
 
 
+class Diagonalised(NamedTuple):
+    """matrix = vectors @ (diag(values) + rest) @ vectors.T"""
+
+    values: Vector
+    vectors: Matrix
+    rest: Matrix | None = None
+    """What is off the diagonal; None for nothing."""
+
+
 class RowSums(NamedTuple):
-    """What `improve_rows` has at hand when it is done."""
+    """What `improve_rows` has at hand when it is done: numbers, or what `Backend.numbers` makes numbers of."""
 
     loss: float
     """sum of c_ij (1 - x_i.y_j)^2 after the steps."""
@@ -49,6 +59,8 @@ class Backend(Protocol):
     dtype: np.dtype[Any]
     tolerance: float
     """Relative error that one kernel call may show against the reference."""
+    rounding: float
+    """Relative change of the objective that its arithmetic can show by itself."""
 
     def threads(self, num_threads: int) -> AbstractContextManager[None]:
         """Use this many threads (0 = all) and keep every library underneath to the same; restores on exit."""
@@ -64,6 +76,19 @@ class Backend(Protocol):
 
     def host(self, factors: Factors) -> NDArray[Any]:
         """The same values as a NumPy array."""
+
+    def vector(self, values: NDArray[Any]) -> NDArray[Any]:
+        """A float64 d-vector, d x d matrix or one number per row as this backend's own kind of array."""
+
+    def numbers(self, *values: Any) -> list[float]:
+        """Sums of this backend as Python's numbers; waits for all work that was begun to be done."""
+
+    def diagonalise(self, matrix: Matrix, ridge: float, guess: Matrix | None) -> Diagonalised:
+        """An orthogonal basis in which a positive semi-definite matrix is diagonal; NaN for one that is not finite.
+
+        Where a `guess` of the basis is given and is nearly right, beside `ridge` on the diagonal, a backend to which
+        eigenvectors are dear may return it as it is, with what is left off the diagonal.
+        """
 
     # -- reductions -----------------------------------------------------------------------------------------------
 
@@ -82,6 +107,14 @@ class Backend(Protocol):
     def squared_distance(self, this: Factors, other: Factors) -> float:
         """Squared Frobenius norm of the difference."""
 
+    def mean_response(
+        self, shares: Vector, ridge: Vector, slopes: Vector, values: Vector, typical: Vector, mix: float
+    ) -> Vector:
+        """sum_g share_g [(1 - mix) / (value_k + ridge_g) + mix / (value_k + ridge_g + slope_g typical_k)], every k.
+
+        All five vectors are of the backend's own kind.
+        """
+
     def all_finite(self, this: Factors) -> bool:
         """True when there is no NaN or infinity."""
 
@@ -95,6 +128,12 @@ class Backend(Protocol):
 
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """Add the same d-vector to every row."""
+
+    def add_diagonal(self, this: Factors, ridge: Vector, shift: Vector, rank_one: RankOne | None, out: Factors) -> None:
+        """out_i += ridge_i x_i + shift, and with `rank_one` + weight_i (x_i.y) y."""
+
+    def put(self, values: Factors, rows: NDArray[np.integer], out: Factors) -> None:
+        """Write these values to the given rows of `out`."""
 
     def solve_rows(
         self,
@@ -126,12 +165,15 @@ class Backend(Protocol):
         relaxation: float,
         this: Factors,
         rank_one: RankOne | None = None,
+        rest: Matrix | None = None,
     ) -> RowSums:
         """Conjugate gradient steps on the systems of `solve_rows` where shared = diag(diagonal), from `this`, in place.
 
         Preconditioned by diagonal + ridge_i, with `rank_one` by these and the row's term. A row stops early when its
         preconditioned residual has fallen by `tolerance`. The last of `steps` is made `relaxation` times as long (below
         2, that still lowers the quadratic). A row without entries is solved at once, for good.
+        With `rest`, which is given only where `diagonalise` left one and only for a single step, shared =
+        diag(diagonal) + rest in the residual and in the loss; the step's length leaves it out.
         """
 
     def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:
@@ -152,3 +194,45 @@ class Backend(Protocol):
         row's answer does not depend on the others. Entries of `exclude` are left out. Slots that cannot be filled
         hold item -1 and score NaN.
         """
+
+
+@runtime_checkable
+class SubspaceKernels(Protocol):
+    """What a backend supplies besides where it solves by blocks of coordinates (solvers/subspace.py)."""
+
+    def entry_scores(self, rows: Rows, this: Factors, other: Factors) -> Factors:
+        """x_i.y_j of every stored entry, in their order: what `improve_subspace` keeps up to date."""
+
+    def improve_subspace(
+        self,
+        rows: Rows,
+        other: Factors,
+        shared: Matrix,
+        ridge: Vector,
+        shift: Vector,
+        first: int,
+        last: int,
+        scores: Factors,
+        this: Factors,
+        rank_one: RankOne | None = None,
+    ) -> None:
+        """Move coordinates first..last of every row to their minimum, the others held: a step of iALS++, in place.
+
+        x_P -= (H_i)_PP^-1 (H_i x - b_i + shift)_P, with H_i and b_i as in `solve_rows` and P these coordinates;
+        `shift` is that of these coordinates alone. `scores` are the `entry_scores` of `this`, before and after. NaN
+        where a matrix is not positive definite.
+        """
+
+    def subspace_response(
+        self,
+        rows: Rows,
+        other: Factors,
+        shared: Matrix,
+        ridge: Vector,
+        shift: Vector,
+        first: int,
+        last: int,
+        scores: Factors,
+        this: Factors,
+    ) -> tuple[Matrix, Vector]:
+        """The mean of (H_i)_PP^-1, and the mean of the steps that `improve_subspace` would take. Nothing is moved."""

@@ -91,7 +91,8 @@ def settings_for(verb: str, content: dict[str, Any], path: Path, known: Mapping[
             continue
         plain = str(name).replace("-", "_")
         if plain not in known:
-            near = difflib.get_close_matches(plain, known, n=1, cutoff=0.5)
+            names = VERBS if isinstance(value, dict) else known
+            near = difflib.get_close_matches(plain, names, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"fairmf {verb} --help lists what can be set"
             raise Problem(f"{path} sets {name!r}, which 'fairmf {verb}' does not know.", hint)
         settings[known[plain]] = value

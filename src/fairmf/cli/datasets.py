@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairmf.cli.app import add_verb
-from fairmf.cli.downloads import download_bar
+from fairmf.cli.byte_bar import byte_bar
+from fairmf.cli.completing import starting
 from fairmf.cli.failures import Problem
 from fairmf.cli.outputs import check_output
 from fairmf.cli.session import Session
@@ -23,7 +24,18 @@ verbs = typer.Typer(
     pretty_exceptions_enable=False,
     help="Benchmark data sets: list them, show one, fetch one; or make events up.",
 )
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A data set of `fairmf datasets list`.")]
+
+
+def _names() -> list[str]:
+    from fairmf.interactions.datasets import datasets
+
+    return list(datasets())
+
+
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="A data set of `fairmf datasets list`.", autocompletion=starting(_names)),
+]
 
 
 def list_all(session: Session) -> None:
@@ -106,7 +118,7 @@ def fetch(
         _register(entry, from_path, session)
         return
     accepted = yes or _accepted(entry, session)
-    with session.timed("fetch"), download_bar(session, name) as progress:
+    with session.timed("fetch"), byte_bar(session, name) as progress:
         records = fetch_dataset(name, accept_licence=accepted, progress=progress)
     session.result |= {"name": name, "files": records, "folder": str(cache_folder() / name)}
     for record in records:

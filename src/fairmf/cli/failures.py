@@ -33,7 +33,7 @@ EXIT_CODES = {
     INTERRUPTED: "interrupted by Ctrl-C",
     NO_READER: "whoever was reading the output went away",
 }
-"""Exit codes, as `fairmf --help` and docs/command-line.md show them."""
+"""Exit codes, as `fairmf --help` and docs/decisions/0009-command-line.md show them."""
 
 # click's own classes, wherever this version of typer keeps them.
 UsageError: Any = typer.BadParameter.__mro__[1]
@@ -56,7 +56,6 @@ _HINTS: tuple[tuple[type[BaseException], str], ...] = (
     (errors.NotFinite, "raise --regularization, or lower the confidences, for example with --reweight log"),
     (errors.MissingHistories, "fit the model without --no-histories"),
     (errors.InvalidParameter, "ranges and defaults are listed by --help"),
-    (errors.InvalidData, "fairmf inspect FILE shows how a file is read; --help lists the flags that change it"),
     (MemoryError, "fewer --factors or a smaller file need less memory"),
 )
 _HINTS_BY_WORDS = (
@@ -64,13 +63,18 @@ _HINTS_BY_WORDS = (
     ("leaves nobody to train on", "hold out fewer: --heldout N"),
     ("items (columns), the model", "evaluate a model on the split it was trained on"),
     ("The model knows", "evaluate a model on the split it was trained on"),
+    ("items are unknown", "items are named as in the data the model was trained on"),
+    ("invalid UTF8", "--encoding latin-1 reads most old files"),
+    ("cannot be read as CSV", "--delimiter, --no-header and --encoding say how a text is to be read"),
+    ("two different columns", "--user and --item name them"),
+    ("is not the folder of a split", "fairmf split FILE -o split makes one"),
     ("pip install", ""),
 )
 # Arguments of the library that errors speak of, and the flags that stand for them.
 _FLAG_OF = {"weights": "weight", "text_ids": "text-ids", "random_state": "seed", "from_path": "from"}
 _ARGUMENT = re.compile(
-    r"\b(user|item|weights|time|rating|delimiter|encoding|heldout)=('[^']*'|[\w.]+)?"
-    r"|(?<!')\b(rating_above|text_ids|min_user|min_item|random_state|from_path)\b(?:=('[^']*'|[\w.]+))?"
+    r"\b(user|item|weights|time|rating|delimiter|encoding|heldout)=('[^']*'|\w+(?:\.\w+)*)?"
+    r"|(?<!')\b(rating_above|text_ids|min_user|min_item|random_state|from_path)\b(?:=('[^']*'|\w+(?:\.\w+)*))?"
 )
 
 
@@ -92,8 +96,19 @@ def report(error: BaseException, debug: bool) -> int:
     if code == BUG:
         _lines(f"Internal error, {type(error).__name__}: {error}", "run it again with --debug and report what it shows")
         return BUG
-    _lines(_message(error), _hint(error))
+    message, hint = _message(error), _hint(error)
+    if not hint and isinstance(error, (errors.InvalidData, errors.InvalidParameter)):
+        message, hint = _advice(message)
+    _lines(message, hint)
     return code
+
+
+def _advice(message: str) -> tuple[str, str]:
+    """The library's errors say what is wrong; and then, after a semicolon, how to mend it."""
+    wrong, found, advice = message.rpartition("; ")
+    if found:
+        return f"{wrong}.", advice.rstrip(".")
+    return message, ""
 
 
 def _usage(error: Any) -> int:
@@ -142,7 +157,11 @@ def _hint(error: BaseException) -> str:
         named = re.search(r"(?:data set|terms of) (\S+) ", str(error))
         return f"to accept them: fairmf datasets fetch {named[1] if named else 'NAME'} --yes"
     said = next((hint for words, hint in _HINTS_BY_WORDS if words in str(error)), None)
-    return said if said is not None else next((hint for kind, hint in _HINTS if isinstance(error, kind)), "")
+    if said is not None:
+        return said
+    if isinstance(error, errors.InvalidParameter) and "; " in str(error):
+        return ""
+    return next((hint for kind, hint in _HINTS if isinstance(error, kind)), "")
 
 
 def _lines(message: str, hint: str) -> None:

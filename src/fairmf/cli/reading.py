@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fairmf.cli.byte_bar import byte_bar
 from fairmf.cli.failures import Problem
 from fairmf.cli.flags import Flags
 
@@ -121,7 +122,8 @@ def _read_file(source: str, reading: Reading, session: Session, time: bool) -> E
     seen = peek(source, delimiter=delimiter, header=reading.header, encoding=reading.encoding)
     columns = _columns(source, reading, seen, guess_columns(seen), time)
     _say(session, seen, columns, guess_columns(seen))
-    with session.busy("read"):
+    with session.timed("read"), byte_bar(session, "read") as progress:
+        columns |= {"progress": progress}
         if seen.kind == "parquet":
             return interactions.read_parquet(source, **columns)
         if seen.kind == "arrow":
@@ -183,7 +185,6 @@ def _say(session: Session, seen: Peek, columns: dict[str, Any], guess: dict[str,
 
 
 def _read_dataset(name: str, reading: Reading, session: Session) -> Events:
-    from fairmf.cli.downloads import download_bar
     from fairmf.interactions.datasets import dataset, load_dataset
 
     allowed = {"--weight", "--text-ids"}
@@ -193,7 +194,7 @@ def _read_dataset(name: str, reading: Reading, session: Session) -> Events:
     filters = [f"ratings above {entry.rating_above:g}"] if entry.rating_above is not None else []
     filters += [f"{kind} with at least {n}" for kind, n in (("items", entry.min_item), ("users", entry.min_user)) if n]
     session.result["read_as"] = {"kind": "data set", "name": name}
-    with session.timed("read"), download_bar(session, name) as progress:
+    with session.timed("read"), byte_bar(session, name) as progress:
         events = load_dataset(name, progress=progress)
     session.note(f"read as the data set {name}: {', '.join(filters) or 'all of it'}")
     return events

@@ -10,6 +10,7 @@ from fairmf.interactions.columns import ColumnName, Columns
 from fairmf.interactions.events import Events
 from fairmf.interactions.readers import existing, reading
 from fairmf.interactions.record_batches import collect_batches
+from fairmf.interactions.text_source import Progress
 
 _BATCH_ROWS = 1 << 19
 IPC_FILE, FEATHER_1 = b"ARROW1", b"FEA1"
@@ -24,11 +25,13 @@ def read_arrow(
     time: ColumnName | None = None,
     rating: ColumnName | None = None,
     rating_above: float | None = None,
+    progress: Progress | None = None,
 ) -> Events:
     """Read an Arrow IPC file or stream (a Feather file is one too), or any object that gives an Arrow stream.
 
     Such objects are pyarrow's RecordBatchReader, and what DuckDB and ADBC drivers answer a query with. The columns are
-    named as in `read_frame`. Batches are read one after the other; of a file, only the columns asked for.
+    named as in `read_frame`. Batches are read one after the other; of a file, only the columns asked for. For a file,
+    `progress` is called with the bytes read, estimated from the batches, and the bytes in all.
     """
     columns = Columns(user, item, weights, time, rating, rating_above)
     if hasattr(source, "__arrow_c_stream__"):
@@ -39,7 +42,7 @@ def read_arrow(
     import pyarrow as pa
 
     with reading(file, "Arrow"), pa.OSFile(str(file)) as opened:
-        batches = _batches(file, opened, [str(name) for name in columns.names])
+        batches = _batches(file, opened, [str(name) for name in columns.names], progress or (lambda *_: None))
         return collect_batches(arrow_names(file), batches, columns, str(file), _BATCH_ROWS)
 
 
@@ -61,11 +64,14 @@ def arrow_names(file: Path) -> list[ColumnName]:
         return list(opened.schema.names)
 
 
-def _batches(file: Path, source: Any, names: list[str]) -> Any:
+def _batches(file: Path, source: Any, names: list[str], progress: Progress) -> Any:
     import pyarrow as pa
 
+    size = file.stat().st_size
     if not _is_ipc_file(file):
-        yield from pa.ipc.open_stream(source)
+        for batch in pa.ipc.open_stream(source):
+            yield batch
+            progress(source.tell(), size)
         return
     schema = pa.ipc.open_file(source).schema
     # Only these columns are taken from the file.
@@ -73,6 +79,7 @@ def _batches(file: Path, source: Any, names: list[str]) -> Any:
     opened = pa.ipc.open_file(source, options=options)
     for k in range(opened.num_record_batches):
         yield opened.get_batch(k)
+        progress(size * (k + 1) // opened.num_record_batches, size)
 
 
 def _is_ipc_file(file: Path) -> bool:

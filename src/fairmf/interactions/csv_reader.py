@@ -17,7 +17,7 @@ from fairmf.interactions.columns import ColumnName, Columns
 from fairmf.interactions.events import Events
 from fairmf.interactions.plain_csv import NotPlain, PlainColumns, lines
 from fairmf.interactions.readers import existing, reading
-from fairmf.interactions.text_source import TextSource
+from fairmf.interactions.text_source import Progress, TextSource
 
 _BLOCK_BYTES = 2 << 20
 _PLAIN_BLOCK_BYTES = 1 << 19  # smaller: what is cut from it stays in the cache until it is numbered
@@ -40,20 +40,21 @@ def read_csv(
     header: bool = True,
     text_ids: bool = False,
     encoding: str = "utf8",
+    progress: Progress | None = None,
 ) -> Events:
     """Read a delimited text file, which may be compressed (.gz, .bz2, .xz, .zst).
 
     The columns are named as in `read_frame`; with `header=False` they are numbers counting from 0. Without a
     `delimiter` it is guessed from the first lines: comma, tab, semicolon, bar, space or MovieLens' `::`. Ids that are
     all integers come back as int, all others as str; `text_ids=True` keeps them as text, with leading zeros. The file
-    is streamed.
+    is streamed; `progress` is called with the bytes read and the bytes in all.
     """
     columns = Columns(user, item, weights, time, rating, rating_above)
     check_text_options(delimiter, encoding)
     file = existing(path)
     if file.is_dir():
         raise InvalidData(f"{file} is a directory; give one CSV file.")
-    return read_text(TextSource.of_file(file), columns, delimiter, header, text_ids, encoding)
+    return read_text(TextSource.of_file(file, progress), columns, delimiter, header, text_ids, encoding)
 
 
 def check_text_options(delimiter: str | None, encoding: str) -> None:
@@ -92,7 +93,7 @@ def read_text(
         # once.
         while True:
             try:
-                return _collect(layout.batches(columns.names), columns, source.name)
+                return _collect(layout.batches(columns.names), columns, source)
             except ValueError as error:
                 layout = layout.widened(error, names, columns)
 
@@ -172,17 +173,20 @@ def _read_plain(layout: _Layout, columns: Columns, names: list[ColumnName]) -> E
     wanted = {names.index(name) * stride: (name, str(values.type)) for name, values in first.items()}
     cutter = PlainColumns((len(names) - 1) * stride + 1, wanted, layout.delimiter[0], layout.literal)
     blocks = lines(layout.source, _PLAIN_BLOCK_BYTES, skip_first=layout.header)
-    return _collect((cutter.cut(block) for block in blocks), columns, layout.source.name, many=True)
+    return _collect((cutter.cut(block) for block in blocks), columns, layout.source, many=True)
 
 
-def _collect(batches: Iterator[dict[ColumnName, Any]], columns: Columns, source: str, many: bool = False) -> Events:
-    collector = EventsCollector(columns, source, many)
+def _collect(
+    batches: Iterator[dict[ColumnName, Any]], columns: Columns, source: TextSource, many: bool = False
+) -> Events:
+    collector = EventsCollector(columns, source.name, many)
     # The next batch is parsed while this one is numbered: neither holds the interpreter's lock for long.
     with ThreadPoolExecutor(2) as workers:
         following = workers.submit(next, batches, None)
         while (batch := following.result()) is not None:
             following = workers.submit(next, batches, None)
             collector.add(batch, workers if many else None)
+            source.report()
     return collector.finish()
 
 

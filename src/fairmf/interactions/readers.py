@@ -17,6 +17,7 @@ from fairmf.errors import InvalidData
 from fairmf.interactions.collecting import EventsCollector
 from fairmf.interactions.columns import ColumnName, Columns
 from fairmf.interactions.events import Events
+from fairmf.interactions.text_source import Progress
 
 _BATCH_ROWS = 1 << 19
 # Parquet pages are fetched through a buffer of this size: without one a whole row group would be in memory.
@@ -59,21 +60,29 @@ def read_parquet(
     time: ColumnName | None = None,
     rating: ColumnName | None = None,
     rating_above: float | None = None,
+    progress: Progress | None = None,
 ) -> Events:
     """Read a Parquet file, a list of files in the given order, or all `*.parquet` of a directory by name.
 
     The columns are named as in `read_frame`. Files are streamed: memory is needed for the codes and one batch.
+    `progress` is called with the bytes read, estimated from the rows, and the bytes in all.
     """
     columns = Columns(user, item, weights, time, rating, rating_above)
     files = parquet_files(path)
     collector = EventsCollector(columns, str(path) if len(files) == 1 else f"these {len(files)} Parquet files")
     import pyarrow.parquet as pq
 
+    done, total = 0, sum(file.stat().st_size for file in files)
     for file in files:
         with reading(file, "Parquet"), pq.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False) as parquet:
             columns.check(parquet.schema_arrow.names, str(file))
+            rows = 0
             for batch in parquet.iter_batches(batch_size=_BATCH_ROWS, columns=columns.names):
                 collector.add({name: batch.column(name) for name in columns.names})
+                if progress is not None:
+                    rows += batch.num_rows
+                    progress(done + file.stat().st_size * rows // parquet.metadata.num_rows, total)
+        done += file.stat().st_size
     return collector.finish()
 
 

@@ -81,7 +81,7 @@ def sensitivities(
     if length == 0.0:
         return np.zeros_like(plain), plain
     largest = max(1.0, float(problem.interactions.by_user.sums().max(initial=0.0)))
-    scale = DOMINANCE * largest * max(1e-30, float(np.sqrt(backend.squared_norms(V).max(initial=0.0))))
+    scale = DOMINANCE * largest * max(1e-30, float(np.sqrt(backend.host(backend.squared_norms(V)).max(initial=0.0))))
     solved = backend.host(cholesky.solve(problem.user_half_step(V, shift=-(scale / length) * merit)))
     solved -= plain
     solved *= solved.dtype.type(length / scale)

@@ -63,7 +63,7 @@ class Fitted:
     def item_gramian(self) -> Matrix:
         """G_V, which every fold-in needs: computed when first asked for. Ask inside `backend.threads`."""
         backend = get_backend(self.settings["backend"])
-        return backend.gramian(backend.array(self.item_factors))
+        return backend.host(backend.gramian(backend.array(self.item_factors)))
 
     @functools.cached_property
     def serving_items(self) -> NDArray[Any]:

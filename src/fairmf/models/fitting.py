@@ -290,8 +290,8 @@ def _check_finite(
 
 
 def _is_finite(problem: Problem, part: Any) -> bool:
-    if getattr(part, "ndim", 0) == 2:
+    if getattr(part, "ndim", 0) == 2 and part.dtype == problem.backend.dtype:
         return problem.backend.all_finite(part)
-    if isinstance(part, (int, float, np.floating, np.ndarray)):
+    if isinstance(part, (int, float, np.floating)) or hasattr(part, "ndim"):
         return bool(np.isfinite(part).all())
     return True

@@ -42,13 +42,14 @@ def objective(problem: Problem, U: Factors, V: Factors, mean_user: Vector | None
     backend = problem.backend
     t = backend.mean(U) if mean_user is None else mean_user
     gramian_v = backend.gramian(V)
-    squares = (problem.user_ridge * backend.squared_norms(U)).sum() + (
-        problem.item_ridge * backend.squared_norms(V)
-    ).sum()
+    squares = sum(
+        float(backend.weighted_squares(x, ridge).sum())
+        for x, ridge in ((U, problem.user_ridge), (V, problem.item_ridge))
+    )
     return Objective(
         observed=0.5 * backend.observed_loss(problem.interactions.by_user, U, V),
         unobserved=0.5 * problem.unobserved_weight * float((backend.gramian(U) * gramian_v).sum()),
-        l2=0.5 * float(squares),
+        l2=0.5 * squares,
         fairness=0.5 * problem.lambda_f * float(t @ problem.merit_gramian(V, gramian_v) @ t),
     )
 
@@ -64,4 +65,4 @@ def gradients(problem: Problem, U: Factors, V: Factors) -> tuple[Factors, Factor
 
 def gradient_norm(problem: Problem, U: Factors, V: Factors) -> float:
     """|grad F|."""
-    return float(np.sqrt(sum(problem.backend.squared_norms(g).sum() for g in gradients(problem, U, V))))
+    return float(np.sqrt(sum(float(problem.backend.squared_norms(g).sum()) for g in gradients(problem, U, V))))

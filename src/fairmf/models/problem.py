@@ -60,9 +60,19 @@ class Problem:
         return self._ridge(self.interactions.by_item.sums(), self.interactions.n_users)
 
     @functools.cached_property
+    def least_user_ridge(self) -> float:
+        """The smallest lambda_U(i)."""
+        return float(self.user_ridge.min())
+
+    @functools.cached_property
+    def least_item_ridge(self) -> float:
+        """The smallest lambda_V(j)."""
+        return float(self.item_ridge.min())
+
+    @functools.cached_property
     def fairness_squares(self) -> Vector | None:
         """w_j^2; None where every item counts alike."""
-        return None if self.fairness_weights is None else np.square(self.fairness_weights)
+        return None if self.fairness_weights is None else _constant(np.square(self.fairness_weights))
 
     @property
     def largest_fairness_square(self) -> float:
@@ -82,33 +92,41 @@ class Problem:
         return self._derived[name]  # type: ignore[no-any-return]
 
     def _ridge(self, sums: Vector, others: int) -> Vector:
-        return frequency_scaled(sums, others, self.regularization, self.regularization_exponent, self.unobserved_weight)
+        return _constant(
+            frequency_scaled(sums, others, self.regularization, self.regularization_exponent, self.unobserved_weight)
+        )
 
     def user_half_step(
         self, item_factors: Factors, shift: Vector | None = None, gramian: Matrix | None = None
     ) -> HalfStep:
         """The users' systems given V: H_i u_i = b_i - shift. `gramian` is G_V where it is at hand."""
-        if gramian is None:
-            gramian = self.backend.gramian(item_factors)
-        if shift is None:
-            shift = np.zeros(item_factors.shape[1])
+        vector = self.backend.vector
+        shared = self.backend.gramian(item_factors) if gramian is None else vector(gramian)
         return HalfStep(
             self.backend,
             self.interactions.by_user,
             item_factors,
-            self.unobserved_weight * gramian,
+            self.unobserved_weight * shared,
             self.user_ridge,
-            shift,
+            vector(np.zeros(item_factors.shape[1]) if shift is None else shift),
         )
 
-    def item_half_step(self, user_factors: Factors, mean_user: Vector | None = None) -> HalfStep:
-        """The items' systems given U, with the fairness term lambda_f s s' where a mean user (s or t) is given."""
-        shared: Matrix = self.unobserved_weight * self.backend.gramian(user_factors)
+    def item_half_step(
+        self, user_factors: Factors, mean_user: Vector | None = None, gramian: Matrix | None = None
+    ) -> HalfStep:
+        """The items' systems given U, with the fairness term lambda_f s s' where a mean user (s or t) is given.
+
+        `gramian` is G_U where it is at hand.
+        """
+        if gramian is None:
+            gramian = self.backend.gramian(user_factors)
+        shared: Matrix = self.unobserved_weight * gramian
         own = None
         if mean_user is not None:
+            mean_user = self.backend.vector(mean_user)
             common, own = self.fairness_pull(mean_user)
             shared = shared + common * np.outer(mean_user, mean_user)
-        zero = np.zeros(user_factors.shape[1])
+        zero = self.backend.vector(np.zeros(user_factors.shape[1]))
         return HalfStep(self.backend, self.interactions.by_item, user_factors, shared, self.item_ridge, zero, own)
 
     def fairness_pull(self, mean_user: Vector) -> tuple[float, RankOne | None]:
@@ -121,12 +139,18 @@ class Problem:
         return self.lambda_f * least, RankOne(mean_user, own) if own.any() else None
 
 
+def _constant(values: Vector) -> Vector:
+    """Not to be written to: a backend with memory of its own may then keep a copy there."""
+    values.flags.writeable = False
+    return values
+
+
 def problem_for(
     data: Interactions, lambda_f: float, settings: dict[str, Any], fairness_weights: Vector | None = None
 ) -> Problem:
     """The problem that these settings pose on this data."""
     names = ("regularization", "regularization_exponent", "unobserved_weight")
+    backend = get_backend(settings["backend"], settings.get("factor_dtype", "float32"))
     return Problem(
-        data, get_backend(settings["backend"]), **{name: settings[name] for name in names}, lambda_f=lambda_f,
-        fairness_weights=fairness_weights,
-    )  # fmt: skip
+        data, backend, **{name: settings[name] for name in names}, lambda_f=lambda_f, fairness_weights=fairness_weights
+    )

@@ -39,7 +39,7 @@ def pcg_pays(step: HalfStep) -> bool:
 
 def _by_pcg(step: HalfStep) -> Factors:
     backend, (m, d), n = step.backend, step.other.shape, step.rows.count
-    values, vectors = eigenbasis(step.shared)
+    values, vectors, _ = eigenbasis(backend, step.shared)
     other = backend.empty(m, d)
     backend.multiply(step.other, vectors, other)
     term = step.rank_one and step.rank_one._replace(vector=vectors.T @ step.rank_one.vector)
@@ -50,10 +50,10 @@ def _by_pcg(step: HalfStep) -> Factors:
         step.rows, other, values, step.ridge, turned.shift, max(16, d // 2), 0.01 * backend.tolerance, 1.0, this, term
     )
     late = np.flatnonzero(~_arrived(turned, values, this))
-    backend.multiply(this, np.ascontiguousarray(vectors.T), this)
+    backend.multiply(this, vectors.T, this)
     if len(late):
         rest = _part(step, late)
-        this[late] = cholesky.solve(replace(rest, rows=step.rows.take(late)))
+        backend.put(cholesky.solve(replace(rest, rows=step.rows.take(late))), late, this)
     return this
 
 
@@ -69,11 +69,12 @@ def _arrived(turned: HalfStep, values: Vector, this: Factors) -> NDArray[np.bool
     P_i = diagonal + ridge_i is at most H_i, so the error e = H_i^-1 r has min(P_i) |e|^2 <= e'H_i e <= r'P_i^-1 r.
     """
     backend, n = turned.backend, turned.rows.count
-    arrived = np.empty(n, dtype=bool)
+    arrived, diagonal = np.empty(n, dtype=bool), backend.host(values)
     for start in range(0, n, CHECKED_AT_ONCE):
         rows = slice(start, min(start + CHECKED_AT_ONCE, n))
         part = replace(_part(turned, rows), rows=turned.rows.block(rows.start, rows.stop))
-        P = values + part.ridge[:, None]
-        r, x = (backend.host(y).astype(np.float64) for y in (gradient(part, this[rows]), this[rows]))
+        P = diagonal + part.ridge[:, None]
+        own = backend.array(this[rows])
+        r, x = (backend.host(y).astype(np.float64) for y in (gradient(part, own), own))
         arrived[rows] = (r**2 / P).sum(axis=1) <= backend.tolerance**2 * P.min(axis=1) * (x**2).sum(axis=1)
     return arrived

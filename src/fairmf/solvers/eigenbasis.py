@@ -7,28 +7,20 @@ Per half-step: O(k nnz d + (n + m) d^2 [two matrix products] + d^3). Equals Chol
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-from fairmf.backends import Factors, Matrix, Vector
+from fairmf.backends import Backend, Diagonalised, Factors, Matrix
 from fairmf.solvers.half_step import HalfStep
 
 
-class Eigenbasis(NamedTuple):
-    """shared = vectors @ diag(values) @ vectors.T"""
+def eigenbasis(backend: Backend, shared: Matrix, ridge: float = 0.0, guess: Matrix | None = None) -> Diagonalised:
+    """The eigenbasis of a positive semi-definite matrix. Call it inside `backend.threads`: one thread, fixed bits.
 
-    values: Vector
-    vectors: Matrix
-
-
-def eigenbasis(shared: Matrix) -> Eigenbasis:
-    """The eigenbasis of a positive semi-definite matrix. Call it inside `backend.threads`: one thread, fixed bits."""
-    if not np.isfinite(shared).all():  # LAPACK would not return; the fit loop finds the NaN and says where it came from
-        return Eigenbasis(np.full(len(shared), np.nan), np.full_like(shared, np.nan))
-    values, vectors = np.linalg.eigh(shared)
+    With a `guess`, the answer may have a rest off its diagonal (see contract).
+    """
+    found = backend.diagonalise(shared, ridge, guess)
     # Rounding leaves eigenvalues of a semi-definite matrix slightly below 0.
-    return Eigenbasis(np.maximum(values, 0.0), vectors)
+    return found._replace(values=np.maximum(found.values, 0.0))
 
 
 def improve(step: HalfStep, start: Factors, steps: int, tolerance: float = 0.0) -> Factors:
@@ -37,12 +29,12 @@ def improve(step: HalfStep, start: Factors, steps: int, tolerance: float = 0.0) 
     For callers that keep variables in a fixed basis: costs three matrix products where `fast.epoch` needs two.
     """
     backend = step.backend
-    values, vectors = eigenbasis(step.shared)
+    values, vectors, _ = eigenbasis(backend, step.shared)
     other, this = (backend.empty(*x.shape) for x in (step.other, start))
     backend.multiply(step.other, vectors, other)
     backend.multiply(start, vectors, this)
     shift = vectors.T @ step.shift
     term = step.rank_one and step.rank_one._replace(vector=vectors.T @ step.rank_one.vector)
     backend.improve_rows(step.rows, other, values, step.ridge, shift, steps, tolerance, 1.0, this, term)
-    backend.multiply(this, np.ascontiguousarray(vectors.T), this)
+    backend.multiply(this, vectors.T, this)
     return this

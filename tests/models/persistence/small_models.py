@@ -11,6 +11,7 @@ from fairmf.models import IALS, FairALS, FiADMM, Popularity
 MODELS = {
     "fair_als": lambda: FairALS(factors=4, epochs=3, fairness=2.0, regularization=0.01),
     "fair_als_exact": lambda: FairALS(factors=4, epochs=2, solver="cholesky", backend="reference"),
+    "fair_als_subspace": lambda: FairALS(factors=4, epochs=2, solver="subspace", block_size=3),
     "ials": lambda: IALS(factors=3, epochs=2, random_state=None, num_threads=1),
     "fiadmm": lambda: FiADMM(factors=4, epochs=12),
     "fiadmm_fixed": lambda: FiADMM(factors=4, epochs=3, lambda_f=30.0, rho=1e4, gamma=0.01),

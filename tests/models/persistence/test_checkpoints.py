@@ -17,6 +17,7 @@ MAKERS = {
     "fair_als": lambda **k: FairALS(**{"factors": 4, "epochs": 6, "fairness": 2.0} | k),
     "fair_als_dense": lambda **k: FairALS(**{"factors": 4, "epochs": 6, "unobserved_weight": 1e-3} | k),
     "fair_als_exact": lambda **k: FairALS(**{"factors": 4, "epochs": 6, "solver": "cholesky"} | k),
+    "fair_als_subspace": lambda **k: FairALS(**{"factors": 4, "epochs": 6, "solver": "subspace", "block_size": 3} | k),
     "fair_als_float64": lambda **k: FairALS(**{"factors": 4, "epochs": 6, "backend": "reference"} | k),
     "ials": lambda **k: IALS(**{"factors": 4, "epochs": 6} | k),
     "fiadmm": lambda **k: FiADMM(**{"factors": 4, "epochs": 14} | k),  # rho moves from epoch 10 on

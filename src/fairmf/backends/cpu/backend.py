@@ -12,8 +12,8 @@ import numpy as np
 import threadpoolctl
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Factors, Matrix, RankOne, RowSums, Vector
-from fairmf.backends.cpu import blocks, eigenbasis_rows, reductions, row_kernels
+from fairmf.backends.contract import Diagonalised, Factors, Matrix, RankOne, RowSums, Vector
+from fairmf.backends.cpu import blocks, eigenbasis_rows, reductions, row_kernels, subspace_rows
 from fairmf.backends.cpu import top_k as top_k_kernel
 from fairmf.interactions import Rows
 
@@ -30,6 +30,7 @@ class CpuBackend:
     name = "cpu"
     dtype = np.dtype(np.float32)
     tolerance = 2e-4
+    rounding = 1e-6
 
     @contextlib.contextmanager
     def threads(self, num_threads: int) -> Iterator[None]:
@@ -58,6 +59,20 @@ class CpuBackend:
     def host(self, factors: Factors) -> NDArray[Any]:
         """See contract."""
         return factors
+
+    def vector(self, values: NDArray[Any]) -> NDArray[Any]:
+        """See contract."""
+        return np.asarray(values, dtype=np.float64)
+
+    def numbers(self, *values: Any) -> list[float]:
+        """See contract."""
+        return [float(value) for value in values]
+
+    def diagonalise(self, matrix: Matrix, ridge: float, guess: Matrix | None) -> Diagonalised:  # noqa: ARG002
+        """See contract. Always exact: a guess would save next to nothing."""
+        if not np.isfinite(matrix).all():  # LAPACK would not return; the fit loop finds the NaN and says so
+            return Diagonalised(np.full(len(matrix), np.nan), np.full_like(matrix, np.nan))
+        return Diagonalised(*np.linalg.eigh(matrix))
 
     def gramian(self, this: Factors, weights: Vector | None = None) -> Matrix:
         """See contract."""
@@ -98,6 +113,15 @@ class CpuBackend:
         reductions.squared_distance_parts(this, other, bounds, parts)
         return float(parts.sum())
 
+    def mean_response(
+        self, shares: Vector, ridge: Vector, slopes: Vector, values: Vector, typical: Vector, mix: float
+    ) -> Vector:
+        """See contract."""
+        base, share = values[None, :] + ridge[:, None], shares[:, None]
+        upper, lower = (share / base).sum(axis=0), (share / (base + slopes[:, None] * typical)).sum(axis=0)
+        mean: Vector = (1.0 - mix) * upper + mix * lower
+        return mean
+
     def all_finite(self, this: Factors) -> bool:
         """See contract."""
         return all(bool(np.isfinite(this[a : a + 65536]).all()) for a in range(0, len(this), 65536))
@@ -117,6 +141,18 @@ class CpuBackend:
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """See contract."""
         row_kernels.add_vector(vector.astype(np.float32), blocks.even(len(out), 1024), out)
+
+    def add_diagonal(self, this: Factors, ridge: Vector, shift: Vector, rank_one: RankOne | None, out: Factors) -> None:
+        """See contract."""
+        out += this * ridge.astype(self.dtype)[:, None]
+        out += shift.astype(self.dtype)
+        if rank_one is not None:
+            vector, weights = (x.astype(self.dtype) for x in rank_one)
+            out += (weights * (this @ vector))[:, None] * vector
+
+    def put(self, values: Factors, rows: NDArray[np.integer], out: Factors) -> None:
+        """See contract."""
+        out[rows] = values
 
     def solve_rows(
         self,
@@ -160,6 +196,7 @@ class CpuBackend:
         relaxation: float,
         this: Factors,
         rank_one: RankOne | None = None,
+        rest: Matrix | None = None,  # noqa: ARG002 - `diagonalise` leaves none
     ) -> RowSums:
         """See contract."""
         # A row's own work (its vectors of length d) weighs about as much as eight entries.
@@ -169,6 +206,53 @@ class CpuBackend:
         limits = np.float32(tolerance), np.float32(relaxation)
         eigenbasis_rows.improve_rows(*rows, other, *single, *_single(rank_one), steps, *limits, bounds, this, parts)
         return RowSums(*parts.sum(axis=0).tolist())
+
+    def entry_scores(self, rows: Rows, this: Factors, other: Factors) -> Factors:
+        """See contract."""
+        out = np.empty(rows.nnz, dtype=self.dtype)
+        subspace_rows.scores_of(rows.indptr, rows.indices, this, other, blocks.balanced(rows, 1.0), out)
+        return out
+
+    def improve_subspace(
+        self,
+        rows: Rows,
+        other: Factors,
+        shared: Matrix,
+        ridge: Vector,
+        shift: Vector,
+        first: int,
+        last: int,
+        scores: Factors,
+        this: Factors,
+        rank_one: RankOne | None = None,
+    ) -> None:
+        """See contract."""
+        inputs, cost = _subspace(other, shared, ridge, shift, first, last)
+        vector, pulls = _single(rank_one)
+        near = None if vector is None else vector[first:last].copy()
+        bounds = blocks.balanced(rows, cost)
+        subspace_rows.improve_rows(*rows, *inputs, vector, near, pulls, first, bounds, scores, this)
+
+    def subspace_response(
+        self,
+        rows: Rows,
+        other: Factors,
+        shared: Matrix,
+        ridge: Vector,
+        shift: Vector,
+        first: int,
+        last: int,
+        scores: Factors,
+        this: Factors,
+    ) -> tuple[Matrix, Vector]:
+        """See contract."""
+        inputs, cost = _subspace(other, shared, ridge, shift, first, last)
+        bounds = blocks.balanced(rows, cost, count=REDUCTION_BLOCKS)
+        width = last - first
+        inverses, solutions = np.zeros((len(bounds) - 1, width, width)), np.zeros((len(bounds) - 1, width))
+        subspace_rows.response_parts(*rows, *inputs, scores, this, first, bounds, inverses, solutions)
+        lower = inverses.sum(axis=0) / rows.count
+        return lower + np.tril(lower, -1).T, solutions.sum(axis=0) / rows.count
 
     def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:
         """See contract."""
@@ -218,6 +302,15 @@ def _single(rank_one: RankOne | None) -> tuple[NDArray[np.float32] | None, NDArr
     if rank_one is None:
         return None, None
     return rank_one.vector.astype(np.float32), rank_one.weights.astype(np.float32)
+
+
+def _subspace(
+    other: Factors, shared: Matrix, ridge: Vector, shift: Vector, first: int, last: int
+) -> tuple[list[NDArray[np.float32]], float]:
+    """A block's pieces side by side in memory, and a row's cost in entries: b/3 by its matrix, 2 d / b by `shared`."""
+    pieces = other[:, first:last], shared[:, first:last], ridge, shift
+    width = last - first
+    return [np.ascontiguousarray(x, dtype=np.float32) for x in pieces], width / 3 + 2 * len(shared) / width
 
 
 @functools.cache

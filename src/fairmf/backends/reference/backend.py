@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Factors, Matrix, RankOne, RowSums, Vector
+from fairmf.backends.contract import Diagonalised, Factors, Matrix, RankOne, RowSums, Vector
 from fairmf.interactions import Rows
 
 
@@ -19,6 +19,7 @@ class ReferenceBackend:
     name = "reference"
     dtype = np.dtype(np.float64)
     tolerance = 1e-10
+    rounding = 1e-6
 
     @contextlib.contextmanager
     def threads(self, num_threads: int) -> Iterator[None]:  # noqa: ARG002 - always one
@@ -40,6 +41,20 @@ class ReferenceBackend:
     def host(self, factors: Factors) -> NDArray[Any]:
         """See contract."""
         return factors
+
+    def vector(self, values: NDArray[Any]) -> NDArray[Any]:
+        """See contract."""
+        return np.asarray(values, dtype=np.float64)
+
+    def numbers(self, *values: Any) -> list[float]:
+        """See contract."""
+        return [float(value) for value in values]
+
+    def diagonalise(self, matrix: Matrix, ridge: float, guess: Matrix | None) -> Diagonalised:  # noqa: ARG002
+        """See contract. Always exact: a guess would save next to nothing."""
+        if not np.isfinite(matrix).all():  # LAPACK would not return; the fit loop finds the NaN and says so
+            return Diagonalised(np.full(len(matrix), np.nan), np.full_like(matrix, np.nan))
+        return Diagonalised(*np.linalg.eigh(matrix))
 
     def gramian(self, this: Factors, weights: Vector | None = None) -> Matrix:
         """See contract."""
@@ -65,6 +80,15 @@ class ReferenceBackend:
         """See contract."""
         return float(np.square(this - other).sum())
 
+    def mean_response(
+        self, shares: Vector, ridge: Vector, slopes: Vector, values: Vector, typical: Vector, mix: float
+    ) -> Vector:
+        """See contract."""
+        base, share = values[None, :] + ridge[:, None], shares[:, None]
+        upper, lower = (share / base).sum(axis=0), (share / (base + slopes[:, None] * typical)).sum(axis=0)
+        mean: Vector = (1.0 - mix) * upper + mix * lower
+        return mean
+
     def all_finite(self, this: Factors) -> bool:
         """See contract."""
         return bool(np.isfinite(this).all())
@@ -84,6 +108,18 @@ class ReferenceBackend:
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """See contract."""
         out += vector
+
+    def add_diagonal(self, this: Factors, ridge: Vector, shift: Vector, rank_one: RankOne | None, out: Factors) -> None:
+        """See contract."""
+        out += this * ridge.astype(self.dtype)[:, None]
+        out += shift.astype(self.dtype)
+        if rank_one is not None:
+            vector, weights = (x.astype(self.dtype) for x in rank_one)
+            out += (weights * (this @ vector))[:, None] * vector
+
+    def put(self, values: Factors, rows: NDArray[np.integer], out: Factors) -> None:
+        """See contract."""
+        out[rows] = values
 
     def solve_rows(
         self,
@@ -132,6 +168,7 @@ class ReferenceBackend:
         relaxation: float,
         this: Factors,
         rank_one: RankOne | None = None,
+        rest: Matrix | None = None,
     ) -> RowSums:
         """See contract."""
         squared_residual = 0.0
@@ -145,6 +182,8 @@ class ReferenceBackend:
             precondition = np.linalg.inv(known)
             x = this[i]
             r = y.T @ weights - shift - matrix @ x
+            if rest is not None:
+                r -= rest @ x
             squared_residual += float(r @ r)
             p = precondition @ r
             rz = r @ p
@@ -162,6 +201,56 @@ class ReferenceBackend:
                 before, rz = rz, r @ precondition @ r
                 p = precondition @ r + (rz / before) * p
         return RowSums(self.observed_loss(rows, this, other), squared_residual, float(ridge @ self.squared_norms(this)))
+
+    def entry_scores(self, rows: Rows, this: Factors, other: Factors) -> Factors:
+        """See contract."""
+        scores = np.empty(rows.nnz)
+        for i in range(rows.count):
+            scores[rows.indptr[i] : rows.indptr[i + 1]] = other[_row(rows, i)[0]] @ this[i]
+        return scores
+
+    def improve_subspace(
+        self,
+        rows: Rows,
+        other: Factors,
+        shared: Matrix,
+        ridge: Vector,
+        shift: Vector,
+        first: int,
+        last: int,
+        scores: Factors,
+        this: Factors,
+        rank_one: RankOne | None = None,
+    ) -> None:
+        """See contract. Scores are made anew rather than kept: this is the oracle."""
+        for i in range(rows.count):
+            matrix, step = _block_step(rows, other, shared, ridge, shift, first, last, this, i, rank_one)
+            try:
+                np.linalg.cholesky(matrix)
+            except np.linalg.LinAlgError:
+                step = np.full(last - first, np.nan)
+            this[i, first:last] += step
+        scores[:] = self.entry_scores(rows, this, other)
+
+    def subspace_response(
+        self,
+        rows: Rows,
+        other: Factors,
+        shared: Matrix,
+        ridge: Vector,
+        shift: Vector,
+        first: int,
+        last: int,
+        scores: Factors,  # noqa: ARG002 - made anew
+        this: Factors,
+    ) -> tuple[Matrix, Vector]:
+        """See contract."""
+        inverses, steps = np.zeros((last - first, last - first)), np.zeros(last - first)
+        for i in range(rows.count):
+            matrix, step = _block_step(rows, other, shared, ridge, shift, first, last, this, i, None)
+            inverses += np.linalg.inv(matrix)
+            steps += step
+        return inverses / rows.count, steps / rows.count
 
     def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:
         """See contract."""
@@ -201,6 +290,29 @@ def _row(rows: Rows, i: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
 def _rank_one(rank_one: RankOne, i: int) -> Matrix:
     term: Matrix = rank_one.weights[i] * np.outer(rank_one.vector, rank_one.vector)
     return term
+
+
+def _block_step(
+    rows: Rows,
+    other: Factors,
+    shared: Matrix,
+    ridge: Vector,
+    shift: Vector,
+    first: int,
+    last: int,
+    this: Factors,
+    i: int,
+    rank_one: RankOne | None,
+) -> tuple[Matrix, Vector]:
+    """The piece of row i's matrix that belongs to coordinates first..last, and the step to their minimum."""
+    columns, weights = _row(rows, i)
+    y = other[columns]
+    whole = (y.T * weights) @ y + shared + ridge[i] * np.eye(other.shape[1])
+    if rank_one is not None:
+        whole += _rank_one(rank_one, i)
+    gradient = (whole @ this[i] - y.T @ weights)[first:last] + shift
+    matrix: Matrix = whole[first:last, first:last]
+    return matrix, -np.linalg.solve(matrix, gradient)
 
 
 BACKEND = ReferenceBackend()

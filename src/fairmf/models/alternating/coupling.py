@@ -24,6 +24,8 @@ class UserGroups:
     sums: Vector
     ridge: Vector
     shares: Vector
+    popularity: Vector
+    """Of the items."""
 
     @classmethod
     def of(cls, problem: Problem) -> UserGroups:
@@ -35,7 +37,10 @@ class UserGroups:
             total = np.add.reduceat(counts, starts)
             sums, ridge = (np.add.reduceat(x * counts, starts) / total for x in (sums, ridge))
             counts = total
-        return cls(sums, ridge, counts / counts.sum())
+        popularity = problem.interactions.by_item.sums()
+        popularity.flags.writeable = False
+        own = problem.backend.vector
+        return cls(own(sums), own(ridge), own(counts / counts.sum()), popularity)
 
     def response(self, problem: Problem, eigenvalues: Vector, V: Factors) -> Vector:
         """An estimate of A's diagonal in the eigenbasis of alpha0 G_V: how much t falls per unit of q.
@@ -45,13 +50,8 @@ class UserGroups:
         popularity-weighted mean of v_jk^2 times the user's sum, gives about the mean of 1/diag(H_i), which is below A
         and may overshoot. A quarter of the first and three of the second have converged wherever we tried.
         """
-        popularity = problem.interactions.by_item.sums()
-        typical = problem.backend.weighted_squares(V, popularity) / popularity.sum()
-        base = eigenvalues[None, :] + self.ridge[:, None]
-        share = self.shares[:, None]
-        upper, lower = (share / base).sum(axis=0), (share / (base + self.sums[:, None] * typical)).sum(axis=0)
-        estimate: Vector = 0.25 * upper + 0.75 * lower
-        return estimate
+        typical = problem.backend.weighted_squares(V, self.popularity) / self.popularity.sum()
+        return problem.backend.mean_response(self.shares, self.ridge, self.sums, eigenvalues, typical, 0.75)
 
 
 def sampled_response(problem: Problem, eigenvalues: Vector, V: Factors) -> Matrix:
@@ -74,23 +74,26 @@ def answer(response: Vector | Matrix, change: Vector) -> Vector:
     return result
 
 
-def corrected(q: Vector, t: Vector, strength: Vector | Matrix, response: Vector | Matrix) -> Vector:
+def corrected(
+    q: Vector, t: Vector, strength: Vector | Matrix, response: Vector | Matrix, rest: Vector | float = 0.0
+) -> Vector:
     """The q that satisfies q = C t if t answers with `response`. `strength` is C, in the eigenbasis of alpha0 G_V.
 
-    There C is diagonal, so a vector, unless items have fairness weights.
+    There C is diagonal, so a vector, unless items have fairness weights. In a basis that is nearly that one, `rest` is
+    what is off the diagonal times t: then q = C t is approached rather than met.
     """
-    wanted = answer(strength, t + answer(response, q))
+    missing = answer(strength, t) + rest - q
     if strength.ndim == 1 and response.ndim == 1:
-        result: Vector = wanted / (1.0 + strength * response)
+        result: Vector = q + missing / (1.0 + strength * response)
         return result
     left = strength[:, None] if strength.ndim == 1 else strength
     product = left * response if strength.ndim == 1 or response.ndim == 1 else left @ response
-    return np.linalg.solve(np.eye(len(q)) + product, wanted).astype(np.float64)
+    return (q + np.linalg.solve(np.diag(np.ones_like(q)) + product, missing)).astype(np.float64)
 
 
 def exact_coupling(problem: Problem, V: Factors, gramian: Matrix, merit_gramian: Matrix, fairness: float) -> Vector:
     """q = C t where (I + A C) t = mean of H_i^-1 b_i, with A accumulated over all users. O(nnz d^2 + n d^3)."""
     shared, strength = (problem.unobserved_weight * x for x in (gramian, merit_gramian))
     inverse, solution = problem.backend.mean_inverse(problem.interactions.by_user, V, shared, problem.user_ridge)
-    t = np.linalg.solve(np.eye(len(solution)) + inverse @ (fairness * strength), solution)
+    t = np.linalg.solve(np.diag(np.ones_like(solution)) + inverse @ (fairness * strength), solution)
     return (fairness * strength @ t).astype(np.float64)

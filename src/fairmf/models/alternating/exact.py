@@ -16,7 +16,7 @@ from fairmf.solvers import cholesky
 def users(problem: Problem, state: AlternatingState, fairness: float) -> AlternatingState:
     """Every u_i = H_i^-1 (b_i - q) with the one q that is consistent with the mean of these u_i."""
     V = state.item_factors
-    q = np.zeros(V.shape[1])
+    q = problem.backend.vector(np.zeros(V.shape[1]))
     if fairness > 0:
         q = exact_coupling(problem, V, state.item_gramian, state.merit_gramian, fairness)
     return replace(state, user_factors=cholesky.solve(problem.user_half_step(V, shift=q)), coupling=q)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -46,13 +47,16 @@ class Users:
     coupling: Vector
     mean_user: Vector
     eigenvalues: Vector
-    gradient: float
+    squared_residual: Any
+    rotation: Matrix
 
 
 def users(problem: Problem, state: AlternatingState, groups: UserGroups, fairness: float, effort: Effort) -> Users:
     """Improve the users, and q with them; the given state is left as it is."""
     backend, rows = problem.backend, problem.interactions.by_user
-    values, vectors = eigenbasis(problem.unobserved_weight * state.item_gramian)
+    shared = problem.unobserved_weight * state.item_gramian
+    guess = state.rotation.T if effort.steps == 1 else None
+    values, vectors, rest = eigenbasis(backend, shared, problem.least_user_ridge, guess)
     U, V = (backend.empty(*x.shape) for x in (state.user_factors, state.item_factors))
     backend.multiply(state.user_factors, vectors, U)
     backend.multiply(state.item_factors, vectors, V)
@@ -66,23 +70,26 @@ def users(problem: Problem, state: AlternatingState, groups: UserGroups, fairnes
 
     def correct(q: Vector) -> Vector:
         """Set q to what fits the present users, and move all users to what fits that q."""
-        better = corrected(q, backend.mean(U), strength, response)
+        t = backend.mean(U)
+        off_diagonal = 0.0 if rest is None or strength.ndim == 2 else fairness * (rest @ t)
+        better = corrected(q, t, strength, response, off_diagonal)
         backend.add_vector(-answer(response, better - q), U)
         return better
 
-    gradient = 0.0
+    squared_residual: Any = 0.0
     if fairness > 0:
         q = correct(q)  # V, and so G_V, has moved since q was set
-    for number in range(effort.rounds if fairness > 0 else 1):
+    rounds = effort.rounds if fairness > 0 else 1
+    for number in range(rounds):
         sums = backend.improve_rows(
-            rows, V, values, problem.user_ridge, q, effort.steps, effort.tolerance, effort.relaxation, U
+            rows, V, values, problem.user_ridge, q, effort.steps, effort.tolerance, effort.relaxation, U, None, rest
         )
-        gradient = gradient if number else float(np.sqrt(sums.squared_residual))
+        squared_residual = squared_residual if number else sums.squared_residual
         if fairness > 0:
             before, q = q, correct(q)
-            if np.linalg.norm(q - before) <= 1e-4 * np.linalg.norm(q):
+            if number + 1 < rounds and np.linalg.norm(q - before) <= 1e-4 * np.linalg.norm(q):
                 break
-    return Users(U, V, q, backend.mean(U), values, gradient)
+    return Users(U, V, q, backend.mean(U), values, squared_residual, vectors)
 
 
 def epoch(
@@ -94,28 +101,37 @@ def epoch(
     U, V, q, t = done.user_factors, done.item_factors, done.coupling, done.mean_user
     gramian_u = backend.gramian(U)
     common, _ = problem.fairness_pull(t)
-    values, vectors = eigenbasis(problem.unobserved_weight * gramian_u + common * np.outer(t, t))
+    matrix = problem.unobserved_weight * gramian_u + common * np.outer(t, t)
+    guess = done.rotation.T if effort.steps == 1 else None
+    values, vectors, rest = eigenbasis(backend, matrix, problem.least_item_ridge, guess)
     backend.multiply(U, vectors, U)
     backend.multiply(V, vectors, V)
     q, t = vectors.T @ q, vectors.T @ t
     sums = backend.improve_rows(
         problem.interactions.by_item, U, values, problem.item_ridge, np.zeros_like(q),
-        effort.steps, effort.tolerance, effort.relaxation, V, problem.fairness_pull(t)[1],
+        effort.steps, effort.tolerance, effort.relaxation, V, problem.fairness_pull(t)[1], rest,
     )  # fmt: skip
     gramian_v = backend.gramian(V)
     merit_gramian = problem.merit_gramian(V, gramian_v)
-    user_squares = float((problem.user_ridge * backend.squared_norms(U)).sum())
+    # sum(shared * G_V) is the unobserved term and what of fairness all items share; shared is nearly diagonal here.
+    shared_sum = values @ np.diag(gramian_v) + (0.0 if rest is None else (rest * gramian_v).sum())
+    unevenness = t @ merit_gramian @ t
+    # All numbers at once: a device is waited for only here.
+    loss, item_squares, user_squares, at_users, at_items, shared, merit, squares = backend.numbers(
+        sums.loss, sums.ridge_squares, backend.weighted_squares(U, problem.user_ridge).sum(),
+        done.squared_residual, sums.squared_residual, shared_sum, unevenness,
+        unevenness if merit_gramian is gramian_v else t @ gramian_v @ t,
+    )  # fmt: skip
     value = Objective(
-        observed=0.5 * sums.loss,
-        # sum(shared * G_V) is the unobserved term and what of fairness all items share; shared is diagonal here.
-        unobserved=0.5 * float(values @ np.diag(gramian_v)) - 0.5 * common * float(t @ gramian_v @ t),
-        l2=0.5 * (user_squares + sums.ridge_squares),
-        fairness=0.5 * problem.lambda_f * float(t @ merit_gramian @ t),
+        observed=0.5 * loss,
+        unobserved=0.5 * shared - 0.5 * common * squares,
+        l2=0.5 * (user_squares + item_squares),
+        fairness=0.5 * problem.lambda_f * merit,
     )
-    item_gradient = float(np.sqrt(sums.squared_residual))
+    user_gradient, item_gradient = (float(np.sqrt(square)) for square in (at_users, at_items))
     return replace(
         state, user_factors=U, item_factors=V, coupling=q, item_gramian=gramian_v, merit_gramian=merit_gramian,
-        objective=value, user_gradient=done.gradient, item_gradient=item_gradient,
+        objective=value, user_gradient=user_gradient, item_gradient=item_gradient, rotation=vectors,
     )  # fmt: skip
 
 

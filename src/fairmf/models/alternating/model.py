@@ -1,4 +1,4 @@
-"""What FairALS and IALS share: epochs by either solver, and a safeguard that F never rises."""
+"""What FairALS and IALS share: epochs by any solver, and a safeguard that F never rises."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fairmf.backends import Factors, Vector
 from fairmf.errors import InvalidParameter
 from fairmf.interactions import Interactions
-from fairmf.models.alternating import exact, fast
+from fairmf.models.alternating import exact, fast, subspace
 from fairmf.models.alternating.coupling import UserGroups, exact_coupling
 from fairmf.models.alternating.fast import FIRM, LIGHT, THOROUGH, Effort
 from fairmf.models.alternating.state import AlternatingState
@@ -21,7 +21,6 @@ from fairmf.models.problem import Problem, problem_for
 from fairmf.parameters import setting
 from fairmf.solvers import converged
 
-ROUNDING = 1e-6  # relative rise of F that float32 sums can show by themselves
 WEAK = 0.05  # unobserved_weight below which rows take two steps: the preconditioner is little but L2 then
 STRONG = 10.0  # fairness from which rows take two steps
 EASY = 0.5  # observed over unobserved weight, up to which one step per row does
@@ -32,12 +31,15 @@ class AlternatingModel(IterativeModel):
     """Alternating least squares; users, then items in an epoch, and a converged users' half-step at the end."""
 
     solver: str = setting(
-        "eigenbasis_cg", "How rows are solved: a few conjugate gradient steps, or exactly.",
-        choices=("eigenbasis_cg", "cholesky"),
+        "eigenbasis_cg", "How rows are solved: conjugate gradient steps, exactly, or by blocks of factors (iALS++).",
+        choices=("eigenbasis_cg", "cholesky", "subspace"),
     )  # fmt: skip
     cg_steps: int | str = setting(
         "auto", "Conjugate gradient steps per row and half-step; 'auto' takes one where that is enough.",
         low=1, integer=True, choices=("auto",),
+    )  # fmt: skip
+    block_size: int = setting(
+        32, "Factors that are solved for at a time with solver='subspace'.", low=1, integer=True
     )  # fmt: skip
 
     def trained_fairness(self) -> float:
@@ -59,18 +61,21 @@ class AlternatingModel(IterativeModel):
         merit_gramian = problem.merit_gramian(V, gramian)
         strength = self.trained_fairness() * problem.unobserved_weight
         q = strength * merit_gramian @ problem.backend.mean(U)
-        return AlternatingState(U, V, q, gramian, merit_gramian, objective(problem, U, V))
+        rotation = problem.backend.vector(np.eye(self.factors))
+        return AlternatingState(U, V, q, gramian, merit_gramian, objective(problem, U, V), rotation)
 
     def epoch(self, problem: Problem, state: AlternatingState) -> AlternatingState:
         """One epoch. Where F rose, it is done again from the same start with more effort, at last exactly."""
         fairness = self.trained_fairness()
         if self._exactly(problem):
             return exact.epoch(problem, state, fairness)
+        if self.solver == "subspace":
+            return subspace.epoch(problem, state, fairness, self.block_size)
         groups = self._groups(problem)
         ladder = [self._effort(problem), THOROUGH]
         for rung in range(state.effort, len(ladder)):
             after = fast.epoch(problem, state, groups, fairness, ladder[rung])
-            if after.objective.total <= state.objective.total * (1 + ROUNDING):
+            if after.objective.total <= state.objective.total * (1 + problem.backend.rounding):
                 return replace(after, effort=max(0, rung - 1))
         return replace(exact.epoch(problem, state, fairness), effort=len(ladder) - 1)
 
@@ -97,7 +102,7 @@ class AlternatingModel(IterativeModel):
         self, problem: Problem, before: Any, after: AlternatingState, value: Objective | None  # noqa: ARG002
     ) -> dict[str, Any]:  # fmt: skip
         """Gradient norms as the half-steps found them, and the effort in force."""
-        if self._exactly(problem):
+        if self._exactly(problem) or self.solver == "subspace":
             return {}
         return {"gradient": {"users": after.user_gradient, "items": after.item_gradient}, "effort": after.effort}
 
@@ -108,7 +113,7 @@ class AlternatingModel(IterativeModel):
         V = problem.backend.array(fitted.item_factors)
         # lambda_f of the batch is factor * phi alpha0 n, so that c = lambda_f / n_b is alpha0 times this:
         fairness = fitted.fairness * factor * self.n_users / cohort.n_users
-        gramian = fitted.item_gramian
+        gramian = problem.backend.vector(fitted.item_gramian)
         q = np.zeros(len(gramian))
         if fairness > 0:
             q = exact_coupling(problem, V, gramian, problem.merit_gramian(V, gramian), fairness)
@@ -122,7 +127,7 @@ class AlternatingModel(IterativeModel):
         if self.cg_steps != "auto":
             return Effort(steps=int(self.cg_steps), relaxation=LIGHT.relaxation)
         data = problem.interactions
-        observed = float(data.by_user.sums().sum())
+        observed = problem.cached("observed_weight", lambda: float(data.by_user.sums().sum()))
         unobserved = self.unobserved_weight * data.n_users * data.n_items
         if observed > EASY * unobserved:
             return THOROUGH

@@ -18,6 +18,8 @@ class AlternatingState(State):
     merit_gramian: Matrix
     """V' W^2 V: the same as `item_gramian` where items have no fairness weights."""
     objective: Objective
+    rotation: Matrix
+    """From the basis of the last users' half-step to that of the items', in which the factors are."""
     user_gradient: float = 0.0
     item_gradient: float = 0.0
     effort: int = 0

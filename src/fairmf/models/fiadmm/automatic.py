@@ -23,7 +23,7 @@ def safe_gamma(problem: Problem, V: Factors) -> float:
     """
     backend = problem.backend
     rows = problem.interactions.by_user
-    bound = problem.user_ridge + _row_sums(problem, backend.squared_norms(V))
+    bound = problem.user_ridge + _row_sums(problem, backend.host(backend.squared_norms(V)))
     chosen = np.argsort(-bound, kind="stable")[:CANDIDATES]
     step = problem.user_half_step(V)
     part = HalfStep(backend, rows.take(chosen), V, step.shared, step.ridge[chosen], step.shift)
@@ -34,7 +34,7 @@ def safe_gamma(problem: Problem, V: Factors) -> float:
         for _ in range(POWER_STEPS):
             # A user without interactions has H_i = 0 where alpha0 is 0: its x stays 0 and must not become 0/0.
             norms = np.sqrt(np.maximum(backend.squared_norms(x), np.finfo(np.float32).tiny))
-            x = x / norms[:, None].astype(backend.dtype)
+            x = backend.array(x / norms[:, None].astype(backend.dtype))
             x = hessian_product(part, x)
             largest = float(np.sqrt(backend.squared_norms(x).max()))
     return SAFETY / largest if largest > 0 else 1.0  # without curvature no step is too long
@@ -57,8 +57,8 @@ def balancing_scale(problem: Problem, U: Factors, V: Factors) -> float:
     From the small random start the exact V step makes V large and U small; the largest H_i is then huge, gamma tiny,
     and U hardly ever grows. Spreading the norm over both sides removes that trap.
     """
-    users = float((problem.user_ridge * problem.backend.squared_norms(U)).sum())
-    items = float((problem.item_ridge * problem.backend.squared_norms(V)).sum())
+    squares = problem.backend.weighted_squares
+    users, items = float(squares(U, problem.user_ridge).sum()), float(squares(V, problem.item_ridge).sum())
     return (items / users) ** 0.25 if users > 0 and items > 0 else 1.0
 
 

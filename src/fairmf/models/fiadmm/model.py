@@ -146,7 +146,7 @@ class FiADMM(IterativeModel):
         gamma = fitted.extra["gamma"]
         if fitted.settings["gamma"] == "auto":
             gamma = automatic.safe_gamma(problem, V)
-        zero = np.zeros(V.shape[1])
+        zero = backend.vector(np.zeros(V.shape[1]))
         state = AdmmState(U, V, zero, zero, rho=fitted.extra["rho"] * factor, gamma=gamma)
         with np.errstate(over="ignore", invalid="ignore"):  # found by the check after the loop
             for _ in range(epochs):

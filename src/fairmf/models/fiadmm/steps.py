@@ -46,8 +46,8 @@ def user_step(problem: Problem, U: Factors, V: Factors, s: Vector, w: Vector, rh
     a = gradient(problem.user_half_step(V), U)
     a *= backend.dtype.type(-gamma)
     a += U
-    a += ((rho * gamma / n) * (s - w)).astype(backend.dtype)
-    a -= coupling(n * backend.mean(a), n, rho, gamma).astype(backend.dtype)
+    backend.add_vector((rho * gamma / n) * (s - w), a)
+    backend.add_vector(-coupling(n * backend.mean(a), n, rho, gamma), a)
     return a
 
 
@@ -58,7 +58,7 @@ def coupling(sum_of_a: Vector, n: int, rho: float, gamma: float) -> Vector:
 
 def consensus_step(problem: Problem, V: Factors, t: Vector, w: Vector, rho: float) -> Vector:
     """s = rho (lambda_f G_W + rho I)^-1 (t + w). The paper's Algorithm 1 prints t - w, with which it diverges."""
-    matrix = problem.lambda_f * problem.merit_gramian(V) + rho * np.eye(len(t))
+    matrix = problem.lambda_f * problem.merit_gramian(V) + np.diag(np.full_like(t, rho))
     return np.linalg.solve(matrix, rho * (t + w)).astype(np.float64)
 
 

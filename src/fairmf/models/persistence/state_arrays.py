@@ -55,7 +55,9 @@ def _array(name: str, example: Any, arrays: Arrays, backend: Backend) -> Any:
     array = arrays.pop(name, None)
     if array is None or array.shape != example.shape or array.dtype != example.dtype:
         raise Malformed(f"its {name} is not an array of shape {tuple(example.shape)} and kind {example.dtype}")
-    return array if isinstance(example, np.ndarray) else backend.array(array)
+    if isinstance(example, np.ndarray):
+        return array
+    return backend.array(array) if array.dtype == backend.dtype else backend.vector(array)
 
 
 def _number(name: str, example: Any, numbers: dict[str, Any], key: str) -> Any:

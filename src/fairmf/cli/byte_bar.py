@@ -1,4 +1,4 @@
-"""A bar for downloads: bytes, rate, time left."""
+"""A bar for what is counted in bytes, files that are read or fetched: how much, how fast, how long still."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def download_bar(session: Session, title: str) -> Iterator[Callable[[int, int | None], None] | None]:
+def byte_bar(session: Session, title: str) -> Iterator[Callable[[int, int | None], None] | None]:
     """A function to call with the bytes there are and will be; None where nothing is to be shown."""
     if session.quiet or not sys.stderr.isatty():
         yield None

@@ -1,0 +1,214 @@
+"""The cuda backend: the contract's methods, each handed to the file that does it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import cupy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.backends.contract import Diagonalised, Factors, Matrix, RankOne, RowSums, Vector
+from fairmf.backends.cuda import modules, reductions
+from fairmf.backends.cuda import rows as row_work
+from fairmf.backends.cuda import top_k as best
+from fairmf.backends.cuda.placing import Placing
+from fairmf.interactions import Rows
+
+NEARLY = 0.1  # a basis counts as right where what is off the diagonal is at most this, beside the diagonal
+
+
+class CudaBackend:
+    """CUDA kernels in float32; see `contract.Backend` for what each method does."""
+
+    name = "cuda"
+    dtype = np.dtype(np.float32)
+    tolerance = 2e-4
+
+    def __init__(self, half: bool = False) -> None:
+        self.rounding = 1e-4 if half else 1e-6
+        self._half = half
+        self._placing = Placing()
+        self._depth = 0
+        self._rotation: tuple[Any, Any] | None = None
+
+    @contextlib.contextmanager
+    def threads(self, num_threads: int) -> Iterator[None]:  # noqa: ARG002 - of the host; none is used
+        """See contract. On leaving, everything taken from the device is given back."""
+        self._depth += 1
+        try:
+            with cp.cuda.using_allocator(self._placing.pool.malloc):
+                yield
+        finally:
+            self._depth -= 1
+            if self._depth == 0:
+                self._rotation = None
+                self._placing.clear()
+
+    def compiles_now(self) -> bool:
+        """See contract."""
+        return modules.row_kernels.cache_info().currsize == 0
+
+    # -- arrays ---------------------------------------------------------------------------------------------------
+
+    def array(self, values: NDArray[Any]) -> Factors:
+        """See contract."""
+        return self._placing.array(values)
+
+    def empty(self, rows: int, factors: int) -> Factors:
+        """See contract."""
+        return self._placing.empty(rows, factors)
+
+    def host(self, factors: Factors) -> NDArray[Any]:
+        """See contract."""
+        return cp.asnumpy(factors)
+
+    def vector(self, values: NDArray[Any]) -> NDArray[Any]:
+        """See contract."""
+        return self._placing.uploads.array(values, "float64")
+
+    def numbers(self, *values: Any) -> list[float]:
+        """See contract."""
+        arrays = [v if isinstance(v, cp.ndarray) else cp.asarray(v, dtype=cp.float64) for v in values]
+        found: list[float] = cp.stack(arrays).tolist()
+        return found
+
+    # -- reductions -----------------------------------------------------------------------------------------------
+
+    def gramian(self, this: Factors, weights: Vector | None = None) -> Matrix:
+        """See contract."""
+        return reductions.gramian(self._placing, this, weights)
+
+    def mean(self, this: Factors) -> Vector:
+        """See contract."""
+        return reductions.column_sums(self._placing, this, reductions.SUM, scale=1.0 / len(this))
+
+    def squared_norms(self, this: Factors) -> Vector:
+        """See contract."""
+        return reductions.squared_norms(self._placing, this)
+
+    def weighted_squares(self, this: Factors, weights: Vector) -> Vector:
+        """See contract."""
+        return reductions.column_sums(self._placing, this, reductions.SQUARES, weights=weights)
+
+    def squared_distance(self, this: Factors, other: Factors) -> float:
+        """See contract."""
+        return float(reductions.column_sums(self._placing, this, reductions.DIFFERENCE, other=other).sum())
+
+    def mean_response(
+        self, shares: Vector, ridge: Vector, slopes: Vector, values: Vector, typical: Vector, mix: float
+    ) -> Vector:
+        """See contract."""
+        return reductions.mean_response(shares, ridge, slopes, values, typical, mix)
+
+    def all_finite(self, this: Factors) -> bool:
+        """See contract."""
+        return bool(cp.isfinite(reductions.column_sums(self._placing, this, reductions.SUM)).all())
+
+    def observed_loss(self, rows: Rows, this: Factors, other: Factors) -> float:
+        """See contract."""
+        return row_work.observed_loss(self._placing, rows, this, other)
+
+    def diagonalise(self, matrix: Matrix, ridge: float, guess: Matrix | None) -> Diagonalised:
+        """See contract. Eigenvectors take as long as all other work of a half-step on the device."""
+        matrix = cp.asarray(matrix)
+        if guess is not None:
+            values, rest, scaled = reductions.split_diagonal(guess.T @ matrix @ guess, ridge)
+            square = scaled @ scaled
+            fourth = (square @ square).ravel()
+            # The trace of the 8th power bounds that of the largest eigenvalue.
+            if fourth.dot(fourth) < NEARLY**8:
+                return Diagonalised(values, guess, rest)
+        if not cp.isfinite(matrix).all():
+            return Diagonalised(cp.full(len(matrix), cp.nan), cp.full_like(matrix, cp.nan))
+        return Diagonalised(*cp.linalg.eigh(matrix))
+
+    # -- rows -----------------------------------------------------------------------------------------------------
+
+    def multiply(self, this: Factors, matrix: Matrix, out: Factors) -> None:
+        """See contract."""
+        if self._rotation is None or self._rotation[0] is not matrix:  # both sides are turned one after the other
+            self._rotation = matrix, cp.asarray(matrix, dtype=self.dtype)
+        factor = self._rotation[1]
+        if isinstance(out, cp.ndarray) and out is not this:
+            cp.matmul(this, factor, out=out)
+            return
+        for part, x in self._placing.parts(this):
+            self._placing.store(cp.matmul(x, factor), part, out)
+
+    def add_vector(self, vector: Vector, out: Factors) -> None:
+        """See contract."""
+        reductions.add_vector(self._placing, vector, out)
+
+    def add_diagonal(self, this: Factors, ridge: Vector, shift: Vector, rank_one: RankOne | None, out: Factors) -> None:
+        """See contract."""
+        row_work.add_diagonal(self._placing, this, ridge, shift, rank_one, out)
+
+    def put(self, values: Factors, rows: NDArray[np.integer], out: Factors) -> None:
+        """See contract."""
+        if isinstance(out, cp.ndarray):
+            out[rows] = cp.asarray(values)
+        else:
+            out[rows] = cp.asnumpy(values)
+
+    def solve_rows(
+        self,
+        rows: Rows,
+        other: Factors,
+        shared: Matrix,
+        ridge: Vector,
+        shift: Vector,
+        out: Factors,
+        rank_one: RankOne | None = None,
+    ) -> None:
+        """See contract."""
+        row_work.solve(self._placing, rows, other, shared, ridge, shift, rank_one, out)
+
+    def mean_inverse(self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector) -> tuple[Matrix, Vector]:
+        """See contract."""
+        return row_work.mean_inverse(self._placing, rows, other, shared, ridge)
+
+    def improve_rows(
+        self,
+        rows: Rows,
+        other: Factors,
+        diagonal: Vector,
+        ridge: Vector,
+        shift: Vector,
+        steps: int,
+        tolerance: float,
+        relaxation: float,
+        this: Factors,
+        rank_one: RankOne | None = None,
+        rest: Matrix | None = None,
+    ) -> RowSums:
+        """See contract."""
+        limits = np.float32(tolerance), np.float32(relaxation)
+        return RowSums(
+            *row_work.improve(
+                self._placing, self._half, rows, other, diagonal, ridge, shift, steps, limits, this, rank_one, rest
+            )
+        )
+
+    def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:
+        """See contract."""
+        row_work.residual(self._placing, rows, this, other, target, out)
+
+    def top_k(
+        self,
+        this: Factors,
+        other: Factors,
+        k: int,
+        exclude: Rows | None,
+        items: NDArray[np.int32],
+        scores: NDArray[np.float32],
+    ) -> None:
+        """See contract."""
+        if len(this):
+            best.top_k(self._placing, this, other, k, exclude, items, scores)
+
+
+BACKEND = CudaBackend()
+HALF = CudaBackend(half=True)

@@ -1,0 +1,87 @@
+"""The k best items of every user: scores by a matrix product, users in blocks, the best chosen by top_k.cu."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy as cp
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.backends.cuda import modules, reductions
+from fairmf.backends.cuda.placing import Placing
+from fairmf.interactions import Rows
+
+SCORE_BYTES = 1 << 30  # scores held at a time
+KEY_BYTES = 256 << 20  # sort keys held at a time, for users with too many items of nearly the same score
+MOST_ROOM = 8192  # candidates a block of threads can hold
+
+
+def top_k(
+    placing: Placing,
+    users: Any,
+    items: Any,
+    k: int,
+    exclude: Rows | None,
+    found: NDArray[np.int32],
+    scores: NDArray[np.float32],
+) -> None:
+    """See contract."""
+    n, items = len(users), placing.whole(items)
+    m, d = items.shape
+    longest = cp.sqrt(reductions.squared_norms(placing, items).max())
+    score_bytes = min(SCORE_BYTES, placing.limit() // 8)
+    at_once = int(np.clip(score_bytes // (4 * m), 1, 65536))
+    block = cp.empty((min(at_once, n), m), dtype=cp.float32)
+    for start in range(0, n, at_once):
+        part = slice(start, min(start + at_once, n))
+        own = block[: part.stop - part.start]
+        these = cp.asarray(users[part])
+        cp.matmul(these, items.T, out=own)
+        # What d products and sums in float32 can be off by, and the last rounding of the exact score.
+        lengths = cp.sqrt(reductions.squared_norms(placing, these))
+        errors = ((d + 2) * 2.0**-24 * lengths * longest + 1e-37).astype(cp.float32)
+        barred = None
+        if exclude is not None:
+            rows = exclude.block(part.start, part.stop)
+            barred = cp.asarray(rows.indptr), cp.asarray(rows.indices)
+        best, values = _select(these, items, k, barred, errors, own)
+        found[part], scores[part] = best.get(), values.get()
+
+
+def _select(users: Any, items: Any, k: int, barred: Any, errors: Any, scores: Any) -> tuple[Any, Any]:
+    n, (m, d) = len(users), items.shape
+    best, values = cp.empty((n, k), dtype=cp.int32), cp.empty((n, k), dtype=cp.float32)
+    offsets, indices = (np.uintp(0), np.uintp(0)) if barred is None else barred
+    room = 1 << int(np.ceil(np.log2(k + 128)))
+    late = np.arange(n, dtype=np.int32)
+    if room <= MOST_ROOM:
+        overflow = cp.empty(n, dtype=cp.int32)
+        kernel = _kernel("select_best")
+        if 8 * room > 32 << 10:
+            kernel.max_dynamic_shared_size_bytes = 8 * room
+        sizes = (np.int32(d), np.int32(m), np.int32(k), np.int32(room))
+        kernel(
+            (n,), (256,), (users, items, *sizes, offsets, indices, errors, scores, best, values, overflow),
+            shared_mem=8 * room,
+        )  # fmt: skip
+        late = np.flatnonzero(overflow.get()).astype(np.int32)
+    for first in range(0, len(late), max(1, KEY_BYTES // (8 * m))):
+        chosen = cp.asarray(late[first : first + max(1, KEY_BYTES // (8 * m))])
+        _sort_all(users, items, k, barred, chosen, best, values)
+    return best, values
+
+
+def _sort_all(users: Any, items: Any, k: int, barred: Any, chosen: Any, best: Any, values: Any) -> None:
+    """The chosen users' lists by scoring every item exactly and sorting them all."""
+    m, d = items.shape
+    keys = cp.empty((len(chosen), m), dtype=cp.uint64)
+    _kernel("exact_keys")((len(chosen),), (256,), (users, items, np.int32(d), np.int32(m), chosen, keys))
+    if barred is not None:
+        _kernel("bar_items")((len(chosen),), (256,), (*barred, np.int32(m), chosen, keys))
+    keys = cp.ascontiguousarray(cp.sort(keys, axis=1)[:, ::-1])
+    _kernel("unpack")((len(chosen),), (256,), (keys, np.int32(m), np.int32(k), chosen, best, values))
+
+
+def _kernel(name: str) -> Any:
+    return modules.kernel("top_k.cu", name, cp.cuda.Device().id)

@@ -1,0 +1,266 @@
+"""What both autoencoders share: fit, fold-in by the encoder, and the front of every factor model.
+
+The last layer of either decoder is linear, so that a user's score of item j is w_j.h + b_j, with h what the layer
+before makes of the user's history. That is a factor model with user vectors (h, 1) and item vectors (w_j, b_j):
+ranking, evaluation, filters and batches are those of all models, and no array of size users x items ever exists.
+"""
+
+from __future__ import annotations
+
+import abc
+import copy
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.backends import get_backend
+from fairmf.baselines import devices
+from fairmf.baselines.layers import Parameters, Tensor, dense_rows
+from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.interactions import Ids, Interactions
+from fairmf.models import fitting
+from fairmf.models.factor_model import FactorModel
+from fairmf.models.fitted import Fitted
+from fairmf.models.history import History
+from fairmf.models.inputs import as_interactions
+from fairmf.models.objective import Objective
+from fairmf.models.problem import Problem
+from fairmf.parameters import check_settings, setting, settings_of
+
+Self = TypeVar("Self", bound="Autoencoder")
+
+
+@dataclass
+class Training:
+    """What a fit works on, epoch by epoch."""
+
+    torch: Any
+    device: Any
+    generator: Any
+    parameters: Parameters
+    optimisers: dict[str, Any]
+    updates: int = 0
+
+
+@dataclass(frozen=True)
+class NetworkState:
+    """The network after an epoch, copied, because training goes on in place; and the epoch's mean loss terms."""
+
+    training: Training
+    network: dict[str, NDArray[np.float32]]
+    loss: float
+    terms: dict[str, float]
+
+
+@dataclass(eq=False)
+class Autoencoder(FactorModel):
+    """A variational autoencoder with a multinomial likelihood."""
+
+    factors: int = setting(200, "Latent dimension.", symbol="d", low=1, integer=True)
+    hidden: int = setting(600, "Units of a hidden layer.", low=1, integer=True)
+    dropout: float = setting(0.5, "Share of a history that is hidden in training.", low=0, high=0.99)
+    epochs: int = setting(200, "Ceiling on training epochs.", low=1, integer=True)
+    batch_size: int = setting(500, "Users per update.", low=1, integer=True)
+    learning_rate: float = setting(1e-3, "Step size of Adam.", above=0)
+    random_state: int | None = setting(0, "Seed; None draws one.", low=0, integer=True, choices=(None,))
+    num_threads: int = setting(0, "Threads; 0 leaves them to PyTorch.", low=0, integer=True)
+    device: str = setting("cpu", "Where the network is trained.", choices=("cpu", "cuda"))
+
+    def __post_init__(self) -> None:
+        self._network: dict[str, NDArray[np.float32]] | None = None
+
+    tolerance = 0.0  # the loss of random batches is no measure of convergence
+
+    # -- what each autoencoder supplies -----------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def _start(self, torch: Any, n_items: int, generator: Any, device: Any) -> Parameters:
+        """The parameters before the first epoch."""
+
+    @abc.abstractmethod
+    def _trained(self, parameters: Parameters) -> dict[str, list[str]]:
+        """Which parameters each optimiser moves."""
+
+    @abc.abstractmethod
+    def _epoch(self, training: Training, data: Interactions) -> dict[str, float]:
+        """One epoch in place; the means of its loss terms, "loss" among them."""
+
+    @abc.abstractmethod
+    def _user_vectors(self, torch: Any, parameters: Parameters, x: Tensor) -> Tensor:
+        """The layer before the last, with the latent variable at its mean."""
+
+    @abc.abstractmethod
+    def _shapes(self, n_items: int) -> dict[str, tuple[int, ...]]:
+        """The parameters that prediction needs, and their shapes."""
+
+    # -- fit --------------------------------------------------------------------------------------------------------
+
+    def fit(
+        self: Self,
+        data: Interactions | Any,
+        *,
+        callbacks: Sequence[fitting.Callback] = (),
+        progress: bool | None = None,
+    ) -> Self:
+        """Train on Interactions (or a SciPy sparse matrix, users as rows) and return the model itself.
+
+        `callbacks` are called each epoch: with `fairmf.EarlyStopping` on validation users the best epoch is kept.
+        Confidences, where there are any, count as repeated interactions.
+        """
+        check_settings(self)
+        torch = devices.torch_or_error(type(self).__name__)
+        device = devices.find_device(torch, self.device, type(self).__name__)
+        data = as_interactions(data)
+        if data.nnz == 0:
+            raise InvalidData("There are no interactions to learn from.")
+        problem = Problem(data, get_backend("cpu"), 0.0, 0.0, 0.0)
+        with devices.threads(torch, self.num_threads):
+            generator = devices.generator(torch, device, self.random_state)
+            parameters = self._start(torch, data.n_items, generator, device)
+            optimisers = {}
+            for name, moved in self._trained(parameters).items():
+                tensors = [parameters[key].requires_grad_() for key in moved]
+                optimisers[name] = torch.optim.Adam(tensors, lr=self.learning_rate)
+            start = _copied(Training(torch, device, generator, parameters, optimisers), {"loss": 0.0})
+            try:
+                state, history = fitting.run(
+                    self, problem, start, callbacks=callbacks, objective_every=0, progress=progress,
+                    snapshot=lambda s: self._snapshot(data, s, History()),
+                )  # fmt: skip
+            except fitting.Diverged as error:
+                self._keep(data, error.state, error.history)
+                raise
+            self._keep(data, state, history)
+        return self
+
+    # What the one fit loop (models/fitting.py) asks of a model.
+
+    def epoch(self, problem: Problem, state: NetworkState) -> NetworkState:
+        """One epoch."""
+        return _copied(state.training, self._epoch(state.training, problem.interactions))
+
+    def finish(self, problem: Problem, state: NetworkState) -> NetworkState:  # noqa: ARG002
+        """Nothing is left to do."""
+        return state
+
+    def objective(self, problem: Problem, state: NetworkState) -> Objective:  # noqa: ARG002
+        """F is another model's: the loss is part of the report, and the loop is told not to ask."""
+        raise InvalidParameter(f"{type(self).__name__} does not minimise F; see history.column('loss').")
+
+    def report(
+        self, problem: Problem, before: Any, after: NetworkState, value: Objective | None  # noqa: ARG002
+    ) -> dict[str, Any]:  # fmt: skip
+        """The means of the loss terms over the epoch's users."""
+        return dict(after.terms)
+
+    def remedy(self) -> str:
+        """What a user can change when training diverges."""
+        return f"Lower learning_rate (now {self.learning_rate:g})."
+
+    def _snapshot(self: Self, data: Interactions, state: NetworkState, history: History) -> Self:
+        model = copy.copy(self)
+        model._keep(data, state, history)
+        return model
+
+    def _keep(self, data: Interactions, state: NetworkState, history: History) -> None:
+        network = {name: state.network[name] for name in self._shapes(data.n_items)}
+        self._network = network
+        ids = {"user_ids": data.user_ids, "item_ids": data.item_ids}
+        self._restore(network, self._encoded(data), data.by_item.sums(), ids, history, data)
+
+    def _restore(
+        self,
+        network: dict[str, NDArray[np.float32]],
+        users: NDArray[np.float32],
+        popularity: NDArray[np.float64],
+        ids: dict[str, Ids | None],
+        history: History,
+        data: Interactions | None,
+    ) -> None:
+        """Hold these as what a fit left."""
+        self._network = network
+        items = np.column_stack((network["decoder.weight"], network["decoder.bias"]))
+        self._fitted = Fitted(
+            user_factors=users,
+            item_factors=items,
+            user_ids=ids["user_ids"],
+            item_ids=ids["item_ids"],
+            popularity=popularity,
+            mean_user=users.mean(axis=0, dtype=np.float64),
+            merit=np.zeros(items.shape[1]),
+            trained_fairness=0.0,
+            fairness=0.0,
+            history=history,
+            settings=settings_of(self),
+            interactions=data,
+        )
+
+    # -- users ------------------------------------------------------------------------------------------------------
+
+    def fold_in(self, history: Interactions | Any, **options: Any) -> NDArray[Any]:
+        """What the network makes of these histories, one row each; the last column is 1, for the items' biases."""
+        if options:
+            name = type(self).__name__
+            if "fairness" in options:
+                raise InvalidParameter(f"{name} has no fairness to turn; FairALS, FiADMM and IALS have.")
+            raise TypeError(f"{name} takes no fold-in options, got {', '.join(options)}.")
+        return self._encoded(self._aligned(history))
+
+    def _encoded(self, data: Interactions) -> NDArray[np.float32]:
+        torch = devices.torch_or_error(type(self).__name__)
+        device = devices.find_device(torch, self.device, type(self).__name__)
+        network = self._fitted_network()
+        width = network["decoder.weight"].shape[1]
+        out = np.ones((data.n_users, width + 1), dtype=np.float32)
+        with devices.threads(torch, self.num_threads), torch.no_grad():
+            parameters = {name: torch.from_numpy(array).to(device) for name, array in network.items()}
+            for start in range(0, data.n_users, self.batch_size):
+                stop = min(start + self.batch_size, data.n_users)
+                x = dense_rows(torch, data.by_user.block(start, stop), data.n_items, device)
+                out[start:stop, :width] = self._user_vectors(torch, parameters, x).cpu().numpy()
+        return out
+
+    def _fitted_network(self) -> dict[str, NDArray[np.float32]]:
+        if self._network is None:
+            _ = self.fitted  # says that fit comes first
+            raise InvalidData(f"This {type(self).__name__} has no network.")
+        return self._network
+
+    # -- batches of training ----------------------------------------------------------------------------------------
+
+    def _batches(self, training: Training, data: Interactions) -> Iterator[Tensor]:
+        """All users that have interactions, in a random order, as dense batches."""
+        torch, rows = training.torch, data.by_user
+        known = np.flatnonzero(np.diff(rows.indptr) > 0)
+        order = torch.randperm(len(known), generator=training.generator, device=training.device).cpu().numpy()
+        for start in range(0, len(known), self.batch_size):
+            chosen = known[order[start : start + self.batch_size]]
+            yield dense_rows(torch, rows.take(chosen), data.n_items, training.device)
+
+    # -- keeping ----------------------------------------------------------------------------------------------------
+
+    def save(
+        self, path: str | os.PathLike[str], *, interactions: bool = True, user_sensitivity: bool | None = None
+    ) -> None:
+        """Write the fitted model to one file, which `load` of its class reads. An existing file is replaced."""
+        from fairmf.baselines.network_file import save_network
+
+        if user_sensitivity:
+            raise InvalidParameter(f"{type(self).__name__} has no dial, so no user_sensitivity.")
+        save_network(self, path, interactions=interactions)
+
+    @classmethod
+    def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
+        """The model that `save` stored. BrokenFile says what is wrong with a file that cannot be used."""
+        from fairmf.baselines.network_file import load_network
+
+        return load_network(cls, path)
+
+
+def _copied(training: Training, terms: dict[str, float]) -> NetworkState:
+    network = {name: x.detach().cpu().numpy().copy() for name, x in training.parameters.items()}
+    return NetworkState(training, network, terms["loss"], terms)

@@ -1,0 +1,104 @@
+"""The file of an autoencoder: its network, its users' vectors, ids and histories (the file itself: fairmf.files)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from fairmf.errors import InvalidData
+from fairmf.files import container, id_arrays, sparse_arrays, typed_values
+from fairmf.files.container import Arrays, Format
+from fairmf.files.strict_json import Malformed
+from fairmf.models.persistence import document
+from fairmf.models.persistence.saving import all_finite
+
+if TYPE_CHECKING:
+    from fairmf.baselines.autoencoder import Autoencoder
+
+Model = TypeVar("Model", bound="Autoencoder")
+
+NETWORK = Format("fairmf autoencoder", version=1)
+PARTS = {"model": str, "settings": dict, "history": dict, "ids": dict, "interactions": bool}
+
+
+def save_network(model: Autoencoder, path: str | os.PathLike[str], *, interactions: bool) -> None:
+    """See Autoencoder.save."""
+    fitted = model.fitted
+    arrays: Arrays = {f"network.{name}": array for name, array in model._fitted_network().items()}
+    arrays |= {"user_factors": fitted.user_factors, "popularity": fitted.popularity}
+    for name, array in arrays.items():
+        if not all_finite(array):
+            raise InvalidData(f"This model was not saved: its {name} hold numbers that are not finite.")
+    kinds = {}
+    for side, ids in (("user_ids", fitted.user_ids), ("item_ids", fitted.item_ids)):
+        kinds[side], own = id_arrays.to_arrays(side, ids)
+        arrays |= own
+    data = fitted.interactions if interactions else None
+    if data is not None:
+        arrays |= sparse_arrays.to_arrays("interactions", data)
+    content = {
+        "model": type(model).__name__, "settings": fitted.settings, "history": vars(fitted.history), "ids": kinds,
+        "interactions": data is not None,
+    }  # fmt: skip
+    encoded = {name: document.encoded(name, value) for name, value in content.items()}
+    container.write(Path(path), NETWORK, encoded, arrays)
+
+
+def load_network(model_class: type[Model], path: str | os.PathLike[str]) -> Model:
+    """See Autoencoder.load."""
+    path = Path(path)
+    content, arrays = container.read(path, NETWORK)
+    with container.reading(path, NETWORK.name):
+        return _model(model_class, _checked(content), arrays)
+
+
+def _checked(content: Any) -> dict[str, Any]:
+    if not isinstance(content, dict) or set(content) != set(PARTS):
+        raise Malformed("its document has other parts than an autoencoder's")
+    decoded = {name: typed_values.decode(content[name]) for name in PARTS}
+    for name, kind in PARTS.items():
+        if not isinstance(decoded[name], kind):
+            raise Malformed(f"the {name!r} in its document is of the wrong kind")
+    return decoded
+
+
+def _model(model_class: type[Model], content: dict[str, Any], arrays: Arrays) -> Model:
+    if content["model"] != model_class.__name__:
+        raise Malformed(f"it holds a {content['model'][:60]}, not a {model_class.__name__}")
+    model = model_class(**document.settings(model_class, content["settings"]))
+    popularity, users = arrays.pop("popularity", None), arrays.pop("user_factors", None)
+    if popularity is None or popularity.ndim != 1 or popularity.dtype != np.float64 or not all_finite(popularity):
+        raise Malformed("it has no popularity of items")
+    m = len(popularity)
+    network = {name: _layer(name, shape, arrays) for name, shape in model._shapes(m).items()}
+    width = network["decoder.weight"].shape[1] + 1
+    if (
+        users is None
+        or users.ndim != 2
+        or users.shape[1] != width
+        or users.dtype != np.float32
+        or not all_finite(users)
+    ):
+        raise Malformed("it has no user_factors, or not in the right shape")
+    n = len(users)
+    if set(content["ids"]) != {"user_ids", "item_ids"}:
+        raise Malformed("it does not say what kinds of ids it has")
+    ids = {side: id_arrays.from_arrays(side, content["ids"][side], size, arrays) for side, size in
+           (("user_ids", n), ("item_ids", m))}  # fmt: skip
+    data = None
+    if content["interactions"]:
+        data = sparse_arrays.from_arrays("interactions", n, m, ids["user_ids"], ids["item_ids"], arrays)
+    if arrays:
+        raise Malformed(f"it holds an array {next(iter(arrays))[:60]!r} that does not belong there")
+    model._restore(network, users, popularity, ids, document.history(content["history"]), data)
+    return model
+
+
+def _layer(name: str, shape: tuple[int, ...], arrays: Arrays) -> Any:
+    array = arrays.pop(f"network.{name}", None)
+    if array is None or array.shape != shape or array.dtype != np.float32 or not all_finite(array):
+        raise Malformed(f"its network has no {name} of {' x '.join(map(str, shape))} finite numbers")
+    return array

@@ -1,0 +1,104 @@
+"""Whole fits on the device: the same F as on the CPU, the same bits run after run, and nothing left behind."""
+
+import numpy as np
+import pytest
+
+from fairmf import IALS, FairALS, FiADMM, Interactions, evaluate, load_model, split_by_user, synthetic, synthetic_events
+from fairmf.backends.cuda.devices import what_is_missing
+from fairmf.parameters import settings_of
+
+REASON = what_is_missing()
+pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+
+MODELS = {
+    "iALS": IALS(factors=24),
+    "FairALS 0": FairALS(factors=24, fairness=0.0),
+    "FairALS 1": FairALS(factors=24, fairness=1.0),
+    "FairALS 40": FairALS(factors=24, fairness=40.0),
+    "FairALS small alpha": FairALS(factors=24, unobserved_weight=0.001),
+    "FairALS cholesky": FairALS(factors=24, solver="cholesky", epochs=4),
+    "FiADMM": FiADMM(factors=24, epochs=8),
+    "FiADMM cg": FiADMM(factors=24, epochs=8, solver="eigenbasis_cg"),
+}
+
+
+def data(weighted=False):
+    binary = synthetic(2500, 700, 120_000, random_state=1)
+    if not weighted:
+        return binary
+    matrix = binary.to_csr()
+    matrix.data = (0.5 + 4 * np.random.default_rng(0).random(matrix.nnz)).astype(np.float32)
+    return Interactions.from_csr(matrix, weights="values")
+
+
+def fitted(model, backend, given, **options):
+    return type(model)(**(settings_of(model) | {"backend": backend})).fit(given, progress=False, **options)
+
+
+def final(model):
+    return model.history.final["objective"]["total"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("weighted", [False, True], ids=["binary", "weighted"])
+def test_f_is_that_of_the_cpu_and_bits_repeat(name, weighted):
+    given = data(weighted)
+    once, again = (fitted(MODELS[name], "cuda", given) for _ in range(2))
+    assert final(once) == pytest.approx(final(fitted(MODELS[name], "cpu", given)), rel=1e-4)
+    np.testing.assert_array_equal(once.user_factors, again.user_factors)
+    np.testing.assert_array_equal(once.item_factors, again.item_factors)
+
+
+def test_item_weights():
+    given = data()
+    weights = 2 * np.random.default_rng(0).random(given.n_items)
+    found = [final(fitted(FairALS(factors=16), b, given, fairness_weights=weights)) for b in ("cpu", "cuda")]
+    assert found[1] == pytest.approx(found[0], rel=1e-4)
+
+
+def test_everything_a_model_does(tmp_path):
+    split = split_by_user(synthetic_events(1500, 400, 60_000, random_state=2), heldout=150)
+    cpu, cuda = (fitted(FairALS(factors=16), b, split.train) for b in ("cpu", "cuda"))
+    for fairness in (None, 0.0, 3.0):
+        left, right = (evaluate(m, split.test, bootstrap=0, **({} if fairness is None else {"fairness": fairness}))
+                       for m in (cpu, cuda))  # fmt: skip
+        assert right["ndcg@100"] == pytest.approx(left["ndcg@100"], abs=2e-3)
+        assert right["gini@20"] == pytest.approx(left["gini@20"], abs=2e-3)
+    np.testing.assert_allclose(
+        cuda.fold_in(split.test.fold_in, method="cohort"), cuda.fold_in(split.test.fold_in), atol=0.1
+    )
+    cuda.save(tmp_path / "m.fairmf")
+    loaded = load_model(tmp_path / "m.fairmf")
+    users = split.train.user_ids.values[:20]
+    for a, b in zip(loaded.recommend(users, N=10), cuda.recommend(users, N=10), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert cuda.with_fairness(2.0).recommend(users, N=5)[0].shape == (20, 5)
+
+
+def test_a_checkpoint_resumes_to_the_same_bits(tmp_path):
+    given = data()
+    whole = fitted(FairALS(factors=16, epochs=8), "cuda", given)
+    fitted(FairALS(factors=16, epochs=8), "cuda", given, checkpoint=tmp_path, callbacks=[Stop(5)])
+    resumed = fitted(FairALS(factors=16, epochs=8), "cuda", given, checkpoint=tmp_path, callbacks=[Stop(99)])
+    np.testing.assert_array_equal(resumed.item_factors, whole.item_factors)
+
+
+class Stop:
+    """Breaks off like Ctrl-C."""
+
+    def __init__(self, epoch):
+        self.epoch = epoch
+
+    def on_epoch(self, progress):
+        if progress.epoch == self.epoch:
+            raise KeyboardInterrupt
+
+
+def test_the_device_is_left_as_it_was():
+    import cupy
+
+    fitted(FairALS(factors=16, epochs=2), "cuda", data())
+    free, _ = cupy.cuda.runtime.memGetInfo()
+    fitted(FairALS(factors=64, epochs=3), "cuda", data())
+    after, _ = cupy.cuda.runtime.memGetInfo()
+    assert after >= free - (32 << 20)  # kernels that were compiled meanwhile stay loaded

@@ -1,0 +1,159 @@
+"""iALS++ in FairALS and IALS: block steps are exact, the coupling included, and sweeps end where Cholesky does."""
+
+import numpy as np
+import pytest
+from conftest import random_item_weights, random_rows
+from naive.objective import dense, total
+
+from fairmf.errors import InvalidParameter, NotFinite
+from fairmf.interactions import Interactions, synthetic
+from fairmf.models import IALS, FairALS
+from fairmf.models.alternating import exact, subspace
+from fairmf.models.iterative import problem_for
+from fairmf.models.objective import gradients, objective
+
+SMALL = {w: Interactions(random_rows(60, 40, density=0.15, weighted=w), 40) for w in (False, True)}
+D = 7
+
+
+def posed(model, data, item_weights=None):
+    problem = problem_for(data, model.lambda_f_for(data.n_users), model._settings(), item_weights)
+    generator = np.random.default_rng(3)
+    U, V = (problem.backend.array(generator.normal(0, 0.4, size=(n, model.factors))) for n in data.shape)
+    return problem, model.start(problem, U, V)
+
+
+def fair(backend="reference", fairness=1.0, **settings):
+    return FairALS(factors=D, fairness=fairness, backend=backend, solver="subspace", regularization=0.05, **settings)
+
+
+@pytest.mark.parametrize("name", ["reference", "cpu"])
+@pytest.mark.parametrize("fairness", [0.0, 1.0, 1e4])
+def test_a_block_of_all_users_is_moved_to_its_minimum_coupling_included(name, weighted, fairness, item_weights):
+    """The last block of a sweep is the one that nothing has moved since: its gradient of the whole F is 0."""
+    problem, state = posed(fair(name, fairness), SMALL[weighted], item_weights(40))
+    small = 1e-9 if name == "reference" else 5e-4
+    start = np.abs(gradients(problem, state.user_factors, state.item_factors)[0]).max()
+    kept = state.user_factors.copy()
+    after = subspace.users(problem, state, fairness, 3)
+    found = np.abs(gradients(problem, after.user_factors, state.item_factors)[0])
+    assert found[:, 6:].max() < small * start
+    assert found[:, :6].max() > 10 * small * start
+    np.testing.assert_array_equal(state.user_factors, kept)
+    done = subspace.epoch(problem, state, fairness, 3)
+    items = np.abs(gradients(problem, done.user_factors, done.item_factors)[1])
+    assert items[:, 6:].max() < small * start
+
+
+@pytest.mark.parametrize("fairness", [0.0, 1.0, 1e4])
+def test_f_falls_with_every_block_by_its_definition(weighted, fairness, item_weights):
+    """F by double loops after each block of a sweep, which no other check of the coupling knows about."""
+    model = fair(fairness=fairness)
+    weights = item_weights(40)
+    problem, state = posed(model, SMALL[weighted], weights)
+    C = dense(SMALL[weighted])
+    values = []
+    for _ in range(3):
+        values.append(
+            total(C, state.user_factors, state.item_factors, 0.05, 1.0, 0.1, problem.lambda_f, item_weights=weights)
+        )
+        state = subspace.epoch(problem, state, fairness, 2)
+    assert np.diff(values).max() < 0
+    assert state.objective.total < values[-1]
+
+
+@pytest.mark.parametrize("block_size", [D, 50])
+@pytest.mark.parametrize("fairness", [0.0, 2.0])
+def test_one_block_is_the_exact_epoch(weighted, fairness, block_size, item_weights):
+    problem, state = posed(fair(fairness=fairness), SMALL[weighted], item_weights(40))
+    found, expected = subspace.epoch(problem, state, fairness, block_size), exact.epoch(problem, state, fairness)
+    np.testing.assert_allclose(found.user_factors, expected.user_factors, atol=1e-9)
+    np.testing.assert_allclose(found.item_factors, expected.item_factors, atol=1e-9)
+    np.testing.assert_allclose(found.coupling, expected.coupling, atol=1e-9)
+
+
+@pytest.mark.parametrize("fairness", [0.0, 1.0, 1e4])
+def test_sweeps_over_the_users_end_at_the_exact_users(weighted, fairness, item_weights):
+    problem, state = posed(fair(fairness=fairness), SMALL[weighted], item_weights(40))
+    expected = exact.users(problem, state, fairness)
+    for _ in range(120):
+        state = subspace.users(problem, state, fairness, 3)
+    np.testing.assert_allclose(state.user_factors, expected.user_factors, atol=1e-7)
+    np.testing.assert_allclose(state.coupling, expected.coupling, atol=1e-7 * (1 + np.abs(expected.coupling).max()))
+
+
+def test_leaving_the_coupling_out_of_the_blocks_breaks_that(monkeypatch):
+    problem, state = posed(fair(), SMALL[False])
+    monkeypatch.setattr(subspace.np.linalg, "solve", lambda _, right: 0 * right)
+    after = subspace.users(problem, state, 1.0, D)
+    assert np.abs(after.user_factors - exact.users(problem, state, 1.0).user_factors).max() > 1e-3
+
+
+@pytest.mark.parametrize("unobserved_weight", [0.003, 0.1])
+@pytest.mark.parametrize("fairness", [0.0, 1.0, 1e4])
+def test_trained_models_agree_with_the_exact_ones_and_f_never_rises(unobserved_weight, fairness):
+    data = synthetic(800, 400, 20_000)
+    settings = {"factors": 16, "fairness": fairness, "unobserved_weight": unobserved_weight, "epochs": 40}
+    slow = FairALS(**settings, solver="cholesky").fit(data, objective_every=40)
+    quick = FairALS(**settings, solver="subspace", block_size=8).fit(data)
+    totals = np.array(quick.history.column("objective.total"))
+    assert np.diff(totals).max() <= 2e-6 * totals[0]
+    final = [m.history.final["objective"]["total"] for m in (quick, slow)]
+    assert final[0] <= final[1] * 1.005  # not convex: either may end a little lower
+
+
+def test_the_objective_at_hand_is_the_objective(weighted, item_weights):
+    problem, state = posed(fair("cpu"), SMALL[weighted], item_weights(40))
+    after = subspace.epoch(problem, state, 1.0, 3)
+    expected = objective(problem, after.user_factors, after.item_factors)
+    assert after.objective.to_dict() == pytest.approx(expected.to_dict(), rel=1e-4)
+
+
+@pytest.mark.parametrize("fairness", [0.0, 1.0])
+def test_stored_users_equal_their_own_fold_in_and_empty_ones_are_as_they_should_be(weighted, fairness):
+    model = FairALS(factors=8, fairness=fairness, epochs=4, solver="subspace", block_size=3).fit(SMALL[weighted])
+    scale = np.abs(model.user_factors).max()
+    np.testing.assert_allclose(model.fold_in(SMALL[weighted]), model.user_factors, atol=1e-3 * scale)
+    empty = model.user_factors[0]
+    assert (empty == 0).all() if fairness == 0 else (empty != 0).any()
+
+
+def test_ials_is_fair_als_without_fairness():
+    settings = {"factors": D, "solver": "subspace", "block_size": 3}
+    a, b = FairALS(**settings, fairness=0.0).fit(SMALL[False]), IALS(**settings).fit(SMALL[False])
+    np.testing.assert_array_equal(a.user_factors, b.user_factors)
+
+
+def test_an_item_without_interactions_is_zero():
+    rows = random_rows(50, 30, density=0.2)
+    data = Interactions(rows, 33)  # three items that nobody has
+    model = FairALS(factors=4, solver="subspace", block_size=2, epochs=2).fit(data)
+    np.testing.assert_array_equal(model.item_factors[30:], 0)
+
+
+@pytest.mark.parametrize("block_size", [0, -1, 2.5, "auto", None])
+def test_bad_block_sizes(block_size):
+    with pytest.raises(InvalidParameter, match=r"'block_size' parameter of IALS must be an integer >= 1\. Got"):
+        IALS(solver="subspace", block_size=block_size).fit(SMALL[False])
+
+
+def test_without_regularization_the_exact_solver_takes_over():
+    settings = {"factors": 3, "regularization": 0.0, "epochs": 2}
+    a, b = (IALS(**settings, solver=name).fit(SMALL[False]) for name in ("subspace", "cholesky"))
+    np.testing.assert_array_equal(a.user_factors, b.user_factors)
+
+
+def test_numbers_that_are_not_finite_are_found():
+    rows = random_rows(20, 10, weighted=True)
+    heavy = Interactions(rows._replace(weights=np.full(rows.nnz, 3e38, dtype=np.float32)), 10)
+    with pytest.raises(NotFinite, match="raise regularization"):
+        IALS(factors=4, solver="subspace", block_size=2, epochs=3).fit(heavy)
+
+
+def test_a_random_weight_per_item_changes_the_answer():
+    settings = {"factors": D, "solver": "subspace", "block_size": 3, "fairness": 5.0}
+    plain = FairALS(**settings).fit(SMALL[False])
+    weighted = FairALS(**settings).fit(SMALL[False], fairness_weights=random_item_weights(40))
+    assert (
+        np.abs(plain.user_factors @ plain.item_factors.T - weighted.user_factors @ weighted.item_factors.T).max() > 0.01
+    )
