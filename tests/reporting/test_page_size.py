@@ -6,7 +6,7 @@ from small_report import data_of, text_of
 
 from fairmf.metrics.audit.numbers import Change
 from fairmf.metrics.audit.result import GroupChange
-from fairmf.reporting.building import MOST_EXAMPLES, MOST_STOPS
+from fairmf.reporting.asking import MOST_EXAMPLES, MOST_STOPS
 from fairmf.reporting.content import Catalogue, Content, Example, Position
 from fairmf.reporting.page import page
 from fairmf.reporting.shown_groups import shown_groups
