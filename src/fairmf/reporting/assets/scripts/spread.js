@@ -34,17 +34,18 @@ function legend() {
 
 function startLorenz() {
   const last = data.stops[0].lorenz.length - 1;
-  const share = {
+  // A function: colours are read when it is drawn.
+  const share = () => ({
     type: "value",
     min: 0,
     max: 1,
     axisLabel: { color: colour("soft"), formatter: (x) => percent(x, 0) },
-  };
+  });
   const lorenz = chart("chart-lorenz", () => ({
     legend: legend(),
     grid: { ...shared().grid, top: 34, bottom: 26 },
-    xAxis: axis("share of the catalogue, least shown first", share),
-    yAxis: yAxis("", share),
+    xAxis: axis("share of the catalogue, least shown first", share()),
+    yAxis: yAxis("", share()),
     tooltip: {
       ...shared().tooltip,
       trigger: "axis",
