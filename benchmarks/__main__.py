@@ -35,6 +35,7 @@ NAMES = (
     "exposure_scale",
     "tuning",
     "ingest",
+    "autoencoders",
 )
 RESULTS = Path(__file__).parent / "RESULTS.md"
 HEAD = "# Benchmark results\n\nEach section is one run; ratios compare both sides inside it.\n"
