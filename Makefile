@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-slow check format bench clean
+.PHONY: help demo test test-slow check docs format bench clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -15,7 +15,7 @@ demo: $(VENV)/.run         ## train and compare models on synthetic data; ends w
 test: $(VENV)/.test        ## the test suite (minutes)
 	$(BIN)/python -m pytest -m "not slow"
 
-test-slow: $(VENV)/.torch  ## the long tests: real data, large inputs, other libraries
+test-slow: $(VENV)/.torch  ## the long tests: real data, large inputs, other libraries, the report in a browser
 	$(BIN)/python -m pytest -m slow
 
 check: $(VENV)/.check      ## formatting, lint, types, the import rule
@@ -23,6 +23,10 @@ check: $(VENV)/.check      ## formatting, lint, types, the import rule
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.docs        ## these pages as a site: site/index.html; links that lead nowhere are errors
+	$(BIN)/python tools/cli_reference.py --check
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --fresh-env -b html -c docs . site
 
 format: $(VENV)/.check     ## let ruff format and fix
 	$(BIN)/ruff format .
@@ -32,7 +36,7 @@ bench: $(VENV)/.test       ## the short benchmarks; writes benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks
 
 clean:                     ## remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist site docs/api.md
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -45,7 +49,11 @@ $(VENV)/.run: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run
-	$(PIP) --editable ".[ann,tune,sql]" --group test --group peers
+	$(PIP) --editable ".[ann,tune,report,sql]" --group test --group peers --group browser
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.run
+	$(PIP) --group docs
 	@touch $@
 
 # For the baselines' tests alone: large, so that the quick tests do without.

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import machine
+from fairmf.backends.cuda.devices import what_is_missing
 
 NAMES = (
     "kernels",
@@ -36,6 +37,8 @@ NAMES = (
     "tuning",
     "ingest",
     "autoencoders",
+    "report",
+    "cuda",
 )
 RESULTS = Path(__file__).parent / "RESULTS.md"
 HEAD = "# Benchmark results\n\nEach section is one run; ratios compare both sides inside it.\n"
@@ -51,6 +54,9 @@ def main() -> None:
         parser.error(f"unknown benchmark {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
     sections = read(RESULTS)
     for name in options.names or NAMES:
+        if name == "cuda" and not options.names and (reason := what_is_missing()) is not None:
+            print(f"left out: {reason}", file=sys.stderr)
+            continue
         result = importlib.import_module(f"benchmarks.{name}").run(short=not options.full)
         command = f"python -m benchmarks {'--full ' if options.full else ''}{name}"
         made = f"{datetime.date.today().isoformat()}, `{command}`, {machine.describe()}."

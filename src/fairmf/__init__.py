@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from fairmf.models import Popularity as Popularity
     from fairmf.models import group_weights as group_weights
     from fairmf.models import load_model as load_model
+    from fairmf.reporting import report as report
     from fairmf.splitting import HeldOut as HeldOut
     from fairmf.splitting import Split as Split
     from fairmf.splitting import split_by_interaction as split_by_interaction
@@ -71,6 +72,7 @@ _HOMES = {
     "control": (
         "trade_off", "fit_path", "fit_to_target", "Curve", "Target", "fit_offsets", "Offsets", "tune", "TuningResult",
     ),
+    "reporting": ("report",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

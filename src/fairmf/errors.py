@@ -25,6 +25,10 @@ class MissingDependency(FairmfError, ImportError):
     """An optional part needs a package that is not installed."""
 
 
+class NotEnoughMemory(FairmfError, MemoryError):
+    """The problem does not fit into the memory of the device."""
+
+
 class MissingHistories(FairmfError, LookupError):
     """The question needs the interactions of training users, and the model was stored without them."""
 

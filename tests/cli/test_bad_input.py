@@ -66,6 +66,24 @@ def recommend(*arguments, **files):
     return prepare
 
 
+def report(*flags, **files):
+    """`fairmf report` of the made model, with files of the given content beside it."""
+
+    def prepare(folder, made):
+        for name, content in files.items():
+            (folder / name.replace("_", ".")).write_text(content)
+        return ["report", str(made / "model.fairmf"), str(made / "split"), "-o", "r.html", *flags]
+
+    return prepare
+
+
+def popularity_report(folder, made):
+    from fairmf.cli.app import run
+
+    run(["fit", str(made / "split"), "-o", str(folder / "p.fairmf"), "--model", "popularity", "-q"])
+    return ["report", str(folder / "p.fairmf"), str(made / "split"), "-o", "r.html"]
+
+
 def split(*flags):
     return lambda folder, made: ["split", str(made / "events.csv"), "-o", "s", *flags]
 
@@ -227,6 +245,9 @@ TABLE = {
     # -- splits
     "more held out than there are": (split("--heldout", "500"), PROBLEM, "nobody to train on"),
     "a share of everything": (split("--by", "interaction", "--share", "1.5"), PROBLEM, "target_share"),
+    "weights that would be lost": (split("--weight", "rating"), PROBLEM, "binary data"),
+    "counts over all time": (split("--by", "time", "--weight", "sum"), PROBLEM, "--weight sum"),
+    "other confidences for a split": (fit("--reweight", "log"), PROBLEM, "has its confidences already"),
     "a public split with a seed": (split("--seed", "3"), PROBLEM, "--share and --seed"),
     "filters that leave nothing": (split("--min-user", "5000"), PROBLEM, "Only 0 users are left"),
     "a date that is none": (split("--by", "time", "--test-from", "someday"), PROBLEM, "someday"),
@@ -266,6 +287,22 @@ TABLE = {
     "unknown items to leave out": (recommend("1", "--without", "a.txt", a_txt="77777\n"), PROBLEM, "items are unknown"),
     "new users with unknown items": (
         recommend("--new-users", "a.csv", a_csv="user,item\n1,77777\n2,88888\n"), PROBLEM, "is known to the model"),
+    # -- reports
+    "stops that are no numbers": (report("--fairness", "0,much"), PROBLEM, "takes numbers with commas"),
+    "stops below 0": (report("--fairness", "0,-1"), PROBLEM, "fairness"),
+    "one stop only": (report("--fairness", "0", "--chosen", "0"), PROBLEM, "at least one fairness above 0"),
+    "a report on an unknown quality": (report("--quality", "gini@20"), PROBLEM, "accuracy"),
+    "too many examples": (report("--examples", "100"), PROBLEM, "at most 12"),
+    "a report of what has no dial": (popularity_report, PROBLEM, "has no dial"),
+    "no catalogue": (report("--catalogue", "no.csv"), PROBLEM, "no table of items no.csv"),
+    "a catalogue of other items": (
+        report("--catalogue", "a.csv", a_csv="item,name\nx,Heat\n"), PROBLEM, "none of the model's items"),
+    "a catalogue without names": (
+        report("--catalogue", "a.csv", a_csv="item,price\n100,3\n"), PROBLEM, "neither names nor groups"),
+    "a catalogue's column that is not there": (
+        report("--catalogue", "a.csv", "--group-column", "genre", a_csv="item,name\n100,Heat\n"),
+        PROBLEM, "'genre' is not in a.csv"),
+    "a catalogue of one column": (report("--catalogue", "a.csv", a_csv="item\n100\n"), PROBLEM, "two columns"),
     # -- writing
     "an output that is a folder": (output_is_a_folder, CANNOT_WRITE, "it is a folder"),
     "an output below a file": (output_below_a_file, CANNOT_WRITE, "cannot be made"),
@@ -310,6 +347,7 @@ def test_the_table_is_long_enough_and_its_codes_are_documented():
         (["fit", "{made}/split", "-o", "m.fairmf", "--factors", "2", "--epochs", "1"], "m.fairmf"),
         (["split", "{made}/events.csv", "-o", "s"], "s/split.json"),
         (["recommend", "{made}/model.fairmf", "-o", "lists.csv"], "lists.csv"),
+        (["report", "{made}/model.fairmf", "{made}/split", "-o", "r.html", "--fairness", "0,1"], "r.html"),
         (["recommend", "{made}/model.fairmf", "-o", "lists.jsonl"], "lists.jsonl"),
         (["recommend", "{made}/model.fairmf", "-o", "lists.parquet"], "lists.parquet"),
         (

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from fairmf import load_model
+from fairmf import load_model, read_csv
 from fairmf.reporting.run_record import RunRecord, parse_toml, to_toml
 
 
@@ -55,6 +55,11 @@ def test_every_kind_of_run_replays(fairmf, made, tmp_path):
     values = fairmf("evaluate", "m.fairmf", "s", "--at", "5,10", "--fairness", 2, "--json").json["values"]
     assert "ndcg@5" in values
     assert fairmf("evaluate", "--config", "m.evaluate.toml", "--json").json["values"] == values
+    users = load_model("m.fairmf").fitted.user_ids.values.tolist()[:3]
+    assert fairmf("recommend", "m.fairmf", *users, "-n", 3, "-o", "a.csv", "--fairness", 2).code == 0
+    assert fairmf("recommend", "--config", "a.recommend.toml", "-o", "b.csv").code == 0
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+    assert len((tmp_path / "a.csv").read_text().splitlines()) == 10
 
 
 def test_flags_win_over_the_file_and_the_verbs_table_over_the_top(fairmf, made, tmp_path):
@@ -91,7 +96,7 @@ def test_where_records_go(fairmf, made, tmp_path):
     assert not list(tmp_path.glob("*.toml"))
 
 
-def test_a_password_is_in_no_record(fairmf, tmp_path):
+def test_a_password_is_in_no_record(fairmf, made, tmp_path, monkeypatch):
     import sqlite3
 
     with sqlite3.connect("shop.db") as database:
@@ -102,9 +107,16 @@ def test_a_password_is_in_no_record(fairmf, tmp_path):
     assert done.code == 0, done.err
     assert done.json["interactions"] == 35
     assert record(tmp_path / "r.toml")["settings"]["data"] == "sqlite:///shop.db"
-    done = fairmf("inspect", "postgresql://me:secret@127.0.0.1:1/db", *asked, "--record", "r.json", "--debug")
+    server = "postgresql://me:secret@127.0.0.1:1/db"
+    done = fairmf("inspect", server, *asked, "--debug")
     assert done.code in (1, 3)
     assert "secret" not in done.out + done.err
+    events = read_csv(made / "events.csv", user="user_id", item="item_id")
+    monkeypatch.setattr("fairmf.interactions.read_sql", lambda query, url, **columns: events)
+    done = fairmf("inspect", server, *asked, "--record", "r.json", "--json")
+    assert done.code == 0, done.err
+    assert "secret" not in done.out + done.err + (tmp_path / "r.json").read_text()
+    assert "127.0.0.1" in (tmp_path / "r.json").read_text()
 
 
 def test_toml_says_what_was_put_in():

@@ -11,6 +11,7 @@ import warnings
 import pytest
 from running import write_events
 
+from fairmf import errors
 from fairmf.cli import failures
 from fairmf.cli.app import VERBS, Verbs, load_verb, run
 
@@ -95,6 +96,14 @@ def test_completion_is_offered_and_completes_verbs_without_importing_them(tmp_pa
     assert process(cwd=tmp_path, environment=asked).stdout.split() == ["inspect"]
     asked = {"_FAIRMF_COMPLETE": "complete_bash", "COMP_WORDS": "fairmf fit --fact", "COMP_CWORD": "2"}
     assert process(cwd=tmp_path, environment=asked).stdout.split() == ["--factors"]
+    for words, expected in (
+        ("fairmf fit --model f", ["fair-als", "fiadmm"]),
+        ("fairmf fit --solver ch", ["cholesky"]),
+        ("fairmf datasets fetch ml-2", ["ml-20m", "ml-25m"]),
+    ):
+        last = str(len(words.split()) - 1)
+        asked = {"_FAIRMF_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": last}
+        assert process(cwd=tmp_path, environment=asked).stdout.split() == expected
 
 
 def test_json_is_one_object_on_stdout_and_notes_are_on_stderr(fairmf, made):
@@ -123,6 +132,37 @@ def test_errors_are_one_line_and_a_hint_and_debug_adds_the_trace(fairmf):
     assert debug.code == failures.PROBLEM
     assert "Traceback" in debug.err
     assert debug.err.endswith(done.err)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.InvalidData("x"), 1),
+        (errors.InvalidParameter("x"), 1),
+        (errors.BrokenFile("x"), 1),
+        (errors.MissingHistories("x"), 1),
+        (errors.MissingDependency("x"), 3),
+        (errors.CannotWrite(None, "x"), 4),
+        (errors.DownloadFailed("x"), 5),
+        (errors.LicenceNotAccepted("x"), 5),
+        (errors.NotFinite("x"), 6),
+        (MemoryError(), 1),
+        (PermissionError(13, "Permission denied", "events.csv"), 1),
+        (ZeroDivisionError("x"), 70),
+        (KeyboardInterrupt(), 130),
+        (BrokenPipeError(), 141),
+    ],
+)
+def test_exit_codes(error, code, fairmf, monkeypatch):
+    def broken(*_, **__):
+        raise error
+
+    monkeypatch.setattr("fairmf.cli.inspect.read_events", broken)
+    done = fairmf("inspect", "events.csv")
+    assert done.code == code
+    assert code in failures.EXIT_CODES
+    assert "Traceback" not in done.err
+    assert len(done.err.splitlines()) in ((0,) if code == 141 else (1, 2))
 
 
 def test_an_internal_error_is_one_line_too(fairmf, made, monkeypatch):
@@ -164,7 +204,7 @@ def test_a_fit_that_is_interrupted_writes_no_model(tmp_path, number):
     write_events(tmp_path / "events.csv")
     long = ["fit", "events.csv", "-o", "m.fairmf", "--factors", "64", "--epochs", "1000000", "--checkpoint", "kept"]
     running = subprocess.Popen([*PROGRAM, *long], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    while not list(tmp_path.glob("kept/*")) and running.poll() is None:
+    while not list(tmp_path.glob("kept/*.checkpoint")) and running.poll() is None:
         time.sleep(0.05)
     running.send_signal(number)
     _, err = running.communicate(timeout=120)
@@ -173,6 +213,21 @@ def test_a_fit_that_is_interrupted_writes_no_model(tmp_path, number):
     assert "Interrupted" in err
     assert not (tmp_path / "m.fairmf").exists()
     assert not [file for file in tmp_path.iterdir() if file.suffix == ".tmp"]
+    assert "keeps epoch" not in err  # what the library says to those who get a model
+
+
+def test_the_first_compilation_is_announced(fairmf, made, monkeypatch):
+    monkeypatch.setattr("fairmf.backends.cpu.backend.CpuBackend.compiles_now", lambda self: True)
+    flags = ("-o", "m.fairmf", "--factors", 2, "--epochs", 1)
+    assert "compiling kernels" in fairmf("fit", made / "split", *flags).err
+    assert fairmf("fit", made / "split", *flags, "-q").err == ""
+
+
+def test_what_is_wrong_with_settings_or_output_is_said_before_anything_is_read(fairmf, tmp_path):
+    (tmp_path / "out").mkdir()
+    assert "'factors'" in fairmf("fit", "no-such.csv", "-o", "m.fairmf", "--factors", 0).err
+    assert "it is a folder" in fairmf("fit", "no-such.csv", "-o", "out").err
+    assert "lists.xls" in fairmf("recommend", "no-such.fairmf", "-o", "lists.xls").err
 
 
 @pytest.mark.parametrize("arguments", [["inspect", "events.csv"], ["inspect", "events.csv", "--json"], ["--help"]])

@@ -87,6 +87,29 @@ def test_split_is_the_librarys(fairmf, made, flags, expected):
     assert done.json["parts"] == expected(events).summary()
 
 
+def test_a_split_keeps_weights_where_it_can(fairmf, tmp_path):
+    rows = [(u, i, 1 + (u * i) % 7) for u in range(30) for i in range(12) if (u + i) % 3] * 2
+    (tmp_path / "plays.csv").write_text("user,item,plays\n" + "".join(f"{u},{i},{p}\n" for u, i, p in rows))
+    how = ("--protocol", "seeded", "--heldout", 4)
+    for weight, total in (("plays", lambda u, i: 2 * (1 + (u * i) % 7)), ("sum", lambda u, i: 2)):
+        done = fairmf("split", "plays.csv", "-o", "s", *how, "--weight", weight, "--reweight", "log")
+        assert done.code == 0, done.err
+        found = Split.load("s")
+        for part in (found.train, found.validation.fold_in, found.test.fold_in):
+            entries = part.to_csr().tocoo()
+            assert entries.nnz > 0
+            for row, column, value in zip(entries.row, entries.col, entries.data, strict=True):
+                user, item = part.user_ids.values[row], part.item_ids.values[column]
+                assert value == pytest.approx(np.log2(1 + total(user, item)))
+    assert (
+        fairmf("split", "plays.csv", "-o", "t", "--by", "interaction", "--weight", "plays", "--reweight", "log").code
+        == 0
+    )
+    found = Split.load("t")
+    assert found.validation.fold_in is found.train
+    assert not found.train.is_binary
+
+
 def test_fit_is_the_librarys(fairmf, made):
     from fairmf import FiADMM
 

@@ -40,7 +40,7 @@ def test_the_floor_holds_for_nearly_all_and_costs_little(model, bounded):
 
 def test_it_carries_over_to_users_who_were_not_there(model, bounded):
     plain, fair = (evaluate(m, SPLIT.validation, at=K, bootstrap=0) for m in (model, bounded.model))
-    assert fair[f"gini@{K}"] < plain[f"gini@{K}"] - 0.1
+    assert fair[f"gini@{K}"] < plain[f"gini@{K}"] - 0.08
     assert fair[f"coverage@{K}"] > plain[f"coverage@{K}"]
     assert fair[f"recall@{K}"] > 0.6 * plain[f"recall@{K}"]
 

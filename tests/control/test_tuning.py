@@ -333,3 +333,10 @@ def test_the_callers_optuna_keeps_its_voice(split):
     before = optuna.logging.get_verbosity()
     tiny_tune(split, trials=1)
     assert optuna.logging.get_verbosity() == before
+
+
+def test_a_file_that_holds_no_trials_is_refused_in_one_line(split, tmp_path):
+    (tmp_path / "notes.txt").write_text("not a database, " * 100)
+    with pytest.raises(InvalidParameter, match=r"notes\.txt' cannot be used \(file is not a database\)") as caught:
+        tune(FairALS(factors=2, epochs=1), split, trials=1, storage=tmp_path / "notes.txt")
+    assert "\n" not in str(caught.value)

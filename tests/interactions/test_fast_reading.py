@@ -43,6 +43,23 @@ def both_ways(path, monkeypatch, **how):
         return fast, outcome(path, **how)
 
 
+@pytest.mark.parametrize("header", [True, False])
+def test_double_colons_both_ways(header, tmp_path, monkeypatch):
+    rows = [(k % 7, k % 5 + 10, k % 3 / 2, 978300760 + k) for k in range(200)]
+    text = "u::i::w::t\n" if header else ""
+    (tmp_path / "a.dat").write_text(text + "".join("::".join(map(str, row)) + "\n" for row in rows))
+    columns = dict(zip(("user", "item", "weights", "time"), "uiwt" if header else range(4), strict=True))
+    found, ways, real = [], [], csv_reader._collect
+    monkeypatch.setattr(csv_reader, "_collect", lambda *a, many=False: ways.append(many) or real(*a, many=many))
+    for least in (0, 1 << 60):
+        monkeypatch.setattr(csv_reader, "_PLAIN_FROM_BYTES", least)
+        events = read_csv(tmp_path / "a.dat", header=header, **columns)
+        ids = events.user_ids.values[events.users], events.item_ids.values[events.items]
+        found.append(list(zip(*(x.tolist() for x in (*ids, events.weights, events.times)), strict=True)))
+    assert found == [rows, rows]
+    assert ways == [True, False]  # the fast way did not give up
+
+
 # Mostly plain rows with now and then something odd, so that both the cutting and the giving up are met.
 FIELD = st.one_of(NUMBERS, NUMBERS, NUMBERS, st.text("ab:é", min_size=1, max_size=20), ODD)
 ROWS = st.lists(st.tuples(NUMBERS | FIELD, NUMBERS | FIELD, NUMBERS | FIELD), min_size=1, max_size=12)

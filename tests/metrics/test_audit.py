@@ -45,7 +45,8 @@ def test_values_equal_plain_loops(seed, n_users, n_items, K):
             value = naive.accuracy(lists, targets, K)[name]
             assert getattr(found[f"{name}@{K}"], side) == pytest.approx(value, nan_ok=True)
         expected = naive.exposure_metrics(lists, n_items, K, popularity, [1] * n_items)
-        for name in ("gini", "gini_dcg", "coverage", "entropy", "top1_share", "top10_share", "bottom80_share",
+        for name in ("gini", "gini_dcg", "coverage", "entropy", "top1_share", "top10_share", "bottom50_share",
+                     "bottom80_share",
                      "tail_share", "popularity", "max_exposure"):  # fmt: skip
             if expected is not None:
                 assert getattr(found[f"{name}@{K}"], side) == pytest.approx(expected[name]), name

@@ -70,6 +70,7 @@ def exposure_metrics(lists, n_items, K, popularity, merit, codes=None, n_groups=
         "max_exposure": max(o) / len(lists),
         "top1_share": sum(descending[: math.ceil(m / 100)]) / total,
         "top10_share": sum(descending[: math.ceil(m / 10)]) / total,
+        "bottom50_share": sum(sorted(o)[: m // 2]) / total,
         "bottom80_share": sum(sorted(o)[: math.floor(m * 4 / 5)]) / total,
         "popularity": sum(x * p for x, p in zip(o, popularity, strict=True)) / total,
         "tail_share": sum(o[j] for j in tail) / total,

@@ -68,6 +68,29 @@ def test_lists_are_nearly_the_best_that_keep_the_bounds(backend, floor, cap):
     assert share.max() < 1.25 * cap
 
 
+def test_rarely_liked_items_are_lifted_far_and_then_told_apart():
+    """Most items score nearly nothing and nearly alike, as in a long tail: far to go, a bit too far floods lists."""
+    backend, floor = get_backend("cpu"), 0.5
+    generator = np.random.default_rng(0)
+    users = generator.normal(size=(1500, D)).astype(np.float32)
+    users[:, 0] += 3.0
+    items = (generator.normal(size=(300, D)) * 0.01).astype(np.float32)
+    items[:15] *= 100
+    scores = users @ items.T
+    needed = np.sort(scores, axis=1)[:, -K].mean()
+    assert needed > 3 * scores.std()
+    assert scores[:, 15:].std(axis=0).max() < 0.1 * scores.std()
+    learned = offsets.learn(backend, users, items, None, K, Bounds(floor)).astype(float)
+    served = {"plain": lists(users, items, 0.0), "fair": lists(users, items, learned)}
+    lacking = {way: np.maximum(floor - shares(found, 300), 0).mean() for way, found in served.items()}
+    assert lacking["plain"] > 0.4
+    assert lacking["fair"] < 0.04
+    # Weak duality: no lists that keep the floor can have more than this, and ours come near it.
+    total = {way: np.take_along_axis(scores, found, axis=1).sum() for way, found in served.items()}
+    bound = np.sort(scores + learned, axis=1)[:, -K:].sum() - floor * K * len(users) / 300 * learned.sum()
+    assert total["plain"] - total["fair"] < 1.05 * (total["plain"] - bound)
+
+
 def test_without_need_there_are_no_offsets(backend):
     generator = np.random.default_rng(1)
     users, items = generator.normal(size=(400, M)).astype(np.float32), np.eye(M, dtype=np.float32)
@@ -103,6 +126,20 @@ def test_small_batches_learn_the_same_prices():
     assert np.abs(part - other).max() > 0
 
 
+def test_the_same_bits_for_any_number_of_threads():
+    backend = get_backend("cpu")
+    users, items = problem(n=900, m=70)
+    found = []
+    for threads in (1, 2):
+        with backend.threads(threads):
+            found.append(
+                offsets.learn(backend, users, items, None, K, Bounds(0.5, 2.0), iterations=60, users_at_once=200)
+            )
+    assert (found[0] > 0).any()
+    assert (found[0] < 0).any()
+    np.testing.assert_array_equal(found[0], found[1])
+
+
 def test_excluded_items_are_not_counted_as_shown(backend):
     users, items = problem()
     everywhere = np.arange(N + 1) * 2  # nobody may be shown items 0 and 1
@@ -121,8 +158,18 @@ def test_one_step_moves_up_where_short_down_where_over_and_back_where_neither():
     bounds = Bounds(0.5, 2.0)
     prices = np.array([0.0, 0.0, 0.0, 0.3, -0.3, 0.05, -0.05, 0.3])
     share = np.array([0.0, 4.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.25])
-    moved = offsets.moved(prices, share, bounds, 0.1)
+    moved = offsets.moved(prices, share, bounds, 0.1, 0.1)
     np.testing.assert_allclose(moved, [0.1, -0.1, 0.0, 0.2, -0.25, 0.0, 0.0, 0.35])
+
+
+def test_the_level_of_lifted_items_moves_as_what_they_lack_together():
+    prices = np.array([1.0, 1.0, 1.0, 1.0, 0.0])  # the last is popular by itself: it does not count
+    level = 0.4
+    flooded = offsets.lift(prices, np.array([0.0, 0.0, 0.0, 5.0, 90.0]), 0.5, 0.1, level)  # three short, together over
+    np.testing.assert_allclose(flooded[:4], np.array([0.05, 0.05, 0.05, -0.15]) - level)
+    uneven = offsets.lift(prices, np.array([0.3, 0.3, 0.4, 1.5, 90.0]), 0.5, 0.1, level)  # they lack .4, .4, .2 and -2
+    np.testing.assert_allclose(uneven[:4], np.array([0.04, 0.04, 0.02, -0.1]) - level * 0.25)
+    assert flooded[4] == uneven[4] == -0.1
 
 
 def test_vectors_with_a_constant_score_with_the_offset():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import random_factors, random_rows
+from conftest import as_numpy, random_factors, random_rows
 
 from fairmf.solvers import HalfStep, cholesky, converged
 
@@ -16,11 +16,12 @@ def half_step(backend, n=300, m=60, d=20, weighted=False, scale=1.0, ridge=0.5, 
     generator = np.random.default_rng(5)
     shared = 0.1 * backend.gramian(V)
     ridges = ridge * (0.5 + generator.random(n))
-    return HalfStep(backend, rows._replace(weights=weights), V, shared, ridges, shift * generator.normal(size=d))
+    shifted = backend.vector(shift * generator.normal(size=d))
+    return HalfStep(backend, rows._replace(weights=weights), V, shared, ridges, shifted)
 
 
 def difference(step):
-    exact, found = cholesky.solve(step), converged.solve(step)
+    exact, found = as_numpy(cholesky.solve(step)), as_numpy(converged.solve(step))
     return np.abs(found - exact).max() / np.abs(exact).max()
 
 
@@ -45,20 +46,23 @@ def test_rows_where_pcg_has_not_arrived_are_solved_by_cholesky(backend, monkeypa
     found = converged.solve(step)
     assert solved
     assert solved[0] > 100
-    np.testing.assert_allclose(found, exact, atol=backend.tolerance * np.abs(exact).max())
+    exact = as_numpy(exact)
+    np.testing.assert_allclose(as_numpy(found), exact, atol=backend.tolerance * np.abs(exact).max())
 
 
 @pytest.mark.parametrize("direction", [0, -1], ids=["weakest", "strongest"])
 def test_no_row_beyond_the_tolerance_passes(backend, direction):
     """Rows that are off by twice the tolerance, along an axis where H is weak (a small residual) or strong."""
     values = np.linspace(0.01, 50.0, 20)
-    step = replace(half_step(backend, ridge=0.02), shared=np.diag(values))
-    exact = cholesky.solve(step)
+    step = replace(half_step(backend, ridge=0.02), shared=backend.vector(np.diag(values)))
+    exact = as_numpy(cholesky.solve(step))
     off = exact.copy()
     off[:, direction] += 2 * backend.tolerance * np.linalg.norm(exact, axis=1)
-    assert not converged._arrived(step, values, off).any()  # of row 0, which has no entries, H is P: the bound is tight
+    assert not converged._arrived(
+        step, values, backend.array(off)
+    ).any()  # of row 0, which has no entries, H is P: the bound is tight
     if backend.name == "reference":  # in float32, some rows cannot be told from those that are off
-        assert converged._arrived(step, values, exact).all()
+        assert converged._arrived(step, values, backend.array(exact)).all()
 
 
 def test_residuals_are_looked_at_in_blocks(backend, monkeypatch):
@@ -66,7 +70,7 @@ def test_residuals_are_looked_at_in_blocks(backend, monkeypatch):
     step = half_step(backend, weighted=True)
     whole = converged.solve(step)
     monkeypatch.setattr(converged, "CHECKED_AT_ONCE", 37)
-    np.testing.assert_array_equal(converged.solve(step), whole)
+    np.testing.assert_array_equal(as_numpy(converged.solve(step)), as_numpy(whole))
 
 
 def test_who_goes_where(backend):

@@ -59,6 +59,8 @@ class Backend(Protocol):
     dtype: np.dtype[Any]
     tolerance: float
     """Relative error that one kernel call may show against the reference."""
+    rounding: float
+    """Relative change of the objective that its arithmetic can show by itself."""
 
     def threads(self, num_threads: int) -> AbstractContextManager[None]:
         """Use this many threads (0 = all) and keep every library underneath to the same; restores on exit."""
@@ -105,8 +107,13 @@ class Backend(Protocol):
     def squared_distance(self, this: Factors, other: Factors) -> float:
         """Squared Frobenius norm of the difference."""
 
-    def mean_reciprocal(self, shares: Vector, ridge: Vector, slopes: Vector, values: Vector, typical: Vector) -> Vector:
-        """sum_g share_g / (value_k + ridge_g + slope_g typical_k) for every column k."""
+    def mean_response(
+        self, shares: Vector, ridge: Vector, slopes: Vector, values: Vector, typical: Vector, mix: float
+    ) -> Vector:
+        """sum_g share_g [(1 - mix) / (value_k + ridge_g) + mix / (value_k + ridge_g + slope_g typical_k)], every k.
+
+        All five vectors are of the backend's own kind.
+        """
 
     def all_finite(self, this: Factors) -> bool:
         """True when there is no NaN or infinity."""
@@ -121,6 +128,12 @@ class Backend(Protocol):
 
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """Add the same d-vector to every row."""
+
+    def add_diagonal(self, this: Factors, ridge: Vector, shift: Vector, rank_one: RankOne | None, out: Factors) -> None:
+        """out_i += ridge_i x_i + shift, and with `rank_one` + weight_i (x_i.y) y."""
+
+    def put(self, values: Factors, rows: NDArray[np.integer], out: Factors) -> None:
+        """Write these values to the given rows of `out`."""
 
     def solve_rows(
         self,

@@ -11,7 +11,6 @@ import importlib
 import os
 import signal
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -21,6 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 from fairmf.cli import failures
 from fairmf.cli.config import verb_of
 from fairmf.cli.flags import expanded
+from fairmf.cli.hearing import hearing
 from fairmf.version import __version__
 
 
@@ -37,7 +37,14 @@ VERBS = {
     "split": Verb(DATA, "Divide events into training, validation and test."),
     "fit": Verb(MODEL, "Train a model."),
     "evaluate": Verb(MODEL, "Measure a model on held-out users."),
+    "tradeoff": Verb(MODEL, "Measure quality and exposure along the dial."),
+    "report": Verb(MODEL, "Write a page that shows what fairness does: who gains, what it costs."),
+    "target": Verb(MODEL, "Find the fairness that reaches a goal."),
+    "tune": Verb(MODEL, "Search settings on the validation users of a split."),
     "recommend": Verb(MODEL, "Make lists of recommendations."),
+    "rerank": Verb(MODEL, "Give every item a share of exposure: FairRec, or learned offsets."),
+    "audit": Verb(MODEL, "Compare two rankings: who gains, who loses, what it costs."),
+    "export": Verb(MODEL, "Write the vectors, or a nearest-neighbour index, for other programs."),
     "datasets": Verb(DATA, "Benchmark data sets: list, show, fetch; or made-up events."),
     "doctor": Verb(TOOLS, "Check what is installed, what works, and what is missing."),
     "demo": Verb(TOOLS, "Train and compare models on synthetic data, and write a report."),
@@ -107,15 +114,8 @@ def _run(function: Callable[..., None], arguments: dict[str, Any], context: type
 
     session = next(value for value in arguments.values() if isinstance(value, Session))
     session.start(verb_of(context), context.params)
-    with _warnings_as_notes(session), session.running():
+    with hearing(session), session.running():
         function(**arguments)
-
-
-@contextlib.contextmanager
-def _warnings_as_notes(session: Any) -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: session.warn(str(message))
-        yield
 
 
 app = typer.Typer(

@@ -10,6 +10,7 @@ import typer
 
 from fairmf.cli.app import add_verb
 from fairmf.cli.byte_bar import byte_bar
+from fairmf.cli.completing import starting
 from fairmf.cli.failures import Problem
 from fairmf.cli.outputs import check_output
 from fairmf.cli.session import Session
@@ -23,7 +24,18 @@ verbs = typer.Typer(
     pretty_exceptions_enable=False,
     help="Benchmark data sets: list them, show one, fetch one; or make events up.",
 )
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A data set of `fairmf datasets list`.")]
+
+
+def _names() -> list[str]:
+    from fairmf.interactions.datasets import datasets
+
+    return list(datasets())
+
+
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="A data set of `fairmf datasets list`.", autocompletion=starting(_names)),
+]
 
 
 def list_all(session: Session) -> None:

@@ -85,7 +85,18 @@ def _threads() -> dict[str, Any]:
 
 
 def _gpu() -> dict[str, Any]:
-    """What the driver says; whether fairmf can use it depends on the extra `cuda`."""
+    """What the driver says, and whether the backend `cuda` can use it."""
+    from fairmf.backends import get_backend
+    from fairmf.errors import FairmfError
+
+    try:
+        get_backend("cuda")
+    except FairmfError as error:
+        return {**_devices(), "works": False, "error": " ".join(str(error).split())}
+    return {**_devices(), "works": True}
+
+
+def _devices() -> dict[str, Any]:
     program = shutil.which("nvidia-smi")
     if program is None:
         return {"found": False}
@@ -140,6 +151,7 @@ def _kernels() -> dict[str, Any]:
 
 
 def _tables(facts: dict[str, Any]) -> list[Any]:
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
@@ -156,6 +168,8 @@ def _tables(facts: dict[str, Any]) -> list[Any]:
     if threads["environment"]:
         table.add_row("", ", ".join(f"{name}={value}" for name, value in threads["environment"].items()))
     table.add_row("GPU", "; ".join(gpu.get("devices", [])) if gpu["found"] else "none found (nvidia-smi)")
+    if gpu["found"]:
+        table.add_row("", "backend cuda [green]works[/green]" if gpu["works"] else escape(gpu["error"]))
     room = f"{data['free_gb']:,} GB free" + ("" if data["writable"] else ", [red]not writable[/red]")
     table.add_row("data sets", f"{data['folder']} ({room})")
     table.add_row(

@@ -33,7 +33,7 @@ EXIT_CODES = {
     INTERRUPTED: "interrupted by Ctrl-C",
     NO_READER: "whoever was reading the output went away",
 }
-"""Exit codes, as `fairmf --help` and docs/command-line.md show them."""
+"""Exit codes, as `fairmf --help` and docs/decisions/0009-command-line.md show them."""
 
 # click's own classes, wherever this version of typer keeps them.
 UsageError: Any = typer.BadParameter.__mro__[1]

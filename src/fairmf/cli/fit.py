@@ -37,7 +37,7 @@ def fit(
     settings: ModelSettings,
     reading: Reading,
     reweight: Annotated[
-        Reweight | None, typer.Option(help="Confidences as log2(1 + c), or by BM25, instead of as they are.")
+        Reweight | None, typer.Option(help="Of a file: confidences as log2(1 + c), or by BM25, instead of as they are.")
     ] = None,
     checkpoint: Annotated[
         Path | None,
@@ -88,16 +88,19 @@ def fit(
 def _read(
     data: str, reading: Reading, session: Session, reweight: str | None, early_stopping: str | None
 ) -> tuple[Interactions, HeldOut | None]:
-    if early_stopping is None:
-        return read_interactions(data, reading, session, reweight), None
     from fairmf.splitting.persistence import is_split
 
+    if reweight is not None and is_split(data):
+        # Held-out users would be folded in with confidences of another kind than the model was trained on.
+        raise Problem("A split has its confidences already.", "fairmf split FILE --reweight log")
+    if early_stopping is None:
+        return read_interactions(data, reading, session, reweight), None
     if not is_split(data):
         raise Problem(
             "--early-stopping needs validation users, so DATA must be a split.", f"fairmf split {data} -o split"
         )
     split = read_split(data, reading, session)
-    return split.train if reweight is None else split.train.reweighted(reweight), split.validation
+    return split.train, split.validation
 
 
 def _train(

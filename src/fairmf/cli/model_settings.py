@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from fairmf.backends import get_backend
+from fairmf.cli.completing import starting
 from fairmf.cli.failures import Problem
 from fairmf.cli.flags import Flags
 from fairmf.models import IALS, FairALS, FiADMM, Popularity
@@ -33,13 +35,16 @@ class ModelSettings(Flags):
     def parameters(cls) -> list[inspect.Parameter]:
         """--model, and a flag for every setting that any model has."""
         names = ", ".join(MODELS)
-        model = Annotated[str, typer.Option(metavar="NAME", rich_help_panel=PANEL, help=f"One of {names}.")]
+        option = typer.Option(
+            metavar="NAME", rich_help_panel=PANEL, help=f"One of {names}.", autocompletion=starting(MODELS)
+        )
+        model = Annotated[str, option]
         keyword = inspect.Parameter.KEYWORD_ONLY
         made = [inspect.Parameter("model", keyword, default="fair-als", annotation=model)]
         for name, owners in _owners().items():
             option = typer.Option(
                 FLAG_OF.get(name, f"--{name.replace('_', '-')}"), parser=_value, metavar=_metavar(owners),
-                help=_help(owners), rich_help_panel=PANEL, show_default=False,
+                help=_help(owners), rich_help_panel=PANEL, show_default=False, autocompletion=starting(_words(owners)),
             )  # fmt: skip
             made.append(inspect.Parameter(name, keyword, default=None, annotation=Annotated[Any, option]))
         return made
@@ -63,6 +68,7 @@ class ModelSettings(Flags):
                 raise Problem(f"The model {self.model} has no {flag}.", f"{flag} belongs to {owners}")
         model: FactorModel = kind(**self.given)
         check_settings(model)
+        get_backend(model.backend)  # says what is missing, a package or a device
         return model
 
 
@@ -97,6 +103,12 @@ def _defaults(owners: dict[str, dataclasses.Field[Any]]) -> str:
     first = next(iter(owners.values())).default
     others = [f"{model} {field.default}" for model, field in owners.items() if field.default != first]
     return "; ".join([str(first), *others])
+
+
+def _words(owners: dict[str, dataclasses.Field[Any]]) -> list[str]:
+    """What may stand for a number, or instead of one."""
+    found = [str(choice).lower() for field in owners.values() for choice in field.metadata["choices"]]
+    return list(dict.fromkeys(found))
 
 
 def _metavar(owners: dict[str, dataclasses.Field[Any]]) -> str:

@@ -15,6 +15,7 @@ from fairmf.cli.new_users import read_histories
 from fairmf.cli.outputs import check_output
 from fairmf.cli.reading import Reading
 from fairmf.cli.session import Session
+from fairmf.cli.split import Reweight
 
 MOST_SHOWN = 50  # users in a table for people
 
@@ -36,6 +37,9 @@ def recommend(
     new_users: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Events of users the model need not know; they are folded in."),
+    ] = None,
+    reweight: Annotated[
+        Reweight | None, typer.Option(help="Confidences of new users as log2(1 + c), if the model was trained so.")
     ] = None,
     fairness: Annotated[
         float | None, typer.Option(metavar="NUMBER", help="Turn the dial to this fairness; nothing is trained.")
@@ -68,6 +72,8 @@ def recommend(
     if top > loaded.n_items:
         raise Problem(f"--top {top:,} is more than the catalogue has: {loaded.n_items:,} items.")
     who, options = _asked(loaded, users, users_from, new_users, reading, session)
+    if reweight is not None and new_users is not None:
+        options["user_items"] = options["user_items"].reweighted(reweight.value)
     count = loaded.n_users if who is None else len(who)
     if output is None and count > MOST_SHOWN and not session.json:
         raise Problem(

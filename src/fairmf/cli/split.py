@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from fairmf.cli.failures import Problem
 from fairmf.cli.reading import DATA_HELP, Reading, read_events
 from fairmf.cli.session import Session
-
-if TYPE_CHECKING:
-    from fairmf.interactions import Events
-    from fairmf.splitting import Split
+from fairmf.interactions import Events, Interactions
+from fairmf.splitting import HeldOut, Split, split_by_interaction, split_by_time, split_by_user
 
 
 class By(str, Enum):
@@ -23,6 +21,12 @@ class By(str, Enum):
     user = "user"
     interaction = "interaction"
     time = "time"
+
+
+class Reweight(str, Enum):
+    """Other confidences."""
+
+    log = "log"
 
 
 class Protocol(str, Enum):
@@ -59,6 +63,9 @@ def split(
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the draw (by interaction; by user with --protocol seeded).")
     ] = 0,
+    reweight: Annotated[
+        Reweight | None, typer.Option(help="Confidences as log2(1 + c) instead of as they are; with --weight.")
+    ] = None,
     validation_from: Annotated[
         str | None, typer.Option(metavar="MOMENT", help="By time: where validation begins. A number or a date.")
     ] = None,
@@ -78,18 +85,24 @@ def split(
 
       fairmf split ratings.csv -o split --rating-above 3.5 --heldout 1000
 
+      fairmf split plays.csv -o split --protocol seeded --weight plays --reweight log
+
       fairmf split events.parquet -o by-time --by time --test-from 2024-01-01
     """
     if output.exists() and not output.is_dir():
         raise Problem(f"{output} is a file; a split is a folder.", "name another folder with --output")
+    _check_weights(by, protocol, reading.weight)
     events = read_events(data, reading, session, time=by is By.time)
     with session.busy("split"):
-        if by is By.user:
-            made = _by_user(events, heldout, min_user, min_item, protocol.value, share, seed)
-        elif by is By.interaction:
-            made = _by_interaction(events, min_user, min_item, share, seed)
-        else:
+        if by is By.time:
             made = _by_time(events, min_user, min_item, validation_from, test_from)
+        elif by is By.interaction:
+            kept = events.at_least(min_user=min_user, min_item=min_item)
+            made = split_by_interaction(_merged(kept, reading.weight), target_share=share, random_state=seed)
+        else:
+            limits = {"min_user": min_user, "min_item": min_item}
+            made = _by_user(events, reading.weight, heldout, limits, protocol.value, share, seed)
+        made = made if reweight is None else _log_weights(made)
     with session.busy("write"):
         made.save(output)
     session.run.settings["heldout"] = made.test.n_users if by is By.user else None
@@ -101,33 +114,52 @@ def split(
     session.note(f"split   {output}")
 
 
-def _by_user(
-    events: Events, heldout: int | None, min_user: int, min_item: int, protocol: str, share: float, seed: int
-) -> Split:
-    from fairmf.splitting import split_by_user
+def _check_weights(by: By, protocol: Protocol, weight: str | None) -> None:
+    if weight is not None and by is By.user and protocol is Protocol.public:
+        raise Problem("The public protocol makes binary data, so --weight would be lost.", "add --protocol seeded")
+    if weight == "sum" and by is By.time:
+        raise Problem("--weight sum counts rows over all time, which a split by time must not.", "drop --weight")
 
-    if heldout is None:
-        kept = events.at_least(min_user=min_user, min_item=min_item).compact()
-        if len(kept.user_ids) < 3:
-            few = f"Only {len(kept.user_ids)} users are left with --min-user {min_user} and --min-item {min_item}"
-            raise Problem(f"{few}, which cannot be split.", "lower --min-user and --min-item")
-        heldout = max(1, min(10_000, len(kept.user_ids) // 10))
-    options: dict[str, Any] = {"protocol": protocol, "target_share": share, "random_state": seed}
+
+def _merged(events: Events, weight: str | None) -> Events | Interactions:
+    """Rows of the same pair added up, where there are weights; without weights the first row of a pair counts."""
+    if weight is None:
+        return events
+    return Interactions.from_events(events, weights="sum" if weight == "sum" else "column")
+
+
+def _by_user(
+    events: Events,
+    weight: str | None,
+    heldout: int | None,
+    limits: dict[str, Any],
+    protocol: str,
+    share: float,
+    seed: int,
+) -> Split:
     if protocol == "public" and (share != 0.2 or seed != 0):
         raise Problem("The public protocol fixes --share and --seed.", "add --protocol seeded to choose them")
-    return split_by_user(events, heldout, min_user=min_user, min_item=min_item, **options)
+    if heldout is None:
+        left = len(events.at_least(**limits).compact().user_ids)
+        if left < 3:
+            few = f"Only {left} users are left with --min-user {limits['min_user']} and --min-item {limits['min_item']}"
+            raise Problem(f"{few}, which cannot be split.", "lower --min-user and --min-item")
+        heldout = max(1, min(10_000, left // 10))
+    options: dict[str, Any] = {"protocol": protocol, "target_share": share, "random_state": seed}
+    return split_by_user(_merged(events, weight), heldout, **limits, **options)
 
 
-def _by_interaction(events: Events, min_user: int, min_item: int, share: float, seed: int) -> Split:
-    from fairmf.splitting import split_by_interaction
-
-    kept = events.at_least(min_user=min_user, min_item=min_item)
-    return split_by_interaction(kept, target_share=share, random_state=seed)
+def _log_weights(made: Split) -> Split:
+    """Confidences log2(1 + c), in train and in what is shown of held-out users alike."""
+    train = made.train.reweighted("log")
+    parts = [
+        HeldOut(train if p.fold_in is made.train else p.fold_in.reweighted("log"), p.targets, p.known_users)
+        for p in (made.validation, made.test)
+    ]
+    return Split(train, parts[0], parts[1], made.method)
 
 
 def _by_time(events: Events, min_user: int, min_item: int, validation_from: str | None, test_from: str | None) -> Split:
-    from fairmf.splitting import split_by_time
-
     if events.times is None:
         raise Problem("A split by time needs times, and no column looks like one.", "--time COLUMN")
     kept = events.at_least(min_user=min_user, min_item=min_item)

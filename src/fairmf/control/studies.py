@@ -58,7 +58,16 @@ def open_storage(optuna: Any, storage: str | os.PathLike[str] | None) -> Any:
                 f"The 'storage' parameter of tune must be a file in an existing folder. Got {url!r}."
             )
         url = f"sqlite:///{path}"
-    return optuna.storages.RDBStorage(url)
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        return optuna.storages.RDBStorage(url)
+    except SQLAlchemyError as error:
+        reason = getattr(error, "orig", None) or type(error).__name__  # its own text may hold a URL's password
+        shown = "the database" if "://" in os.fspath(storage) else repr(os.fspath(storage))
+        raise InvalidParameter(
+            f"The 'storage' parameter of tune must be a file of trials or a new one: {shown} cannot be used ({reason})."
+        ) from None
 
 
 def open_study(

@@ -32,6 +32,10 @@ _THEMES = tuple(
         "Clown Neighbour Cousin Landlord Umbrella Parrot Landslide Holiday",
     )
 )
+THEMES = (
+    "Sea", "Space", "Crime", "Fantasy", "Romance", "War", "Western", "Music", "Food", "Horror", "Sport", "Comedy",
+)  # fmt: skip
+_THEME_OF = {noun: theme for theme, nouns in zip(THEMES, _THEMES, strict=True) for noun in nouns}
 _FIRST_YEAR, _YEARS = 1950, 75
 # Coprime with the number of titles a theme has, so that steps of this size visit each of them once.
 _STEP = 10007
@@ -46,6 +50,11 @@ def titles(tastes: NDArray[np.integer]) -> list[str]:
         made.append(_title(theme, used[theme]))
         used[theme] += 1
     return made
+
+
+def theme_of(title: str) -> str:
+    """What a title made here is about, by its noun: "Sea" for "The Quiet Harbour (1987)"."""
+    return _THEME_OF[title.split()[2].rstrip(",")]
 
 
 def _title(theme: int, number: int) -> str:

@@ -54,6 +54,7 @@ EXPOSURE: dict[str, ExposureMetric] = {
     "max_exposure": ExposureMetric(lambda o, b: o.max(axis=-1) / max(b.n_lists, 1), highest=math.inf),
     "top1_share": ExposureMetric(lambda o, _: measures.top_share(o, 1)),
     "top10_share": ExposureMetric(lambda o, _: measures.top_share(o, 10)),
+    "bottom50_share": ExposureMetric(lambda o, _: measures.bottom_share(o, 50), fairer="high"),
     "bottom80_share": ExposureMetric(lambda o, _: measures.bottom_share(o, 80), fairer="high"),
     "popularity": ExposureMetric(
         lambda o, b: measures.average_popularity(o, _popularity(b)), needs="train", highest=math.inf

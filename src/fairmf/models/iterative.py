@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends import NAMES, Backend, Factors, Vector, get_backend
+from fairmf.backends import CHOICES, Backend, Factors, Vector, chosen, get_backend
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite
 from fairmf.interactions import Interactions
 from fairmf.models import explaining, fitting, folding, naming, updating
@@ -51,7 +51,11 @@ class IterativeModel(FactorModel):
     init_scale: float = setting(0.1, "Factors start as Normal(0, (init_scale/sqrt(d))^2).", symbol="sigma", above=0)
     random_state: int | None = setting(0, "Seed of the start; None draws one.", low=0, integer=True, choices=(None,))
     num_threads: int = setting(0, "Threads; 0 uses all. Results are the same for any number.", low=0, integer=True)
-    backend: str = setting("cpu", "Where arithmetic runs.", choices=NAMES)
+    backend: str = setting("cpu", "Where arithmetic runs; 'auto' takes a device where that pays.", choices=CHOICES)
+    factor_dtype: str = setting(
+        "float32", "What a device stores gathered factors as; 'float16' reads half as much.",
+        choices=("float32", "float16"),
+    )  # fmt: skip
 
     kept: ClassVar[tuple[str, ...]] = ()
     """Numbers of the last state that prediction needs."""
@@ -130,7 +134,9 @@ class IterativeModel(FactorModel):
         weights = None
         if fairness_weights is not None:
             weights = read_fairness_weights(fairness_weights, data.n_items, data.item_ids)
-        problem = problem_for(data, self.lambda_f_for(data.n_users), self._settings(), weights)
+        settings = self._settings()
+        settings["backend"] = chosen(self.backend, data.nnz * self.factors)
+        problem = problem_for(data, self.lambda_f_for(data.n_users), settings, weights)
         with problem.backend.threads(self.num_threads):
             U, V = self._initial_factors(problem, init)
             state = self.start(problem, U, V)
@@ -187,7 +193,7 @@ class IterativeModel(FactorModel):
             trained_fairness=fairness,
             fairness=fairness,
             history=history,
-            settings=self._settings(),
+            settings=self._settings() | {"backend": problem.backend.name},
             extra={name: float(getattr(state, name)) for name in self.kept},
             fairness_weights=problem.fairness_weights,
             interactions=data,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.backends import CHOICES
 from fairmf.interactions import Interactions
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import Fitted
@@ -25,7 +26,7 @@ class Popularity(FactorModel):
     """Recommend the most popular items the user has not had yet."""
 
     num_threads: int = setting(0, "Threads; 0 uses all.", low=0, integer=True)
-    backend: str = setting("cpu", "Where arithmetic runs.", choices=("cpu", "reference"))
+    backend: str = setting("cpu", "Where arithmetic runs.", choices=CHOICES)
 
     def fit(self, data: Interactions | Any) -> Popularity:
         """Count. Takes Interactions or a SciPy sparse matrix with users as rows."""

@@ -123,6 +123,7 @@ class Problem:
         shared: Matrix = self.unobserved_weight * gramian
         own = None
         if mean_user is not None:
+            mean_user = self.backend.vector(mean_user)
             common, own = self.fairness_pull(mean_user)
             shared = shared + common * np.outer(mean_user, mean_user)
         zero = self.backend.vector(np.zeros(user_factors.shape[1]))
@@ -149,7 +150,7 @@ def problem_for(
 ) -> Problem:
     """The problem that these settings pose on this data."""
     names = ("regularization", "regularization_exponent", "unobserved_weight")
+    backend = get_backend(settings["backend"], settings.get("factor_dtype", "float32"))
     return Problem(
-        data, get_backend(settings["backend"]), **{name: settings[name] for name in names}, lambda_f=lambda_f,
-        fairness_weights=fairness_weights,
-    )  # fmt: skip
+        data, backend, **{name: settings[name] for name in names}, lambda_f=lambda_f, fairness_weights=fairness_weights
+    )

@@ -22,8 +22,10 @@ from fairmf.backends import Backend, Factors, Vector
 from fairmf.errors import InvalidParameter
 from fairmf.interactions import Rows
 
-STEP = 0.03  # first step, in standard deviations of the scores; longer ones cost accuracy at the same exposure
-SLOWING = 50  # iterations after which the step has fallen by sqrt(2)
+# Prices travel far (to the best K scores, many standard deviations above the rest) and are then told apart finely
+# (rarely liked items score nearly alike), so steps shrink by a constant factor: docs/decisions/0010-offset-steps.md.
+FIRST_STEP, LAST_STEP = 0.3, 0.0003  # in standard deviations of the scores
+SETTLED = 0.75  # after this part of the iterations prices are averaged: steadier than the last ones
 
 
 @dataclass(frozen=True)
@@ -98,22 +100,38 @@ def learn(
         fresh = exposure_share(backend, users, items, prices, exclude, chosen, K)
         # Counts of a batch scatter: their running mean over about one pass does less.
         share = fresh if number == 0 else share + max(batch / n, 0.2) * (fresh - share)
-        step = STEP * spread / np.sqrt(1 + number / SLOWING)
-        prices = moved(prices, share, bounds, step)
-        if 2 * number >= iterations:  # the mean of the later prices is steadier than the last ones
+        step = FIRST_STEP * (LAST_STEP / FIRST_STEP) ** (number / max(iterations - 1, 1))
+        prices = moved(prices, share, bounds, step * spread, math.sqrt(FIRST_STEP * step) * spread)
+        if number >= SETTLED * iterations:
             settled, weight = settled + prices, weight + 1
         advance(f"{int((share < bounds.floor).sum()):,} items short")
     return (settled / max(weight, 1)).astype(np.float32)
 
 
-def moved(prices: Vector, share: Vector, bounds: Bounds, step: float) -> Vector:
+def moved(prices: Vector, share: Vector, bounds: Bounds, step: float, level_step: float) -> Vector:
     """One subgradient step: up where short, down where over, back towards 0 (never past it) where neither."""
     floor, cap = bounds.floor, bounds.cap
-    up = np.clip((floor - share) / floor, -1, 1) if floor > 0 else np.full_like(share, -1.0)
+    up = lift(prices, share, floor, step, level_step) if floor > 0 else np.full_like(share, -step)
     down = np.clip((share - cap) / cap, -1, 1) if np.isfinite(cap) else np.full_like(share, -1.0)
-    raised = np.maximum(np.maximum(prices, 0) + step * up, 0)
+    raised = np.maximum(np.maximum(prices, 0) + up, 0)
     lowered = np.maximum(np.maximum(-prices, 0) + step * down, 0)
     return raised - lowered
+
+
+def lift(prices: Vector, share: Vector, floor: float, step: float, level_step: float) -> Vector:
+    """How far each price rises for the floor: all lifted items together by what they lack together, and each against
+    the others by what it lacks, at most a `step`.
+
+    With bounded moves alone a few items that have far too much weigh less than many that have nothing, and all prices
+    would climb until lifted items fill the lists. Together they lack little more or less, whoever of them is shown: a
+    steady figure, which bears longer steps.
+    """
+    lacking = 1 - share / floor
+    lifted = (prices > 0) | (lacking > 0)
+    up: Vector = np.clip(lacking, -1, 1) * step
+    if lifted.any():
+        up[lifted] += level_step * np.clip(lacking[lifted].mean(), -1, 1) - up[lifted].mean()
+    return up
 
 
 def exposure_share(

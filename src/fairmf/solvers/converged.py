@@ -53,7 +53,7 @@ def _by_pcg(step: HalfStep) -> Factors:
     backend.multiply(this, vectors.T, this)
     if len(late):
         rest = _part(step, late)
-        this[late] = cholesky.solve(replace(rest, rows=step.rows.take(late)))
+        backend.put(cholesky.solve(replace(rest, rows=step.rows.take(late))), late, this)
     return this
 
 
@@ -74,6 +74,7 @@ def _arrived(turned: HalfStep, values: Vector, this: Factors) -> NDArray[np.bool
         rows = slice(start, min(start + CHECKED_AT_ONCE, n))
         part = replace(_part(turned, rows), rows=turned.rows.block(rows.start, rows.stop))
         P = diagonal + part.ridge[:, None]
-        r, x = (backend.host(y).astype(np.float64) for y in (gradient(part, this[rows]), this[rows]))
+        own = backend.array(this[rows])
+        r, x = (backend.host(y).astype(np.float64) for y in (gradient(part, own), own))
         arrived[rows] = (r**2 / P).sum(axis=1) <= backend.tolerance**2 * P.min(axis=1) * (x**2).sum(axis=1)
     return arrived

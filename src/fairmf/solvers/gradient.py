@@ -25,11 +25,6 @@ def _apply(step: HalfStep, this: Factors, target: float, shift: Vector) -> Facto
     backend = step.backend
     out = backend.empty(*this.shape)
     backend.multiply(this, step.shared, out)
-    dtype = backend.dtype
-    out += this * backend.vector(step.ridge).astype(dtype)[:, None]
-    out += shift.astype(dtype)
-    if step.rank_one is not None:
-        vector, weights = (backend.vector(x).astype(dtype) for x in step.rank_one)
-        out += (weights * (this @ vector))[:, None] * vector
+    backend.add_diagonal(this, step.ridge, shift, step.rank_one, out)
     backend.residual_rows(step.rows, this, step.other, target, out)
     return out

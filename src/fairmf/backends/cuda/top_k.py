@@ -8,7 +8,9 @@ import cupy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.cuda import modules
+from fairmf.backends.cuda import modules, reductions
+from fairmf.backends.cuda.placing import Placing
+from fairmf.interactions import Rows
 
 SCORE_BYTES = 1 << 30  # scores held at a time
 KEY_BYTES = 256 << 20  # sort keys held at a time, for users with too many items of nearly the same score
@@ -16,30 +18,34 @@ MOST_ROOM = 8192  # candidates a block of threads can hold
 
 
 def top_k(
+    placing: Placing,
     users: Any,
     items: Any,
     k: int,
-    exclude: tuple[NDArray[np.int64], Any] | None,
+    exclude: Rows | None,
     found: NDArray[np.int32],
     scores: NDArray[np.float32],
 ) -> None:
-    """See contract. `exclude` is the offsets, on the host, and the indices, on the device, of what is left out."""
-    n, (m, d) = len(users), items.shape
-    lengths = cp.sqrt(cp.einsum("ij,ij->i", users, users, dtype=cp.float64))
-    longest = cp.sqrt(cp.einsum("ij,ij->i", items, items, dtype=cp.float64)).max()
-    # What d products and sums in float32 can be off by, and the last rounding of the exact score.
-    errors = ((d + 2) * 2.0**-24 * lengths * longest + 1e-37).astype(cp.float32)
-    at_once = int(np.clip(SCORE_BYTES // (4 * m), 1, 65536))
+    """See contract."""
+    n, items = len(users), placing.whole(items)
+    m, d = items.shape
+    longest = cp.sqrt(reductions.squared_norms(placing, items).max())
+    score_bytes = min(SCORE_BYTES, placing.limit() // 8)
+    at_once = int(np.clip(score_bytes // (4 * m), 1, 65536))
     block = cp.empty((min(at_once, n), m), dtype=cp.float32)
-    columns = items.T
     for start in range(0, n, at_once):
         part = slice(start, min(start + at_once, n))
         own = block[: part.stop - part.start]
-        cp.matmul(users[part], columns, out=own)
+        these = cp.asarray(users[part])
+        cp.matmul(these, items.T, out=own)
+        # What d products and sums in float32 can be off by, and the last rounding of the exact score.
+        lengths = cp.sqrt(reductions.squared_norms(placing, these))
+        errors = ((d + 2) * 2.0**-24 * lengths * longest + 1e-37).astype(cp.float32)
         barred = None
         if exclude is not None:
-            barred = cp.asarray(exclude[0][part.start : part.stop + 1]), exclude[1]
-        best, values = _select(users[part], items, k, barred, errors[part], own)
+            rows = exclude.block(part.start, part.stop)
+            barred = cp.asarray(rows.indptr), cp.asarray(rows.indices)
+        best, values = _select(these, items, k, barred, errors, own)
         found[part], scores[part] = best.get(), values.get()
 
 

@@ -76,6 +76,14 @@ class DeviceRows:
     """Rows up to LONG entries, longest first."""
     long: Chunks
     """The others, cut."""
+    host_indptr: NDArray[np.int64]
+    uploads: Uploads
+
+    def all_chunks(self) -> Chunks:
+        """Every row, cut."""
+        rows = np.arange(len(self.host_indptr) - 1, dtype=np.int32)
+        made: Chunks = self.uploads.derived(self.host_indptr, "chunks", lambda: cut(self.host_indptr, rows))
+        return made
 
 
 def device_rows(rows: Rows, uploads: Uploads) -> DeviceRows:
@@ -91,6 +99,8 @@ def device_rows(rows: Rows, uploads: Uploads) -> DeviceRows:
             None if rows.weights is None else uploads.array(rows.weights, "float32"),
             cp.asarray(order[many:]),
             cut(rows.indptr, order[:many]),
+            rows.indptr,
+            uploads,
         )
 
     made: DeviceRows = uploads.derived(rows.indptr, "rows", make)

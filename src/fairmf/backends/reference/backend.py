@@ -19,6 +19,7 @@ class ReferenceBackend:
     name = "reference"
     dtype = np.dtype(np.float64)
     tolerance = 1e-10
+    rounding = 1e-6
 
     @contextlib.contextmanager
     def threads(self, num_threads: int) -> Iterator[None]:  # noqa: ARG002 - always one
@@ -79,10 +80,13 @@ class ReferenceBackend:
         """See contract."""
         return float(np.square(this - other).sum())
 
-    def mean_reciprocal(self, shares: Vector, ridge: Vector, slopes: Vector, values: Vector, typical: Vector) -> Vector:
+    def mean_response(
+        self, shares: Vector, ridge: Vector, slopes: Vector, values: Vector, typical: Vector, mix: float
+    ) -> Vector:
         """See contract."""
-        base = values[None, :] + ridge[:, None] + slopes[:, None] * typical
-        mean: Vector = (shares[:, None] / base).sum(axis=0)
+        base, share = values[None, :] + ridge[:, None], shares[:, None]
+        upper, lower = (share / base).sum(axis=0), (share / (base + slopes[:, None] * typical)).sum(axis=0)
+        mean: Vector = (1.0 - mix) * upper + mix * lower
         return mean
 
     def all_finite(self, this: Factors) -> bool:
@@ -104,6 +108,18 @@ class ReferenceBackend:
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """See contract."""
         out += vector
+
+    def add_diagonal(self, this: Factors, ridge: Vector, shift: Vector, rank_one: RankOne | None, out: Factors) -> None:
+        """See contract."""
+        out += this * ridge.astype(self.dtype)[:, None]
+        out += shift.astype(self.dtype)
+        if rank_one is not None:
+            vector, weights = (x.astype(self.dtype) for x in rank_one)
+            out += (weights * (this @ vector))[:, None] * vector
+
+    def put(self, values: Factors, rows: NDArray[np.integer], out: Factors) -> None:
+        """See contract."""
+        out[rows] = values
 
     def solve_rows(
         self,

@@ -29,7 +29,10 @@ from fairmf.splitting.checks import check_count
 
 Values = NDArray[np.float64]
 Lists = NDArray[np.integer]
-OF_EXPOSURE = ("gini", "gini_dcg", "coverage", "entropy", "max_exposure", "top1_share", "top10_share", "bottom80_share")
+OF_EXPOSURE = (
+    "gini", "gini_dcg", "coverage", "entropy", "max_exposure", "top1_share", "top10_share", "bottom50_share",
+    "bottom80_share",
+)  # fmt: skip
 WITH_TRAIN = ("tail_share", "popularity")
 WITH_GROUPS = ("group_gini",)
 

@@ -51,10 +51,7 @@ class UserGroups:
         and may overshoot. A quarter of the first and three of the second have converged wherever we tried.
         """
         typical = problem.backend.weighted_squares(V, self.popularity) / self.popularity.sum()
-        weights = self.shares, self.ridge, self.sums, eigenvalues
-        upper = problem.backend.mean_reciprocal(*weights, np.zeros_like(typical))
-        estimate: Vector = 0.25 * upper + 0.75 * problem.backend.mean_reciprocal(*weights, typical)
-        return estimate
+        return problem.backend.mean_response(self.shares, self.ridge, self.sums, eigenvalues, typical, 0.75)
 
 
 def sampled_response(problem: Problem, eigenvalues: Vector, V: Factors) -> Matrix:

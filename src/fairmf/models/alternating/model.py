@@ -21,7 +21,6 @@ from fairmf.models.problem import Problem, problem_for
 from fairmf.parameters import setting
 from fairmf.solvers import converged
 
-ROUNDING = 1e-6  # relative rise of F that float32 sums can show by themselves
 WEAK = 0.05  # unobserved_weight below which rows take two steps: the preconditioner is little but L2 then
 STRONG = 10.0  # fairness from which rows take two steps
 EASY = 0.5  # observed over unobserved weight, up to which one step per row does
@@ -76,7 +75,7 @@ class AlternatingModel(IterativeModel):
         ladder = [self._effort(problem), THOROUGH]
         for rung in range(state.effort, len(ladder)):
             after = fast.epoch(problem, state, groups, fairness, ladder[rung])
-            if after.objective.total <= state.objective.total * (1 + ROUNDING):
+            if after.objective.total <= state.objective.total * (1 + problem.backend.rounding):
                 return replace(after, effort=max(0, rung - 1))
         return replace(exact.epoch(problem, state, fairness), effort=len(ladder) - 1)
 

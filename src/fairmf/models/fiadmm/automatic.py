@@ -34,7 +34,7 @@ def safe_gamma(problem: Problem, V: Factors) -> float:
         for _ in range(POWER_STEPS):
             # A user without interactions has H_i = 0 where alpha0 is 0: its x stays 0 and must not become 0/0.
             norms = np.sqrt(np.maximum(backend.squared_norms(x), np.finfo(np.float32).tiny))
-            x = x / norms[:, None].astype(backend.dtype)
+            x = backend.array(x / norms[:, None].astype(backend.dtype))
             x = hessian_product(part, x)
             largest = float(np.sqrt(backend.squared_norms(x).max()))
     return SAFETY / largest if largest > 0 else 1.0  # without curvature no step is too long

@@ -46,8 +46,8 @@ def user_step(problem: Problem, U: Factors, V: Factors, s: Vector, w: Vector, rh
     a = gradient(problem.user_half_step(V), U)
     a *= backend.dtype.type(-gamma)
     a += U
-    a += ((rho * gamma / n) * (s - w)).astype(backend.dtype)
-    a -= coupling(n * backend.mean(a), n, rho, gamma).astype(backend.dtype)
+    backend.add_vector((rho * gamma / n) * (s - w), a)
+    backend.add_vector(-coupling(n * backend.mean(a), n, rho, gamma), a)
     return a
 
 

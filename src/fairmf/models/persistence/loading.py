@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from fairmf.backends import available
 from fairmf.files import container, id_arrays, sparse_arrays
 from fairmf.files.container import Arrays
 from fairmf.files.strict_json import Malformed
@@ -45,6 +46,7 @@ def _model(content: dict[str, Any], arrays: Arrays, check_numbers: bool) -> Fact
     model_class = getattr(importlib.import_module("fairmf.models"), name)
     model: FactorModel = model_class(**document.settings(model_class, content["parameters"]))
     settings = document.settings(model_class, content["settings"]) if content["settings"] else {}
+    _put_where_it_runs(model, settings)
     own = {name: arrays.pop(name, None) for name in FACTORS}
     n, m = _check_factors(own, settings.get("factors", 1), check_numbers)
     if set(content["ids"]) != {"user_ids", "item_ids"}:
@@ -68,6 +70,15 @@ def _model(content: dict[str, Any], arrays: Arrays, check_numbers: bool) -> Fact
         provenance={name: content[name] for name in ("created", "versions", "data_fingerprint")},
     )
     return model
+
+
+def _put_where_it_runs(model: FactorModel, settings: dict[str, Any]) -> None:
+    """Let a model that was trained on a device answer without one."""
+    there = settings.get("backend", model.backend)
+    here = available(there)
+    if here != there:
+        model.backend = settings["backend"] = here
+        model.factor_dtype = settings["factor_dtype"] = "float32"  # type: ignore[attr-defined]
 
 
 def _check_factors(own: dict[str, Any], d: int, check_numbers: bool) -> tuple[int, int]:

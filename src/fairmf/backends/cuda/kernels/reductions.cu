@@ -54,15 +54,29 @@ sum_parts(const double* parts, int blocks, int d, double scale, double* out) {
   }
 }
 
-// out[k] = sum over g of share_g / (values_k + ridge_g + slopes_g * typical_k).   grid: columns / 32
+// out += the sum of `count` d x d products and of one more, made symmetric: their lower triangles count.
+extern "C" __global__ void add_products(const float* products, int count, const float* one_more, int d, double* out) {
+  long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x, size = (long long)d * d;
+  if (at >= size) return;
+  long long i = at / d, j = at % d, lower = i >= j ? at : j * d + i;
+  double total = out[at] + one_more[lower];
+  for (int b = 0; b < count; b++) total += products[b * size + lower];
+  out[at] = total;
+}
+
+// out[k] = sum over g of share_g (1 - mix) / (values_k + ridge_g) + share_g mix / (values_k + ridge_g + slopes_g typical_k)
+// grid: columns / 32
 extern "C" __global__ void __launch_bounds__(COLUMNS * 32)
-mean_reciprocal(const double* shares, const double* ridge, const double* slopes, int groups, const double* values,
-                const double* typical, int d, double* out) {
+mean_response(const double* shares, const double* ridge, const double* slopes, int groups, const double* values,
+              const double* typical, double mix, int d, double* out) {
   __shared__ double shared[32][COLUMNS];
   int k = blockIdx.x * COLUMNS + threadIdx.x;
   double total = 0.0;
   if (k < d)
-    for (int g = threadIdx.y; g < groups; g += 32) total += shares[g] / (values[k] + ridge[g] + slopes[g] * typical[k]);
+    for (int g = threadIdx.y; g < groups; g += 32) {
+      double base = values[k] + ridge[g];
+      total += shares[g] * ((1.0 - mix) / base + mix / (base + slopes[g] * typical[k]));
+    }
   shared[threadIdx.y][threadIdx.x] = total;
   __syncthreads();
   if (threadIdx.y == 0 && k < d) {

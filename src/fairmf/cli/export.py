@@ -1,0 +1,132 @@
+"""`fairmf export MODEL -o FILE`: the model's vectors for other programs, or a nearest-neighbour index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fairmf.cli.dials import check_dial, check_stored_users
+from fairmf.cli.failures import Problem
+from fairmf.cli.models import load_fitted
+from fairmf.cli.outputs import check_output
+from fairmf.cli.session import Session
+
+if TYPE_CHECKING:
+    import pyarrow
+
+ENDINGS = (".ann", ".parquet", ".arrow")
+_ROWS_AT_ONCE = 1 << 16
+
+
+class What(str, Enum):
+    """Whose vectors."""
+
+    items = "items"
+    users = "users"
+
+
+def export(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model that fit has stored.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="File to write: .parquet or .arrow for vectors, .ann for an index."),
+    ],
+    session: Session,
+    what: Annotated[What, typer.Option(help="Whose vectors; an index is always of items.")] = What.items,
+    fairness: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="Users' vectors with the dial at this fairness.")
+    ] = None,
+    groups: Annotated[
+        int | None, typer.Option(min=1, help="Of an index: groups the items are in. Default: 4 sqrt(items).")
+    ] = None,
+    probes: Annotated[
+        int | None, typer.Option(min=1, help="Of an index: groups a search looks into. More is slower and finds more.")
+    ] = None,
+) -> None:
+    """Write the vectors of items or users as a table, or the items as a nearest-neighbour index.
+
+    A table has a row per item (or user): its id and its vector, a list of numbers. The score of a user and an item is
+    the inner product of their vectors, not the cosine. Where the model has exposure offsets, items have one more
+    number, and users a 1 to go with it. An index (extra \\[ann]) is opened by fairmf.ranking.ann.AnnIndex.load.
+
+    [dim]Examples:[/dim]
+
+      fairmf export model.fairmf -o items.parquet
+
+      fairmf export model.fairmf -o users.parquet --what users --fairness 2
+
+      fairmf export model.fairmf -o items.ann --probes 128
+    """
+    from rich.markup import escape
+
+    kind = output.suffix.lower()
+    _check(kind, output, what, fairness, groups, probes)
+    check_output(output)
+    loaded = load_fitted(model, session)
+    if fairness is not None:
+        check_dial(loaded, model)
+        check_stored_users(loaded, model)
+    with session.busy("write"):
+        if kind == ".ann":
+            index = loaded.to_ann(groups=groups, probes=probes)
+            index.save(output)
+            rows, width = index.n_items, index.item_vectors.shape[1]
+            session.result |= {"groups": index.n_groups, "probes": index.probes}
+        else:
+            rows, width = _write_vectors(loaded, what, fairness, output)
+    session.result |= {"model": str(model), "output": str(output), "what": what.value, "rows": rows, "width": width}
+    session.record_beside(output)
+    session.note(
+        f"{'index' if kind == '.ann' else what.value}   {escape(str(output))}: {rows:,} vectors of {width} numbers"
+    )
+
+
+def _check(kind: str, output: Path, what: What, fairness: float | None, groups: int | None, probes: int | None) -> None:
+    if kind not in ENDINGS:
+        raise Problem(f"{output} has no ending that says what to write.", f"take one of {', '.join(ENDINGS)}")
+    if kind == ".ann" and what is What.users:
+        raise Problem("A nearest-neighbour index holds items, not users.", "-o users.parquet writes users' vectors")
+    if fairness is not None and what is What.items:
+        raise Problem("--fairness changes users' vectors, not items'.", "--what users")
+    if kind != ".ann" and (groups is not None or probes is not None):
+        raise Problem("--groups and --probes are for an index.", "-o items.ann")
+
+
+def _write_vectors(loaded: Any, what: What, fairness: float | None, output: Path) -> tuple[int, int]:
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    from fairmf.files.atomic import replacing
+
+    fitted = loaded.fitted
+    if what is What.items:
+        vectors, ids = fitted.serving_items, fitted.item_ids
+    else:
+        turned = loaded if fairness is None else loaded.with_fairness(fairness)
+        vectors, ids = fitted.serving_users(turned.user_factors), fitted.user_ids
+    name = what.value.removesuffix("s")
+    names = pa.array(range(len(vectors)) if ids is None else ids.values)
+    schema = pa.schema([(name, names.type), ("vector", pa.list_(pa.float32(), vectors.shape[1]))])
+    with replacing(output) as file:
+        if output.suffix.lower() == ".arrow":
+            writer = pa.ipc.new_file(file, schema)
+        else:
+            writer = pyarrow.parquet.ParquetWriter(file, schema)
+        with writer:
+            for part in _batches(names, vectors, schema):
+                writer.write_batch(part)
+    return len(vectors), vectors.shape[1]
+
+
+def _batches(names: Any, vectors: Any, schema: Any) -> Iterator[pyarrow.RecordBatch]:
+    import numpy as np
+    import pyarrow as pa
+
+    for start in range(0, len(vectors), _ROWS_AT_ONCE):
+        part = np.ascontiguousarray(vectors[start : start + _ROWS_AT_ONCE], dtype=np.float32)
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(part.reshape(-1)), part.shape[1])
+        yield pa.RecordBatch.from_arrays([names.slice(start, len(part)), lists], schema=schema)

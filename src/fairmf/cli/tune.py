@@ -1,0 +1,183 @@
+"""`fairmf tune SPLIT`: search a model's settings on the validation users of a split."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fairmf.cli.failures import Problem
+from fairmf.cli.lists import comma_list
+from fairmf.cli.model_settings import ModelSettings, effective_settings
+from fairmf.cli.outputs import check_output
+from fairmf.cli.reading import read_split
+from fairmf.cli.session import Session
+from fairmf.cli.table_files import ENDINGS_HELP, check_table_output, write_table
+
+_SPACE_HELP = (
+    "Where to look: NAME=LOW:HIGH (on a logarithmic scale), NAME=LOW:HIGH:even, NAME=LOW:HIGH:double (16:128:double is "
+    "16, 32, 64, 128) or NAME=A|B|C, with commas between; 'dial' is the fairness it serves with."
+)
+
+
+def tune(
+    data: Annotated[str, typer.Argument(metavar="SPLIT", help="The folder of a split.")],
+    session: Session,
+    settings: ModelSettings,
+    metric: Annotated[str, typer.Option(help="What is made as good as possible.")] = "ndcg@100",
+    objectives: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,...", help="Several metrics, such as ndcg@100,gini@20: the answer is a front."),
+    ] = None,
+    space: Annotated[str | None, typer.Option(metavar="SPEC", help=_SPACE_HELP)] = None,
+    constraints: Annotated[
+        str | None,
+        typer.Option(
+            "--where", metavar="BOUND,...", help="Of the trials only those with max_gini=0.85, min_recall=0.3."
+        ),
+    ] = None,
+    trials: Annotated[int, typer.Option(min=1, help="Settings to try, those of an earlier run included.")] = 50,
+    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Begin no trial after this time.")] = None,
+    storage: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keep the trials there; the same command goes on where it stopped."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write the best model to, fitted again.")
+    ] = None,
+    table_output: Annotated[
+        Path | None, typer.Option("--table", metavar="FILE", help=f"Write all trials: {ENDINGS_HELP}.")
+    ] = None,
+) -> None:
+    """Search settings on the validation users of a split, with Optuna (extra \\[tune]). Test users are left alone.
+
+    Settings given by flags are tried first; those that are not searched stay as given. --seed is the seed of the
+    models and of the search.
+
+    [dim]Examples:[/dim]
+
+      fairmf tune split --trials 30 -o best.fairmf
+
+      fairmf tune split --objectives ndcg@100,gini@20 --where max_gini=0.85 -o fair.fairmf --table trials.csv
+
+      fairmf tune split --model ials --space 'regularization=0.001:0.1,factors=16:128:double' --storage study.db
+    """
+    from fairmf.control import tune as search
+
+    if settings.given.get("random_state", 0) is None:
+        settings.given["random_state"] = secrets.randbelow(2**31)  # drawn here, so that the record can repeat it
+    model: Any = settings.build()
+    session.run.settings |= effective_settings(model)
+    ranges, bounds = None if space is None else read_space(space), read_bounds(constraints)
+    if output is not None:
+        check_output(output)
+    if table_output is not None:
+        check_table_output(table_output)
+    split = read_split(data, None, session)
+    session.uses("train", split.train)
+    with session.timed("tune"):
+        found = search(
+            model, split, metric=metric, objectives=comma_list(objectives), trials=trials, timeout=timeout,
+            space=ranges, storage=storage, random_state=settings.given.get("random_state", 0),
+            progress=session.progress,
+        )  # fmt: skip
+    best = found.best(**bounds)
+    if table_output is not None:
+        write_table(found.table(), table_output)
+    if output is not None:
+        with session.busy("fit"):
+            found.best_model(**bounds).save(output)
+    _report(found, best, session, output, table_output)
+
+
+def read_space(text: str) -> dict[str, Any]:
+    """`name=low:high,name=a|b` as the library takes it."""
+    from fairmf.control.search_space import Choice, Doubling, Range
+
+    space: dict[str, Any] = {}
+    for part in comma_list(text) or []:
+        name, equals, spec = part.partition("=")
+        low, _, rest = spec.partition(":")
+        high, _, how = rest.partition(":")
+        if not equals or not spec or (":" in spec and how not in ("", "even", "double")):
+            raise Problem(
+                f"--space does not understand {part!r}.", "--space regularization=0.001:0.1,factors=16:128:double"
+            )
+        if ":" not in spec:
+            space[name] = Choice(tuple(_value(choice) for choice in spec.split("|")))
+            continue
+        ends = _value(low), _value(high)
+        if any(isinstance(end, str) for end in ends):
+            raise Problem(f"--space {name} needs two numbers. Got {spec!r} instead.", f"--space {name}=0.001:0.1")
+        whole = all(isinstance(end, int) for end in ends) and name in ("factors", "epochs", "block_size")
+        space[name] = Doubling(*ends) if how == "double" else Range(*ends, log=how != "even", integer=whole)
+    return space
+
+
+def read_bounds(text: str | None) -> dict[str, float]:
+    """`max_gini=0.85,min_recall=0.3` as keywords."""
+    bounds = {}
+    for part in comma_list(text) or []:
+        name, _, value = part.partition("=")
+        try:
+            bounds[name] = float(value)
+        except ValueError:
+            raise Problem(f"--where does not understand {part!r}.", "--where max_gini=0.85,min_recall=0.3") from None
+    return bounds
+
+
+def _value(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _report(found: Any, best: Any, session: Session, output: Path | None, table_output: Path | None) -> None:
+    from rich.markup import escape
+
+    front = found.pareto_front()
+    chosen = {**best.settings, **({} if best.dial is None else {"dial": best.dial})}
+    session.run.metrics = best.metrics
+    states = {state: sum(trial.state == state for trial in found.trials) for state in ("complete", "pruned", "failed")}
+    session.result |= {
+        "output": None if output is None else str(output),
+        "table": None if table_output is None else str(table_output),
+        "objectives": list(found.objectives),
+        "trials": states,
+        "best": {"trial": best.number, "settings": chosen, "metrics": best.metrics},
+        "front": [{"trial": trial.number, "settings": trial.settings, "dial": trial.dial, "metrics": trial.metrics}
+                  for trial in front],
+    }  # fmt: skip
+    place = output or table_output
+    if place is not None:
+        session.record_beside(place)
+    session.show(_trial_table(front if len(found.objectives) > 1 else [best], best, found.objectives))
+    session.note("trials  " + ", ".join(f"{count:,} {state}" for state, count in states.items() if count))
+    if output is not None:
+        session.note(f"model   {escape(str(output))}")
+
+
+def _trial_table(trials: Any, best: Any, objectives: tuple[str, ...]) -> Any:
+    from rich.table import Table
+
+    title = "the front: no trial is better in all of them" if len(objectives) > 1 else "the best trial"
+    caption = "* the one taken" if len(trials) > 1 else None
+    table = Table("trial", title=title, title_justify="left", caption=caption, caption_justify="left")
+    for name in trials[0].metrics:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("settings")
+    for trial in trials:
+        values = trial.settings | ({} if trial.dial is None else {"dial": trial.dial})
+        mark = " *" if trial.number == best.number and len(trials) > 1 else ""
+        settings = ", ".join(f"{name} {_short(value)}" for name, value in values.items())
+        table.add_row(f"{trial.number}{mark}", *(f"{value:.4f}" for value in trial.metrics.values()), settings)
+    return table
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

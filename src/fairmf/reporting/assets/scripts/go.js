@@ -1,0 +1,7 @@
+startTheme();
+startDial();
+startSpread();
+startLists();
+startItems();
+startGroups();
+startTraining();

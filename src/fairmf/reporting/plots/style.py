@@ -1,0 +1,145 @@
+"""The one style of all plots: colours that colour-blind eyes tell apart, light and dark, readable at 460 pixels.
+
+Figures are made without pyplot, so that nothing global changes and no window opens.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fairmf.errors import InvalidParameter, MissingDependency
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SIZE = (4.6, 3.4)  # inches: 460 x 340 pixels at 100 per inch
+WORDS, SMALL = 9.5, 8.5  # points
+MARKERS = ("o", "s", "^", "D", "v", "P")
+LABEL_ROOM = 11.0  # points between two labels
+
+
+class Theme(NamedTuple):
+    """Colours of one theme; `series` are Okabe & Ito's that stand out on its ground."""
+
+    ink: str
+    soft: str
+    grid: str
+    page: str
+    series: tuple[str, ...]
+    gain: str
+    loss: str
+
+
+THEMES = {
+    "light": Theme(
+        "#1b2430", "#55606e", "#e1e6ec", "#ffffff",
+        ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"), "#009E73", "#D55E00",
+    ),
+    "dark": Theme(
+        "#e9edf2", "#a9b4c0", "#2a333d", "#12171d",
+        ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E00"), "#009E73", "#D55E00",
+    ),
+}  # fmt: skip
+
+
+def theme_of(name: str) -> Theme:
+    """A theme by name."""
+    if name not in THEMES:
+        raise InvalidParameter(f"The 'theme' of a plot must be 'light' or 'dark'. Got {name!r} instead.")
+    return THEMES[name]
+
+
+def new_figure(
+    theme: str, x_label: str, y_label: str, *, title: str = "", size: tuple[float, float] = SIZE
+) -> tuple[Figure, Axes, Theme]:
+    """An empty figure with one pair of axes in the style, and its theme."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingDependency('Plots need matplotlib: pip install "fairmf[report]".') from error
+    colours = theme_of(theme)
+    figure = Figure(figsize=size, layout="constrained", facecolor=colours.page)
+    axes = figure.add_subplot()
+    axes.set_facecolor(colours.page)
+    axes.set_xlabel(x_label, color=colours.soft, fontsize=WORDS)
+    axes.set_ylabel(y_label, color=colours.soft, fontsize=WORDS)
+    if title:
+        axes.set_title(title, loc="left", color=colours.ink, fontsize=WORDS + 1.5, fontweight="bold")
+    axes.tick_params(which="both", colors=colours.soft, labelsize=SMALL, length=0)
+    axes.grid(color=colours.grid, linewidth=0.8)
+    axes.set_axisbelow(True)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(colours.soft)
+    return figure, axes, colours
+
+
+def look(theme: Theme, k: int) -> dict[str, Any]:
+    """Colour, marker and dashes of the k-th series: they differ in more than colour."""
+    round_ = k // len(theme.series)
+    return {
+        "color": theme.series[k % len(theme.series)],
+        "marker": MARKERS[k % len(MARKERS)],
+        "linestyle": ("-", "--", ":", "-.")[round_ % 4],
+        "linewidth": 1.9,
+        "markersize": 4.5,
+    }
+
+
+def write(
+    axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], colour: str, **more: Any
+) -> None:
+    """Words beside a point, with a halo in the colour of the ground so that lines do not cross them."""
+    from matplotlib import patheffects
+
+    halo = [patheffects.withStroke(linewidth=2.5, foreground=axes.get_facecolor())]
+    words = readable(colour, axes.get_facecolor())
+    style: dict[str, Any] = {"fontsize": SMALL, "color": words, "path_effects": halo, "annotation_clip": False} | more
+    axes.annotate(text, at, offset, textcoords="offset points", **style)
+
+
+def readable(colour: str, ground: Any, wanted: float = 4.5) -> Any:
+    """The colour, moved towards black or white until words in it can be read on the ground."""
+    from matplotlib.colors import to_rgb
+
+    own, behind = to_rgb(colour), to_rgb(ground)
+    end = 0.0 if luminance(behind) > 0.4 else 1.0
+    for share in range(21):
+        mixed = tuple(x + (end - x) * share / 20 for x in own)
+        if contrast(mixed, behind) >= wanted:
+            return mixed
+    return (end, end, end)
+
+
+def contrast(a: Sequence[float], b: Sequence[float]) -> float:
+    """The contrast of two colours, from 1 to 21, as WCAG defines it."""
+    low, high = sorted((luminance(a), luminance(b)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour: Sequence[float]) -> float:
+    """Relative luminance of red, green and blue in [0, 1] (WCAG)."""
+    red, green, blue = (x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in colour[:3])
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def label_ends(axes: Axes, labels: Sequence[tuple[str, tuple[float, float], str]], **more: Any) -> None:
+    """A name at the end of every line, (name, end, colour), moved up or down where two would overlap."""
+    height = SIZE[1] * 72 * 0.72  # of the axes, in points, nearly
+    to_share = axes.transScale + axes.transLimits
+    places = [float(to_share.transform(end)[1]) * height for _, end, _ in labels]
+    for (name, end, colour), place, wanted in zip(labels, places, apart(places, LABEL_ROOM), strict=True):
+        write(axes, name, end, (5, wanted - place), colour, va="center", ha="left", fontweight="bold", **more)
+
+
+def apart(places: Sequence[float], room: float) -> list[float]:
+    """The places moved as little as is simple, so that no two are closer than `room`; their order stays."""
+    order = sorted(range(len(places)), key=lambda k: (places[k], k))
+    moved = list(places)
+    for lower, upper in itertools.pairwise(order):
+        moved[upper] = max(moved[upper], moved[lower] + room)
+    shift = sum(moved) / len(moved) - sum(places) / len(places) if places else 0.0
+    return [place - shift for place in moved]

@@ -1,0 +1,112 @@
+"""`audit` compares what it says it compares, with groups and names from files."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from fairmf import audit, load_model
+from fairmf.splitting import Split
+
+
+@pytest.fixture
+def model(made):
+    return load_model(made / "model.fairmf")
+
+
+@pytest.fixture
+def split(made):
+    return Split.load(made / "split")
+
+
+def facts(split):
+    items = split.train.item_ids.values.tolist()
+    return {item: (f"Thing [bold], {item}", f"seller {item % 3}") for item in items}
+
+
+def write_facts(path, found):
+    items, pairs = list(found), list(found.values())
+    table = pa.table({"title": [a for a, _ in pairs], "item_id": items, "seller": [b for _, b in pairs]})
+    (pq.write_table if path.suffix == ".parquet" else pyarrow.csv.write_csv)(table, path)
+
+
+def test_one_model_dialled_is_the_librarys_audit(fairmf, made, model, split, tmp_path):
+    done = fairmf("audit", made / "model.fairmf", made / "split", "--after-fairness", 3, "--json", "-o", "audit.json")
+    assert done.code == 0, done.err
+    names = {"before_name": "model at fairness 0", "after_name": "model at fairness 3"}
+    options = {"before_options": {"fairness": 0.0}, "after_options": {"fairness": 3.0}}
+    expected = audit(model, model, split, **options, **names).to_dict(top=10)
+    assert done.json["metrics"] == json.loads(json.dumps(expected["metrics"]))
+    assert done.json["statements"] == expected["statements"]
+    assert json.loads((tmp_path / "audit.json").read_text())["metrics"] == done.json["metrics"]
+    assert (tmp_path / "audit.audit.toml").exists()
+
+
+def test_two_models(fairmf, made, model, split):
+    fairmf("fit", made / "split", "-o", "other.fairmf", "--model", "ials", "--factors", 4, "--epochs", 3)
+    how = ("audit", made / "model.fairmf", made / "split", "--after", "other.fairmf", "--part", "validation", "--at", 5)
+    done = fairmf(*how, "--bootstrap", 0, "--json", "--no-record")
+    assert done.code == 0, done.err
+    expected = audit(model, load_model("other.fairmf"), split, at=5, part="validation", bootstrap=0)
+    assert done.json["metrics"]["gini@5"]["before"] == expected["gini@5"].before
+    assert done.json["metrics"]["gini@5"]["after"] == expected["gini@5"].after
+    assert done.json["after_name"] == "other at fairness 0"
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_groups_and_names_from_a_file(fairmf, made, model, split, tmp_path, ending):
+    found = facts(split)
+    write_facts(tmp_path / f"items.{ending}", found)
+    where = ("--catalogue", f"items.{ending}", "--group-column", "seller")
+    how = ("audit", made / "model.fairmf", made / "split", *where, "--items", "every.csv")
+    done = fairmf(*how, "--json", "--no-record")
+    assert done.code == 0, done.err
+    sellers = {item: seller for item, (_, seller) in found.items()}
+    expected = audit(model, model, split, groups=sellers, before_options={"fairness": 0})
+    shares = {group["group"]: group["share"]["after"] for group in done.json["groups"]}
+    assert shares == {change.group: change.share.after for change in expected.groups}
+    assert done.json["gainers"][0]["name"].startswith("Thing [bold], ")
+    every = pyarrow.csv.read_csv(tmp_path / "every.csv")
+    assert every.num_rows == split.train.n_items
+    assert sum(every.column("after").to_pylist()) == split.test.n_users * 20
+    shown = fairmf(*how, "--no-record")
+    assert "Thing [bold]" in shown.out
+    assert "seller 2" in shown.out
+
+
+def test_items_the_file_does_not_have_are_said_and_get_no_group(fairmf, made, split, tmp_path):
+    found = facts(split)
+    left_out = [found.pop(item) for item in list(found)[:4]]
+    write_facts(tmp_path / "items.csv", found)
+    where = ("--catalogue", "items.csv")
+    done = fairmf("audit", made / "model.fairmf", made / "split", *where, "--json", "--no-record", "--bootstrap", 0)
+    assert f"{len(left_out)} of {split.train.n_items} items have no group in items.csv" in done.err
+    assert {g["group"]: g["n_items"] for g in done.json["groups"]}["no group"] == 4
+
+
+def test_text_ids_stay_text(fairmf, tmp_path):
+    rows = [(u, f"{i:03}") for u in range(60) for i in range(30) if (u * 7 + i * 3) % 5 < 2]
+    (tmp_path / "e.csv").write_text("user,item\n" + "".join(f"{u},{i}\n" for u, i in rows))
+    (tmp_path / "g.tsv").write_text(
+        "code\tkind\n" + "".join(f"{i:03}\t{'odd' if i % 2 else 'even'}\n" for i in range(30))
+    )
+    assert fairmf("split", "e.csv", "-o", "s", "--text-ids").code == 0
+    assert fairmf("fit", "s", "-o", "m.fairmf", "--factors", 3, "--epochs", 2).code == 0
+    done = fairmf(
+        "audit",
+        "m.fairmf",
+        "s",
+        "--catalogue",
+        "g.tsv",
+        "--group-column",
+        "kind",
+        "--at",
+        3,
+        "--bootstrap",
+        0,
+        "--json",
+    )
+    assert done.code == 0, done.err
+    assert {g["group"]: g["n_items"] for g in done.json["groups"]} == {"even": 15, "odd": 15}

@@ -1,0 +1,81 @@
+"""The pages build into a site that needs no network and whose links all lead somewhere; references follow the code."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+
+NEEDED = 'needs the docs group: pip install --group docs (or "make docs")'
+
+
+def copied(folder):
+    """What the site is made of."""
+    for name in ("docs", "tools", "benchmarks"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.py[co]"))
+    for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "LICENSE"):
+        shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def build(folder):
+    options = ["--fail-on-warning", "--keep-going", "--quiet", "-b", "html", "-c", "docs", ".", "site"]
+    return subprocess.run([sys.executable, "-m", "sphinx", *options], cwd=folder, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_the_site_builds_strictly_and_fetches_nothing(tmp_path):
+    pytest.importorskip("furo", reason=NEEDED)
+    folder = copied(tmp_path)
+    done = build(folder)
+    assert done.returncode == 0, done.stderr
+    pages = [*(folder / "site").rglob("*.html")]
+    assert {"README.html", "serving.html", "api.html", "RESULTS.html"} <= {page.name for page in pages}
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        fetched = re.findall(r"<(?:script|img|link|iframe|source)\b[^>]*?(?:src|href)=\"((?:https?:)?//[^\"]*)", text)
+        assert fetched == [], f"{page.name} fetches {fetched}"
+    for style in (folder / "site" / "_static").rglob("*.css"):
+        assert not re.search(r"(@import|url\()\s*['\"]?(https?:)?//", style.read_text(encoding="utf-8")), style
+    start = (folder / "site" / "index.html").read_text()
+    assert (folder / "site" / re.search(r"url=([\w.]+)", start)[1]).exists()
+
+
+@pytest.mark.slow
+def test_broken_links_anchors_and_lost_pages_are_errors(tmp_path):
+    pytest.importorskip("furo", reason=NEEDED)
+    folder = copied(tmp_path)
+    with (folder / "docs" / "ann.md").open("a", encoding="utf-8") as page:
+        page.write("\n[a](metrics.md#nowhere) [b](absent.md) [c](../src/absent.py)\n")
+    (folder / "docs" / "lost.md").write_text("# Lost\n")
+    done = build(folder)
+    assert done.returncode != 0
+    for word in ("'nowhere'", "'absent.md'", "'../src/absent.py'", "lost.md"):
+        assert word in done.stderr
+
+
+def test_the_reference_of_the_command_line_is_up_to_date():
+    import cli_reference
+
+    assert cli_reference.PAGE.read_text(encoding="utf-8") == cli_reference.reference(), (
+        "docs/cli.md is out of date; run: python tools/cli_reference.py"
+    )
+
+
+def test_the_python_reference_names_everything_with_settings_and_methods():
+    import api_reference
+
+    import fairmf
+
+    page = api_reference.page()
+    for name in fairmf.__all__:
+        assert name == "__version__" or f"\n### {name}\n" in page
+    assert "#### FairALS.recommend\n" in page
+    assert "#### Interactions.n_users\n" in page
+    assert re.search(r"^\| `fairness` \| Strength of fairness.* a number >= 0 \| `1\.0` \|$", page, flags=re.MULTILINE)
+    assert "(self" not in page
