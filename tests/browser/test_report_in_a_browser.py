@@ -174,6 +174,8 @@ def test_light_dark_and_back(visit):
     dark = seen.page.evaluate(ground)
     assert dark != light
     assert seen.drawn("front") != chart
+    for name in FOLLOWERS:  # no colour of the light page is left in a chart
+        assert not re.search("#1b2430|#55606e|#e3e8ee", seen.drawn(name), flags=re.IGNORECASE), name
     assert seen.page.get_attribute("#theme", "aria-pressed") == "true"
     seen.page.click("#theme")
     assert seen.page.evaluate(ground) == light
@@ -216,6 +218,9 @@ def test_print(visit):
     assert len(pdf) > 20_000
     seen.page.emulate_media(media="print", color_scheme="dark")
     assert seen.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    seen.page.set_viewport_size({"width": 690, "height": 1000})  # A4 between its margins
+    seen.page.locator("details").evaluate_all("all => all.forEach(d => d.open = true)")
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= 690
     for gone in ("#theme", "#search", "#next", ".menu"):
         assert not seen.page.locator(gone).is_visible()
     assert seen.page.locator("#summary .headline").is_visible()
