@@ -94,8 +94,8 @@ def test_completion_is_offered_and_completes_verbs_without_importing_them(tmp_pa
         assert "_FAIRMF_COMPLETE" in shown.stdout
     asked = {"_FAIRMF_COMPLETE": "complete_bash", "COMP_WORDS": "fairmf in", "COMP_CWORD": "1"}
     assert process(cwd=tmp_path, environment=asked).stdout.split() == ["inspect"]
-    asked = {"_FAIRMF_COMPLETE": "complete_bash", "COMP_WORDS": "fairmf fit --fact", "COMP_CWORD": "2"}
-    assert process(cwd=tmp_path, environment=asked).stdout.split() == ["--factors"]
+    asked = {"_FAIRMF_COMPLETE": "complete_bash", "COMP_WORDS": "fairmf fit --early", "COMP_CWORD": "2"}
+    assert process(cwd=tmp_path, environment=asked).stdout.split() == ["--early-stopping"]
     for words, expected in (
         ("fairmf fit --model f", ["fair-als", "fiadmm"]),
         ("fairmf fit --solver ch", ["cholesky"]),
