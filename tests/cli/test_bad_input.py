@@ -326,9 +326,7 @@ TABLE = {
 def check(done, code, words):
     assert done.code == code, (done.code, done.err)
     assert "Traceback" not in done.err
-    lines = [
-        line for line in done.err.splitlines() if not line.startswith(("read as", "        ", "warning: ", "compiling"))
-    ]
+    lines = [line for line in done.err.splitlines() if not line.startswith(("read as", "        ", "warning: "))]
     assert lines[0].startswith("Error: "), lines
     assert words in " ".join(lines)
     assert len(lines) <= 2, lines
