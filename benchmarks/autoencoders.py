@@ -37,7 +37,7 @@ def run(short: bool) -> Result:
         return result
     split = whole_split(path)
     models = {
-        "MultVAE": MultVAE(**SMALL_BATCHES, anneal_steps=5_000, epochs=9 if short else 300),
+        "MultVAE": MultVAE(**SMALL_BATCHES, anneal_steps=5_000, epochs=6 if short else 300),
         "RecVAE": RecVAE(**SMALL_BATCHES, epochs=3 if short else 200),
     }
     for name, model in models.items():
