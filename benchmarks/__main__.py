@@ -36,6 +36,7 @@ NAMES = (
     "exposure_scale",
     "tuning",
     "ingest",
+    "autoencoders",
     "report",
     "cuda",
 )

@@ -53,8 +53,9 @@ def run(page: Path, folder: Path) -> list[Step]:
 
 
 def tidy(text: str) -> str:
-    """Without blanks at the ends of lines, which nobody sees."""
-    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+    """Without blanks at the ends of lines, which nobody sees, and without notes that only a first run prints."""
+    lines = (line.rstrip() for line in text.splitlines() if not line.startswith("compiling kernels"))
+    return "".join(f"{line}\n" for line in lines)
 
 
 def differences(step: Step) -> list[str]:

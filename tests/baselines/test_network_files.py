@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from conftest import random_rows
 
-from fairmf import MultVAE, RecVAE, load_model
+from fairmf import MultVAE, RecVAE, fit_offsets, load_model
 from fairmf.baselines.network_file import NETWORK
 from fairmf.errors import BrokenFile, InvalidData, InvalidParameter, MissingHistories
 from fairmf.files import container
@@ -50,6 +50,16 @@ def test_a_loaded_model_answers_with_the_same_bits(tmp_path, make, named, weight
     np.testing.assert_array_equal(loaded.fitted.popularity, model.fitted.popularity)
 
 
+def test_learned_offsets_are_kept(stored, make):
+    model, path = stored
+    fair = fit_offsets(model, min_exposure=0.5, K=5).model
+    assert np.abs(fair.fitted.item_offsets).max() > 0
+    fair.save(path)
+    loaded = make.load(path)
+    for ours, theirs in zip(loaded.recommend(["u3"]), fair.recommend(["u3"]), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 def test_without_histories(stored, make):
     model, path = stored
     model.save(path, interactions=False)
@@ -75,6 +85,7 @@ def test_a_file_of_another_kind_is_named(stored, make):
         (lambda c, a: a.update({"network.decoder.bias": np.full(20, np.nan, np.float32)}), "20 finite numbers"),
         (lambda c, a: a.update(user_factors=np.zeros((30, 2), np.float32)), "no user_factors"),
         (lambda c, a: a.pop("popularity"), "no popularity"),
+        (lambda c, a: a.update(item_offsets=np.zeros(19, np.float32)), "item_offsets are not a finite number for each"),
         (lambda c, a: a.update(more=np.zeros(3)), "array 'more' that does not belong there"),
         (lambda c, a: c.pop("ids"), "other parts than an autoencoder's"),
         (lambda c, a: c.update(interactions=3), "'interactions' in its document is of the wrong kind"),

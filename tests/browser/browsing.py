@@ -49,7 +49,9 @@ class Visit:
     """One page in a window of its own; `problems` are console errors, exceptions and requests beyond the file."""
 
     def __init__(self, browser, path, width=1200, height=900, **options):
-        self.context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        # Without smooth scrolling: what is measured stays where it is.
+        still = {"reduced_motion": "reduce"} | options
+        self.context = browser.new_context(viewport={"width": width, "height": height}, **still)
         self.page = self.context.new_page()
         self.problems = []
         self.page.on("console", lambda m: self.problems.append(m.text) if m.type in ("error", "warning") else None)

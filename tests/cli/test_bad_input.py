@@ -147,6 +147,11 @@ def output_is_a_folder(folder, made):
     return ["fit", str(made / "split"), "-o", "m.fairmf"]
 
 
+def output_is_a_pipe(folder, made):
+    os.mkfifo(folder / "m.fairmf")
+    return ["fit", str(made / "split"), "-o", "m.fairmf"]
+
+
 def output_below_a_file(folder, made):
     (folder / "file").write_text("x")
     return ["fit", str(made / "split"), "-o", "file/m.fairmf"]
@@ -186,6 +191,7 @@ TABLE = {
     "a delimiter of two kinds": (inspect("a.csv", EVENTS, "--delimiter", "ab"), PROBLEM, "one character"),
     "an unknown encoding": (inspect("a.csv", EVENTS, "--encoding", "klingon"), PROBLEM, "encoding"),
     "another encoding than said": (inspect("a.csv", "user,item\nJosé,1\n".encode("latin-1")), PROBLEM, "a.csv"),
+    "a zip archive": (inspect("a.zip", b"PK\x03\x04 and more"), PROBLEM, "zip archive"),
     "text called Parquet": (inspect("a.parquet", EVENTS), PROBLEM, "cannot be read as Parquet"),
     "a truncated Parquet file": (truncated_parquet, PROBLEM, "cannot be read as Parquet"),
     "text called Arrow": (inspect("a.arrow", EVENTS), PROBLEM, "cannot be read as Arrow"),
@@ -268,6 +274,8 @@ TABLE = {
     "a model of nothing": (evaluate(lambda f: (f / "model.fairmf").write_bytes(b"")), PROBLEM, "bytes"),
     "a file of another kind as model": (evaluate(lambda f: (f / "model.fairmf").write_bytes(BINARY)), PROBLEM, "model"),
     "a checkpoint as model": (checkpoint_as_model, PROBLEM, "cannot be read as a fairmf model"),
+    "a split as model": (lambda f, m: ["recommend", str(m / "split"), "1"], PROBLEM, "is a split, not a model"),
+    "a model as events": (lambda f, m: ["fit", str(m / "model.fairmf"), "-o", "m.fairmf"], PROBLEM, "is a model"),
     "a folder as model": (lambda f, m: ["recommend", str(m), "1"], PROBLEM, "is a folder"),
     "an unknown metric": (evaluate(None, "--metrics", "ndgc@10"), PROBLEM, "ndgc"),
     "a length that is no number": (evaluate(None, "--at", "ten"), PROBLEM, "whole numbers"),
@@ -305,6 +313,7 @@ TABLE = {
     "a catalogue of one column": (report("--catalogue", "a.csv", a_csv="item\n100\n"), PROBLEM, "two columns"),
     # -- writing
     "an output that is a folder": (output_is_a_folder, CANNOT_WRITE, "it is a folder"),
+    "an output that is a pipe": (output_is_a_pipe, CANNOT_WRITE, "a device or a pipe"),
     "an output below a file": (output_below_a_file, CANNOT_WRITE, "cannot be made"),
     "a split where a file is": (
         lambda f, m: (f / "s").write_text("x") and ["split", str(m / "events.csv"), "-o", "s"], PROBLEM, "is a file"),

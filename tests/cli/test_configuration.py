@@ -1,6 +1,7 @@
 """--config and run records: flags win, unknown keys are errors, a record replays to the same bits."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -94,6 +95,16 @@ def test_where_records_go(fairmf, made, tmp_path):
     assert record(tmp_path / "deep" / "seen.toml")["metrics"]["rows"] == 2500
     fairmf("fit", made / "split", "-o", "m.fairmf", "--no-record", "--factors", 2)
     assert not list(tmp_path.glob("*.toml"))
+
+
+def test_a_record_nobody_asked_for_is_no_reason_to_fail(fairmf, made, tmp_path):
+    shutil.copy(made / "model.fairmf", tmp_path / "m.fairmf")
+    (tmp_path / "m.evaluate.toml").mkdir()
+    done = fairmf("evaluate", "m.fairmf", made / "split", "--json")
+    assert done.code == 0
+    assert done.json["record"] is None
+    assert "warning: there is no run record" in done.err
+    assert fairmf("evaluate", "m.fairmf", made / "split", "--record", "m.evaluate.toml").code == 4
 
 
 def test_a_password_is_in_no_record(fairmf, made, tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import pytest
 CASES = [
     # verb and arguments, exit code, words of the one line
     ("tradeoff absent.fairmf {split}", 1, "There is no model absent.fairmf"),
-    ("tradeoff {split} {split}", 1, "is a folder"),
+    ("tradeoff {split} {split}", 1, "is a split, not a model"),
     ("tradeoff {events} {split}", 1, "events.csv"),
     ("tradeoff {model} absent", 1, "absent"),
     ("tradeoff {model} {events}", 1, "events.csv"),

@@ -1,6 +1,7 @@
 """What holds for every verb: help, completion, exit codes, --json, --quiet, --debug, warnings, broken pipes, Ctrl-C."""
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -94,8 +95,8 @@ def test_completion_is_offered_and_completes_verbs_without_importing_them(tmp_pa
         assert "_FAIRMF_COMPLETE" in shown.stdout
     asked = {"_FAIRMF_COMPLETE": "complete_bash", "COMP_WORDS": "fairmf in", "COMP_CWORD": "1"}
     assert process(cwd=tmp_path, environment=asked).stdout.split() == ["inspect"]
-    asked = {"_FAIRMF_COMPLETE": "complete_bash", "COMP_WORDS": "fairmf fit --fact", "COMP_CWORD": "2"}
-    assert process(cwd=tmp_path, environment=asked).stdout.split() == ["--factors"]
+    asked = {"_FAIRMF_COMPLETE": "complete_bash", "COMP_WORDS": "fairmf fit --early", "COMP_CWORD": "2"}
+    assert process(cwd=tmp_path, environment=asked).stdout.split() == ["--early-stopping"]
     for words, expected in (
         ("fairmf fit --model f", ["fair-als", "fiadmm"]),
         ("fairmf fit --solver ch", ["cholesky"]),
@@ -216,11 +217,13 @@ def test_a_fit_that_is_interrupted_writes_no_model(tmp_path, number):
     assert "keeps epoch" not in err  # what the library says to those who get a model
 
 
-def test_the_first_compilation_is_announced(fairmf, made, monkeypatch):
-    monkeypatch.setattr("fairmf.backends.cpu.backend.CpuBackend.compiles_now", lambda self: True)
-    flags = ("-o", "m.fairmf", "--factors", 2, "--epochs", 1)
-    assert "compiling kernels" in fairmf("fit", made / "split", *flags).err
+def test_a_fit_that_goes_on_says_so(fairmf, made):
+    """What the library logs is a note."""
+    flags = ("-o", "m.fairmf", "--factors", 2, "--epochs", 2, "--checkpoint", "kept")
+    assert fairmf("fit", made / "split", *flags).code == 0
+    assert "epoch 2" in fairmf("fit", made / "split", *flags).err
     assert fairmf("fit", made / "split", *flags, "-q").err == ""
+    assert not logging.getLogger("fairmf").handlers
 
 
 def test_what_is_wrong_with_settings_or_output_is_said_before_anything_is_read(fairmf, tmp_path):

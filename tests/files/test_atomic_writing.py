@@ -150,3 +150,12 @@ def test_permissions_and_links(tmp_path):
     assert (tmp_path / "link").is_symlink()
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o604
     assert_holds(tmp_path / "file", AFTER)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_a_device_or_a_pipe_is_not_replaced_by_a_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CannotWrite, match="a device or a pipe"), atomic.replacing(tmp_path / "pipe") as file:
+        file.write(b"x")
+    assert (tmp_path / "pipe").is_fifo()
+    assert len(list(tmp_path.iterdir())) == 1

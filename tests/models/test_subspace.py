@@ -1,5 +1,7 @@
 """iALS++ in FairALS and IALS: block steps are exact, the coupling included, and sweeps end where Cholesky does."""
 
+from typing import Protocol, runtime_checkable
+
 import numpy as np
 import pytest
 from conftest import random_item_weights, random_rows
@@ -129,6 +131,16 @@ def test_an_item_without_interactions_is_zero():
     data = Interactions(rows, 33)  # three items that nobody has
     model = FairALS(factors=4, solver="subspace", block_size=2, epochs=2).fit(data)
     np.testing.assert_array_equal(model.item_factors[30:], 0)
+
+
+def test_a_backend_without_its_kernels_is_refused_before_the_first_epoch(monkeypatch):
+    @runtime_checkable
+    class Others(Protocol):
+        def kernels_that_nobody_has(self): ...
+
+    monkeypatch.setattr("fairmf.solvers.subspace.SubspaceKernels", Others)
+    with pytest.raises(InvalidParameter, match="solver='subspace' is not there for backend='cpu'"):
+        IALS(solver="subspace").fit(SMALL[False])
 
 
 @pytest.mark.parametrize("block_size", [0, -1, 2.5, "auto", None])

@@ -30,7 +30,7 @@ def lists_at(psi, N=100):
 
 def hostile_names(n_items):
     """Every name is hostile, each in its own way."""
-    return [f"{HOSTILE} & '{j}' <b>\u2028{{{{x}}}} ${j}" for j in range(n_items)]
+    return [f"{HOSTILE} & ITEM '{j}' <b>\u2028{{{{x}}}} ${j}" for j in range(n_items)]
 
 
 def some_groups(n_items, count=4):

@@ -6,7 +6,7 @@ from small_report import data_of, text_of
 
 from fairmf.metrics.audit.numbers import Change
 from fairmf.metrics.audit.result import GroupChange
-from fairmf.reporting.building import MOST_EXAMPLES, MOST_STOPS
+from fairmf.reporting.asking import MOST_EXAMPLES, MOST_STOPS
 from fairmf.reporting.content import Catalogue, Content, Example, Position
 from fairmf.reporting.page import page
 from fairmf.reporting.shown_groups import shown_groups
@@ -65,8 +65,10 @@ def test_others_are_listed_by_their_highest_exposure():
     small = large(m=300, stops=3, examples=1, groups=3)
     shown = set(shown_items(small, most=150).tolist())
     highest = np.max([p.exposure for p in small.positions], axis=0)
-    named = {j for p in small.positions for j in [*p.lists.ravel().tolist(), *sum(movers(small.before, p), [])]}
-    named |= set(range(8))  # the part of the example's history that is shown
+    named = set(range(8))  # the part of the example's history that is shown
+    for position in small.positions:
+        gainers, losers = movers(small.before, position)
+        named |= {*position.lists.ravel().tolist(), *gainers, *losers}
     left = [j for j in range(300) if j not in shown]
     assert named <= shown
     assert max(highest[left]) <= min(highest[j] for j in shown - named)

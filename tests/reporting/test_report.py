@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from small_report import (
     HOSTILE,
     data_of,
@@ -17,10 +18,11 @@ from small_report import (
     text_of,
 )
 
-from fairmf import IALS, Popularity, audit, evaluate, fit_path, report, trade_off
+from fairmf import IALS, HeldOut, Interactions, Popularity, audit, evaluate, fit_path, report, trade_off
 from fairmf.errors import CannotWrite, FairmfError, InvalidData, InvalidParameter
 from fairmf.metrics import gini
 from fairmf.reporting import Contender
+from fairmf.reporting.examples import choose
 
 STOPS = [0, 1, 3]
 
@@ -214,6 +216,29 @@ def test_users_of_training_and_a_held_out_set(tmp_path):
     data = data_of(page.read_text(encoding="utf-8"))
     assert [p["fairness"] for p in data["positions"]] == [0, 2]
     assert "tail_share@20" in data["positions"][0]["values"]  # popularity from the model's own histories
+
+
+def test_without_the_models_own_fairness_the_last_stop_is_spoken_of(tmp_path):
+    page = report(small_model(), small_split(), tmp_path / "r.html", fairness=[0, 2, 4], bootstrap=0, examples=0)
+    data = data_of(page.read_text(encoding="utf-8"))
+    assert data["positions"][data["chosen"]]["fairness"] == 4
+
+
+def test_example_users_have_something_to_find_where_there_are_enough():
+    before = np.array([[0, 1], [0, 1], [0, 1], [0, 1]])
+    after = np.array([[0, 1], [2, 3], [0, 3], [2, 1]])
+
+    def held_out(fold_in, targets):
+        rows = [Interactions.from_csr(sp.csr_array(np.array(x)), allow_empty=True) for x in (fold_in, targets)]
+        return HeldOut(*rows)
+
+    histories = [[0, 0, 0, 0, 1]] * 3 + [[0, 0, 0, 0, 0]]
+    some = held_out(histories, [[1, 0, 0, 0, 0], [0, 0, 0, 0, 0], [1, 0, 0, 0, 0], [1, 0, 0, 0, 0]])
+    assert choose(before, after, some, 2).tolist() == [2, 0]  # 1 has no target, 3 no history
+    assert choose(before, after, some, 3).tolist() == [1, 2, 0]
+    assert choose(before, after, some, 1).tolist() == [2]
+    assert choose(before, after, some, 9).tolist() == [1, 2, 0]
+    assert choose(before, after, some, 0).tolist() == []
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,6 +30,8 @@ def save_network(model: Autoencoder, path: str | os.PathLike[str], *, interactio
     fitted = model.fitted
     arrays: Arrays = {f"network.{name}": array for name, array in model._fitted_network().items()}
     arrays |= {"user_factors": fitted.user_factors, "popularity": fitted.popularity}
+    if fitted.item_offsets is not None:
+        arrays["item_offsets"] = fitted.item_offsets
     for name, array in arrays.items():
         if not all_finite(array):
             raise InvalidData(f"This model was not saved: its {name} hold numbers that are not finite.")
@@ -91,9 +94,13 @@ def _model(model_class: type[Model], content: dict[str, Any], arrays: Arrays) ->
     data = None
     if content["interactions"]:
         data = sparse_arrays.from_arrays("interactions", n, m, ids["user_ids"], ids["item_ids"], arrays)
+    offsets = arrays.pop("item_offsets", None)
+    if offsets is not None and (offsets.shape != (m,) or offsets.dtype.kind != "f" or not all_finite(offsets)):
+        raise Malformed("its item_offsets are not a finite number for each item")
     if arrays:
         raise Malformed(f"it holds an array {next(iter(arrays))[:60]!r} that does not belong there")
     model._restore(network, users, popularity, ids, document.history(content["history"]), data)
+    model._fitted = dataclasses.replace(model.fitted, item_offsets=offsets)
     return model
 
 

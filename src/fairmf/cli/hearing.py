@@ -23,7 +23,9 @@ class _Notes(logging.Handler):
         from rich.markup import escape
 
         text = record.getMessage()
-        if text.startswith("interrupted"):  # the command line has its own word on that
+        # The command line has its own word on interruptions; and kernels that this process has not loaded yet are in
+        # most cases compiled already.
+        if text.startswith(("interrupted", "compiling")):
             return
         if record.levelno >= logging.WARNING:
             self._session.warn(text)

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 def load_fitted(path: Path, session: Session) -> Any:
     """The model in the file."""
     from fairmf.models import load_model
+    from fairmf.splitting.persistence import is_split
 
+    if is_split(path):
+        raise Problem(f"{path} is a split, not a model.", "the model comes first, then the split")
     if path.is_dir():
         raise Problem(f"{path} is a folder; a model is one file.", "fairmf fit DATA -o model.fairmf makes one")
     if not path.exists():

@@ -18,6 +18,8 @@ def check_output(path: Path) -> None:
 def _obstacle(path: Path) -> str:
     if path.is_dir():
         return "it is a folder"
+    if path.exists() and not path.is_file():
+        return "it is a device or a pipe"
     folder = path.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)

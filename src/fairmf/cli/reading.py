@@ -118,6 +118,8 @@ def _read_file(source: str, reading: Reading, session: Session, time: bool) -> E
         raise Problem(f"{source} is the folder of a split; this verb needs events.", "name the file it was made from")
     if not Path(source).exists():
         raise _no_such_source(source)
+    if source.endswith(".fairmf"):
+        raise Problem(f"{source} is a model, not events.", "name the file or folder of the events")
     delimiter = "\t" if reading.delimiter in ("tab", "\\t") else reading.delimiter
     seen = peek(source, delimiter=delimiter, header=reading.header, encoding=reading.encoding)
     columns = _columns(source, reading, seen, guess_columns(seen), time)

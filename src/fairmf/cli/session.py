@@ -17,6 +17,7 @@ from fairmf.cli.config import NOT_SETTINGS, load_config
 from fairmf.cli.flags import Flags
 from fairmf.cli.json_text import json_text
 from fairmf.cli.outputs import check_output
+from fairmf.errors import CannotWrite
 from fairmf.reporting.run_record import RunRecord
 
 if TYPE_CHECKING:
@@ -151,16 +152,27 @@ class Session(Flags):
         """Around the verb: afterwards its record is written and its JSON printed."""
         yield
         self.run.timings["total"] = round(time.perf_counter() - self._began, 3)
-        place = None if self.no_record else self.record or self._place
-        if place is not None:
-            plain = (str, bool, int, float)
-            self.run.result = {name: value for name, value in self.result.items() if isinstance(value, plain)}
-            self.run.write(place)
-            self.note(f"record  {_escaped(place)}")
+        place = self._write_record()
         if self.json:
             extra = {"record": None if place is None else str(place), "seconds": self.run.timings["total"]}
             typer.echo(json_text({"verb": self.run.verb, **self.result, **extra}))
         sys.stdout.flush()
+
+    def _write_record(self) -> Path | None:
+        place = None if self.no_record else self.record or self._place
+        if place is None:
+            return None
+        plain = (str, bool, int, float)
+        self.run.result = {name: value for name, value in self.result.items() if isinstance(value, plain)}
+        try:
+            self.run.write(place)
+        except CannotWrite as error:
+            if self.record is not None:
+                raise
+            self.warn(f"there is no run record: {error.strerror}")  # nobody asked for it at this place
+            return None
+        self.note(f"record  {_escaped(place)}")
+        return place
 
 
 def _escaped(text: object) -> str:

@@ -27,6 +27,8 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
     try:
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        if target.exists() and not target.is_file():  # a file in the place of a device would be the end of the device
+            raise OSError(errno.EINVAL, "it is a device or a pipe")
         # 0o666 is what open() asks for: the user's umask decides, as for any other file.
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
     except OSError as error:

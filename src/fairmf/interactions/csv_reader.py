@@ -226,6 +226,8 @@ def sample_of(file: TextSource, encoding: str) -> str:
         raise InvalidData(f"{file} is empty; at least one interaction is needed.")
     if start.startswith(b"PAR1"):
         raise InvalidData(f"{file} is a Parquet file; read it with from_parquet or read_parquet.")
+    if start.startswith(b"PK\x03\x04"):
+        raise InvalidData(f"{file} is a zip archive; unpack it first.")
     if b"\0" in start and encoding.lower().replace("-", "") in ("utf8", "latin1", "ascii"):
         raise InvalidData(f"{file} is a binary file, not text; if it is UTF-16 text say encoding='utf-16'.")
     return start.decode(encoding, errors="replace").lstrip("\ufeff")

@@ -108,6 +108,6 @@ def _reason(message: str) -> str:
     said = re.search(r"(?:ERROR|FATAL):\s+([^\n]*)", message)
     if said is not None:
         return said[1].strip().rstrip(".")
-    text = re.split(r"\n\s*query: |\nQuery was: ", message)[0]
-    text = re.sub(r"^[A-Z_]+: |\[\w+\] |Failed to (prepare|execute|step) query: ", "", text)
+    text = re.split(r"\n\s*query: |\nQuery was: |\n\s*Is the server running", message)[0]
+    text = re.sub(r"^[A-Z_]+: |\[\w+\] |Failed to (prepare query|execute query|step query|connect): ", "", text)
     return " ".join(text.split()).rstrip(".?") or "the driver gives no reason"

@@ -23,7 +23,7 @@ from fairmf.errors import InvalidParameter
 from fairmf.interactions import Rows
 
 # Prices travel far (to the best K scores, many standard deviations above the rest) and are then told apart finely
-# (rarely liked items score nearly alike), so steps shrink by a constant factor: docs/decisions/0010-offset-steps.md.
+# (rarely liked items score nearly alike), so steps shrink by a constant factor: docs/decisions/0012-offset-steps.md.
 FIRST_STEP, LAST_STEP = 0.3, 0.0003  # in standard deviations of the scores
 SETTLED = 0.75  # after this part of the iterations prices are averaged: steadier than the last ones
 

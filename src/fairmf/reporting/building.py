@@ -9,22 +9,18 @@ from typing import Any
 import numpy as np
 
 from fairmf.control import Curve
-from fairmf.control.dial import rounded
-from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.errors import InvalidData
 from fairmf.metrics import Audit
-from fairmf.metrics.audit.arguments import Names, read_part, read_quality, read_titles
+from fairmf.metrics.audit.arguments import Names, read_titles
 from fairmf.metrics.groups import GroupLabels
-from fairmf.metrics.plan import check_held_out, check_resampling
-from fairmf.models.iterative import IterativeModel, check_fairness
+from fairmf.metrics.plan import check_resampling
+from fairmf.models.iterative import IterativeModel
 from fairmf.models.progress import progress_bar
-from fairmf.reporting import measuring, wording
+from fairmf.reporting import asking, measuring, wording
 from fairmf.reporting.comparison import Contender
 from fairmf.reporting.content import Catalogue, Content, Position, Series
 from fairmf.reporting.examples import described
 from fairmf.splitting import HeldOut, Split
-from fairmf.splitting.checks import check_count
-
-MOST_STOPS, MOST_EXAMPLES = 25, 12  # so that all items they name fit into the page
 
 
 def of_model(
@@ -48,25 +44,12 @@ def of_model(
     record: Mapping[str, Any] | None = None,
 ) -> Content:
     """The dial of a model, asked for held-out users; see `report` for the options."""
-    if not isinstance(model, IterativeModel):
-        raise InvalidParameter(
-            f"A {type(model).__name__} has no dial: use FairALS, IALS or FiADMM, or compare two rankings with audit()."
-        )
-    fitted = model.fitted
-    if part not in ("validation", "test"):
-        raise InvalidParameter(f"The 'part' parameter of report must be 'validation' or 'test'. Got {part!r} instead.")
-    held_out, train = read_part(split, part, None if isinstance(split, Split) else fitted.interactions)
-    check_held_out(held_out)
-    if not held_out.n_users:
-        raise InvalidData("There are no held-out users to report on.")
-    K = check_count("report", "at", at, 1)
-    if check_count("report", "examples", examples, 0) > MOST_EXAMPLES:
-        raise InvalidParameter(
-            f"The 'examples' parameter of report must be at most {MOST_EXAMPLES}. Got {examples} instead."
-        )
+    fitted = asking.with_dial(model).fitted
+    held_out, train = asking.read_users(split, part, fitted)
+    K, labels = asking.read_lists(at, quality)
+    asking.check_examples(examples)
     check_resampling("report", bootstrap, confidence, random_state)
-    labels = tuple(dict.fromkeys([*read_quality([quality], K), f"recall@{K}"]))
-    stops, picked = read_stops(model, fairness, chosen)
+    stops, picked = asking.read_stops(model, fairness, chosen)
     question = measuring.Question(
         held_out, K, labels, groups, train, examples, bootstrap, float(confidence), random_state
     )
@@ -150,17 +133,8 @@ def of_curve(
         for way in ways
         if way != main
     ]
-    rows = sorted((row for row in curve if row["way"] == main), key=lambda row: row["fairness"])
-    positions = tuple(
-        Position(
-            measuring.named(row["fairness"]),
-            {metric: row[metric] for metric in curve.metrics},
-            row["fairness"],
-            past_minimum=bool(row.get("past_minimum", False)),
-        )
-        for row in rows
-    )
-    lowest = int(np.argmin([row[down] for row in rows]))
+    positions = _stops_of(curve, main)
+    lowest = int(np.argmin([position.values[down] for position in positions]))
     return Content(
         title=title,
         subtitle=f"{len(curve):,} measured points",
@@ -176,29 +150,18 @@ def of_curve(
     )
 
 
-def read_stops(
-    model: IterativeModel, fairness: Iterable[float] | None, chosen: float | None
-) -> tuple[list[float], float]:
-    """The stops in rising order, at least two of them, and the one the summary speaks of."""
-    fitted = model.fitted
-    picked = check_fairness(chosen) if chosen is not None else (fitted.fairness or 1.0)
-    if fairness is None:
-        unit = fitted.trained_fairness or 1.0
-        stops = {rounded(step * unit) for step in measuring.STEPS} | {picked}
-    else:
-        stops = {check_fairness(psi) for psi in fairness}
-        if not stops:
-            raise InvalidParameter("fairness holds no values: leave it out to have them chosen.")
-        if chosen is None and picked not in stops:
-            picked = max(stops)
-        stops.add(picked)
-    if picked == 0 or len(stops) == 1:
-        stops.add(0.0)
-    if len(stops) == 1:
-        raise InvalidParameter("A report compares stops of the dial: give at least one fairness above 0.")
-    if len(stops) > MOST_STOPS:
-        raise InvalidParameter(f"A report has at most {MOST_STOPS} stops. Got {len(stops)} instead.")
-    return sorted(stops), picked
+def _stops_of(curve: Curve, way: str) -> tuple[Position, ...]:
+    """The rows of one way as stops, by rising fairness."""
+    rows = sorted((row for row in curve if row["way"] == way), key=lambda row: row["fairness"])
+    return tuple(
+        Position(
+            measuring.named(row["fairness"]),
+            {metric: row[metric] for metric in curve.metrics},
+            row["fairness"],
+            past_minimum=bool(row.get("past_minimum", False)),
+        )
+        for row in rows
+    )
 
 
 def _shown(known: Mapping[str, float], labels: Sequence[str], share: str | None, at: int) -> tuple[str, ...]:

@@ -18,8 +18,21 @@ from fairmf.reporting.content import Content
 from fairmf.reporting.payload import to_json
 from fairmf.version import __version__
 
-SCRIPTS = ("start", "format", "theme", "charts", "dial", "spread", "lists", "items", "groups", "training", "go")
-STYLES = ("base", "parts", "print")
+SCRIPTS = (
+    "start",
+    "format",
+    "theme",
+    "charts",
+    "dial",
+    "spread",
+    "gains",
+    "lists",
+    "items",
+    "groups",
+    "training",
+    "go",
+)
+STYLES = ("base", "tables", "parts", "print")
 
 
 def page(content: Content) -> str:

@@ -20,6 +20,7 @@ from fairmf.models.objective import Objective, objective
 from fairmf.models.problem import Problem, problem_for
 from fairmf.parameters import setting
 from fairmf.solvers import converged
+from fairmf.solvers.subspace import kernels_of
 
 WEAK = 0.05  # unobserved_weight below which rows take two steps: the preconditioner is little but L2 then
 STRONG = 10.0  # fairness from which rows take two steps
@@ -57,6 +58,8 @@ class AlternatingModel(IterativeModel):
 
     def start(self, problem: Problem, U: Factors, V: Factors) -> AlternatingState:
         """q = c G_W t of the start."""
+        if self.solver == "subspace":
+            kernels_of(problem.backend)  # says at once where they are missing
         gramian = problem.backend.gramian(V)
         merit_gramian = problem.merit_gramian(V, gramian)
         strength = self.trained_fairness() * problem.unobserved_weight

@@ -44,7 +44,12 @@ function axis(name, more = {}) {
 
 // Axis names stand above a y axis: turned text is hard to read on a phone.
 const yAxis = (name, more = {}) =>
-  axis(name, { nameLocation: "end", nameGap: 10, nameTextStyle: { align: "left", color: colour("soft"), fontSize: 12 }, ...more });
+  axis(name, {
+    nameLocation: "end",
+    nameGap: 10,
+    nameTextStyle: { align: "left", color: colour("soft"), fontSize: 12 },
+    ...more,
+  });
 
 // Tooltips are elements, not HTML text: whatever a name holds stays text.
 function tip(lines) {
@@ -77,7 +82,9 @@ function line(name, points, colourName, more = {}) {
     symbolSize: 6,
     lineStyle: { width: 2.5, color: colour(colourName) },
     itemStyle: { color: colour(colourName) },
-    endLabel: label ? { show: true, formatter: label, color: colour(colourName), fontSize: 12, fontWeight: 600, offset: [0, shift] } : undefined,
+    endLabel: label
+      ? { show: true, formatter: label, color: colour(colourName), fontSize: 12, fontWeight: 600, offset: [0, shift] }
+      : undefined,
     ...rest,
   };
 }

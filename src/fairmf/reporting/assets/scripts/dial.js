@@ -11,7 +11,9 @@ function startDial() {
     byId("knob-figures").textContent = [data.quality, data.inequality]
       .map((label) => `${metricOf(label).title} ${now.written[label]}`)
       .join("\n");
-    byId("sentence").textContent = now.past ? `${now.sentence} This stop lies beyond the lowest Gini the dial reaches.` : now.sentence;
+    byId("sentence").textContent = now.past
+      ? `${now.sentence} This stop lies beyond the lowest Gini the dial reaches.`
+      : now.sentence;
     updateCards(now);
     markRow();
   });
@@ -45,7 +47,20 @@ function startFront() {
     yAxis: yAxis(up.title, { scale: true }),
     tooltip: { ...shared().tooltip, formatter: frontTip },
     grid: { ...shared().grid, right: 30, bottom: 26 + legendHeight(front) },
-    legend: { ...legend(), data: data.series.map((series) => series.name), top: "auto", right: "auto", left: "center", bottom: 0, itemWidth: 13, itemHeight: 13, itemGap: 14, selectedMode: true, selected, inactiveColor: colour("then") },
+    legend: {
+      ...legend(),
+      data: data.series.map((series) => series.name),
+      top: "auto",
+      right: "auto",
+      left: "center",
+      bottom: 0,
+      itemWidth: 13,
+      itemHeight: 13,
+      itemGap: 14,
+      selectedMode: true,
+      selected,
+      inactiveColor: colour("then"),
+    },
     series: [
       line("dial", data.positions.map(at), "now", { showSymbol: true, symbolSize: 10, cursor: "pointer", z: 3 }),
       ...data.series.map(otherSeries),
@@ -56,17 +71,28 @@ function startFront() {
         symbolSize: 20,
         z: 4,
         itemStyle: { color: "transparent", borderColor: colour("ink"), borderWidth: 2.5 },
-        label: { show: true, formatter: () => current().name, ...beside(at(current())[0]), color: colour("ink"), fontSize: 13, fontWeight: 600 },
+        label: {
+          show: true,
+          formatter: () => current().name,
+          ...beside(at(current())[0]),
+          color: colour("ink"),
+          fontSize: 13,
+          fontWeight: 600,
+        },
         silent: true,
       },
     ],
   }));
-  front.drawn.on("legendselectchanged", (event) => { selected = event.selected; });
+  front.drawn.on("legendselectchanged", (event) => {
+    selected = event.selected;
+  });
   front.drawn.on("click", (event) => event.seriesName === "dial" && moveTo(event.dataIndex));
   follow(() => {
     front.draw();
     const told = [up, across].map((metric) => `${metric.title} ${current().written[metric.label]}`);
-    front.describe(`Quality against inequality of exposure at ${data.positions.length} stops; at ${current().name} ${told.join(", ")}.`);
+    front.describe(
+      `Quality against inequality of exposure at ${data.positions.length} stops; at ${current().name} ${told.join(", ")}.`,
+    );
   });
 }
 
@@ -74,7 +100,9 @@ function startFront() {
 function beside(x) {
   const all = data.positions.map((position) => position.values[data.inequality]);
   const left = x < (Math.min(...all) + Math.max(...all)) / 2;
-  return left ? { position: "right", distance: 8, offset: [0, 12] } : { position: "left", distance: 8, offset: [0, -12] };
+  return left
+    ? { position: "right", distance: 8, offset: [0, 12] }
+    : { position: "left", distance: 8, offset: [0, -12] };
 }
 
 function otherSeries(series, k) {
@@ -83,7 +111,15 @@ function otherSeries(series, k) {
   // Shapes and colours run out of step, so that thirty series differ.
   const symbol = ["rect", "triangle", "diamond", "emptyRect", "emptyTriangle", "emptyDiamond"][k % 6];
   if (points.length > 1) return line(series.name, points, name, { showSymbol: true, symbol });
-  return { type: "scatter", name: series.name, data: points, symbol, symbolSize: 13, z: 4, itemStyle: { color: colour(name) } };
+  return {
+    type: "scatter",
+    name: series.name,
+    data: points,
+    symbol,
+    symbolSize: 13,
+    z: 4,
+    itemStyle: { color: colour(name) },
+  };
 }
 
 // Names below the chart; choosing one hides or shows its points. Room for as many rows as their letters need.
@@ -97,7 +133,13 @@ function frontTip(event) {
   const position = event.seriesName === "dial" ? data.positions[event.dataIndex] : null;
   const values = position
     ? data.metrics.map((metric) => `${metric.title}: ${position.written[metric.label]}`)
-    : [data.inequality, data.quality].map((label, k) => `${metricOf(label).title}: ${written(metricOf(label), event.value[k])}`);
-  const name = position ? position.name : event.data.told === event.seriesName ? event.seriesName : `${event.seriesName}, ${event.data.told}`;
+    : [data.inequality, data.quality].map(
+        (label, k) => `${metricOf(label).title}: ${written(metricOf(label), event.value[k])}`,
+      );
+  const name = position
+    ? position.name
+    : event.data.told === event.seriesName
+      ? event.seriesName
+      : `${event.seriesName}, ${event.data.told}`;
   return tip([name, ...values]);
 }

@@ -19,24 +19,31 @@ function itemColumns() {
 function startItems() {
   if (!byId("item-table") || !data.stops) return;
   const shown = data.items.names.length;
-  byId("items-told").textContent = shown < data.items.total
-    ? `Listed are ${whole(shown)} of ${whole(data.items.total)} items: those shown to most users at any stop.`
-    : `All ${whole(shown)} items are listed.`;
+  byId("items-told").textContent =
+    shown < data.items.total
+      ? `Listed are ${whole(shown)} of ${whole(data.items.total)} items: those shown to most users at any stop.`
+      : `All ${whole(shown)} items are listed.`;
   byId("search").addEventListener("input", (event) => {
     itemView.words = event.target.value.trim().toLowerCase();
     itemView.page = 0;
     drawItems();
   });
-  [["previous", -1], ["next", 1]].forEach(([id, step]) => byId(id).addEventListener("click", () => {
-    itemView.page += step;
-    drawItems();
-  }));
+  [
+    ["previous", -1],
+    ["next", 1],
+  ].forEach(([id, step]) =>
+    byId(id).addEventListener("click", () => {
+      itemView.page += step;
+      drawItems();
+    }),
+  );
   follow(drawItems);
 }
 
 function foundItems(columns) {
   const texts = columns.filter((column) => column.text);
-  const rows = data.items.names.map((_, row) => row)
+  const rows = data.items.names
+    .map((_, row) => row)
     .filter((row) => !itemView.words || texts.some((column) => column.of(row).toLowerCase().includes(itemView.words)));
   const by = columns.find((column) => column.key === itemView.sort);
   const order = by.text ? (a, b) => by.of(a).localeCompare(by.of(b)) : (a, b) => by.of(a) - by.of(b);
@@ -52,17 +59,25 @@ function drawItems() {
   const visible = rows.slice(start, start + PER_PAGE);
   const focused = document.activeElement?.dataset?.sort;
   const cells = visible.map((row) => columns.map((column) => itemText(column, row)));
-  const frame = numbersTable("Users whose list holds the item", columns.map((column) => column.title), cells);
+  const frame = numbersTable(
+    "Users whose list holds the item",
+    columns.map((column) => column.title),
+    cells,
+  );
   frame.querySelectorAll("thead th").forEach((cell, k) => sortable(cell, columns[k]));
-  columns.forEach((column, k) => frame.querySelectorAll(`tr > :nth-child(${k + 1})`).forEach((cell) => {
-    cell.classList.toggle("text", Boolean(column.text));
-    cell.classList.toggle("minor", Boolean(column.minor));
-  }));
+  columns.forEach((column, k) =>
+    frame.querySelectorAll(`tr > :nth-child(${k + 1})`).forEach((cell) => {
+      cell.classList.toggle("text", Boolean(column.text));
+      cell.classList.toggle("minor", Boolean(column.minor));
+    }),
+  );
   frame.querySelectorAll("tbody tr").forEach((row, k) => colourChange(row.lastChild, columns.at(-1).of(visible[k])));
   fill(byId("item-table"), [frame]);
   if (focused) frame.querySelector(`[data-sort="${focused}"]`)?.focus();
   byId("found").textContent = `${whole(rows.length)} ${rows.length === 1 ? "item" : "items"} found`;
-  byId("page-told").textContent = rows.length ? `${whole(start + 1)} to ${whole(start + visible.length)} of ${whole(rows.length)}` : "no item";
+  byId("page-told").textContent = rows.length
+    ? `${whole(start + 1)} to ${whole(start + visible.length)} of ${whole(rows.length)}`
+    : "no item";
   byId("previous").disabled = itemView.page === 0;
   byId("next").disabled = itemView.page === pages - 1;
 }

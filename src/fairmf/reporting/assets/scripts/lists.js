@@ -23,8 +23,14 @@ function updateLists() {
   byId("history").textContent = `Known of this user: ${names}${more > 0 ? ` · and ${whole(more)} more` : ""}`;
   const entered = now.filter((row) => !before.includes(row)).length;
   byId("example-change").textContent = entered ? `${entered} of ${now.length} are new` : "nothing changes";
-  fill(byId("list-before"), before.map((row, place) => listed(row, example, now.includes(row) ? null : "gone", place, now)));
-  fill(byId("list-now"), now.map((row, place) => listed(row, example, before.includes(row) ? "moved" : "new", place, before)));
+  fill(
+    byId("list-before"),
+    before.map((row, place) => listed(row, example, now.includes(row) ? null : "gone", place, now)),
+  );
+  fill(
+    byId("list-now"),
+    now.map((row, place) => listed(row, example, before.includes(row) ? "moved" : "new", place, before)),
+  );
 }
 
 function listed(row, example, kind, place, other) {
@@ -39,6 +45,7 @@ function listed(row, example, kind, place, other) {
   const rise = other.indexOf(row) - place;
   if (kind === "new") entry.append(element("span", "new", "tag new"));
   else if (kind === "gone") entry.append(element("span", "left", "tag gone"));
-  else if (kind === "moved" && rise) entry.append(element("span", `${rise > 0 ? "▲" : "▼"}${Math.abs(rise)}`, "tag moved"));
+  else if (kind === "moved" && rise)
+    entry.append(element("span", `${rise > 0 ? "▲" : "▼"}${Math.abs(rise)}`, "tag moved"));
   return entry;
 }

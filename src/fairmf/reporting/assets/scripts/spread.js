@@ -1,4 +1,4 @@
-// How exposure is spread: Lorenz curve, exposure by rank, tenths of the catalogue by popularity, gainers and losers.
+// How exposure is spread: Lorenz curve and exposure by rank.
 const stop = () => data.stops[state.position];
 
 function startSpread() {
@@ -12,36 +12,82 @@ function startSpread() {
 
 // The first stop in grey behind the present one; one line where they are the same.
 function thenAndNow(points, more = {}) {
-  const drawn = [line(first().name, points(data.stops[0]), "then", { lineStyle: { width: 2, color: colour("then") }, ...more })];
+  const drawn = [
+    line(first().name, points(data.stops[0]), "then", { lineStyle: { width: 2, color: colour("then") }, ...more }),
+  ];
   if (state.position) drawn.push(line(current().name, points(stop()), "now", more));
   return drawn;
 }
 
 function legend() {
   const names = state.position ? [first().name, current().name] : [first().name];
-  return { data: names.map((name) => ({ name, icon: "roundRect" })), top: 0, right: 0, itemWidth: 18, itemHeight: 8, textStyle: { color: colour("ink"), fontSize: 12 }, selectedMode: false };
+  return {
+    data: names.map((name) => ({ name, icon: "roundRect" })),
+    top: 0,
+    right: 0,
+    itemWidth: 18,
+    itemHeight: 8,
+    textStyle: { color: colour("ink"), fontSize: 12 },
+    selectedMode: false,
+  };
 }
 
 function startLorenz() {
   const last = data.stops[0].lorenz.length - 1;
-  const share = { type: "value", min: 0, max: 1, axisLabel: { color: colour("soft"), formatter: (x) => percent(x, 0) } };
+  // A function: colours are read when it is drawn.
+  const share = () => ({
+    type: "value",
+    min: 0,
+    max: 1,
+    axisLabel: { color: colour("soft"), formatter: (x) => percent(x, 0) },
+  });
   const lorenz = chart("chart-lorenz", () => ({
     legend: legend(),
     grid: { ...shared().grid, top: 34, bottom: 26 },
-    xAxis: axis("share of the catalogue, least shown first", share),
-    yAxis: yAxis("", share),
-    tooltip: { ...shared().tooltip, trigger: "axis", formatter: (events) => tip([`${percent(events[0].value[0], 0)} of the catalogue shown least`, ...events.filter((e) => e.seriesName !== "even").map((e) => `${e.seriesName}: ${percent(e.value[1])}`)]) },
+    xAxis: axis("share of the catalogue, least shown first", share()),
+    yAxis: yAxis("", share()),
+    tooltip: {
+      ...shared().tooltip,
+      trigger: "axis",
+      formatter: (events) =>
+        tip([
+          `${percent(events[0].value[0], 0)} of the catalogue shown least`,
+          ...events.filter((e) => e.seriesName !== "even").map((e) => `${e.seriesName}: ${percent(e.value[1])}`),
+        ]),
+    },
     series: [
-      { type: "line", name: "even", data: [[0, 0], [1, 1]], showSymbol: false, silent: true, lineStyle: { width: 1, type: "dashed", color: colour("soft") }, itemStyle: { color: colour("soft") } },
+      {
+        type: "line",
+        name: "even",
+        data: [
+          [0, 0],
+          [1, 1],
+        ],
+        showSymbol: false,
+        silent: true,
+        lineStyle: { width: 1, type: "dashed", color: colour("soft") },
+        itemStyle: { color: colour("soft") },
+      },
       ...thenAndNow((at) => at.lorenz.map((y, k) => [k / last, y])),
     ],
   }));
   follow(() => {
     lorenz.draw();
     const half = (at) => percent(at.lorenz[Math.round(last / 2)]);
-    lorenz.describe(`Lorenz curves: the half of the catalogue shown least has ${half(data.stops[0])} of the exposure at ${first().name}, ${half(stop())} at ${current().name}.`);
-    const rows = [0.1, 0.25, 0.5, 0.75, 0.8, 0.9, 0.99].map((at) => [percent(at, 0), ...[data.stops[0], stop()].map((s) => percent(s.lorenz[Math.round(at * last)]))]);
-    fill(byId("numbers-lorenz"), [numbersTable("Share of exposure of the items shown least (nearest 2%)", ["items", first().name, current().name], rows)]);
+    lorenz.describe(
+      `Lorenz curves: the half of the catalogue shown least has ${half(data.stops[0])} of the exposure at ${first().name}, ${half(stop())} at ${current().name}.`,
+    );
+    const rows = [0.1, 0.25, 0.5, 0.75, 0.8, 0.9, 0.99].map((at) => [
+      percent(at, 0),
+      ...[data.stops[0], stop()].map((s) => percent(s.lorenz[Math.round(at * last)])),
+    ]);
+    fill(byId("numbers-lorenz"), [
+      numbersTable(
+        "Share of exposure of the items shown least (nearest 2%)",
+        ["items", first().name, current().name],
+        rows,
+      ),
+    ]);
   });
 }
 
@@ -51,50 +97,25 @@ function startRanked() {
     grid: { ...shared().grid, top: 34, bottom: 26 },
     xAxis: axis("rank of the item by exposure", { type: "log", min: 1, max: data.items.total }),
     yAxis: yAxis("users", { type: "log", min: 1 }),
-    tooltip: { ...shared().tooltip, trigger: "axis", formatter: (events) => tip([`item number ${whole(events[0].value[0])}`, ...events.map((e) => `${e.seriesName}: ${whole(e.value[1])} users`)]) },
+    tooltip: {
+      ...shared().tooltip,
+      trigger: "axis",
+      formatter: (events) =>
+        tip([
+          `item number ${whole(events[0].value[0])}`,
+          ...events.map((e) => `${e.seriesName}: ${whole(e.value[1])} users`),
+        ]),
+    },
     series: thenAndNow((at) => at.ranked.map((y, k) => [data.ranks[k], y]).filter(([, y]) => y > 0)),
   }));
   follow(() => {
     ranked.draw();
-    ranked.describe(`Exposure by rank: the most shown item reaches ${whole(data.stops[0].ranked[0])} users at ${first().name}, ${whole(stop().ranked[0])} at ${current().name}.`);
-    const rows = data.ranks.map((rank, k) => [whole(rank), ...[data.stops[0], stop()].map((s) => whole(s.ranked[k]))]).filter((_, k) => k % 4 === 0);
+    ranked.describe(
+      `Exposure by rank: the most shown item reaches ${whole(data.stops[0].ranked[0])} users at ${first().name}, ${whole(stop().ranked[0])} at ${current().name}.`,
+    );
+    const rows = data.ranks
+      .map((rank, k) => [whole(rank), ...[data.stops[0], stop()].map((s) => whole(s.ranked[k]))])
+      .filter((_, k) => k % 4 === 0);
     fill(byId("numbers-ranked"), [numbersTable("Users reached", ["rank", first().name, current().name], rows)]);
   });
-}
-
-function startBands() {
-  const count = data.stops[0].bands.length;
-  const names = data.stops[0].bands.map((_, k) => (k === 0 ? "least popular" : k === count - 1 ? "most popular" : String(k + 1)));
-  const bars = (name, at, colourName) => ({ type: "bar", name, data: at.bands, itemStyle: { color: colour(colourName) }, barGap: "5%", barCategoryGap: "25%" });
-  const bands = chart("chart-bands", () => ({
-    legend: legend(),
-    grid: { ...shared().grid, top: 34 },
-    xAxis: axis("", { type: "category", data: names, axisLabel: { color: colour("soft"), fontSize: 12, interval: 0, lineHeight: 15, margin: 10, formatter: (name, k) => (k === 0 ? "least\npopular" : k === count - 1 ? "most\npopular" : ""), hideOverlap: false } }),
-    yAxis: yAxis("", { axisLabel: { color: colour("soft"), formatter: (x) => percent(x, 0) } }),
-    tooltip: { ...shared().tooltip, trigger: "axis", formatter: (events) => tip([`tenth ${events[0].dataIndex + 1} of ${count} by popularity`, ...events.map((e) => `${e.seriesName}: ${percent(e.value)}`)]) },
-    series: [bars(first().name, data.stops[0], "then"), ...(state.position ? [bars(current().name, stop(), "now")] : [])],
-  }));
-  follow(() => {
-    bands.draw();
-    const ends = (s) => `${percent(s.bands[0])} to the least popular part, ${percent(s.bands[count - 1])} to the most popular`;
-    bands.describe(`Share of exposure by popularity: ${first().name} gives ${ends(data.stops[0])}; ${current().name} ${ends(stop())}.`);
-    const rows = names.map((name, k) => [name, percent(data.stops[0].bands[k]), percent(stop().bands[k])]);
-    fill(byId("numbers-bands"), [numbersTable("Share of exposure by tenth of the catalogue", ["tenth", first().name, current().name], rows)]);
-  });
-}
-
-function updateMovers() {
-  const told = (row) => {
-    const [before, now] = [data.stops[0].exposure[row], stop().exposure[row]];
-    const entry = element("li");
-    entry.append(element("span", data.items.names[row], "title"), element("span", `${whole(before)} to ${whole(now)}`, "count"));
-    return entry;
-  };
-  [["gainers", stop().gainers], ["losers", stop().losers]].forEach(([id, rows]) => {
-    fill(byId(id), rows.length ? rows.map(told) : [element("li", "nobody")]);
-  });
-  const users = current().users;
-  byId("users-change").textContent = users && users[0] !== null
-    ? `By ${metricOf(data.quality).title}, ${percent(users[0])} of users with held-out items are worse off than at ${first().name}, ${percent(users[1])} better off.`
-    : "";
 }
