@@ -232,3 +232,15 @@ def test_without_matplotlib_there_are_numbers_and_no_plots(data, tmp_path, monke
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     done = reproduce(small("epoch_time"), data, tmp_path, progress=False)
     assert {path.name for path in done.files} == {"results.json", "table.md", "table.csv"}
+
+
+@pytest.mark.parametrize(
+    ("mean", "spread", "told"),
+    [(0.41751, 0.0008414, "0.4175 ± 0.0008"), (0.5, None, "0.5000"), (14323.9, 12.34, "1.432e+04 ± 12.34")],
+)
+def test_a_spread_is_written_as_its_mean(mean, spread, told):
+    from fairmf.experiments.summary import Measured, Row
+    from fairmf.experiments.writing import measured_cell
+
+    assert measured_cell(Row({}, {"x": Measured(mean, spread, 3)}), "x") == told
+    assert measured_cell(Row({}, {}), "x") == ""

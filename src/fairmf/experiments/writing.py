@@ -150,8 +150,9 @@ def measured_cell(row: Row, metric: str) -> str:
     value = row.measured.get(metric)
     if value is None:
         return ""
-    spread = "" if value.spread is None else f" ± {_number(value.spread)}"
-    return f"{_number(value.mean)}{spread}"
+    digits = _format(value.mean)
+    spread = "" if value.spread is None else f" ± {value.spread:{digits}}"
+    return f"{value.mean:{digits}}{spread}"
 
 
 def _quoted_cell(row: Row, metric: str, *, same_data: bool) -> str:
@@ -161,5 +162,6 @@ def _quoted_cell(row: Row, metric: str, *, same_data: bool) -> str:
     return f"{row.quoted[metric]:.3f}{verdict}"
 
 
-def _number(value: float) -> str:
-    return f"{value:.4f}" if 0.001 <= abs(value) < 100 or value == 0 else f"{value:.4g}"
+def _format(value: float) -> str:
+    """Four decimals where that says something, else four digits; a spread is written as its mean."""
+    return ".4f" if 0.001 <= abs(value) < 100 or value == 0 else ".4g"
