@@ -7,7 +7,7 @@ from fairmf.errors import FairmfError, InvalidParameter
 from fairmf.experiments import experiment, experiments
 from fairmf.experiments.data import SOURCES
 from fairmf.experiments.experiment import KINDS, read_experiment
-from fairmf.experiments.kinds import kind_of
+from fairmf.experiments.kinds import kind_of, total
 from fairmf.experiments.models import build
 
 # As published: Recall@20, Recall@50, nDCG@100.
@@ -30,7 +30,7 @@ def test_every_experiment_can_be_planned_on_its_data_and_on_every_stand_in(name)
         assert whole.name == name
         pieces = kind_of(whole).plan(whole, [])
         assert pieces
-        assert kind_of(whole).total(whole) >= len(pieces)
+        assert total(whole) >= len(pieces)
         for piece in pieces:
             build(piece.model, piece.settings)  # raises if a setting is unknown or out of its range
             assert piece.how["measure"]

@@ -12,16 +12,18 @@ items, nz interactions, d factors, b a block of factors):
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from fairmf.experiments.data import SOURCES, Data
 from fairmf.experiments.experiment import Experiment
-from fairmf.experiments.kinds import kind_of
+from fairmf.experiments.kinds import kind_of, later_pieces
 from fairmf.experiments.models import effective
 from fairmf.experiments.pieces import Piece
 from fairmf.interactions import Interactions, synthetic
@@ -96,7 +98,9 @@ def measure_speed() -> Speed:
 
     square = np.ones((512, 512), dtype=np.float32)
     ranking = _best(rank) / (1000 * 1500 * 32)
-    return Speed(costs[0], costs[1], ranking, _best(lambda: square @ square) / (2 * 512**3))
+    with threadpool_limits(1):  # on a busy machine, threads that wait for each other would tell of others' work
+        dense = _best(lambda: square @ square, times=10) / (2 * 512**3) / (os.cpu_count() or 1)
+    return Speed(costs[0], costs[1], ranking, dense)
 
 
 def _one_epoch(model: Any) -> dict[str, Any]:
@@ -104,19 +108,12 @@ def _one_epoch(model: Any) -> dict[str, Any]:
     return {**vars(model), "epochs": 1}
 
 
-def estimate(experiment: Experiment, shape: Shape, speed: Speed, left: Iterable[Piece] | None = None) -> Estimate:
-    """For the pieces that are left (by default all); those of a later round are taken as dear as those of the first."""
-    kind = kind_of(experiment)
-    first = kind.plan(experiment, [])
-    pieces = max(kind.total(experiment), len(first))
-    wanted = first if left is None else list(left)
-    later = pieces - len(first)
+def estimate(experiment: Experiment, shape: Shape, speed: Speed, left: Sequence[Piece] | None = None) -> Estimate:
+    """For the pieces that are left, by default all."""
+    every = [*kind_of(experiment).plan(experiment, []), *later_pieces(experiment)]
+    wanted = every if left is None else left
     seconds = sum(_seconds(piece, shape, speed) for piece in wanted)
-    if later > 0 and left is None:
-        seconds += later * seconds / max(1, len(wanted))
-    count = len(wanted) + (later if left is None else 0)
-    memory = max((_bytes(piece, shape) for piece in first), default=0)
-    return Estimate(pieces, count, seconds, memory)
+    return Estimate(len(every), len(wanted), seconds, max(_bytes(piece, shape) for piece in every))
 
 
 def _seconds(piece: Piece, shape: Shape, speed: Speed) -> float:

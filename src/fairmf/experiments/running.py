@@ -12,7 +12,7 @@ from typing import Any
 from fairmf.experiments.data import Data
 from fairmf.experiments.estimating import Estimate, Speed, estimate, measure_speed, shape_of
 from fairmf.experiments.experiment import Experiment
-from fairmf.experiments.kinds import kind_of
+from fairmf.experiments.kinds import kind_of, later_pieces, total
 from fairmf.experiments.measuring import measure
 from fairmf.experiments.pieces import Outcome, Piece, Store
 from fairmf.experiments.summary import Row
@@ -63,13 +63,9 @@ class Run:
     def estimate(self, speed: Speed | None = None) -> Estimate:
         """Pieces done and left, time and memory. Measures this machine's speed where it is not given."""
         found, missing = self.done()
-        told = estimate(
-            self.experiment,
-            shape_of(self.data),
-            measure_speed() if speed is None else speed,
-            missing if found else None,
-        )
-        return Estimate(told.pieces, told.pieces - len(found), told.seconds, told.bytes)
+        to_come = total(self.experiment) - len(found) - len(missing)  # of a round that cannot be told yet
+        left = [*missing, *later_pieces(self.experiment)[:to_come]]
+        return estimate(self.experiment, shape_of(self.data), measure_speed() if speed is None else speed, left)
 
 
 def open_run(
@@ -106,7 +102,7 @@ def reproduce(
     run = open_run(experiment, data, folder, seeds=seeds, epochs=epochs, without=without)
     computed = 0
     done, missing = run.done()
-    with progress_bar(experiment.name, kind_of(run.experiment).total(run.experiment), progress) as advance:
+    with progress_bar(experiment.name, total(run.experiment), progress) as advance:
         advance("", len(done))
         while missing:
             for piece in missing:

@@ -1,7 +1,7 @@
 """One file per kind of table or figure: `plan` its pieces, make `rows` of what came out, `draw` it.
 
-`plan(experiment, done)` is called until it names nothing new, so that a later round may depend on an earlier one;
-`total(experiment)` is how many there will be.
+`plan(experiment, done)` is called until it names nothing new, so that a later round may depend on an earlier one. A
+kind with such rounds has `later(experiment)` as well: pieces like those that follow the first round, for estimates.
 """
 
 from __future__ import annotations
@@ -20,9 +20,6 @@ class Kind(Protocol):
     def plan(self, experiment: Experiment, done: list[Outcome]) -> list[Piece]:
         """The pieces that can be computed now."""
 
-    def total(self, experiment: Experiment) -> int:
-        """How many pieces there are in all rounds."""
-
     def rows(self, experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
         """The table."""
 
@@ -33,3 +30,14 @@ class Kind(Protocol):
 def kind_of(experiment: Experiment) -> Kind:
     """The file of an experiment's kind."""
     return cast(Kind, importlib.import_module(f"fairmf.experiments.kinds.{experiment.kind}"))
+
+
+def later_pieces(experiment: Experiment) -> list[Piece]:
+    """Pieces like those that follow the first round; none for most kinds."""
+    later = getattr(kind_of(experiment), "later", None)
+    return [] if later is None else list(later(experiment))
+
+
+def total(experiment: Experiment) -> int:
+    """How many pieces there are in all rounds."""
+    return len(kind_of(experiment).plan(experiment, [])) + len(later_pieces(experiment))

@@ -28,11 +28,6 @@ def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: A
     return pieces
 
 
-def total(experiment: Experiment) -> int:
-    """All in one round."""
-    return len(plan(experiment, []))
-
-
 def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
     """A row per level of fairness: metrics, and coverage at every length of lists."""
     found = []

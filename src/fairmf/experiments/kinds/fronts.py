@@ -25,11 +25,6 @@ def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: A
     ]
 
 
-def total(experiment: Experiment) -> int:
-    """All in one round."""
-    return len(plan(experiment, []))
-
-
 def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
     """A row per point; `front` marks those that no other of their series beats on the validation users."""
     found = []

@@ -31,12 +31,14 @@ def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:
     return pieces
 
 
-def total(experiment: Experiment) -> int:
-    """Grid and further seeds."""
-    counts = (
-        (len(series.combinations) - 1) + len(seeded(series.model, {}, experiment.seeds)) for series in experiment.series
-    )
-    return sum(counts)
+def later(experiment: Experiment) -> list[Piece]:
+    """The second round, as if the first of every grid were chosen: what it costs is about that."""
+    return [
+        piece(experiment, series, one)
+        for series in experiment.series
+        if len(series.combinations) > 1
+        for one in seeded(series.model, series.combinations[0], experiment.seeds)[1:]
+    ]
 
 
 def piece(experiment: Experiment, series: Series, settings: dict[str, Any]) -> Piece:

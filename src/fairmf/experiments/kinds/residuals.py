@@ -29,11 +29,6 @@ def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: A
     ]
 
 
-def total(experiment: Experiment) -> int:
-    """All in one round."""
-    return len(plan(experiment, []))
-
-
 def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
     """A row per epoch of each fit; means over seeds."""
     found = []
