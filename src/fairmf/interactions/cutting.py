@@ -23,6 +23,7 @@ _POWERS = np.array([10.0**k for k in range(19)])
 _GIVEN_UP = -1
 _0, _1, _7, _8, _56 = (np.uint64(k) for k in (0, 1, 7, 8, 56))
 _ONES, _HIGH = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+_NOUGHTS, _LOW, _TO_NINE = (np.uint64(k) for k in (0x3030303030303030, 0x7F7F7F7F7F7F7F7F, 0x7676767676767676))
 _CLOSING = np.uint64(255)
 
 
@@ -48,7 +49,18 @@ bytes_before = numba.njit(cache=True, nogil=True, inline="always")(_bytes_before
 
 
 def _digits(block, at):
-    """The number written at `at`, where its digits end, and how many there are. (Most are short: bytes it is.)"""
+    """The number written at `at`, where its digits end, and how many there are.
+
+    Up to seven digits are one word: what follows them is shifted out, and neighbours are added in pairs, then fours.
+    """
+    found = word(block, at) ^ _NOUGHTS  # digits are 0 to 9 now, all else is more
+    count = bytes_before((((found & _LOW) + _TO_NINE) | found) & _HIGH)
+    if count < _8:
+        found = found << (_8 * (_8 - count)) if count > _0 else _0
+        found = (found * np.uint64(10) + (found >> _8)) & np.uint64(0x00FF00FF00FF00FF)
+        found = (found * np.uint64(100) + (found >> np.uint64(16))) & np.uint64(0x0000FFFF0000FFFF)
+        found = (found * np.uint64(10000) + (found >> np.uint64(32))) & np.uint64(0xFFFFFFFF)
+        return np.int64(found), at + count, np.int64(count)
     value, start = np.int64(0), at
     while True:
         digit = np.uint8(block[at] - _NOUGHT)  # anything below "0" wraps around to far above 9
