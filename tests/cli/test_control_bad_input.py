@@ -75,6 +75,20 @@ CASES = [
     ("export {private} -o u.parquet --what users --fairness 2", 1, "without its users' histories"),
     ("export {popularity} -o u.parquet --what users --fairness 2", 1, "has no dial"),
     ("export {model} -o {events}/x.parquet", 4, "cannot be written"),
+    ("reproduce", 1, "Which table or figure"),
+    ("reproduce table1-ml2m --data {split}", 1, "There is no table or figure 'table1-ml2m'"),
+    ("reproduce figure4-time --list", 1, "--list"),
+    ("reproduce figure4-time --data absent", 1, "There is no data 'absent' for experiments"),
+    ("reproduce figure4-time --data {events}", 1, "is not the folder of a split"),
+    ("reproduce figure4-time --data {split} --seeds 0", 2, "--seeds"),
+    ("reproduce figure4-time --data {split} --epochs none", 2, "--epochs"),
+    ("reproduce figure4-time --data {split} --without magic", 1, "--without does not know 'magic'"),
+    ("reproduce figure4-time --data {split} -o {events}/out", 4, "cannot be written"),
+    ("reproduce figure4-time --data {split} -o {events}", 4, "cannot be written"),
+    ("reproduce figure4-time --data ml-1m", 5, "terms"),
+    ("reproduce figure4-time --data ml-1m --from absent.zip", 1, "absent.zip"),
+    ("reproduce figure4-time --data ml-1m --from {events}", 1, "events.csv"),
+    ("reproduce figure4-time --data synthetic-ml20m --from {events}", 1, "synthetic-ml20m is made up"),
 ]
 
 

@@ -171,6 +171,18 @@ def test_who_gains_by_group(theme):
     assert np.allclose(ends, [[100 * g.share.low, 100 * g.share.high] for g in order])
 
 
+def test_measured_lines_leave_out_what_cannot_be_drawn(theme):
+    points = {"one": [(1, 0.5), (2, 0.0), (3, float("nan")), (4, 2.0)], "none": [(1, -1.0)]}
+    figure = plots.measured_lines(points, across="epoch", up="residual", logarithmic=True, theme=theme, title="A title")
+    assert lines(figure) == {"one": ([1, 4], [0.5, 2.0])}
+    axes = figure.axes[0]
+    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_yscale()) == ("epoch", "residual", "log")
+    assert words(figure) == ["one"]
+    seconds = plots.measured_lines({"a": [(0.0, 1.0), (0.5, 2.0), (5.0, 0.0)]}, across="s", up="y", logarithmic_x=True)
+    assert lines(seconds) == {"a": ([0.5, 5.0], [2.0, 0.0])}
+    assert seconds.axes[0].get_xscale() == "log"
+
+
 @pytest.mark.parametrize(
     ("call", "error", "told"),
     [
@@ -188,6 +200,8 @@ def test_who_gains_by_group(theme):
         (lambda: plots.residuals({"a": history_of()}, which="x"), InvalidData, "'x'"),
         (lambda: plots.time_per_epoch({}), InvalidData, "nothing to draw"),
         (lambda: plots.time_per_epoch({"a": {64: 0.0}}), InvalidData, "seconds > 0"),
+        (lambda: plots.measured_lines({}, across="x", up="y"), InvalidData, "nothing to draw"),
+        (lambda: plots.measured_lines({"a": [(1, 0)]}, across="x", up="y", logarithmic=True), InvalidData, "nothing"),
         (lambda: plots.who_gains(audited(bootstrap=0), by="x"), InvalidParameter, "'popularity' or 'group'"),
         (lambda: plots.lorenz_curves(EXPOSURES, theme="blue"), InvalidParameter, "'light' or 'dark'"),
     ],

@@ -47,6 +47,7 @@ VERBS = {
     "export": Verb(MODEL, "Write the vectors, or a nearest-neighbour index, for other programs."),
     "datasets": Verb(DATA, "Benchmark data sets: list, show, fetch; or made-up events."),
     "doctor": Verb(TOOLS, "Check what is installed, what works, and what is missing."),
+    "reproduce": Verb(TOOLS, "Reproduce a table or figure of the paper."),
     "demo": Verb(TOOLS, "Train and compare models on synthetic data, and write a report."),
 }
 """Every verb, in the order of the help. The file is `fairmf/cli/VERB.py`, the function in it has the verb's name."""

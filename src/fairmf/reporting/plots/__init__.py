@@ -10,6 +10,7 @@ Every function takes `title` and `theme` ("light" or "dark"); docs/report.md sho
 from fairmf.reporting.plots.exposure import coverage_curves, exposure_curves, lorenz_curves
 from fairmf.reporting.plots.fronts import trade_off_front
 from fairmf.reporting.plots.gains import who_gains
+from fairmf.reporting.plots.lines import measured_lines
 from fairmf.reporting.plots.saving import save
 from fairmf.reporting.plots.training import convergence, residuals, time_per_epoch
 
@@ -22,5 +23,6 @@ __all__ = [
     "residuals",
     "time_per_epoch",
     "who_gains",
+    "measured_lines",
     "save",
 ]
