@@ -35,6 +35,11 @@ class EventsCollector:
         self._rows_read = 0
         self._highest_rating = -np.inf
 
+    def expect(self, rows: int) -> None:
+        """About how many rows there will be, said before the first batch."""
+        for part in self._parts.values():
+            part.expect(rows)
+
     def add(self, batch: Mapping[ColumnName, Any]) -> None:
         """Take one batch: an Arrow array per column; for ids also TextWords, or a list of what Arrow cannot hold."""
         names = self._columns

@@ -193,18 +193,23 @@ def _collect_plain(blocks: Iterator[bytes], cutter: PlainColumns, columns: Colum
     """Blocks are cut by several threads and numbered, in the order of the file, by this one."""
     collector = EventsCollector(columns, layout.source.name, many=True)
     threads = min(_MOST_CUTTERS, os.cpu_count() or 1)
-    waiting: deque[Future[dict[ColumnName, Any]]] = deque()
+    waiting: deque[tuple[int, Future[dict[ColumnName, Any]]]] = deque()
+    size = layout.source.size
 
-    def take() -> None:
-        collector.add(waiting.popleft().result())
+    def take(first: bool = False) -> None:
+        length, future = waiting.popleft()
+        batch = future.result()
+        if first:  # a compressed file has more rows than that
+            collector.expect(int(1.02 * len(batch[columns.user]) * (size / length)))
+        collector.add(batch)
         layout.source.report()
 
     with ThreadPoolExecutor(threads) as workers:
         for number, block in enumerate(blocks):
             # One more room than there are blocks on their way: that of the block being numbered.
-            waiting.append(workers.submit(cutter.cut, block, number % (threads + 2)))
+            waiting.append((len(block), workers.submit(cutter.cut, block, number % (threads + 2))))
             if len(waiting) > threads:
-                take()
+                take(first=number == threads)
         while waiting:
             take()
     return collector.finish()

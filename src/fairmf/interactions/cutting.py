@@ -15,6 +15,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from fairmf.interactions.numbering import mix
 from fairmf.interactions.plain_csv import DECIMAL, INTEGER, PADDING, TEXT
 
 _NEWLINE, _MINUS, _POINT, _NOUGHT = (np.uint8(ord(letter)) for letter in "\n-.0")
@@ -115,11 +116,11 @@ def _decimal(block, at):
 decimal = numba.njit(cache=True, nogil=True)(_decimal)
 
 
-def _cut(block, delimiter, kinds, rows_of, nulls, null_starts, integers, decimals, words, places):
+def _cut(block, delimiter, kinds, rows_of, nulls, null_starts, integers, decimals, words, places, hashes, seed):
     """Fill the columns (out) from `block`: whole lines, then padding. Returns the number of rows, or -1 where in doubt.
 
     `kinds` and `rows_of` say for every column of the file what it holds and which row of `integers`, `decimals`, or
-    `words` and `places` takes it. Texts are written as words (`numbering.to_words` says how).
+    `words` and `places` takes it. Texts are written as words (`numbering.to_words` says how), and hashed on the way.
     """
     at, row, width, size = _0, 0, len(kinds), np.uint64(len(block) - PADDING)
     delimiters, newlines = np.uint64(delimiter) * _ONES, np.uint64(_NEWLINE) * _ONES
@@ -144,11 +145,12 @@ def _cut(block, delimiter, kinds, rows_of, nulls, null_starts, integers, decimal
                         return _GIVEN_UP
                     decimals[own, row] = -magnitude if negative else magnitude
             else:
-                start, end = at, places[own, row] if kind == TEXT else 0
+                start, end, hashed = at, places[own, row] if kind == TEXT else 0, seed
                 text, before = stop(block, at, delimiters, newlines)
                 while before == _8:
                     if kind == TEXT:
                         words[own, end] = text
+                        hashed = mix(text, hashed)
                         end += 1
                     at += _8
                     text, before = stop(block, at, delimiters, newlines)
@@ -157,7 +159,9 @@ def _cut(block, delimiter, kinds, rows_of, nulls, null_starts, integers, decimal
                     if at == start or (null_starts[block[start]] and is_null(block, start, at - start, nulls)):
                         return _GIVEN_UP
                     kept = (_1 << (_8 * before)) - _1
-                    words[own, end] = (text & kept) | (_CLOSING << (_8 * before))
+                    last = (text & kept) | (_CLOSING << (_8 * before))
+                    words[own, end] = last
+                    hashes[own, row] = mix(last, hashed)
                     places[own, row + 1] = end + 1
             if block[at] != (_NEWLINE if column == width - 1 else delimiter):
                 return _GIVEN_UP

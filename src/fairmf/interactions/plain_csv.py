@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fairmf.interactions.columns import ColumnName
 from fairmf.interactions.text_source import TextSource
-from fairmf.interactions.text_words import TextWords
+from fairmf.interactions.text_words import SEED, TextWords
 
 _LONGEST_LINE = 1 << 24
 _KINDS = {"int64": 1, "double": 2, "string": 3}
@@ -59,15 +59,15 @@ class PlainColumns:
             raise NotPlain
         data = np.frombuffer(block + bytes(PADDING), dtype=np.uint8)
         columns = (self.kinds, self.places, self._nulls, self._null_starts)
-        buffers = integers, decimals, words, places = self._room(room, len(block))
-        rows = cut(data, self._delimiter, *columns, *buffers)
+        buffers = integers, decimals, words, places, hashes = self._room(room, len(block))
+        rows = cut(data, self._delimiter, *columns, *buffers, SEED)
         if rows < 0:
             raise NotPlain
         found: dict[ColumnName, Any] = {}
         for column, (name, _) in self._wanted.items():
             own = self.places[column]
             if self.kinds[column] == TEXT:
-                found[name] = TextWords.hashed(words[own], places[own, : rows + 1])
+                found[name] = TextWords(words[own], places[own, : rows + 1], hashes[own, :rows])
             else:
                 found[name] = _arrow((integers if self.kinds[column] == INTEGER else decimals)[own], rows)
         return found
@@ -80,7 +80,8 @@ class PlainColumns:
             words = np.empty((texts, size // 8 + rows + 1), dtype=np.uint64)
             places = np.zeros((texts, rows + 1), dtype=np.int64)
             numbers = np.empty((integers, rows), dtype=np.int64), np.empty((decimals, rows))
-            self._rooms[number] = size, (*numbers, words, places)
+            hashes = np.empty((texts, rows), dtype=np.uint64)
+            self._rooms[number] = size, (*numbers, words, places, hashes)
         return self._rooms[number][1]
 
 
