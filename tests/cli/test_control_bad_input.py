@@ -1,4 +1,4 @@
-"""Bad input of the verbs that control, compare and export: one clear line, a hint, a documented exit code."""
+"""Bad input of the verbs that control, compare and export, and of dials: one clear line and a documented exit code."""
 
 import pytest
 
@@ -20,6 +20,8 @@ CASES = [
     ("tradeoff {model} {split} -o {events}/curve.csv", 4, "cannot be written"),
     ("tradeoff {model} {split} --part train", 2, "--part"),
     ("tradeoff {popularity} {split}", 1, "has no dial"),
+    ("evaluate {popularity} {split} --fairness 2", 1, "has no dial"),
+    ("recommend {popularity} --fairness 2 -o l.csv", 1, "has no dial"),
     ("target {model} {split}", 1, "exactly one goal; none was given"),
     ("target {model} {split} --max-gini 0.5 --min-coverage 0.5", 1, "got --max-gini and --min-coverage"),
     ("target {model} {split} --max-gini 2", 1, "between 0 and 1"),

@@ -285,3 +285,11 @@ def test_events_can_be_made_up(fairmf, tmp_path):
     assert a["interactions"] == b["interactions"] == 900
     assert a["popularity_gini"] == b["popularity_gini"]
     assert (tmp_path / "a.datasets-make.toml").exists()
+
+
+@pytest.mark.parametrize(("given", "kind"), [("IALS", "IALS"), ("FairALS", "FairALS"), ("popularity", "Popularity")])
+def test_models_go_by_their_flag_names_and_by_their_class_names(fairmf, tmp_path, given, kind):
+    write_events(tmp_path / "events.csv")
+    settings = () if kind == "Popularity" else ("--factors", 2, "--epochs", 1)
+    fairmf("fit", "events.csv", "-o", "m.fairmf", "--model", given, *settings)
+    assert type(load_model(tmp_path / "m.fairmf")).__name__ == kind

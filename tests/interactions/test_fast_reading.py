@@ -49,15 +49,17 @@ def test_double_colons_both_ways(header, tmp_path, monkeypatch):
     text = "u::i::w::t\n" if header else ""
     (tmp_path / "a.dat").write_text(text + "".join("::".join(map(str, row)) + "\n" for row in rows))
     columns = dict(zip(("user", "item", "weights", "time"), "uiwt" if header else range(4), strict=True))
-    found, ways, real = [], [], csv_reader._collect
-    monkeypatch.setattr(csv_reader, "_collect", lambda *a, many=False: ways.append(many) or real(*a, many=many))
+    found, ways = [], []
+    for name in ("_collect_plain", "_collect"):
+        real = getattr(csv_reader, name)
+        monkeypatch.setattr(csv_reader, name, lambda *a, name=name, real=real: ways.append(name) or real(*a))
     for least in (0, 1 << 60):
         monkeypatch.setattr(csv_reader, "_PLAIN_FROM_BYTES", least)
         events = read_csv(tmp_path / "a.dat", header=header, **columns)
         ids = events.user_ids.values[events.users], events.item_ids.values[events.items]
         found.append(list(zip(*(x.tolist() for x in (*ids, events.weights, events.times)), strict=True)))
     assert found == [rows, rows]
-    assert ways == [True, False]  # the fast way did not give up
+    assert ways == ["_collect_plain", "_collect"]  # the fast way did not give up
 
 
 # Mostly plain rows with now and then something odd, so that both the cutting and the giving up are met.
@@ -270,3 +272,21 @@ def test_many_pairs_are_built_as_few_are(monkeypatch):
     many = Interactions.from_frame(frame)
     assert many.fingerprint() == few.fingerprint()
     assert Interactions.from_frame(frame, weights="sum").to_csr().sum() == 3000
+
+
+@pytest.mark.parametrize("digits", range(1, 19))
+def test_integers_of_every_length(digits):
+    """Seven digits are one word to the reader, more are read one by one."""
+    columns = plain_csv.PlainColumns(2, {0: (0, "int64"), 1: (1, "int64")}, ",")
+    values = [10 ** (digits - 1), 10**digits - 1, int("1234567890123456789"[:digits])]
+    text = "".join(f"{value},-{value}\n" for value in values)
+    found = columns.cut(text.encode())
+    assert found[0].to_pylist() == values
+    assert found[1].to_pylist() == [-value for value in values]
+
+
+@pytest.mark.parametrize("odd", ["1x", "12:", "123/", "/", ":", "1\x7f", "1é"])
+def test_what_is_close_to_a_digit_is_none(odd):
+    columns = plain_csv.PlainColumns(2, {0: (0, "int64"), 1: (1, "int64")}, ",")
+    with pytest.raises(plain_csv.NotPlain):
+        columns.cut(f"{odd},1\n".encode())

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fairmf.cli.dials import check_dial
 from fairmf.cli.lists import comma_list, integers
 from fairmf.cli.models import load_fitted
 from fairmf.cli.reading import read_split
@@ -53,6 +54,8 @@ def evaluate(
 
     lengths = integers("--at", at)
     loaded = load_fitted(model, session)
+    if fairness is not None:
+        check_dial(loaded, model)
     split = read_split(data, None, session)
     held_out = getattr(split, part.value)
     session.uses(part.value, held_out.fold_in)

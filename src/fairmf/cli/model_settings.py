@@ -57,9 +57,12 @@ class ModelSettings(Flags):
 
     def build(self) -> FactorModel:
         """The model, its settings checked against their ranges; whatever is wrong is said before any data are read."""
-        if self.model not in MODELS:
+        # The names of Python's classes are understood as well: FairALS, IALS, ...
+        name = next((n for n, kind in MODELS.items() if self.model.lower() in (n, kind.__name__.lower())), None)
+        if name is None:
             raise Problem(f"There is no model {self.model!r}.", f"--model takes {', '.join(MODELS)}")
-        kind = MODELS[self.model]
+        self.model = name
+        kind = MODELS[name]
         known = [field.name for field in dataclasses.fields(kind)]
         for name in self.given:
             if name not in known:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fairmf.cli.dials import check_dial
 from fairmf.cli.failures import Problem
 from fairmf.cli.ids import as_ids, ids_from_file, read_ids
 from fairmf.cli.list_files import check_list_file, lists_of, write_lists
@@ -69,6 +70,8 @@ def recommend(
         check_list_file(output)
         check_output(output)
     loaded = load_fitted(model, session)
+    if fairness is not None:
+        check_dial(loaded, model)
     if top > loaded.n_items:
         raise Problem(f"--top {top:,} is more than the catalogue has: {loaded.n_items:,} items.")
     who, options = _asked(loaded, users, users_from, new_users, reading, session)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import Executor
 from typing import Any
 
 import numpy as np
@@ -36,19 +35,19 @@ class EventsCollector:
         self._rows_read = 0
         self._highest_rating = -np.inf
 
-    def add(self, batch: Mapping[ColumnName, Any], worker: Executor | None = None) -> None:
+    def expect(self, rows: int) -> None:
+        """About how many rows there will be, said before the first batch."""
+        for part in self._parts.values():
+            part.expect(rows)
+
+    def add(self, batch: Mapping[ColumnName, Any]) -> None:
         """Take one batch: an Arrow array per column; for ids also TextWords, or a list of what Arrow cannot hold."""
         names = self._columns
         length = len(batch[names.user])
         kept = self._above_threshold(batch)
         rows: NDArray[np.int64] | int = self._rows_read if kept is None else self._rows_read + kept
-        if worker is None:
-            self._add_ids("item", _take(batch[names.item], kept), rows)
-        else:  # beside the users: the two share nothing
-            items = worker.submit(lambda: self._add_ids("item", _take(batch[names.item], kept), rows))
+        self._add_ids("item", _take(batch[names.item], kept), rows)
         self._add_ids("user", _take(batch[names.user], kept), rows)
-        if worker is not None:
-            items.result()
         if names.weights is not None:
             self._add_weights(_take(batch[names.weights], kept), rows)
         if names.time is not None:

@@ -1,5 +1,6 @@
-"""Rows out of many pairs by two counting sorts, in compiled code: by item, then by user, so that rows come sorted.
+"""Rows out of many pairs, in compiled code: dealt into blocks of users, each of which is then sorted in the cache.
 
+A block is sorted by item, then by user, so that rows come sorted; blocks are independent, so that threads share them.
 Takes 8 bytes a pair beside the pairs; a comparison sort would take as much and several times as long.
 """
 
@@ -15,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _MOST_THREADS = 4  # they wait for the memory more than they compute
+_PAIRS_PER_BLOCK = 1 << 18  # 2 MB: what is sorted stays in the cache
+_MOST_BLOCKS = 256  # more streams than that and writing to them all is as slow as writing anywhere
 
 
 def distinct_pairs(
@@ -22,38 +25,72 @@ def distinct_pairs(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Offsets and item indices of the rows of users; each pair once, indices ascending."""
     n_users, n_items = shape
-    starts, by_item = _sort_by_item(users, items, n_items, min(_MOST_THREADS, os.cpu_count() or 1))
+    threads = min(_MOST_THREADS, os.cpu_count() or 1)
     indptr = np.zeros(n_users + 1, dtype=np.int64)
-    count(users, indptr[1:])
-    np.cumsum(indptr, out=indptr)
-    ends = indptr[:-1].copy()
-    indices = np.empty(len(users), dtype=np.int32)
-    deal_to_users(by_item, starts, indptr, ends, indices)
-    del by_item
+    with ThreadPoolExecutor(threads) as pool:
+        parts = _parts(len(users), threads)
+        counts = np.zeros((threads, n_users), dtype=np.int64)
+        list(pool.map(lambda k: count(users[parts[k]], counts[k]), range(threads)))
+        np.cumsum(counts.sum(axis=0), out=indptr[1:])
+        block_of, bounds = _blocks(indptr)
+        first, second = _deal(users, items, parts, counts, block_of, bounds, pool)
+        ends = indptr[:-1].copy()
+        starts = indptr[bounds]
+
+        def sort(block: int) -> None:
+            own = slice(starts[block], starts[block + 1])
+            rows = slice(bounds[block], bounds[block + 1])
+            sort_block(first[own], second[own], n_items, indptr[rows], ends[rows])
+
+        list(pool.map(sort, range(len(bounds) - 1)))
+    indices = second
     close_gaps(indptr, ends, indices)
     # Shrinks where it is: nobody else has seen this array.
     indices.resize(int(indptr[-1]), refcheck=False)
     return indptr, indices
 
 
-def _sort_by_item(
-    users: NDArray[np.int32], items: NDArray[np.int32], n_items: int, threads: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Where each item's users begin, and the users of item after item, in the order of the pairs.
+def _parts(size: int, threads: int) -> list[slice]:
+    bounds = [size * k // threads for k in range(threads + 1)]
+    return [slice(*ends) for ends in itertools.pairwise(bounds)]
 
-    Each thread counts and places its own part of the pairs; the result does not depend on how many there are.
+
+def _blocks(indptr: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """The block of every user, and the users with which blocks begin: neighbours with about as many pairs each."""
+    total = int(indptr[-1])
+    wanted = int(np.clip(total // _PAIRS_PER_BLOCK, 1, _MOST_BLOCKS))
+    block_of = np.minimum(indptr[:-1] * wanted // max(total, 1), wanted - 1).astype(np.int32)
+    begins = np.flatnonzero(np.diff(block_of, prepend=-1))
+    return np.cumsum(np.diff(block_of, prepend=block_of[:1]) > 0, dtype=np.int32), np.append(begins, len(block_of))
+
+
+def _deal(
+    users: NDArray[np.int32],
+    items: NDArray[np.int32],
+    parts: list[slice],
+    counts: NDArray[np.int64],
+    block_of: NDArray[np.int32],
+    bounds: NDArray[np.int64],
+    pool: ThreadPoolExecutor,
+) -> tuple[NDArray[Any], NDArray[np.int32]]:
+    """Users, counted from their block's first, and items of block after block, in the order of the pairs.
+
+    Each thread deals its own part of the pairs.
     """
-    bounds = [len(users) * k // threads for k in range(threads + 1)]
-    parts = [slice(*ends) for ends in itertools.pairwise(bounds)]
-    counts = np.zeros((threads, n_items + 1), dtype=np.int64)
-    by_item = np.empty(len(users), dtype=np.int32)
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda k: count(items[parts[k]], counts[k, 1:]), range(threads)))
-        starts = np.cumsum(counts.sum(axis=0))
-        # Where a part's first pair with the item goes: after those of all parts before.
-        places = starts[:-1] + np.cumsum(counts[:, 1:], axis=0) - counts[:, 1:]
-        list(pool.map(lambda k: place(users[parts[k]], items[parts[k]], places[k], by_item), range(threads)))
-    return starts, by_item
+    blocks = len(bounds) - 1
+    # Two bytes where that is enough: memory that is touched for the first time costs more than the dealing.
+    kind = np.uint16 if np.diff(bounds).max(initial=0) <= 1 << 16 else np.int32
+    sizes = np.stack([np.bincount(block_of, own, minlength=blocks) for own in counts]).astype(np.int64)
+    starts = np.concatenate(([0], np.cumsum(sizes.sum(axis=0))))[:-1]
+    # Where a part's first pair of a block goes: after those of all parts before.
+    places = starts + np.cumsum(sizes, axis=0) - sizes
+    first, second = np.empty(len(users), dtype=kind), np.empty(len(users), dtype=np.int32)
+
+    def deal_part(k: int) -> None:
+        deal(users[parts[k]], items[parts[k]], block_of, bounds, places[k], first, second)
+
+    list(pool.map(deal_part, range(len(parts))))
+    return first, second
 
 
 def _count(codes, totals):
@@ -62,22 +99,42 @@ def _count(codes, totals):
         totals[codes[k]] += 1
 
 
-def _place(users, items, places, by_item):
-    """Put each user (out) to the next place of the item."""
-    for k in range(len(items)):
+def _deal_pairs(users, items, block_of, bounds, places, first, second):
+    """Put each pair (out) to the next place of its user's block."""
+    for k in range(len(users)):
+        block = block_of[users[k]]
+        place = places[block]
+        first[place], second[place] = users[k] - bounds[block], items[k]
+        places[block] = place + 1
+
+
+def _sort_block(users, items, n_items, indptr, ends):
+    """Sort a block's pairs by user, then item, each once; `items` (in and out) then holds the rows of its users.
+
+    `indptr` and `ends` are those of the block's users; `ends` (out) says how far each row goes: a repeated pair is the
+    one that came last.
+    """
+    size = len(users)
+    if size == 0:
+        return
+    base = indptr[0]
+    starts = np.zeros(n_items + 1, dtype=np.int32)
+    for k in range(size):
+        starts[items[k] + 1] += 1
+    for item in range(n_items):
+        starts[item + 1] += starts[item]
+    by_item = np.empty_like(users)
+    places = starts[:-1].copy()
+    for k in range(size):
         item = items[k]
         by_item[places[item]] = users[k]
         places[item] += 1
-
-
-def _deal_to_users(by_item, starts, indptr, ends, indices):
-    """Items in ascending order to their users: a repeated pair is the one that came last. `ends` (out) says how far."""
-    for item in range(len(starts) - 1):
+    for item in range(n_items):
         for k in range(starts[item], starts[item + 1]):
             user = by_item[k]
             end = ends[user]
-            if end == indptr[user] or indices[end - 1] != item:
-                indices[end] = item
+            if end == indptr[user] or items[end - 1 - base] != item:
+                items[end - base] = item
                 ends[user] = end + 1
 
 
@@ -94,6 +151,6 @@ def _close_gaps(indptr, ends, indices):
 
 
 count: Any = numba.njit(cache=True, nogil=True)(_count)
-place: Any = numba.njit(cache=True, nogil=True)(_place)
-deal_to_users: Any = numba.njit(cache=True, nogil=True)(_deal_to_users)
+deal: Any = numba.njit(cache=True, nogil=True)(_deal_pairs)
+sort_block: Any = numba.njit(cache=True, nogil=True)(_sort_block)
 close_gaps: Any = numba.njit(cache=True, nogil=True)(_close_gaps)

@@ -6,8 +6,9 @@ import codecs
 import csv
 import os
 import re
+from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from fairmf.interactions.text_source import Progress, TextSource
 
 _BLOCK_BYTES = 2 << 20
 _PLAIN_BLOCK_BYTES = 1 << 19  # smaller: what is cut from it stays in the cache until it is numbered
+_MOST_CUTTERS = 4
 # Below this size loading the compiled reader takes longer than reading.
 _PLAIN_FROM_BYTES = 8 << 20
 _SAMPLE_BYTES = 1 << 16
@@ -172,21 +174,44 @@ def _read_plain(layout: _Layout, columns: Columns, names: list[ColumnName]) -> E
     stride = layout.stride
     wanted = {names.index(name) * stride: (name, str(values.type)) for name, values in first.items()}
     cutter = PlainColumns((len(names) - 1) * stride + 1, wanted, layout.delimiter[0], layout.literal)
-    blocks = lines(layout.source, _PLAIN_BLOCK_BYTES, skip_first=layout.header)
-    return _collect((cutter.cut(block) for block in blocks), columns, layout.source, many=True)
+    return _collect_plain(lines(layout.source, _PLAIN_BLOCK_BYTES, skip_first=layout.header), cutter, columns, layout)
 
 
-def _collect(
-    batches: Iterator[dict[ColumnName, Any]], columns: Columns, source: TextSource, many: bool = False
-) -> Events:
-    collector = EventsCollector(columns, source.name, many)
+def _collect(batches: Iterator[dict[ColumnName, Any]], columns: Columns, source: TextSource) -> Events:
+    collector = EventsCollector(columns, source.name)
     # The next batch is parsed while this one is numbered: neither holds the interpreter's lock for long.
-    with ThreadPoolExecutor(2) as workers:
-        following = workers.submit(next, batches, None)
+    with ThreadPoolExecutor(1) as worker:
+        following = worker.submit(next, batches, None)
         while (batch := following.result()) is not None:
-            following = workers.submit(next, batches, None)
-            collector.add(batch, workers if many else None)
+            following = worker.submit(next, batches, None)
+            collector.add(batch)
             source.report()
+    return collector.finish()
+
+
+def _collect_plain(blocks: Iterator[bytes], cutter: PlainColumns, columns: Columns, layout: _Layout) -> Events:
+    """Blocks are cut by several threads and numbered, in the order of the file, by this one."""
+    collector = EventsCollector(columns, layout.source.name, many=True)
+    threads = min(_MOST_CUTTERS, os.cpu_count() or 1)
+    waiting: deque[tuple[int, Future[dict[ColumnName, Any]]]] = deque()
+    size = layout.source.size
+
+    def take(first: bool = False) -> None:
+        length, future = waiting.popleft()
+        batch = future.result()
+        if first:  # a compressed file has more rows than that
+            collector.expect(int(1.02 * len(batch[columns.user]) * (size / length)))
+        collector.add(batch)
+        layout.source.report()
+
+    with ThreadPoolExecutor(threads) as workers:
+        for number, block in enumerate(blocks):
+            # One more room than there are blocks on their way: that of the block being numbered.
+            waiting.append((len(block), workers.submit(cutter.cut, block, number % (threads + 2))))
+            if len(waiting) > threads:
+                take(first=number == threads)
+        while waiting:
+            take()
     return collector.finish()
 
 

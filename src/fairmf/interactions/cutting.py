@@ -15,6 +15,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from fairmf.interactions.numbering import mix
 from fairmf.interactions.plain_csv import DECIMAL, INTEGER, PADDING, TEXT
 
 _NEWLINE, _MINUS, _POINT, _NOUGHT = (np.uint8(ord(letter)) for letter in "\n-.0")
@@ -23,6 +24,7 @@ _POWERS = np.array([10.0**k for k in range(19)])
 _GIVEN_UP = -1
 _0, _1, _7, _8, _56 = (np.uint64(k) for k in (0, 1, 7, 8, 56))
 _ONES, _HIGH = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+_NOUGHTS, _LOW, _TO_NINE = (np.uint64(k) for k in (0x3030303030303030, 0x7F7F7F7F7F7F7F7F, 0x7676767676767676))
 _CLOSING = np.uint64(255)
 
 
@@ -48,7 +50,18 @@ bytes_before = numba.njit(cache=True, nogil=True, inline="always")(_bytes_before
 
 
 def _digits(block, at):
-    """The number written at `at`, where its digits end, and how many there are. (Most are short: bytes it is.)"""
+    """The number written at `at`, where its digits end, and how many there are.
+
+    Up to seven digits are one word: what follows them is shifted out, and neighbours are added in pairs, then fours.
+    """
+    found = word(block, at) ^ _NOUGHTS  # digits are 0 to 9 now, all else is more
+    count = bytes_before((((found & _LOW) + _TO_NINE) | found) & _HIGH)
+    if count < _8:
+        found = found << (_8 * (_8 - count)) if count > _0 else _0
+        found = (found * np.uint64(10) + (found >> _8)) & np.uint64(0x00FF00FF00FF00FF)
+        found = (found * np.uint64(100) + (found >> np.uint64(16))) & np.uint64(0x0000FFFF0000FFFF)
+        found = (found * np.uint64(10000) + (found >> np.uint64(32))) & np.uint64(0xFFFFFFFF)
+        return np.int64(found), at + count, np.int64(count)
     value, start = np.int64(0), at
     while True:
         digit = np.uint8(block[at] - _NOUGHT)  # anything below "0" wraps around to far above 9
@@ -103,11 +116,11 @@ def _decimal(block, at):
 decimal = numba.njit(cache=True, nogil=True)(_decimal)
 
 
-def _cut(block, delimiter, kinds, rows_of, nulls, null_starts, integers, decimals, words, places):
+def _cut(block, delimiter, kinds, rows_of, nulls, null_starts, integers, decimals, words, places, hashes, seed):
     """Fill the columns (out) from `block`: whole lines, then padding. Returns the number of rows, or -1 where in doubt.
 
     `kinds` and `rows_of` say for every column of the file what it holds and which row of `integers`, `decimals`, or
-    `words` and `places` takes it. Texts are written as words (`numbering.to_words` says how).
+    `words` and `places` takes it. Texts are written as words (`numbering.to_words` says how), and hashed on the way.
     """
     at, row, width, size = _0, 0, len(kinds), np.uint64(len(block) - PADDING)
     delimiters, newlines = np.uint64(delimiter) * _ONES, np.uint64(_NEWLINE) * _ONES
@@ -132,11 +145,12 @@ def _cut(block, delimiter, kinds, rows_of, nulls, null_starts, integers, decimal
                         return _GIVEN_UP
                     decimals[own, row] = -magnitude if negative else magnitude
             else:
-                start, end = at, places[own, row] if kind == TEXT else 0
+                start, end, hashed = at, places[own, row] if kind == TEXT else 0, seed
                 text, before = stop(block, at, delimiters, newlines)
                 while before == _8:
                     if kind == TEXT:
                         words[own, end] = text
+                        hashed = mix(text, hashed)
                         end += 1
                     at += _8
                     text, before = stop(block, at, delimiters, newlines)
@@ -145,7 +159,9 @@ def _cut(block, delimiter, kinds, rows_of, nulls, null_starts, integers, decimal
                     if at == start or (null_starts[block[start]] and is_null(block, start, at - start, nulls)):
                         return _GIVEN_UP
                     kept = (_1 << (_8 * before)) - _1
-                    words[own, end] = (text & kept) | (_CLOSING << (_8 * before))
+                    last = (text & kept) | (_CLOSING << (_8 * before))
+                    words[own, end] = last
+                    hashes[own, row] = mix(last, hashed)
                     places[own, row + 1] = end + 1
             if block[at] != (_NEWLINE if column == width - 1 else delimiter):
                 return _GIVEN_UP

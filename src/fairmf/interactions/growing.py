@@ -20,6 +20,11 @@ class GrowingArray:
     def __init__(self) -> None:
         self._values: NDArray[Any] | None = None
         self._length = 0
+        self._expected = 0
+
+    def expect(self, length: int) -> None:
+        """About how long it will become. What is set aside and not used is never touched, and given back."""
+        self._expected = length
 
     def __len__(self) -> int:
         return self._length
@@ -29,7 +34,7 @@ class GrowingArray:
         if len(values) == 0:
             return
         if self._values is None:
-            self._values = np.empty(max(_FIRST, len(values)), dtype=values.dtype)
+            self._values = np.empty(max(_FIRST, len(values), self._expected), dtype=values.dtype)
         if self._values.dtype != values.dtype:
             self._values = self._values.astype(np.result_type(self._values, values))
         end = self._length + len(values)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fairmf.interactions.columns import ColumnName
 from fairmf.interactions.text_source import TextSource
-from fairmf.interactions.text_words import TextWords
+from fairmf.interactions.text_words import SEED, TextWords
 
 _LONGEST_LINE = 1 << 24
 _KINDS = {"int64": 1, "double": 2, "string": 3}
@@ -34,7 +34,7 @@ class PlainColumns:
         self._wanted = wanted
         self._delimiter = np.uint8(ord(delimiter))
         self._literal = literal
-        self._rooms: list[tuple[int, tuple[NDArray[Any], ...]]] = [(0, ()), (0, ())]
+        self._rooms: dict[int, tuple[int, tuple[NDArray[Any], ...]]] = {}
         self.kinds = np.full(width, 0, dtype=np.int64)
         self.places = np.zeros(width, dtype=np.int64)
         for column, (_, kind) in wanted.items():
@@ -45,10 +45,11 @@ class PlainColumns:
         spellings = [] if literal else pyarrow.csv.ConvertOptions().null_values
         self._nulls, self._null_starts = _null_spellings(spellings)
 
-    def cut(self, block: bytes) -> dict[ColumnName, Any]:
+    def cut(self, block: bytes, room: int = 0) -> dict[ColumnName, Any]:
         """The columns of whole lines, as Arrow arrays or TextWords. Raises NotPlain where in doubt.
 
-        They are good until the call after the next: use them, or copy them, before.
+        They are good until the next call with the same `room`: use them, or copy them, before. Calls with different
+        rooms may run at the same time.
         """
         from fairmf.interactions.cutting import cut
 
@@ -58,30 +59,30 @@ class PlainColumns:
             raise NotPlain
         data = np.frombuffer(block + bytes(PADDING), dtype=np.uint8)
         columns = (self.kinds, self.places, self._nulls, self._null_starts)
-        buffers = integers, decimals, words, places = self._room(len(block))
-        rows = cut(data, self._delimiter, *columns, *buffers)
+        buffers = integers, decimals, words, places, hashes = self._room(room, len(block))
+        rows = cut(data, self._delimiter, *columns, *buffers, SEED)
         if rows < 0:
             raise NotPlain
         found: dict[ColumnName, Any] = {}
         for column, (name, _) in self._wanted.items():
             own = self.places[column]
             if self.kinds[column] == TEXT:
-                found[name] = TextWords.hashed(words[own], places[own, : rows + 1])
+                found[name] = TextWords(words[own], places[own, : rows + 1], hashes[own, :rows])
             else:
                 found[name] = _arrow((integers if self.kinds[column] == INTEGER else decimals)[own], rows)
         return found
 
-    def _room(self, size: int) -> tuple[NDArray[Any], ...]:
-        """Arrays for what a block of this size may hold. Two sets take turns: new ones cost as much as the cutting."""
-        self._rooms.reverse()
-        if size > self._rooms[0][0]:
+    def _room(self, number: int, size: int) -> tuple[NDArray[Any], ...]:
+        """Arrays for what a block of this size may hold; kept, because new ones cost as much as the cutting."""
+        if size > self._rooms.get(number, (0,))[0]:
             rows = size // len(self.kinds)  # at most: every field takes a delimiter or a newline
             integers, decimals, texts = ((self.kinds == kind).sum() for kind in (INTEGER, DECIMAL, TEXT))
             words = np.empty((texts, size // 8 + rows + 1), dtype=np.uint64)
             places = np.zeros((texts, rows + 1), dtype=np.int64)
             numbers = np.empty((integers, rows), dtype=np.int64), np.empty((decimals, rows))
-            self._rooms[0] = size, (*numbers, words, places)
-        return self._rooms[0][1]
+            hashes = np.empty((texts, rows), dtype=np.uint64)
+            self._rooms[number] = size, (*numbers, words, places, hashes)
+        return self._rooms[number][1]
 
 
 def lines(source: TextSource, block_bytes: int, skip_first: bool) -> Iterator[bytes]:

@@ -47,12 +47,12 @@ def check_weights(weights: NDArray[np.floating], subject: str) -> None:
 
 
 def missing(values: Any) -> NDArray[np.bool_]:
-    """Which entries of an Arrow array are null or NaN."""
+    """Which entries of an Arrow array are null or NaN; an empty array where none can be."""
     import pyarrow as pa
 
     floating = pa.types.is_floating(values.type)
     if values.null_count == 0 and not floating:
-        return np.zeros(len(values), dtype=bool)
+        return np.zeros(0, dtype=bool)
     import pyarrow.compute as pc
 
     mask: NDArray[np.bool_] = pc.is_null(values, nan_is_null=floating).to_numpy(zero_copy_only=False)
