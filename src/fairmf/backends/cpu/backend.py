@@ -12,9 +12,10 @@ import numpy as np
 import threadpoolctl
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Diagonalised, Factors, Matrix, RankOne, RowSums, Vector
+from fairmf.backends.contract import Factors, Matrix, RankOne, RowSums, Vector
 from fairmf.backends.cpu import blocks, eigenbasis_rows, reductions, row_kernels, subspace_rows
 from fairmf.backends.cpu import top_k as top_k_kernel
+from fairmf.backends.numpy_arrays import NumpyArrays
 from fairmf.interactions import Rows
 
 # Below this a row or two are solved before a sleeping thread is awake; on a busy machine that can take milliseconds.
@@ -24,7 +25,7 @@ ORDER_PAYS = 64  # users from which sorting and copying the items in top_k costs
 REDUCTION_BLOCKS = 32  # each holds a d x d float64 matrix
 
 
-class CpuBackend:
+class CpuBackend(NumpyArrays):
     """Numba kernels in float32; see `contract.Backend` for what each method does."""
 
     name = "cpu"
@@ -47,32 +48,6 @@ class CpuBackend:
     def compiles_now(self) -> bool:
         """See contract."""
         return not row_kernels.solve_rows.signatures
-
-    def array(self, values: NDArray[Any]) -> Factors:
-        """See contract."""
-        return np.ascontiguousarray(values, dtype=self.dtype)
-
-    def empty(self, rows: int, factors: int) -> Factors:
-        """See contract."""
-        return np.empty((rows, factors), dtype=self.dtype)
-
-    def host(self, factors: Factors) -> NDArray[Any]:
-        """See contract."""
-        return factors
-
-    def vector(self, values: NDArray[Any]) -> NDArray[Any]:
-        """See contract."""
-        return np.asarray(values, dtype=np.float64)
-
-    def numbers(self, *values: Any) -> list[float]:
-        """See contract."""
-        return [float(value) for value in values]
-
-    def diagonalise(self, matrix: Matrix, ridge: float, guess: Matrix | None) -> Diagonalised:  # noqa: ARG002
-        """See contract. Always exact: a guess would save next to nothing."""
-        if not np.isfinite(matrix).all():  # LAPACK would not return; the fit loop finds the NaN and says so
-            return Diagonalised(np.full(len(matrix), np.nan), np.full_like(matrix, np.nan))
-        return Diagonalised(*np.linalg.eigh(matrix))
 
     def gramian(self, this: Factors, weights: Vector | None = None) -> Matrix:
         """See contract."""
@@ -113,15 +88,6 @@ class CpuBackend:
         reductions.squared_distance_parts(this, other, bounds, parts)
         return float(parts.sum())
 
-    def mean_response(
-        self, shares: Vector, ridge: Vector, slopes: Vector, values: Vector, typical: Vector, mix: float
-    ) -> Vector:
-        """See contract."""
-        base, share = values[None, :] + ridge[:, None], shares[:, None]
-        upper, lower = (share / base).sum(axis=0), (share / (base + slopes[:, None] * typical)).sum(axis=0)
-        mean: Vector = (1.0 - mix) * upper + mix * lower
-        return mean
-
     def all_finite(self, this: Factors) -> bool:
         """See contract."""
         return all(bool(np.isfinite(this[a : a + 65536]).all()) for a in range(0, len(this), 65536))
@@ -141,18 +107,6 @@ class CpuBackend:
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """See contract."""
         row_kernels.add_vector(vector.astype(np.float32), blocks.even(len(out), 1024), out)
-
-    def add_diagonal(self, this: Factors, ridge: Vector, shift: Vector, rank_one: RankOne | None, out: Factors) -> None:
-        """See contract."""
-        out += this * ridge.astype(self.dtype)[:, None]
-        out += shift.astype(self.dtype)
-        if rank_one is not None:
-            vector, weights = (x.astype(self.dtype) for x in rank_one)
-            out += (weights * (this @ vector))[:, None] * vector
-
-    def put(self, values: Factors, rows: NDArray[np.integer], out: Factors) -> None:
-        """See contract."""
-        out[rows] = values
 
     def solve_rows(
         self,

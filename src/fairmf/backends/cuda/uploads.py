@@ -26,14 +26,7 @@ class Uploads:
         """The values on the device as that dtype. Only read-only host arrays are remembered."""
         if isinstance(values, cp.ndarray):
             return values.astype(dtype, copy=False)
-        if values.flags.writeable:
-            return cp.asarray(np.ascontiguousarray(values, dtype=dtype))
-        key = id(values), dtype
-        found = self._held.get(key)
-        if found is None or found[0]() is not values:
-            forget = weakref.ref(values, lambda _: self._held.pop(key, None))
-            found = self._held[key] = forget, cp.asarray(np.ascontiguousarray(values, dtype=dtype))
-        return found[1]
+        return self.derived(values, dtype, lambda: cp.asarray(np.ascontiguousarray(values, dtype=dtype)))
 
     def derived(self, values: NDArray[Any], kind: str, make: Any) -> Any:
         """What `make` derives from a read-only host array, remembered likewise."""

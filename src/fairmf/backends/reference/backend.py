@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Diagonalised, Factors, Matrix, RankOne, RowSums, Vector
+from fairmf.backends.contract import Factors, Matrix, RankOne, RowSums, Vector
+from fairmf.backends.numpy_arrays import NumpyArrays
 from fairmf.interactions import Rows
 
 
-class ReferenceBackend:
+class ReferenceBackend(NumpyArrays):
     """Plain NumPy in float64; see `contract.Backend` for what each method does."""
 
     name = "reference"
@@ -29,32 +29,6 @@ class ReferenceBackend:
     def compiles_now(self) -> bool:
         """Nothing is compiled."""
         return False
-
-    def array(self, values: NDArray[Any]) -> Factors:
-        """See contract."""
-        return np.ascontiguousarray(values, dtype=self.dtype)
-
-    def empty(self, rows: int, factors: int) -> Factors:
-        """See contract."""
-        return np.empty((rows, factors), dtype=self.dtype)
-
-    def host(self, factors: Factors) -> NDArray[Any]:
-        """See contract."""
-        return factors
-
-    def vector(self, values: NDArray[Any]) -> NDArray[Any]:
-        """See contract."""
-        return np.asarray(values, dtype=np.float64)
-
-    def numbers(self, *values: Any) -> list[float]:
-        """See contract."""
-        return [float(value) for value in values]
-
-    def diagonalise(self, matrix: Matrix, ridge: float, guess: Matrix | None) -> Diagonalised:  # noqa: ARG002
-        """See contract. Always exact: a guess would save next to nothing."""
-        if not np.isfinite(matrix).all():  # LAPACK would not return; the fit loop finds the NaN and says so
-            return Diagonalised(np.full(len(matrix), np.nan), np.full_like(matrix, np.nan))
-        return Diagonalised(*np.linalg.eigh(matrix))
 
     def gramian(self, this: Factors, weights: Vector | None = None) -> Matrix:
         """See contract."""
@@ -80,15 +54,6 @@ class ReferenceBackend:
         """See contract."""
         return float(np.square(this - other).sum())
 
-    def mean_response(
-        self, shares: Vector, ridge: Vector, slopes: Vector, values: Vector, typical: Vector, mix: float
-    ) -> Vector:
-        """See contract."""
-        base, share = values[None, :] + ridge[:, None], shares[:, None]
-        upper, lower = (share / base).sum(axis=0), (share / (base + slopes[:, None] * typical)).sum(axis=0)
-        mean: Vector = (1.0 - mix) * upper + mix * lower
-        return mean
-
     def all_finite(self, this: Factors) -> bool:
         """See contract."""
         return bool(np.isfinite(this).all())
@@ -108,18 +73,6 @@ class ReferenceBackend:
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """See contract."""
         out += vector
-
-    def add_diagonal(self, this: Factors, ridge: Vector, shift: Vector, rank_one: RankOne | None, out: Factors) -> None:
-        """See contract."""
-        out += this * ridge.astype(self.dtype)[:, None]
-        out += shift.astype(self.dtype)
-        if rank_one is not None:
-            vector, weights = (x.astype(self.dtype) for x in rank_one)
-            out += (weights * (this @ vector))[:, None] * vector
-
-    def put(self, values: Factors, rows: NDArray[np.integer], out: Factors) -> None:
-        """See contract."""
-        out[rows] = values
 
     def solve_rows(
         self,
