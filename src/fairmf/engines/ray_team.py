@@ -146,7 +146,7 @@ class RayTeam(Team):
         except exceptions.GetTimeoutError as error:
             raise ShardLost(f"no answer within {self._room.patience:g} seconds") from error
         except exceptions.RayTaskError as error:
-            if isinstance(error.cause, (Missing, *self._lost)):
+            if isinstance(error.cause, (Missing, exceptions.RayActorError, exceptions.ObjectLostError)):
                 raise ShardLost(_short(error)) from error
             raise error.cause from None
         except self._lost as error:
