@@ -1,0 +1,1 @@
+"""3c. Engines: on how many machines a fit runs."""

@@ -1,0 +1,149 @@
+"""Work handed out: to the processes of a Ray cluster, or (for tests, and for data that fit) done here, one by one.
+
+Functions are plain module functions. What they return stays where it was made until it is asked for by `get`; a task
+takes the results of others by handing on what stands for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fairmf.engines.shards import Ref
+from fairmf.errors import FairmfError, MissingDependency
+
+_FETCH_SECONDS = 300  # for some GB from another node; what takes longer is taken for lost
+
+
+class Tasks(Protocol):
+    """Who does the work."""
+
+    @property
+    def workers(self) -> int:
+        """How many tasks can run at a time."""
+
+    def submit(self, function: Callable[..., Any], *arguments: Any, parts: int = 1) -> list[Ref]:
+        """Begin a task. One of several `parts` returns that many values; each can be handed on by itself."""
+
+    def get(self, ref: Ref) -> Any:
+        """Wait for a value. An error of fairmf's is raised as it was raised there."""
+
+    def keep(self, value: Any) -> Ref:
+        """A value of this process, kept where every task can have it."""
+
+    def forget(self) -> None:
+        """Call off everything that has not begun."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """A value that is here."""
+
+    value: Any
+
+
+class InProcess:
+    """One task after the other, in this process."""
+
+    workers = 1
+
+    def submit(self, function: Callable[..., Any], *arguments: Any, parts: int = 1) -> list[Ref]:
+        """Do it now."""
+        given = [argument.value if isinstance(argument, Done) else argument for argument in arguments]
+        result = function(*given)
+        return [Done(value) for value in (result if parts > 1 else [result])]
+
+    def get(self, ref: Ref) -> Any:
+        """The value."""
+        return ref.value
+
+    def keep(self, value: Any) -> Ref:
+        """The value itself."""
+        return Done(value)
+
+    def forget(self) -> None:
+        """Nothing is ever left to do."""
+
+
+class RayTasks:
+    """On the Ray cluster this process is connected to; a local one is started where there is none."""
+
+    def __init__(self) -> None:
+        self._ray = import_ray()
+        if not self._ray.is_initialized():
+            self._ray.init(include_dashboard=False, log_to_driver=False)
+        self._begun: list[Ref] = []
+
+    @property
+    def workers(self) -> int:
+        """The CPUs of the cluster."""
+        return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+
+    def submit(self, function: Callable[..., Any], *arguments: Any, parts: int = 1) -> list[Ref]:
+        """Queue the task; Ray starts it where a CPU is free."""
+        # Without retries: what a dead node took along is made anew as a whole, by who asked for it.
+        remote = self._ray.remote(num_returns=parts, max_retries=0)(function)
+        refs = remote.remote(*arguments)
+        refs = refs if parts > 1 else [refs]
+        self._begun.append(refs[0])
+        return list(refs)
+
+    def get(self, ref: Ref) -> Any:
+        """Wait for a value, as long as the task that makes it is alive."""
+        with plain_errors():
+            return self._ray.get(ref)
+
+    def keep(self, value: Any) -> Ref:
+        """In the object store of this process's node, which lives as long as this process."""
+        return self._ray.put(value)
+
+    def forget(self) -> None:
+        """Call off what has not begun; what runs ends by itself."""
+        for ref in self._begun:
+            self._ray.cancel(ref, force=False)
+        self._begun.clear()
+
+
+@contextlib.contextmanager
+def plain_errors() -> Iterator[None]:
+    """Raise fairmf's own errors as they were raised in the other process, without Ray's wrapping."""
+    from ray.exceptions import RayTaskError
+
+    try:
+        yield
+    except RayTaskError as error:
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, FairmfError):
+            raise cause from None
+        raise
+
+
+def import_ray() -> Any:
+    """Ray, or one line that says what to install."""
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingDependency('engine="ray" needs Ray: pip install "fairmf[ray]".') from error
+    return ray
+
+
+def kept_value(ref: Ref) -> Any:
+    """What was kept or made by either kind of Tasks, in whichever process; one of `lost_errors` where it is lost."""
+    if isinstance(ref, Done):
+        return ref.value
+    with plain_errors():
+        return import_ray().get(ref, timeout=_FETCH_SECONDS)
+
+
+def lost_errors() -> tuple[type[Exception], ...]:
+    """What Ray raises where a process or a node was lost, with what it held."""
+    try:
+        from ray import exceptions
+    except ImportError:
+        return ()
+    return (
+        exceptions.ObjectLostError, exceptions.GetTimeoutError, exceptions.WorkerCrashedError,
+        exceptions.NodeDiedError, exceptions.OutOfMemoryError, exceptions.LocalRayletDiedError,
+    )  # fmt: skip
