@@ -17,8 +17,8 @@ from fairmf.engines import chunk_reading, shard_building, user_ranking
 from fairmf.engines.parquet_files import ROWS_PER_CHUNK, Chunk, DataFile, check_kinds, chunks_of, outlines_of
 from fairmf.engines.shard_building import NEVER, Gathered, Summary, Tally
 from fairmf.engines.shard_cache import ShardCache
-from fairmf.engines.shards import Ref, Shard
-from fairmf.engines.tasks import Tasks
+from fairmf.engines.shards import Shard
+from fairmf.engines.tasks import Ref, Tasks
 from fairmf.errors import InvalidData
 from fairmf.interactions import Ids
 from fairmf.interactions.collecting import check_not_empty

@@ -16,9 +16,9 @@ from fairmf.engines import chunk_reading, parquet_pass, shard_building
 from fairmf.engines.parquet_files import ROWS_PER_CHUNK, Chunk, Paths, find_files
 from fairmf.engines.parquet_pass import Found, Reading
 from fairmf.engines.shard_cache import ShardCache
-from fairmf.engines.shards import Ref, Shard
-from fairmf.engines.tasks import RayTasks, Tasks, kept_value, lost_errors
-from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.engines.shards import Shard
+from fairmf.engines.tasks import RayTasks, Ref, Tasks, kept_value, lost_errors
+from fairmf.errors import FairmfError, InvalidData, InvalidParameter
 from fairmf.interactions import Ids, Rows
 from fairmf.interactions.columns import ColumnName, Columns
 from fairmf.interactions.fingerprints import id_text
@@ -201,12 +201,11 @@ def _attempts(tasks: Tasks, work: Any) -> Found:
             found: Found = work()
             return found
         except lost_errors() as error:
-            tasks.forget()
             if attempt == _ATTEMPTS:
                 raise
             log.warning("a part of the reading was lost (%s): it begins again", type(error).__name__)
-        except BaseException:
-            tasks.forget()
+        except FairmfError:
+            tasks.settle()
             raise
     raise AssertionError("unreachable")
 

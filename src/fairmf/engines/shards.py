@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,3 @@ class ShardSource(Protocol):
 
     def fingerprint(self) -> str:
         """Equal for equal data, whatever the number of shards."""
-
-
-Ref = Any
-"""Something that stands for a value that is elsewhere, or not there yet."""

@@ -6,15 +6,18 @@ takes the results of others by handing on what stands for them.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fairmf.engines.shards import Ref
 from fairmf.errors import FairmfError, MissingDependency
 
+Ref = Any
+"""Something that stands for a value that is elsewhere, or not there yet."""
 _FETCH_SECONDS = 300  # for some GB from another node; what takes longer is taken for lost
+
+
+_TASKS_PER_WORKER = 8
 
 
 class Tasks(Protocol):
@@ -33,8 +36,8 @@ class Tasks(Protocol):
     def keep(self, value: Any) -> Ref:
         """A value of this process, kept where every task can have it."""
 
-    def forget(self) -> None:
-        """Call off everything that has not begun."""
+    def settle(self) -> None:
+        """Wait until nothing is under way any more."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +66,26 @@ class InProcess:
         """The value itself."""
         return Done(value)
 
-    def forget(self) -> None:
-        """Nothing is ever left to do."""
+    def settle(self) -> None:
+        """Nothing ever is."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An error of fairmf's in place of a value: a raised one Ray prints again for every value nobody asks for."""
+
+    error: FairmfError
+
+
+def _guarded(function: Callable[..., Any], parts: int, *arguments: Any) -> Any:
+    """The function, unless what it needs has failed already; its error in place of each of its values."""
+    failed = next((argument for argument in arguments if isinstance(argument, Failed)), None)
+    if failed is None:
+        try:
+            return function(*arguments)
+        except FairmfError as error:
+            failed = Failed(error)
+    return failed if parts == 1 else [failed] * parts
 
 
 class RayTasks:
@@ -82,42 +103,37 @@ class RayTasks:
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     def submit(self, function: Callable[..., Any], *arguments: Any, parts: int = 1) -> list[Ref]:
-        """Queue the task; Ray starts it where a CPU is free."""
+        """Hand the task to Ray, which starts it where a CPU is free. Waits while many are under way.
+
+        Ray could call tasks off, but a call that meets a task just done ends the process (2.60): so few are begun.
+        """
+        self._wait_for(_TASKS_PER_WORKER * self.workers)
         # Without retries: what a dead node took along is made anew as a whole, by who asked for it.
-        remote = self._ray.remote(num_returns=parts, max_retries=0)(function)
-        refs = remote.remote(*arguments)
+        remote = self._ray.remote(num_returns=parts, max_retries=0)(_guarded)
+        refs = remote.remote(function, parts, *arguments)
         refs = refs if parts > 1 else [refs]
         self._begun.append(refs[0])
         return list(refs)
 
     def get(self, ref: Ref) -> Any:
         """Wait for a value, as long as the task that makes it is alive."""
-        with plain_errors():
-            return self._ray.get(ref)
+        value = self._ray.get(ref)
+        if isinstance(value, Failed):
+            raise value.error
+        return value
 
     def keep(self, value: Any) -> Ref:
         """In the object store of this process's node, which lives as long as this process."""
         return self._ray.put(value)
 
-    def forget(self) -> None:
-        """Call off what has not begun; what runs ends by itself."""
-        for ref in self._begun:
-            self._ray.cancel(ref, force=False)
-        self._begun.clear()
+    def settle(self) -> None:
+        """Wait for what is under way, which is no more than a few tasks per CPU."""
+        self._wait_for(0)
 
-
-@contextlib.contextmanager
-def plain_errors() -> Iterator[None]:
-    """Raise fairmf's own errors as they were raised in the other process, without Ray's wrapping."""
-    from ray.exceptions import RayTaskError
-
-    try:
-        yield
-    except RayTaskError as error:
-        cause = getattr(error, "cause", None)
-        if isinstance(cause, FairmfError):
-            raise cause from None
-        raise
+    def _wait_for(self, most: int) -> None:
+        """Go on when at most so many tasks are under way."""
+        while len(self._begun) > most:
+            _, self._begun = self._ray.wait(self._begun, num_returns=len(self._begun) - most, fetch_local=False)
 
 
 def import_ray() -> Any:
@@ -133,8 +149,7 @@ def kept_value(ref: Ref) -> Any:
     """What was kept or made by either kind of Tasks, in whichever process; one of `lost_errors` where it is lost."""
     if isinstance(ref, Done):
         return ref.value
-    with plain_errors():
-        return import_ray().get(ref, timeout=_FETCH_SECONDS)
+    return import_ray().get(ref, timeout=_FETCH_SECONDS)
 
 
 def lost_errors() -> tuple[type[Exception], ...]:
