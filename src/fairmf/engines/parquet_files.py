@@ -195,3 +195,21 @@ def _file_system(name: str, file_system: Any) -> tuple[Any, str]:
             raise InvalidData(f"{name} is on a file system that cannot be opened: {error}") from error
         return pafs.PyFileSystem(pafs.FSSpecHandler(found)), inside
     return opened, inside
+
+
+def output_folder(path: str | os.PathLike[str], file_system: Any = None) -> tuple[Any, str]:
+    """A file system and a folder in it, made where it is not there; None stands for the disk of this machine."""
+    name = os.fspath(path)
+    if file_system is None and "://" not in name:
+        folder = Path(name).absolute()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidData(f"The folder {folder} cannot be made: {error}.") from error
+        return None, str(folder)
+    opened, inside = _file_system(name, file_system)
+    try:
+        opened.create_dir(inside, recursive=True)
+    except OSError as error:
+        raise InvalidData(f"The folder {name} cannot be made: {error}.") from error
+    return opened, inside

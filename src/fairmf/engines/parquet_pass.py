@@ -42,11 +42,13 @@ class Reading:
     min_item: int
     shards: int
     rows_per_chunk: int = ROWS_PER_CHUNK
+    given_items: bool = False
+    """Whether the items are given, and rows of others left out."""
 
     @property
     def filters(self) -> bool:
-        """Whether ids that do not occur any more are dropped."""
-        return bool(self.min_user or self.min_item)
+        """Whether users who do not occur any more are dropped."""
+        return bool(self.min_user or self.min_item or self.given_items)
 
 
 @dataclass(frozen=True)
@@ -66,15 +68,21 @@ class Found:
     """The users' numbers of every shard, kept by this process: what cannot be found again from a shard's rows."""
 
 
-def run(tasks: Tasks, files: Sequence[DataFile], reading: Reading, cache: ShardCache | None = None) -> Found:
-    """Read everything once (the items' column twice) and bring every row to its shard."""
+def run(
+    tasks: Tasks,
+    files: Sequence[DataFile],
+    reading: Reading,
+    cache: ShardCache | None = None,
+    items: Ids | None = None,
+) -> Found:
+    """Read everything once (the items' column twice, unless they are given) and bring every row to its shard."""
     columns, shards = reading.columns, range(reading.shards)
     chunks = _chunks(tasks, files, reading)
     many = sum(chunk.rows for chunk in chunks) >= _MANY_ROWS
     source = files[0].path if len(files) == 1 else f"these {len(files)} Parquet files"
     if not chunks:
         check_not_empty(columns, source, 0, 0, -np.inf)
-    item_ids = _items(tasks, chunks, columns, many)
+    item_ids = _items(tasks, chunks, columns, many) if items is None else tasks.keep(items)
     rows, blocks = _dealt(tasks, chunks, reading, item_ids, many, source)
     gathered = [tasks.submit(shard_building.gather, columns.user, many, reading.filters, *blocks[s])[0] for s in shards]
     del blocks  # the store may let go of each as soon as it is gathered
@@ -82,7 +90,7 @@ def run(tasks: Tasks, files: Sequence[DataFile], reading: Reading, cache: ShardC
     renumbered = None
     if reading.filters:
         gathered, renumbered = _filtered(tasks, gathered, len(names), reading, rows)
-        names = names.take(_order(renumbered))
+        names = names if renumbered is None else names.take(_order(renumbered))
     n_users, numbers = _numbered(tasks, gathered)
     made = _built(tasks, gathered, numbers, renumbered, len(names), reading, cache)
     kept = tuple(tasks.keep(tasks.get(number)) for number in numbers)
@@ -132,8 +140,8 @@ def _dealt(
 
 def _filtered(
     tasks: Tasks, gathered: Sequence[Ref], n_items: int, reading: Reading, rows_read: int
-) -> tuple[list[Ref], NDArray[np.int32]]:
-    """The rows that `min_item` and `min_user` leave, and the items' new numbers (-1: gone)."""
+) -> tuple[list[Ref], NDArray[np.int32] | None]:
+    """The rows that `min_item` and `min_user` leave, and the items' new numbers (-1: gone; None: as they are)."""
     item_kept = None
     if reading.min_item > 1:
         counts = [tasks.submit(shard_building.pairs_of_items, ref, n_items)[0] for ref in gathered]
@@ -142,12 +150,14 @@ def _filtered(
     parts = [tasks.submit(_filter, ref, n_items, kept, reading.min_user, parts=3) for ref in gathered]
     rows, after_items, after_users = np.sum([tasks.get(part[1]) for part in parts], axis=0).tolist()
     if rows == 0:
-        raise _without_weight(rows_read)
+        raise _without_weight(rows_read) if reading.columns.weights is not None else _without_items(rows_read, n_items)
     if after_users == 0:
         raise InvalidData(
             f"No interactions are left: of {rows:,} rows min_item={reading.min_item} removed "
             f"{rows - after_items:,} and then min_user={reading.min_user} removed {after_items:,}; lower them."
         )
+    if reading.given_items:
+        return [part[0] for part in parts], None
     firsts = np.full(n_items, NEVER, dtype=np.int64)
     for part in parts:
         np.minimum(firsts, tasks.get(part[2]), out=firsts)
@@ -159,6 +169,10 @@ def _filtered(
 
 def _without_weight(rows: int) -> InvalidData:
     return InvalidData(f"All {rows:,} weights are 0, so there are no interactions; check the weights' column.")
+
+
+def _without_items(rows: int, n_items: int) -> InvalidData:
+    return InvalidData(f"No rows are left: none of the {rows:,} rows is about one of the {n_items:,} given items.")
 
 
 def _filter(

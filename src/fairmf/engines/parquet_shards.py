@@ -71,6 +71,7 @@ class ParquetShards:
         shards: int | None = None,
         filesystem: Any = None,
         cache: str | os.PathLike[str] | None = None,
+        items: Ids | None = None,
         rows_per_chunk: int = ROWS_PER_CHUNK,
         tasks: Tasks | None = None,
     ) -> ParquetShards:
@@ -81,6 +82,7 @@ class ParquetShards:
         `shards`: how many, by default one per CPU of the cluster. With `cache`, a folder that all machines see, shards
         are kept there: the next `read` of the same files finds them, and an actor that is replaced reads its own alone.
         Without it shards are in Ray's object store, and one that is lost with its node is read again from all files.
+        `items` (such as `item_ids` of another source, or of a model) are the only ones that count, numbered like that.
         `rows_per_chunk` is what one task reads, where the files' row groups are not larger.
         """
         columns = Columns(user, item, None if weights == "sum" else weights, None, rating, rating_above)
@@ -89,14 +91,14 @@ class ParquetShards:
         files = find_files(path, filesystem)
         tasks = RayTasks() if tasks is None else tasks
         count, number = weights == "sum", int(shards or tasks.workers)
-        cut = Reading(columns, count, int(min_user), int(min_item), number, int(rows_per_chunk))
-        folder = None if cache is None else ShardCache.of(cache, files, cut)
+        cut = Reading(columns, count, int(min_user), int(min_item), number, int(rows_per_chunk), items is not None)
+        folder = None if cache is None else ShardCache.of(cache, files, (cut, _ids_digest(items)))
         if folder is not None and (whole := folder.read_whole(cut.shards)) is not None:
             content, names, popularity = whole
             log.info("the shards of these files are in %s", folder.folder)
             return cls(**content, reading=cut, _many=True, _kept=tasks.keep(Kept(names, popularity, ())), _shards=(),
                        _numbers=(), _cache=folder)  # fmt: skip
-        found = _attempts(tasks, lambda: parquet_pass.run(tasks, files, cut, folder))
+        found = _attempts(tasks, lambda: parquet_pass.run(tasks, files, cut, folder, items))
         return cls._of(found, cut, tasks, folder)
 
     @classmethod
@@ -213,7 +215,13 @@ def _attempts(tasks: Tasks, work: Any) -> Found:
 def _fingerprint(found: Found) -> str:
     digest = hashlib.sha256(f"fairmf shards 1: {found.n_users} x {len(found.item_ids)}, {found.nnz}".encode())
     digest.update(found.digest.astype("<u8").tobytes())
-    for value in found.item_ids.values.tolist():
+    digest.update(_ids_digest(found.item_ids).encode())
+    return digest.hexdigest()
+
+
+def _ids_digest(ids: Ids | None) -> str:
+    digest = hashlib.sha256()
+    for value in [] if ids is None else ids.values.tolist():
         text = id_text(value).encode(errors="surrogatepass")
         digest.update(f"{len(text)}:".encode() + text)
     return digest.hexdigest()

@@ -6,18 +6,23 @@ takes the results of others by handing on what stands for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fairmf.errors import FairmfError, MissingDependency
 
+log = logging.getLogger("fairmf")
 Ref = Any
 """Something that stands for a value that is elsewhere, or not there yet."""
 _FETCH_SECONDS = 300  # for some GB from another node; what takes longer is taken for lost
 
 
 _TASKS_PER_WORKER = 8
+
+
+_ATTEMPTS = 4
 
 
 class Tasks(Protocol):
@@ -38,6 +43,12 @@ class Tasks(Protocol):
 
     def settle(self) -> None:
         """Wait until nothing is under way any more."""
+
+    def each(self, function: Callable[..., Any], cases: Iterable[tuple[Any, ...]], shared: Sequence[Any]) -> list[Any]:
+        """function(*shared, *case) for every case: all results, in their order. What is lost on the way is done again.
+
+        `shared` is put where every task can have it, once.
+        """
 
 
 @dataclass(frozen=True)
@@ -69,6 +80,10 @@ class InProcess:
     def settle(self) -> None:
         """Nothing ever is."""
 
+    def each(self, function: Callable[..., Any], cases: Iterable[tuple[Any, ...]], shared: Sequence[Any]) -> list[Any]:
+        """One after the other."""
+        return [function(*shared, *case) for case in cases]
+
 
 @dataclass(frozen=True)
 class Failed:
@@ -89,10 +104,14 @@ def _guarded(function: Callable[..., Any], parts: int, *arguments: Any) -> Any:
 
 
 class RayTasks:
-    """On the Ray cluster this process is connected to; a local one is started where there is none."""
+    """On the Ray cluster this process is connected to; a local one is started where there is none.
 
-    def __init__(self) -> None:
+    Every task has one CPU, and `gpus` devices.
+    """
+
+    def __init__(self, gpus: float = 0) -> None:
         self._ray = import_ray()
+        self._gpus = gpus
         if not self._ray.is_initialized():
             self._ray.init(include_dashboard=False, log_to_driver=False)
         self._begun: list[Ref] = []
@@ -109,7 +128,7 @@ class RayTasks:
         """
         self._wait_for(_TASKS_PER_WORKER * self.workers)
         # Without retries: what a dead node took along is made anew as a whole, by who asked for it.
-        remote = self._ray.remote(num_returns=parts, max_retries=0)(_guarded)
+        remote = self._ray.remote(num_returns=parts, max_retries=0, num_gpus=self._gpus)(_guarded)
         refs = remote.remote(function, parts, *arguments)
         refs = refs if parts > 1 else [refs]
         self._begun.append(refs[0])
@@ -129,6 +148,27 @@ class RayTasks:
     def settle(self) -> None:
         """Wait for what is under way, which is no more than a few tasks per CPU."""
         self._wait_for(0)
+
+    def each(self, function: Callable[..., Any], cases: Iterable[tuple[Any, ...]], shared: Sequence[Any]) -> list[Any]:
+        """As many at a time as there are CPUs; a case whose node dies is done again on another."""
+        common = [self.keep(value) for value in shared]
+        listed = list(cases)
+        try:
+            refs = [self.submit(function, *common, *case)[0] for case in listed]
+            return [self._result(ref, function, common, case) for ref, case in zip(refs, listed, strict=True)]
+        finally:
+            self.settle()
+
+    def _result(self, ref: Ref, function: Callable[..., Any], common: list[Ref], case: tuple[Any, ...]) -> Any:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return self.get(ref)
+            except lost_errors() as error:
+                if attempt == _ATTEMPTS:
+                    raise
+                log.warning("a task was lost (%s): it is done again", type(error).__name__)
+                ref = self.submit(function, *common, *case)[0]
+        raise AssertionError("unreachable")
 
     def _wait_for(self, most: int) -> None:
         """Go on when at most so many tasks are under way."""
