@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fairmf.errors import FairmfError, MissingDependency
+from fairmf.engines.session import ensure_ray, ray_or_error
+from fairmf.errors import FairmfError
 
 log = logging.getLogger("fairmf")
 Ref = Any
@@ -106,14 +107,13 @@ def _guarded(function: Callable[..., Any], parts: int, *arguments: Any) -> Any:
 class RayTasks:
     """On the Ray cluster this process is connected to; a local one is started where there is none.
 
-    Every task has one CPU, and `gpus` devices.
+    What is started stays: shards lie in its object store. It ends with this process, or by ray.shutdown(). Every task has one CPU, and `gpus` devices.
     """
 
     def __init__(self, gpus: float = 0) -> None:
-        self._ray = import_ray()
+        self._ray = ray_or_error("Data in shards")
         self._gpus = gpus
-        if not self._ray.is_initialized():
-            self._ray.init(include_dashboard=False, log_to_driver=False)
+        ensure_ray(who="Data in shards")
         self._begun: list[Ref] = []
 
     @property
@@ -176,20 +176,11 @@ class RayTasks:
             _, self._begun = self._ray.wait(self._begun, num_returns=len(self._begun) - most, fetch_local=False)
 
 
-def import_ray() -> Any:
-    """Ray, or one line that says what to install."""
-    try:
-        import ray
-    except ImportError as error:
-        raise MissingDependency('engine="ray" needs Ray: pip install "fairmf[ray]".') from error
-    return ray
-
-
 def kept_value(ref: Ref) -> Any:
     """What was kept or made by either kind of Tasks, in whichever process; one of `lost_errors` where it is lost."""
     if isinstance(ref, Done):
         return ref.value
-    return import_ray().get(ref, timeout=_FETCH_SECONDS)
+    return ray_or_error().get(ref, timeout=_FETCH_SECONDS)
 
 
 def lost_errors() -> tuple[type[Exception], ...]:

@@ -43,6 +43,10 @@ class AlternatingModel(IterativeModel):
         32, "Factors that are solved for at a time with solver='subspace'.", low=1, integer=True
     )  # fmt: skip
 
+    engine: str = setting(
+        "local", "Who computes: this process, or the workers of a Ray cluster.", choices=("local", "ray")
+    )
+
     def trained_fairness(self) -> float:
         """phi."""
         return 0.0
