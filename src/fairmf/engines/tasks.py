@@ -107,7 +107,8 @@ def _guarded(function: Callable[..., Any], parts: int, *arguments: Any) -> Any:
 class RayTasks:
     """On the Ray cluster this process is connected to; a local one is started where there is none.
 
-    What is started stays: shards lie in its object store. It ends with this process, or by ray.shutdown(). Every task has one CPU, and `gpus` devices.
+    What is started stays: shards lie in its object store. It ends with this process, or by ray.shutdown(). Every task
+    has one CPU, and `gpus` devices.
     """
 
     def __init__(self, gpus: float = 0) -> None:

@@ -46,15 +46,22 @@ def histories(shard: Shard, fitted: Fitted) -> Interactions:
     return Interactions(shard.rows, len(fitted.item_factors), shard.user_ids, fitted.item_ids)
 
 
+def _owned(fitted: Fitted) -> Fitted:
+    """With arrays of this process: those of the object store are read-only, and kernels would be compiled anew."""
+    arrays = {name: np.array(value) for name, value in vars(fitted).items() if isinstance(value, np.ndarray)}
+    return dataclasses.replace(fitted, **arrays)
+
+
 def over_shard(lean: Any, source: ShardSource, number: int, fairness: float | None) -> FactorModel:
     """The model (`without_users`) over the users of one shard, at another fairness where one is given."""
     model: Any = copy.copy(lean)
     model.num_threads = 1  # the task has one CPU
-    own = histories(source.load(number), lean.fitted)
+    fitted = model._fitted = _owned(lean.fitted)
+    own = histories(source.load(number), fitted)
     options = {} if fairness is None else {"fairness": fairness}
     users: NDArray[Any] = model.fold_in(own, **options)
     model._fitted = dataclasses.replace(
-        lean.fitted, user_factors=users, user_ids=own.user_ids, interactions=own,
-        fairness=lean.fitted.fairness if fairness is None else float(fairness),
+        fitted, user_factors=users, user_ids=own.user_ids, interactions=own,
+        fairness=fitted.fairness if fairness is None else float(fairness),
     )  # fmt: skip
     return model  # type: ignore[no-any-return]
