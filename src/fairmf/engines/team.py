@@ -65,6 +65,7 @@ class Team(abc.ABC):
         self._waiting: list[Step] = []
         self._gone: list[str] = []
         self._established: list[Step] = []
+        self._fresh: set[int] = set()  # workers that have not heard yet what is established
 
     # -- what a kind of team supplies ---------------------------------------------------------------------------------
 
@@ -106,7 +107,7 @@ class Team(abc.ABC):
 
     def establish(self, operation: str, *args: Any) -> None:
         """Have all workers do this, and every worker that joins later too."""
-        self.send(operation, *args)
+        self.ask(operation, *args)
         self._established.append((operation, args))
 
     def ask(self, operation: str, *args: Any) -> list[Any]:
@@ -218,9 +219,10 @@ class Team(abc.ABC):
     def _repair(self) -> None:
         """New workers in the places of lost ones, with everything that lives in the workers."""
         self._waiting, self._gone = [], []
-        new = self._replace_lost()
-        if new and self._established:
-            self._run({shard: self._program(self._established) for shard in new})
+        self._fresh |= set(self._replace_lost())
+        if self._fresh and self._established:
+            self._run({shard: self._program(self._established) for shard in sorted(self._fresh)})
+        self._fresh.clear()
         living = dict(self.living)
         for shard, missing in enumerate(self.ask("retain", list(living))):
             for key in missing:

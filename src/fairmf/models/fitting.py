@@ -231,7 +231,7 @@ def _next(
     record: dict[str, Any] = {"epoch": epoch, "seconds": seconds, **problem.report()}
     if value is not None:
         record["objective"] = value.to_dict()
-    record |= model.report(problem, reached.state, after, value)
+    record |= problem.attempt(lambda: model.report(problem, reached.state, after, value))
     seen = EpochProgress(epoch, record, after, snapshot)
     for callback in callbacks:
         callback.on_epoch(seen)
