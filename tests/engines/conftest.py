@@ -28,7 +28,7 @@ def children():
 
 
 @pytest.fixture(scope="session")
-def _one_cluster():
+def ray_session():
     ray = pytest.importorskip("ray", reason='needs Ray: pip install "fairmf[ray]"')
     before = children()
     yield ray
@@ -37,9 +37,9 @@ def _one_cluster():
 
 
 @pytest.fixture
-def ray_cluster(_one_cluster):
+def ray_cluster(ray_session):
     """Ray with two CPUs. A test that stops it to start its own leaves the next test to start this one again."""
-    ray = _one_cluster
+    ray = ray_session
     if not ray.is_initialized():
         ray.init(
             num_cpus=2, num_gpus=0, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR,
