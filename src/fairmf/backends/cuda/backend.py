@@ -103,6 +103,12 @@ class CudaBackend:
         """See contract."""
         return reductions.mean_response(shares, ridge, slopes, values, typical, mix)
 
+    def corrected_shift(
+        self, shift: Vector, mean: Vector, strength: Vector, response: Vector, rest: Vector | float
+    ) -> tuple[Vector, Vector]:
+        """See contract."""
+        return reductions.corrected_shift(shift, mean, strength, response, rest)
+
     def all_finite(self, this: Factors) -> bool:
         """See contract."""
         return bool(cp.isfinite(reductions.column_sums(self._placing, this, reductions.SUM)).all())
@@ -119,7 +125,7 @@ class CudaBackend:
             square = scaled @ scaled
             fourth = (square @ square).ravel()
             # The trace of the 8th power bounds that of the largest eigenvalue.
-            if fourth.dot(fourth) < NEARLY**8:
+            if float(fourth.dot(fourth)) < NEARLY**8:
                 return Diagonalised(values, guess, rest)
         if not cp.isfinite(matrix).all():
             return Diagonalised(cp.full(len(matrix), cp.nan), cp.full_like(matrix, cp.nan))
@@ -129,14 +135,24 @@ class CudaBackend:
 
     def multiply(self, this: Factors, matrix: Matrix, out: Factors) -> None:
         """See contract."""
-        if self._rotation is None or self._rotation[0] is not matrix:  # both sides are turned one after the other
-            self._rotation = matrix, cp.asarray(matrix, dtype=self.dtype)
-        factor = self._rotation[1]
+        factor = self._single(matrix)
         if isinstance(out, cp.ndarray) and out is not this:
             cp.matmul(this, factor, out=out)
             return
         for part, x in self._placing.parts(this):
             self._placing.store(cp.matmul(x, factor), part, out)
+
+    def turned(self, this: Factors, matrix: Matrix) -> Factors:
+        """See contract."""
+        if isinstance(this, cp.ndarray):  # cuBLAS needs another place anyway
+            return cp.matmul(this, self._single(matrix))
+        self.multiply(this, matrix, this)
+        return this
+
+    def _single(self, matrix: Matrix) -> Any:
+        if self._rotation is None or self._rotation[0] is not matrix:  # both sides are turned one after the other
+            self._rotation = matrix, cp.asarray(matrix, dtype=self.dtype)
+        return self._rotation[1]
 
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """See contract."""
