@@ -11,6 +11,7 @@ MANY = [
     FairALS(factors=33, epochs=2, backend="cuda"),
     FairALS(factors=128, epochs=2, backend="cuda", factor_dtype="float16"),
     FairALS(factors=16, epochs=1, solver="cholesky", backend="cuda"),
+    FairALS(factors=24, epochs=1, solver="subspace", block_size=16, backend="cuda"),
     FiADMM(factors=8, epochs=1, backend="cuda"),
     FairALS(factors=1030, epochs=1, backend="cuda"),
 ]
