@@ -1,6 +1,7 @@
 """Ray on this machine for tests: started and stopped by them, small, silent, and nothing of it left behind."""
 
 import contextlib
+import logging
 import os
 import signal
 import threading
@@ -24,17 +25,12 @@ def ray_or_skip():
     return pytest.importorskip("ray", reason="needs Ray: pip install 'fairmf[ray]'")
 
 
-@contextlib.contextmanager
-def one_node(cpus=2):
-    """This process connected to a cluster of its own with one node."""
-    ray = ray_or_skip()
-    ray.init(address="local", num_cpus=cpus, object_store_memory=STORE, include_dashboard=False, log_to_driver=False)
-    try:
-        yield ray
-    finally:
-        started = ray_processes()
-        ray.shutdown()
-        assert_gone(started)
+def start(ray, cpus):
+    """A cluster of one node, and this process connected to it."""
+    ray.init(
+        address="local", num_cpus=cpus, num_gpus=0, object_store_memory=STORE, include_dashboard=False,
+        log_to_driver=False, logging_level=logging.ERROR,
+    )  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -43,12 +39,13 @@ def nodes(count, cpus=1):
     ray = ray_or_skip()
     from ray.cluster_utils import Cluster
 
+    ray.shutdown()  # what other tests have left: they start theirs again
     options = {"num_cpus": cpus, "object_store_memory": STORE, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=options)
     try:
         for _ in range(count - 1):
             cluster.add_node(num_cpus=cpus, object_store_memory=STORE)
-        ray.init(address=cluster.address, log_to_driver=False)
+        ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
         cluster.wait_for_nodes()
         yield cluster
     finally:

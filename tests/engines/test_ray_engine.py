@@ -13,7 +13,7 @@ import time
 import numpy as np
 import pytest
 from in_process import InProcess, objective_of
-from ray_here import KillWorker, one_node, ray_processes
+from ray_here import KillWorker, ray_processes
 
 from fairmf import FairALS, synthetic
 from fairmf.engines import RayCluster
@@ -23,12 +23,6 @@ from fairmf.errors import ClusterFailed, MissingDependency
 
 DATA = synthetic(n_users=600, n_items=2000, n_interactions=6000, random_state=1)
 SETTINGS = {"factors": 8, "engine": "ray"}
-
-
-@pytest.fixture(scope="module")
-def ray():
-    with one_node(cpus=2) as ray:
-        yield ray
 
 
 def actors():
@@ -67,7 +61,7 @@ class Sizes:
         monkeypatch.setattr(RayTeam, "_exchange", seen_exchange)
 
 
-def test_a_fit_has_the_bits_of_the_same_shards_in_one_process_and_counts_what_ray_carries(ray, monkeypatch):
+def test_a_fit_has_the_bits_of_the_same_shards_in_one_process_and_counts_what_ray_carries(ray_cluster, monkeypatch):
     before, sizes = actors(), Sizes(monkeypatch)
     model = FairALS(epochs=4, **SETTINGS).fit(DATA, cluster=RayCluster(shards=2))
     assert_no_actors_but(before)
@@ -84,7 +78,7 @@ def test_a_fit_has_the_bits_of_the_same_shards_in_one_process_and_counts_what_ra
     assert sizes.reduced == pytest.approx(counted["reduced"] / 2, rel=0.2)
 
 
-def test_a_worker_that_is_killed_is_replaced(ray, caplog):
+def test_a_worker_that_is_killed_is_replaced(ray_cluster, caplog):
     settings = {**SETTINGS, "epochs": 80}
     expected = objective_of(FairALS(**settings).fit(DATA, cluster=InProcess(shards=2)))
     killing, before = KillWorker(1, epoch=5, delay=0.05), actors()
@@ -96,7 +90,7 @@ def test_a_worker_that_is_killed_is_replaced(ray, caplog):
     assert_no_actors_but(before)
 
 
-def test_a_team_and_what_can_go_wrong_in_it(ray, caplog):
+def test_a_team_and_what_can_go_wrong_in_it(ray_cluster, caplog):
     with RayCluster(patience=4.0).team(DATA) as team:
         pids = team.pids()
         assert team.shards == 2, "there is a shard for every CPU"
@@ -118,7 +112,7 @@ def test_a_team_and_what_can_go_wrong_in_it(ray, caplog):
         assert team.pids()[1] != pids[1]
 
 
-def test_more_than_the_cluster_has_is_refused(ray):
+def test_more_than_the_cluster_has_is_refused(ray_cluster):
     with pytest.raises(ClusterFailed, match="3 shards of 1 CPUs each need 3, but the cluster has 2"):
         FairALS(**SETTINGS).fit(DATA, cluster=RayCluster(shards=3))
     with pytest.raises(ClusterFailed, match="1 GPUs each need 1, but the cluster has 0"):

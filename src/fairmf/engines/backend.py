@@ -145,6 +145,12 @@ class ShardedBackend:
         """See contract."""
         return self.local.mean_response(shares, ridge, slopes, values, typical, mix)
 
+    def corrected_shift(
+        self, shift: Vector, mean: Vector, strength: Vector, response: Vector, rest: Vector | float
+    ) -> tuple[Vector, Vector]:
+        """See contract."""
+        return self.local.corrected_shift(shift, mean, strength, response, rest)
+
     def all_finite(self, this: Factors) -> bool:
         """See contract."""
         if not isinstance(this, ShardedFactors):
@@ -164,6 +170,15 @@ class ShardedBackend:
             return
         self.local.multiply(this, matrix, out)
         self._sent.turned(this, matrix, out)
+
+    def turned(self, this: Factors, matrix: Matrix) -> Factors:
+        """See contract."""
+        if isinstance(this, ShardedFactors):
+            self.team.send("turn", this.key, np.asarray(matrix))
+            return this
+        out = self.local.turned(this, matrix)
+        self._sent.turned(this, matrix, out)
+        return out
 
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """See contract."""
@@ -254,7 +269,8 @@ class ShardedBackend:
             rows, users, np.maximum(values, 0.0), ridge, vectors.T @ shift, CONVERGED_STEPS, 0.01 * self.tolerance,
             1.0, out, term,
         )  # fmt: skip
-        self.multiply(out, vectors.T, out)
+        out[:] = self.local.turned(out.copy(), vectors.T)
+        self._sent.changed(out)
 
     def residual_rows(self, *_: Any) -> None:
         """See contract; not over shards."""
