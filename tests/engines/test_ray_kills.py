@@ -34,6 +34,7 @@ class Killer(threading.Thread):
         super().__init__(daemon=True)
         self.cluster, self.kind, self.delay, self.choose = cluster, kind, delay, choose
         self.killed = None
+        self.workers = 0
 
     def run(self):
         while len(shard_actors()) < 2:
@@ -41,10 +42,14 @@ class Killer(threading.Thread):
         time.sleep(self.delay)
         if self.kind == "node":
             self.killed = self.choose.choice(self.cluster.list_all_nodes()[1:])  # the first is this process's own
+            before = len(shard_actors())
             self.cluster.remove_node(self.killed, allow_graceful=False)
+            time.sleep(0.5)
+            self.workers = before - len(shard_actors())
         elif workers := shard_actors():
             self.killed = self.choose.choice(workers)
             os.kill(self.killed, signal.SIGKILL)
+            self.workers = 1
 
 
 def fit_within(limit, data):
@@ -84,6 +89,7 @@ def test_whatever_is_killed_a_fit_ends_at_the_same_objective():
             model = fit_within(LONGEST, data)
             took = time.monotonic() - began
             killer.join(30)
+            print(kind, killer.workers, killer.delay, took, objective_of(model) / expected - 1, flush=True)
             outcomes.append((kind, round(killer.delay, 1), round(took, 1), objective_of(model) / expected - 1))
             if kind == "node":
                 cluster.add_node(num_cpus=1, object_store_memory=100 << 20)

@@ -77,9 +77,11 @@ class RayTeam(Team):
         return dict(zip(calls, answers, strict=False)), total
 
     def _replace_lost(self) -> list[int]:
-        lost = [shard for shard in range(self.shards) if not self._answers(shard)]
+        # Asked one after the other: those that are gone say so at once, and one that is busy is waited for anyway.
+        lost = [shard for shard in range(self.shards) if not self._is_ready(shard)]
         for shard in lost:
-            self._actors[shard] = self._new_actor(self._room.cpus)
+            if shard not in self._actors:
+                self._actors[shard] = self._new_actor(self._room.cpus)
         nodes = {shard: self._settle_in(shard) for shard in lost}
         if len(lost) == self.shards:
             # Neighbours in the tree on the same node: what they add to each other then never leaves it.
@@ -119,7 +121,7 @@ class RayTeam(Team):
         """Wait until a new actor runs; its node. Where a lost node has left too little room it shares another's."""
         for cpus in (self._room.cpus, 0):
             try:
-                node: str = self._ray.get(self._actors[shard].hello.remote(), timeout=SCHEDULING)
+                node: str = self._ray.get(self._actors[shard].hello.remote(), timeout=SCHEDULING)[0]
                 return node
             except self._ray.exceptions.GetTimeoutError:
                 self._ray.kill(self._actors[shard])
@@ -130,16 +132,17 @@ class RayTeam(Team):
                 raise ShardLost(f"shard {shard}: {_short(error)}") from error
         raise ClusterFailed(f"No node of the cluster has room for shard {shard} ({self._room.cpus} CPUs).")
 
-    def _answers(self, shard: int) -> bool:
+    def _is_ready(self, shard: int) -> bool:
+        """Whether there is a worker with its shard; an actor that does not answer is let go."""
         if shard not in self._actors:
             return False
         try:
-            self._ray.get(self._actors[shard].hello.remote(), timeout=self._room.patience)
+            ready: bool = self._ray.get(self._actors[shard].hello.remote(), timeout=self._room.patience)[1]
         except self._lost:
             with contextlib.suppress(Exception):
-                self._ray.kill(self._actors[shard])
+                self._ray.kill(self._actors.pop(shard))
             return False
-        return True
+        return ready
 
     def _get(self, references: Sequence[Any]) -> list[Any]:
         """The answers; ShardLost where one will not come."""
