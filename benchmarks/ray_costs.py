@@ -1,7 +1,7 @@
 """The constants of the cost model (docs/scaling.md), measured on one core, and what it predicts with them.
 
-Rates are the best of several runs: whatever else the machine does only makes them worse. The check at the end is an epoch on
-a Ray cluster of this machine, predicted and measured in the same run.
+Rates are the best of several runs: whatever else the machine does only makes them worse. The check at the end is an
+epoch on a Ray cluster of this machine, predicted and measured in the same run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from benchmarks.result import Result
 from fairmf import FairALS, Interactions, ParquetShards, synthetic
 from fairmf.engines import InMemoryShards, RayCluster
-from fairmf.engines.cost_model import Rates, Sizes, memory, seconds, traffic
+from fairmf.engines.costs.model import Rates, Sizes, memory, seconds, traffic
 from fairmf.engines.handles import Drawn
 from fairmf.engines.session import session
 from fairmf.engines.tasks import InProcess
@@ -127,7 +127,7 @@ def run(short: bool) -> Result:
     result = Result(
         f"Cost model of engine='ray': one core's rates, and predictions at {FACTORS} factors",
         "Rates of one thread (best of several runs) on synthetic 30,000 x 8,000, 1.7M. Predictions by "
-        f"`fairmf.engines.cost_model`: nodes of {CORES} cores, one shard each, cores in proportion, network 2.5 GB/s; "
+        f"`fairmf.engines.costs.model`: nodes of {CORES} cores, one shard each, cores in proportion, network 2.5 GB/s; "
         f"{EPOCHS} epochs of one step, starting and reading included, the last half-step as a third of the epochs.",
         ("interactions", "users", "items", "nodes", "GB per node", "GB sent per epoch", "epoch, s", "of it network, s",
          "reading, min", "fit, hours"),

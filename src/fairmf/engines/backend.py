@@ -145,6 +145,12 @@ class ShardedBackend:
         """See contract."""
         return self.local.mean_response(shares, ridge, slopes, values, typical, mix)
 
+    def corrected_shift(
+        self, shift: Vector, mean: Vector, strength: Vector, response: Vector, rest: Vector | float
+    ) -> tuple[Vector, Vector]:
+        """See contract."""
+        return self.local.corrected_shift(shift, mean, strength, response, rest)
+
     def all_finite(self, this: Factors) -> bool:
         """See contract."""
         if not isinstance(this, ShardedFactors):
@@ -164,6 +170,11 @@ class ShardedBackend:
             return
         self.local.multiply(this, matrix, out)
         self._sent.turned(this, matrix, out)
+
+    def turned(self, this: Factors, matrix: Matrix) -> Factors:
+        """See contract."""
+        self.multiply(this, matrix, this)
+        return this
 
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """See contract."""

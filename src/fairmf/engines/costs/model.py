@@ -1,7 +1,7 @@
 """What a fit on a cluster costs: bytes, memory and seconds as formulas of the sizes (docs/scaling.md derives them).
 
 Sizes and rates in, numbers out. Tests hold the bytes against the engine's own count, and bytes and times of sending
-against a replay of every message of an epoch (`message_replay`).
+against a replay of every message of an epoch (`costs.replay`).
 """
 
 from __future__ import annotations
