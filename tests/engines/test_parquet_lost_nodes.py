@@ -8,31 +8,29 @@ import time
 import numpy as np
 import pyarrow as pa
 import pytest
-from ray_here import STORE, assert_gone, ray_or_skip, ray_processes
 from test_parquet_shards import check_same, sliced, write
 
-from fairmf.engines.parquet.shards import ParquetShards
+from fairmf.engines.parquet import ParquetShards
 from fairmf.interactions import Interactions
 
 pytestmark = pytest.mark.slow
+STORE = 200_000_000
 
 
 @contextlib.contextmanager
-def nodes(count):
+def nodes(ray, count):
     """A head without CPUs, on which this process is, and nodes of one CPU each."""
-    ray = ray_or_skip()
     from ray.cluster_utils import Cluster
 
+    ray.shutdown()
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": STORE})
     added = [cluster.add_node(num_cpus=1, object_store_memory=STORE) for _ in range(count)]
     ray.init(address=cluster.address, logging_level=logging.ERROR, log_to_driver=False)
     try:
         yield cluster, added
     finally:
-        started = ray_processes()
         ray.shutdown()
         cluster.shutdown()
-        assert_gone(started)
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +42,9 @@ def folder(tmp_path_factory):
     return write(tmp_path_factory.mktemp("nodes") / "data", sliced(table, 12))
 
 
-def test_shards_that_are_lost_with_their_node_are_read_again(folder, caplog):
+def test_shards_that_are_lost_with_their_node_are_read_again(ray_session, folder, caplog):
     expected = Interactions.from_parquet(folder, weights="plays", min_item=150)
-    with nodes(1) as (cluster, added):
+    with nodes(ray_session, 1) as (cluster, added):
         source = ParquetShards.read(folder, shards=2, weights="plays", min_item=150)
         cluster.remove_node(added[0], allow_graceful=False)
         with caplog.at_level(logging.WARNING, "fairmf"):
@@ -55,9 +53,9 @@ def test_shards_that_are_lost_with_their_node_are_read_again(folder, caplog):
 
 
 @pytest.mark.parametrize("wait", [0.3, 1.0, 2.0, 3.5])
-def test_a_node_that_dies_while_files_are_read(folder, wait):
+def test_a_node_that_dies_while_files_are_read(ray_session, folder, wait):
     expected = Interactions.from_parquet(folder, weights="plays")
-    with nodes(2) as (cluster, added):
+    with nodes(ray_session, 2) as (cluster, added):
 
         def kill():
             time.sleep(wait)

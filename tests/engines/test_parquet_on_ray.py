@@ -11,10 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from ray_here import one_node, ray_or_skip
 from test_parquet_shards import check_same, events, sliced, write
 
-from fairmf.engines.parquet.shards import ParquetShards
+from fairmf.engines.parquet import ParquetShards
 from fairmf.engines.tasks import RayTasks
 from fairmf.errors import InvalidData
 from fairmf.interactions import Interactions
@@ -25,14 +24,7 @@ from fairmf.models.shard_lists import recommend_shards
 OPTIONS = {"weights": "plays", "min_user": 2, "min_item": 2}
 
 
-@pytest.fixture(scope="module")
-def ray():
-    with one_node(cpus=2) as ray:
-        yield ray
-
-
-@pytest.mark.usefixtures("ray")
-def test_read_by_the_cluster(tmp_path):
+def test_read_by_the_cluster(ray_cluster, tmp_path):
     folder = write(tmp_path / "data", sliced(events(), 3), 40)
     source = ParquetShards.read(folder, shards=3, rows_per_chunk=80, **OPTIONS)
     check_same(source, Interactions.from_parquet(folder, **OPTIONS))
@@ -48,21 +40,20 @@ def test_read_by_the_cluster(tmp_path):
     assert ParquetShards.read(folder).shards == 2  # the CPUs of the cluster
 
 
-def test_a_bad_file_is_named_and_nothing_goes_on(ray, tmp_path, capfd):
+def test_a_bad_file_is_named_and_nothing_goes_on(ray_cluster, tmp_path, capfd):
     bad = events(5).set_column(0, "user", pa.array(["a", None, "b", None, "c"]))
     folder = write(tmp_path / "data", [events(5), bad, events(5), bad])
     with pytest.raises(InvalidData, match=r"'user' of .*part-001.parquet .*holds 2 null or NaN, the first in row 1 "):
         ParquetShards.read(folder, shards=2)
     for _ in range(100):  # the cluster's own account lags behind
-        if ray.available_resources().get("CPU", 0) == 2:
+        if ray_cluster.available_resources().get("CPU", 0) == 2:
             break
         time.sleep(0.1)
-    assert ray.available_resources()["CPU"] == 2
+    assert ray_cluster.available_resources()["CPU"] == 2
     assert "Traceback" not in capfd.readouterr().err
 
 
-@pytest.mark.usefixtures("ray")
-def test_a_task_whose_process_dies_is_done_again(tmp_path, caplog):
+def test_a_task_whose_process_dies_is_done_again(ray_cluster, tmp_path, caplog):
     def work(folder, number):
         mark = folder / f"tried-{number}"
         if number == 1 and not mark.exists():
@@ -75,8 +66,7 @@ def test_a_task_whose_process_dies_is_done_again(tmp_path, caplog):
     assert "a task was lost (WorkerCrashedError)" in caplog.text
 
 
-@pytest.mark.usefixtures("ray")
-def test_recommend_and_evaluate_on_the_cluster(tmp_path):
+def test_recommend_and_evaluate_on_the_cluster(ray_cluster, tmp_path):
     folder = write(tmp_path / "data", sliced(events(), 2))
     whole = Interactions.from_parquet(folder)
     model = FairALS(factors=4, epochs=2).fit(whole)
@@ -113,7 +103,7 @@ print(source.nnz, memory("VmHWM") - before)
 @pytest.mark.parametrize("rows", [1_000_000, 10_000_000])
 def test_this_process_takes_no_memory_for_rows(tmp_path, rows):
     """Less than 24 MB more for one and for ten million rows of 100,000 users: their codes alone take 80 MB."""
-    ray_or_skip()
+    pytest.importorskip("ray", reason='needs Ray: pip install "fairmf[ray]"')
     rng = np.random.default_rng(0)
     write(tmp_path / "small", [events()])
     for k in range(10):

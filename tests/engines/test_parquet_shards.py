@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairmf.engines.parquet.shards import ParquetShards
+from fairmf.engines.parquet import ParquetShards
 from fairmf.engines.tasks import InProcess
 from fairmf.errors import BrokenFile, InvalidData, InvalidParameter
 from fairmf.interactions import Interactions
