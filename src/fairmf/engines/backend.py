@@ -173,8 +173,12 @@ class ShardedBackend:
 
     def turned(self, this: Factors, matrix: Matrix) -> Factors:
         """See contract."""
-        self.multiply(this, matrix, this)
-        return this
+        if isinstance(this, ShardedFactors):
+            self.team.send("turn", this.key, np.asarray(matrix))
+            return this
+        out = self.local.turned(this, matrix)
+        self._sent.turned(this, matrix, out)
+        return out
 
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """See contract."""
@@ -265,7 +269,8 @@ class ShardedBackend:
             rows, users, np.maximum(values, 0.0), ridge, vectors.T @ shift, CONVERGED_STEPS, 0.01 * self.tolerance,
             1.0, out, term,
         )  # fmt: skip
-        self.multiply(out, vectors.T, out)
+        out[:] = self.local.turned(out.copy(), vectors.T)
+        self._sent.changed(out)
 
     def residual_rows(self, *_: Any) -> None:
         """See contract; not over shards."""

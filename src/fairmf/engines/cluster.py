@@ -29,7 +29,7 @@ class RayCluster:
     gpus_per_shard: float | None = setting(
         None, "GPUs of one worker; None is one with backend='cuda' and else none.", low=0, choices=(None,)
     )
-    address: str | None = setting(None, "Of a running cluster; None uses RAY_ADDRESS or starts one here.")
+    address: str | None = setting(None, "Of a running cluster; None takes RAY_ADDRESS, or starts one here.")
     patience: float = setting(1800.0, "Seconds after which a worker that does not answer counts as lost.", above=0)
     gather_users: bool | None = setting(
         None, "Whether the model holds its users; None: where the data were in memory.", choices=(None, True, False)

@@ -80,8 +80,11 @@ class RayTeam(Team):
         lost = [shard for shard in range(self.shards) if not self._answers(shard)]
         for shard in lost:
             self._actors[shard] = self._new_actor(self._room.cpus)
-        for shard in lost:
-            self._settle_in(shard)
+        nodes = {shard: self._settle_in(shard) for shard in lost}
+        if len(lost) == self.shards:
+            # Neighbours in the tree on the same node: what they add to each other then never leaves it.
+            by_node = sorted(lost, key=lambda shard: (nodes[shard], shard))
+            self._actors = dict(zip(lost, [self._actors[shard] for shard in by_node], strict=True))
         loading = {s: self._actors[s].load.remote(self._sent_source, s, *self._settings) for s in lost}
         self._get(list(loading.values()))
         return lost
@@ -112,12 +115,12 @@ class RayTeam(Team):
         kind = self._ray.remote(ShardActor).options(**options, scheduling_strategy="SPREAD")
         return kind.remote()
 
-    def _settle_in(self, shard: int) -> None:
-        """Wait until a new actor runs. Where a lost node has left too little room it shares another's."""
+    def _settle_in(self, shard: int) -> str:
+        """Wait until a new actor runs; its node. Where a lost node has left too little room it shares another's."""
         for cpus in (self._room.cpus, 0):
             try:
-                self._ray.get(self._actors[shard].hello.remote(), timeout=SCHEDULING)
-                return
+                node: str = self._ray.get(self._actors[shard].hello.remote(), timeout=SCHEDULING)
+                return node
             except self._ray.exceptions.GetTimeoutError:
                 self._ray.kill(self._actors[shard])
                 if cpus and not self._room.gpus:
@@ -146,7 +149,7 @@ class RayTeam(Team):
         except exceptions.GetTimeoutError as error:
             raise ShardLost(f"no answer within {self._room.patience:g} seconds") from error
         except exceptions.RayTaskError as error:
-            if isinstance(error.cause, (Missing, *self._lost)):
+            if isinstance(error.cause, (Missing, exceptions.RayActorError, exceptions.ObjectLostError)):
                 raise ShardLost(_short(error)) from error
             raise error.cause from None
         except self._lost as error:

@@ -209,6 +209,10 @@ class Worker:
         """See contract."""
         self.backend.multiply(self._factors(key), self.backend.vector(matrix), self._factors(out))
 
+    def turn(self, key: str, matrix: NDArray[np.float64]) -> None:
+        """See contract, turned."""
+        self.factors[key] = self.backend.turned(self._factors(key), self.backend.vector(matrix))
+
     def add_vector(self, vector: NDArray[np.float64], out: str) -> None:
         """See contract."""
         self.backend.add_vector(self.backend.vector(vector), self._factors(out))

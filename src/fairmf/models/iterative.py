@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends import CHOICES, Factors, Vector, get_backend
+from fairmf.backends import CHOICES, Backend, Factors, Vector, get_backend
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite
 from fairmf.interactions import Interactions
 from fairmf.models import explaining, fitting, folding, naming, updating
@@ -61,6 +61,13 @@ class IterativeModel(FactorModel):
 
     kept: ClassVar[tuple[str, ...]] = ()
     """Numbers of the last state that prediction needs."""
+
+    def _backend(self) -> Backend:
+        # Workers of a cluster may have had devices that this process has not.
+        fitted = self._fitted
+        return (
+            super()._backend() if self.engine == "local" or fitted is None else get_backend(fitted.settings["backend"])
+        )
 
     # -- what each model supplies -----------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Diagonalised, Factors, Matrix, RankOne, RowSums, Vector
-from fairmf.backends.cuda import modules, reductions
+from fairmf.backends.cuda import modules, reductions, subspace
 from fairmf.backends.cuda import rows as row_work
 from fairmf.backends.cuda import top_k as best
 from fairmf.backends.cuda.placing import Placing
@@ -207,6 +207,44 @@ class CudaBackend:
                 self._placing, self._half, rows, other, diagonal, ridge, shift, steps, limits, this, rank_one, rest
             )
         )
+
+    def entry_scores(self, rows: Rows, this: Factors, other: Factors) -> Factors:
+        """See contract."""
+        return subspace.entry_scores(self._placing, rows, this, other)
+
+    def improve_subspace(
+        self,
+        rows: Rows,
+        other: Factors,
+        shared: Matrix,
+        ridge: Vector,
+        shift: Vector,
+        first: int,
+        last: int,
+        scores: Factors,
+        this: Factors,
+        rank_one: RankOne | None = None,
+    ) -> None:
+        """See contract."""
+        block = slice(first, last)
+        subspace.improve(self._placing, rows, other, shared, ridge, shift, block, scores, this, rank_one)
+
+    def subspace_response(
+        self,
+        rows: Rows,
+        other: Factors,
+        shared: Matrix,
+        ridge: Vector,
+        shift: Vector,
+        first: int,
+        last: int,
+        scores: Factors,
+        this: Factors,
+    ) -> tuple[Matrix, Vector]:
+        """See contract."""
+        return subspace.response(
+            self._placing, rows, other, shared, ridge, shift, slice(first, last), scores, this
+        )  # fmt: skip
 
     def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:
         """See contract."""
