@@ -67,7 +67,7 @@ class Traffic(NamedTuple):
 def traffic(sizes: Sizes) -> Traffic:
     """V goes out once and every step's directions; a residual, steps - 1 products and a number per item come back."""
     S, d = sizes.shards, sizes.factors
-    small = S * 8 * (3 * d * d + 12 * d)
+    small = S * 8 * (3 * d * d + 17 * d)
     return Traffic(S * (1 + sizes.steps) * sizes.array, S * (sizes.steps * sizes.array + 8 * sizes.n_items), small)
 
 
