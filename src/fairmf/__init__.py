@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fairmf.control import fit_to_target as fit_to_target
     from fairmf.control import trade_off as trade_off
     from fairmf.control import tune as tune
-    from fairmf.engines.parquet_shards import ParquetShards as ParquetShards
+    from fairmf.engines.parquet import ParquetShards as ParquetShards
     from fairmf.interactions import Events as Events
     from fairmf.interactions import Ids as Ids
     from fairmf.interactions import Interactions as Interactions
@@ -76,7 +76,7 @@ _HOMES = {
         "trade_off", "fit_path", "fit_to_target", "Curve", "Target", "fit_offsets", "Offsets", "tune", "TuningResult",
     ),
     "reporting": ("report",),
-    "engines.parquet_shards": ("ParquetShards",),
+    "engines.parquet": ("ParquetShards",),
     "models.shard_lists": ("recommend_shards",),
     "metrics.sharded": ("evaluate_shards",),
 }  # fmt: skip

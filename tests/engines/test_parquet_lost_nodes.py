@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from test_parquet_shards import check_same, sliced, write
 
-from fairmf.engines.parquet_shards import ParquetShards
+from fairmf.engines.parquet import ParquetShards
 from fairmf.interactions import Interactions
 
 pytestmark = pytest.mark.slow

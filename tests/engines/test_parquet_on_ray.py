@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from ray_here import ray_or_skip
 from test_parquet_shards import check_same, events, sliced, write
 
-from fairmf.engines.parquet_shards import ParquetShards
+from fairmf.engines.parquet import ParquetShards
 from fairmf.engines.tasks import RayTasks
 from fairmf.errors import InvalidData
 from fairmf.interactions import Interactions
@@ -88,7 +89,7 @@ ONE_READING = """
 import sys
 from fairmf import ParquetShards
 import pyarrow.parquet, pyarrow.fs, ray, logging
-ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR,
+ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR,
          object_store_memory=600_000_000)
 def memory(name):
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(name))
@@ -103,7 +104,7 @@ print(source.nnz, memory("VmHWM") - before)
 @pytest.mark.parametrize("rows", [1_000_000, 10_000_000])
 def test_this_process_takes_no_memory_for_rows(tmp_path, rows):
     """Less than 24 MB more for one and for ten million rows of 100,000 users: their codes alone take 80 MB."""
-    pytest.importorskip("ray", reason='needs Ray: pip install "fairmf[ray]"')
+    ray_or_skip()
     rng = np.random.default_rng(0)
     write(tmp_path / "small", [events()])
     for k in range(10):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairmf.engines.parquet_shards import ParquetShards
+from fairmf.engines.parquet import ParquetShards
 from fairmf.engines.tasks import InProcess
 from fairmf.errors import BrokenFile, InvalidData, InvalidParameter
 from fairmf.interactions import Interactions
@@ -110,8 +110,8 @@ def test_any_way_of_cutting_gives_the_same_as_reading_the_whole(
         assert error == refused.replace(str(folder), str(folder / "part-000.parquet"))
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fairmf.engines.parquet_pass._USERS_PER_RANKING", 3)
-        patch.setattr("fairmf.engines.parquet_pass._MERGED_AT_ONCE", 2)
+        patch.setattr("fairmf.engines.parquet.distribution._USERS_PER_RANKING", 3)
+        patch.setattr("fairmf.engines.parquet.distribution._MERGED_AT_ONCE", 2)
         source = in_process(folder, shards=shards, rows_per_chunk=chunk, **options)
     check_same(source, expected)
     check_same(pickle.loads(pickle.dumps(source)), expected, again=True)
@@ -136,7 +136,7 @@ def sliced(table, files):
 
 @pytest.mark.parametrize("text", [True, False])
 def test_compiled_tables_give_the_same(tmp_path, monkeypatch, text):
-    monkeypatch.setattr("fairmf.engines.parquet_pass._MANY_ROWS", 1)
+    monkeypatch.setattr("fairmf.engines.parquet.distribution._MANY_ROWS", 1)
     folder = write(tmp_path / "data", sliced(events(text=text), 3), 50)
     source = in_process(folder, shards=3, rows_per_chunk=100, weights="plays")
     check_same(source, Interactions.from_parquet(folder, weights="plays"))
@@ -170,7 +170,7 @@ def test_a_fingerprint_tells_data_apart_and_nothing_else(tmp_path):
 
 
 def test_users_are_spread_evenly():
-    from fairmf.engines.id_hashing import shards_of
+    from fairmf.engines.parquet.hashing import shards_of
     from fairmf.interactions import Ids
 
     for ids in (np.arange(20_000), np.arange(20_000) * 1024, [f"user{k}" for k in range(20_000)]):
@@ -180,7 +180,7 @@ def test_users_are_spread_evenly():
 
 
 def test_a_users_shard_never_changes():
-    from fairmf.engines.id_hashing import shards_of
+    from fairmf.engines.parquet.hashing import shards_of
     from fairmf.interactions import Ids
 
     assert shards_of(Ids([0, 1, 2, -1, 10**12]), 1000).tolist() == [891, 377, 794, 459, 913]
@@ -307,7 +307,7 @@ class TestCache:
         expected = Interactions.from_parquet(folder, weights="plays", min_user=2, min_item=2)
         first = in_process(folder, **options)
         check_same(first, expected)
-        monkeypatch.setattr("fairmf.engines.parquet_pass.run", None)  # whoever calls it now fails
+        monkeypatch.setattr("fairmf.engines.parquet.distribution.run", None)  # whoever calls it now fails
         second = in_process(folder, **options)
         check_same(second, expected)
         assert second.fingerprint() == first.fingerprint()

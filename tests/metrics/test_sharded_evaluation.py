@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fairmf.engines.parquet_shards import ParquetShards
+from fairmf.engines.parquet import ParquetShards
 from fairmf.engines.tasks import InProcess
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions import Interactions

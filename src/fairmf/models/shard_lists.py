@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.engines.parquet_files import output_folder
+from fairmf.engines.parquet.files import output_folder
 from fairmf.engines.shards import ShardSource
 from fairmf.engines.tasks import RayTasks, Tasks
 from fairmf.errors import InvalidParameter

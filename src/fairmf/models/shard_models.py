@@ -48,7 +48,9 @@ def histories(shard: Shard, fitted: Fitted) -> Interactions:
 
 def _owned(fitted: Fitted) -> Fitted:
     """With arrays of this process: those of the object store are read-only, and kernels would be compiled anew."""
-    arrays = {name: np.array(value) for name, value in vars(fitted).items() if isinstance(value, np.ndarray)}
+    arrays: dict[str, Any] = {
+        name: np.array(value) for name, value in vars(fitted).items() if isinstance(value, np.ndarray)
+    }
     return dataclasses.replace(fitted, **arrays)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.engines.id_hashing import shards_of
-from fairmf.engines.parquet_files import Chunk
+from fairmf.engines.parquet.files import Chunk
+from fairmf.engines.parquet.hashing import shards_of
 from fairmf.errors import InvalidData
 from fairmf.interactions import Events, Ids
 from fairmf.interactions.collecting import EventsCollector

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.engines.parquet_files import DataFile
+from fairmf.engines.parquet.files import DataFile
 from fairmf.engines.shards import Shard
 from fairmf.errors import InvalidData
 from fairmf.files import container, id_arrays, sparse_arrays

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.engines import chunk_reading, shard_building, user_ranking
-from fairmf.engines.parquet_files import ROWS_PER_CHUNK, Chunk, DataFile, check_kinds, chunks_of, outlines_of
-from fairmf.engines.shard_building import NEVER, Gathered, Summary, Tally
-from fairmf.engines.shard_cache import ShardCache
+from fairmf.engines.parquet import building, ranking
+from fairmf.engines.parquet import chunks as reading_chunks
+from fairmf.engines.parquet.building import NEVER, Gathered, Summary, Tally
+from fairmf.engines.parquet.cache import ShardCache
+from fairmf.engines.parquet.files import ROWS_PER_CHUNK, Chunk, DataFile, check_kinds, chunks_of, outlines_of
 from fairmf.engines.shards import Shard
 from fairmf.engines.tasks import Ref, Tasks
 from fairmf.errors import InvalidData
@@ -84,7 +85,7 @@ def run(
         check_not_empty(columns, source, 0, 0, -np.inf)
     item_ids = _items(tasks, chunks, columns, many) if items is None else tasks.keep(items)
     rows, blocks = _dealt(tasks, chunks, reading, item_ids, many, source)
-    gathered = [tasks.submit(shard_building.gather, columns.user, many, reading.filters, *blocks[s])[0] for s in shards]
+    gathered = [tasks.submit(building.gather, columns.user, many, reading.filters, *blocks[s])[0] for s in shards]
     del blocks  # the store may let go of each as soon as it is gathered
     names: Ids = tasks.get(item_ids)
     renumbered = None
@@ -116,10 +117,10 @@ def _chunks(tasks: Tasks, files: Sequence[DataFile], reading: Reading) -> list[C
 
 def _items(tasks: Tasks, chunks: Sequence[Chunk], columns: Columns, many: bool) -> Ref:
     """The items' ids in order of first appearance: neighbours are merged, then neighbours of these."""
-    refs = [tasks.submit(chunk_reading.item_ids_of, chunk, columns, many)[0] for chunk in chunks]
+    refs = [tasks.submit(reading_chunks.item_ids_of, chunk, columns, many)[0] for chunk in chunks]
     while len(refs) > 1:
         groups = [refs[k : k + _MERGED_AT_ONCE] for k in range(0, len(refs), _MERGED_AT_ONCE)]
-        refs = [tasks.submit(chunk_reading.merge_ids, columns.item, many, *group)[0] for group in groups]
+        refs = [tasks.submit(reading_chunks.merge_ids, columns.item, many, *group)[0] for group in groups]
     return refs[0]
 
 
@@ -129,7 +130,7 @@ def _dealt(
     """How many rows are kept, and the blocks of every shard, in the order of the chunks."""
     shards = reading.shards
     parts = [
-        tasks.submit(chunk_reading.deal, chunk, reading.columns, item_ids, shards, many, parts=shards + 1)
+        tasks.submit(reading_chunks.deal, chunk, reading.columns, item_ids, shards, many, parts=shards + 1)
         for chunk in chunks
     ]
     reports = [tasks.get(part[0]) for part in parts]
@@ -144,7 +145,7 @@ def _filtered(
     """The rows that `min_item` and `min_user` leave, and the items' new numbers (-1: gone; None: as they are)."""
     item_kept = None
     if reading.min_item > 1:
-        counts = [tasks.submit(shard_building.pairs_of_items, ref, n_items)[0] for ref in gathered]
+        counts = [tasks.submit(building.pairs_of_items, ref, n_items)[0] for ref in gathered]
         item_kept = sum(tasks.get(ref) for ref in counts) >= reading.min_item
     kept = tasks.keep(item_kept)
     parts = [tasks.submit(_filter, ref, n_items, kept, reading.min_user, parts=3) for ref in gathered]
@@ -178,8 +179,8 @@ def _without_items(rows: int, n_items: int) -> InvalidData:
 def _filter(
     gathered: Gathered, n_items: int, item_kept: NDArray[np.bool_] | None, min_user: int
 ) -> tuple[Gathered, Tally, NDArray[np.int64]]:
-    kept, tally = shard_building.filtered(gathered, n_items, item_kept, min_user)
-    return kept, tally, shard_building.first_positions(kept, n_items)
+    kept, tally = building.filtered(gathered, n_items, item_kept, min_user)
+    return kept, tally, building.first_positions(kept, n_items)
 
 
 def _order(renumbered: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -188,7 +189,7 @@ def _order(renumbered: NDArray[np.int32]) -> NDArray[np.int64]:
 
 
 def _firsts(gathered: Gathered) -> tuple[NDArray[np.int64], tuple[int, NDArray[np.int64]]]:
-    return gathered.firsts, (len(gathered.firsts), user_ranking.sample(gathered.firsts))
+    return gathered.firsts, (len(gathered.firsts), ranking.sample(gathered.firsts))
 
 
 def _numbered(tasks: Tasks, gathered: Sequence[Ref]) -> tuple[int, list[Ref]]:
@@ -196,13 +197,13 @@ def _numbered(tasks: Tasks, gathered: Sequence[Ref]) -> tuple[int, list[Ref]]:
     firsts = [tasks.submit(_firsts, ref, parts=2) for ref in gathered]
     seen = [tasks.get(about) for _, about in firsts]
     n_users = sum(count for count, _ in seen)
-    at = user_ranking.borders([some for _, some in seen], min(len(gathered), 1 + n_users // _USERS_PER_RANKING))
-    pieces = [_several(tasks, user_ranking.cut, positions, at, parts=len(at) + 1) for positions, _ in firsts]
-    ranks = [tasks.submit(user_ranking.rank, *column, parts=len(gathered) + 1) for column in zip(*pieces, strict=True)]
+    at = ranking.borders([some for _, some in seen], min(len(gathered), 1 + n_users // _USERS_PER_RANKING))
+    pieces = [_several(tasks, ranking.cut, positions, at, parts=len(at) + 1) for positions, _ in firsts]
+    ranks = [tasks.submit(ranking.rank, *column, parts=len(gathered) + 1) for column in zip(*pieces, strict=True)]
     counts = [int(tasks.get(rank[0])[0]) for rank in ranks]
     offsets = np.concatenate(([0], np.cumsum(counts)))[:-1].tolist()
     return n_users, [
-        tasks.submit(user_ranking.joined, offsets, *(rank[s + 1] for rank in ranks))[0] for s in range(len(gathered))
+        tasks.submit(ranking.joined, offsets, *(rank[s + 1] for rank in ranks))[0] for s in range(len(gathered))
     ]
 
 
@@ -241,7 +242,7 @@ def _build(
     cache: ShardCache | None,
     number: int,
 ) -> tuple[Shard | None, Summary]:
-    shard, summary = shard_building.build(gathered, numbers, items, n_items, count)
+    shard, summary = building.build(gathered, numbers, items, n_items, count)
     if cache is None:
         return shard, summary
     cache.write_shard(number, shard, n_items)

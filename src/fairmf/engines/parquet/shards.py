@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.engines import chunk_reading, parquet_pass, shard_building
-from fairmf.engines.parquet_files import ROWS_PER_CHUNK, Chunk, Paths, find_files
-from fairmf.engines.parquet_pass import Found, Reading
-from fairmf.engines.shard_cache import ShardCache
+from fairmf.engines.parquet import building, chunks, distribution
+from fairmf.engines.parquet.cache import ShardCache
+from fairmf.engines.parquet.distribution import Found, Reading
+from fairmf.engines.parquet.files import ROWS_PER_CHUNK, Chunk, Paths, find_files
 from fairmf.engines.shards import Shard
 from fairmf.engines.tasks import RayTasks, Ref, Tasks, kept_value, lost_errors
 from fairmf.errors import FairmfError, InvalidData, InvalidParameter
@@ -98,7 +98,7 @@ class ParquetShards:
             log.info("the shards of these files are in %s", folder.folder)
             return cls(**content, reading=cut, _many=True, _kept=tasks.keep(Kept(names, popularity, ())), _shards=(),
                        _numbers=(), _cache=folder)  # fmt: skip
-        found = _attempts(tasks, lambda: parquet_pass.run(tasks, files, cut, folder, items))
+        found = _attempts(tasks, lambda: distribution.run(tasks, files, cut, folder, items))
         return cls._of(found, cut, tasks, folder)
 
     @classmethod
@@ -172,22 +172,22 @@ class ParquetShards:
         """One shard from the files themselves: all of them, keeping only what belongs to it."""
         reading, columns = self.reading, self.reading.columns
         blocks = [
-            chunk_reading.pick(chunk, columns, self.item_ids, reading.shards, self._many, number)
+            chunks.pick(chunk, columns, self.item_ids, reading.shards, self._many, number)
             for chunk in self._catalogue.chunks
         ]
-        gathered = shard_building.gather(columns.user, self._many, reading.filters, *blocks)
+        gathered = building.gather(columns.user, self._many, reading.filters, *blocks)
         del blocks
         if reading.filters:
-            gathered, _ = shard_building.filtered(gathered, self.n_items, None, reading.min_user)
+            gathered, _ = building.filtered(gathered, self.n_items, None, reading.min_user)
         numbers = np.array(kept_value(self._numbers[number]))
         if len(numbers) != len(gathered.user_ids):
             raise InvalidData("The Parquet files have changed since they were first read; build the shards anew.")
-        shard, _ = shard_building.build(gathered, numbers, None, self.n_items, reading.count)
+        shard, _ = building.build(gathered, numbers, None, self.n_items, reading.count)
         return self._plain(shard)
 
     def _plain(self, shard: Shard) -> Shard:
         """Without weights where all weights of the whole are 1, as in `Interactions`."""
-        return Shard(shard_building.plain_rows(shard.rows), shard.users, shard.user_ids) if self.is_binary else shard
+        return Shard(building.plain_rows(shard.rows), shard.users, shard.user_ids) if self.is_binary else shard
 
 
 def _check_counts(least: int, **counts: Any) -> None:

@@ -1,7 +1,7 @@
 """What a fit on a cluster costs: bytes, memory and seconds as formulas of the sizes (docs/scaling.md derives them).
 
 Sizes and rates in, numbers out. Tests hold the bytes against the engine's own count, and bytes and times of sending
-against a replay of every message of an epoch (`message_replay`).
+against a replay of every message of an epoch (`costs.replay`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Traffic(NamedTuple):
 def traffic(sizes: Sizes) -> Traffic:
     """V goes out once and every step's directions; a residual, steps - 1 products and a number per item come back."""
     S, d = sizes.shards, sizes.factors
-    small = S * 8 * (3 * d * d + 12 * d)
+    small = S * 8 * (3 * d * d + 17 * d)
     return Traffic(S * (1 + sizes.steps) * sizes.array, S * (sizes.steps * sizes.array + 8 * sizes.n_items), small)
 
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.engines.chunk_reading import Block, as_values
-from fairmf.engines.id_hashing import id_hashes, mix
+from fairmf.engines.parquet.chunks import Block, as_values
+from fairmf.engines.parquet.hashing import id_hashes, mix
 from fairmf.engines.shards import Shard
 from fairmf.interactions import Ids, Rows
 from fairmf.interactions.building import rows_from_pairs

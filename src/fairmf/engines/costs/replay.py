@@ -1,6 +1,6 @@
 """An epoch's messages without its data: who sends what to whom, by the engine's own tree, and how long that takes.
 
-The formulas of `cost_model` say the same in closed form. What they leave out, such as a link that transfers share,
+The formulas of `costs.model` say the same in closed form. What they leave out, such as a link that transfers share,
 shows here.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fairmf.engines import tree
-from fairmf.engines.cost_model import Rates, Sizes
+from fairmf.engines.costs.model import Rates, Sizes
 
 DRIVER = -1
 
