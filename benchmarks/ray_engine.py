@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -85,28 +86,36 @@ def write(folder: Path, interactions: int, users: int) -> Path:
     return folder
 
 
-def alone(code: str, *arguments: object) -> dict[str, object]:
+def alone(code: str, *arguments: object) -> dict[str, Any]:
     """The answer of a process of its own."""
     root = Path(__file__).resolve().parents[1]
     command = [sys.executable, "-c", code, *map(str, arguments)]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-    answer: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
 
 
 def run(short: bool) -> Result:
     result = Result(
         "The Ray engine against the local one",
-        "Ten million interactions of 100,000 users with 20,000 items, two cores for each engine (two shards), fits in turns in one "
-        "process, the first of each not counted. `python -m benchmarks --full ray_engine`",
-        ("factors", "fairness", "local epoch, s", "Ray epoch, s", "ratio of epochs", "ratio of whole fits", "difference of F"),
+        "Ten million interactions of 100,000 users with 20,000 items, two cores for each engine (two shards), fits in "
+        "turns in one process, the first of each not counted. `python -m benchmarks --full ray_engine`",
+        (
+            "factors",
+            "fairness",
+            "local epoch, s",
+            "Ray epoch, s",
+            "ratio of epochs",
+            "ratio of whole fits",
+            "difference of F",
+        ),
     )
     cases = [(64, 1.0)] if short else [(64, 0.0), (64, 1.0), (128, 1.0)]
     with tempfile.TemporaryDirectory() as temporary:
         folder = write(Path(temporary) / "large", 2_000_000 if short else 10_000_000, 100_000)
         for factors, fairness in cases:
             found = alone(ROUNDS, folder, factors, fairness, 2, 6 if short else 16, 1 if short else 3)
-            epochs, fits = ({k: statistics.median(v) for k, v in found[name].items()} for name in ("epochs", "fits"))  # type: ignore[attr-defined]
+            epochs, fits = ({k: statistics.median(v) for k, v in found[name].items()} for name in ("epochs", "fits"))
             row = factors, fairness, epochs["local"], epochs["ray"], epochs["ray"] / epochs["local"]
             result.rows.append((*row, fits["ray"] / fits["local"], found["difference"]))
         peaks = []
@@ -114,6 +123,8 @@ def run(short: bool) -> Result:
             began = time.perf_counter()
             found = alone(MEMORY, write(Path(temporary) / f"rows-{rows}", rows, 100_000))
             peaks.append((rows, found["peak"], time.perf_counter() - began))
-    told = " and ".join(f"{peak / 1e6:.0f} MB for {rows / 1e6:.0f} million rows" for rows, peak, _ in peaks)  # type: ignore[operator]
-    result.findings.append(f"The process that fits takes, reading and 3 epochs at 32 factors from Parquet, {told} at its peak.")
+    told = " and ".join(f"{peak / 1e6:.0f} MB for {rows / 1e6:.0f} million rows" for rows, peak, _ in peaks)
+    result.findings.append(
+        f"The process that fits takes, reading and 3 epochs at 32 factors from Parquet, {told} at its peak."
+    )
     return result

@@ -1,5 +1,6 @@
 """Workers, nodes and drivers killed at random moments: every fit ends, and at the same objective."""
 
+import logging
 import os
 import random
 import signal
@@ -16,11 +17,12 @@ from ray_here import nodes, ray_or_skip, ray_processes
 from fairmf import FairALS, load_model, synthetic
 from fairmf.engines import RayCluster
 
+log = logging.getLogger(__name__)
 pytestmark = pytest.mark.slow
-RUNS = 24
+RUNS = 30
 LONGEST = 240.0  # seconds, until a fit counts as hanging
 SIZE = {"n_users": 6000, "n_items": 1000, "n_interactions": 60_000, "random_state": 1}
-SETTINGS = {"factors": 16, "epochs": 120, "engine": "ray"}
+SETTINGS = {"factors": 16, "epochs": 200, "engine": "ray"}
 
 
 def shard_actors():
@@ -83,20 +85,21 @@ def test_whatever_is_killed_a_fit_ends_at_the_same_objective():
             cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
         for run in range(RUNS):
             kind = "node" if run % 2 else "worker"
-            killer = Killer(cluster, kind, choose.uniform(0.0, 8.0), choose)
+            killer = Killer(cluster, kind, choose.uniform(0.0, 14.0), choose)
             killer.start()
             began = time.monotonic()
             model = fit_within(LONGEST, data)
             took = time.monotonic() - began
             killer.join(30)
-            print(kind, killer.workers, killer.delay, took, objective_of(model) / expected - 1, flush=True)
-            outcomes.append((kind, round(killer.delay, 1), round(took, 1), objective_of(model) / expected - 1))
+            log.info("%s", (kind, killer.workers, killer.delay, took, objective_of(model) / expected - 1))
+            outcomes.append((kind, killer.workers, round(took, 1), objective_of(model) / expected - 1))
             if kind == "node":
                 cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
                 cluster.wait_for_nodes()
     assert all(abs(difference) < 1e-4 for *_, difference in outcomes), outcomes
-    # Some kills come after a fit is over, but most must have hit one.
-    assert sum(difference != outcomes[0][3] or took > 5 for *_, took, difference in outcomes) > RUNS // 3, outcomes
+    # Those that were killed in the midst of an epoch end with other bits; those lost before the first draw the same.
+    assert sum(workers > 0 for _, workers, *_ in outcomes) >= 20, outcomes
+    assert sum(difference != 0 for *_, difference in outcomes) >= 5, outcomes
 
 
 ONE_FIT = """
