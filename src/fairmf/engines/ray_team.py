@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -77,8 +78,10 @@ class RayTeam(Team):
         return dict(zip(calls, answers, strict=False)), total
 
     def _replace_lost(self) -> list[int]:
-        # Asked one after the other: those that are gone say so at once, and one that is busy is waited for anyway.
-        lost = [shard for shard in range(self.shards) if not self._is_ready(shard)]
+        greetings = {shard: actor.hello.remote() for shard, actor in self._actors.items()}
+        deadline = time.monotonic() + self._room.patience
+        ready = {shard for shard, greeting in greetings.items() if self._is_ready(shard, greeting, deadline)}
+        lost = [shard for shard in range(self.shards) if shard not in ready]
         for shard in lost:
             if shard not in self._actors:
                 self._actors[shard] = self._new_actor(self._room.cpus)
@@ -132,12 +135,10 @@ class RayTeam(Team):
                 raise ShardLost(f"shard {shard}: {_short(error)}") from error
         raise ClusterFailed(f"No node of the cluster has room for shard {shard} ({self._room.cpus} CPUs).")
 
-    def _is_ready(self, shard: int) -> bool:
+    def _is_ready(self, shard: int, greeting: Any, deadline: float) -> bool:
         """Whether there is a worker with its shard; an actor that does not answer is let go."""
-        if shard not in self._actors:
-            return False
         try:
-            ready: bool = self._ray.get(self._actors[shard].hello.remote(), timeout=self._room.patience)[1]
+            ready: bool = self._ray.get(greeting, timeout=max(1.0, deadline - time.monotonic()))[1]
         except self._lost:
             with contextlib.suppress(Exception):
                 self._ray.kill(self._actors.pop(shard))

@@ -21,6 +21,7 @@ from fairmf.models.problem import Problem, frequency_scaled
 
 T = TypeVar("T")
 RIDGE, SAMPLE = "user_ridge", "sample"
+HALF_ROUNDING = 1e-4  # of F, where workers store factors in float16: as that backend has it
 
 
 class ShardedInteractions:
@@ -146,7 +147,8 @@ def sharded_problem(
     """The problem that these settings pose on a team's data."""
     names = ("regularization", "regularization_exponent", "unobserved_weight")
     data = ShardedInteractions(team, own)
-    backend = cast(Backend, ShardedBackend(team, local))
+    rounding = HALF_ROUNDING if settings.get("factor_dtype") == "float16" else None
+    backend = cast(Backend, ShardedBackend(team, local, rounding))
     return ShardedProblem(
         cast(Interactions, data), backend, **{name: settings[name] for name in names},
         lambda_f=lambda_f, fairness_weights=fairness_weights, team=team, own=own,
