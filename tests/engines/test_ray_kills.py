@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 from in_process import InProcess, objective_of
-from ray_here import nodes, ray_or_skip, ray_processes
+from ray_here import add_node, nodes, ray_or_skip, ray_processes
 
 from fairmf import FairALS, load_model, synthetic
 from fairmf.engines import RayCluster
@@ -82,7 +82,7 @@ def test_whatever_is_killed_a_fit_ends_at_the_same_objective():
     # Three nodes of one CPU besides the driver's, for two workers: a lost node leaves room for its worker elsewhere.
     with nodes(1, cpus=0) as cluster:
         for _ in range(3):
-            cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
+            add_node(cluster)
         for run in range(RUNS):
             kind = "node" if run % 2 else "worker"
             killer = Killer(cluster, kind, choose.uniform(0.0, 14.0), choose)
@@ -94,7 +94,7 @@ def test_whatever_is_killed_a_fit_ends_at_the_same_objective():
             log.info("%s", (kind, killer.workers, killer.delay, took, objective_of(model) / expected - 1))
             outcomes.append((kind, killer.workers, round(took, 1), objective_of(model) / expected - 1))
             if kind == "node":
-                cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
+                add_node(cluster)
                 cluster.wait_for_nodes()
     assert all(abs(difference) < 1e-4 for *_, difference in outcomes), outcomes
     # Those that were killed in the midst of an epoch end with other bits; those lost before the first draw the same.
