@@ -17,7 +17,7 @@ from fairmf.engines import RayCluster
 from fairmf.interactions import Rows
 
 pytestmark = pytest.mark.slow
-SETTINGS = {"factors": 32, "epochs": 8}
+SETTINGS = {"factors": 32, "epochs": 6}
 
 
 def movielens(_):
