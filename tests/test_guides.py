@@ -8,14 +8,16 @@ import pytest
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
-NEEDS = {"report.md": ("matplotlib", "report"), "serving.md": ("faiss", "ann")}
+NEEDS = {"report.md": ("matplotlib", "report"), "serving.md": ("faiss", "ann"), "cluster.md": ("ray", "ray")}
 
 
-@pytest.mark.parametrize("guide", ["audit.md", "exposure.md", "report.md", "serving.md", "tuning.md"])
-def test_the_examples_of_a_guide_run(guide, tmp_path, monkeypatch):
+@pytest.mark.parametrize("guide", ["audit.md", "cluster.md", "exposure.md", "report.md", "serving.md", "tuning.md"])
+def test_the_examples_of_a_guide_run(guide, tmp_path, monkeypatch, request):
     if guide in NEEDS:
         package, extra = NEEDS[guide]
         pytest.importorskip(package, reason=f'needs the {extra} extra: pip install "fairmf[{extra}]"')
+        if extra == "ray":
+            request.getfixturevalue("ray_cluster")  # the one that tests have running, or will
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / guide).read_text(encoding="utf-8"), flags=re.DOTALL)
     assert blocks, f"{guide} has no Python example"

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fairmf.control import fit_to_target as fit_to_target
     from fairmf.control import trade_off as trade_off
     from fairmf.control import tune as tune
+    from fairmf.engines import RayCluster as RayCluster
     from fairmf.engines.parquet import ParquetShards as ParquetShards
     from fairmf.interactions import Events as Events
     from fairmf.interactions import Ids as Ids
@@ -70,6 +71,7 @@ _HOMES = {
     "interactions.datasets": ("load_dataset", "fetch_dataset", "datasets"),
     "splitting": ("Split", "HeldOut", "split_by_user", "split_by_interaction", "split_by_time"),
     "models": ("FairALS", "IALS", "FiADMM", "Popularity", "load_model", "group_weights"),
+    "engines": ("RayCluster",),
     "metrics": ("evaluate", "Evaluation", "EarlyStopping", "audit", "Audit"),
     "baselines": ("MultVAE", "RecVAE"),
     "control": (

@@ -44,7 +44,7 @@ def nodes(count, cpus=1):
     cluster = Cluster(initialize_head=True, head_node_args=options)
     try:
         for _ in range(count - 1):
-            cluster.add_node(num_cpus=cpus, object_store_memory=STORE)
+            add_node(cluster, cpus)
         ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
         cluster.wait_for_nodes()
         yield cluster
@@ -53,6 +53,17 @@ def nodes(count, cpus=1):
         ray.shutdown()
         cluster.shutdown()
         assert_gone(started)
+
+
+def add_node(cluster, cpus=1):
+    """One more node; a busy machine may take longer to start one than Ray allows for."""
+    for attempt in range(3):
+        try:
+            return cluster.add_node(num_cpus=cpus, object_store_memory=STORE)
+        except Exception:
+            if attempt == 2:
+                raise
+    return None
 
 
 class KillWorker:

@@ -1,5 +1,7 @@
 """Fits over shards, the workers in this process: the same answer as on one machine, whatever happens to a worker."""
 
+import re
+
 import numpy as np
 import pytest
 from conftest import random_item_weights, random_rows
@@ -7,8 +9,9 @@ from in_process import InProcess, objective_of
 
 from fairmf import IALS, FairALS, FiADMM, load_model, synthetic
 from fairmf.backends import get_backend
-from fairmf.engines import InMemoryShards, RayCluster
-from fairmf.errors import ClusterFailed, InvalidData, InvalidParameter
+from fairmf.backends.cuda.devices import what_is_missing
+from fairmf.engines import InMemoryShards, RayCluster, Shard
+from fairmf.errors import ClusterFailed, InvalidData, InvalidParameter, MissingHistories
 from fairmf.interactions import Interactions
 from fairmf.models.alternating import exact
 from fairmf.models.alternating.model import AlternatingModel
@@ -202,6 +205,70 @@ def test_a_model_file_is_the_same_kind_of_file(tmp_path):
     assert again.history.records[0]["engine"]["bytes"] == model.history.records[0]["engine"]["bytes"]
 
 
+def test_a_model_without_users_says_so_where_it_needs_them():
+    model = ray().fit(InMemoryShards(DATA, 3), cluster=InProcess())
+    histories = DATA.take_users(np.arange(4))
+    with pytest.raises(InvalidData, match="This model holds no users: give their histories"):
+        model.recommend([1, 2])
+    items, scores = model.recommend([0], histories.to_csr()[[0]], N=3, recalculate_user=True)
+    assert items.shape == scores.shape == (1, 3)
+    with pytest.raises(MissingHistories, match="holds no users, which a cohort's fold-in needs"):
+        model.fold_in(histories, method="cohort")
+    with pytest.raises(MissingHistories, match="holds no users, which fold_in_items needs"):
+        model.fold_in_items(histories.to_csr().T)
+
+
+class Interleaved(InMemoryShards):
+    """Users dealt out in turn, as a hash of their ids would."""
+
+    def load(self, number):
+        users = np.arange(number, self.n_users, self.shards)
+        part = self.interactions.take_users(users)
+        return Shard(part.by_user, users, part.user_ids)
+
+
+def test_users_may_be_in_any_shard_and_can_be_gathered_with_their_ids():
+    local = FairALS(**SETTINGS).fit(DATA)
+    model = ray().fit(Interleaved(DATA, 3), cluster=InProcess(gather_users=True))
+    assert objective_of(model) == pytest.approx(objective_of(local), rel=1e-6)
+    np.testing.assert_allclose(model.user_factors, local.user_factors, atol=2e-4)
+    assert model.fitted.user_ids == DATA.user_ids
+    users = DATA.user_ids.values[:3]
+    np.testing.assert_array_equal(
+        model.recommend(users, N=5, filter_already_liked_items=False)[0],
+        local.recommend(users, N=5, filter_already_liked_items=False)[0],
+    )
+
+
+# -- devices ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(what_is_missing() is not None, reason=str(what_is_missing()))
+@pytest.mark.parametrize("fairness", [0.0, 1.0, 30.0])
+def test_cuda_workers_give_the_answer_of_one_machine(fairness):
+    local = FairALS(fairness=fairness, **SETTINGS).fit(DATA)
+    sharded = ray(fairness=fairness, backend="cuda").fit(DATA, cluster=InProcess(shards=3, loses={20: 1}))
+    assert objective_of(sharded) == pytest.approx(objective_of(local), rel=1e-2)
+    whole = ray(fairness=fairness, backend="cuda").fit(DATA, cluster=InProcess(shards=3))
+    assert objective_of(whole) == pytest.approx(objective_of(local), rel=1e-4)
+    assert whole.recommend([1, 2], N=5)[0].shape == (2, 5)
+
+
+def test_devices_of_workers_need_none_in_the_process_that_fits():
+    """Workers here stand for ones with devices; this process does its own part, and answers, with its CPU."""
+
+    class WithDevices(InProcess):
+        def team(self, data, backend="cpu", factor_dtype="float32"):
+            assert backend == "cuda"
+            return super().team(data, "cpu", factor_dtype)
+
+    model = ray(backend="cuda").fit(DATA, cluster=WithDevices(shards=2))
+    assert model.fitted.settings["backend"] == "cpu"
+    expected = ray().fit(DATA, cluster=InProcess(shards=2))
+    np.testing.assert_array_equal(model.item_factors, expected.item_factors)
+    np.testing.assert_array_equal(model.recommend([1, 2], N=5)[0], expected.recommend([1, 2], N=5)[0])
+
+
 # -- what is recorded, and what is refused ----------------------------------------------------------------------------
 
 
@@ -223,6 +290,11 @@ def test_the_record_names_the_slowest_shard():
     assert 0 <= record["slowest_shard"] < 3
     assert record["slowest_over_mean"] >= 1.0
     assert record["seconds"] > 0
+
+
+def test_the_progress_line_shows_the_slowest_shard(capsys):
+    ray().fit(DATA, cluster=InProcess(shards=3), progress=True)
+    assert re.search(r"slowest shard [012]: \d\.\d\d x mean", capsys.readouterr().err.replace("\n", ""))
 
 
 @pytest.mark.parametrize(

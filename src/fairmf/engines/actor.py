@@ -30,12 +30,11 @@ class ShardActor:
     def __init__(self) -> None:
         self.worker: Worker | None = None
 
-    def hello(self) -> str:
-        """The node this runs on."""
+    def hello(self) -> tuple[str, bool]:
+        """The node this runs on, and whether it has a shard."""
         import ray
 
-        node: str = ray.get_runtime_context().get_node_id()
-        return node
+        return ray.get_runtime_context().get_node_id(), self.worker is not None
 
     def load(self, source: Any, *settings: Any) -> None:
         """Become the worker of a shard."""

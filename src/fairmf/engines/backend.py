@@ -62,11 +62,11 @@ class Sent:
 class ShardedBackend:
     """See `contract.Backend` for what each method does."""
 
-    def __init__(self, team: Team, local: Backend):
+    def __init__(self, team: Team, local: Backend, rounding: float | None = None):
         self.team = team
         self.local = local
-        self.name, self.dtype = local.name, local.dtype
-        self.tolerance, self.rounding = local.tolerance, local.rounding
+        self.name, self.dtype, self.tolerance = local.name, local.dtype, local.tolerance
+        self.rounding = local.rounding if rounding is None else rounding  # workers may store less than this process
         self._sent = Sent(team)
 
     def threads(self, num_threads: int) -> AbstractContextManager[None]:

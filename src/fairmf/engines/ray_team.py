@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -77,9 +78,13 @@ class RayTeam(Team):
         return dict(zip(calls, answers, strict=False)), total
 
     def _replace_lost(self) -> list[int]:
-        lost = [shard for shard in range(self.shards) if not self._answers(shard)]
+        greetings = {shard: actor.hello.remote() for shard, actor in self._actors.items()}
+        deadline = time.monotonic() + self._room.patience
+        ready = {shard for shard, greeting in greetings.items() if self._is_ready(shard, greeting, deadline)}
+        lost = [shard for shard in range(self.shards) if shard not in ready]
         for shard in lost:
-            self._actors[shard] = self._new_actor(self._room.cpus)
+            if shard not in self._actors:
+                self._actors[shard] = self._new_actor(self._room.cpus)
         nodes = {shard: self._settle_in(shard) for shard in lost}
         if len(lost) == self.shards:
             # Neighbours in the tree on the same node: what they add to each other then never leaves it.
@@ -119,7 +124,7 @@ class RayTeam(Team):
         """Wait until a new actor runs; its node. Where a lost node has left too little room it shares another's."""
         for cpus in (self._room.cpus, 0):
             try:
-                node: str = self._ray.get(self._actors[shard].hello.remote(), timeout=SCHEDULING)
+                node: str = self._ray.get(self._actors[shard].hello.remote(), timeout=SCHEDULING)[0]
                 return node
             except self._ray.exceptions.GetTimeoutError:
                 self._ray.kill(self._actors[shard])
@@ -130,16 +135,15 @@ class RayTeam(Team):
                 raise ShardLost(f"shard {shard}: {_short(error)}") from error
         raise ClusterFailed(f"No node of the cluster has room for shard {shard} ({self._room.cpus} CPUs).")
 
-    def _answers(self, shard: int) -> bool:
-        if shard not in self._actors:
-            return False
+    def _is_ready(self, shard: int, greeting: Any, deadline: float) -> bool:
+        """Whether there is a worker with its shard; an actor that does not answer is let go."""
         try:
-            self._ray.get(self._actors[shard].hello.remote(), timeout=self._room.patience)
+            ready: bool = self._ray.get(greeting, timeout=max(1.0, deadline - time.monotonic()))[1]
         except self._lost:
             with contextlib.suppress(Exception):
-                self._ray.kill(self._actors[shard])
+                self._ray.kill(self._actors.pop(shard))
             return False
-        return True
+        return ready
 
     def _get(self, references: Sequence[Any]) -> list[Any]:
         """The answers; ShardLost where one will not come."""

@@ -245,7 +245,7 @@ def _next(
     elif last is not None and total is not None and abs(last - total) <= model.tolerance * abs(last):
         following = replace(following, verdict="converged", reason=f"F changed by less than {model.tolerance:g}")
     following = replace(following, last_total=total if model.tolerance > 0 else None)
-    return following, "" if total is None else f"F {total:.6g}"
+    return following, ("" if total is None else f"F {total:.6g}") + problem.note(record)
 
 
 def _memory(callback: Callback) -> dict[str, Any] | None:

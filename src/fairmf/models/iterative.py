@@ -237,6 +237,7 @@ class IterativeModel(FactorModel):
         backend = get_backend(fitted.settings["backend"])
         with backend.threads(self.num_threads):
             if method == "cohort":
+                fitted.check_users("a cohort's fold-in")
                 factor = folding.scale_factor(scale, batch.n_users, self.n_users)
                 vectors = self._fold_in_cohort(batch, factor, **options) if batch.n_users else None
             else:
@@ -284,6 +285,7 @@ class IterativeModel(FactorModel):
 
     def _fold_in_items(self, item_users: Interactions | Any, weights: Vector | None) -> NDArray[Any]:
         fitted = self.fitted
+        fitted.check_users("fold_in_items")
         batch = updating.item_batch(fitted, item_users)
         users = updating.trained_users(fitted, self._folded)
         backend = get_backend(fitted.settings["backend"])

@@ -133,6 +133,10 @@ class Problem:
         """What the engine adds to the record of the epoch that is over."""
         return {}
 
+    def note(self, record: dict[str, Any]) -> str:  # noqa: ARG002
+        """What the engine adds to the progress line."""
+        return ""
+
     def _ridge(self, sums: Vector, others: int) -> Vector:
         return _constant(
             frequency_scaled(sums, others, self.regularization, self.regularization_exponent, self.unobserved_weight)

@@ -21,17 +21,30 @@ from fairmf.models.problem import Problem, frequency_scaled
 
 T = TypeVar("T")
 RIDGE, SAMPLE = "user_ridge", "sample"
+HALF_ROUNDING = 1e-4  # of F, where workers store factors in float16: as that backend has it
 
 
 class ShardedInteractions:
     """What a fit asks of Interactions, answered by a team."""
 
-    def __init__(self, team: Team, user_ids: Ids | None):
+    def __init__(self, team: Team, own: Interactions | None):
         self.n_users, self.n_items, self.nnz = team.n_users, team.n_items, team.nnz
         self.shape = team.n_users, team.n_items
         self.by_user, self.by_item = ShardedRows(team, USERS), ShardedRows(team, ITEMS)
-        self.user_ids, self.item_ids = user_ids, team.source.item_ids
+        self.item_ids = team.source.item_ids
         self.fingerprint = team.source.fingerprint
+        self._team, self._own = team, own
+
+    @functools.cached_property
+    def user_ids(self) -> Ids | None:
+        """What the users are called, where the model is to hold them."""
+        if self._own is not None or not self._team.gather_users:
+            return None if self._own is None else self._own.user_ids
+        parts = self._team.call(_ids_of)
+        if any(ids is None for _, ids in parts):
+            return None
+        names = np.concatenate([ids for _, ids in parts])
+        return Ids(names[np.argsort(np.concatenate([users for users, _ in parts]))])
 
 
 @dataclass(frozen=True)
@@ -105,12 +118,22 @@ class ShardedProblem(Problem):
         """Bytes sent, by purpose, and how evenly the shards worked."""
         return {"engine": self.team.report()}
 
+    def note(self, record: dict[str, Any]) -> str:
+        """The slowest shard's time over the mean: stragglers are seen while they are."""
+        engine = record["engine"]
+        return f", slowest shard {engine['slowest_shard']}: {engine['slowest_over_mean']:.2f} x mean"
+
 
 class _Named:
     """Numbers in the workers, by name."""
 
     def __init__(self, key: str):
         self.key = key
+
+
+def _ids_of(worker: Worker) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
+    ids = worker.shard.user_ids
+    return worker.shard.users, None if ids is None else ids.values
 
 
 def _groups_of(worker: Worker, most: int) -> tuple[Any, ...]:
@@ -123,8 +146,9 @@ def sharded_problem(
 ) -> ShardedProblem:  # fmt: skip
     """The problem that these settings pose on a team's data."""
     names = ("regularization", "regularization_exponent", "unobserved_weight")
-    data = ShardedInteractions(team, None if own is None else own.user_ids)
-    backend = cast(Backend, ShardedBackend(team, local))
+    data = ShardedInteractions(team, own)
+    rounding = HALF_ROUNDING if settings.get("factor_dtype") == "float16" else None
+    backend = cast(Backend, ShardedBackend(team, local, rounding))
     return ShardedProblem(
         cast(Interactions, data), backend, **{name: settings[name] for name in names},
         lambda_f=lambda_f, fairness_weights=fairness_weights, team=team, own=own,
