@@ -30,7 +30,7 @@ CASES = (
     (1e9, 10e6, 1e6, 1), (1e9, 10e6, 1e6, 4), (10e9, 50e6, 2e6, 4), (10e9, 50e6, 2e6, 16), (100e9, 200e6, 5e6, 16),
     (100e9, 200e6, 5e6, 64),
 )  # fmt: skip
-CORES = 16  # of one node, all of one shard: V is then held once per node
+PER_NODE, CORES = 2, 8  # shards of one node and cores of each: the items' step uses no more than eight
 EPOCHS = 16
 LARGE_CATALOGUE = 100_000
 
@@ -121,7 +121,8 @@ def run(short: bool) -> Result:
     result = Result(
         f"Cost model of engine='ray': one core's rates, and predictions at {FACTORS} factors",
         "Rates of one thread (best of several runs) on synthetic 30,000 x 8,000, 1.7M. Predictions by "
-        f"`fairmf.engines.costs.model`: nodes of {CORES} cores, one shard each, cores in proportion, network 2.5 GB/s; "
+        f"`fairmf.engines.costs.model`: nodes of {PER_NODE * CORES} cores with {PER_NODE} shards, cores in proportion, "
+        "network 2.5 GB/s; "
         f"{EPOCHS} epochs of one step, starting and reading included, the last half-step as a third of the epochs.",
         ("interactions", "users", "items", "nodes", "GB per node", "GB sent per epoch", "epoch, s", "of it network, s",
          "reading, min", "fit, hours"),
@@ -138,12 +139,12 @@ def run(short: bool) -> Result:
 
 
 def prediction(rates: Rates, read: float, nnz: float, users: float, items: float, nodes: int) -> tuple:
-    sizes = Sizes(int(users), int(items), int(nnz), FACTORS, nodes, nodes)
+    sizes = Sizes(int(users), int(items), int(nnz), FACTORS, PER_NODE * nodes, nodes)
     took, held, sent = seconds(sizes, rates, CORES), memory(sizes), traffic(sizes)
-    reading = nnz / (read * nodes * CORES)
+    reading = nnz / (read * nodes * PER_NODE * CORES)
     start = users * FACTORS / rates.normals
     whole = reading + start + EPOCHS * took.total * 4 / 3
-    peak = held.worker + held.store + held.driver
+    peak = PER_NODE * held.worker + held.store + held.driver
     amounts = (f"{nnz / 1e9:.0f} billion", f"{users / 1e6:.0f} million", f"{items / 1e6:.0f} million")
     return (
         *amounts, nodes, f"{peak / 1e9:.0f}", f"{sum(sent) / 1e9:.1f}", f"{took.total:.1f}",
