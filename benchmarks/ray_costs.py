@@ -82,7 +82,7 @@ def store_rates(ray, items: int, repeats: int) -> dict[str, float]:
     asked = best(lambda: ray.get([actor.small.remote() for actor in actors]), 20 * repeats)
     for actor in actors:
         ray.kill(actor)
-    return {"store": 2 * array.nbytes / there_and_back, "message": asked}
+    return {"store": 2 * array.nbytes / there_and_back, "message": asked / len(actors)}
 
 
 class _Reader:
