@@ -8,10 +8,18 @@ import pytest
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
-NEEDS = {"report.md": ("matplotlib", "report"), "serving.md": ("faiss", "ann"), "cluster.md": ("ray", "ray")}
+NEEDS = {
+    "report.md": ("matplotlib", "report"),
+    "serving.md": ("faiss", "ann"),
+    "cluster.md": ("ray", "ray"),
+    "scaling.md": ("ray", "ray"),
+}
 
 
-@pytest.mark.parametrize("guide", ["audit.md", "cluster.md", "exposure.md", "report.md", "serving.md", "tuning.md"])
+GUIDES = ["audit.md", "cluster.md", "exposure.md", "report.md", "scaling.md", "serving.md", "tuning.md"]
+
+
+@pytest.mark.parametrize("guide", GUIDES)
 def test_the_examples_of_a_guide_run(guide, tmp_path, monkeypatch, request):
     if guide in NEEDS:
         package, extra = NEEDS[guide]

@@ -35,7 +35,7 @@ def test_read_by_the_cluster(ray_cluster, tmp_path):
         same = all(np.array_equal(a, b) for a, b in zip(one.rows, two.rows, strict=True))
         return same and np.array_equal(one.users, two.users) and one.user_ids == two.user_ids, one.rows.nnz
 
-    answers = RayTasks().each(again_there, [(number,) for number in range(3)], (source,))
+    answers = list(RayTasks().each(again_there, [(number,) for number in range(3)], (source,)))
     assert all(same for same, _ in answers)
     assert sum(nnz for _, nnz in answers) == source.nnz
     assert ParquetShards.read(folder).shards == 2  # the CPUs of the cluster
@@ -63,7 +63,7 @@ def test_a_task_whose_process_dies_is_done_again(ray_cluster, tmp_path, caplog):
         return number * 10
 
     with caplog.at_level(logging.WARNING, "fairmf"):
-        assert RayTasks().each(work, [(k,) for k in range(4)], (tmp_path,)) == [0, 10, 20, 30]
+        assert list(RayTasks().each(work, [(k,) for k in range(4)], (tmp_path,))) == [0, 10, 20, 30]
     assert "a task was lost (WorkerCrashedError)" in caplog.text
 
 

@@ -164,9 +164,12 @@ def test_a_fingerprint_tells_data_apart_and_nothing_else(tmp_path):
         place = table.column_names.index(name)
         changed = table.set_column(place, name, pa.array([values, *column[1:]], type=table[name].type))
         others.add(in_process(write(tmp_path / name, [changed]), shards=2, **options).fingerprint())
+    renamed = [{"u7": "someone else"}.get(user, user) for user in table["user"].to_pylist()]
+    changed = table.set_column(0, "user", pa.array(renamed))
+    others.add(in_process(write(tmp_path / "renamed", [changed]), shards=2, **options).fingerprint())
     turned = table.take(pa.array(np.arange(len(table))[::-1]))
     others.add(in_process(write(tmp_path / "turned", [turned]), shards=2, **options).fingerprint())
-    assert len(others | prints) == 7
+    assert len(others | prints) == 8
 
 
 def test_users_are_spread_evenly():
@@ -177,6 +180,14 @@ def test_users_are_spread_evenly():
         counts = np.bincount(shards_of(Ids(ids), 16), minlength=16)
         assert counts.min() > 1100
         assert counts.max() < 1400
+
+
+def test_nought_and_its_negative_are_one_user(tmp_path):
+    users = pa.array([0.0, -0.0, 1.5, 0.0, -0.0, 2.5])
+    table = pa.table({"user": users, "item": [1, 2, 3, 4, 5, 6]})
+    folder = write(tmp_path / "data", sliced(table, 3))
+    for shards in (2, 3, 5, 8):
+        check_same(in_process(folder, shards=shards), Interactions.from_parquet(folder))
 
 
 def test_a_users_shard_never_changes():

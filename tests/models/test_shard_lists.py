@@ -78,6 +78,7 @@ def test_the_number_of_shards_does_not_matter(folder, model, tmp_path):
     found = []
     for shards in (1, 5, 200):  # of 200 shards most have nobody
         done = recommend_shards(model, source_of(folder, shards), tmp_path / str(shards), N=4, tasks=InProcess())
+        assert sorted(path.name for path in (tmp_path / str(shards)).iterdir()) == list(done.files)
         found.append((rows_of([pq.read_table(tmp_path / str(shards) / name) for name in done.files]), done.gini))
     assert found[0] == found[1] == found[2]
 

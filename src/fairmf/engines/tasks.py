@@ -7,7 +7,7 @@ takes the results of others by handing on what stands for them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -45,8 +45,10 @@ class Tasks(Protocol):
     def settle(self) -> None:
         """Wait until nothing is under way any more."""
 
-    def each(self, function: Callable[..., Any], cases: Iterable[tuple[Any, ...]], shared: Sequence[Any]) -> list[Any]:
-        """function(*shared, *case) for every case: all results, in their order. What is lost on the way is done again.
+    def each(
+        self, function: Callable[..., Any], cases: Iterable[tuple[Any, ...]], shared: Sequence[Any]
+    ) -> Iterator[Any]:
+        """function(*shared, *case) for every case: the results, one by one. What is lost on the way is done again.
 
         `shared` is put where every task can have it, once.
         """
@@ -81,9 +83,11 @@ class InProcess:
     def settle(self) -> None:
         """Nothing ever is."""
 
-    def each(self, function: Callable[..., Any], cases: Iterable[tuple[Any, ...]], shared: Sequence[Any]) -> list[Any]:
+    def each(
+        self, function: Callable[..., Any], cases: Iterable[tuple[Any, ...]], shared: Sequence[Any]
+    ) -> Iterator[Any]:
         """One after the other."""
-        return [function(*shared, *case) for case in cases]
+        return (function(*shared, *case) for case in cases)
 
 
 @dataclass(frozen=True)
@@ -150,13 +154,17 @@ class RayTasks:
         """Wait for what is under way, which is no more than a few tasks per CPU."""
         self._wait_for(0)
 
-    def each(self, function: Callable[..., Any], cases: Iterable[tuple[Any, ...]], shared: Sequence[Any]) -> list[Any]:
+    def each(
+        self, function: Callable[..., Any], cases: Iterable[tuple[Any, ...]], shared: Sequence[Any]
+    ) -> Iterator[Any]:
         """As many at a time as there are CPUs; a case whose node dies is done again on another."""
         common = [self.keep(value) for value in shared]
         listed = list(cases)
         try:
             refs = [self.submit(function, *common, *case)[0] for case in listed]
-            return [self._result(ref, function, common, case) for ref, case in zip(refs, listed, strict=True)]
+            refs.reverse()
+            for case in listed:
+                yield self._result(refs.pop(), function, common, case)  # what has been asked for may leave the store
         finally:
             self.settle()
 

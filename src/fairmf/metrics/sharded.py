@@ -5,6 +5,7 @@ Neither lists nor what single users got leave the task that made them, so there 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -75,10 +76,12 @@ def evaluate_shards(
     popularity = None if train is None else _users_of_items(tasks, train)
     plan = plan_for(history.n_users, history.n_items, model.fitted.item_ids, popularity, at, metrics, groups, merit)
     cases = [(number,) for number in range(history.shards)]
-    parts: list[Sums] = tasks.each(measure_shard, cases, (without_users(model), history, targets, plan, fairness))
-    if sum(part.unmatched for part in parts) == targets.n_users:
+    # One by one, and always in the order of the shards: never all of them here, and the same bits every time.
+    parts = tasks.each(measure_shard, cases, (without_users(model), history, targets, plan, fairness))
+    total = functools.reduce(_added, parts)
+    if total.unmatched == targets.n_users:
         raise InvalidData("No user of the targets is in the history: users are matched by their ids.")
-    return _evaluation(plan, parts)
+    return _evaluation(plan, total)
 
 
 def measure_shard(
@@ -138,7 +141,8 @@ def _users_of_items(tasks: Tasks, train: ShardSource) -> Values:
     if train.is_binary:
         return np.asarray(train.popularity, dtype=np.float64)
     parts = tasks.each(item_counts, [(number,) for number in range(train.shards)], (train,))
-    return sum(parts, start=np.zeros(train.n_items))
+    counts: Values = sum(parts, start=np.zeros(train.n_items))
+    return counts
 
 
 def item_counts(source: ShardSource, number: int) -> Values:
@@ -146,19 +150,30 @@ def item_counts(source: ShardSource, number: int) -> Values:
     return np.bincount(source.load(number).rows.indices, minlength=source.n_items).astype(np.float64)
 
 
-def _evaluation(plan: Plan, parts: list[Sums]) -> Evaluation:
-    # Always in the order of the shards: the same bits every time.
-    exposure = {key: sum((part.exposure[key] for part in parts), np.zeros(plan.n_items)) for key in parts[0].exposure}
+def _added(one: Sums, other: Sums) -> Sums:
+    for key, exposure in other.exposure.items():
+        one.exposure[key] = one.exposure[key] + exposure
+    totals = {label: (a + other.totals[label][0], k + other.totals[label][1]) for label, (a, k) in one.totals.items()}
+    return Sums(
+        one.n_users + other.n_users,
+        one.n_scored + other.n_scored,
+        one.exposure,
+        totals,
+        one.unmatched + other.unmatched,
+    )
+
+
+def _evaluation(plan: Plan, total: Sums) -> Evaluation:
     values = {}
     for w in plan.wanted:
         if w.is_accuracy:
-            total, count = (sum(part.totals[w.label][k] for part in parts) for k in range(2))
-            values[w.label] = total / count if count else float("nan")
+            reached, count = total.totals[w.label]
+            values[w.label] = reached / count if count else float("nan")
         else:
-            values[w.label] = float(plan.measure(w, exposure[w.exposure.weighting, w.K]))
-    groups, counts = plan.groups, {K: exposure["count", K] for K in plan.cutoffs}
+            values[w.label] = float(plan.measure(w, total.exposure[w.exposure.weighting, w.K]))
+    groups, counts = plan.groups, {K: total.exposure["count", K] for K in plan.cutoffs}
     return Evaluation(
-        values=values, intervals={}, exposure=counts, per_user={}, n_users=sum(part.n_users for part in parts),
-        n_scored=sum(part.n_scored for part in parts), group_names=groups.names if groups else (),
+        values=values, intervals={}, exposure=counts, per_user={}, n_users=total.n_users, n_scored=total.n_scored,
+        group_names=groups.names if groups else (),
         group_exposure={K: add_up(o, groups.codes, len(groups.names)) for K, o in counts.items()} if groups else {},
     )  # fmt: skip

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,15 @@ class ShardLists:
         return float(np.mean(self.exposure > 0))
 
 
+class Part(NamedTuple):
+    """What one task has written."""
+
+    file: str
+    rows: int
+    n_users: int
+    exposure: NDArray[np.int64]
+
+
 def recommend_shards(
     model: FactorModel,
     source: ShardSource,
@@ -80,10 +89,12 @@ def recommend_shards(
     tasks = RayTasks(gpus=float(model.fitted.settings["backend"] == "cuda")) if tasks is None else tasks
     where = output_folder(folder, filesystem)
     cases = [(number,) for number in range(source.shards)]
-    parts = tasks.each(write_part, cases, (without_users(model), source, where, int(N), options))
-    exposure = sum((part[3] for part in parts), start=np.zeros(source.n_items, dtype=np.int64))
-    rows, users = (sum(part[k] for part in parts) for k in (1, 2))
-    return ShardLists(str(folder), tuple(part[0] for part in parts if part[2]), rows, users, exposure)
+    exposure, files, rows, users = np.zeros(source.n_items, dtype=np.int64), [], 0, 0
+    for part in tasks.each(write_part, cases, (without_users(model), source, where, int(N), options)):
+        files += [part.file] if part.n_users else []
+        rows, users = rows + part.rows, users + part.n_users
+        exposure += part.exposure
+    return ShardLists(str(folder), tuple(files), rows, users, exposure)
 
 
 def _check_request(model: FactorModel, N: int, options: dict[str, Any]) -> None:
@@ -98,8 +109,8 @@ def _check_request(model: FactorModel, N: int, options: dict[str, Any]) -> None:
 
 def write_part(
     lean: Any, source: ShardSource, where: tuple[Any, str], N: int, options: dict[str, Any], number: int
-) -> tuple[str, int, int, NDArray[np.int64]]:
-    """The lists of one shard: its file, the number of its rows and of its users, and the exposure."""
+) -> Part:
+    """Write the lists of one shard."""
     import pyarrow.parquet as pq
 
     options = dict(options)
@@ -112,12 +123,12 @@ def write_part(
     schema, batches = record_batches(model, None, N, options | {"progress": False}, count)
     name, rows = f"part-{number:05}.parquet", 0
     if model.n_users == 0:  # nobody's ids have no type to write
-        return name, 0, 0, exposure
+        return Part(name, 0, 0, exposure)
     with _output(where, name) as file, pq.ParquetWriter(file, schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
             rows += batch.num_rows
-    return name, rows, model.n_users, exposure
+    return Part(name, rows, model.n_users, exposure)
 
 
 @contextlib.contextmanager

@@ -38,22 +38,22 @@ class Sizes:
 class Rates:
     """What one core, and one network card, do in a second. Defaults: measured by `python -m benchmarks ray_costs`."""
 
-    user_rows: float = 20e9
+    user_rows: float = 1.2e10
     """Flops in the users' rows."""
-    item_rows: float = 12e9
+    item_rows: float = 6e9
     """Flops in the partial sums over items."""
-    products: float = 60e9
+    products: float = 3.1e10
     """Flops of a product with a d x d matrix."""
-    normals: float = 60e6
+    normals: float = 2.6e7
     """Random numbers of the start."""
-    additions: float = 2e9
+    additions: float = 1.4e10
     """Bytes of a partial sum added to another, or of an array of all items worked through in a step."""
-    store: float = 2e9
+    store: float = 6e9
     """Bytes into or out of the object store."""
     network: float = 2.5e9
     """Bytes between nodes, each way: 2.5e9 is 20 of the 25 Gbit/s of a usual card. Assumed, not measured here."""
-    message: float = 1e-3
-    """Seconds for asking all shards something small."""
+    message: float = 3.3e-4
+    """Seconds for asking one shard something small."""
 
 
 class Traffic(NamedTuple):
@@ -117,8 +117,18 @@ def seconds(sizes: Sizes, rates: Rates, cores: int = 1) -> Seconds:
     products = (5 * n * d * d / S + 4 * m * d * d) / (cores * rates.products)
     driver = 5 * m * d * d / (cores * rates.products) + (4 + 6 * k) * sizes.array / rates.additions
     return Seconds(
-        rows, products, driver, broadcast_seconds(sizes, rates), reduce_seconds(sizes, rates), 14 * rates.message
+        rows,
+        products,
+        driver,
+        broadcast_seconds(sizes, rates),
+        reduce_seconds(sizes, rates),
+        calls(sizes) * rates.message,
     )
+
+
+def calls(sizes: Sizes) -> int:
+    """Questions of an epoch: about fourteen to every shard, and two for each edge of the tree."""
+    return sizes.shards * (14 + 2 * (sizes.steps + 1))
 
 
 def broadcast_seconds(sizes: Sizes, rates: Rates) -> float:

@@ -95,15 +95,12 @@ def run(
     n_users, numbers = _numbered(tasks, gathered)
     made = _built(tasks, gathered, numbers, renumbered, len(names), reading, cache)
     kept = tuple(tasks.keep(tasks.get(number)) for number in numbers)
-    summaries = [tasks.get(summary) for _, summary in made]
-    nnz = sum(summary.nnz for summary in summaries)
-    if nnz == 0:
+    whole = _added(tasks, [summary for _, summary in made], len(names))
+    if whole.nnz == 0:
         raise _without_weight(rows)
     return Found(
-        n_users, nnz, all(summary.plain for summary in summaries),
-        sum((summary.digest for summary in summaries), start=np.zeros(4, dtype=np.uint64)),
-        names, sum((summary.popularity for summary in summaries), start=np.zeros(len(names))),
-        tuple(chunks), many, tuple(shard for shard, _ in made), kept,
+        n_users, whole.nnz, whole.plain, whole.digest, names, whole.popularity, tuple(chunks), many,
+        tuple(shard for shard, _ in made), kept,
     )  # fmt: skip
 
 
@@ -231,6 +228,18 @@ def _built(
         tasks.submit(_build, ref, own, items, n_items, reading.count, cache, number, parts=2)
         for number, (ref, own) in enumerate(zip(gathered, numbers, strict=True))
     ]
+
+
+def _added(tasks: Tasks, summaries: Sequence[Ref], n_items: int) -> Summary:
+    """Of all shards, fetched one by one: each is as large as the catalogue."""
+    nnz, plain = 0, True
+    popularity, digest = np.zeros(n_items), np.zeros(4, dtype=np.uint64)
+    for ref in summaries:
+        summary: Summary = tasks.get(ref)
+        nnz, plain = nnz + summary.nnz, plain and summary.plain
+        popularity += summary.popularity
+        digest += summary.digest
+    return Summary(nnz, popularity, plain, digest)
 
 
 def _build(
