@@ -13,6 +13,7 @@ from small_experiment import small, small_split, stored
 from fairmf import IALS, FairALS, FiADMM
 from fairmf.experiments import reproduce
 from fairmf.experiments.kinds import total
+from fairmf.experiments.pieces import Outcome, Piece
 
 SEEDS = (0, 1)
 
@@ -37,15 +38,16 @@ def run(data, tmp_path_factory):
 
 
 def naive_values(ranker, held_out, **options):
-    """recall@5, ndcg@10, gini@5 by double loops over the lists."""
+    """recall@5, ndcg@10, gini@5 and gini@10 by double loops over the lists."""
     lists = [row.tolist() for _, block in ranker.rank(held_out.fold_in, 20, **options) for row in block]
     rows = held_out.targets.by_user
     targets = [set(rows.indices[a:b].tolist()) for a, b in zip(rows.indptr[:-1], rows.indptr[1:], strict=True)]
-    exposed = naive.exposure(lists, held_out.targets.n_items, 5)
+    exposed = {K: naive.exposure(lists, held_out.targets.n_items, K) for K in (5, 10)}
     return {
         "recall@5": naive.accuracy(lists, targets, 5)["recall"],
         "ndcg@10": naive.accuracy(lists, targets, 10)["ndcg"],
-        "gini@5": naive.gini(exposed),
+        "gini@5": naive.gini(exposed[5]),
+        "gini@10": naive.gini(exposed[10]),
     }
 
 
@@ -154,6 +156,32 @@ def test_residuals_are_the_histories(run):
     assert len(done.results["rows"]) == 6
 
 
+def test_every_pair_of_axes_has_its_own_front(run, monkeypatch):
+    from fairmf.experiments.kinds import fronts
+    from fairmf.reporting import plots
+
+    drawn = {}
+
+    def keep(curves, *, quality, inequality, title):
+        drawn[quality, inequality] = {name: [(r[quality], r[inequality]) for r in c] for name, c in curves.items()}
+
+    monkeypatch.setattr(plots, "trade_off_front", keep)
+    done = run("fronts")
+    outcomes = [
+        Outcome(Piece(one["series"], one["model"], one["settings"], one["how"]), one["result"], 0.0, one["key"])
+        for one in done.results["pieces"]
+    ]
+    fronts.draw(small("fronts"), outcomes, "")
+    assert list(drawn) == [("recall@5", "gini@5"), ("ndcg@10", "gini@10")]
+    for (quality, inequality), curves in drawn.items():
+        assert set(curves) == {"fair", "fair + FairRec", "iALS"}
+        told = {(row["measured"][quality]["mean"], row["measured"][inequality]["mean"]) for row in done.results["rows"]}
+        for points in curves.values():
+            assert set(points) <= told
+            ginis = [gini for _, gini in points]
+            assert ginis == sorted(ginis, reverse=True)
+
+
 def test_time_is_the_median_after_the_first_epoch(run):
     for piece in run("epoch_time").results["pieces"]:
         seconds = piece["result"]["all"]
@@ -166,7 +194,7 @@ def test_time_is_the_median_after_the_first_epoch(run):
     ("kind", "plots"),
     [
         ("ranking_table", {"quality-gini"}),
-        ("fronts", {"front"}),
+        ("fronts", {"front", "front-ndcg-10"}),
         ("exposure_curves", {"exposure", "coverage"}),
         ("epoch_time", {"time"}),
         ("learning", {"ndcg-10-epoch", "ndcg-10-seconds", "gini-5-epoch", "gini-5-seconds"}),
@@ -212,7 +240,7 @@ def test_a_fit_that_diverges_is_told_and_does_not_stop_the_rest(data, tmp_path):
     wild = small("residuals", **{"rho = [10.0, 1e4]": "gamma = [1e6]", "epochs = 3": "epochs = 60, rho = 1.0"})
     done = reproduce(wild, data, tmp_path, progress=False)
     assert len(done.results["diverged"]) == 2
-    assert "gamma 1e+06" in done.results["diverged"][0]
+    assert "(gamma 1e6), seed 0" in done.results["diverged"][0]
     admm = "name = 'wild'\nmodel = 'fiadmm'\nsettings = { factors = 4, epochs = 60, rho = 1.0, gamma = 1e6 }\n"
     table = small("ranking_table", **{'[[series]]\nname = "iALS"': f'[[series]]\n{admm}[[series]]\nname = "iALS"'})
     told = reproduce(table, data, tmp_path / "table", progress=False)
