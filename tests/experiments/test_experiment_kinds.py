@@ -160,13 +160,12 @@ def test_every_pair_of_axes_has_its_own_front(run, monkeypatch):
     from fairmf.experiments.kinds import fronts
     from fairmf.reporting import plots
 
-    drawn = {}
+    done, drawn = run("fronts"), {}
 
     def keep(curves, *, quality, inequality, title):
         drawn[quality, inequality] = {name: [(r[quality], r[inequality]) for r in c] for name, c in curves.items()}
 
     monkeypatch.setattr(plots, "trade_off_front", keep)
-    done = run("fronts")
     outcomes = [
         Outcome(Piece(one["series"], one["model"], one["settings"], one["how"]), one["result"], 0.0, one["key"])
         for one in done.results["pieces"]
