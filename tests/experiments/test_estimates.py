@@ -87,3 +87,4 @@ def test_words():
     assert [duration(s) for s in (0.2, 80, 400, 9000, 400_000)] == ["1 s", "80 s", "6.7 min", "2.5 hours", "4.6 days"]
     told = Estimate(10, 4, 400.0, 2_500_000_000).words()
     assert told == "10 pieces (6 done, 4 left), about 6.7 min (rough), about 2.5 GB of memory"
+    assert Estimate(10, 0, 0.0, 2_500_000_000).words() == "10 pieces, all done"

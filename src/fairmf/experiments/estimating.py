@@ -73,6 +73,8 @@ class Estimate:
 
     def words(self) -> str:
         """In a line."""
+        if not self.left:
+            return f"{self.pieces} pieces, all done"
         done = self.pieces - self.left
         pieces = f"{self.pieces} pieces ({done} done, {self.left} left)"
         return f"{pieces}, about {duration(self.seconds)} (rough), about {self.bytes / 1e9:.1f} GB of memory"
