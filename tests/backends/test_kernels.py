@@ -11,6 +11,7 @@ from conftest import as_numpy, random_factors, random_rows
 
 from fairmf.backends import RankOne, get_backend
 from fairmf.errors import InvalidParameter
+from fairmf.ranking import merged
 
 N, M, D = 41, 29, 7
 
@@ -164,9 +165,11 @@ def full_sort(scores, excluded, k):
 
 
 @pytest.mark.parametrize("k", [1, 5, M])
-@pytest.mark.parametrize("exclude", [True, False])
+@pytest.mark.parametrize("exclude", ["each", "some twice", None])
 def test_top_k_agrees_with_a_full_sort_ties_included(setup, k, exclude):
     backend, rows, _, _ = setup
+    if exclude == "some twice":
+        rows = merged(rows, rows.take(np.arange(N)[::-1]))
     generator = np.random.default_rng(k)
     # Small integers: scores are exact in float32 and tie often.
     this = backend.array(generator.integers(-2, 3, size=(N, 3)).astype(float))
@@ -205,6 +208,24 @@ def blas_threads():
 def test_unknown_backend_lists_the_known():
     with pytest.raises(InvalidParameter, match=r"no backend 'tpu'.*'cpu'"):
         get_backend("tpu")
+
+
+def test_corrected_shift(backend):
+    generator = np.random.default_rng(2)
+    q, t, strength, response, rest = vectors = generator.random((5, D))
+    for off in (0.0, rest):
+        own = [backend.vector(x) for x in vectors[:4]]
+        better, answer = backend.corrected_shift(*own, off if np.isscalar(off) else backend.vector(off))
+        expected = q + (strength * t + off - q) / (1 + strength * response)
+        np.testing.assert_allclose(as_numpy(better), expected, rtol=1e-12)
+        np.testing.assert_allclose(as_numpy(answer), response * (q - expected), rtol=1e-12)
+
+
+def test_turned(setup):
+    backend, _, this, _ = setup
+    matrix = np.random.default_rng(3).normal(size=(D, D))
+    expected = as_numpy(this, float) @ matrix
+    close(backend, backend.turned(this, matrix), expected)
 
 
 def test_multiply_in_place_and_add_vector(backend):

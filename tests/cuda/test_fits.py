@@ -17,6 +17,8 @@ MODELS = {
     "FairALS 40": FairALS(factors=24, fairness=40.0),
     "FairALS small alpha": FairALS(factors=24, unobserved_weight=0.001),
     "FairALS cholesky": FairALS(factors=24, solver="cholesky", epochs=4),
+    "iALS subspace": IALS(factors=24, solver="subspace", block_size=7, epochs=6),
+    "FairALS subspace": FairALS(factors=24, solver="subspace", block_size=16, epochs=6),
     "FiADMM": FiADMM(factors=24, epochs=8),
     "FiADMM cg": FiADMM(factors=24, epochs=8, solver="eigenbasis_cg"),
 }

@@ -32,7 +32,7 @@ def test_row_kernels(factors, half, tmp_path):
 
 @needs_nvcc
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["reductions.cu", "row_matrices.cu", "top_k.cu"])
+@pytest.mark.parametrize("name", ["reductions.cu", "row_matrices.cu", "subspace_rows.cu", "top_k.cu"])
 def test_other_kernels(name, tmp_path):
     compiles((SOURCES / name).read_text(), tmp_path)
 

@@ -54,6 +54,11 @@ def test_what_must_fit_and_does_not_gives_one_clear_line(monkeypatch):
         FairALS(factors=512, epochs=1, backend="cuda").fit(DATA, progress=False)
 
 
+def test_blocks_of_factors_do_not_stream_and_say_so(little):
+    with pytest.raises(NotEnoughMemory, match=r"a score for each of 200,000 interactions.*solver='eigenbasis_cg'"):
+        FairALS(factors=64, epochs=1, backend="cuda", solver="subspace").fit(DATA, progress=False)
+
+
 @pytest.mark.parametrize("value", ["much", "-1", "0", "nan"])
 def test_a_limit_that_is_no_size(monkeypatch, value):
     monkeypatch.setenv("FAIRMF_CUDA_MEMORY_GB", value)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from conftest import random_rows
 
+from fairmf.backends import get_backend
 from fairmf.errors import InvalidParameter
 from fairmf.interactions import Interactions, synthetic
 from fairmf.models import IALS, FairALS, FiADMM
@@ -61,7 +62,7 @@ def test_the_last_half_step_of_the_fast_solver_is_converged(name, weighted, fair
 
 
 def test_dropping_the_correction_of_q_breaks_that(monkeypatch):
-    monkeypatch.setattr(fast, "corrected", lambda q, *_: q)
+    monkeypatch.setattr(fast, "corrected", lambda backend, q, *_: (q, np.zeros_like(q)))
     model = FairALS(factors=D, fairness=1.0, backend="reference", regularization=0.05)
     problem, state = posed(model, SMALL[False])
     after = fast.finish(problem, state, UserGroups.of(problem), 1.0, sampled=False)
@@ -246,9 +247,10 @@ def test_the_corrected_q_is_consistent_with_the_answer_it_expects():
     other_half = generator.normal(size=(D, D))
     for strength in (3.0 * eigenvalues, other_half @ other_half.T):
         for response in (generator.random(D), half @ half.T):
-            better = corrected(q, t, strength, response)
+            better, answer = corrected(get_backend("cpu"), q, t, strength, response)
             full = [np.diag(x) if x.ndim == 1 else x for x in (strength, response)]
-            np.testing.assert_allclose(better, full[0] @ (t - full[1] @ (better - q)))
+            np.testing.assert_allclose(answer, full[1] @ (q - better))
+            np.testing.assert_allclose(better, full[0] @ (t + answer))
 
 
 def test_the_sampled_response_of_few_users_is_exact_and_of_many_is_close():

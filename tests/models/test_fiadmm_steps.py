@@ -58,7 +58,7 @@ def test_consensus_step(world):
     problem, _, V, t, w = world
     own = problem.fairness_weights
     expected = naive.consensus_step(as_numpy(V, float), t, w, RHO, problem.lambda_f, item_weights=own)
-    close(problem, consensus_step(problem, V, t, w, RHO), expected)
+    close(problem, consensus_step(problem, V, *map(problem.backend.vector, (t, w)), RHO), expected)
 
 
 def test_dual_step():
@@ -67,7 +67,7 @@ def test_dual_step():
 
 def test_augmented_lagrangian(world):
     problem, U, V, s, w = world
-    state = AdmmState(U, V, s, w, RHO, GAMMA)
+    state = AdmmState(U, V, *map(problem.backend.vector, (s, w)), RHO, GAMMA)
     t = as_numpy(U, float).mean(axis=0)
     expected = objective(problem, U, V, mean_user=s).total
     expected += RHO / 2 * np.sum((t - s + w) ** 2) - RHO / 2 * np.sum(w**2)

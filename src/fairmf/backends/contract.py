@@ -115,6 +115,14 @@ class Backend(Protocol):
         All five vectors are of the backend's own kind.
         """
 
+    def corrected_shift(
+        self, shift: Vector, mean: Vector, strength: Vector, response: Vector, rest: Vector | float
+    ) -> tuple[Vector, Vector]:
+        """better = shift + (strength mean + rest - shift) / (1 + strength response), and (shift - better) response.
+
+        All vectors are of the backend's own kind (models/alternating/coupling.py says what they stand for).
+        """
+
     def all_finite(self, this: Factors) -> bool:
         """True when there is no NaN or infinity."""
 
@@ -124,7 +132,10 @@ class Backend(Protocol):
     # -- rows -----------------------------------------------------------------------------------------------------
 
     def multiply(self, this: Factors, matrix: Matrix, out: Factors) -> None:
-        """out = X M, for a d x d matrix M; `out` may be `this`."""
+        """out = X M, for a d x d matrix M."""
+
+    def turned(self, this: Factors, matrix: Matrix) -> Factors:
+        """X M, in the place of X where that saves memory: `this` is not to be used any more."""
 
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """Add the same d-vector to every row."""

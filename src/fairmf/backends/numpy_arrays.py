@@ -50,6 +50,13 @@ class NumpyArrays:
         mean: Vector = (1.0 - mix) * upper + mix * lower
         return mean
 
+    def corrected_shift(
+        self, shift: Vector, mean: Vector, strength: Vector, response: Vector, rest: Vector | float
+    ) -> tuple[Vector, Vector]:
+        """See contract."""
+        better: Vector = shift + (strength * mean + rest - shift) / (1.0 + strength * response)
+        return better, -(response * (better - shift))
+
     def add_diagonal(self, this: Factors, ridge: Vector, shift: Vector, rank_one: RankOne | None, out: Factors) -> None:
         """See contract."""
         out += this * ridge.astype(self.dtype)[:, None]

@@ -68,7 +68,9 @@ class Autoencoder(FactorModel):
     learning_rate: float = setting(1e-3, "Step size of Adam.", above=0)
     random_state: int | None = setting(0, "Seed; None draws one.", low=0, integer=True, choices=(None,))
     num_threads: int = setting(0, "Threads; 0 leaves them to PyTorch.", low=0, integer=True)
-    device: str = setting("cpu", "Where the network is trained.", choices=("cpu", "cuda"))
+    device: str = setting(
+        "cpu", "Where the network is trained; 'auto' takes a GPU where there is one.", choices=("cpu", "cuda", "auto")
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         self._network: dict[str, NDArray[np.float32]] | None = None

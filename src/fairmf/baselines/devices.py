@@ -21,7 +21,9 @@ def torch_or_error(who: str) -> Any:
 
 
 def find_device(torch: Any, name: str, who: str) -> Any:
-    """The device of that name; InvalidParameter where this machine has none."""
+    """The device of that name ("auto": a GPU if there is one); InvalidParameter where this machine has none."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():
         raise InvalidParameter(
             f"The 'device' parameter of {who} is 'cuda', but PyTorch finds no GPU here. Use device='cpu'."

@@ -40,7 +40,7 @@ class Objective:
 def objective(problem: Problem, U: Factors, V: Factors, mean_user: Vector | None = None) -> Objective:
     """F(U, V). With `mean_user` = s the fairness term is lambda_f/2 |W V s|^2 instead, as fiADMM splits it."""
     backend = problem.backend
-    t = backend.mean(U) if mean_user is None else mean_user
+    t = backend.mean(U) if mean_user is None else backend.vector(mean_user)
     gramian_v = backend.gramian(V)
     squares = sum(
         float(backend.weighted_squares(x, ridge).sum())

@@ -50,7 +50,7 @@ def _by_pcg(step: HalfStep) -> Factors:
         step.rows, other, values, step.ridge, turned.shift, max(16, d // 2), 0.01 * backend.tolerance, 1.0, this, term
     )
     late = np.flatnonzero(~_arrived(turned, values, this))
-    backend.multiply(this, vectors.T, this)
+    this = backend.turned(this, vectors.T)
     if len(late):
         rest = _part(step, late)
         backend.put(cholesky.solve(replace(rest, rows=step.rows.take(late))), late, this)

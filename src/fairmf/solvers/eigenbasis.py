@@ -36,5 +36,4 @@ def improve(step: HalfStep, start: Factors, steps: int, tolerance: float = 0.0) 
     shift = vectors.T @ step.shift
     term = step.rank_one and step.rank_one._replace(vector=vectors.T @ step.rank_one.vector)
     backend.improve_rows(step.rows, other, values, step.ridge, shift, steps, tolerance, 1.0, this, term)
-    backend.multiply(this, vectors.T, this)
-    return this
+    return backend.turned(this, vectors.T)

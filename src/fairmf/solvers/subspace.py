@@ -33,7 +33,8 @@ def start_from(step: HalfStep, start: Factors) -> Factors:
     """A copy of `start`, in which rows without entries are 0 where that is their solution."""
     this: Factors = start.copy()
     if not step.shift.any():
-        this[np.diff(step.rows.indptr) == 0] = 0.0
+        empty = np.flatnonzero(np.diff(step.rows.indptr) == 0)
+        step.backend.put(step.backend.array(np.zeros((len(empty), this.shape[1]))), empty, this)
     return this
 
 

@@ -104,6 +104,11 @@ class CpuBackend(NumpyArrays):
         bounds = blocks.even(len(this), row_kernels.MULTIPLY_ROWS)
         row_kernels.multiply(this, np.ascontiguousarray(matrix, dtype=np.float32), bounds, out)
 
+    def turned(self, this: Factors, matrix: Matrix) -> Factors:
+        """See contract."""
+        self.multiply(this, matrix, this)
+        return this
+
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """See contract."""
         row_kernels.add_vector(vector.astype(np.float32), blocks.even(len(out), 1024), out)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Diagonalised, Factors, Matrix, RankOne, RowSums, Vector
-from fairmf.backends.cuda import modules, reductions
+from fairmf.backends.cuda import modules, reductions, subspace
 from fairmf.backends.cuda import rows as row_work
 from fairmf.backends.cuda import top_k as best
 from fairmf.backends.cuda.placing import Placing
@@ -103,6 +103,12 @@ class CudaBackend:
         """See contract."""
         return reductions.mean_response(shares, ridge, slopes, values, typical, mix)
 
+    def corrected_shift(
+        self, shift: Vector, mean: Vector, strength: Vector, response: Vector, rest: Vector | float
+    ) -> tuple[Vector, Vector]:
+        """See contract."""
+        return reductions.corrected_shift(shift, mean, strength, response, rest)
+
     def all_finite(self, this: Factors) -> bool:
         """See contract."""
         return bool(cp.isfinite(reductions.column_sums(self._placing, this, reductions.SUM)).all())
@@ -119,7 +125,7 @@ class CudaBackend:
             square = scaled @ scaled
             fourth = (square @ square).ravel()
             # The trace of the 8th power bounds that of the largest eigenvalue.
-            if fourth.dot(fourth) < NEARLY**8:
+            if float(fourth.dot(fourth)) < NEARLY**8:
                 return Diagonalised(values, guess, rest)
         if not cp.isfinite(matrix).all():
             return Diagonalised(cp.full(len(matrix), cp.nan), cp.full_like(matrix, cp.nan))
@@ -129,14 +135,24 @@ class CudaBackend:
 
     def multiply(self, this: Factors, matrix: Matrix, out: Factors) -> None:
         """See contract."""
-        if self._rotation is None or self._rotation[0] is not matrix:  # both sides are turned one after the other
-            self._rotation = matrix, cp.asarray(matrix, dtype=self.dtype)
-        factor = self._rotation[1]
+        factor = self._single(matrix)
         if isinstance(out, cp.ndarray) and out is not this:
             cp.matmul(this, factor, out=out)
             return
         for part, x in self._placing.parts(this):
             self._placing.store(cp.matmul(x, factor), part, out)
+
+    def turned(self, this: Factors, matrix: Matrix) -> Factors:
+        """See contract."""
+        if isinstance(this, cp.ndarray):  # cuBLAS needs another place anyway
+            return cp.matmul(this, self._single(matrix))
+        self.multiply(this, matrix, this)
+        return this
+
+    def _single(self, matrix: Matrix) -> Any:
+        if self._rotation is None or self._rotation[0] is not matrix:  # both sides are turned one after the other
+            self._rotation = matrix, cp.asarray(matrix, dtype=self.dtype)
+        return self._rotation[1]
 
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """See contract."""
@@ -191,6 +207,44 @@ class CudaBackend:
                 self._placing, self._half, rows, other, diagonal, ridge, shift, steps, limits, this, rank_one, rest
             )
         )
+
+    def entry_scores(self, rows: Rows, this: Factors, other: Factors) -> Factors:
+        """See contract."""
+        return subspace.entry_scores(self._placing, rows, this, other)
+
+    def improve_subspace(
+        self,
+        rows: Rows,
+        other: Factors,
+        shared: Matrix,
+        ridge: Vector,
+        shift: Vector,
+        first: int,
+        last: int,
+        scores: Factors,
+        this: Factors,
+        rank_one: RankOne | None = None,
+    ) -> None:
+        """See contract."""
+        block = slice(first, last)
+        subspace.improve(self._placing, rows, other, shared, ridge, shift, block, scores, this, rank_one)
+
+    def subspace_response(
+        self,
+        rows: Rows,
+        other: Factors,
+        shared: Matrix,
+        ridge: Vector,
+        shift: Vector,
+        first: int,
+        last: int,
+        scores: Factors,
+        this: Factors,
+    ) -> tuple[Matrix, Vector]:
+        """See contract."""
+        return subspace.response(
+            self._placing, rows, other, shared, ridge, shift, slice(first, last), scores, this
+        )  # fmt: skip
 
     def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:
         """See contract."""

@@ -106,10 +106,15 @@ class Placing:
 
     # -- interactions ---------------------------------------------------------------------------------------------
 
+    def fits(self, rows: Rows) -> bool:
+        """Whether these interactions may stay on the device."""
+        entry = 4 if rows.weights is None else 8
+        return rows.nnz * entry <= OF_ROWS * self.limit()
+
     def row_parts(self, rows: Rows, *factors: Any) -> Iterator[tuple[slice, DeviceRows]]:
         """The rows on the device: all at once and kept, or a block at a time where they or their factors do not fit."""
         entry = 4 if rows.weights is None else 8
-        fits = rows.nnz * entry <= OF_ROWS * self.limit()
+        fits = self.fits(rows)
         if fits and all(isinstance(x, cp.ndarray) for x in factors):
             yield slice(0, rows.count), device_rows(rows, self.uploads)
             return

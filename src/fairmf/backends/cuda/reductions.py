@@ -6,12 +6,14 @@ from typing import Any
 
 import cupy as cp
 import numpy as np
+from cupy.cuda import cublas
 
 from fairmf.backends.cuda import modules
 from fairmf.backends.cuda.placing import Placing, as_vector
 
 GRAMIAN_ROWS = 512  # rows summed in float32 before they are added in float64
 REDUCED_ROWS = 512  # rows a block of threads sums up
+TRIPLES = 1024  # likewise, of three numbers each
 
 SUM, SQUARES, DIFFERENCE = 0, 1, 2  # as in reductions.cu
 
@@ -34,13 +36,27 @@ def gramian(placing: Placing, this: Any, weights: Any) -> Any:
             own = x[first : first + at_once]
             whole = len(own) - len(own) % GRAMIAN_ROWS
             blocks, rest = own[:whole].reshape(-1, GRAMIAN_ROWS, d), own[whole:]
-            products = cp.matmul(blocks.transpose(0, 2, 1), blocks)
+            products = _products(blocks)
             kernel("add_products")(
                 (-(-d * d // 256),),
                 (256,),
                 (products, np.int32(len(blocks)), cp.matmul(rest.T, rest), np.int32(d), total),
             )
     return total
+
+
+def _products(blocks: Any) -> Any:
+    """X'X of each block. By cuBLAS itself: CuPy's matmul would copy every block to transpose it."""
+    count, rows, d = blocks.shape
+    products = cp.empty((count, d, d), dtype=cp.float32)
+    if count:
+        one, zero = np.array(1, dtype=np.float32), np.array(0, dtype=np.float32)
+        cublas.sgemmStridedBatched(  # column-major: a block is d x rows there
+            cp.cuda.device.get_cublas_handle(), cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_T, d, d, rows,
+            one.ctypes.data, blocks.data.ptr, d, rows * d, blocks.data.ptr, d, rows * d,
+            zero.ctypes.data, products.data.ptr, d, d * d, count,
+        )  # fmt: skip
+    return products
 
 
 def column_sums(
@@ -91,6 +107,27 @@ def mean_response(shares: Any, ridge: Any, slopes: Any, values: Any, typical: An
     return out
 
 
+def corrected_shift(shift: Any, mean: Any, strength: Any, response: Any, rest: Any) -> tuple[Any, Any]:
+    """See contract."""
+    d, better, answer = len(shift), cp.empty(len(shift)), cp.empty(len(shift))
+    rest = np.uintp(0) if isinstance(rest, float) and rest == 0.0 else cp.broadcast_to(cp.asarray(rest), (d,))
+    if not isinstance(rest, np.uintp):
+        rest = cp.ascontiguousarray(rest)
+    kernel("corrected_shift")(
+        (-(-d // 256),), (256,), (shift, mean, strength, response, rest, np.int32(d), better, answer)
+    )  # fmt: skip
+    return better, answer
+
+
+def sum_triples(triples: Any) -> Any:
+    """The three column sums of an n x 3 array."""
+    blocks = max(1, -(-len(triples) // TRIPLES))
+    parts, out = cp.empty((blocks, 3)), cp.empty(3)
+    kernel("sum_triples")((blocks,), (256,), (triples, np.int64(len(triples)), np.int64(TRIPLES), parts))
+    kernel("sum_parts")((1,), (32, 32), (parts, np.int32(blocks), np.int32(3), np.float64(1), out))
+    return out
+
+
 def split_diagonal(matrix: Any, ridge: float) -> tuple[Any, Any, Any]:
     """Diagonal, rest, and the rest beside diagonal + ridge."""
     d = len(matrix)
@@ -103,7 +140,7 @@ def split_diagonal(matrix: Any, ridge: float) -> tuple[Any, Any, Any]:
 
 def add_vector(placing: Placing, vector: Any, out: Any) -> None:
     """x_i += vector."""
-    moved = cp.ascontiguousarray(cp.asarray(vector, dtype=cp.float32))
+    moved = cp.ascontiguousarray(cp.asarray(vector, dtype=cp.float64))
     for part, x in placing.parts(out):
         if len(x):
             sizes = np.int64(len(x)), np.int32(x.shape[1])

@@ -11,6 +11,7 @@ from fairmf.backends.contract import RankOne
 from fairmf.backends.cuda import cholesky, modules
 from fairmf.backends.cuda.long_rows import improve_long_rows, residual_of_long_rows
 from fairmf.backends.cuda.placing import Placing, as_vector
+from fairmf.backends.cuda.reductions import sum_triples
 from fairmf.interactions import Rows
 
 
@@ -68,7 +69,7 @@ def improve(
         )  # fmt: skip
         improve_long_rows(kernels, on, gathered, terms, steps, limits, x, own)
         placing.store(x, part, this)
-    return sums.sum(axis=0)
+    return sum_triples(sums)
 
 
 def residual(placing: Placing, rows: Rows, this: Any, other: Any, target: float, out: Any) -> None:

@@ -70,6 +70,11 @@ class ReferenceBackend(NumpyArrays):
         """See contract."""
         out[:] = this @ matrix
 
+    def turned(self, this: Factors, matrix: Matrix) -> Factors:
+        """See contract."""
+        self.multiply(this, matrix, this)
+        return this
+
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """See contract."""
         out += vector

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairmf.backends import Factors, Matrix, Vector
+from fairmf.backends import Backend, Factors, Matrix, Vector
 from fairmf.models.problem import Problem
 
 SAMPLE = 512  # users whose exact response stands for all
@@ -26,6 +26,8 @@ class UserGroups:
     shares: Vector
     popularity: Vector
     """Of the items."""
+    interactions: float
+    """Their sum."""
 
     @classmethod
     def of(cls, problem: Problem) -> UserGroups:
@@ -40,7 +42,7 @@ class UserGroups:
         popularity = problem.interactions.by_item.sums()
         popularity.flags.writeable = False
         own = problem.backend.vector
-        return cls(own(sums), own(ridge), own(counts / counts.sum()), popularity)
+        return cls(own(sums), own(ridge), own(counts / counts.sum()), popularity, float(popularity.sum()))
 
     def response(self, problem: Problem, eigenvalues: Vector, V: Factors) -> Vector:
         """An estimate of A's diagonal in the eigenbasis of alpha0 G_V: how much t falls per unit of q.
@@ -50,7 +52,7 @@ class UserGroups:
         popularity-weighted mean of v_jk^2 times the user's sum, gives about the mean of 1/diag(H_i), which is below A
         and may overshoot. A quarter of the first and three of the second have converged wherever we tried.
         """
-        typical = problem.backend.weighted_squares(V, self.popularity) / self.popularity.sum()
+        typical = problem.backend.weighted_squares(V, self.popularity) / self.interactions
         return problem.backend.mean_response(self.shares, self.ridge, self.sums, eigenvalues, typical, 0.75)
 
 
@@ -75,20 +77,27 @@ def answer(response: Vector | Matrix, change: Vector) -> Vector:
 
 
 def corrected(
-    q: Vector, t: Vector, strength: Vector | Matrix, response: Vector | Matrix, rest: Vector | float = 0.0
-) -> Vector:
-    """The q that satisfies q = C t if t answers with `response`. `strength` is C, in the eigenbasis of alpha0 G_V.
+    backend: Backend,
+    q: Vector,
+    t: Vector,
+    strength: Vector | Matrix,
+    response: Vector | Matrix,
+    rest: Vector | float = 0.0,
+) -> tuple[Vector, Vector]:
+    """The q that satisfies q = C t if t answers with `response`, and that answer: what every user gains by it.
+
+    `strength` is C, in the eigenbasis of alpha0 G_V.
 
     There C is diagonal, so a vector, unless items have fairness weights. In a basis that is nearly that one, `rest` is
     what is off the diagonal times t: then q = C t is approached rather than met.
     """
-    missing = answer(strength, t) + rest - q
     if strength.ndim == 1 and response.ndim == 1:
-        result: Vector = q + missing / (1.0 + strength * response)
-        return result
+        return backend.corrected_shift(q, t, strength, response, rest)
+    missing = answer(strength, t) + rest - q
     left = strength[:, None] if strength.ndim == 1 else strength
     product = left * response if strength.ndim == 1 or response.ndim == 1 else left @ response
-    return (q + np.linalg.solve(np.diag(np.ones_like(q)) + product, missing)).astype(np.float64)
+    change: Vector = np.linalg.solve(np.diag(np.ones_like(q)) + product, missing).astype(np.float64)
+    return q + change, -answer(response, change)
 
 
 def exact_coupling(problem: Problem, V: Factors, gramian: Matrix, merit_gramian: Matrix, fairness: float) -> Vector:

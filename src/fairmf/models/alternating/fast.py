@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fairmf.backends import Factors, Matrix, Vector
-from fairmf.models.alternating.coupling import UserGroups, answer, corrected, sampled_response
+from fairmf.models.alternating.coupling import UserGroups, corrected, sampled_response
 from fairmf.models.alternating.state import AlternatingState
 from fairmf.models.objective import Objective
 from fairmf.models.problem import Problem
@@ -72,8 +72,8 @@ def users(problem: Problem, state: AlternatingState, groups: UserGroups, fairnes
         """Set q to what fits the present users, and move all users to what fits that q."""
         t = backend.mean(U)
         off_diagonal = 0.0 if rest is None or strength.ndim == 2 else fairness * (rest @ t)
-        better = corrected(q, t, strength, response, off_diagonal)
-        backend.add_vector(-answer(response, better - q), U)
+        better, change = corrected(backend, q, t, strength, response, off_diagonal)
+        backend.add_vector(change, U)
         return better
 
     squared_residual: Any = 0.0
@@ -104,8 +104,7 @@ def epoch(
     matrix = problem.unobserved_weight * gramian_u + common * np.outer(t, t)
     guess = done.rotation.T if effort.steps == 1 else None
     values, vectors, rest = eigenbasis(backend, matrix, problem.least_item_ridge, guess)
-    backend.multiply(U, vectors, U)
-    backend.multiply(V, vectors, V)
+    U, V = backend.turned(U, vectors), backend.turned(V, vectors)
     q, t = vectors.T @ q, vectors.T @ t
     sums = backend.improve_rows(
         problem.interactions.by_item, U, values, problem.item_ridge, np.zeros_like(q),

@@ -36,7 +36,7 @@ def users(problem: Problem, state: AlternatingState, fairness: float, block_size
         q = C[P] @ t
         system = rows, V, shared, problem.user_ridge
         A, step_of_mean = kernels.subspace_response(*system, q, first, last, scores, U)
-        dt = np.linalg.solve(np.eye(last - first) + A @ C[P, P], step_of_mean)
+        dt = np.linalg.solve(backend.vector(np.eye(last - first)) + A @ C[P, P], step_of_mean)
         kernels.improve_subspace(*system, q + C[P, P] @ dt, first, last, scores, U)
         t[P] += dt
     return replace(state, user_factors=U, coupling=C @ backend.mean(U))
@@ -55,7 +55,7 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, block_size
     value = Objective(
         observed=0.5 * backend.observed_loss(problem.interactions.by_user, U, V),
         unobserved=0.5 * problem.unobserved_weight * float((gramian_u * gramian_v).sum()),
-        l2=0.5 * sum(float(ridge @ backend.squared_norms(x)) for ridge, x in squares),
+        l2=0.5 * sum(float(backend.weighted_squares(x, ridge).sum()) for ridge, x in squares),
         fairness=0.5 * problem.lambda_f * float(t @ merit_gramian @ t),
     )
     return replace(after, item_factors=V, item_gramian=gramian_v, merit_gramian=merit_gramian, objective=value)

@@ -85,6 +85,38 @@ mean_response(const double* shares, const double* ridge, const double* slopes, i
   }
 }
 
+// better = shift + (strength mean + rest - shift) / (1 + strength response); answer = (shift - better) response.
+extern "C" __global__ void corrected_shift(const double* shift, const double* mean, const double* strength,
+                                           const double* response, const double* rest, int d, double* better,
+                                           double* answer) {
+  int k = blockIdx.x * blockDim.x + threadIdx.x;
+  if (k >= d) return;
+  double missing = strength[k] * mean[k] + (rest == nullptr ? 0.0 : rest[k]) - shift[k];
+  double change = missing / (1.0 + strength[k] * response[k]);
+  better[k] = shift[k] + change;
+  answer[k] = -(response[k] * change);
+}
+
+// parts[b] = sums of three columns over the block's rows; 256 threads.
+extern "C" __global__ void __launch_bounds__(256)
+sum_triples(const double* triples, long long n, long long rows_per_block, double* parts) {
+  __shared__ double shared[8][3];
+  long long first = blockIdx.x * rows_per_block, last = min(first + rows_per_block, n);
+  double sums[3] = {0.0, 0.0, 0.0};
+  for (long long i = first + threadIdx.x; i < last; i += 256)
+    for (int c = 0; c < 3; c++) sums[c] += triples[3 * i + c];
+  for (int c = 0; c < 3; c++) {
+    for (int offset = 16; offset >= 1; offset /= 2) sums[c] += __shfl_xor_sync(0xffffffffu, sums[c], offset);
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32][c] = sums[c];
+  }
+  __syncthreads();
+  if (threadIdx.x < 3) {
+    double total = 0.0;
+    for (int warp = 0; warp < 8; warp++) total += shared[warp][threadIdx.x];
+    parts[3 * blockIdx.x + threadIdx.x] = total;
+  }
+}
+
 // A matrix's diagonal, what is off it, and that scaled by 1 / sqrt(diagonal + ridge) on both sides.
 extern "C" __global__ void split_diagonal(const double* matrix, int d, double ridge, double* values, double* rest,
                                           double* scaled) {
@@ -109,10 +141,10 @@ extern "C" __global__ void squared_norms(const float* x, long long n, int d, dou
 }
 
 // x_i += v for 32 rows a block.
-extern "C" __global__ void __launch_bounds__(256) add_vector(const float* vector, long long n, int d, float* x) {
+extern "C" __global__ void __launch_bounds__(256) add_vector(const double* vector, long long n, int d, float* x) {
   long long first = (long long)blockIdx.x * 32, last = min(first + 32, n);
   for (int k = threadIdx.x; k < d; k += 256) {
-    float v = vector[k];
+    float v = (float)vector[k];
     for (long long i = first; i < last; i++) x[i * d + k] += v;
   }
 }

@@ -74,15 +74,17 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 select_best(const float* users, const float* items, int d, int m, int k, int room, const long long* indptr,
             const int* indices, const float* errors, float* scores, int* found, float* values, int* overflow) {
   extern __shared__ unsigned long long keys[];  // room, a power of 2 and at least k
-  __shared__ int size;
+  __shared__ int size, left_out;
   long long i = blockIdx.x;
   float* row = scores + i * m;
-  int left_out = 0;
+  if (threadIdx.x == 0) size = left_out = 0;
+  __syncthreads();
   if (indptr != nullptr) {
-    left_out = (int)(indptr[i + 1] - indptr[i]);
-    for (long long e = indptr[i] + threadIdx.x; e < indptr[i + 1]; e += THREADS) row[indices[e]] = LOWEST;
+    int mine = 0;  // an item may be named twice, and is left out once
+    for (long long e = indptr[i] + threadIdx.x; e < indptr[i + 1]; e += THREADS)
+      mine += atomicExch(row + indices[e], LOWEST) != LOWEST;
+    if (mine) atomicAdd(&left_out, mine);
   }
-  if (threadIdx.x == 0) size = 0;
   __syncthreads();
   int wanted = min(k, m - left_out);
   for (int c = threadIdx.x; c < k; c += THREADS) found[i * k + c] = -1, values[i * k + c] = NOTHING;

@@ -1,0 +1,112 @@
+"""Steps over a few coordinates of every row (iALS++): matrices of the block's size by Cholesky, a score per entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from fairmf.backends.contract import RankOne
+from fairmf.backends.cuda import cholesky, modules
+from fairmf.backends.cuda.placing import Placing, as_vector
+from fairmf.backends.cuda.uploads import DeviceRows, device_rows
+from fairmf.errors import NotEnoughMemory
+from fairmf.interactions import Rows
+
+
+def entry_scores(placing: Placing, rows: Rows, this: Any, other: Any) -> Any:
+    """See contract."""
+    on = _all_of(placing, rows, this)
+    scores, chunks = cp.empty(rows.nnz, dtype=cp.float32), on.all_chunks()
+    if len(chunks):
+        entries = chunks.of_row, chunks.start, chunks.stop
+        _kernel("entry_scores")(
+            (len(chunks),), (256,),
+            (on.indices, *entries, this, placing.whole(other), np.int32(this.shape[1]), scores),
+        )  # fmt: skip
+    return scores
+
+
+def improve(
+    placing: Placing, rows: Rows, other: Any, shared: Any, ridge: Any, shift: Any, block: slice, scores: Any, this: Any,
+    rank_one: RankOne | None,
+) -> None:  # fmt: skip
+    """See contract."""
+    on = _all_of(placing, rows, this)
+    part, width = _part(placing, other, block), np.int32(block.stop - block.start)
+    for own, factors, definite, gradient in _systems(
+        placing, on, part, shared, ridge, shift, block, scores, this, rank_one
+    ):
+        step = cp.where(definite[:, None], cholesky.solved(factors, gradient), cp.nan)
+        this[own, block] -= step
+        _kernel("move_scores")(
+            (len(step),), (256,), (on.indptr, on.indices, np.int64(own.start), part, width, step, scores)
+        )
+
+
+def response(
+    placing: Placing, rows: Rows, other: Any, shared: Any, ridge: Any, shift: Any, block: slice, scores: Any, this: Any
+) -> tuple[Any, Any]:
+    """See contract."""
+    on, part, width = _all_of(placing, rows, this), _part(placing, other, block), block.stop - block.start
+    inverses, steps = cp.zeros((width, width)), cp.zeros(width)
+    for _, factors, _, gradient in _systems(placing, on, part, shared, ridge, shift, block, scores, this, None):
+        steps -= cholesky.solved(factors, gradient).sum(axis=0, dtype=cp.float64)
+        inverses += cholesky.sum_of_inverses(factors)
+    return inverses / rows.count, steps / rows.count
+
+
+def _systems(
+    placing: Placing, on: DeviceRows, part: Any, shared: Any, ridge: Any, shift: Any, block: slice, scores: Any,
+    this: Any, rank_one: RankOne | None,
+) -> Iterator[tuple[slice, Any, Any, Any]]:  # fmt: skip
+    """Rows, Cholesky factors of (H_i)_PP, which are positive definite, and gradients; a batch at a time."""
+    count, width = len(this), block.stop - block.start
+    columns = cp.asarray(shared, dtype=cp.float32)[:, block]
+    core, moved = (cp.ascontiguousarray(x) for x in (columns[block], cp.asarray(shift, dtype=cp.float32)))
+    ridges = as_vector(ridge, slice(0, count), placing.uploads, "float32")
+    vector: Any = None
+    near: Any = None
+    pulls: Any = None
+    if rank_one is not None:
+        vector = cp.asarray(rank_one.vector, dtype=cp.float32)
+        near = cp.ascontiguousarray(vector[block])
+        pulls = as_vector(rank_one.weights, slice(0, count), placing.uploads, "float32")
+    start = 0
+    for chosen in cholesky.batches(count, 2 * width):
+        own = slice(start, start + len(chosen))
+        x = this[own]
+        gradient = x @ columns + ridges[own, None] * x[:, block] + moved
+        if rank_one is not None:
+            gradient += (pulls[own] * (x @ vector))[:, None] * near
+        _kernel("entry_gradients")(
+            (len(chosen),), (256,),
+            (
+                on.indptr, on.indices, np.uintp(0) if on.weights is None else on.weights, np.int64(start), part,
+                np.int32(width), scores, gradient,
+            ),
+        )  # fmt: skip
+        factors, definite = cholesky.factorised(on, chosen, part, (core, ridges, near, pulls))
+        yield own, factors, definite, gradient
+        start = own.stop
+
+
+def _part(placing: Placing, other: Any, block: slice) -> Any:
+    """These coordinates of the fixed side, row by row."""
+    return cp.ascontiguousarray(placing.whole(other)[:, block])
+
+
+def _all_of(placing: Placing, rows: Rows, this: Any) -> DeviceRows:
+    """The rows on the device, where they and their scores must be."""
+    if not isinstance(this, cp.ndarray) or not placing.fits(rows):
+        raise NotEnoughMemory(
+            f"solver='subspace' keeps a score for each of {rows.nnz:,} interactions on the device, which has "
+            f"{placing.limit() / 2**30:.1f} GiB free: use solver='eigenbasis_cg', which streams, or backend='cpu'."
+        )
+    return device_rows(rows, placing.uploads)
+
+
+def _kernel(name: str) -> Any:
+    return modules.kernel("subspace_rows.cu", name, cp.cuda.Device().id)
