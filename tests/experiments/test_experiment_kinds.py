@@ -12,8 +12,10 @@ from small_experiment import small, small_split, stored
 
 from fairmf import IALS, FairALS, FiADMM
 from fairmf.experiments import reproduce
-from fairmf.experiments.kinds import total
+from fairmf.experiments.kinds import fronts, total
 from fairmf.experiments.pieces import Outcome, Piece
+from fairmf.experiments.summary import short
+from fairmf.reporting import plots
 
 SEEDS = (0, 1)
 
@@ -156,29 +158,31 @@ def test_residuals_are_the_histories(run):
     assert len(done.results["rows"]) == 6
 
 
-def test_every_pair_of_axes_has_its_own_front(run, monkeypatch):
-    from fairmf.experiments.kinds import fronts
-    from fairmf.reporting import plots
-
-    done, drawn = run("fronts"), {}
+def test_every_pair_of_axes_has_its_own_front(monkeypatch):
+    """Validation users decide, and differently at 5 and at 10 places; what is drawn is of the test users."""
+    drawn = {}
 
     def keep(curves, *, quality, inequality, title):
         drawn[quality, inequality] = {name: [(r[quality], r[inequality]) for r in c] for name, c in curves.items()}
 
     monkeypatch.setattr(plots, "trade_off_front", keep)
-    outcomes = [
-        Outcome(Piece(one["series"], one["model"], one["settings"], one["how"]), one["result"], 0.0, one["key"])
-        for one in done.results["pieces"]
-    ]
-    fronts.draw(small("fronts"), outcomes, "")
-    assert list(drawn) == [("recall@5", "gini@5"), ("ndcg@10", "gini@10")]
-    for (quality, inequality), curves in drawn.items():
-        assert set(curves) == {"fair", "fair + FairRec", "iALS"}
-        told = {(row["measured"][quality]["mean"], row["measured"][inequality]["mean"]) for row in done.results["rows"]}
-        for points in curves.values():
-            assert set(points) <= told
-            ginis = [gini for _, gini in points]
-            assert ginis == sorted(ginis, reverse=True)
+    seen = {0.5: (0.4, 0.8, 0.4, 0.8), 1.0: (0.3, 0.9, 0.5, 0.9), 2.0: (0.2, 0.7, 0.3, 0.9)}  # quality, Gini at 5, 10
+    outcomes = []
+    for phi, (q5, g5, q10, g10) in seen.items():
+        validation = {"recall@5": q5, "gini@5": g5, "ndcg@10": q10, "gini@10": g10}
+        point = {"dial": None, "share": 0.0, "validation": validation}
+        point["test"] = {name: value / 2 for name, value in validation.items()}
+        outcomes.append(Outcome(Piece("fair", "fair-als", {"fairness": phi}), {"points": [point]}, 0.0, str(phi)))
+    assert fronts.draw(small("fronts"), outcomes, "").keys() == {"front", "front-ndcg-10"}
+    assert drawn == {
+        ("recall@5", "gini@5"): {"fair": [(0.2, 0.4), (0.1, 0.35)]},
+        ("ndcg@10", "gini@10"): {"fair": [(0.25, 0.45), (0.2, 0.4)]},
+    }
+
+
+def test_numbers_in_few_digits():
+    told = [short(value) for value in (0.05, 0.006, 3000.0, 20000.0, 2e5, 2e6, 1.5e7, 1e-7, 12, "auto")]
+    assert told == ["0.05", "0.006", "3000", "20000", "2e5", "2e6", "1.5e7", "1e-7", "12", "auto"]
 
 
 def test_time_is_the_median_after_the_first_epoch(run):
@@ -190,7 +194,7 @@ def test_time_is_the_median_after_the_first_epoch(run):
 
 
 @pytest.mark.parametrize(
-    ("kind", "plots"),
+    ("kind", "pictures"),
     [
         ("ranking_table", {"quality-gini"}),
         ("fronts", {"front", "front-ndcg-10"}),
@@ -200,10 +204,10 @@ def test_time_is_the_median_after_the_first_epoch(run):
         ("residuals", {"objective", "lagrangian", "items", "users", "consensus", "dual"}),
     ],
 )
-def test_files_agree_with_each_other(run, kind, plots):
+def test_files_agree_with_each_other(run, kind, pictures):
     done = run(kind)
     folder = done.files[0].parent
-    assert {path.stem for path in folder.glob("*.svg")} == plots
+    assert {path.stem for path in folder.glob("*.svg")} == pictures
     assert json.loads((folder / "results.json").read_text()) == done.results
     with (folder / "table.csv").open(newline="") as file:
         table = list(csv.DictReader(file))
