@@ -114,7 +114,7 @@ def run(short: bool) -> Result:
     with tempfile.TemporaryDirectory() as temporary:
         folder = write(Path(temporary) / "large", 2_000_000 if short else 10_000_000, 100_000)
         for factors, fairness in cases:
-            found = alone(ROUNDS, folder, factors, fairness, 2, 6 if short else 16, 1 if short else 3)
+            found = alone(ROUNDS, folder, factors, fairness, 2, 6 if short else 16, 1 if short else 2)
             epochs, fits = ({k: statistics.median(v) for k, v in found[name].items()} for name in ("epochs", "fits"))
             row = factors, fairness, epochs["local"], epochs["ray"], epochs["ray"] / epochs["local"]
             result.rows.append((*row, fits["ray"] / fits["local"], found["difference"]))
