@@ -127,8 +127,8 @@ def seconds(sizes: Sizes, rates: Rates, cores: int = 1) -> Seconds:
 
 
 def calls(sizes: Sizes) -> int:
-    """Questions of an epoch: about fourteen to every shard, and two for each edge of the tree."""
-    return sizes.shards * (14 + 2 * (sizes.steps + 1))
+    """Questions of an epoch: about ten to every shard, and two for each edge of the tree."""
+    return sizes.shards * (10 + 2 * (sizes.steps + 1))
 
 
 def broadcast_seconds(sizes: Sizes, rates: Rates) -> float:
