@@ -89,6 +89,7 @@ CASES = [
     ("reproduce figure4-time --data ml-1m --from absent.zip", 1, "absent.zip"),
     ("reproduce figure4-time --data ml-1m --from {events}", 1, "events.csv"),
     ("reproduce figure4-time --data synthetic-ml20m --from {events}", 1, "synthetic-ml20m is made up"),
+    ("reproduce figure4-time --data synthetic-ml20m --from {split}", 1, "synthetic-ml20m is made up"),
 ]
 
 

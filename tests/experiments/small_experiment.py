@@ -23,7 +23,7 @@ TABLE = (
 STAND_IN = "[stand_ins.all]\nsettings = { factors = 4 }\n"
 SMALL = {
     "ranking_table": HEAD.format(title="T", kind="ranking_table", metrics=METRICS) + TABLE,
-    "fronts": HEAD.format(title="F: fronts", kind="fronts", metrics=METRICS)
+    "fronts": HEAD.format(title="F: fronts", kind="fronts", metrics='["recall@5", "ndcg@10", "gini@5", "gini@10"]')
     + FAIR
     + "grid = { fairness = [0.5, 2.0] }\nshares = [0.0, 0.5]\nfairrec = { K = 20, order = 'allocation' }\n"
     + IALS

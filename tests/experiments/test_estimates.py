@@ -37,6 +37,20 @@ def test_operations_are_counted_as_stated():
     assert seconds(admm, exact=1.0) == pytest.approx(3 * sum(5000 * d**2 / 2 + 100 * d**3 / 3 for d in (2, 4)))
 
 
+def test_operations_become_cheaper_as_factors_grow():
+    def at(factors, solver, **gains):
+        changes = {"grid = { factors = [2, 4] }": f"grid = {{ factors = [{factors}] }}"}
+        changes["epochs = 3"] = f"epochs = 3, solver = '{solver}'"
+        return seconds(changes, cg=1.0, exact=1.0, **gains)
+
+    for solver, gain in (("eigenbasis_cg", "cg_gain"), ("cholesky", "exact_gain")):
+        for factors, times in ((16, 1), (32, 1), (128, 2), (512, 4), (2048, 4)):
+            assert at(factors, solver) == pytest.approx(times * at(factors, solver, **{gain: 0.5})), (solver, factors)
+    at_blocks = {"epochs = 3": "epochs = 3, solver = 'subspace', block_size = 64"}
+    at_blocks["grid = { factors = [2, 4] }"] = "grid = { factors = [256] }"
+    assert seconds(at_blocks, exact=1.0) == pytest.approx(2 * seconds(at_blocks, exact=1.0, exact_gain=1.0))
+
+
 def test_lists_are_counted_with_dials_shares_and_both_parts():
     whole = small("fronts").limited(seeds=1, epochs=None, without=())
     one_list = 50 * 100 * 4
@@ -65,9 +79,12 @@ def test_this_machine_is_measured():
     speed = measure_speed()
     for cost in (speed.cg, speed.exact, speed.ranking, speed.dense):
         assert 0 < cost < 1e-4
+    for gain in (speed.cg_gain, speed.exact_gain):
+        assert 0 <= gain <= 1
 
 
 def test_words():
     assert [duration(s) for s in (0.2, 80, 400, 9000, 400_000)] == ["1 s", "80 s", "6.7 min", "2.5 hours", "4.6 days"]
     told = Estimate(10, 4, 400.0, 2_500_000_000).words()
     assert told == "10 pieces (6 done, 4 left), about 6.7 min (rough), about 2.5 GB of memory"
+    assert Estimate(10, 0, 0.0, 2_500_000_000).words() == "10 pieces, all done"

@@ -12,7 +12,10 @@ from small_experiment import small, small_split, stored
 
 from fairmf import IALS, FairALS, FiADMM
 from fairmf.experiments import reproduce
-from fairmf.experiments.kinds import total
+from fairmf.experiments.kinds import fronts, total
+from fairmf.experiments.pieces import Outcome, Piece
+from fairmf.experiments.summary import short
+from fairmf.reporting import plots
 
 SEEDS = (0, 1)
 
@@ -37,15 +40,16 @@ def run(data, tmp_path_factory):
 
 
 def naive_values(ranker, held_out, **options):
-    """recall@5, ndcg@10, gini@5 by double loops over the lists."""
+    """recall@5, ndcg@10, gini@5 and gini@10 by double loops over the lists."""
     lists = [row.tolist() for _, block in ranker.rank(held_out.fold_in, 20, **options) for row in block]
     rows = held_out.targets.by_user
     targets = [set(rows.indices[a:b].tolist()) for a, b in zip(rows.indptr[:-1], rows.indptr[1:], strict=True)]
-    exposed = naive.exposure(lists, held_out.targets.n_items, 5)
+    exposed = {K: naive.exposure(lists, held_out.targets.n_items, K) for K in (5, 10)}
     return {
         "recall@5": naive.accuracy(lists, targets, 5)["recall"],
         "ndcg@10": naive.accuracy(lists, targets, 10)["ndcg"],
-        "gini@5": naive.gini(exposed),
+        "gini@5": naive.gini(exposed[5]),
+        "gini@10": naive.gini(exposed[10]),
     }
 
 
@@ -154,6 +158,33 @@ def test_residuals_are_the_histories(run):
     assert len(done.results["rows"]) == 6
 
 
+def test_every_pair_of_axes_has_its_own_front(monkeypatch):
+    """Validation users decide, and differently at 5 and at 10 places; what is drawn is of the test users."""
+    drawn = {}
+
+    def keep(curves, *, quality, inequality, title):
+        drawn[quality, inequality] = {name: [(r[quality], r[inequality]) for r in c] for name, c in curves.items()}
+
+    monkeypatch.setattr(plots, "trade_off_front", keep)
+    seen = {0.5: (0.4, 0.8, 0.4, 0.8), 1.0: (0.3, 0.9, 0.5, 0.9), 2.0: (0.2, 0.7, 0.3, 0.9)}  # quality, Gini at 5, 10
+    outcomes = []
+    for phi, (q5, g5, q10, g10) in seen.items():
+        validation = {"recall@5": q5, "gini@5": g5, "ndcg@10": q10, "gini@10": g10}
+        point = {"dial": None, "share": 0.0, "validation": validation}
+        point["test"] = {name: value / 2 for name, value in validation.items()}
+        outcomes.append(Outcome(Piece("fair", "fair-als", {"fairness": phi}), {"points": [point]}, 0.0, str(phi)))
+    assert fronts.draw(small("fronts"), outcomes, "").keys() == {"front", "front-ndcg-10"}
+    assert drawn == {
+        ("recall@5", "gini@5"): {"fair": [(0.2, 0.4), (0.1, 0.35)]},
+        ("ndcg@10", "gini@10"): {"fair": [(0.25, 0.45), (0.2, 0.4)]},
+    }
+
+
+def test_numbers_in_few_digits():
+    told = [short(value) for value in (0.05, 0.006, 3000.0, 20000.0, 2e5, 2e6, 1.5e7, 1e-7, 12, "auto")]
+    assert told == ["0.05", "0.006", "3000", "20000", "2e5", "2e6", "1.5e7", "1e-7", "12", "auto"]
+
+
 def test_time_is_the_median_after_the_first_epoch(run):
     for piece in run("epoch_time").results["pieces"]:
         seconds = piece["result"]["all"]
@@ -163,20 +194,20 @@ def test_time_is_the_median_after_the_first_epoch(run):
 
 
 @pytest.mark.parametrize(
-    ("kind", "plots"),
+    ("kind", "pictures"),
     [
         ("ranking_table", {"quality-gini"}),
-        ("fronts", {"front"}),
+        ("fronts", {"front", "front-ndcg-10"}),
         ("exposure_curves", {"exposure", "coverage"}),
         ("epoch_time", {"time"}),
         ("learning", {"ndcg-10-epoch", "ndcg-10-seconds", "gini-5-epoch", "gini-5-seconds"}),
         ("residuals", {"objective", "lagrangian", "items", "users", "consensus", "dual"}),
     ],
 )
-def test_files_agree_with_each_other(run, kind, plots):
+def test_files_agree_with_each_other(run, kind, pictures):
     done = run(kind)
     folder = done.files[0].parent
-    assert {path.stem for path in folder.glob("*.svg")} == plots
+    assert {path.stem for path in folder.glob("*.svg")} == pictures
     assert json.loads((folder / "results.json").read_text()) == done.results
     with (folder / "table.csv").open(newline="") as file:
         table = list(csv.DictReader(file))
@@ -212,7 +243,7 @@ def test_a_fit_that_diverges_is_told_and_does_not_stop_the_rest(data, tmp_path):
     wild = small("residuals", **{"rho = [10.0, 1e4]": "gamma = [1e6]", "epochs = 3": "epochs = 60, rho = 1.0"})
     done = reproduce(wild, data, tmp_path, progress=False)
     assert len(done.results["diverged"]) == 2
-    assert "gamma 1e+06" in done.results["diverged"][0]
+    assert "(gamma 1e6), seed 0" in done.results["diverged"][0]
     admm = "name = 'wild'\nmodel = 'fiadmm'\nsettings = { factors = 4, epochs = 60, rho = 1.0, gamma = 1e6 }\n"
     table = small("ranking_table", **{'[[series]]\nname = "iALS"': f'[[series]]\n{admm}[[series]]\nname = "iALS"'})
     told = reproduce(table, data, tmp_path / "table", progress=False)

@@ -8,7 +8,7 @@ from conftest import random_factors, random_item_weights, random_problem, random
 from naive import fiadmm as naive
 from naive.objective import dense
 
-from fairmf.interactions import Interactions, Rows
+from fairmf.interactions import Interactions, Rows, synthetic
 from fairmf.models import FiADMM
 from fairmf.models.fiadmm import automatic, theorem
 from fairmf.models.fiadmm.model import TrainingState, balanced, relative_residuals
@@ -182,6 +182,52 @@ def test_automatic_rho_follows_the_residuals_after_ten_epochs(monkeypatch, start
     assert (rho[: automatic.SETTLING] == start).all()
     assert set(np.round(rho[1:] / rho[:-1], 6)) <= {0.5, 1.0, 2.0}
     assert rho[-1] > 100 * start if grows else rho[-1] < start / 100
+
+
+def test_the_least_rho_is_the_theorems_with_the_largest_eigenvalue(item_weights):
+    own = item_weights(20)
+    problem = random_problem(lambda_f=LAMBDA_F, fairness_weights=own)
+    V = random_factors(problem.backend, *problem.interactions.shape, D)[1]
+    weighted = V if own is None else np.asarray(own)[:, None] * V
+    steepest = LAMBDA_F * np.linalg.svd(weighted, compute_uv=False)[0] ** 2
+    least = automatic.least_rho(problem, V)
+    assert least == pytest.approx(0.5 + np.sqrt(0.25 + 6 * steepest**2))
+    bounds = theorem.Bounds(items=float((V**2).sum()))
+    assert least < theorem.required_rho(problem, bounds)  # the theorem's own has |V|_F^2, d times as much
+
+
+@pytest.mark.parametrize(
+    ("rho", "primal", "dual", "expected"),
+    [
+        (64.0, 11.0, 1.0, 128.0),
+        (64.0, 9.0, 1.0, 64.0),
+        (64.0, 1.0, 9.0, 64.0),
+        (64.0, 1.0, 11.0, 32.0),
+        (40.0, 1.0, 11.0, 20.0),
+        (39.0, 1.0, 11.0, 39.0),
+        (19.0, 1.0, 11.0, 38.0),
+    ],
+)
+def test_rho_balances_the_residuals_above_the_least(rho, primal, dual, expected):
+    w = np.array([3.0, -1.0])
+    found, rescaled = automatic.balanced_rho(rho, w, primal, dual, least=20.0)
+    assert found == expected
+    np.testing.assert_allclose(found * rescaled, rho * w)  # the multiplier itself stays
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_balancing_stops_before_the_iteration_becomes_unstable(monkeypatch, guarded):
+    """Dense data with a strong popularity: without the least rho, balancing goes to an eighth of it and F explodes."""
+    if not guarded:
+        monkeypatch.setattr(automatic, "least_rho", lambda problem, V: 0.0)
+    settings = {"factors": 16, "fairness": 4.0, "regularization": 0.01, "unobserved_weight": 0.1}
+    model = FiADMM(**settings, epochs=200).fit(synthetic(400, 200, 16_000), settle=False)
+    totals = np.array(model.history.column("objective.total"))
+    if guarded:
+        assert (np.diff(totals) < 0).all()
+        assert model.history.records[-1]["residuals"]["dual"] < 1e-3
+    else:
+        assert totals[-1] > 1.1 * totals.min()
 
 
 # -- prediction ------------------------------------------------------------------------------------------------------

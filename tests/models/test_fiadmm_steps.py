@@ -96,10 +96,3 @@ def test_balancing_scale_is_the_least_l2(world):
     before, after = objective(problem, U, V), objective(problem, U * U.dtype.type(c), V / V.dtype.type(c))
     for term in ("observed", "unobserved", "fairness"):
         assert getattr(after, term) == pytest.approx(getattr(before, term), rel=1e-4)
-
-
-def test_balanced_rho_rescales_the_dual():
-    w = np.array([1.0])
-    assert automatic.balanced_rho(8.0, w, primal=11.0, dual=1.0) == (16.0, 0.5)
-    assert automatic.balanced_rho(8.0, w, primal=1.0, dual=11.0) == (4.0, 2.0)
-    assert automatic.balanced_rho(8.0, w, primal=1.0, dual=1.0) == (8.0, 1.0)

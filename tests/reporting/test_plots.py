@@ -6,6 +6,8 @@ import sys
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from small_report import lists_at, small_model, small_split, some_groups
 
 from fairmf import Curve, FiADMM, audit, evaluate, fit_path, trade_off
@@ -13,10 +15,12 @@ from fairmf.errors import CannotWrite, FairmfError, InvalidData, InvalidParamete
 from fairmf.models.history import History
 
 pytest.importorskip("matplotlib", reason='needs the report extra: pip install "fairmf[report]"')
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 
 from fairmf.reporting import plots
-from fairmf.reporting.plots.style import THEMES, apart, contrast, readable
+from fairmf.reporting.plots.naming import apart
+from fairmf.reporting.plots.style import DASHES, THEMES, contrast, readable
 
 EXPOSURES = {"even": np.full(10, 3.0), "uneven": np.array([0, 0, 0, 0, 0, 1, 2, 3, 4, 20.0])}
 
@@ -29,6 +33,22 @@ def lines(figure):
 
 def words(figure):
     return [text.get_text() for text in figure.axes[0].texts]
+
+
+def legend(figure):
+    """What the legend beside the plot says; [] where there is none."""
+    return [text.get_text() for one in figure.legends for text in one.get_texts()]
+
+
+def overlapping(figure):
+    """Pairs of names, and names with the axes they should stand beside, that lie on each other once drawn."""
+    FigureCanvasAgg(figure).draw()
+    boxes = {t.get_text(): t.get_window_extent() for t in (*figure.axes[0].texts, *figure.legends[0].get_texts())}
+    frame = figure.axes[0].get_window_extent()
+    page = figure.bbox
+    found = [pair for pair in itertools.combinations(boxes, 2) if boxes[pair[0]].overlaps(boxes[pair[1]])]
+    found += [(name, "plot") for name, box in boxes.items() if box.overlaps(frame)]
+    return found + [(name, "edge") for name, box in boxes.items() if box.x1 > page.x1 or box.y0 < page.y0]
 
 
 def history_of(n=5, **parts):
@@ -141,7 +161,8 @@ def test_time_per_epoch(theme):
     figure = plots.time_per_epoch({"one": {256: 0.4, 64: 0.1}, "two": {64: 0.2, 128: 0.3}}, theme=theme)
     assert lines(figure) == {"one": ([64, 256], [0.1, 0.4]), "two": ([64, 128], [0.2, 0.3])}
     assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["64", "128", "256"]
-    assert words(figure) == ["one", "two"]
+    assert legend(figure) == ["one", "two"]
+    assert words(plots.time_per_epoch({"one": {64: 0.1}, "two": {64: 0.2}}, theme=theme)) == ["one", "two"]
 
 
 def test_who_gains_by_popularity(theme):
@@ -248,7 +269,64 @@ def test_labels_keep_apart():
     assert apart([5.0, 50.0], 10) == [5.0, 50.0]
     moved = apart([10.0, 10.0, 11.0, 60.0], 10)
     assert all(b - a >= 10 - 1e-9 for a, b in itertools.pairwise(sorted(moved)))
+    assert moved[3] == 60.0  # far from the others: it stays
+    assert sum(moved[:3]) == pytest.approx(31)  # which spread about their own middle
     assert apart([], 10) == []
+    assert apart([98.0, 99.0, 3.0], 10, 0, 100) == [90.0, 100.0, 3.0]
+    assert apart([-4.0, 50.0], 10, 0, 100) == [0.0, 50.0]
+
+
+@given(st.lists(st.floats(0, 200), max_size=12))
+def test_labels_move_no_further_than_they_must(places):
+    """Against every other way of keeping the order: none has a smaller sum of squares nearby."""
+    moved = apart(places, 10)
+    order = sorted(range(len(places)), key=lambda k: (places[k], k))
+    sorted_moved = [moved[k] for k in order]
+    assert all(b - a >= 10 - 1e-6 for a, b in itertools.pairwise(sorted_moved))
+    # a label with room on the side it came from has come to rest: moving a whole run of touching labels gains nothing
+    runs = [[order[0]]] if order else []
+    for before, after in itertools.pairwise(order):
+        if moved[after] - moved[before] > 10 + 1e-6:
+            runs.append([])
+        runs[-1].append(after)
+    for run in runs:
+        assert sum(moved[k] - places[k] for k in run) == pytest.approx(0, abs=1e-6)
+
+
+def test_many_lines_are_named_beside_the_plot(theme):
+    lines_ = {f"gamma 0.0{k}, rho {k}e5": [(1, k + 1.0), (2, (k * 5) % 7 + 1.0)] for k in range(7)}
+    figure = plots.measured_lines(lines_, across="epoch", up="|t - s|", theme=theme, title="A title")
+    assert words(figure) == []
+    assert legend(figure) == sorted(lines_, key=lambda name: -lines_[name][-1][1])
+    assert overlapping(figure) == []
+
+
+def test_lines_that_end_in_the_middle_are_named_beside_the_plot():
+    few = {"short": [(1, 1.0), (2, 2.0)], "long": [(1, 1.0), (3, 5.0)]}
+    assert legend(plots.measured_lines(few, across="epoch", up="y")) == ["long", "short"]
+    same = {"short": [(1, 1.0), (3, 2.0)], "long": [(1, 1.0), (3, 5.0)]}
+    assert words(plots.measured_lines(same, across="epoch", up="y")) == ["short", "long"]
+
+
+def test_many_exposure_curves_are_named_beside_the_plot(theme):
+    many = {f"model {k}": np.arange(10) * (k + 1.0) for k in range(5)}
+    figure = plots.exposure_curves(many, theme=theme)
+    assert legend(figure) == [f"model {k}\n90% of items shown" for k in range(5)]
+    assert words(figure) == []
+    assert overlapping(figure) == []
+    dashes = [line.get_linestyle() for line in figure.axes[0].get_lines()]
+    assert dashes == [*DASHES, DASHES[0]]
+
+
+def test_many_fronts_are_named_beside_the_plot(theme):
+    point = {"fairness": 0.0, "ndcg@100": 0.4, "gini@20": 0.9}
+    curve = Curve((point, {**point, "fairness": 1.0, "gini@20": 0.8}), ("ndcg@100", "gini@20"))
+    single = Curve((point,), ("ndcg@100", "gini@20"))
+    figure = plots.trade_off_front({"a": curve, "b": curve, "c": curve, "d": single}, theme=theme)
+    assert legend(figure) == ["a", "b", "c", "d"]
+    assert words(figure) == []
+    assert overlapping(figure) == []
+    assert [line.get_linestyle() for line in figure.axes[0].get_lines()] == ["-", "-", "-", "None"]
 
 
 def test_without_matplotlib_the_error_says_what_to_install():

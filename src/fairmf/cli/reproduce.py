@@ -158,14 +158,14 @@ def _list(session: Session) -> None:
         caption="fits and hours are rough, for this machine: on the paper's data, and on ml-1m (--data ml-1m)",
         caption_justify="left",
     )
-    for column in ("name", "kind", "data", "fits", "time", "on ml-1m"):
-        table.add_column(column, no_wrap=True, justify="right" if column in ("fits", "time", "on ml-1m") else "left")
+    for column in ("name", "data", "fits", "time", "on ml-1m"):  # what 80 columns hold
+        table.add_column(column, no_wrap=True, justify="left" if column in ("name", "data") else "right")
     rows = []
     for name, one in experiments().items():
         there = estimate(one, shape_of(one.data), speed)
         here = estimate(one.on("ml-1m"), shape_of("ml-1m"), speed)
         times = duration(there.seconds), duration(here.seconds)
-        table.add_row(name, one.kind.replace("_", " "), one.data, str(there.pieces), *times)
+        table.add_row(name, one.data, str(there.pieces), *times)
         rows.append(
             {"name": name, "title": one.title, "kind": one.kind, "data": one.data, "pieces": there.pieces,
              "seconds": round(there.seconds), "bytes": there.bytes, "seconds_on_ml_1m": round(here.seconds)}

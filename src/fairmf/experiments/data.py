@@ -76,6 +76,8 @@ def load_data(name: str, *, from_path: str | os.PathLike[str] | None = None) -> 
         raise InvalidParameter(
             f"There is no data {name!r} for experiments; name one of {', '.join(SOURCES)}, or the folder of a split."
         )
+    if name in SOURCES and SOURCES[name].made_up is not None and from_path is not None:
+        raise InvalidParameter(f"{name} is made up: there is no copy of it to read from.")
     if is_split(place):
         return _data(
             Split.load(place), name if name in SOURCES else "other", str(place) if name not in SOURCES else name
@@ -84,8 +86,6 @@ def load_data(name: str, *, from_path: str | os.PathLike[str] | None = None) -> 
         raise InvalidData(f"{name} is not the folder of a split.")
     source = SOURCES[name]
     if source.made_up is not None:
-        if from_path is not None:
-            raise InvalidParameter(f"{name} is made up: from_path has no meaning for it.")
         events = synthetic_events(**source.made_up)
     else:
         events = load_dataset(name, from_path=from_path)

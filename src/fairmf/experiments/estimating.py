@@ -8,10 +8,14 @@ items, nz interactions, d factors, b a block of factors):
     blocks (iALS++)       nz d b + (n + m) d b^2 / 3 + (n + m) d^2  per epoch, at the exact solver's price
     networks              12 n m h per pass over the data, h hidden units, at the price of a matrix product
     ranking               users x m x d for every list that is measured; FairRec three times that
+
+An operation becomes cheaper as d grows (longer rows, blocked factorisations), so both solvers are timed at two d; the
+price between and beyond is a power of d.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -41,12 +45,21 @@ class Shape:
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds of one operation of each sort."""
+    """Seconds of one operation of each sort; of the solvers at SMALL factors, falling as d^-gain from there."""
 
     cg: float
     exact: float
     ranking: float
     dense: float
+    cg_gain: float = 0.0
+    exact_gain: float = 0.0
+
+
+SMALL, LARGE, LARGEST = 32, 128, 512  # factors: the two that are timed, and where gains are taken to end
+
+
+def _cheaper(d: int, gain: float) -> float:
+    return float((min(max(d, SMALL), LARGEST) / SMALL) ** -gain)
 
 
 @dataclass(frozen=True)
@@ -60,6 +73,8 @@ class Estimate:
 
     def words(self) -> str:
         """In a line."""
+        if not self.left:
+            return f"{self.pieces} pieces, all done"
         done = self.pieces - self.left
         pieces = f"{self.pieces} pieces ({done} done, {self.left} left)"
         return f"{pieces}, about {duration(self.seconds)} (rough), about {self.bytes / 1e9:.1f} GB of memory"
@@ -88,19 +103,23 @@ def measure_speed() -> Speed:
 
     data = synthetic(3000, 1500, 90_000)
     shape = Shape(3000, 1500, 90_000, 1000)
-    cg, exact = (IALS(factors=32, epochs=3, solver=solver) for solver in ("eigenbasis_cg", "cholesky"))
-    costs = [_epoch_seconds(one, data) / sum(_fit_work("ials", _one_epoch(one), shape)) for one in (cg, exact)]
-    some = data.take_users(np.arange(1000))
+    prices, gains = [], []
+    for solver in ("eigenbasis_cg", "cholesky"):
+        models = [IALS(factors=d, epochs=3, solver=solver) for d in (SMALL, LARGE)]
+        low, high = (_epoch_seconds(one, data) / sum(_fit_work("ials", _one_epoch(one), shape)) for one in models)
+        prices.append(low)
+        gains.append(min(max(math.log(low / high) / math.log(LARGE / SMALL), 0.0), 1.0))
+    some, model = data.take_users(np.arange(1000)), IALS(factors=SMALL, epochs=1).fit(data, progress=False)
 
     def rank() -> None:
-        for _ in cg.rank(some, 20):
+        for _ in model.rank(some, 20):
             pass
 
     square = np.ones((512, 512), dtype=np.float32)
-    ranking = _best(rank) / (1000 * 1500 * 32)
+    ranking = _best(rank) / (1000 * 1500 * SMALL)
     with threadpool_limits(1):  # on a busy machine, threads that wait for each other would tell of others' work
         dense = _best(lambda: square @ square, times=10) / (2 * 512**3) / (os.cpu_count() or 1)
-    return Speed(costs[0], costs[1], ranking, dense)
+    return Speed(prices[0], prices[1], ranking, dense, gains[0], gains[1])
 
 
 def _one_epoch(model: Any) -> dict[str, Any]:
@@ -127,7 +146,10 @@ def _seconds(piece: Piece, shape: Shape, speed: Speed) -> float:
     elif how["measure"] == "epochs":
         lists = settings["epochs"] / how["every"]
     ranked: float = lists * shape.held_out * shape.items * settings.get("factors", 1)
-    return float(cg * speed.cg + exact * speed.exact + dense * speed.dense + ranked * speed.ranking)
+    d = settings.get("factors", 1)
+    block = min(d, settings["block_size"]) if settings.get("solver") == "subspace" else d
+    fit = cg * speed.cg * _cheaper(d, speed.cg_gain) + exact * speed.exact * _cheaper(block, speed.exact_gain)
+    return float(fit + dense * speed.dense + ranked * speed.ranking)
 
 
 def _fit_work(model: str, settings: dict[str, Any], shape: Shape) -> tuple[float, float, float]:

@@ -17,7 +17,7 @@ from fairmf.experiments.models import MODELS, effective
 from fairmf.files import strict_json
 from fairmf.files.atomic import replacing
 
-FORMAT = 1
+FORMAT = 2
 """Raised when pieces are computed differently, so that older ones are computed anew."""
 
 

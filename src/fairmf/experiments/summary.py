@@ -79,8 +79,14 @@ def setting_words(series: Series, settings: dict[str, Any]) -> str:
 
 
 def short(value: Any) -> str:
-    """A number in few digits."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """A number in few digits: 0.05, 3000, 2e5."""
+    if not isinstance(value, float):
+        return str(value)
+    digits = f"{value:.6g}" if abs(value) < 1e5 else f"{value:.6e}"
+    if "e" not in digits:
+        return digits
+    mantissa, _, exponent = digits.partition("e")
+    return f"{float(mantissa):g}e{int(exponent)}"
 
 
 def diverged(outcomes: list[Outcome], experiment: Experiment) -> list[str]:

@@ -29,34 +29,42 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
     """A row per point; `front` marks those that no other of their series beats on the validation users."""
     found = []
     for name, points in _points(experiment, outcomes).items():
-        on_front = _front(experiment, points)
+        on_front = _front(points, *axes(experiment)[0])
         for k, (label, values, _) in enumerate(points):
             found.append(Row({"series": name, **label, "front": "yes" if k in on_front else ""}, values))
     return found
 
 
 def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
-    """The fronts, joined by falling Gini."""
-    from fairmf.control import Curve
+    """The fronts, joined by falling Gini; a plot for every pair of axes."""
     from fairmf.reporting import plots
 
-    quality, inequality = axes(experiment)
+    figures: dict[str, Any] = {}
+    for quality, inequality in axes(experiment):
+        curves = _curves(experiment, outcomes, quality, inequality)
+        if curves:
+            name = f"front-{quality.replace('@', '-')}" if figures else "front"
+            figures[name] = plots.trade_off_front(curves, quality=quality, inequality=inequality, title=title)
+    return figures
+
+
+def _curves(experiment: Experiment, outcomes: list[Outcome], quality: str, inequality: str) -> dict[str, Any]:
+    from fairmf.control import Curve
+
     curves = {}
     for name, points in _points(experiment, outcomes).items():
-        kept = [points[k][1] for k in _front(experiment, points)]
+        kept = [points[k][1] for k in _front(points, quality, inequality)]
         kept.sort(key=lambda values: -values[inequality].mean)
         if kept:
             told = [{metric: value.mean for metric, value in values.items()} for values in kept]
             curves[name] = Curve(tuple({"fairness": float(k), **t} for k, t in enumerate(told)), experiment.metrics)
-    if not curves:
-        return {}
-    return {"front": plots.trade_off_front(curves, quality=quality, inequality=inequality, title=title)}
+    return curves
 
 
-def axes(experiment: Experiment) -> tuple[str, str]:
-    """The two metrics of the figure: the first accuracy and the first Gini."""
-    quality = next(metric for metric in experiment.metrics if metric.startswith(("ndcg", "recall")))
-    return quality, next(metric for metric in experiment.metrics if metric.startswith("gini"))
+def axes(experiment: Experiment) -> list[tuple[str, str]]:
+    """The metrics of the figures: the first accuracy with the first Gini, the second with the second."""
+    qualities = [metric for metric in experiment.metrics if metric.startswith(("ndcg", "recall"))]
+    return list(zip(qualities, (metric for metric in experiment.metrics if metric.startswith("gini")), strict=False))
 
 
 Points = list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]
@@ -87,9 +95,8 @@ def _label(experiment: Experiment, series: Series, settings: dict[str, Any], poi
     return label
 
 
-def _front(experiment: Experiment, points: Points) -> list[int]:
+def _front(points: Points, quality: str, inequality: str) -> list[int]:
     """Positions of the points that no other beats on the validation users."""
-    quality, inequality = axes(experiment)
     known = [k for k, (_, test, seen) in enumerate(points) if {quality, inequality} <= set(seen) & set(test)]
     values = [(points[k][2][quality].mean, points[k][2][inequality].mean) for k in known]
     return [known[k] for k in front_positions(values, (False, True))]

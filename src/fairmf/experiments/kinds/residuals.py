@@ -17,6 +17,7 @@ COLUMNS = {
     "dual": "|w+ - w| = |t - s|",
 }
 SHOWN = (1, 10, 50, 100)
+DECADE = 10  # a logarithmic axis over less has hardly a number on it
 
 
 def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: ARG001
@@ -60,5 +61,7 @@ def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[st
                 line = row.label["settings"] or row.label["series"]
                 lines.setdefault(line, []).append((float(row.label["epoch"]), row.measured[name].mean))
         if lines:
-            figures[name] = plots.measured_lines(lines, across="epoch", up=words, logarithmic=True, title=title)
+            heights = [y for points in lines.values() for _, y in points]
+            wide = max(heights) > DECADE * min(heights)
+            figures[name] = plots.measured_lines(lines, across="epoch", up=words, logarithmic=wide, title=title)
     return figures

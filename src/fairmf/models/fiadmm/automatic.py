@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from fairmf.backends import Factors, Vector
@@ -71,13 +73,24 @@ def first_rho(problem: Problem, V: Factors) -> float:
     return max(problem.unobserved_weight, 1e-3) * problem.n_users * max(largest, 1e-12)
 
 
-def balanced_rho(rho: float, w: Vector, primal: float, dual: float) -> tuple[float, Vector]:
+def least_rho(problem: Problem, V: Factors) -> float:
+    """The least rho at which the constraint can be trusted to hold: below it balancing must not go.
+
+    The s step's rho w = lambda_f G_W s moves by up to L = lambda_f lambda_max(G_W) times what s moves, and the penalty
+    must outweigh that. The theorem asks for 1/2 + sqrt(1/4 + 6 L^2) with |V|_F^2 in place of the eigenvalue.
+    """
+    steepest = problem.lambda_f * float(np.linalg.eigvalsh(problem.merit_gramian(V))[-1])
+    return 0.5 + math.sqrt(0.25 + 6 * steepest**2)
+
+
+def balanced_rho(rho: float, w: Vector, primal: float, dual: float, least: float) -> tuple[float, Vector]:
     """Residual balancing (Boyd et al. 2011, 3.4.1): double rho where the primal residual is 10x the dual, or halve it.
 
-    The dual variable is kept scaled by 1/rho, so it must be rescaled whenever rho moves.
+    Never to below `least`, and doubled while it is. The dual variable is kept scaled by 1/rho, so it must be rescaled
+    whenever rho moves.
     """
-    if primal > 10 * dual:
+    if rho < least or primal > 10 * dual:
         return rho * 2, w / 2
-    if dual > 10 * primal:
+    if dual > 10 * primal and rho / 2 >= least:
         return rho / 2, w * 2
     return rho, w

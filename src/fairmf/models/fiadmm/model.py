@@ -89,7 +89,8 @@ class FiADMM(IterativeModel):
             ready = replace(ready, gamma=automatic.safe_gamma(problem, ready.item_factors))
         after = users_epoch(problem, ready)
         if self.rho == "auto" and state.epochs_done >= automatic.SETTLING:
-            rho, w = automatic.balanced_rho(after.rho, after.dual, *relative_residuals(problem, ready, after))
+            least = automatic.least_rho(problem, after.item_factors)
+            rho, w = automatic.balanced_rho(after.rho, after.dual, *relative_residuals(problem, ready, after), least)
             after = replace(after, rho=rho, dual=w)
         norms = problem.backend.squared_norms
         seen = state.seen.grown(

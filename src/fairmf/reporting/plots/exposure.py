@@ -11,12 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from fairmf.errors import InvalidData
 from fairmf.metrics import Evaluation, lorenz_curve
 from fairmf.metrics.exposure import coverage
-from fairmf.reporting.plots import style
+from fairmf.reporting.plots import naming, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 IN_AXES: dict[str, Any] = {"xycoords": "axes fraction", "va": "bottom", "ha": "left", "fontweight": "bold"}
+IN_CORNER = 3  # names that the free corner of an exposure plot holds
 POINTS = 400  # of a curve: more cannot be seen
 Values = NDArray[np.float64]
 
@@ -31,18 +32,24 @@ def exposure_curves(exposures: Mapping[str, ArrayLike], *, title: str = "", them
     figure, axes, colours = style.new_figure(theme, *words, title=title)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    names, longest = [], 2
-    for k, (name, counts) in enumerate(_checked(exposures).items()):
+    names, longest, checked = [], 2, _checked(exposures)
+    for k, (name, counts) in enumerate(checked.items()):
         descending = np.sort(counts)[::-1]
         shown = int((descending > 0).sum())
         if not shown:
             raise InvalidData(f"{name} shows no item to anybody: there is no exposure to draw.")
         ranks = np.unique(np.round(np.geomspace(1, shown, POINTS)).astype(np.int64))
         look = style.look(colours, k) | {"marker": ""}
+        told = f"{name}\n{float(coverage(counts)):.0%} of items shown"
+        if len(checked) > IN_CORNER:  # lines that lie on each other are seen by their dashes
+            look["linestyle"], name = style.DASHES[k % len(style.DASHES)], told
         axes.plot(ranks, descending[ranks - 1], label=name, **look)
-        names.append((f"{name}\n{float(coverage(counts)):.0%} of items shown", look["color"]))
+        names.append((told, look["color"]))
         longest = max(longest, len(counts))
     axes.set_xlim(1, longest)
+    if len(names) > IN_CORNER:
+        naming.legend_beside(figure, axes)
+        return figure
     for k, (told, colour) in enumerate(reversed(names)):  # the lower left is free: exposure curves fall to the right
         style.write(axes, told, (0.03, 0.04 + 0.155 * k), (0, 0), colour, **IN_AXES)
     return figure
@@ -71,7 +78,7 @@ def coverage_curves(
         raise InvalidData("There is nothing to draw.")
     axes.set_ylim(0, 1)
     _in_percent(axes.yaxis)
-    style.label_ends(axes, ends)
+    naming.label_ends(axes, ends)
     return figure
 
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from fairmf.control import Curve
 from fairmf.errors import InvalidData
 from fairmf.reporting.metric_words import title as metric_title
-from fairmf.reporting.plots import style
+from fairmf.reporting.plots import naming, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+CROWDED = 3  # fronts meet where their names would stand: more are named beside the plot
 
 
 def trade_off_front(
@@ -39,15 +41,17 @@ def trade_off_front(
     for k, (name, curve) in enumerate(series.items()):
         rows = sorted(curve, key=lambda row: row.get("fairness") or 0.0)
         x, y = [row[across] for row in rows], [row[up] for row in rows]
-        axes.plot(x, y, label=name, **style.look(colours, k))
+        axes.plot(x, y, label=name, **style.look(colours, k) | ({"linestyle": ""} if len(x) == 1 else {}))
         lowest = min(range(len(x)), key=lambda i: x[i])
         ends.append((name, (x[lowest], y[lowest]), colours.series[k % len(colours.series)]))
     if len(series) == 1:
         _mark(axes, [(row[across], row[up], f"{row['fairness']:g}") for row in first], colours.soft)
     axes.margins(0.08)
     axes.autoscale_view()
-    if len(series) > 1:
-        style.label_ends(axes, ends)
+    if len(series) > CROWDED:
+        naming.legend_beside(figure, axes)
+    elif len(series) > 1:
+        naming.label_ends(axes, ends)
     return figure
 
 

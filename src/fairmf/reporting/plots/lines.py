@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fairmf.errors import InvalidData
-from fairmf.reporting.plots import style
+from fairmf.reporting.plots import naming, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +49,7 @@ def measured_lines(
     if not logarithmic_x and all(float(x).is_integer() for points in lines.values() for x, _ in points):
         from matplotlib.ticker import MaxNLocator
 
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.autoscale_view()
-    style.label_ends(axes, ends)
+    naming.name_lines(figure, axes, ends)
     return figure

@@ -5,7 +5,6 @@ Figures are made without pyplot, so that nothing global changes and no window op
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 SIZE = (4.6, 3.4)  # inches: 460 x 340 pixels at 100 per inch
 WORDS, SMALL = 9.5, 8.5  # points
 MARKERS = ("o", "s", "^", "D", "v", "P")
-LABEL_ROOM = 11.0  # points between two labels
+DASHES = ("-", "--", ":", "-.")
 
 
 class Theme(NamedTuple):
@@ -83,7 +82,7 @@ def look(theme: Theme, k: int) -> dict[str, Any]:
     return {
         "color": theme.series[k % len(theme.series)],
         "marker": MARKERS[k % len(MARKERS)],
-        "linestyle": ("-", "--", ":", "-.")[round_ % 4],
+        "linestyle": DASHES[round_ % len(DASHES)],
         "linewidth": 1.9,
         "markersize": 4.5,
     }
@@ -124,22 +123,3 @@ def luminance(colour: Sequence[float]) -> float:
     """Relative luminance of red, green and blue in [0, 1] (WCAG)."""
     red, green, blue = (x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in colour[:3])
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def label_ends(axes: Axes, labels: Sequence[tuple[str, tuple[float, float], str]], **more: Any) -> None:
-    """A name at the end of every line, (name, end, colour), moved up or down where two would overlap."""
-    height = SIZE[1] * 72 * 0.72  # of the axes, in points, nearly
-    to_share = axes.transScale + axes.transLimits
-    places = [float(to_share.transform(end)[1]) * height for _, end, _ in labels]
-    for (name, end, colour), place, wanted in zip(labels, places, apart(places, LABEL_ROOM), strict=True):
-        write(axes, name, end, (5, wanted - place), colour, va="center", ha="left", fontweight="bold", **more)
-
-
-def apart(places: Sequence[float], room: float) -> list[float]:
-    """The places moved as little as is simple, so that no two are closer than `room`; their order stays."""
-    order = sorted(range(len(places)), key=lambda k: (places[k], k))
-    moved = list(places)
-    for lower, upper in itertools.pairwise(order):
-        moved[upper] = max(moved[upper], moved[lower] + room)
-    shift = sum(moved) / len(moved) - sum(places) / len(places) if places else 0.0
-    return [place - shift for place in moved]

@@ -9,7 +9,7 @@ import numpy as np
 
 from fairmf.errors import InvalidData
 from fairmf.models.history import History
-from fairmf.reporting.plots import style
+from fairmf.reporting.plots import naming, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,7 +65,7 @@ def time_per_epoch(seconds: Mapping[str, Mapping[int, float]], *, title: str = "
     axes.yaxis.set_major_formatter(lambda seconds, _: f"{seconds:g}")
     axes.minorticks_off()
     axes.autoscale_view()
-    style.label_ends(axes, ends)
+    naming.name_lines(figure, axes, ends)
     return figure
 
 
@@ -91,8 +91,8 @@ def _by_epoch(
         raise InvalidData(f"The history records no {label.partition(' ')[0]}: there is nothing to draw.")
     if not logarithmic:
         axes.set_ylim(bottom=0)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.autoscale_view()
     axes.set_xlim(left=1 if axes.get_xlim()[1] > 1 else None)
-    style.label_ends(axes, ends)
+    naming.name_lines(figure, axes, ends)
     return figure
