@@ -16,11 +16,20 @@ from test_parquet_shards import check_same, events, sliced, write
 
 from fairmf.engines.parquet import ParquetShards
 from fairmf.engines.tasks import RayTasks
-from fairmf.errors import InvalidData
+from fairmf.errors import ClusterFailed, InvalidData
 from fairmf.interactions import Interactions
 from fairmf.metrics.sharded import evaluate_shards
 from fairmf.models import FairALS
 from fairmf.models.shard_lists import recommend_shards
+
+
+def wait_for(condition):
+    """The cluster's own account lags behind."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
 
 OPTIONS = {"weights": "plays", "min_user": 2, "min_item": 2}
 
@@ -46,11 +55,7 @@ def test_a_bad_file_is_named_and_nothing_goes_on(ray_cluster, tmp_path, capfd):
     folder = write(tmp_path / "data", [events(5), bad, events(5), bad])
     with pytest.raises(InvalidData, match=r"'user' of .*part-001.parquet .*holds 2 null or NaN, the first in row 1 "):
         ParquetShards.read(folder, shards=2)
-    for _ in range(100):  # the cluster's own account lags behind
-        if ray_cluster.available_resources().get("CPU", 0) == 2:
-            break
-        time.sleep(0.1)
-    assert ray_cluster.available_resources()["CPU"] == 2
+    wait_for(lambda: ray_cluster.available_resources().get("CPU", 0) == 2)
     assert "Traceback" not in capfd.readouterr().err
 
 
@@ -83,6 +88,31 @@ def test_recommend_and_evaluate_on_the_cluster(ray_cluster, tmp_path):
     np.testing.assert_array_equal(found.exposure[4], done.exposure)
     assert found["gini@4"] == pytest.approx(done.gini)
     assert found.n_scored > 0
+
+
+def test_where_actors_hold_all_cpus_tasks_share_them(ray_cluster, tmp_path):
+    """As in a callback of a fit, which would otherwise wait for itself."""
+    folder = write(tmp_path / "data", [events(50)])
+
+    class Idle:
+        def hello(self):
+            return True
+
+    held = [ray_cluster.remote(num_cpus=1)(Idle).remote() for _ in range(2)]
+    assert all(ray_cluster.get([actor.hello.remote() for actor in held], timeout=60))
+    try:
+        wait_for(lambda: ray_cluster.available_resources().get("CPU", 0) == 0)
+        check_same(ParquetShards.read(folder, shards=2), Interactions.from_parquet(folder))
+    finally:
+        for actor in held:
+            ray_cluster.kill(actor)
+        wait_for(lambda: ray_cluster.available_resources().get("CPU", 0) == 2)
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_without_a_device_one_line_says_so():
+    with pytest.raises(ClusterFailed, match="A task needs 1 CPU and 1 GPUs, but the cluster has 2 and 0"):
+        RayTasks(gpus=1)
 
 
 ONE_READING = """

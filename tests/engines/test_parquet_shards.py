@@ -2,6 +2,7 @@
 
 import itertools
 import pickle
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from fairmf.engines.parquet import ParquetShards
 from fairmf.engines.tasks import InProcess
-from fairmf.errors import BrokenFile, InvalidData, InvalidParameter
+from fairmf.errors import BrokenFile, InvalidData, InvalidParameter, MissingDependency
 from fairmf.interactions import Interactions
 from fairmf.interactions.building import is_ascending
 
@@ -196,6 +197,14 @@ def test_a_users_shard_never_changes():
 
     assert shards_of(Ids([0, 1, 2, -1, 10**12]), 1000).tolist() == [891, 377, 794, 459, 913]
     assert shards_of(Ids(["", "a", "user-7", "ü"]), 1000).tolist() == [756, 928, 814, 525]
+
+
+def test_without_ray_a_line_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not there
+    folder = write(tmp_path / "data", [events(5)])
+    with pytest.raises(MissingDependency, match=r'Data in shards needs Ray: pip install "fairmf\[ray\]"'):
+        ParquetShards.read(folder)
+    check_same(in_process(folder, shards=2), Interactions.from_parquet(folder))
 
 
 class TestFileSystems:

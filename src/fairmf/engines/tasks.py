@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fairmf.engines.session import ensure_ray, ray_or_error
-from fairmf.errors import FairmfError
+from fairmf.errors import ClusterFailed, FairmfError
 
 log = logging.getLogger("fairmf")
 Ref = Any
@@ -112,13 +112,20 @@ class RayTasks:
     """On the Ray cluster this process is connected to; a local one is started where there is none.
 
     What is started stays: shards lie in its object store. It ends with this process, or by ray.shutdown(). Every task
-    has one CPU, and `gpus` devices.
+    has one CPU, and `gpus` devices; where workers of a fit hold all CPUs, tasks share them rather than wait for ever.
     """
 
     def __init__(self, gpus: float = 0) -> None:
         self._ray = ray_or_error("Data in shards")
         self._gpus = gpus
         ensure_ray(who="Data in shards")
+        there = self._ray.cluster_resources()
+        if there.get("CPU", 0) < 1 or there.get("GPU", 0) < gpus:
+            raise ClusterFailed(
+                f"A task needs 1 CPU and {gpus:g} GPUs, but the cluster has {there.get('CPU', 0):g} and "
+                f"{there.get('GPU', 0):g}: add nodes."
+            )
+        self._cpus = int(self._ray.available_resources().get("CPU", 0) >= 1)
         self._begun: list[Ref] = []
 
     @property
@@ -131,10 +138,10 @@ class RayTasks:
 
         Ray could call tasks off, but a call that meets a task just done ends the process (2.60): so few are begun.
         """
-        self._wait_for(_TASKS_PER_WORKER * self.workers)
+        self._wait_for(_TASKS_PER_WORKER * self.workers if self._cpus else self.workers - 1)
         # Without retries: what a dead node took along is made anew as a whole, by who asked for it.
-        remote = self._ray.remote(num_returns=parts, max_retries=0, num_gpus=self._gpus)(_guarded)
-        refs = remote.remote(function, parts, *arguments)
+        remote = self._ray.remote(num_returns=parts, max_retries=0, num_cpus=self._cpus, num_gpus=self._gpus)
+        refs = remote(_guarded).remote(function, parts, *arguments)
         refs = refs if parts > 1 else [refs]
         self._begun.append(refs[0])
         return list(refs)

@@ -38,21 +38,21 @@ class Sizes:
 class Rates:
     """What one core, and one network card, do in a second. Defaults: measured by `python -m benchmarks ray_costs`."""
 
-    user_rows: float = 1.2e10
+    user_rows: float = 1.1e10
     """Flops in the users' rows."""
-    item_rows: float = 6e9
+    item_rows: float = 7e9
     """Flops in the partial sums over items."""
-    products: float = 3.1e10
+    products: float = 3.3e10
     """Flops of a product with a d x d matrix."""
-    normals: float = 2.6e7
+    normals: float = 3.3e7
     """Random numbers of the start."""
-    additions: float = 1.4e10
+    additions: float = 8e9
     """Bytes of a partial sum added to another, or of an array of all items worked through in a step."""
-    store: float = 6e9
+    store: float = 6.2e9
     """Bytes into or out of the object store."""
     network: float = 2.5e9
     """Bytes between nodes, each way: 2.5e9 is 20 of the 25 Gbit/s of a usual card. Assumed, not measured here."""
-    message: float = 3.3e-4
+    message: float = 0.00044
     """Seconds for asking one shard something small."""
 
 
@@ -127,8 +127,8 @@ def seconds(sizes: Sizes, rates: Rates, cores: int = 1) -> Seconds:
 
 
 def calls(sizes: Sizes) -> int:
-    """Questions of an epoch: about fourteen to every shard, and two for each edge of the tree."""
-    return sizes.shards * (14 + 2 * (sizes.steps + 1))
+    """Questions of an epoch: about ten to every shard, and two for each edge of the tree."""
+    return sizes.shards * (10 + 2 * (sizes.steps + 1))
 
 
 def broadcast_seconds(sizes: Sizes, rates: Rates) -> float:
