@@ -39,6 +39,8 @@ NAMES = (
     "autoencoders",
     "report",
     "cuda",
+    "ray_costs",
+    "ray_engine",
 )
 RESULTS = Path(__file__).parent / "RESULTS.md"
 HEAD = "# Benchmark results\n\nEach section is one run; ratios compare both sides inside it.\n"

@@ -163,3 +163,25 @@ def made(tmp_path_factory):
     from running import make_workspace
 
     return make_workspace(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture(scope="session")
+def ray_session():
+    """Ray, if it is installed; when all tests are over nothing of it may be left (tests/engines/ray_here.py)."""
+    from ray_here import assert_gone, ray_or_skip, ray_processes
+
+    ray = ray_or_skip()
+    yield ray
+    started = ray_processes()
+    ray.shutdown()
+    assert_gone(started)
+
+
+@pytest.fixture
+def ray_cluster(ray_session):
+    """Ray with two CPUs. A test that stops it to start its own leaves the next test to start this one again."""
+    from ray_here import start
+
+    if not ray_session.is_initialized():
+        start(ray_session, cpus=2)
+    return ray_session

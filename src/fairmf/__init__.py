@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from fairmf.control import fit_to_target as fit_to_target
     from fairmf.control import trade_off as trade_off
     from fairmf.control import tune as tune
+    from fairmf.engines import RayCluster as RayCluster
+    from fairmf.engines.parquet import ParquetShards as ParquetShards
     from fairmf.interactions import Events as Events
     from fairmf.interactions import Ids as Ids
     from fairmf.interactions import Interactions as Interactions
@@ -46,12 +48,14 @@ if TYPE_CHECKING:
     from fairmf.metrics import Evaluation as Evaluation
     from fairmf.metrics import audit as audit
     from fairmf.metrics import evaluate as evaluate
+    from fairmf.metrics.sharded import evaluate_shards as evaluate_shards
     from fairmf.models import IALS as IALS
     from fairmf.models import FairALS as FairALS
     from fairmf.models import FiADMM as FiADMM
     from fairmf.models import Popularity as Popularity
     from fairmf.models import group_weights as group_weights
     from fairmf.models import load_model as load_model
+    from fairmf.models.shard_lists import recommend_shards as recommend_shards
     from fairmf.reporting import report as report
     from fairmf.splitting import HeldOut as HeldOut
     from fairmf.splitting import Split as Split
@@ -67,12 +71,16 @@ _HOMES = {
     "interactions.datasets": ("load_dataset", "fetch_dataset", "datasets"),
     "splitting": ("Split", "HeldOut", "split_by_user", "split_by_interaction", "split_by_time"),
     "models": ("FairALS", "IALS", "FiADMM", "Popularity", "load_model", "group_weights"),
+    "engines": ("RayCluster",),
     "metrics": ("evaluate", "Evaluation", "EarlyStopping", "audit", "Audit"),
     "baselines": ("MultVAE", "RecVAE"),
     "control": (
         "trade_off", "fit_path", "fit_to_target", "Curve", "Target", "fit_offsets", "Offsets", "tune", "TuningResult",
     ),
     "reporting": ("report",),
+    "engines.parquet": ("ParquetShards",),
+    "models.shard_lists": ("recommend_shards",),
+    "metrics.sharded": ("evaluate_shards",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

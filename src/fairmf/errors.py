@@ -29,6 +29,10 @@ class NotEnoughMemory(FairmfError, MemoryError):
     """The problem does not fit into the memory of the device."""
 
 
+class ClusterFailed(FairmfError, RuntimeError):
+    """A cluster has too little room, or its members were lost faster than they could be replaced."""
+
+
 class MissingHistories(FairmfError, LookupError):
     """The question needs the interactions of training users, and the model was stored without them."""
 

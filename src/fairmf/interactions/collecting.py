@@ -23,17 +23,18 @@ _REPAIR = "drop or mend these rows"
 class EventsCollector:
     """Takes batches in the order of the file; `finish` gives the events, or the error that sums up what was wrong.
 
-    `many`: whether there are so many rows that compiled code pays from the first on.
+    `many`: whether there are so many rows that compiled code pays from the first on. `first_row`: what the first row is
+    called in errors, where the batches are a part of a file.
     """
 
-    def __init__(self, columns: Columns, source: str, many: bool = False):
+    def __init__(self, columns: Columns, source: str, many: bool = False, first_row: int = 0):
         self._columns = columns
         self._source = source
         self._encoders = {"user": IdEncoder(columns.user, many), "item": IdEncoder(columns.item, many)}
         self._parts = {role: GrowingArray() for role in ("user", "item", "weights", "time")}
         self._bad = {role: BadValues() for role in columns.roles}
-        self._rows_read = 0
-        self._highest_rating = -np.inf
+        self._rows_read = first_row
+        self.highest_rating = -np.inf
 
     def expect(self, rows: int) -> None:
         """About how many rows there will be, said before the first batch."""
@@ -54,8 +55,8 @@ class EventsCollector:
             self._add_times(_take(batch[names.time], kept), rows)
         self._rows_read += length
 
-    def finish(self) -> Events:
-        """The events of all batches. Raises InvalidData if there were bad values, or no rows."""
+    def finish(self, *, allow_empty: bool = False) -> Events:
+        """The events of all batches. Raises InvalidData if there were bad values, or (unless allowed) no rows."""
         names, where = self._columns, f"of {self._source}"
         for role, what in (("user", "user ids"), ("item", "item ids"), ("time", "times"), ("rating", "ratings")):
             if role in self._bad:
@@ -63,7 +64,8 @@ class EventsCollector:
         if names.weights is not None:
             advice = f"weights must be finite and at least 0, so {_REPAIR}"
             self._bad["weights"].check(f"Column {names.weights!r} {where} (weights)", advice)
-        self._check_not_empty()
+        if not allow_empty:
+            check_not_empty(names, self._source, self._rows_read, len(self._parts["user"]), self.highest_rating)
         return Events(
             users=self._parts["user"].finish(),
             items=self._parts["item"].finish(),
@@ -80,7 +82,7 @@ class EventsCollector:
         ratings = to_numbers(batch[column], column, "rating")
         self._bad["rating"].add("NaN or missing", np.isnan(ratings), self._rows_read)
         if len(ratings):
-            self._highest_rating = max(self._highest_rating, float(np.fmax.reduce(ratings)))
+            self.highest_rating = max(self.highest_rating, float(np.fmax.reduce(ratings)))
         return np.flatnonzero(ratings > threshold).astype(np.int64, copy=False)
 
     def _add_ids(self, role: str, values: Any, rows: NDArray[np.int64] | int) -> None:
@@ -109,15 +111,16 @@ class EventsCollector:
             return
         self._parts["time"].append(to_times(values, self._columns.roles["time"]))
 
-    def _check_not_empty(self) -> None:
-        if self._rows_read == 0:
-            raise InvalidData(f"There are no rows in {self._source}; at least one interaction is needed.")
-        if len(self._parts["user"]) == 0:
-            raise InvalidData(
-                f"No rows are left: none of the {self._rows_read:,} rows of {self._source} has "
-                f"{self._columns.rating!r} above {self._columns.rating_above:g} (the highest is "
-                f"{self._highest_rating:g}); lower rating_above."
-            )
+
+def check_not_empty(columns: Columns, source: str, rows_read: int, rows_kept: int, highest_rating: float) -> None:
+    """Raise InvalidData where there were no rows, or none with a rating above the threshold."""
+    if rows_read == 0:
+        raise InvalidData(f"There are no rows in {source}; at least one interaction is needed.")
+    if rows_kept == 0:
+        raise InvalidData(
+            f"No rows are left: none of the {rows_read:,} rows of {source} has {columns.rating!r} above "
+            f"{columns.rating_above:g} (the highest is {highest_rating:g}); lower rating_above."
+        )
 
 
 def _take(values: Any, kept: NDArray[np.int64] | None) -> Any:

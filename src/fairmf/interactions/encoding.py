@@ -97,17 +97,24 @@ class IdEncoder:
         return self._table
 
     def _check_kind(self, arrow_type: Any) -> None:
-        import pyarrow as pa
-
         # 7 and "7" would be two ids: a column that changes its type from file to file is a mistake in the data.
-        kind = "integers" if pa.types.is_integer(arrow_type) else str(arrow_type)
-        kind = "text" if "string" in kind else kind
+        kind = kind_of(arrow_type)
         if self._kind not in (None, kind):
             raise InvalidData(
                 f"Column {self.column!r} holds {self._kind} in one file and {kind} in another; "
                 f"write it with one type in all of them."
             )
         self._kind = kind
+
+
+def kind_of(arrow_type: Any) -> str:
+    """What ids of this type are: those of one column must all be of one kind."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(arrow_type):
+        arrow_type = arrow_type.value_type
+    kind = "integers" if pa.types.is_integer(arrow_type) else str(arrow_type)
+    return "text" if "string" in kind else kind
 
 
 def _table_of(arrow_type: Any) -> type[IntegerTable] | type[TextTable] | None:

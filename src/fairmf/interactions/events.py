@@ -88,7 +88,7 @@ class Events:
 
     def without_duplicates(self) -> Events:
         """The first row of every user-item pair, in the same order."""
-        first = self._first_of_pairs()
+        first = first_of_pairs(self.users, self.items, len(self.item_ids))
         return self if first is None else self.select(first)
 
     def at_least(self, min_user: int = 0, min_item: int = 0) -> Events:
@@ -102,13 +102,13 @@ class Events:
                 raise InvalidParameter(f"{name!r} must be an integer >= 0. Got {value!r} instead.")
         if min_user <= 1 and min_item <= 1:  # every id that occurs at all has one interaction
             return self
-        first = self._first_of_pairs()
+        first = first_of_pairs(self.users, self.items, len(self.item_ids))
         counted = np.ones(len(self), dtype=bool) if first is None else first
         kept = np.ones(len(self), dtype=bool)
         if min_item > 1:
-            kept = (_counts(self.items, counted, len(self.item_ids)) >= min_item)[self.items]
+            kept = (count_rows(self.items, counted, len(self.item_ids)) >= min_item)[self.items]
         if min_user > 1:
-            kept &= (_counts(self.users, counted & kept, len(self.user_ids)) >= min_user)[self.users]
+            kept &= (count_rows(self.users, counted & kept, len(self.user_ids)) >= min_user)[self.users]
         return self if kept.all() else self.select(kept)
 
     def compact(self) -> Events:
@@ -118,21 +118,22 @@ class Events:
         user_ids, item_ids = self.user_ids.take(user_order), self.item_ids.take(item_order)
         return replace(self, users=users, items=items, user_ids=user_ids, item_ids=item_ids)
 
-    def _first_of_pairs(self) -> NDArray[np.bool_] | None:
-        """Mask of the first row of every pair; None if no pair is repeated."""
-        keys = self.users.astype(np.int64)
-        keys *= len(self.item_ids)
-        keys += self.items
-        ascending = np.sort(keys)
-        if not (ascending[1:] == ascending[:-1]).any():
-            return None
-        del ascending
-        order = np.argsort(keys, kind="stable")
-        first = np.ones(len(keys), dtype=bool)
-        for a, b in _chunks(len(keys) - 1):
-            run = keys[order[a : b + 1]]
-            first[order[a + 1 : b + 1][run[1:] == run[:-1]]] = False
-        return first
+
+def first_of_pairs(users: NDArray[np.int32], items: NDArray[np.int32], n_items: int) -> NDArray[np.bool_] | None:
+    """Mask of the first row of every pair; None if no pair is repeated."""
+    keys = users.astype(np.int64)
+    keys *= n_items
+    keys += items
+    ascending = np.sort(keys)
+    if not (ascending[1:] == ascending[:-1]).any():
+        return None
+    del ascending
+    order = np.argsort(keys, kind="stable")
+    first = np.ones(len(keys), dtype=bool)
+    for a, b in _chunks(len(keys) - 1):
+        run = keys[order[a : b + 1]]
+        first[order[a + 1 : b + 1][run[1:] == run[:-1]]] = False
+    return first
 
 
 def number_by_appearance(codes: NDArray[np.int32], count: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
@@ -150,7 +151,8 @@ def number_by_appearance(codes: NDArray[np.int32], count: int) -> tuple[NDArray[
     return number[codes], order.astype(np.int64)
 
 
-def _counts(codes: NDArray[np.int32], counted: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
+def count_rows(codes: NDArray[np.int32], counted: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
+    """How many of the counted rows each code has."""
     totals = np.zeros(count, dtype=np.int64)
     for a, b in _chunks(len(codes)):
         totals += np.bincount(codes[a:b][counted[a:b]], minlength=count)

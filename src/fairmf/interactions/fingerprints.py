@@ -38,14 +38,14 @@ def _add_ids(digest: Any, name: str, ids: Ids) -> None:
         return
     digest.update(f"{name} {len(ids)}:".encode())
     for value in ids.values.tolist():
-        text = _text(value).encode(errors="surrogatepass")
+        text = id_text(value).encode(errors="surrogatepass")
         digest.update(f"{len(text)}:".encode() + text)
 
 
-def _text(value: Any) -> str:
+def id_text(value: Any) -> str:
     """A text that tells 1 from "1", and does not depend on the order of hashes."""
     if isinstance(value, tuple):
-        return f"tuple({','.join(_text(part) for part in value)})"
+        return f"tuple({','.join(id_text(part) for part in value)})"
     if isinstance(value, frozenset):
-        return f"frozenset({','.join(sorted(_text(part) for part in value))})"
+        return f"frozenset({','.join(sorted(id_text(part) for part in value))})"
     return f"{type(value).__name__}:{value!r}"

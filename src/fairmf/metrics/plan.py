@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fairmf.errors import InvalidData
-from fairmf.interactions import Interactions
+from fairmf.interactions import Ids, Interactions
 from fairmf.metrics.exposure import add_up
 from fairmf.metrics.groups import GroupLabels, Groups, read_groups
 from fairmf.metrics.registry import Background, Wanted, parse_metrics
@@ -79,15 +79,29 @@ def make_plan(
             raise InvalidData(f"train must be Interactions, such as split.train. Got {type(train).__name__} instead.")
         check_same_items("train", train, "the held-out data", held_out.fold_in)
         popularity = np.bincount(train.by_user.indices, minlength=m).astype(np.float64)
-    worth = popularity if merit is None else _check_merit(merit, m)
+    return plan_for(held_out.n_users, m, held_out.fold_in.item_ids, popularity, at, metrics, groups, merit)
+
+
+def plan_for(
+    n_users: int,
+    n_items: int,
+    item_ids: Ids | None,
+    popularity: Values | None,
+    at: int | Iterable[int],
+    metrics: Iterable[str] | None,
+    groups: GroupLabels | None,
+    merit: ArrayLike | None,
+) -> Plan:
+    """The same where there is no held-out set at hand: its sizes, and how many users each item had in training."""
+    worth = popularity if merit is None else _check_merit(merit, n_items)
     there = {"train": popularity is not None, "merit": worth is not None, "groups": groups is not None}
     wanted = parse_metrics(metrics, at, [name for name, given in there.items() if given])
-    of_items = of_groups = Background(held_out.n_users, popularity, worth)
-    found = None if groups is None else read_groups(groups, m, held_out.fold_in.item_ids)
+    of_items = of_groups = Background(n_users, popularity, worth)
+    found = None if groups is None else read_groups(groups, n_items, item_ids)
     if found is not None:
         sums = [None if x is None else add_up(x, found.codes, len(found.names)) for x in of_items[1:]]
-        of_groups = Background(held_out.n_users, *sums)
-    return Plan(wanted, m, of_items, of_groups, found)
+        of_groups = Background(n_users, *sums)
+    return Plan(wanted, n_items, of_items, of_groups, found)
 
 
 def check_held_out(held_out: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -111,9 +111,16 @@ def to_parquet(model: FactorModel, path: str | os.PathLike[str], users: Any, N: 
 
 
 def record_batches(
-    model: FactorModel, users: Any, N: int, options: dict[str, Any]
+    model: FactorModel,
+    users: Any,
+    N: int,
+    options: dict[str, Any],
+    seen: Callable[[NDArray[np.int32]], None] | None = None,
 ) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
-    """The lists as Arrow batches with columns user, item, score and rank, and the schema they all have."""
+    """The lists as Arrow batches with columns user, item, score and rank, and the schema they all have.
+
+    `seen` is shown the positions of the items in every batch of lists.
+    """
     import pyarrow as pa
 
     options = dict(options)
@@ -126,6 +133,8 @@ def record_batches(
 
     def walk() -> Iterator[pyarrow.RecordBatch]:
         for start, _, items, scores in question.answers():
+            if seen is not None:
+                seen(items)
             row, slot = np.nonzero(items >= 0)
             found = scores[row, slot]
             columns = [

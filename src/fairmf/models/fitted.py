@@ -54,6 +54,14 @@ class Fitted:
             raise MissingHistories(f"This model was stored without its users' histories, which {purpose} needs.")
         return self.interactions
 
+    def check_users(self, purpose: str) -> None:
+        """MissingHistories where the model holds no users."""
+        if len(self.user_factors) == 0:
+            raise MissingHistories(
+                f"This model holds no users, which {purpose} needs: they stayed in the workers of the cluster it was "
+                "fitted on. Fit with RayCluster(gather_users=True) to keep them."
+            )
+
     @functools.cached_property
     def most_popular(self) -> NDArray[np.int32]:
         """All items by falling popularity, ties to the lower index: the answer for a user without history."""

@@ -166,7 +166,8 @@ def run(
             "compiling kernels for the %r backend: the first run takes some seconds longer",
             problem.backend.name,
         )
-    reached = _first(state, callbacks, checkpoints)
+    reached = problem.attempt(lambda: _first(state, callbacks, checkpoints))
+    problem.anchor(reached.state, reached.kept)
     interrupted = False
     try:
         # Overflow is not warned about on the way: whatever it leaves behind is found by the check after the epoch.
@@ -181,7 +182,7 @@ def run(
                 reached, note = _next(model, problem, reached, snapshot, callbacks, objective_every)
                 if checkpoints is not None:
                     over = reached.verdict is not None or reached.epoch == model.epochs
-                    checkpoints.after_epoch(reached, last=over)
+                    _store(problem, checkpoints, reached, over)
                 advance(note)
     except KeyboardInterrupt:
         if reached.epoch == 0:
@@ -189,12 +190,16 @@ def run(
         interrupted = True
         log.warning("interrupted: the model keeps epoch %d, the last complete one", reached.epoch)
         if checkpoints is not None:
-            checkpoints.after_epoch(reached, last=True)
+            _store(problem, checkpoints, reached, True)
     history = reached.history()
     if interrupted and reached.verdict is None:
         history.verdict, history.reason = "interrupted", "Ctrl-C"
     kept = reached.state if reached.kept is None else reached.kept
     return _finished(model, problem, kept, history, objective_every, settle), history
+
+
+def _store(problem: Problem, checkpoints: Checkpoints, reached: Reached, last: bool) -> None:
+    problem.attempt(lambda: checkpoints.after_epoch(reached, last=last))
 
 
 def _first(state: Any, callbacks: Sequence[Callback], checkpoints: Checkpoints | None) -> Reached:
@@ -218,14 +223,15 @@ def _next(
     """One epoch, what is recorded of it, and whether it is the last; with a note for the progress bar."""
     epoch = reached.epoch + 1
     began = time.perf_counter()
-    after = model.epoch(problem, reached.state)
+    after = problem.attempt(lambda: model.epoch(problem, reached.state))
     seconds = time.perf_counter() - began
-    value = _objective_if_due(model, problem, after, epoch, objective_every)
+    problem.anchor(after)
+    value = problem.attempt(lambda: _objective_if_due(model, problem, after, epoch, objective_every))
     _check_finite(model, problem, after, value, epoch, reached.state, reached.history())
-    record: dict[str, Any] = {"epoch": epoch, "seconds": seconds}
+    record: dict[str, Any] = {"epoch": epoch, "seconds": seconds, **problem.report()}
     if value is not None:
         record["objective"] = value.to_dict()
-    record |= model.report(problem, reached.state, after, value)
+    record |= problem.attempt(lambda: model.report(problem, reached.state, after, value))
     seen = EpochProgress(epoch, record, after, snapshot)
     for callback in callbacks:
         callback.on_epoch(seen)
@@ -239,7 +245,7 @@ def _next(
     elif last is not None and total is not None and abs(last - total) <= model.tolerance * abs(last):
         following = replace(following, verdict="converged", reason=f"F changed by less than {model.tolerance:g}")
     following = replace(following, last_total=total if model.tolerance > 0 else None)
-    return following, "" if total is None else f"F {total:.6g}"
+    return following, ("" if total is None else f"F {total:.6g}") + problem.note(record)
 
 
 def _memory(callback: Callback) -> dict[str, Any] | None:
@@ -253,11 +259,13 @@ def _finished(
     """The kept state after the model's last half-step."""
     began = time.perf_counter()
     with np.errstate(over="ignore", invalid="ignore"):
-        finished = model.finish(problem, kept) if settle else kept
+        finished = problem.attempt(lambda: model.finish(problem, kept)) if settle else kept
+    problem.anchor(finished)
     _check_finite(model, problem, finished, None, len(history) + 1, kept, history)
     history.final = {"seconds": time.perf_counter() - began}
     if objective_every > 0 or model.tolerance > 0:
-        history.final["objective"] = objective(problem, finished.user_factors, finished.item_factors).to_dict()
+        factors = finished.user_factors, finished.item_factors
+        history.final["objective"] = problem.attempt(lambda: objective(problem, *factors)).to_dict()
     return finished
 
 
@@ -291,7 +299,7 @@ def _check_finite(
 
 def _is_finite(problem: Problem, part: Any) -> bool:
     if getattr(part, "ndim", 0) == 2 and part.dtype == problem.backend.dtype:
-        return problem.backend.all_finite(part)
+        return problem.attempt(lambda: problem.backend.all_finite(part))
     if isinstance(part, (int, float, np.floating)) or hasattr(part, "ndim"):
         return bool(np.isfinite(part).all())
     return True

@@ -13,21 +13,21 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends import CHOICES, Backend, Factors, Vector, chosen, get_backend
+from fairmf.backends import CHOICES, Backend, Factors, Vector, get_backend
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite
 from fairmf.interactions import Interactions
 from fairmf.models import explaining, fitting, folding, naming, updating
 from fairmf.models.dial import dialled_users
 from fairmf.models.explaining import Explanation
 from fairmf.models.factor_model import FactorModel
-from fairmf.models.fairness_weights import FairnessWeights, read_fairness_weights
+from fairmf.models.fairness_weights import FairnessWeights
 from fairmf.models.fitted import Fitted
 from fairmf.models.folding import check_fairness as check_fairness
 from fairmf.models.history import History
-from fairmf.models.inputs import as_interactions
 from fairmf.models.objective import Objective, objective
 from fairmf.models.persistence.resuming import open_checkpoints
-from fairmf.models.problem import Problem
+from fairmf.models.posing import posed
+from fairmf.models.problem import Problem, normal_factors
 from fairmf.models.problem import problem_for as problem_for
 from fairmf.parameters import check_settings, setting, settings_of
 
@@ -57,8 +57,17 @@ class IterativeModel(FactorModel):
         choices=("float32", "float16"),
     )  # fmt: skip
 
+    engine: str = setting("local", "Who computes.", choices=("local",))
+
     kept: ClassVar[tuple[str, ...]] = ()
     """Numbers of the last state that prediction needs."""
+
+    def _backend(self) -> Backend:
+        # Workers of a cluster may have had devices that this process has not.
+        fitted = self._fitted
+        return (
+            super()._backend() if self.engine == "local" or fitted is None else get_backend(fitted.settings["backend"])
+        )
 
     # -- what each model supplies -----------------------------------------------------------------------------------
 
@@ -112,6 +121,7 @@ class IterativeModel(FactorModel):
         fairness_weights: FairnessWeights | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: int = 1,
+        cluster: Any = None,
     ) -> Self:
         """Train on Interactions (or a SciPy sparse matrix, users as rows) and return the model itself.
 
@@ -126,20 +136,13 @@ class IterativeModel(FactorModel):
         same call on the same data goes on after the last one stored, and ends with the same bits as a fit that was
         never broken off (docs/persistence.md). Ctrl-C ends a fit after its last complete epoch: the model of that epoch
         is returned, with the verdict "interrupted" in its history.
+
+        With `engine="ray"` the data may also be shards of a Parquet data set, and `cluster`, a `RayCluster`, says how
+        many workers there are and where (docs/scaling.md).
         """
         check_settings(self)
-        data = as_interactions(data)
-        if data.nnz == 0:
-            raise InvalidData("There are no interactions to learn from.")
-        weights = None
-        if fairness_weights is not None:
-            weights = read_fairness_weights(fairness_weights, data.n_items, data.item_ids)
-        settings = self._settings()
-        settings["backend"] = chosen(self.backend, data.nnz * self.factors)
-        problem = problem_for(data, self.lambda_f_for(data.n_users), settings, weights)
-        with problem.backend.threads(self.num_threads):
-            U, V = self._initial_factors(problem, init)
-            state = self.start(problem, U, V)
+        with posed(self, data, fairness_weights, cluster) as problem, problem.backend.threads(self.num_threads):
+            state = problem.attempt(lambda: self.start(problem, *self._initial_factors(problem, init)))
             stored = open_checkpoints(checkpoint, checkpoint_every, self, problem, init, callbacks, objective_every)
             try:
                 with stored as checkpoints:
@@ -164,7 +167,7 @@ class IterativeModel(FactorModel):
         if init is None:
             generator = np.random.default_rng(self.random_state)
             scale = self.init_scale / np.sqrt(self.factors)
-            U = normal_factors(generator, n, self.factors, scale, backend)
+            U = problem.drawn_users(generator, self.factors, scale)
             return U, normal_factors(generator, m, self.factors, scale, backend)
         # Copies: no epoch may write into arrays that belong to the caller.
         pair = (init.user_factors, init.item_factors) if isinstance(init, FactorModel) else init
@@ -176,14 +179,17 @@ class IterativeModel(FactorModel):
             )
         if not (np.isfinite(start_u).all() and np.isfinite(start_v).all()):
             raise InvalidParameter("init holds numbers that are not finite.")
-        return backend.array(start_u), backend.array(start_v)
+        return problem.given_users(start_u), backend.array(start_v)
 
     def _results(self, problem: Problem, state: Any, history: History) -> Fitted:
+        return problem.attempt(lambda: self._fitted_from(problem, state, history))
+
+    def _fitted_from(self, problem: Problem, state: Any, history: History) -> Fitted:
         backend = problem.backend
         data, n, strength = problem.interactions, problem.n_users, problem.unobserved_weight
         fairness = problem.lambda_f / (strength * n) if problem.lambda_f else 0.0
         return Fitted(
-            user_factors=backend.host(state.user_factors),
+            user_factors=problem.kept_users(state.user_factors),
             item_factors=backend.host(state.item_factors),
             user_ids=data.user_ids,
             item_ids=data.item_ids,
@@ -196,7 +202,7 @@ class IterativeModel(FactorModel):
             settings=self._settings() | {"backend": problem.backend.name},
             extra={name: float(getattr(state, name)) for name in self.kept},
             fairness_weights=problem.fairness_weights,
-            interactions=data,
+            interactions=problem.histories,
         )
 
     def _snapshot(self: Self, problem: Problem, state: Any, history: History) -> Self:
@@ -231,6 +237,7 @@ class IterativeModel(FactorModel):
         backend = get_backend(fitted.settings["backend"])
         with backend.threads(self.num_threads):
             if method == "cohort":
+                fitted.check_users("a cohort's fold-in")
                 factor = folding.scale_factor(scale, batch.n_users, self.n_users)
                 vectors = self._fold_in_cohort(batch, factor, **options) if batch.n_users else None
             else:
@@ -278,6 +285,7 @@ class IterativeModel(FactorModel):
 
     def _fold_in_items(self, item_users: Interactions | Any, weights: Vector | None) -> NDArray[Any]:
         fitted = self.fitted
+        fitted.check_users("fold_in_items")
         batch = updating.item_batch(fitted, item_users)
         users = updating.trained_users(fitted, self._folded)
         backend = get_backend(fitted.settings["backend"])
@@ -337,12 +345,3 @@ class IterativeModel(FactorModel):
                 raise InvalidData(f"explain takes the history of one user; user_items has {history.n_users:,} rows.")
         with get_backend(fitted.settings["backend"]).threads(self.num_threads):
             return explaining.explain(fitted, user, history, int(column), psi)
-
-
-def normal_factors(generator: np.random.Generator, rows: int, d: int, scale: float, backend: Backend) -> Factors:
-    """Normal(0, scale^2) drawn in float64 and stored in the backend's precision, a block of rows at a time."""
-    values = np.empty((rows, d), dtype=backend.dtype)
-    for start in range(0, rows, 8192):
-        block = values[start : start + 8192]
-        block[:] = generator.normal(0.0, scale, size=block.shape)
-    return backend.array(values)

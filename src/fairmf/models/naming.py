@@ -25,6 +25,10 @@ def positions(names: Any, ids: Ids | None, size: int, kind: str) -> NDArray[np.i
     """The rows of users or items (`kind`) named by `ids`, or by row number where that is None."""
     if ids is not None:
         return ids.positions(names, kind=kind)
+    if size == 0 and len(names):
+        raise InvalidData(
+            f"This model holds no {kind}s: give their histories, with recalculate_user=True (docs/cluster.md)."
+        )
     rows = row_numbers(names, kind)
     if len(rows) and (rows.min() < 0 or rows.max() >= size):
         raise InvalidData(f"{kind.capitalize()} rows go from 0 to {size - 1:,}; got {rows.min()}..{rows.max()}.")

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fairmf.backends import Backend, Factors, Matrix, RankOne, Vector, get_backend
 from fairmf.errors import InvalidData
-from fairmf.interactions import Interactions
+from fairmf.interactions import Interactions, Rows
+from fairmf.models.populations import Groups, grouped, spread_evenly
 from fairmf.solvers import HalfStep
 
 T = TypeVar("T")
@@ -91,6 +93,50 @@ class Problem:
             self._derived[name] = make()
         return self._derived[name]  # type: ignore[no-any-return]
 
+    # -- what another engine does its own way -------------------------------------------------------------------------
+
+    @property
+    def histories(self) -> Interactions | None:
+        """The interactions, where they are in this process's memory."""
+        return self.interactions
+
+    def drawn_users(self, generator: np.random.Generator, factors: int, scale: float) -> Factors:
+        """The users' random start."""
+        return normal_factors(generator, self.interactions.n_users, factors, scale, self.backend)
+
+    def given_users(self, values: NDArray[Any]) -> Factors:
+        """Users' factors with these values."""
+        return self.backend.array(values)
+
+    def kept_users(self, user_factors: Factors) -> NDArray[Any]:
+        """Users' factors as a fitted model holds them."""
+        return self.backend.host(user_factors)
+
+    def user_groups(self, most: int) -> Groups:
+        """The users by their sum of confidences, in that many groups at most."""
+        return grouped(self.interactions.by_user.sums(), self.user_ridge, most)
+
+    def sampled_users(self, count: int) -> tuple[Rows, Vector]:
+        """Rows and ridge of users spread evenly along their sums of confidences."""
+        rows = self.interactions.by_user
+        chosen = spread_evenly(rows.sums(), count)
+        return rows.take(chosen), self.user_ridge[chosen]
+
+    def attempt(self, action: Callable[[], T]) -> T:
+        """The action's result. An engine whose parts can be lost repeats it until it gets through."""
+        return action()
+
+    def anchor(self, *states: Any) -> None:
+        """Tell the engine that these states will be needed again (None: not one)."""
+
+    def report(self) -> dict[str, Any]:
+        """What the engine adds to the record of the epoch that is over."""
+        return {}
+
+    def note(self, record: dict[str, Any]) -> str:  # noqa: ARG002
+        """What the engine adds to the progress line."""
+        return ""
+
     def _ridge(self, sums: Vector, others: int) -> Vector:
         return _constant(
             frequency_scaled(sums, others, self.regularization, self.regularization_exponent, self.unobserved_weight)
@@ -137,6 +183,15 @@ class Problem:
         least = float(squares.min())
         own = self.lambda_f * (squares - least)
         return self.lambda_f * least, RankOne(mean_user, own) if own.any() else None
+
+
+def normal_factors(generator: np.random.Generator, rows: int, d: int, scale: float, backend: Backend) -> Factors:
+    """Normal(0, scale^2) drawn in float64 and stored in the backend's precision, a block of rows at a time."""
+    values = np.empty((rows, d), dtype=backend.dtype)
+    for start in range(0, rows, 8192):
+        block = values[start : start + 8192]
+        block[:] = generator.normal(0.0, scale, size=block.shape)
+    return backend.array(values)
 
 
 def _constant(values: Vector) -> Vector:

@@ -32,13 +32,7 @@ class UserGroups:
     @classmethod
     def of(cls, problem: Problem) -> UserGroups:
         """The groups of a problem's users."""
-        sums, first, counts = np.unique(problem.interactions.by_user.sums(), return_index=True, return_counts=True)
-        ridge = problem.user_ridge[first]
-        if len(sums) > GROUPS:
-            starts = (np.arange(GROUPS) * len(sums)) // GROUPS
-            total = np.add.reduceat(counts, starts)
-            sums, ridge = (np.add.reduceat(x * counts, starts) / total for x in (sums, ridge))
-            counts = total
+        sums, ridge, counts = problem.user_groups(GROUPS)
         popularity = problem.interactions.by_item.sums()
         popularity.flags.writeable = False
         own = problem.backend.vector
@@ -62,11 +56,8 @@ def sampled_response(problem: Problem, eigenvalues: Vector, V: Factors) -> Matri
     Costs SAMPLE Cholesky factorisations. A sampled A is within some per cent of A, so that each round of corrections
     shrinks the error to some per cent, at any fairness.
     """
-    rows = problem.interactions.by_user
-    order = np.argsort(rows.sums(), kind="stable")
-    count = min(SAMPLE, len(order))
-    chosen = np.sort(order[((np.arange(count) + 0.5) * len(order) / count).astype(np.int64)])
-    inverse, _ = problem.backend.mean_inverse(rows.take(chosen), V, np.diag(eigenvalues), problem.user_ridge[chosen])
+    rows, ridge = problem.sampled_users(SAMPLE)
+    inverse, _ = problem.backend.mean_inverse(rows, V, np.diag(eigenvalues), ridge)
     return inverse
 
 

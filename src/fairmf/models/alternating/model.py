@@ -43,6 +43,10 @@ class AlternatingModel(IterativeModel):
         32, "Factors that are solved for at a time with solver='subspace'.", low=1, integer=True
     )  # fmt: skip
 
+    engine: str = setting(
+        "local", "Who computes: this process, or the workers of a Ray cluster.", choices=("local", "ray")
+    )
+
     def trained_fairness(self) -> float:
         """phi."""
         return 0.0
@@ -124,7 +128,7 @@ class AlternatingModel(IterativeModel):
 
     def _exactly(self, problem: Problem) -> bool:
         # Without L2 the preconditioner may be singular; the exact solver says where a system is.
-        return self.solver == "cholesky" or min(problem.user_ridge.min(), problem.item_ridge.min()) <= 0
+        return self.solver == "cholesky" or min(problem.least_user_ridge, problem.least_item_ridge) <= 0
 
     def _effort(self, problem: Problem) -> Effort:
         if self.cg_steps != "auto":

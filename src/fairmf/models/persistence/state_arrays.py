@@ -7,7 +7,7 @@ are put in the places of that one's, if they are of the same kind and shape.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -15,6 +15,19 @@ from fairmf.backends import Backend
 from fairmf.files import typed_values
 from fairmf.files.container import Arrays
 from fairmf.files.strict_json import Malformed
+
+
+@runtime_checkable
+class Refillable(Protocol):
+    """An array whose numbers are elsewhere."""
+
+    shape: tuple[int, ...]
+
+    def stored(self) -> Any:
+        """The numbers for a file, if they are to be in one; else none."""
+
+    def filled_with(self, values: Any) -> Any:
+        """The like of this with other values."""
 
 
 def take_apart(state: Any, prefix: str, backend: Backend) -> tuple[dict[str, Any], Arrays]:
@@ -28,6 +41,8 @@ def take_apart(state: Any, prefix: str, backend: Backend) -> tuple[dict[str, Any
             arrays |= own
         elif isinstance(value, np.ndarray):
             arrays[name] = value
+        elif isinstance(value, Refillable):
+            arrays[name] = value.stored()
         elif hasattr(value, "shape") and not isinstance(value, np.generic):
             arrays[name] = backend.host(value)
         else:
@@ -53,11 +68,19 @@ def put_together(pattern: Any, prefix: str, numbers: Any, arrays: Arrays, backen
 
 def _array(name: str, example: Any, arrays: Arrays, backend: Backend) -> Any:
     array = arrays.pop(name, None)
-    if array is None or array.shape != example.shape or array.dtype != example.dtype:
+    if array is None or not _fits(array, example):
         raise Malformed(f"its {name} is not an array of shape {tuple(example.shape)} and kind {example.dtype}")
     if isinstance(example, np.ndarray):
         return array
+    if isinstance(example, Refillable):
+        return example.filled_with(array)
     return backend.array(array) if array.dtype == backend.dtype else backend.vector(array)
+
+
+def _fits(array: Any, example: Any) -> bool:
+    # Users that stay in the workers of a cluster are not stored, but made again from what is.
+    left_out = isinstance(example, Refillable) and array.shape == (0, *example.shape[1:])
+    return (array.shape == example.shape or left_out) and array.dtype == example.dtype
 
 
 def _number(name: str, example: Any, numbers: dict[str, Any], key: str) -> Any:

@@ -1,0 +1,134 @@
+"""What a fit on a cluster costs: bytes, memory and seconds as formulas of the sizes (docs/scaling.md derives them).
+
+Sizes and rates in, numbers out. Tests hold the bytes against the engine's own count, and bytes and times of sending
+against a replay of every message of an epoch (`costs.replay`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fairmf.engines import tree
+
+FLOAT = 4
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A problem, and how it is cut. `steps` are conjugate gradient steps per row and epoch."""
+
+    n_users: int
+    n_items: int
+    nnz: int
+    factors: int
+    shards: int
+    nodes: int = 1
+    steps: int = 1
+    weighted: bool = False
+
+    @property
+    def array(self) -> int:
+        """Bytes of an array of all items."""
+        return FLOAT * self.n_items * self.factors
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What one core, and one network card, do in a second. Defaults: measured by `python -m benchmarks ray_costs`."""
+
+    user_rows: float = 20e9
+    """Flops in the users' rows."""
+    item_rows: float = 12e9
+    """Flops in the partial sums over items."""
+    products: float = 60e9
+    """Flops of a product with a d x d matrix."""
+    normals: float = 60e6
+    """Random numbers of the start."""
+    additions: float = 2e9
+    """Bytes of a partial sum added to another, or of an array of all items worked through in a step."""
+    store: float = 2e9
+    """Bytes into or out of the object store."""
+    network: float = 2.5e9
+    """Bytes between nodes, each way: 2.5e9 is 20 of the 25 Gbit/s of a usual card. Assumed, not measured here."""
+    message: float = 1e-3
+    """Seconds for asking all shards something small."""
+
+
+class Traffic(NamedTuple):
+    """Bytes of one epoch, as the engine counts them: what is broadcast counts once for every shard."""
+
+    broadcast: int
+    reduced: int
+    small: int
+
+
+def traffic(sizes: Sizes) -> Traffic:
+    """V goes out once and every step's directions; a residual, steps - 1 products and a number per item come back."""
+    S, d = sizes.shards, sizes.factors
+    small = S * 8 * (3 * d * d + 17 * d)
+    return Traffic(S * (1 + sizes.steps) * sizes.array, S * (sizes.steps * sizes.array + 8 * sizes.n_items), small)
+
+
+class Memory(NamedTuple):
+    """Bytes at the peak of an epoch."""
+
+    worker: int
+    """Of one shard: its rows, its users before and after, its copies of what all items have."""
+    store: int
+    """Of one node's object store: V, directions and partial sums on their way."""
+    driver: int
+
+
+def memory(sizes: Sizes) -> Memory:
+    """Rows 4 bytes an interaction (8 with weights) and 8 a user; users twice; V turned, and the partial sum."""
+    per_entry = 8 if sizes.weighted else 4
+    rows = (per_entry * sizes.nnz + 8 * sizes.n_users) // sizes.shards
+    users = 2 * FLOAT * sizes.factors * sizes.n_users // sizes.shards
+    per_node = math.ceil(sizes.shards / sizes.nodes)
+    return Memory(rows + users + 2 * sizes.array, (2 + per_node) * sizes.array, 6 * sizes.array)
+
+
+class Seconds(NamedTuple):
+    """Of one epoch, part by part."""
+
+    rows: float
+    products: float
+    driver: float
+    broadcast: float
+    reduce: float
+    messages: float
+
+    @property
+    def total(self) -> float:
+        """All of it: the parts follow each other."""
+        return sum(self)
+
+
+def seconds(sizes: Sizes, rates: Rates, cores: int = 1) -> Seconds:
+    """`cores` of every shard. The largest shard is taken to be like the mean."""
+    n, m, d, S, k = sizes.n_users, sizes.n_items, sizes.factors, sizes.shards, sizes.steps
+    power = S * cores
+    # Per interaction and side: a residual (4 d flops), products (4 d) for all steps but the last, a curvature (2 d).
+    flops = (4 + 4 * (k - 1) + 2) * sizes.nnz * d
+    rows = flops / (power * rates.user_rows) + flops / (power * rates.item_rows)
+    # U is turned twice and has one Gramian (a triangle); every shard turns V twice for itself.
+    products = (5 * n * d * d / S + 4 * m * d * d) / (cores * rates.products)
+    driver = 5 * m * d * d / (cores * rates.products) + (4 + 6 * k) * sizes.array / rates.additions
+    return Seconds(
+        rows, products, driver, broadcast_seconds(sizes, rates), reduce_seconds(sizes, rates), 14 * rates.message
+    )
+
+
+def broadcast_seconds(sizes: Sizes, rates: Rates) -> float:
+    """Into the store, over the driver's card to every other node in turn, and out of each store."""
+    each = sizes.array * (2 / rates.store + (sizes.nodes - 1) / rates.network)
+    return (1 + sizes.steps) * each
+
+
+def reduce_seconds(sizes: Sizes, rates: Rates) -> float:
+    """Neighbours in the tree are on one node as far as it goes; from there on a level is one transfer per node."""
+    levels, across = len(tree.levels(sizes.shards)), len(tree.levels(sizes.nodes))
+    added = levels * (2 / rates.store + 1 / rates.additions) + across / rates.network
+    return (sizes.steps * sizes.array + 8 * sizes.n_items) * (added + 2 / rates.store)
