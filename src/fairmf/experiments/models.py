@@ -56,7 +56,7 @@ MODELS: dict[str, Kind] = {
 }
 
 # The result does not depend on them, and they depend on the machine.
-_ELSEWHERE = ("num_threads",)
+_ELSEWHERE = ("num_threads", "engine")
 
 
 def build(model: str, settings: dict[str, Any]) -> Any:
