@@ -11,7 +11,8 @@ import fairmf
 
 # What needs CuPy cannot be imported without it.
 NEEDS_CUPY = {f"fairmf.backends.cuda.{name}" for name in (
-    "backend", "cholesky", "long_rows", "modules", "placing", "reductions", "rows", "top_k", "uploads",
+    "backend", "cholesky", "long_rows", "modules", "placing", "reductions", "rows", "subspace", "top_k",
+    "uploads",
 )}  # fmt: skip
 MODULES = sorted(
     m.name
