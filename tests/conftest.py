@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,10 @@ from fairmf.interactions import Interactions, Rows
 from fairmf.models.problem import Problem
 
 REAL_DATA = Path(os.environ.get("FAIRMF_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+
+# A shell starts background jobs with Ctrl-C switched off, and children inherit that: tests of Ctrl-C need it on.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The first call of a kernel compiles it or loads it from the cache: the first example may take any time.
 settings.register_profile("fairmf", deadline=None)
