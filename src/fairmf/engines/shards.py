@@ -81,5 +81,6 @@ def _balanced(indptr: NDArray[np.int64], shards: int) -> NDArray[np.int64]:
     cost = indptr + 8.0 * np.arange(n + 1)
     bounds = np.searchsorted(cost, np.linspace(0, cost[-1], shards + 1)).astype(np.int64)
     bounds[0], bounds[-1] = 0, n
-    least, most = np.arange(shards + 1), n - np.arange(shards, -1, -1)
-    return np.minimum(np.maximum.accumulate(np.maximum(bounds, least)), most)
+    number = np.arange(shards + 1)
+    rising = np.maximum.accumulate(bounds - number) + number  # each at least one above the last
+    return np.minimum(rising, n - shards + number)
