@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from conftest import random_rows
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fairmf.engines import InMemoryShards, ShardSource
@@ -12,6 +12,7 @@ from fairmf.interactions import Ids, Interactions
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.booleans(), st.integers(0, 5))
+@example(35, 33, False, 0)
 def test_shards_together_are_the_interactions(n, shards, weighted, seed):
     data = Interactions(random_rows(n, 7, 0.3, weighted, seed), 7, Ids([f"u{i}" for i in range(n)]))
     source = InMemoryShards(data, min(shards, n))
