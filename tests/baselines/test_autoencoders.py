@@ -166,7 +166,7 @@ def test_encoder_and_decoder_are_trained_in_turns_and_the_prior_follows(monkeypa
         (MultVAE, {"dropout": 1.0}, "'dropout' parameter of MultVAE must be a number >= 0 and <= 0.99"),
         (MultVAE, {"anneal_cap": -1}, "'anneal_cap' parameter of MultVAE must be a number >= 0"),
         (RecVAE, {"kl_scale": -1}, "'kl_scale' parameter of RecVAE"),
-        (RecVAE, {"device": "tpu"}, "'device' parameter of RecVAE must be 'cpu', 'cuda' or 'auto'"),
+        (RecVAE, {"device": "tpu"}, "'device' parameter of RecVAE must be 'cpu' or 'cuda' or 'auto'"),
         (RecVAE, {"learning_rate": 0}, "'learning_rate' parameter of RecVAE must be a number > 0"),
     ],
 )
