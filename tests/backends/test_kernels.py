@@ -210,17 +210,6 @@ def test_unknown_backend_lists_the_known():
         get_backend("tpu")
 
 
-def test_corrected_shift(backend):
-    generator = np.random.default_rng(2)
-    q, t, strength, response, rest = vectors = generator.random((5, D))
-    for off in (0.0, rest):
-        own = [backend.vector(x) for x in vectors[:4]]
-        better, answer = backend.corrected_shift(*own, off if np.isscalar(off) else backend.vector(off))
-        expected = q + (strength * t + off - q) / (1 + strength * response)
-        np.testing.assert_allclose(as_numpy(better), expected, rtol=1e-12)
-        np.testing.assert_allclose(as_numpy(answer), response * (q - expected), rtol=1e-12)
-
-
 def test_turned(setup):
     backend, _, this, _ = setup
     matrix = np.random.default_rng(3).normal(size=(D, D))
@@ -332,41 +321,6 @@ def test_improve_rows_stops_a_row_at_its_tolerance(setup):
     # A single step always lowers the residual of some rows enough: those must not have moved any further.
     same = np.isclose(as_numpy(this), as_numpy(one_step), atol=1e-5).all(axis=1)
     assert same.sum() >= N // 2
-
-
-def test_mean_response(backend):
-    generator = np.random.default_rng(0)
-    shares, ridge, slopes = (1 + generator.random(6) for _ in range(3))
-    values, typical = (generator.random(D) for _ in range(2))
-    expected = np.zeros(D)
-    for k in range(D):
-        for s, r, c in zip(shares, ridge, slopes, strict=True):
-            expected[k] += s * (0.3 / (values[k] + r) + 0.7 / (values[k] + r + c * typical[k]))
-    own = [backend.vector(x) for x in (shares, ridge, slopes, values, typical)]
-    np.testing.assert_allclose(as_numpy(backend.mean_response(*own, 0.7)), expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize("shake", [0.0, 1e-3, 1.0])
-def test_diagonalise_gives_the_matrix_back_whatever_the_guess(backend, shake):
-    """Eigenvectors, or a guess with what is left off the diagonal: which of the two is the backend's business."""
-    generator = np.random.default_rng(3)
-    half = generator.normal(size=(D, D))
-    matrix = half @ half.T
-    _, vectors = np.linalg.eigh(matrix)
-    guess, _ = np.linalg.qr(vectors + shake * generator.normal(size=(D, D)))
-    for given in (None, backend.vector(guess)):
-        found = backend.diagonalise(backend.vector(matrix), 0.1, given)
-        values, basis = as_numpy(found.values), as_numpy(found.vectors)
-        rest = np.zeros((D, D)) if found.rest is None else as_numpy(found.rest)
-        np.testing.assert_allclose(basis @ (np.diag(values) + rest) @ basis.T, matrix, atol=1e-12)
-        np.testing.assert_allclose(basis.T @ basis, np.eye(D), atol=1e-12)
-        assert np.abs(rest).max() < 0.2 * values.max()
-        assert found.rest is None or shake < 1
-
-
-def test_diagonalise_of_what_is_not_finite_is_nan(backend):
-    found = backend.diagonalise(backend.vector(np.full((D, D), np.nan)), 0.1, backend.vector(np.eye(D)))
-    assert np.isnan(as_numpy(found.values)).all()
 
 
 def test_improve_rows_with_a_rest_off_the_diagonal(backend, weighted):

@@ -27,10 +27,11 @@ def test_whatever_changes_a_number_changes_the_key(other):
     assert other.key("data") != PIECE.key("data")
 
 
-def test_the_key_is_of_data_and_format_too_but_not_of_names_or_threads(monkeypatch):
+def test_the_key_is_of_data_and_format_too_but_not_of_names_or_who_computes(monkeypatch):
     assert PIECE.key("other data") != PIECE.key("data")
     assert Piece("b", "ials", PIECE.settings, PIECE.how).key("data") == PIECE.key("data")
     assert Piece("a", "ials", {**PIECE.settings, "num_threads": 1}, PIECE.how).key("data") == PIECE.key("data")
+    assert Piece("a", "ials", {**PIECE.settings, "engine": "ray"}, PIECE.how).key("data") == PIECE.key("data")
     assert Piece("a", "ials", {**PIECE.settings, "epochs": 16}, PIECE.how).key("data") == PIECE.key("data")  # default
     before = PIECE.key("data")
     monkeypatch.setattr(pieces, "FORMAT", pieces.FORMAT + 1)
