@@ -10,10 +10,10 @@ D = 7
 def test_corrected_shift(backend):
     generator = np.random.default_rng(2)
     q, t, strength, response, rest = vectors = generator.random((5, D))
-    for off in (0.0, rest):
+    for off in (None, rest):
         own = [backend.vector(x) for x in vectors[:4]]
-        better, answer = backend.corrected_shift(*own, off if np.isscalar(off) else backend.vector(off))
-        expected = q + (strength * t + off - q) / (1 + strength * response)
+        better, answer = backend.corrected_shift(*own, None if off is None else backend.vector(off))
+        expected = q + (strength * t + (0.0 if off is None else off) - q) / (1 + strength * response)
         np.testing.assert_allclose(as_numpy(better), expected, rtol=1e-12)
         np.testing.assert_allclose(as_numpy(answer), response * (q - expected), rtol=1e-12)
 

@@ -162,6 +162,21 @@ def test_workers_forget_what_nobody_refers_to():
     assert 1 <= counting.most <= 3  # before and after the epoch, and the start
 
 
+def test_workers_that_outlive_a_loss_keep_factors_and_no_half_made_sums():
+    cluster = InProcess(shards=2)
+
+    class Retain:
+        def on_epoch(self, progress):
+            for worker in cluster.teams[-1].workers.values():
+                worker.partials["of an exchange that broke off"] = np.zeros((3, 2))
+                keys = list(worker.factors)
+                assert worker.retain([*keys, "never made"]) == ["never made"]
+                assert list(worker.factors) == keys
+                assert not worker.partials
+
+    ray(epochs=2).fit(DATA, cluster=cluster, callbacks=[Retain()])
+
+
 # -- checkpoints ------------------------------------------------------------------------------------------------------
 
 

@@ -116,11 +116,12 @@ class Backend(Protocol):
         """
 
     def corrected_shift(
-        self, shift: Vector, mean: Vector, strength: Vector, response: Vector, rest: Vector | float
+        self, shift: Vector, mean: Vector, strength: Vector, response: Vector, rest: Vector | None
     ) -> tuple[Vector, Vector]:
         """better = shift + (strength mean + rest - shift) / (1 + strength response), and (shift - better) response.
 
         All vectors are of the backend's own kind (models/alternating/coupling.py says what they stand for).
+        No `rest` is one of zeros.
         """
 
     def all_finite(self, this: Factors) -> bool:

@@ -51,10 +51,11 @@ class NumpyArrays:
         return mean
 
     def corrected_shift(
-        self, shift: Vector, mean: Vector, strength: Vector, response: Vector, rest: Vector | float
+        self, shift: Vector, mean: Vector, strength: Vector, response: Vector, rest: Vector | None
     ) -> tuple[Vector, Vector]:
         """See contract."""
-        better: Vector = shift + (strength * mean + rest - shift) / (1.0 + strength * response)
+        target = strength * mean if rest is None else strength * mean + rest
+        better: Vector = shift + (target - shift) / (1.0 + strength * response)
         return better, -(response * (better - shift))
 
     def add_diagonal(self, this: Factors, ridge: Vector, shift: Vector, rank_one: RankOne | None, out: Factors) -> None:

@@ -146,7 +146,7 @@ class ShardedBackend:
         return self.local.mean_response(shares, ridge, slopes, values, typical, mix)
 
     def corrected_shift(
-        self, shift: Vector, mean: Vector, strength: Vector, response: Vector, rest: Vector | float
+        self, shift: Vector, mean: Vector, strength: Vector, response: Vector, rest: Vector | None
     ) -> tuple[Vector, Vector]:
         """See contract."""
         return self.local.corrected_shift(shift, mean, strength, response, rest)

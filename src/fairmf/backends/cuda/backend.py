@@ -104,7 +104,7 @@ class CudaBackend:
         return reductions.mean_response(shares, ridge, slopes, values, typical, mix)
 
     def corrected_shift(
-        self, shift: Vector, mean: Vector, strength: Vector, response: Vector, rest: Vector | float
+        self, shift: Vector, mean: Vector, strength: Vector, response: Vector, rest: Vector | None
     ) -> tuple[Vector, Vector]:
         """See contract."""
         return reductions.corrected_shift(shift, mean, strength, response, rest)

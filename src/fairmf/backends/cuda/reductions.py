@@ -110,9 +110,7 @@ def mean_response(shares: Any, ridge: Any, slopes: Any, values: Any, typical: An
 def corrected_shift(shift: Any, mean: Any, strength: Any, response: Any, rest: Any) -> tuple[Any, Any]:
     """See contract."""
     d, better, answer = len(shift), cp.empty(len(shift)), cp.empty(len(shift))
-    rest = np.uintp(0) if isinstance(rest, float) and rest == 0.0 else cp.broadcast_to(cp.asarray(rest), (d,))
-    if not isinstance(rest, np.uintp):
-        rest = cp.ascontiguousarray(rest)
+    rest = np.uintp(0) if rest is None else rest
     kernel("corrected_shift")(
         (-(-d // 256),), (256,), (shift, mean, strength, response, rest, np.int32(d), better, answer)
     )  # fmt: skip

@@ -73,7 +73,7 @@ def corrected(
     t: Vector,
     strength: Vector | Matrix,
     response: Vector | Matrix,
-    rest: Vector | float = 0.0,
+    rest: Vector | None = None,
 ) -> tuple[Vector, Vector]:
     """The q that satisfies q = C t if t answers with `response`, and that answer: what every user gains by it.
 
@@ -84,7 +84,7 @@ def corrected(
     """
     if strength.ndim == 1 and response.ndim == 1:
         return backend.corrected_shift(q, t, strength, response, rest)
-    missing = answer(strength, t) + rest - q
+    missing = answer(strength, t) - q if rest is None else answer(strength, t) + rest - q
     left = strength[:, None] if strength.ndim == 1 else strength
     product = left * response if strength.ndim == 1 or response.ndim == 1 else left @ response
     change: Vector = np.linalg.solve(np.diag(np.ones_like(q)) + product, missing).astype(np.float64)

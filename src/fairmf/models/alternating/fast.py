@@ -71,7 +71,7 @@ def users(problem: Problem, state: AlternatingState, groups: UserGroups, fairnes
     def correct(q: Vector) -> Vector:
         """Set q to what fits the present users, and move all users to what fits that q."""
         t = backend.mean(U)
-        off_diagonal = 0.0 if rest is None or strength.ndim == 2 else fairness * (rest @ t)
+        off_diagonal = None if rest is None or strength.ndim == 2 else fairness * (rest @ t)
         better, change = corrected(backend, q, t, strength, response, off_diagonal)
         backend.add_vector(change, U)
         return better
