@@ -11,10 +11,11 @@ import time
 import numpy as np
 
 from benchmarks.result import Result
+from fairmf.backends.random_start import ITEMS, USERS, Stream
 from fairmf.interactions import synthetic
 from fairmf.models import IALS, FiADMM
 from fairmf.models.fiadmm.steps import user_step
-from fairmf.models.iterative import normal_factors, problem_for
+from fairmf.models.problem import normal_factors, problem_for
 
 FACTORS = (64, 128, 256)
 
@@ -55,10 +56,9 @@ def measure(data, d: int, repeats: int) -> tuple[float, float, float]:
     problem = problem_for(data, models["fiadmm"].lambda_f_for(data.n_users), settings)
     plain = problem_for(data, 0.0, settings)
     backend = problem.backend
-    generator = np.random.default_rng(0)
     with backend.threads(0):
-        U = normal_factors(generator, data.n_users, d, 0.3 / np.sqrt(d), backend)
-        V = normal_factors(generator, data.n_items, d, 0.3 / np.sqrt(d), backend)
+        U = normal_factors(Stream((0, 0), USERS), data.n_users, d, 0.3 / np.sqrt(d), backend)
+        V = normal_factors(Stream((0, 0), ITEMS), data.n_items, d, 0.3 / np.sqrt(d), backend)
         states = {"ials": models["ials"].start(plain, U, V), "fiadmm": models["fiadmm"].start(problem, U, V)}
         s = backend.mean(U)
         for _ in range(repeats + 1):  # the first round compiles and warms up

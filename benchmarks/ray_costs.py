@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.result import Result
 from fairmf import FairALS, Interactions, ParquetShards, synthetic
+from fairmf.backends.random_start import USERS, Stream
 from fairmf.engines import InMemoryShards, RayCluster
 from fairmf.engines.costs.model import Rates, Sizes, memory, seconds, traffic
 from fairmf.engines.handles import Drawn
@@ -49,11 +50,10 @@ def kernel_rates(data: Interactions, repeats: int) -> dict[str, float]:
     """Rates of one worker with one thread."""
     n, m, d, nnz = data.n_users, data.n_items, FACTORS, data.nnz
     worker = Worker(InMemoryShards(data, 1), 0, "cpu", "float32", 1)
-    state = np.random.default_rng(0).bit_generator.state
     worker.vectors["ridge"] = np.full(n, 5.0)
     V = worker.backend.array(np.random.default_rng(1).normal(0, 0.1, (m, d)))
     ones, zeros, square = np.ones(d), np.zeros(d), np.eye(d)
-    drawn = best(lambda: worker.draw("U", d, Drawn(state, 0.1)), repeats)
+    drawn = best(lambda: worker.draw("U", d, Drawn(Stream((1, 2), USERS), 0.1)), repeats)
     worker.empty("out", d)
     rows = best(lambda: worker.improve_users("U", V, ones, "ridge", zeros, 1, 0.0, 1.3), repeats)
     residual = best(lambda: worker.item_residual("sum", "U", V), repeats)
@@ -142,7 +142,7 @@ def prediction(rates: Rates, read: float, nnz: float, users: float, items: float
     sizes = Sizes(int(users), int(items), int(nnz), FACTORS, PER_NODE * nodes, nodes)
     took, held, sent = seconds(sizes, rates, CORES), memory(sizes), traffic(sizes)
     reading = nnz / (read * nodes * PER_NODE * CORES)
-    start = users * FACTORS / rates.normals
+    start = users * FACTORS / (rates.normals * nodes * PER_NODE * CORES)
     whole = reading + start + EPOCHS * took.total * 4 / 3
     peak = PER_NODE * held.worker + held.store + held.driver
     amounts = (f"{nnz / 1e9:.0f} billion", f"{users / 1e6:.0f} million", f"{items / 1e6:.0f} million")

@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
-from conftest import as_numpy
+from conftest import as_numpy, random_rows
+
+from fairmf import FairALS
+from fairmf.interactions import Interactions
 
 D = 7
 
@@ -46,6 +49,36 @@ def test_diagonalise_gives_the_matrix_back_whatever_the_guess(backend, shake):
         np.testing.assert_allclose(basis.T @ basis, np.eye(D), atol=1e-12)
         assert np.abs(rest).max() < 0.2 * values.max()
         assert found.rest is None or shake < 1
+
+
+def test_diagonalise_fixes_the_signs_of_eigenvectors(backend):
+    """The largest entry is positive; where rounding could decide which is largest, the first of those alike."""
+    generator = np.random.default_rng(4)
+    half = generator.normal(size=(D, D))
+    alike = np.kron(np.eye(3), [[2.0, -1.0], [-1.0, 2.0]]) + np.diag(np.repeat([0.0, 5.0, 9.0], 2))
+    for matrix in (half @ half.T, alike):
+        basis = as_numpy(backend.diagonalise(backend.vector(matrix), 0.1, None).vectors)
+        for column in basis.T:
+            assert column[np.flatnonzero(np.abs(column) > 0.999999 * np.abs(column).max())[0]] > 0
+
+
+@pytest.mark.parametrize("name", ["cpu", "reference"])
+def test_a_fit_does_not_depend_on_the_signs_that_lapack_returns(name, monkeypatch):
+    generator, eigh = np.random.default_rng(5), np.linalg.eigh
+    data = random_rows(60, 30)
+
+    def flipped(matrix):
+        values, vectors = eigh(matrix)
+        return values, vectors * generator.choice([-1.0, 1.0], size=len(values))
+
+    def fit():
+        return FairALS(factors=6, epochs=3, backend=name).fit(Interactions(data, 30))
+
+    expected = fit()
+    monkeypatch.setattr(np.linalg, "eigh", flipped)
+    found = fit()
+    np.testing.assert_array_equal(found.user_factors, expected.user_factors)
+    np.testing.assert_array_equal(found.item_factors, expected.item_factors)
 
 
 def test_diagonalise_of_what_is_not_finite_is_nan(backend):

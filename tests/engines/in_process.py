@@ -46,6 +46,16 @@ class Mortal(LocalTeam):
         return new
 
 
+def item_products(model):
+    """V V', which no rotation of the factors changes."""
+    return model.item_factors @ model.item_factors.T
+
+
+def scores_of(model):
+    """U V', which no rotation of the factors changes."""
+    return model.user_factors @ model.item_factors.T
+
+
 def objective_of(model):
     """F of the factors that a fitted model holds."""
     return model.history.final["objective"]["total"]

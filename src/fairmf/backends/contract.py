@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.backends.random_start import Stream
 from fairmf.interactions import Rows
 
 Factors = NDArray[Any]  # rows x d, the backend's dtype
@@ -39,6 +40,19 @@ class Diagonalised(NamedTuple):
     vectors: Matrix
     rest: Matrix | None = None
     """What is off the diagonal; None for nothing."""
+
+
+def fixed_signs(vectors: Matrix) -> Matrix:
+    """Turn eigenvectors (columns) so that their largest entry is positive; of entries alike in size the first decides.
+
+    A sign is arbitrary, and which one LAPACK returns depends on rounding: without this rule two backends, two builds
+    of one library, or one machine and a cluster would find factors whose columns differ by a sign. Sizes within 1e-6
+    count as alike, so that rounding does not decide there either.
+    """
+    size = abs(vectors)
+    first = (size >= (1.0 - 1e-6) * size.max(axis=0)).argmax(axis=0)
+    signs: Vector = np.copysign(1.0, np.take_along_axis(vectors, first[None, :], axis=0))
+    return vectors * signs
 
 
 class RowSums(NamedTuple):
@@ -74,6 +88,12 @@ class Backend(Protocol):
     def empty(self, rows: int, factors: int) -> Factors:
         """An uninitialised rows x factors array."""
 
+    def draw_normal(self, stream: Stream, numbers: NDArray[np.int64] | None, scale: float, out: Factors) -> None:
+        """Fill row i with scale times the normal numbers of row numbers[i] of the stream; None is 0, 1, 2, ...
+
+        The same bits on every backend (backends/random_start.py).
+        """
+
     def host(self, factors: Factors) -> NDArray[Any]:
         """The same values as a NumPy array."""
 
@@ -86,6 +106,7 @@ class Backend(Protocol):
     def diagonalise(self, matrix: Matrix, ridge: float, guess: Matrix | None) -> Diagonalised:
         """An orthogonal basis in which a positive semi-definite matrix is diagonal; NaN for one that is not finite.
 
+        The signs of eigenvectors are those of `fixed_signs`.
         Where a `guess` of the basis is given and is nearly right, beside `ridge` on the diagonal, a backend to which
         eigenvectors are dear may return it as it is, with what is left off the diagonal.
         """

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Diagonalised, Factors, Matrix, RankOne, Vector
+from fairmf.backends.contract import Diagonalised, Factors, Matrix, RankOne, Vector, fixed_signs
 
 
 class NumpyArrays:
@@ -39,7 +39,8 @@ class NumpyArrays:
         """See contract. Always exact: a guess would save next to nothing."""
         if not np.isfinite(matrix).all():  # LAPACK would not return; the fit loop finds the NaN and says so
             return Diagonalised(np.full(len(matrix), np.nan), np.full_like(matrix, np.nan))
-        return Diagonalised(*np.linalg.eigh(matrix))
+        values, vectors = np.linalg.eigh(matrix)
+        return Diagonalised(values, fixed_signs(vectors))
 
     def mean_response(
         self, shares: Vector, ridge: Vector, slopes: Vector, values: Vector, typical: Vector, mix: float

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends import Backend, Diagonalised, Factors, Matrix, RankOne, RowSums, Vector
+from fairmf.backends.random_start import Stream
 from fairmf.engines import tree
 from fairmf.engines.handles import ITEMS, ShardedFactors, UserCount
 from fairmf.engines.lockstep import improve_items
@@ -90,6 +91,10 @@ class ShardedBackend:
         made: Any = ShardedFactors(self.team, factors, self.dtype)
         self.team.send("empty", made.key, factors)
         return made  # type: ignore[no-any-return]
+
+    def draw_normal(self, stream: Stream, numbers: NDArray[np.int64] | None, scale: float, out: Factors) -> None:
+        """See contract; of items. Users' rows are drawn in the workers, by the recipe `Drawn`."""
+        self.local.draw_normal(stream, numbers, scale, _here(out))
 
     def host(self, factors: Factors) -> NDArray[Any]:
         """See contract."""

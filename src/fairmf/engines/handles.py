@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.backends.random_start import Stream
 from fairmf.engines import tree
 
 if TYPE_CHECKING:
@@ -22,9 +23,9 @@ class UserCount(int):
 
 
 class Drawn(NamedTuple):
-    """The random start: whoever has the generator's state can draw all of it and keep its own rows."""
+    """The random start: every shard draws the rows of its own users."""
 
-    generator: Any
+    stream: Stream
     scale: float
 
 

@@ -21,8 +21,6 @@ from fairmf.engines.shards import ShardSource
 from fairmf.interactions import Rows
 from fairmf.solvers import HalfStep, converged
 
-BLOCK = 8192  # rows drawn at a time, as the start of a fit on one machine is
-
 
 class Argument(NamedTuple):
     """Stands in a program for an array that was sent beside it, once for all workers."""
@@ -143,16 +141,9 @@ class Worker:
         return self.shard.users
 
     def draw(self, key: str, factors: int, recipe: Drawn) -> None:
-        """The rows of the random start that belong to these users; drawn as on one machine, and the same."""
-        generator = np.random.Generator(getattr(np.random, recipe.generator["bit_generator"])())
-        generator.bit_generator.state = recipe.generator
-        users, values = self.shard.users, np.empty((len(self.shard.users), factors), dtype=self.backend.dtype)
-        last = int(users[-1]) + 1 if len(users) else 0
-        for start in range(0, last, BLOCK):
-            block = generator.normal(0.0, recipe.scale, size=(min(BLOCK, self.n_users - start), factors))
-            first, end = np.searchsorted(users, (start, start + BLOCK))
-            values[first:end] = block[users[first:end] - start]
-        self.factors[key] = self.backend.array(values)
+        """The rows of the random start that belong to these users: the same for any number of shards."""
+        self.empty(key, factors)
+        self.backend.draw_normal(recipe.stream, self.shard.users, recipe.scale, self.factors[key])
 
     def solve(self, key: str, recipe: Solved, V: Factors) -> None:
         """The users' half-step to convergence: what a worker that takes over begins with."""

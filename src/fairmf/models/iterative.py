@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends import CHOICES, Backend, Factors, Vector, get_backend
+from fairmf.backends import CHOICES, Backend, Factors, Vector, get_backend, random_start
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite
 from fairmf.interactions import Interactions
 from fairmf.models import explaining, fitting, folding, naming, updating
@@ -165,10 +165,10 @@ class IterativeModel(FactorModel):
     ) -> tuple[Factors, Factors]:
         backend, (n, m) = problem.backend, problem.interactions.shape
         if init is None:
-            generator = np.random.default_rng(self.random_state)
-            scale = self.init_scale / np.sqrt(self.factors)
-            U = problem.drawn_users(generator, self.factors, scale)
-            return U, normal_factors(generator, m, self.factors, scale, backend)
+            key, scale = random_start.key_of(self.random_state), self.init_scale / np.sqrt(self.factors)
+            U = problem.drawn_users(random_start.Stream(key, random_start.USERS), self.factors, scale)
+            items = random_start.Stream(key, random_start.ITEMS)
+            return U, normal_factors(items, m, self.factors, scale, backend)
         # Copies: no epoch may write into arrays that belong to the caller.
         pair = (init.user_factors, init.item_factors) if isinstance(init, FactorModel) else init
         start_u, start_v = (np.array(x, dtype=backend.dtype) for x in pair)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends import Backend, Factors, Matrix, RankOne, Vector, get_backend
+from fairmf.backends.random_start import Stream
 from fairmf.errors import InvalidData
 from fairmf.interactions import Interactions, Rows
 from fairmf.models.populations import Groups, grouped, spread_evenly
@@ -100,9 +101,9 @@ class Problem:
         """The interactions, where they are in this process's memory."""
         return self.interactions
 
-    def drawn_users(self, generator: np.random.Generator, factors: int, scale: float) -> Factors:
+    def drawn_users(self, stream: Stream, factors: int, scale: float) -> Factors:
         """The users' random start."""
-        return normal_factors(generator, self.interactions.n_users, factors, scale, self.backend)
+        return normal_factors(stream, self.interactions.n_users, factors, scale, self.backend)
 
     def given_users(self, values: NDArray[Any]) -> Factors:
         """Users' factors with these values."""
@@ -185,13 +186,11 @@ class Problem:
         return self.lambda_f * least, RankOne(mean_user, own) if own.any() else None
 
 
-def normal_factors(generator: np.random.Generator, rows: int, d: int, scale: float, backend: Backend) -> Factors:
-    """Normal(0, scale^2) drawn in float64 and stored in the backend's precision, a block of rows at a time."""
-    values = np.empty((rows, d), dtype=backend.dtype)
-    for start in range(0, rows, 8192):
-        block = values[start : start + 8192]
-        block[:] = generator.normal(0.0, scale, size=block.shape)
-    return backend.array(values)
+def normal_factors(stream: Stream, rows: int, d: int, scale: float, backend: Backend) -> Factors:
+    """Draw a whole side of the random start, Normal(0, scale^2)."""
+    out = backend.empty(rows, d)
+    backend.draw_normal(stream, None, scale, out)
+    return out
 
 
 def _constant(values: Vector) -> Vector:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends import Backend, Factors, Vector
+from fairmf.backends.random_start import Stream
 from fairmf.engines.backend import ShardedBackend
 from fairmf.engines.handles import ITEMS, USERS, Drawn, Given, ShardedFactors, ShardedRows, Solved
 from fairmf.engines.team import Team
@@ -67,12 +68,9 @@ class ShardedProblem(Problem):
         """See Problem."""
         return self.own
 
-    def drawn_users(self, generator: np.random.Generator, factors: int, scale: float) -> Factors:
-        """See Problem. Each worker draws them all and keeps its own; so does this process, to go on behind them."""
-        state = generator.bit_generator.state
-        for start in range(0, self.n_users, 8192):
-            generator.normal(0.0, scale, size=(min(8192, self.n_users - start), factors))
-        return self._made(factors, Drawn(state, scale))
+    def drawn_users(self, stream: Stream, factors: int, scale: float) -> Factors:
+        """See Problem. Each worker draws its own."""
+        return self._made(factors, Drawn(stream, scale))
 
     def given_users(self, values: NDArray[Any]) -> Factors:
         """See Problem."""

@@ -13,9 +13,10 @@ import threadpoolctl
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Factors, Matrix, RankOne, RowSums, Vector
-from fairmf.backends.cpu import blocks, eigenbasis_rows, reductions, row_kernels, subspace_rows
+from fairmf.backends.cpu import blocks, eigenbasis_rows, normal_rows, reductions, row_kernels, subspace_rows
 from fairmf.backends.cpu import top_k as top_k_kernel
 from fairmf.backends.numpy_arrays import NumpyArrays
+from fairmf.backends.random_start import Stream
 from fairmf.interactions import Rows
 
 # Below this a row or two are solved before a sleeping thread is awake; on a busy machine that can take milliseconds.
@@ -48,6 +49,13 @@ class CpuBackend(NumpyArrays):
     def compiles_now(self) -> bool:
         """See contract."""
         return not row_kernels.solve_rows.signatures
+
+    def draw_normal(self, stream: Stream, numbers: NDArray[np.int64] | None, scale: float, out: Factors) -> None:
+        """See contract."""
+        rows = np.arange(len(out)) if numbers is None else np.ascontiguousarray(numbers, dtype=np.int64)
+        bounds = blocks.even(len(out), normal_rows.BLOCK_ROWS)
+        key, side = np.array(stream.key, dtype=np.uint64), np.uint64(stream.side)
+        normal_rows.draw_rows(key, side, rows, np.float32(scale), bounds, out)
 
     def gramian(self, this: Factors, weights: Vector | None = None) -> Matrix:
         """See contract."""

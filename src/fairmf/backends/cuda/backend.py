@@ -10,11 +10,12 @@ import cupy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Diagonalised, Factors, Matrix, RankOne, RowSums, Vector
+from fairmf.backends.contract import Diagonalised, Factors, Matrix, RankOne, RowSums, Vector, fixed_signs
 from fairmf.backends.cuda import modules, reductions, subspace
 from fairmf.backends.cuda import rows as row_work
 from fairmf.backends.cuda import top_k as best
 from fairmf.backends.cuda.placing import Placing
+from fairmf.backends.random_start import Stream
 from fairmf.interactions import Rows
 
 NEARLY = 0.1  # a basis counts as right where what is off the diagonal is at most this, beside the diagonal
@@ -60,6 +61,19 @@ class CudaBackend:
     def empty(self, rows: int, factors: int) -> Factors:
         """See contract."""
         return self._placing.empty(rows, factors)
+
+    def draw_normal(self, stream: Stream, numbers: NDArray[np.int64] | None, scale: float, out: Factors) -> None:
+        """See contract."""
+        kernel = modules.kernel("random_start.cu", "normal_rows", cp.cuda.Device().id)
+        blocks = -(-out.shape[1] // 4)
+        words = *(np.uint32(word) for word in stream.key), np.uint32(stream.side)
+        for part, x in self._placing.parts(out):
+            if len(x) == 0:
+                continue
+            own = np.uintp(0) if numbers is None else cp.asarray(numbers[part], dtype=cp.int64)
+            sizes = np.int64(part.start), np.int64(len(x)), np.int32(x.shape[1])
+            kernel((-(-len(x) * blocks // 256),), (256,), (*words, own, *sizes, np.float32(scale), x))
+            self._placing.store(x, part, out)
 
     def host(self, factors: Factors) -> NDArray[Any]:
         """See contract."""
@@ -129,7 +143,8 @@ class CudaBackend:
                 return Diagonalised(values, guess, rest)
         if not cp.isfinite(matrix).all():
             return Diagonalised(cp.full(len(matrix), cp.nan), cp.full_like(matrix, cp.nan))
-        return Diagonalised(*cp.linalg.eigh(matrix))
+        values, vectors = cp.linalg.eigh(matrix)
+        return Diagonalised(values, fixed_signs(vectors))
 
     # -- rows -----------------------------------------------------------------------------------------------------
 

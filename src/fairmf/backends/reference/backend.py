@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fairmf.backends.contract import Factors, Matrix, RankOne, RowSums, Vector
 from fairmf.backends.numpy_arrays import NumpyArrays
+from fairmf.backends.random_start import Stream, normal_rows
 from fairmf.interactions import Rows
 
 
@@ -29,6 +30,10 @@ class ReferenceBackend(NumpyArrays):
     def compiles_now(self) -> bool:
         """Nothing is compiled."""
         return False
+
+    def draw_normal(self, stream: Stream, numbers: NDArray[np.int64] | None, scale: float, out: Factors) -> None:
+        """See contract."""
+        out[:] = normal_rows(stream, np.arange(len(out)) if numbers is None else numbers, out.shape[1], scale)
 
     def gramian(self, this: Factors, weights: Vector | None = None) -> Matrix:
         """See contract."""

@@ -44,7 +44,7 @@ class Rates:
     """Flops in the partial sums over items."""
     products: float = 3.3e10
     """Flops of a product with a d x d matrix."""
-    normals: float = 3.3e7
+    normals: float = 2e8
     """Random numbers of the start."""
     additions: float = 8e9
     """Bytes of a partial sum added to another, or of an array of all items worked through in a step."""
