@@ -77,7 +77,7 @@ def test_an_index_is_evaluated_like_a_model():
     held_out = HeldOut(PLAIN, targets, known_users=True)
     exact, served = (evaluate(r, held_out, at=5, bootstrap=0) for r in (model, model.with_ann()))
     assert exact.values == served.values
-    poor = model.with_ann(model.to_ann(groups=20, probes=1))
+    poor = model.with_ann(model.to_ann(groups=10, probes=1))
     found = evaluate_retrieval(model, poor, held_out, N=10, at=(5, 10), bootstrap=0)
     a, b = (np.concatenate([x for _, x in r.rank(PLAIN, 10, known_users=True)]) for r in (model, poor))
     pairs = [(set(x) - {-1}, set(y)) for x, y in zip(a.tolist(), b.tolist(), strict=True)]

@@ -113,9 +113,13 @@ def test_fairness_zero_is_ials():
 
 def test_it_ends_below_fiadmm():
     data = synthetic(500, 300, 9_000)
-    ours = FairALS(factors=8, fairness=2.0, epochs=40).fit(data).history.final["objective"]["total"]
-    theirs = FiADMM(factors=8, fairness=2.0, epochs=300).fit(data, objective_every=300)
-    assert ours <= theirs.history.final["objective"]["total"] * 1.001
+    ours, theirs = [], []
+    for seed in range(3):  # there are several minima: on average
+        settings = {"factors": 8, "fairness": 2.0, "random_state": seed}
+        ours.append(FairALS(**settings, epochs=40).fit(data).history.final["objective"]["total"])
+        slow = FiADMM(**settings, epochs=300).fit(data, objective_every=300)
+        theirs.append(slow.history.final["objective"]["total"])
+    assert np.mean(ours) <= np.mean(theirs) * 1.001
 
 
 @pytest.mark.parametrize("fairness", [0.0, 1.0, 1e4])
@@ -202,12 +206,19 @@ def test_auto_steps_look_at_the_weight_of_the_data():
     assert FairALS(unobserved_weight=0.9, fairness=2.0)._effort(heavy) == fast.FIRM
 
 
-def test_more_steps_come_closer_to_the_exact_solver():
-    settings = {"factors": 8, "unobserved_weight": 0.01, "epochs": 6}
-    final = [
-        FairALS(**settings, cg_steps=steps).fit(SMALL[False]).history.final["objective"]["total"] for steps in (1, 3)
-    ]
-    assert final[1] < final[0]
+@pytest.mark.parametrize("random_state", range(3))
+def test_more_steps_come_closer_to_the_exact_solver(random_state):
+    """One epoch from the same start. (After several, another minimum may be nearer.)"""
+    settings = {"factors": 8, "unobserved_weight": 0.01, "epochs": 1, "random_state": random_state}
+    exact, *found = (
+        fit.user_factors @ fit.item_factors.T
+        for fit in (
+            FairALS(**settings, **solver).fit(SMALL[False], settle=False)
+            for solver in ({"solver": "cholesky"}, {"cg_steps": 1}, {"cg_steps": 3}, {"cg_steps": 8})
+        )
+    )
+    distances = [np.linalg.norm(scores - exact) for scores in found]
+    assert distances[2] < 0.5 * distances[1] < 0.25 * distances[0]
 
 
 def test_without_regularization_the_exact_solver_takes_over():

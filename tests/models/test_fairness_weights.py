@@ -160,7 +160,7 @@ def test_one_or_two_steps_a_row_are_enough_where_they_are_for_the_plain_term(fai
     quick = FairALS(**settings).fit(data, fairness_weights=weights)
     assert np.diff(quick.history.column("objective.total")).max() < 0
     assert max(quick.history.column("effort")) == 0  # never done again with more steps
-    assert quick.history.final["objective"]["total"] <= slow.history.final["objective"]["total"] * 1.001
+    assert quick.history.final["objective"]["total"] <= slow.history.final["objective"]["total"] * 1.002
 
 
 def test_each_method_stays_at_the_minimum_the_other_has_found():

@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 from conftest import random_factors, random_rows
 
+from fairmf.backends.random_start import ITEMS, USERS, Stream, key_of, normal_rows
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite, NotFitted
 from fairmf.interactions import Interactions
 from fairmf.models import IALS, FiADMM, Popularity, fitting
@@ -150,17 +151,17 @@ def test_every_variable_and_the_objective_must_be_finite(factor, other, wrong):
     assert error.value.state is start
 
 
-def test_the_start_is_normal_with_the_users_drawn_first():
-    """From the documented seed and scale, whatever the number of rows drawn at a time."""
+def test_the_start_is_that_of_the_documented_seed_and_scale():
     data = Interactions(random_rows(9000, 5, density=0.3), 5)
-    generator = np.random.default_rng(3)
-    start = [generator.normal(0, 0.4 / np.sqrt(2), size=(rows, 2)) for rows in (9000, 5)]
+    streams = (Stream(key_of(3), side) for side in (USERS, ITEMS))
+    scale = 0.4 / np.sqrt(2)
+    start = [normal_rows(s, np.arange(rows), 2, scale) for s, rows in zip(streams, (9000, 5), strict=True)]
     settings = {"factors": 2, "epochs": 1, "random_state": 3, "init_scale": 0.4}
     ours, given = FiADMM(**settings).fit(data), FiADMM(**settings).fit(data, init=tuple(start))
     np.testing.assert_array_equal(ours.user_factors, given.user_factors)
     U, V = IALS(**settings)._initial_factors(problem_for(data, 0.0, IALS(**settings)._settings()), None)
-    np.testing.assert_array_equal(U, start[0].astype(np.float32))
-    np.testing.assert_array_equal(V, start[1].astype(np.float32))
+    np.testing.assert_array_equal(U, start[0])
+    np.testing.assert_array_equal(V, start[1])
 
 
 def test_num_threads_is_used_while_fitting():

