@@ -22,6 +22,18 @@ _SOURCE = "the query's answer"
 # The SQLite driver takes the types of columns from the first batch, so a batch should say something about the whole.
 _SQLITE_BATCH_ROWS = 1 << 17
 _MOST_ROWS = 1 << 19
+_READING_WORDS = ("SELECT", "WITH", "VALUES", "TABLE")
+_TEXTS = r"'(?:[^']|'')*(?:'|\Z)|\"(?:[^\"]|\"\")*(?:\"|\Z)|--[^\n]*|/\*.*?(?:\*/|\Z)"
+_REST = r"\s+|\w+|."
+# What one piece of a statement is. A text that is not closed goes on to the end, as it does for the database.
+_PIECES = {
+    "sqlite": re.compile(rf"{_TEXTS}|`[^`]*(?:`|\Z)|\[[^\]]*(?:\]|\Z)|{_REST}", re.DOTALL),
+    "postgresql": re.compile(
+        rf"\b[eE]'(?:[^'\\]|''|\\.)*(?:'|\Z)|(?<![\w$])\$(?P<tag>\w*)\$.*?(?:\$(?P=tag)\$|\Z)|{_TEXTS}|{_REST}",
+        re.DOTALL,
+    ),
+}
+_SKIPPED = re.compile(r"\s|--|/\*")
 
 
 def read_sql(
@@ -39,11 +51,12 @@ def read_sql(
 
     `url` is written as for SQLAlchemy: `sqlite:///events.db`, `postgresql://user:password@host:5432/database`. The
     password may as well come from PGPASSWORD or ~/.pgpass; it never appears in an error. The columns are named as in
-    `read_frame`. The answer is streamed in Arrow batches, and the database is opened for reading only.
+    `read_frame`. `query` is one statement that reads: SELECT, WITH, VALUES or TABLE. The answer is streamed in Arrow
+    batches, and the database is opened for reading only.
     """
     columns = Columns(user, item, weights, time, rating, rating_above)
-    statement = _statement(query)
     database = parse_database_url(url)
+    statement = _statement(query, database.kind)
     driver = _driver(database.kind)
     file = existing(database.address) if database.kind == "sqlite" else None
     with contextlib.ExitStack() as opened:
@@ -63,13 +76,32 @@ def read_sql(
             return collect_batches(answer.schema.names, answer, columns, _SOURCE, _MOST_ROWS)
 
 
-def _statement(query: object) -> str:
-    if not isinstance(query, str) or not query.strip().rstrip(";").strip():
+def _statement(query: object, kind: str) -> str:
+    """The query without what follows it. Raises InvalidParameter unless it is one statement, and one that reads.
+
+    This is checked before a database sees it, because a connection that is read-only in name still does some things:
+    SQLite's ATTACH makes files, and its driver runs the first of several statements and forgets the others.
+    """
+    if not isinstance(query, str):
         raise InvalidParameter(f"'query' must be an SQL query, such as 'SELECT user, item FROM events'. Got {query!r}.")
-    statement = query.strip().rstrip(";").strip()
+    # Texts, names and comments are taken whole, so that what is left are the words and semicolons of the statement.
+    found = [(piece[0], piece.end()) for piece in _PIECES[kind].finditer(query) if not _SKIPPED.match(piece[0])]
+    while found and found[-1][0] == ";":
+        found.pop()
+    if not found:
+        raise InvalidParameter(f"'query' must be an SQL query, such as 'SELECT user, item FROM events'. Got {query!r}.")
+    statement = query[: found[-1][1]].strip()
+    words = [word for word, _ in found]
     if re.fullmatch(r"[\w.\"]+", statement):
         raise InvalidParameter(
             f"'query' must be an SQL query, not the name of a table alone; write 'SELECT * FROM {statement}'."
+        )
+    if ";" in words:
+        raise InvalidParameter("'query' must be one SQL statement. Got several, separated by semicolons.")
+    first = next((word for word in words if word != "("), "")
+    if first.upper() not in _READING_WORDS:
+        raise InvalidParameter(
+            f"'query' must be a statement that reads, one of {', '.join(_READING_WORDS)}. Got {first!r} instead."
         )
     return statement
 
