@@ -1,6 +1,6 @@
 import pytest
 
-from fairmf.interactions import Interactions, read_csv
+from fairmf.interactions import Interactions, csv_reader, read_csv
 from fairmf.interactions.csv_reader import guess_delimiter
 
 
@@ -23,6 +23,11 @@ def ids(rows):
         ("1::10::5::978\n2::11::3::979\n3::1", "::"),
         ("fe80::1,5\nfe80::2,6\n", ","),
         ("a\n::b\n", ","),
+        ("1::Toy Story (1995)::Comedy\n2::Grumpier Men (1995)::Comedy\n", "::"),
+        ("1::Heat, The (1995)::Crime|Drama\n2::Star, The: IV (1977)::Action|War\n", "::"),
+        ("u::i::r\nann::x y::5\nbob::y z::4\n", "::"),
+        ('title;n\n"One\nline; and more";3\n"Four";4\n', ";"),
+        ('user;item\n"a" b;3\nc;4\n', ";"),
     ],
 )
 def test_the_delimiter_is_guessed(text, delimiter):
@@ -60,16 +65,21 @@ def test_numbers_far_down_may_have_a_fraction(tmp_path):
 def test_ids_keep_their_leading_zeros_as_text(tmp_path):
     path = write(tmp_path / "a.csv", "user,item\n007,1\n7,2\n")
     assert ids(read_csv(path, text_ids=True)) == (["007", "7"], ["1", "2"])
-    assert ids(read_csv(path)) == ([7], [1, 2])
+    assert ids(read_csv(path)) == (["007", "7"], [1, 2])
     assert Interactions.from_csv(path, text_ids=True).n_users == 2
 
 
 @pytest.mark.parametrize(
     "names",
-    [("1.10", "1.1"), ("1e1", "10"), ("2020-01-01", "2020-01-02"), ("true", "false"), (f"1{2**64}", f"2{2**64}")],
-)
-def test_ids_are_integers_or_text_never_floats_dates_or_booleans(tmp_path, names):
-    path = write(tmp_path / "a.csv", "user,item\n" + "".join(f"{name},1\n" for name in names))
+    [
+        ("1.10", "1.1"), ("1e1", "10"), ("2020-01-01", "2020-01-02"), ("true", "false"), (f"1{2**64}", f"2{2**64}"),
+        ("0x10", "16"), ("007", "7"), ("-0", "0"), ("+5", "5"), (" 5", "5", "5 "), ("1_000", "1000"), ("\uff11", "1"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("least", [0, 1 << 60])
+def test_two_texts_are_never_one_id(tmp_path, names, least, monkeypatch):
+    monkeypatch.setattr(csv_reader, "_PLAIN_FROM_BYTES", least)
+    path = write(tmp_path / "a.csv", "user,item\n" + "".join(f"{name},1\n" for name in names), encoding="utf-8")
     assert ids(read_csv(path)) == (list(names), [1])
 
 

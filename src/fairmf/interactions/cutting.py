@@ -1,8 +1,9 @@
 """Cutting plain delimited text into columns, in compiled code.
 
 Only what leaves no doubt is read here: lines of equal width that end in a newline, no quotes, integers of up to 18
-digits, decimals of up to 15 (for which one division rounds exactly as a full parser does), text that is not one of
-Arrow's spellings of null. At the first doubt `cut` gives up and Arrow's reader, which defines the meaning, takes over.
+digits without leading zeros, decimals of up to 15 (for which one division rounds exactly as a full parser does), text
+that is not one of Arrow's spellings of null. At the first doubt `cut` gives up and Arrow's reader, which defines the
+meaning, takes over.
 
 Text is looked at in words of eight bytes, the first one lowest; a word's first delimiter is found as "Hacker's Delight"
 finds the first zero byte (chapter 6).
@@ -135,8 +136,10 @@ def _cut(block, delimiter, kinds, rows_of, nulls, null_starts, integers, decimal
                 if negative:
                     at += _1
                 if kind == INTEGER:
+                    leading_zero = block[at] == _NOUGHT
                     value, at, count = digits(block, at)
-                    if count == 0 or count > 18:
+                    # 007 and -0 are text: other ids than 7 and 0.
+                    if count == 0 or count > 18 or (leading_zero and (count > 1 or negative)):
                         return _GIVEN_UP
                     integers[own, row] = -value if negative else value
                 else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
@@ -116,6 +117,14 @@ def _as_id_array(values: Ids | Sequence[Hashable] | NDArray[Any]) -> NDArray[Any
 def plain(value: Any) -> Any:
     """The Python number or string behind a NumPy scalar; anything else as it is."""
     return value.item() if isinstance(value, (np.number, np.bool_, np.str_, np.bytes_)) else value
+
+
+def written_id(text: str) -> int | str:
+    """An id as a file of text has it: an integer if it is written as Python writes integers, else the text.
+
+    So 7 is an integer, and 007, +7, 0x7 and 1_000 are other ids than 7 and 1000.
+    """
+    return int(text) if re.fullmatch(r"0|-?[1-9][0-9]*", text) else text
 
 
 def is_missing(value: object) -> bool:

@@ -1,20 +1,20 @@
-"""Batches of a plain CSV file, several times as fast as a general reader: what is odd in any way is left to Arrow."""
+"""Batches of a plain CSV file, several times as fast as a general reader: anything unusual is left to Arrow."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.interactions.columns import ColumnName
-from fairmf.interactions.text_source import TextSource
 from fairmf.interactions.text_words import SEED, TextWords
 
-_LONGEST_LINE = 1 << 24
 _KINDS = {"int64": 1, "double": 2, "string": 3}
 INTEGER, DECIMAL, TEXT = _KINDS.values()
+# Bytes that stand for a longer delimiter in a block that does not have them.
+STAND_INS = (b"\x1f", b"\x1e", b"\x1d", b"\x1c", b"\x01", b"\x02", b"\x03", b"\x04")
 # Bytes after the last line, so that the reader may look eight bytes ahead.
 PADDING = 16
 
@@ -26,14 +26,22 @@ class NotPlain(Exception):
 class PlainColumns:
     """Which columns of the file to keep, and what they hold: "int64", "double" or "string" by position."""
 
-    def __init__(self, width: int, wanted: Mapping[int, tuple[ColumnName, str]], delimiter: str, literal: bool = False):
+    def __init__(
+        self,
+        width: int,
+        wanted: Mapping[int, tuple[ColumnName, str]],
+        delimiter: str,
+        quotes_are_text: bool = False,
+        literal: bool = False,
+    ):
         import pyarrow.csv
 
-        if not delimiter.isascii() or delimiter in '-.0123456789"\r\n':
+        if set(delimiter) & set('-.0123456789"\r\n'):
             raise NotPlain
         self._wanted = wanted
-        self._delimiter = np.uint8(ord(delimiter))
-        self._literal = literal
+        self._long = delimiter.encode() if len(delimiter.encode()) > 1 else None
+        self._delimiter = np.uint8((STAND_INS[0] if self._long else delimiter.encode())[0])
+        self._quotes_are_text = quotes_are_text
         self._rooms: dict[int, tuple[int, tuple[NDArray[Any], ...]]] = {}
         self.kinds = np.full(width, 0, dtype=np.int64)
         self.places = np.zeros(width, dtype=np.int64)
@@ -55,8 +63,12 @@ class PlainColumns:
 
         if b"\r" in block:
             block = block.replace(b"\r\n", b"\n")
-        if (b'"' in block and not self._literal) or b"\r" in block or not _is_text(block):
+        if (b'"' in block and not self._quotes_are_text) or b"\r" in block or not _is_text(block):
             raise NotPlain
+        if self._long:
+            if STAND_INS[0] in block:
+                raise NotPlain
+            block = block.replace(self._long, STAND_INS[0])
         data = np.frombuffer(block + bytes(PADDING), dtype=np.uint8)
         columns = (self.kinds, self.places, self._nulls, self._null_starts)
         buffers = integers, decimals, words, places, hashes = self._room(room, len(block))
@@ -83,28 +95,6 @@ class PlainColumns:
             hashes = np.empty((texts, rows), dtype=np.uint64)
             self._rooms[number] = size, (*numbers, words, places, hashes)
         return self._rooms[number][1]
-
-
-def lines(source: TextSource, block_bytes: int, skip_first: bool) -> Iterator[bytes]:
-    """The text in blocks of whole lines, decompressed, each of which ends in a newline."""
-    with source.open() as stream:
-        rest = stream.read(block_bytes).removeprefix(b"\xef\xbb\xbf")
-        if skip_first:
-            first, newline, rest = rest.partition(b"\n")
-            if not newline or first.count(b'"') % 2:
-                raise NotPlain
-        while True:
-            more = stream.read(block_bytes)
-            whole = rest.rfind(b"\n") + 1
-            if not more:
-                if rest:
-                    yield rest if whole == len(rest) else rest + b"\n"
-                return
-            if whole:
-                yield rest[:whole]
-            elif len(rest) > _LONGEST_LINE:
-                raise NotPlain
-            rest = rest[whole:] + more
 
 
 def _arrow(values: NDArray[Any], rows: int) -> Any:

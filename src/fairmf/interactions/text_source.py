@@ -1,15 +1,29 @@
-"""Where delimited text comes from: a file, or a member of an archive that is read without being unpacked."""
+"""Where delimited text comes from (a file, or a member of an archive), and its division into blocks of whole records.
+
+A record ends at a line break outside quotes. A quote opens a field right after a delimiter or a line break; inside, two
+quotes stand for one, and the quote that closes the field must be followed by a delimiter or a line break (RFC 4180).
+Quotes elsewhere, as in 12" LP, are text. What breaks these rules is an error: guessing would join or divide rows.
+"""
 
 from __future__ import annotations
 
+import codecs
 import lzma
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.errors import InvalidData
+
 # Called with the bytes that are done and the bytes there are.
 Progress: TypeAlias = Callable[[int, int], None]
+_LONGEST_RECORD = 16 << 20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_LF, _CR, _QUOTE = b'\n\r"'
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 
@@ -61,3 +75,150 @@ class _Closing:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Whole records as UTF-8, the last one ended by a line break; `line` is the number of the first line, from 1."""
+
+    text: bytes
+    line: int
+
+    def split_first(self, delimiter: bytes | None) -> tuple[bytes, Block]:
+        """Split off the first record that is not an empty line. `delimiter` as in `record_blocks`."""
+        start = len(self.text) - len(self.text.lstrip(b"\r\n"))
+        end = _first_break(self.text, start, _field_quotes(self.text, delimiter)) + 1
+        if self.text[end - 1 : end + 1] == b"\r\n":
+            end += 1
+        return self.text[start:end], Block(self.text[end:], self.line + _lines_in(self.text[:end]))
+
+
+def record_blocks(
+    source: TextSource, block_bytes: int, delimiter: bytes | None, encoding: str = "utf8"
+) -> Iterator[Block]:
+    """Divide a text into blocks of whole records, of about `block_bytes` each unless a record is longer.
+
+    `delimiter` is one byte, or None where quotes are text like any other. Raises InvalidData for a quote that is not
+    closed properly, and for a record longer than 16 MiB.
+    """
+    decoder = None if is_utf8(encoding) else codecs.getincrementaldecoder(encoding)()
+    rest, line, at_start = b"", 1, True
+    with source.open() as stream:
+        while True:
+            read = stream.read(block_bytes)
+            more = read if decoder is None else decoder.decode(read, final=not read).encode()
+            text = rest + more
+            if at_start and (len(text) >= len(_BYTE_ORDER_MARK) or not read):
+                text, at_start = text.removeprefix(_BYTE_ORDER_MARK), False
+            quotes = _field_quotes(text, delimiter)
+            _check_quotes(Block(text, line), quotes, delimiter, source, at_end=not read)
+            if not read:
+                if text:
+                    yield Block(text if text[-1] in (_LF, _CR) else text + b"\n", line)
+                return
+            end = _last_break(text, quotes) + 1
+            if end:
+                yield Block(text[:end], line)
+                line += _lines_in(text[:end])
+            rest = text[end:]
+
+
+def is_utf8(encoding: str) -> bool:
+    """Whether text in this encoding needs no recoding."""
+    return codecs.lookup(encoding).name in ("utf-8", "ascii")
+
+
+def _field_quotes(text: bytes, delimiter: bytes | None) -> NDArray[np.int64]:
+    """Positions of the quotes that open (even places) and close (odd places) fields.
+
+    Of two quotes for one the first closes and the second opens again.
+    """
+    if delimiter is None or b'"' not in text:
+        return np.zeros(0, dtype=np.int64)
+    data = np.frombuffer(text, dtype=np.uint8)
+    quotes = np.flatnonzero(data == _QUOTE)
+    before = data[quotes - 1]  # of a quote at position 0 this is the last byte, which does not count
+    starts = (before == ord(delimiter)) | (before == _LF) | (before == _CR) | (quotes == 0)
+    opens = starts[0::2].copy()
+    opens[1:] |= quotes[2::2] - quotes[1:-1:2] == 1
+    if opens.all():
+        return quotes
+    return _without_literal_quotes(quotes, starts)
+
+
+def _without_literal_quotes(quotes: NDArray[np.int64], starts: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The same, one by one, where some of the quotes are text."""
+    kept, inside, latest = [], False, -2
+    for place, starts_field in zip(quotes.tolist(), starts.tolist(), strict=True):
+        if inside or starts_field or place == latest + 1:
+            kept.append(place)
+            inside = not inside
+            latest = place
+    return np.asarray(kept, dtype=np.int64)
+
+
+def _check_quotes(
+    block: Block, quotes: NDArray[np.int64], delimiter: bytes | None, source: TextSource, at_end: bool
+) -> None:
+    """Raise InvalidData for a quote that is not closed, or closed inside a value, and for a record without an end."""
+    remedy = "close it, and write a quote that is a part of the value twice"
+    too_long = not at_end and len(block.text) > _LONGEST_RECORD and _last_break(block.text, quotes) < 0
+    if len(quotes) and delimiter is not None:
+        data = np.frombuffer(block.text + b"\n", dtype=np.uint8)
+        after = data[quotes[1::2] + 1]
+        bad = np.flatnonzero((after != ord(delimiter)) & (after != _LF) & (after != _CR) & (after != _QUOTE))
+        if len(bad):
+            closed = 2 * int(bad[0]) + 1
+            opened, where = _opening_line(block, quotes, closed - 1), _line_at(block, quotes[closed])
+            raise InvalidData(
+                f"A quote opened in line {opened:,} of {source} is closed inside a value in line {where:,}; {remedy}."
+            )
+        if len(quotes) % 2 and (at_end or too_long):
+            opened = _opening_line(block, quotes, len(quotes) - 1)
+            raise InvalidData(f"A quote opened in line {opened:,} of {source} is never closed; {remedy}.")
+    if too_long:
+        raise InvalidData(
+            f"The record in line {block.line:,} of {source} is longer than {_LONGEST_RECORD >> 20} MiB; delimited text "
+            f"has a record a line, so this is another kind of file, or its line breaks are lost."
+        )
+
+
+def _opening_line(block: Block, quotes: NDArray[np.int64], place: int) -> int:
+    """The line in which the field begins that the quote at this (even) place opens, or opens again."""
+    while place >= 2 and quotes[place] - quotes[place - 1] == 1:
+        place -= 2
+    return _line_at(block, quotes[place])
+
+
+def _line_at(block: Block, position: int | np.int64) -> int:
+    return block.line + _lines_in(block.text[:position])
+
+
+def _lines_in(text: bytes) -> int:
+    """The number of line breaks: LF, CR LF, or CR alone."""
+    return text.count(b"\n") + (text.count(b"\r") - text.count(b"\r\n") if b"\r" in text else 0)
+
+
+def _last_break(text: bytes, quotes: NDArray[np.int64]) -> int:
+    """The position of the last line break outside quotes, -1 if there is none."""
+    stop = len(text) - text.endswith(b"\r")  # a line feed may follow
+    count = len(quotes)
+    if count % 2:
+        count, stop = count - 1, int(quotes[-1])
+    while True:
+        start = int(quotes[count - 1]) if count else 0
+        feed = text.rfind(b"\n", start, stop)
+        found = max(feed, text.rfind(b"\r", max(feed, start), stop))
+        if found >= 0 or not count:
+            return found
+        count, stop = count - 2, int(quotes[count - 2])
+
+
+def _first_break(text: bytes, start: int, quotes: NDArray[np.int64]) -> int:
+    """The position of the first line break outside quotes; there is one."""
+    for stop, following in zip((*quotes[0::2].tolist(), len(text)), (*quotes[1::2].tolist(), 0), strict=False):
+        found = [at for at in (text.find(b"\n", start, stop), text.find(b"\r", start, stop)) if at >= 0]
+        if found:
+            return min(found)
+        start = following
+    return len(text) - 1

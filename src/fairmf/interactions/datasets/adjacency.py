@@ -10,8 +10,7 @@ from fairmf.errors import InvalidData
 from fairmf.interactions.collecting import EventsCollector
 from fairmf.interactions.columns import Columns
 from fairmf.interactions.events import Events
-from fairmf.interactions.plain_csv import lines
-from fairmf.interactions.text_source import TextSource
+from fairmf.interactions.text_source import TextSource, record_blocks
 
 _BLOCK_BYTES = 1 << 20
 
@@ -22,8 +21,8 @@ def read_adjacency(sources: Sequence[TextSource], columns: Columns) -> tuple[Eve
     sizes = []
     for source in sources:
         number = rows = 0
-        for block in lines(source, _BLOCK_BYTES, skip_first=False):
-            numbers, lengths = _numbers(block, source, number)
+        for block in record_blocks(source, _BLOCK_BYTES, delimiter=None):
+            numbers, lengths = _numbers(block.text, source, number)
             number += len(lengths)
             rows += _add(collector, columns, numbers, lengths)
         sizes.append(rows)

@@ -118,8 +118,7 @@ def _rated(user: ColumnName, item: ColumnName, rating: ColumnName, time: ColumnN
     return Columns(user, item, time=time, rating=rating, rating_above=3.5)
 
 
-# "1::1193::5::978300760" is cut at every colon, so that every second column is empty: no slower than one delimiter.
-_DOUBLE_COLONS = Layout(_rated(0, 2, 4, 6), delimiter=":")
+_DOUBLE_COLONS = Layout(_rated(0, 1, 2, 3), delimiter="::")
 _RATINGS_CSV = Layout(_rated("userId", "movieId", "rating", "timestamp"), delimiter=",", header=True)
 
 _ALL = (
