@@ -1,6 +1,7 @@
 """Seeded splits by user, splits by interaction, and splits by time."""
 
 import datetime
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -169,16 +170,52 @@ def test_shares_place_the_cuts_and_no_moment_is_divided():
     assert named_pairs(split.test.targets) == expected[3]
 
 
-def test_dates_are_read_as_microseconds():
+def test_times_read_from_dates_are_microseconds():
     day = 86_400_000_000
     times = np.arange(200, dtype=np.int64) * day
-    events = random_events(rows=200, times=times)
+    events = replace(random_events(rows=200, times=times), time_unit="us")
     wanted = named_pairs(split_by_time(events, validation_from=100 * day, test_from=150 * day).test.targets)
     start = datetime.date(1970, 1, 1) + datetime.timedelta(100)
     end = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc) + datetime.timedelta(150)
     for pair in ((start, end), (start.isoformat(), np.datetime64("1970-01-01") + 150)):
         split = split_by_time(events, validation_from=pair[0], test_from=pair[1])
         assert named_pairs(split.test.targets) == wanted
+
+
+@pytest.mark.parametrize("unit", [1, 10**3, 10**6, 10**9])
+@pytest.mark.parametrize("kind", [np.int64, np.float64])
+def test_dates_are_understood_in_the_unit_of_the_times(unit, kind):
+    seconds = int(np.datetime64("2000-12-01", "s").astype(int)) + np.arange(200) * 86_400
+    events = random_events(rows=200, times=(seconds * unit).astype(kind))
+    start, end = (int(np.datetime64(day, "s").astype(int)) * unit for day in ("2001-01-01", "2001-04-01"))
+    wanted = naive_time_split(events, start, end)
+    for first, last in (
+        ("2001-01-01", "2001-04-01T00:00:00"),
+        ("2001-01-01T02:00:00+02:00", "2001-04-01T00:00:00Z"),
+        (datetime.date(2001, 1, 1), datetime.datetime(2001, 4, 1)),
+        (np.datetime64("2001-01-01"), np.datetime64("2001-04-01", "ns")),
+        # Between two events: the later one is the first after it.
+        ("2000-12-31 23:59:59.5", np.datetime64("2001-03-31T00:00:00.001000000")),
+    ):
+        split = split_by_time(events, validation_from=first, test_from=last)
+        parts = split.train, split.validation.targets, split.test.fold_in, split.test.targets
+        assert tuple(named_pairs(part) for part in parts) == wanted
+
+
+def test_times_that_are_not_known_do_not_hide_the_unit():
+    times = 978_300_000 + np.arange(200) * 86_400
+    times[:5] = 0, -1, 0, 0, 1
+    split = split_by_time(random_events(rows=200, times=times), validation_from="2001-02-01", test_from="2001-04-01")
+    assert split.test.targets.nnz > 0
+
+
+@pytest.mark.parametrize(
+    "times",
+    [np.arange(200), np.arange(200) + 20_010_101, np.where(np.arange(200) % 2, 978_300_000, 978_300_000_000)],
+)
+def test_a_date_is_refused_where_the_unit_cannot_be_told(times):
+    with pytest.raises(InvalidParameter, match=r"'test_from' parameter of split_by_time is a date.*which unit"):
+        split_by_time(random_events(rows=200, times=times), test_from="2001-01-01")
 
 
 @pytest.mark.parametrize(

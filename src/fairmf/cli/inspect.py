@@ -50,6 +50,7 @@ def describe(events: Events, merged: Any) -> dict[str, Any]:
     import numpy as np
 
     from fairmf.inequality import gini
+    from fairmf.interactions.values import time_unit
 
     per_item = np.diff(merged.by_item.indptr)
     per_user = np.diff(merged.by_user.indptr)
@@ -76,7 +77,8 @@ def describe(events: Events, merged: Any) -> dict[str, Any]:
     if events.weights is not None:
         facts["weights"] = _spread(events.weights)
     if events.times is not None:
-        facts["times"] = {"first": events.times.min().item(), "last": events.times.max().item()}
+        unit = events.time_unit or time_unit(events.times)
+        facts["times"] = {"first": events.times.min().item(), "last": events.times.max().item(), "unit": unit}
     return facts
 
 
@@ -129,6 +131,8 @@ def _kind(values: Any) -> str:
 def _tables(facts: dict[str, Any]) -> list[Any]:
     from rich.table import Table
 
+    from fairmf.interactions.values import date_text
+
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     table.add_column(justify="right")
@@ -143,20 +147,11 @@ def _tables(facts: dict[str, Any]) -> list[Any]:
             rest = f"median (least {s['least']:,.6g}, mean {s['mean']:,.1f}, most {s['most']:,.6g})"
             table.add_row(label, f"{s['median']:,.6g}", rest)
     if "times" in facts:
-        table.add_row("times", "", f"{_moment(facts['times']['first'])} to {_moment(facts['times']['last'])}")
+        first, last = (date_text(facts["times"][end], facts["times"]["unit"]) for end in ("first", "last"))
+        table.add_row("times", "", f"{first} to {last}")
     table.add_row("popularity", f"{facts['popularity_gini']:.3f}", "Gini (0 = all items alike, 1 = one item has all)")
     table.add_row("", f"{facts['top_1_percent_share']:.1%}", "of the interactions are with the top 1 % of items")
     table.add_row("", f"{facts['top_10_percent_share']:.1%}", "with the top 10 %")
     table.add_row("", f"{facts['bottom_half_share']:.1%}", "with the less popular half")
     table.add_row("", f"{facts['items_with_one']:,}", "items have a single user")
     return [table]
-
-
-def _moment(value: float) -> str:
-    """A number as the date it most likely is: seconds, milliseconds or microseconds since 1970."""
-    from datetime import datetime, timezone
-
-    for unit in (1, 1e3, 1e6, 1e9):
-        if 1e8 <= value / unit < 5e9:
-            return datetime.fromtimestamp(value / unit, tz=timezone.utc).strftime("%Y-%m-%d %H:%M")
-    return f"{value:,}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +13,11 @@ from fairmf.cli.failures import Problem
 from fairmf.cli.reading import DATA_HELP, Reading, read_events
 from fairmf.cli.session import Session
 from fairmf.interactions import Events, Interactions
+from fairmf.interactions.values import date_text, time_unit
 from fairmf.splitting import HeldOut, Split, split_by_interaction, split_by_time, split_by_user
+
+_UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 class By(str, Enum):
@@ -95,7 +100,7 @@ def split(
     events = read_events(data, reading, session, time=by is By.time)
     with session.busy("split"):
         if by is By.time:
-            made = _by_time(events, min_user, min_item, validation_from, test_from)
+            made = _by_time(events, min_user, min_item, validation_from, test_from, session)
         elif by is By.interaction:
             kept = events.at_least(min_user=min_user, min_item=min_item)
             made = split_by_interaction(_merged(kept, reading.weight), target_share=share, random_state=seed)
@@ -159,21 +164,26 @@ def _log_weights(made: Split) -> Split:
     return Split(train, parts[0], parts[1], made.method)
 
 
-def _by_time(events: Events, min_user: int, min_item: int, validation_from: str | None, test_from: str | None) -> Split:
+def _by_time(
+    events: Events, min_user: int, min_item: int, validation_from: str | None, test_from: str | None, session: Session
+) -> Split:
     if events.times is None:
         raise Problem("A split by time needs times, and no column looks like one.", "--time COLUMN")
-    kept = events.at_least(min_user=min_user, min_item=min_item)
-    return split_by_time(kept, validation_from=_moment(validation_from), test_from=_moment(test_from))
+    cuts = {"validation_from": _moment(validation_from), "test_from": _moment(test_from)}
+    made = split_by_time(events.at_least(min_user=min_user, min_item=min_item), **cuts)
+    unit = events.time_unit or time_unit(events.times)
+    if unit is not None and any(isinstance(cut, str) for cut in cuts.values()):
+        first, last = (date_text(time.item(), unit) for time in (events.times.min(), events.times.max()))
+        session.note(f"times   {_UNITS[unit]} since 1970, {first} to {last} (UTC)")
+        session.result["time_unit"] = unit
+    return made
 
 
 def _moment(text: str | None) -> Any:
     """A number where it is one; dates are understood by the split itself."""
-    for kind in (int, float):
-        try:
-            return None if text is None else kind(text)
-        except ValueError:
-            continue
-    return text
+    if text is None or _NUMBER.fullmatch(text) is None:
+        return text
+    return int(text) if text.lstrip("+-").isdigit() else float(text)
 
 
 def _table(made: Split) -> Any:

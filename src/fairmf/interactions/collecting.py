@@ -34,6 +34,7 @@ class EventsCollector:
         self._parts = {role: GrowingArray() for role in ("user", "item", "weights", "time")}
         self._bad = {role: BadValues() for role in columns.roles}
         self._rows_read = first_row
+        self._time_units: set[str | None] = set()
         self.highest_rating = -np.inf
 
     def expect(self, rows: int) -> None:
@@ -73,6 +74,7 @@ class EventsCollector:
             item_ids=self._encoders["item"].ids(),
             weights=self._parts["weights"].finish() if names.weights is not None else None,
             times=self._parts["time"].finish() if names.time is not None else None,
+            time_unit=next(iter(self._time_units), None),
         )
 
     def _above_threshold(self, batch: Mapping[ColumnName, Any]) -> NDArray[np.int64] | None:
@@ -109,7 +111,14 @@ class EventsCollector:
         if empty.any():
             self._bad["time"].add("null or NaN", empty, rows)
             return
-        self._parts["time"].append(to_times(values, self._columns.roles["time"]))
+        name = self._columns.roles["time"]
+        times, unit = to_times(values, name)
+        self._time_units.add(unit)
+        if len(self._time_units) > 1:
+            raise InvalidData(
+                f"Column {name!r} of {self._source} holds dates in one part and numbers in another; use one of them."
+            )
+        self._parts["time"].append(times)
 
 
 def check_not_empty(columns: Columns, source: str, rows_read: int, rows_kept: int, highest_rating: float) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions.ids import Ids
-from fairmf.interactions.values import check_weights
+from fairmf.interactions.values import TIME_UNITS, check_weights
 
 # Rows handled at a time where NumPy needs 8-byte temporaries: bounds them to a few MB whatever the file's size.
 _CHUNK = 1 << 18
@@ -22,7 +22,9 @@ class Events:
     """One row per interaction event, repeated pairs included. Arrays are read-only.
 
     `users` and `items` are int32 codes: positions in `user_ids` and `item_ids`, which are in order of first
-    appearance. `weights` (float32) and `times` (int64 or float64) are None where the source has none.
+    appearance. `weights` (float32) and `times` (int64 or float64) are None where the source has none. `time_unit` is
+    that of the times since 1970: "us" where they were read from dates, None where they are numbers as they were found;
+    "s", "ms" and "ns" may be said too.
     """
 
     users: NDArray[np.int32]
@@ -31,6 +33,7 @@ class Events:
     item_ids: Ids
     weights: NDArray[np.float32] | None = None
     times: NDArray[np.int64] | NDArray[np.float64] | None = None
+    time_unit: str | None = None
 
     def __post_init__(self) -> None:
         for kind in ("user", "item"):
@@ -46,6 +49,11 @@ class Events:
             self._set("weights", weights)
         if self.times is not None:
             self._set("times", _as_times(self.times))
+        if self.time_unit is not None and self.time_unit not in TIME_UNITS:
+            raise InvalidParameter(
+                f"The 'time_unit' parameter of Events must be one of {', '.join(map(repr, TIME_UNITS))} or None. "
+                f"Got {self.time_unit!r} instead."
+            )
 
     def _set(self, name: str, array: NDArray[Any]) -> None:
         if array.shape != np.shape(self.users):

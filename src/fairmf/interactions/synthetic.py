@@ -233,4 +233,4 @@ def _as_events(
     times = rng.integers(_FIRST_SECOND, _FIRST_SECOND + _SECONDS, size=len(users))
     times.sort()
     names = np.array(titles(tastes), dtype=object)
-    return Events(users, items, Ids(user_order + 1), Ids(names[item_order]), times=times)
+    return Events(users, items, Ids(user_order + 1), Ids(names[item_order]), times=times, time_unit="s")

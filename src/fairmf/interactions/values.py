@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -74,14 +75,24 @@ def to_numbers(values: Any, column: str | int, role: str) -> NDArray[np.float64]
     return numbers
 
 
-def to_times(values: Any, column: str | int) -> NDArray[np.int64] | NDArray[np.float64]:
-    """An Arrow array without missing values as times: numbers as they are, dates and timestamps as microseconds."""
+def to_times(values: Any, column: str | int) -> tuple[NDArray[np.int64] | NDArray[np.float64], str | None]:
+    """An Arrow array without missing values as times, and their unit: numbers as they are (None), dates as "us".
+
+    Text must hold dates as ISO 8601 writes them, such as 2024-01-31 or 2024-01-31 12:30:00.
+    """
     import pyarrow as pa
 
-    array, kind = values, values.type
+    array, kind, unit = values, values.type, None
+    if pa.types.is_dictionary(kind):
+        array = array.dictionary_decode()
+        kind = array.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        array = _dates(array, column)
+        kind = array.type
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         # One unit for all sources: pandas, polars and Parquet each have another default.
         array = array.cast(pa.timestamp("us", tz=getattr(kind, "tz", None)), safe=False).cast(pa.int64())
+        unit = "us"
     elif pa.types.is_integer(kind):
         array = array.cast(pa.int64())
     elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
@@ -92,4 +103,43 @@ def to_times(values: Any, column: str | int) -> NDArray[np.int64] | NDArray[np.f
             f"convert it first."
         )
     times: NDArray[np.int64] = array.to_numpy(zero_copy_only=False)
-    return times
+    return times, unit
+
+
+def _dates(texts: Any, column: str | int) -> Any:
+    import pyarrow as pa
+
+    for zone in (None, "UTC"):  # for Arrow dates that have a zone are of another type than those that have none
+        with contextlib.suppress(pa.ArrowInvalid):
+            return texts.cast(pa.timestamp("us", tz=zone))
+    raise InvalidData(
+        f"Column {column!r} is used as time and must hold numbers, dates or timestamps such as 2024-01-31 12:30:00, "
+        f"all with a zone or all without, but it holds text such as {texts[0].as_py()!r}; convert it first."
+    )
+
+
+# Nothing else lies in these ranges: seconds from 1973 to 2128 and the same in finer units.
+TIME_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_EARLIEST, _LATEST = 1e8, 5e9
+
+
+def time_unit(times: Any) -> str | None:
+    """The unit of times since 1970, told from their size: "s", "ms", "us" or "ns"; None where it cannot be told.
+
+    Zeros and other values outside of all units (times that are not known) are allowed if they are fewer than half.
+    """
+    values = np.asarray(times)
+    counts = {
+        unit: np.count_nonzero((values >= _EARLIEST * scale) & (values < _LATEST * scale))
+        for unit, scale in TIME_UNITS.items()
+    }
+    found = [unit for unit, count in counts.items() if count]
+    return found[0] if len(found) == 1 and 2 * counts[found[0]] > len(values) else None
+
+
+def date_text(time: float, unit: str | None) -> str:
+    """A time as a date and hour, in UTC; as the number it is where its unit is not known."""
+    if unit is None:
+        return f"{time:,}"
+    moment = np.asarray(int(time)).astype(f"datetime64[{unit}]")
+    return str(moment.astype("datetime64[m]")).replace("T", " ")

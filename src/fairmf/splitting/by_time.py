@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import math
+import re
 from numbers import Real
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions import Events, Interactions
+from fairmf.interactions.values import TIME_UNITS, time_unit
 from fairmf.splitting.assembly import build_matrix, first_appearance, positions_in
 from fairmf.splitting.checks import check_share
 from fairmf.splitting.split import HeldOut, Split
@@ -29,7 +30,9 @@ def split_by_time(
     """Train before `validation_from`, validate from there to `test_from`, test from there on.
 
     A moment not given is placed so that its share of the rows (with all rows of the same moment) lies after
-    it. Items first seen after train are dropped. Targets are never items the user had met before.
+    it. A moment is a number like the events' times, or a date (text, `datetime`, `np.datetime64`; UTC unless it has a
+    zone), which is understood in the unit of the times: `events.time_unit`, or the one that their size tells. Items
+    first seen after train are dropped. Targets are never items the user had met before.
 
     Validation: rows are train's users with train as history, so stored factors are used (`known_users=True`).
     Test: the history is everything before `test_from`. It has grown since training, so users are folded in
@@ -37,7 +40,7 @@ def split_by_time(
     validation.
     """
     times = _times(events)
-    start, end = _cuts(times, validation_from, test_from, validation_share, test_share)
+    start, end = _cuts(events, validation_from, test_from, validation_share, test_share)
     in_train, before_test = times < start, times < end
     for what, some in (("train", in_train), ("validation", before_test & ~in_train), ("test", ~before_test)):
         if not some.any():
@@ -80,15 +83,15 @@ def _times(events: Events) -> NDArray[Any]:
 
 
 def _cuts(
-    times: NDArray[Any], validation_from: Any, test_from: Any, validation_share: float, test_share: float
+    events: Events, validation_from: Any, test_from: Any, validation_share: float, test_share: float
 ) -> tuple[Any, Any]:
     """The two moments, as values of the same kind as the times."""
     check_share("split_by_time", "validation_share", validation_share)
     check_share("split_by_time", "test_share", test_share)
-    ordered = np.sort(times)
-    end = _quantile(ordered, 1 - test_share) if test_from is None else _moment(times, "test_from", test_from)
+    ordered = np.sort(_times(events))
+    end = _quantile(ordered, 1 - test_share) if test_from is None else _moment(events, "test_from", test_from)
     if validation_from is not None:
-        start = _moment(times, "validation_from", validation_from)
+        start = _moment(events, "validation_from", validation_from)
     elif validation_share + test_share >= 1:
         raise InvalidParameter(
             f"validation_share={validation_share!r} and test_share={test_share!r} leave nothing to train on."
@@ -106,21 +109,56 @@ def _quantile(ordered: NDArray[Any], share: float) -> Any:
     return ordered[min(len(ordered) - 1, round(share * len(ordered)))]
 
 
-def _moment(times: NDArray[Any], name: str, value: Any) -> Any:
-    """A number as it is; a date as microseconds, which is how dates are read into events."""
+def _moment(events: Events, name: str, value: Any) -> Any:
+    """A number as it is; a date in the unit that the times have."""
     if isinstance(value, Real) and value is not True and value is not False and not math.isnan(value):
         return value
-    if isinstance(value, (str, datetime.date, np.datetime64)) and times.dtype.kind == "i":
-        if isinstance(value, datetime.datetime) and value.tzinfo is not None:
-            value = value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
-        with contextlib.suppress(ValueError):
-            moment = np.datetime64(value, "us")
-            if not np.isnat(moment):
-                return int(moment.astype(np.int64))
-    raise InvalidParameter(
-        f"The {name!r} parameter of split_by_time must be a number like the events' times ({times.dtype}), "
-        f"or a date where the times were read from dates. Got {value!r} instead."
-    )
+    times = _times(events)
+    nanoseconds = _since_1970(value)
+    if nanoseconds is None:
+        raise InvalidParameter(
+            f"The {name!r} parameter of split_by_time must be a number like the events' times ({times.dtype}), "
+            f"or a date such as '2024-01-31'. Got {value!r} instead."
+        )
+    unit = events.time_unit or time_unit(times)
+    if unit is None:
+        raise InvalidParameter(
+            f"The {name!r} parameter of split_by_time is a date, but it is not clear which unit the times have (they "
+            f"go from {times.min():,} to {times.max():,}, which are not seconds, milliseconds, microseconds or "
+            f"nanoseconds since 1970); give a number like these. Got {value!r} instead."
+        )
+    step = 10**9 // TIME_UNITS[unit]
+    if times.dtype.kind == "f":
+        return nanoseconds / step
+    return -(-nanoseconds // step)  # the first whole step that is not before
+
+
+def _since_1970(value: Any) -> int | None:
+    """A date as nanoseconds since 1970, UTC; None for what is no date."""
+    if isinstance(value, str) and (zoned := _date_with_zone(value)) is not None:
+        value = zoned
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        value = value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
+    if not isinstance(value, (str, datetime.date, np.datetime64)):
+        return None
+    try:
+        moment = np.datetime64(value)
+    except ValueError:
+        return None
+    if np.isnat(moment):
+        return None
+    if np.datetime_data(moment.dtype)[0] in ("ns", "ps", "fs", "as"):
+        return int(moment.astype("datetime64[ns]").astype(np.int64))
+    return 1000 * int(moment.astype("datetime64[us]").astype(np.int64))
+
+
+def _date_with_zone(text: str) -> datetime.datetime | None:
+    """A date that says its zone, such as 2024-01-31T12:00:00Z, which NumPy does not take; None for others."""
+    try:
+        found = datetime.datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text.strip()))
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
 
 
 def _met(events: Events, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
