@@ -86,6 +86,19 @@ def test_items_the_file_does_not_have_are_said_and_get_no_group(fairmf, made, sp
     assert {g["group"]: g["n_items"] for g in done.json["groups"]}["no group"] == 4
 
 
+def test_a_catalogue_as_movielens_has_it(fairmf, made, split, tmp_path):
+    genres = {item: f"genre {k % 3}" for k, item in enumerate(split.train.item_ids.values.tolist())}
+    titles = {item: f'"Star" Wars: Episode {item}, Thé (1977)' for item in genres}
+    text = "".join(f"{item}::{titles[item]}::{genre}\n" for item, genre in genres.items())
+    (tmp_path / "movies.dat").write_text(text, encoding="latin-1")
+    where = ("--catalogue", "movies.dat", "--name-column", "1", "--group-column", "2")
+    done = fairmf("audit", made / "model.fairmf", made / "split", *where, "--json", "--no-record", "--bootstrap", 0)
+    assert done.code == 0, done.err
+    sizes = {group: list(genres.values()).count(group) for group in genres.values()}
+    assert {group["group"]: group["n_items"] for group in done.json["groups"]} == sizes
+    assert {gainer["name"] for gainer in done.json["gainers"]} <= set(titles.values())
+
+
 def test_text_ids_stay_text(fairmf, tmp_path):
     rows = [(u, f"{i:03}") for u in range(60) for i in range(30) if (u * 7 + i * 3) % 5 < 2]
     (tmp_path / "e.csv").write_text("user,item\n" + "".join(f"{u},{i}\n" for u, i in rows))

@@ -31,6 +31,16 @@ def inspect(name, content=None, *flags):
     return prepare
 
 
+def split_by_date(content):
+    """`fairmf split --by time` of a file with this content, from a date on."""
+
+    def prepare(folder, made):
+        (folder / "a.csv").write_text(content)
+        return ["split", "a.csv", "-o", "s", "--by", "time", "--test-from", "2001-01-01"]
+
+    return prepare
+
+
 def fit(*flags, **files):
     """`fairmf fit` of the made split, with files of the given content beside it (a_toml is a.toml)."""
 
@@ -188,7 +198,16 @@ TABLE = {
         inspect("a.csv", "user,item,rating\n1,2,3\n", "--rating-above", "9"), PROBLEM, "lower --rating-above"),
     "a threshold that is a word": (inspect("a.csv", EVENTS, "--rating-above", "high"), USAGE, "--rating-above"),
     "ragged lines": (inspect("a.csv", "user,item\n1,2\n1,2,3\n"), PROBLEM, "cannot be read as CSV"),
-    "a delimiter of two kinds": (inspect("a.csv", EVENTS, "--delimiter", "ab"), PROBLEM, "one character"),
+    "a delimiter of quotes": (inspect("a.csv", EVENTS, "--delimiter", '"'), PROBLEM, "without quotes"),
+    "a quote that is not closed": (inspect("a.csv", EVENTS + '5,"6\n'), PROBLEM, "A quote opened in line"),
+    "a million columns": (inspect("a.csv", "1," * 10**6), PROBLEM, "1,000,001 columns"),
+    "ratings instead of items": (inspect("a.csv", "User,Code,Book-Rating\na,b,5\n"), PROBLEM, "is the item: there are"),
+    "two kinds of items": (inspect("a.csv", "user,song_id,artist_id\n1,2,3\n"), PROBLEM, "may be song_id or artist_id"),
+    "a date among numbers": (
+        split_by_date("user,item,time\n" + "".join(f"{k % 9},{k % 7},{k}\n" for k in range(90))),
+        PROBLEM, "not clear which unit"),
+    "two statements": (database("SELECT 1 AS user, 2 AS item; DROP TABLE x"), PROBLEM, "one SQL statement"),
+    "a statement that writes": (database("ATTACH 'new.db' AS other"), PROBLEM, "a statement that reads"),
     "an unknown encoding": (inspect("a.csv", EVENTS, "--encoding", "klingon"), PROBLEM, "encoding"),
     "another encoding than said": (inspect("a.csv", "user,item\nJosé,1\n".encode("latin-1")), PROBLEM, "a.csv"),
     "a zip archive": (inspect("a.zip", b"PK\x03\x04 and more"), PROBLEM, "zip archive"),
@@ -310,6 +329,9 @@ TABLE = {
     "a catalogue's column that is not there": (
         report("--catalogue", "a.csv", "--group-column", "genre", a_csv="item,name\n100,Heat\n"),
         PROBLEM, "'genre' is not in a.csv"),
+    "a catalogue with a comma too many": (
+        report("--catalogue", "a.csv", a_csv="item,name,genre\n100,Heat,x\n101,Wars, Star,x\n"),
+        PROBLEM, "Row 3 of a.csv has 4 columns"),
     "a catalogue of one column": (report("--catalogue", "a.csv", a_csv="item\n100\n"), PROBLEM, "two columns"),
     # -- writing
     "an output that is a folder": (output_is_a_folder, CANNOT_WRITE, "it is a folder"),

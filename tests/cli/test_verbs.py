@@ -45,9 +45,30 @@ def test_inspect_counts_what_is_there(fairmf, tmp_path):
     assert found["bottom_half_share"] == pytest.approx(sum(ordered[: m // 2]) / total)
     assert found["top_10_percent_share"] == pytest.approx(sum(ordered[-round(m / 10) :]) / total)
     assert found["per_item"]["most"] == ordered[-1]
-    assert found["times"] == {"first": min(t for *_, t in rows), "last": max(t for *_, t in rows)}
-    assert found["read_as"] == {"kind": "csv", "user": "user_id", "item": "item_id", "time": "timestamp"}
+    assert found["times"] == {"first": min(t for *_, t in rows), "last": max(t for *_, t in rows), "unit": "s"}
+    names = {"user": "user_id", "item": "item_id", "time": "timestamp"}
+    assert found["read_as"] == {"kind": "csv", **names, "guessed": dict.fromkeys(names, "by its name")}
     assert any("repeat" in warning for warning in found["warnings"])
+
+
+def test_inspect_never_takes_ratings_for_items_and_shows_its_guess_first(fairmf, tmp_path):
+    rows = "".join(f'"{k % 40}";"{k % 60:09}X";"{k % 11}"\n' for k in range(400))
+    (tmp_path / "BX.csv").write_text('"User-ID";"ISBN";"Book-Rating"\n' + rows)
+    done = fairmf("inspect", "BX.csv", "--json")
+    assert done.json["items"] == 60
+    assert "semicolons, with header: user=User-ID (by its name), item=ISBN (by its name)" in done.err
+    damaged = (tmp_path / "BX.csv").read_text() + '"1";"2'
+    (tmp_path / "BX.csv").write_text(damaged)
+    done = fairmf("inspect", "BX.csv", "--item", "ISBN")
+    assert "user=User-ID (by its name), item=ISBN\n" in done.err  # said although nothing could be counted
+    assert "A quote opened in line 402" in done.err
+
+
+def test_inspect_keeps_ids_with_colons_whole(fairmf, tmp_path):
+    rows = [(f"u:{k % 30}", f"i:{k % 40}:x", k % 5) for k in range(300)]
+    (tmp_path / "a.dat").write_text("".join("::".join(map(str, row)) + "\n" for row in rows))
+    found = fairmf("inspect", "a.dat", "--json").json
+    assert (found["users"], found["items"]) == (30, 40)
 
 
 def test_inspect_warns_of_likely_mistakes(fairmf, tmp_path):
@@ -75,6 +96,19 @@ def test_inspect_warns_of_likely_mistakes(fairmf, tmp_path):
         (("--by", "time", "--min-user", 0), lambda events: split_by_time(events)),
         (
             ("--by", "time", "--min-user", 0, "--test-from", 1609459200, "--validation-from", 1601510400),
+            lambda events: split_by_time(events, test_from=1609459200, validation_from=1601510400),
+        ),
+        (
+            (
+                "--by",
+                "time",
+                "--min-user",
+                0,
+                "--test-from",
+                "2021-01-01",
+                "--validation-from",
+                "2020-10-01T02:00+02:00",
+            ),
             lambda events: split_by_time(events, test_from=1609459200, validation_from=1601510400),
         ),
     ],

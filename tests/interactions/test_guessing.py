@@ -83,10 +83,25 @@ def test_tables_by_their_content_or_ending(tmp_path):
         (("item", "user"), {"user": "user", "item": "item"}),
         (("user_name", "user", "item_category", "item_id"), {"user": "user", "item": "item_id"}),
         (("country", "discount"), {"user": "country", "item": "discount"}),
+        (("User-ID", "ISBN", "Book-Rating"), {"user": "User-ID", "item": "ISBN", "rating": "Book-Rating"}),
+        (("User-ID", "code", "Book-Rating"), {"user": "User-ID", "rating": "Book-Rating"}),
+        (
+            ("user_id", "movie_score", "item_count"),
+            {"user": "user_id", "rating": "movie_score", "weights": "item_count"},
+        ),
+        (("a", "stars"), {"rating": "stars"}),
+        (("user", "Book-Author", "book_price"), {"user": "user"}),
+        (
+            ("rating", "title", "asin", "parent_asin", "user_id", "timestamp"),
+            {"user": "user_id", "item": "asin", "rating": "rating", "time": "timestamp"},
+        ),
+        (("timestamp", "visitorid", "event", "itemid"), {"user": "visitorid", "item": "itemid", "time": "timestamp"}),
+        (("user_name", "customer_id", "item_id", "movie_id"), {"user": "customer_id", "item": "item_id"}),
+        (("session_id", "user_id", "userSha1", "item"), {"user": "user_id", "item": "item"}),
     ],
 )
 def test_columns_by_their_names(names, expected):
-    assert guess_columns(Peek("csv", names)) == expected
+    assert guess_columns(Peek("csv", names)).columns == expected
 
 
 @pytest.mark.parametrize(
@@ -97,7 +112,15 @@ def test_columns_by_their_names(names, expected):
         (("1", "2", "978300760"), {"user": 0, "item": 1, "time": 2}),
         (("1", "2", "x"), {"user": 0, "item": 1}),
         (("1",), {"user": 0}),
+        (("1", "4.5", "7"), {"user": 0, "rating": 2}),
     ],
 )
 def test_columns_by_their_places(row, expected):
-    assert guess_columns(Peek("csv", tuple(range(len(row))), ",", False, row)) == expected
+    assert guess_columns(Peek("csv", tuple(range(len(row))), ",", False, row)).columns == expected
+
+
+def test_several_likely_columns_are_choices_not_a_guess():
+    guess = guess_columns(Peek("csv", ("user", "artist_id", "track_id", "plays")))
+    assert guess.columns == {"user": "user", "weights": "plays"}
+    assert guess.choices == {"item": ("artist_id", "track_id")}
+    assert guess.reasons == {"user": "by its name", "weights": "by its name"}

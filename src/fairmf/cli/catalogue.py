@@ -9,6 +9,7 @@ from fairmf.cli.failures import Problem
 
 if TYPE_CHECKING:
     from fairmf.interactions import Ids
+    from fairmf.interactions.guessing import Peek
 
 NAMES = ("name", "title", "item_name", "item_title", "label")
 GROUPS = ("group", "genre", "category", "provider", "seller", "artist", "brand")
@@ -66,8 +67,7 @@ def _read(path: Path) -> dict[str, list[Any]]:
 
     if not path.is_file():
         raise Problem(f"There is no table of items {path}.", "a CSV or Parquet file with a row per item")
-    # MovieLens cuts its .dat files by "::", and has bars between genres.
-    seen = peek(path, delimiter="::" if path.suffix.lower() == ".dat" else None)
+    seen = peek(path)
     with reading(path, seen.kind.upper() if seen.kind == "csv" else seen.kind.capitalize()):
         if seen.kind == "csv":
             table = _text_columns(path, seen)
@@ -84,22 +84,21 @@ def _read(path: Path) -> dict[str, list[Any]]:
     return table
 
 
-def _text_columns(path: Path, seen: Any) -> dict[str, list[Any]]:
-    import csv
-    import io
-
+def _text_columns(path: Path, seen: Peek) -> dict[str, list[Any]]:
+    from fairmf.interactions.csv_reader import text_rows
     from fairmf.interactions.text_source import TextSource
 
-    with TextSource.of_file(path).open() as stream:
-        content = stream.read()
+    source, cut = TextSource.of_file(path), str(seen.delimiter)
     try:
-        text = content.decode("utf-8-sig")
+        rows = list(text_rows(source, cut))
     except UnicodeDecodeError:
-        text = content.decode("latin-1")  # as the older MovieLens titles are
-    cut = seen.delimiter
-    rows = [row[:: len(cut)] for row in csv.reader(io.StringIO(text, newline=""), delimiter=cut[0]) if row]
+        rows = list(text_rows(source, cut, "latin-1"))  # as the older MovieLens titles are
+    width = len(seen.names)
+    for number, row in enumerate(rows, start=1):
+        if len(row) != width:
+            raise Problem(
+                f"Row {number:,} of {path} has {len(row):,} columns when cut at {cut!r}, the first has {width:,}.",
+                "quote texts in which the delimiter occurs",
+            )
     body = rows[1 if seen.header else 0 :]
-    return {
-        str(name): [row[k] if k < len(row) and row[k] != "" else None for row in body]
-        for k, name in enumerate(seen.names)
-    }
+    return {str(name): [row[k] or None for row in body] for k, name in enumerate(seen.names)}

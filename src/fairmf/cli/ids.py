@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairmf.cli.failures import Problem
+from fairmf.cli.reading import unclear
 
 if TYPE_CHECKING:
     from fairmf.interactions import Ids
@@ -15,16 +16,11 @@ _TABLES = (".parquet", ".pq", ".arrow", ".arrows", ".feather", ".ipc")
 
 def as_ids(texts: list[str], known: Ids | None) -> list[Any]:
     """Integers where the model's ids are integers (or it has none, and rows are meant); else the texts."""
+    from fairmf.interactions.ids import written_id
+
     if known is not None and known.values.dtype.kind not in "iu":
-        return texts
-    return [_integer(text) for text in texts]
-
-
-def _integer(text: str) -> Any:
-    try:
-        return int(text)
-    except ValueError:
-        return text  # unknown, and called so by whoever looks it up
+        return list(texts)
+    return [written_id(text) for text in texts]  # a text is unknown, and called so by whoever looks it up
 
 
 def read_ids(path: Path, known: Ids | None, kind: str) -> list[Any]:
@@ -54,7 +50,12 @@ def _column(path: Path, column: str | None, kind: str) -> list[str]:
     from fairmf.interactions.guessing import guess_columns, peek
 
     seen = peek(path)
-    name: Any = column if column is not None else guess_columns(seen).get(kind, seen.names[0])
+    guess = guess_columns(seen)
+    name: Any = column if column is not None else guess.columns.get(kind)
+    if name is None:
+        if len(seen.names) > 1:
+            raise unclear(path, seen, guess, kind, "--user COLUMN")
+        name = seen.names[0]
     name = int(name) if not seen.header and str(name).isdigit() else name
     if name not in seen.names:
         raise Problem(
@@ -67,10 +68,11 @@ def _values(path: Path, seen: Any, name: Any) -> list[Any]:
     from fairmf.interactions.readers import reading
 
     if seen.kind == "csv":
-        import csv
+        from fairmf.interactions.csv_reader import text_rows
+        from fairmf.interactions.text_source import TextSource
 
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = [row[:: len(seen.delimiter)] for row in csv.reader(file, delimiter=seen.delimiter[0]) if row]
+        with reading(path, "CSV"):
+            rows = list(text_rows(TextSource.of_file(path), seen.delimiter))
         place = seen.names.index(name)
         return [row[place] for row in rows[1 if seen.header else 0 :] if len(row) > place]
     with reading(path, seen.kind.capitalize()):

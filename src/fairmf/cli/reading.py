@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fairmf.cli.session import Session
     from fairmf.interactions import Events, Interactions
     from fairmf.interactions.columns import ColumnName
-    from fairmf.interactions.guessing import Peek
+    from fairmf.interactions.guessing import Guess, Peek
     from fairmf.splitting import Split
 
 PANEL = "Reading the data"
@@ -52,14 +52,18 @@ class Reading(Flags):
         float | None, typer.Option(rich_help_panel=PANEL, metavar="NUMBER", help="Keep only rows with a rating above.")
     ] = None
     delimiter: Annotated[
-        str | None, typer.Option(rich_help_panel=PANEL, help="What stands between columns ('tab' for a tab). Guessed.")
-    ] = None
+        str | None, typer.Option(rich_help_panel=PANEL, help="What stands between columns, one or more characters "
+        "('tab' for a tab). Guessed.")
+    ] = None  # fmt: skip
     header: Annotated[
         bool | None, typer.Option("--header/--no-header", rich_help_panel=PANEL, help="Whether the first line names "
         "the columns. Guessed.")
     ] = None  # fmt: skip
     text_ids: Annotated[
-        bool, typer.Option("--text-ids", rich_help_panel=PANEL, help="Keep ids as text: 007 is not 7.")
+        bool,
+        typer.Option(
+            "--text-ids", rich_help_panel=PANEL, help="Keep ids as text, also where all of them are integers."
+        ),
     ] = False
     encoding: Annotated[str, typer.Option(rich_help_panel=PANEL, help="Encoding of a text file.")] = "utf8"
     query: Annotated[
@@ -122,8 +126,9 @@ def _read_file(source: str, reading: Reading, session: Session, time: bool) -> E
         raise Problem(f"{source} is a model, not events.", "name the file or folder of the events")
     delimiter = "\t" if reading.delimiter in ("tab", "\\t") else reading.delimiter
     seen = peek(source, delimiter=delimiter, header=reading.header, encoding=reading.encoding)
-    columns = _columns(source, reading, seen, guess_columns(seen), time)
-    _say(session, seen, columns, guess_columns(seen))
+    guess = guess_columns(seen)
+    columns = _columns(source, reading, seen, guess, time)
+    _say(session, seen, columns, guess, reading)
     with session.timed("read"), byte_bar(session, "read") as progress:
         columns |= {"progress": progress}
         if seen.kind == "parquet":
@@ -136,39 +141,42 @@ def _read_file(source: str, reading: Reading, session: Session, time: bool) -> E
         )  # fmt: skip
 
 
-def _columns(source: str, reading: Reading, seen: Peek, guess: dict[str, ColumnName], time: bool) -> dict[str, Any]:
+def _columns(source: str, reading: Reading, seen: Peek, guess: Guess, time: bool) -> dict[str, Any]:
     """The readers' arguments: what flags say, and guesses for the rest."""
     named = {role: _column(getattr(reading, role), seen) for role in ("user", "item", "time", "rating")}
     named["weights"] = None if reading.weight == "sum" else _column(reading.weight, seen)
     taken = set(named.values())
-    for role in (
-        "user",
-        "item",
-        *(["time"] if time else []),
-        *(["rating"] if reading.rating_above is not None else []),
-    ):
-        if named[role] is None and guess.get(role) not in taken:
-            named[role] = guess.get(role)
+    wanted = ["user", "item", *(["time"] if time else []), *(["rating"] if reading.rating_above is not None else [])]
+    for role in wanted:
+        if named[role] is None and guess.columns.get(role) not in taken:
+            named[role] = guess.columns.get(role)
     for role in ("user", "item"):
         if named[role] is None:
-            listed = ", ".join(map(str, seen.names[:20]))
-            raise Problem(
-                f"It is not clear which column of {source} is the {role}: there are {listed}.", f"--{role} COLUMN"
-            )
+            raise unclear(source, seen, guess, role, f"--{role} COLUMN")
     if reading.rating_above is None and named["rating"] is not None:
         raise Problem("--rating needs a threshold.", "--rating-above 3.5 keeps ratings above 3.5")
     if reading.rating_above is not None and named["rating"] is None:
-        raise Problem(f"It is not clear which column of {source} is the rating.", "--rating COLUMN")
+        raise unclear(source, seen, guess, "rating", "--rating COLUMN")
     if not time:
         named["time"] = None
     return {**named, "rating_above": reading.rating_above}
+
+
+def unclear(source: object, seen: Peek, guess: Guess, role: str, hint: str) -> Problem:
+    """The problem that a column cannot be guessed, with those there are to choose from."""
+    if role in guess.choices:
+        choices = " or ".join(map(str, guess.choices[role]))
+        return Problem(f"It is not clear which column of {source} is the {role}: it may be {choices}.", hint)
+    listed = ", ".join(map(str, seen.names[:20])) + (", ..." if len(seen.names) > 20 else "")
+    return Problem(f"It is not clear which column of {source} is the {role}: there are {listed}.", hint)
 
 
 def _column(name: str | None, seen: Peek) -> ColumnName | None:
     return int(name) if name is not None and not seen.header and name.isdigit() else name
 
 
-def _say(session: Session, seen: Peek, columns: dict[str, Any], guess: dict[str, ColumnName]) -> None:
+def _say(session: Session, seen: Peek, columns: dict[str, Any], guess: Guess, reading: Reading) -> None:
+    """Show how the file is read, with the reason for every column that was guessed, before it is read."""
     from rich.markup import escape
 
     kind = {"parquet": "Parquet", "arrow": "Arrow"}.get(seen.kind)
@@ -176,14 +184,20 @@ def _say(session: Session, seen: Peek, columns: dict[str, Any], guess: dict[str,
         cut = _CUTS.get(seen.delimiter or "", repr(seen.delimiter))
         kind = f"text cut at {cut}, {'with' if seen.header else 'no'} header"
     used = {role: name for role, name in columns.items() if name is not None and role != "rating_above"}
-    shown = ", ".join(f"{role}={name}" for role, name in used.items())
+    flags = {role: getattr(reading, "weight" if role == "weights" else role) for role in used}
+    reasons = {role: guess.reasons[role] for role in used if flags[role] is None}
+    shown = ", ".join(
+        f"{role}={name}" + (f" ({reasons[role]})" if role in reasons else "") for role, name in used.items()
+    )
     session.note(f"read as {escape(f'{kind}: {shown}')}")
     session.result["read_as"] = {"kind": seen.kind, **{role: str(name) for role, name in used.items()}}
-    if "rating" in guess and columns["rating"] is None and guess["rating"] not in used.values():
-        name = escape(str(guess["rating"]))
+    session.result["read_as"]["guessed"] = reasons
+    likely = {role: name for role, name in guess.columns.items() if name not in used.values()}
+    if "rating" in likely and columns["rating"] is None:
+        name = escape(str(likely["rating"]))
         session.note(f"        every rating counts; --rating-above 3.5 would keep the high ones of {name}")
-    if "weights" in guess and columns["weights"] is None and guess["weights"] not in used.values():
-        session.note(f"        --weight {escape(str(guess['weights']))} would use that column as confidences")
+    if "weights" in likely and columns["weights"] is None:
+        session.note(f"        --weight {escape(str(likely['weights']))} would use that column as confidences")
 
 
 def _read_dataset(name: str, reading: Reading, session: Session) -> Events:

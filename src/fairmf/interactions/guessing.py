@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,22 +10,30 @@ from pathlib import Path
 
 from fairmf.interactions.arrow_reader import FEATHER_1, IPC_FILE, arrow_names
 from fairmf.interactions.columns import ColumnName
-from fairmf.interactions.csv_reader import check_text_options, guess_delimiter, sample_of
+from fairmf.interactions.csv_reader import check_text_options, guess_delimiter, sample_of, text_rows
 from fairmf.interactions.readers import existing, parquet_files, parquet_names, reading
 from fairmf.interactions.text_source import TextSource
+from fairmf.interactions.values import time_unit
 
-# In the order in which they are looked for; a name is one of these, perhaps with "id" or an "s", or holds one.
+# What such columns are called. For users and items the first word is the general one: where it is used, others name
+# something else (the product's brand, the session of a user).
 _NAMES = {
-    "user": ("user", "customer", "member", "visitor", "client", "account", "reviewer", "profile", "uid", "session"),
+    "user": ("user", "customer", "member", "visitor", "client", "reviewer", "uid", "account", "profile", "session"),
     "item": (
-        "item", "movie", "product", "track", "song", "artist", "book", "article", "business", "video", "asin", "sku",
-        "iid", "title", "place", "poi", "venue", "game", "news",
+        "item", "movie", "product", "track", "song", "artist", "book", "isbn", "article", "business", "video", "asin",
+        "sku", "iid", "place", "poi", "venue", "game", "news", "title",
     ),
     "time": ("timestamp", "time", "datetime", "date", "ts", "created", "when"),
-    "rating": ("rating", "stars", "score", "overall"),
+    "rating": ("rating", "stars", "star", "score", "overall", "grade"),
     "weights": ("weight", "confidence", "plays", "playcount", "count", "quantity", "frequency"),
 }  # fmt: skip
-_EPOCH = 1e8  # seconds since 1970 are larger than any rating
+# Not taken while another word of the same role names a column.
+_WEAK = {"account", "profile", "session", "title"}
+# Words that say "the id of"; every other word beside the role's own makes the column something else.
+_OF_AN_ID = {"id", "ids", "key", "code", "no", "nr", "number", "uuid", "guid", "sha", "hash", "index", "idx", "name"}
+_IDS = ("user", "item")
+# With the words for times, ratings and weights: what no id is called.
+_NO_IDS = {"price", "amount", "value", "year", "age", "rank"}
 
 
 @dataclass(frozen=True)
@@ -56,11 +64,10 @@ def peek(path: str | Path, *, delimiter: str | None = None, header: bool | None 
 
 def _peek_text(file: Path, delimiter: str | None, header: bool | None, encoding: str) -> Peek:
     check_text_options(delimiter, encoding)
+    source = TextSource.of_file(file)
     with reading(file, "CSV"):
-        sample = sample_of(TextSource.of_file(file), encoding)
-    cut = delimiter or guess_delimiter(sample)
-    lines = [line for line in sample.splitlines() if line.strip()]
-    rows = [row[:: len(cut)] for row in csv.reader(lines[:2], delimiter=cut[0])]
+        cut = delimiter or guess_delimiter(sample_of(source, encoding))
+        rows = list(itertools.islice(text_rows(source, cut, encoding, errors="replace"), 2))
     first = [cell.strip() for cell in rows[0]]
     has_header = not any(_is_number(cell) for cell in first) if header is None else header
     if has_header:
@@ -68,43 +75,114 @@ def _peek_text(file: Path, delimiter: str | None, header: bool | None, encoding:
     return Peek("csv", tuple(range(len(first))), cut, False, tuple(first))
 
 
-def guess_columns(seen: Peek) -> dict[str, ColumnName]:
-    """The likely column of each role: user, item, time, rating, weights. A role without one is left out."""
+@dataclass(frozen=True)
+class Guess:
+    """The likely column of each role (user, item, time, rating, weights), why, and what is left open."""
+
+    columns: dict[str, ColumnName]
+    reasons: dict[str, str]
+    choices: dict[str, tuple[ColumnName, ...]]
+    """Roles for which several columns are as likely as each other; such a role has no column."""
+
+
+def guess_columns(seen: Peek) -> Guess:
+    """Guess which column plays which role. A role without a likely column, or with several, is left out.
+
+    A column whose name says rating, time, count or the like is never taken for users or items.
+    """
     if not seen.header:
         return _by_position(seen)
-    found: dict[str, ColumnName] = {}
+    columns: dict[str, ColumnName] = {}
+    choices: dict[str, tuple[ColumnName, ...]] = {}
     for role in _NAMES:
-        taken = set(found.values())
-        name = _named(role, [name for name in seen.names if name not in taken])
-        if name is not None:
-            found[role] = name
-    if "user" not in found and "item" not in found and len(seen.names) == 2:
-        found["user"], found["item"] = seen.names
-    return found
+        free = [name for name in seen.names if name not in columns.values()]
+        found = _named_ids(role, free) if role in _IDS else _named_values(role, free)
+        if len(found) == 1:
+            columns[role] = found[0]
+        elif found:
+            choices[role] = tuple(found)
+    reasons = dict.fromkeys(columns, "by its name")
+    said = [word for name in seen.names for word in _words(name)]
+    if not {*columns, *choices} and len(seen.names) == 2 and not any(map(_is_value, said)):
+        columns = dict(zip(_IDS, seen.names, strict=True))
+        reasons = {"user": "the first of two columns", "item": "the second of two columns"}
+    return Guess(columns, reasons, choices)
 
 
-def _named(role: str, names: Sequence[ColumnName]) -> ColumnName | None:
-    plain = {name: re.sub(r"[^a-z0-9]", "", str(name).lower()) for name in names}
-    for word in _NAMES[role]:
-        for name, text in plain.items():
-            if text in (word, f"{word}id", f"{word}s", f"{word}ids", f"id{word}"):
-                return name
+def _named_ids(role: str, names: Sequence[ColumnName]) -> list[ColumnName]:
+    """The columns that may hold the ids of a role: one, none, or several between which a name cannot decide."""
+    by_word: dict[str, list[tuple[int, ColumnName]]] = {}
+    for name in names:
+        words = _words(name)
+        own = [word for word in words if _role_word(role, word) is not None]
+        rest = {word for word in words if word not in own}
+        # "item_category" and "book author" are about something else than the item.
+        if len(own) == 1 and not any(map(_is_value, words)) and (words[-1] in own or rest <= _OF_AN_ID):
+            # "user_id", then "user", then "user_key", then "user_name" or "the user".
+            rank = 1 if not rest else 0 if rest <= {"id", "ids"} else 2 if rest <= _OF_AN_ID - {"name"} else 3
+            by_word.setdefault(str(_role_word(role, own[0])), []).append((rank, name))
+    strong = {word: found for word, found in by_word.items() if word not in _WEAK}
+    general = strong.get(_NAMES[role][0], [])
+    if any(rank < 3 for rank, _ in general):
+        found = general
+    elif strong:
+        found = [one for each in strong.values() for one in each]
+    else:
+        found = next((by_word[word] for word in _NAMES[role] if word in by_word), [])
+    return [name for rank, name in found if rank == min(rank for rank, _ in found)]
+
+
+def _named_values(role: str, names: Sequence[ColumnName]) -> list[ColumnName]:
+    """The column that has the earliest of the role's words; the first such column."""
     for word in _NAMES[role]:
         for name in names:
-            # As a word of its own: "user_name", "userSha1", but no "count" in "country".
-            if len(word) > 3 and word in re.findall(r"[a-z]+", re.sub(r"([A-Z])", r" \1", str(name)).lower()):
-                return name
-    return None
+            if any(_role_word(role, part) == word for part in _words(name)):
+                return [name]
+    return []
 
 
-def _by_position(seen: Peek) -> dict[str, ColumnName]:
+def _words(name: ColumnName) -> list[str]:
+    """The words of a name: "user", "id" of userId, USER_ID, "User ID" and userid."""
+    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", str(name))
+    return [word for part in parts for word in _divided(part.lower())]
+
+
+def _divided(word: str) -> list[str]:
+    for ending in ("id", "ids", "name"):
+        if word.endswith(ending) and any(_role_word(role, word.removesuffix(ending)) for role in _IDS):
+            return [word.removesuffix(ending), ending]
+    if word.startswith("id") and any(_role_word(role, word[2:]) for role in _IDS):
+        return ["id", word[2:]]
+    return [word]
+
+
+def _role_word(role: str, word: str) -> str | None:
+    """The word of the role's list that this one is, perhaps in the plural."""
+    return next((known for known in _NAMES[role] if word in (known, f"{known}s")), None)
+
+
+def _is_value(word: str) -> bool:
+    return word in _NO_IDS or any(_role_word(role, word) is not None for role in _NAMES if role not in _IDS)
+
+
+def _by_position(seen: Peek) -> Guess:
     """User, item, perhaps a rating, perhaps a time: the way such files are usually written."""
-    found: dict[str, ColumnName] = dict(zip(("user", "item"), seen.names, strict=False))
-    for name, cell in list(zip(seen.names, seen.first_row, strict=False))[2:4]:
+    cells = dict(zip(seen.names, seen.first_row, strict=False))
+    columns = {
+        role: name for role, name in zip(_IDS, seen.names, strict=False) if not _is_fraction(cells.get(name, ""))
+    }
+    for name, cell in list(cells.items())[2:4]:
         if _is_number(cell):
-            role = "time" if abs(float(cell)) >= _EPOCH else "rating"
-            found.setdefault(role, name)
-    return found
+            role = "time" if time_unit([float(cell)]) is not None else "rating"
+            columns.setdefault(role, name)
+    ordinals = ("first", "second", "third", "fourth")
+    reasons = {role: f"the {ordinals[int(name)]} column" for role, name in columns.items()}
+    return Guess(columns, reasons, {})
+
+
+def _is_fraction(text: str) -> bool:
+    """Whether this is a number such as 4.5, which is nobody's id."""
+    return _is_number(text) and re.fullmatch(r"\s*[+-]?\d*\.\d+\s*", text) is not None
 
 
 def _is_number(text: str) -> bool:
