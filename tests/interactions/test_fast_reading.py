@@ -51,7 +51,7 @@ def test_double_colons_both_ways(header, tmp_path, monkeypatch):
     columns = dict(zip(("user", "item", "weights", "time"), "uiwt" if header else range(4), strict=True))
     found, ways = [], []
     real = csv_reader._collect
-    monkeypatch.setattr(csv_reader, "_collect", lambda *a, many=False: ways.append(many) or real(*a, many=many))
+    monkeypatch.setattr(csv_reader, "_collect", lambda *a: ways.append(a[-1]) or real(*a))
     for least in (0, 1 << 60):
         monkeypatch.setattr(csv_reader, "_PLAIN_FROM_BYTES", least)
         events = read_csv(tmp_path / "a.dat", header=header, **columns)

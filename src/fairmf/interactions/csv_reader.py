@@ -24,7 +24,7 @@ from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions.collecting import EventsCollector
 from fairmf.interactions.columns import ColumnName, Columns
 from fairmf.interactions.events import Events
-from fairmf.interactions.plain_csv import STAND_INS, NotPlain, PlainColumns
+from fairmf.interactions.plain_csv import NotPlain, PlainColumns
 from fairmf.interactions.readers import existing, reading
 from fairmf.interactions.text_source import Block, Progress, TextSource, is_utf8, record_blocks
 
@@ -35,6 +35,8 @@ _MOST_CUTTERS = 4
 _PLAIN_FROM_BYTES = 8 << 20
 _SAMPLE_BYTES = 1 << 16
 _MOST_COLUMNS = 10_000
+# Bytes of which one stands for a longer delimiter in a block that does not have it.
+_STAND_INS = (b"\x1f", b"\x1e", b"\x1d", b"\x1c", b"\x01", b"\x02", b"\x03", b"\x04")
 
 
 def read_csv(
@@ -55,9 +57,11 @@ def read_csv(
     """Read a delimited text file, which may be compressed (.gz, .bz2, .xz, .zst).
 
     The columns are named as in `read_frame`; with `header=False` they are numbers counting from 0. Without a
-    `delimiter` it is guessed from the first lines: comma, tab, semicolon, bar, space or MovieLens' `::`. Ids that are
-    all integers come back as int, all others as str; `text_ids=True` keeps them as text, with leading zeros. The file
-    is streamed; `progress` is called with the bytes read and the bytes in all.
+    `delimiter` it is guessed from the first lines: comma, tab, semicolon, bar, space or MovieLens' `::`. It may have
+    several characters; then quotes are text like any other. A column of ids that are all written as integers comes back
+    as int, any other as str (with 007 or 0x10 among them all are text); `text_ids=True` always keeps text. Fields in
+    quotes may hold line breaks; a quote that is not closed is an error. The file is streamed; `progress` is called with
+    the bytes read and the bytes in all.
     """
     columns = Columns(user, item, weights, time, rating, rating_above)
     check_text_options(delimiter, encoding)
@@ -230,7 +234,7 @@ class _Layout:
         cut = self.delimiter.encode()
         if len(cut) == 1:
             return text, self.delimiter
-        for stand_in in STAND_INS:
+        for stand_in in _STAND_INS:
             if stand_in not in text:
                 return text.replace(cut, stand_in), stand_in.decode()
         raise InvalidData(f"{self.source} is full of control characters, so it cannot be cut at {self.delimiter!r}.")
@@ -284,8 +288,8 @@ def _read(layout: _Layout, columns: Columns) -> Events:
         layout = layout.learn(found)
         with contextlib.suppress(NotPlain):
             return _read_plain(layout, columns, found)
-    blocks = layout.blocks(_BLOCK_BYTES)
-    return _collect(blocks, lambda block, _: layout.parse(block, columns), columns, layout.source)
+    blocks, many = layout.blocks(_BLOCK_BYTES), layout.source.size >= _PLAIN_FROM_BYTES
+    return _collect(blocks, lambda block, _: layout.parse(block, columns), columns, layout.source, many)
 
 
 def _read_plain(layout: _Layout, columns: Columns, first: dict[ColumnName, Any]) -> Events:
@@ -297,7 +301,7 @@ def _read_plain(layout: _Layout, columns: Columns, first: dict[ColumnName, Any])
     wanted = {layout.names.index(name): (name, str(values.type)) for name, values in first.items()}
     cutter = PlainColumns(len(layout.names), wanted, layout.delimiter, layout.quotes is None, layout.literal)
     blocks = layout.blocks(_PLAIN_BLOCK_BYTES)
-    return _collect(blocks, lambda block, room: cutter.cut(block.text, room), columns, layout.source, many=True)
+    return _collect(blocks, lambda block, room: cutter.cut(block.text, room), columns, layout.source, True)
 
 
 def _collect(
@@ -305,7 +309,7 @@ def _collect(
     cut: Callable[[Block, int], dict[ColumnName, Any]],
     columns: Columns,
     source: TextSource,
-    many: bool = False,
+    many: bool,
 ) -> Events:
     """Blocks are cut by several threads and numbered, in the order of the file, by this one."""
     collector = EventsCollector(columns, source.name, many)

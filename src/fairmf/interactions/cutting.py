@@ -117,11 +117,14 @@ def _decimal(block, at):
 decimal = numba.njit(cache=True, nogil=True)(_decimal)
 
 
-def _cut(block, delimiter, kinds, rows_of, nulls, null_starts, integers, decimals, words, places, hashes, seed):
+def _cut(
+    block, delimiter, repeats, kinds, rows_of, nulls, null_starts, integers, decimals, words, places, hashes, seed
+):
     """Fill the columns (out) from `block`: whole lines, then padding. Returns the number of rows, or -1 where in doubt.
 
     `kinds` and `rows_of` say for every column of the file what it holds and which row of `integers`, `decimals`, or
-    `words` and `places` takes it. Texts are written as words (`numbering.to_words` says how), and hashed on the way.
+    `words` and `places` takes it. The delimiter is the byte `delimiter` as often as `repeats` says: twice in "::".
+    Texts are written as words (`numbering.to_words` says how), and hashed on the way.
     """
     at, row, width, size = _0, 0, len(kinds), np.uint64(len(block) - PADDING)
     delimiters, newlines = np.uint64(delimiter) * _ONES, np.uint64(_NEWLINE) * _ONES
@@ -169,6 +172,11 @@ def _cut(block, delimiter, kinds, rows_of, nulls, null_starts, integers, decimal
             if block[at] != (_NEWLINE if column == width - 1 else delimiter):
                 return _GIVEN_UP
             at += _1
+            if column < width - 1:
+                for _ in range(1, repeats):
+                    if block[at] != delimiter:
+                        return _GIVEN_UP
+                    at += _1
         row += 1
     return row
 

@@ -13,8 +13,6 @@ from fairmf.interactions.text_words import SEED, TextWords
 
 _KINDS = {"int64": 1, "double": 2, "string": 3}
 INTEGER, DECIMAL, TEXT = _KINDS.values()
-# Bytes that stand for a longer delimiter in a block that does not have them.
-STAND_INS = (b"\x1f", b"\x1e", b"\x1d", b"\x1c", b"\x01", b"\x02", b"\x03", b"\x04")
 # Bytes after the last line, so that the reader may look eight bytes ahead.
 PADDING = 16
 
@@ -36,11 +34,11 @@ class PlainColumns:
     ):
         import pyarrow.csv
 
-        if set(delimiter) & set('-.0123456789"\r\n'):
+        if len(set(delimiter)) != 1 or not delimiter.isascii() or delimiter[0] in '-.0123456789"\r\n':
             raise NotPlain
         self._wanted = wanted
-        self._long = delimiter.encode() if len(delimiter.encode()) > 1 else None
-        self._delimiter = np.uint8((STAND_INS[0] if self._long else delimiter.encode())[0])
+        self._delimiter = np.uint8(ord(delimiter[0]))
+        self._repeats = len(delimiter)
         self._quotes_are_text = quotes_are_text
         self._rooms: dict[int, tuple[int, tuple[NDArray[Any], ...]]] = {}
         self.kinds = np.full(width, 0, dtype=np.int64)
@@ -65,14 +63,10 @@ class PlainColumns:
             block = block.replace(b"\r\n", b"\n")
         if (b'"' in block and not self._quotes_are_text) or b"\r" in block or not _is_text(block):
             raise NotPlain
-        if self._long:
-            if STAND_INS[0] in block:
-                raise NotPlain
-            block = block.replace(self._long, STAND_INS[0])
         data = np.frombuffer(block + bytes(PADDING), dtype=np.uint8)
         columns = (self.kinds, self.places, self._nulls, self._null_starts)
         buffers = integers, decimals, words, places, hashes = self._room(room, len(block))
-        rows = cut(data, self._delimiter, *columns, *buffers, SEED)
+        rows = cut(data, self._delimiter, self._repeats, *columns, *buffers, SEED)
         if rows < 0:
             raise NotPlain
         found: dict[ColumnName, Any] = {}

@@ -23,7 +23,7 @@ from fairmf.errors import InvalidData
 Progress: TypeAlias = Callable[[int, int], None]
 _LONGEST_RECORD = 16 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_LF, _CR, _QUOTE = b'\n\r"'
+_QUOTE = ord('"')
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 
@@ -114,7 +114,7 @@ def record_blocks(
             _check_quotes(Block(text, line), quotes, delimiter, source, at_end=not read)
             if not read:
                 if text:
-                    yield Block(text if text[-1] in (_LF, _CR) else text + b"\n", line)
+                    yield Block(text if text[-1] in b"\r\n" else text + b"\n", line)
                 return
             end = _last_break(text, quotes) + 1
             if end:
@@ -137,19 +137,27 @@ def _field_quotes(text: bytes, delimiter: bytes | None) -> NDArray[np.int64]:
         return np.zeros(0, dtype=np.int64)
     data = np.frombuffer(text, dtype=np.uint8)
     quotes = np.flatnonzero(data == _QUOTE)
-    before = data[quotes - 1]  # of a quote at position 0 this is the last byte, which does not count
-    starts = (before == ord(delimiter)) | (before == _LF) | (before == _CR) | (quotes == 0)
-    opens = starts[0::2].copy()
-    opens[1:] |= quotes[2::2] - quotes[1:-1:2] == 1
-    if opens.all():
+    at_start = _is_one_of(delimiter + b"\r\n")
+    # If every other quote begins a field, or follows the quote before it at once, then these are the ones that open.
+    doubtful = 2 * np.flatnonzero(~at_start[data[quotes[0::2] - 1]])
+    if quotes[0] == 0:
+        doubtful = doubtful[doubtful > 0]
+    if len(doubtful) == 0 or (doubtful[0] > 0 and (quotes[doubtful] - quotes[doubtful - 1] == 1).all()):
         return quotes
-    return _without_literal_quotes(quotes, starts)
+    return _without_literal_quotes(quotes, (quotes == 0) | at_start[data[quotes - 1]])
 
 
-def _without_literal_quotes(quotes: NDArray[np.int64], starts: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The same, one by one, where some of the quotes are text."""
+def _is_one_of(letters: bytes) -> NDArray[np.bool_]:
+    """For every byte whether it is one of these."""
+    table = np.zeros(256, dtype=bool)
+    table[list(letters)] = True
+    return table
+
+
+def _without_literal_quotes(quotes: NDArray[np.int64], begins: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The quotes that open and close, found one by one, where some are text; `begins`: whether a field may begin."""
     kept, inside, latest = [], False, -2
-    for place, starts_field in zip(quotes.tolist(), starts.tolist(), strict=True):
+    for place, starts_field in zip(quotes.tolist(), begins.tolist(), strict=True):
         if inside or starts_field or place == latest + 1:
             kept.append(place)
             inside = not inside
@@ -164,9 +172,10 @@ def _check_quotes(
     remedy = "close it, and write a quote that is a part of the value twice"
     too_long = not at_end and len(block.text) > _LONGEST_RECORD and _last_break(block.text, quotes) < 0
     if len(quotes) and delimiter is not None:
-        data = np.frombuffer(block.text + b"\n", dtype=np.uint8)
-        after = data[quotes[1::2] + 1]
-        bad = np.flatnonzero((after != ord(delimiter)) & (after != _LF) & (after != _CR) & (after != _QUOTE))
+        data, closing = np.frombuffer(block.text, dtype=np.uint8), quotes[1::2]
+        if len(closing) and closing[-1] == len(data) - 1:  # what follows is not known yet, or the end
+            closing = closing[:-1]
+        bad = np.flatnonzero(~_is_one_of(delimiter + b'\r\n"')[data[closing + 1]])
         if len(bad):
             closed = 2 * int(bad[0]) + 1
             opened, where = _opening_line(block, quotes, closed - 1), _line_at(block, quotes[closed])
@@ -216,9 +225,11 @@ def _last_break(text: bytes, quotes: NDArray[np.int64]) -> int:
 
 def _first_break(text: bytes, start: int, quotes: NDArray[np.int64]) -> int:
     """The position of the first line break outside quotes; there is one."""
-    for stop, following in zip((*quotes[0::2].tolist(), len(text)), (*quotes[1::2].tolist(), 0), strict=False):
-        found = [at for at in (text.find(b"\n", start, stop), text.find(b"\r", start, stop)) if at >= 0]
-        if found:
-            return min(found)
-        start = following
+    for place in range(0, len(quotes) + 1, 2):
+        stop = int(quotes[place]) if place < len(quotes) else len(text)
+        feed = text.find(b"\n", start, stop)
+        back = text.find(b"\r", start, stop if feed < 0 else feed)
+        if feed >= 0 or back >= 0:
+            return back if back >= 0 else feed
+        start = int(quotes[place + 1]) if place + 1 < len(quotes) else start
     return len(text) - 1
