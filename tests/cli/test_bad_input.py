@@ -310,6 +310,7 @@ TABLE = {
     "lists into a strange file": (recommend("-o", "lists.xlsx"), PROBLEM, ".parquet, .csv or .jsonl"),
     "no file of users": (recommend("--users-from", "no.txt"), PROBLEM, "no.txt"),
     "an empty file of users": (recommend("--users-from", "a.txt", a_txt="\n"), PROBLEM, "holds no user ids"),
+    "a user in another spelling": (recommend("007"), PROBLEM, "'007'"),
     "users twice": (recommend("1", "--users-from", "a.txt", a_txt="1\n"), PROBLEM, "three ways"),
     "unknown items to leave out": (recommend("1", "--without", "a.txt", a_txt="77777\n"), PROBLEM, "items are unknown"),
     "new users with unknown items": (

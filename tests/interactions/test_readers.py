@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import feather
 
+from fairmf.errors import InvalidData
 from fairmf.interactions import Ids, Interactions, read_arrow, read_csv, read_frame, read_parquet
 
 NAMES = {"user": "who", "item": "what", "weights": "plays", "time": "when"}
@@ -270,3 +271,34 @@ def test_progress_goes_up_to_the_size_of_the_file(name, tmp_path):
     assert [done for done, _ in told] == sorted(done for done, _ in told)
     # The end of an IPC stream, and of a file's last block, may not be read at all.
     assert 0.7 * total <= told[-1][0] <= total
+
+
+# -- dates --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("2001-01-01", "2001-01-02"),
+        ("2001-01-01 00:00:00", "2001-01-02 00:00"),
+        ("2001-01-01", "2001-01-02T00:00:00"),
+        ("2001-01-01T00:00:00Z", "2001-01-02T02:00:00+02:00"),
+    ],
+)
+def test_dates_written_as_text_are_microseconds(texts, tmp_path, monkeypatch):
+    monkeypatch.setattr("fairmf.interactions.csv_reader._BLOCK_BYTES", 24)  # the two dates are in two blocks
+    (tmp_path / "a.csv").write_text("user,item,t\n" + "".join(f"1,2,{text}\n" for text in texts))
+    pq.write_table(pa.table({"user": [1, 1], "item": [2, 2], "t": list(texts)}), tmp_path / "a.parquet")
+    for events in (read_csv(tmp_path / "a.csv", time="t"), read_parquet(tmp_path / "a.parquet", time="t")):
+        assert events.times.tolist() == [978_307_200_000_000, 978_393_600_000_000]
+        assert events.time_unit == "us"
+        assert events.select([1]).compact().time_unit == "us"
+
+
+def test_numbers_keep_their_unit_to_themselves_and_do_not_mix_with_dates(tmp_path):
+    pq.write_table(pa.table({"user": [1], "item": [2], "t": [978_307_200]}), tmp_path / "a.parquet")
+    dated = pa.table({"user": [1], "item": [2], "t": pa.array([978_307_200_000], pa.timestamp("ms"))})
+    pq.write_table(dated, tmp_path / "b.parquet")
+    assert read_parquet(tmp_path / "a.parquet", time="t").time_unit is None
+    with pytest.raises(InvalidData, match="dates in one part and numbers in another"):
+        read_parquet([tmp_path / "a.parquet", tmp_path / "b.parquet"], time="t")

@@ -163,7 +163,10 @@ class _Unfit(Exception):
 
 @dataclass(frozen=True)
 class _Layout:
-    """How the text is cut into columns, and what type each has that is read ("int64" for ids: see `_integers`)."""
+    """How the text is cut into columns, and what type each has that is read, as Arrow's type or its name.
+
+    Ids are "int64" or "string": see `_integers`.
+    """
 
     source: TextSource
     delimiter: str
@@ -171,7 +174,7 @@ class _Layout:
     encoding: str
     literal: bool
     names: tuple[ColumnName, ...]
-    types: dict[ColumnName, str]
+    types: dict[ColumnName, Any]
 
     @property
     def quotes(self) -> bytes | None:
@@ -211,7 +214,10 @@ class _Layout:
                 ),
                 convert_options=pyarrow.csv.ConvertOptions(
                     include_columns=list(places.values()),
-                    column_types={place: pa.type_for_alias(kind) for place, kind in types.items()},
+                    column_types={
+                        place: pa.type_for_alias(kind) if isinstance(kind, str) else kind
+                        for place, kind in types.items()
+                    },
                     strings_can_be_null=not self.literal,  # an empty id is nobody's
                     quoted_strings_can_be_null=False,
                 ),
@@ -226,7 +232,7 @@ class _Layout:
 
     def learn(self, first: dict[ColumnName, Any]) -> _Layout:
         """With the type that Arrow has found for times in the first block, for all that follow."""
-        kinds = {name: "int64" if str(array.type) == "null" else str(array.type) for name, array in first.items()}
+        kinds = {name: "int64" if str(array.type) == "null" else array.type for name, array in first.items()}
         return replace(self, types=kinds | self.types)
 
     def _with_short_delimiter(self, text: bytes) -> tuple[bytes, str]:
