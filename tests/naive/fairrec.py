@@ -18,6 +18,7 @@ def best_item(scores, user, forbidden, allowed):
 def fair_rec(scores, K, share, excluded, random_state):
     """Lists in the order of allocation, and ell. `excluded` holds a set of items for every user."""
     n, m = scores.shape
+    K = min(K, m)
     ell = math.floor(Fraction(str(share)) * K * n / m)
     order = np.random.default_rng(random_state).permutation(n).tolist()
     stock = [ell] * m

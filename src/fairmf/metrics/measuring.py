@@ -101,7 +101,7 @@ def count_lists(blocks: Blocks, held_out: HeldOut, plan: Plan, keep_lists: bool)
         wanted = targets.block(first, stop)
         hits, n_targets = find_hits(items, wanted, m), np.diff(wanted.indptr)
         for w in plan.accuracy:
-            per_user[w.label][first:stop] = ACCURACY[w.name](hits, n_targets, w.K)
+            per_user[w.label][first:stop] = ACCURACY[w.name](hits, n_targets, min(w.K, m))
         for (weighting, K), total in counted.items():
             total += exposure(items, m, K, weighting)
         if keep_lists:

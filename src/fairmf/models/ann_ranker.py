@@ -12,7 +12,7 @@ from fairmf.errors import InvalidData
 from fairmf.interactions import Interactions
 from fairmf.models import naming
 from fairmf.models.dial import dialled_users
-from fairmf.ranking import popular_n
+from fairmf.ranking import list_length, popular_n
 from fairmf.ranking.ann import AnnIndex
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class AnnRanker:
     def _lists(
         self, users: NDArray[Any], history: Interactions, N: int, *, exclude: bool
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        N = list_length(N, self.n_items)
         items, scores = self.index.search(
             users, N, exclude=history.by_user if exclude else None, num_threads=self.model.num_threads
         )

@@ -22,8 +22,9 @@ from fairmf.models.fitted import Fitted
 from fairmf.models.history import History
 from fairmf.models.inputs import as_interactions
 from fairmf.models.naming import named, positions
-from fairmf.models.requests import check_count, names_of, read_request
+from fairmf.models.requests import names_of, read_request
 from fairmf.parameters import settings_of, store_settings
+from fairmf.ranking import list_length
 from fairmf.ranking.ann import AnnIndex
 
 if TYPE_CHECKING:
@@ -121,9 +122,9 @@ class FactorModel(abc.ABC):
         and the stored vector is used; otherwise, or with `options` for `fold_in`, users are folded in. A user without
         any history is given the most popular items.
         """
-        check_count(N, "N")
+        length = list_length(N, self.n_items)
         history, users = self._to_rank(history, known_users, options)
-        yield from recommending.ranked(self, users, history, int(N))
+        yield from recommending.ranked(self, users, history, length)
 
     def _to_rank(
         self, history: Interactions | Any, known_users: bool, options: dict[str, Any]
@@ -151,8 +152,9 @@ class FactorModel(abc.ABC):
         """The N best items of one user or many, best first, ties to the lower item: (ids, scores).
 
         One user gives two 1-d arrays, a sequence two 2-d arrays. Users and items are called by their original ids where
-        the data had ids; with `by="row"` (or without ids) by row number, in the arguments as in the answer. Missing
-        slots hold id -1 (None where ids are not integers) and score NaN. See docs/recommending.md.
+        the data had ids; with `by="row"` (or without ids) by row number, in the arguments as in the answer. A list has
+        min(N, items of the catalogue) slots; missing ones hold id -1 (None where ids are not integers) and score NaN.
+        See docs/recommending.md.
 
         * `user_items`: the users' histories, one row per user asked for (SciPy sparse or Interactions). They say what
           is liked; by default the training histories do.
@@ -256,7 +258,7 @@ class FactorModel(abc.ABC):
         Every item is owed `share` of the exposure it had if all were shown equally often; the `certificate` says what
         each got. Users get their best items that still have to be shown, then their best of all.
         """
-        check_count(N, "N")
+        length = list_length(N, self.n_items)
         fitted = self.fitted
         everyone = np.arange(self.n_users) if fitted.user_ids is None else fitted.user_ids.values
         who: Any = everyone if users is None else naming.as_list(users)
@@ -264,7 +266,7 @@ class FactorModel(abc.ABC):
         history = fitted.histories("recommend_fairly").take_users(rows)
         vectors = self.user_factors[rows] if fairness is None else dialled_users(self, rows, fairness)
         ranker = FairRecRanker(self, share, order=order, random_state=random_state)
-        made = ranker.lists(vectors, history, int(N))
+        made = ranker.lists(vectors, history, length)
         names = who if isinstance(who, np.ndarray) else Ids(who).values
         return FairRecommendations(names, named(made.items, fitted.item_ids), made.scores, made.certificate)
 

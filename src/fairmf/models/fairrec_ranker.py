@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fairmf.errors import InvalidParameter
 from fairmf.interactions import Interactions
-from fairmf.models.requests import check_count
+from fairmf.ranking import list_length
 from fairmf.ranking.certificate import Certificate
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class FairRecRanker:
         random_state: int | None = 0,
     ):
         if K is not None:
-            check_count(K, "K")
+            list_length(K, model.n_items, "K")
         self.model, self.share, self.K, self.order, self.random_state = model, share, K, order, random_state
 
     @property
@@ -62,7 +62,7 @@ class FairRecRanker:
     ) -> Iterator[tuple[int, NDArray[np.int32]]]:
         """Top-N item positions for every row of `history`, in blocks; `options` go to the model's fold-in."""
         history, users = self.model._to_rank(history, known_users, options)
-        lists = self.lists(users, history, N).items[:, :N]
+        lists = self.lists(users, history, N).items[:, : list_length(N, self.n_items)]
         for start in range(0, history.n_users, USERS_AT_ONCE):
             yield start, lists[start : start + USERS_AT_ONCE]
 
@@ -71,7 +71,8 @@ class FairRecRanker:
         from fairmf.ranking.fairrec import fair_rec  # imports Numba, which a model that only loads can do without
 
         model = self.model
-        K = N if self.K is None else self.K
+        N = list_length(N, self.n_items)
+        K = N if self.K is None else list_length(self.K, self.n_items, "K")
         if K < N:
             raise InvalidParameter(f"FairRec makes lists of K = {K}; {N} items cannot be asked for.")
         return fair_rec(

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends import Backend
-from fairmf.errors import InvalidParameter
 from fairmf.interactions import Rows
+from fairmf.ranking import list_length
 
 ROWS_AT_ONCE = 65_536  # candidates scaled to length 1 at a time
 SHORTEST = 1e-12  # a vector shorter than this is zero but for rounding, and has no direction
@@ -26,11 +26,10 @@ def nearest(
     """The N candidates (ascending rows of `factors`) most similar to every query row, best first: (rows, cosines).
 
     A query that is a candidate comes first, with similarity 1. Ties go to the lower row. A zero vector, or one that
-    is not `directed` (one flag per row), is similar to nothing and nothing to it. Missing slots hold -1 and NaN. Call
-    it inside `backend.threads`.
+    is not `directed` (one flag per row), is similar to nothing and nothing to it. Missing slots hold -1 and NaN; there
+    are no more slots than rows. Call it inside `backend.threads`.
     """
-    if isinstance(N, bool) or not isinstance(N, (int, np.integer)) or N < 1:
-        raise InvalidParameter(f"N must be an integer >= 1. Got {N!r} instead.")
+    N = list_length(N, len(factors))
     wanted, usable = _unit(factors[queries])
     lost = ~(usable & directed[queries])
     candidates = candidates[directed[candidates]]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions import Ids, Interactions, Rows
 from fairmf.models.naming import positions
+from fairmf.ranking import list_length
 
 if TYPE_CHECKING:
     from fairmf.models.factor_model import FactorModel
@@ -28,6 +29,7 @@ class Request:
     given: Interactions | None
     """Their histories as the caller has them (user_items)."""
     N: int
+    """Slots of each list: as asked for, and no more than there are items."""
     filter_liked: bool
     filtered: Rows | None
     """What each user must not be given besides."""
@@ -55,7 +57,7 @@ def read_request(
     by: str,
 ) -> Request:
     """Check the arguments of `recommend` and turn every name into a position."""
-    check_count(N, "N")
+    length = list_length(N, model.n_items)
     check_choice("no_history", no_history, ("popular", "error"))
     check_choice("by", by, ("id", "row"))
     user_ids, item_ids = names_of(model, by)
@@ -69,7 +71,7 @@ def read_request(
         count=count,
         users=rows,
         given=given,
-        N=int(N),
+        N=length,
         filter_liked=bool(filter_already_liked_items),
         filtered=each,
         allowed=allowed_items(items, everyone, item_ids, model.n_items),

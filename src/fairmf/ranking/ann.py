@@ -22,6 +22,7 @@ from fairmf.interactions import Ids, Rows
 from fairmf.ranking import ann_file
 from fairmf.ranking.exclusions import check_exclusions, first_allowed
 from fairmf.ranking.inner_product import reduce_items, reduce_users
+from fairmf.ranking.top_n import list_length
 
 CANDIDATES_AT_ONCE = 1 << 20  # fetched for a block of users: bounds memory, whatever the number of users
 LEAST_PROBES = 64
@@ -92,14 +93,13 @@ class AnnIndex:
         probes: int | None = None,
         num_threads: int = 0,
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Item positions and scores, users x N, best first; of equal scores the lower position first.
+        """Item positions and scores, users x min(N, items), best first; of equal scores the lower position first.
 
         Row i of `exclude` holds the positions user i must not get. More is fetched than asked for, and then more groups
         are looked into, until N items are found or the catalogue is exhausted: only then a slot holds -1 and NaN.
         """
         users = _check_vectors("user_vectors", user_vectors, self.item_vectors.shape[1])
-        if isinstance(N, bool) or not isinstance(N, (int, np.integer)) or N < 1:
-            raise InvalidParameter(f"N must be an integer >= 1. Got {N!r} instead.")
+        N = list_length(N, self.n_items)
         probes = _check_count("probes", probes, self.probes, self.n_groups)
         items = np.full((len(users), N), -1, dtype=np.int32)
         scores = np.full((len(users), N), np.nan, dtype=np.float32)
@@ -111,9 +111,8 @@ class AnnIndex:
         with _threads(num_threads):
             for rows, k in _batches(np.minimum(N + excluded, self.n_items)):
                 hidden = None if exclude is None else exclude.take(rows)
-                found = self._fetch(queries[rows], min(N, self.n_items), k, hidden, probes)
-                items[rows, : found[0].shape[1]] = found[0]
-                scores[rows, : found[0].shape[1]] = found[1] / scale[rows, None]
+                found = self._fetch(queries[rows], N, k, hidden, probes)
+                items[rows], scores[rows] = found[0], found[1] / scale[rows, None]
         return items, scores
 
     def _fetch(

@@ -23,6 +23,7 @@ from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions import Rows
 from fairmf.ranking.certificate import Certificate, certify
 from fairmf.ranking.exclusions import check_exclusions
+from fairmf.ranking.top_n import list_length
 
 CHUNK = 32  # candidates kept per user: more would be scored less often, but selecting them costs more than that saves
 MOST_AHEAD = 4096  # users prepared at once
@@ -55,22 +56,23 @@ def fair_rec(
 
     `share` in (0, 1] is the part of the uniform exposure K n / m that every item is owed. Row i of `exclude` holds the
     positions user i must not get. `order="score"` sorts every list by score, `"allocation"` leaves it in the order in
-    which items were allocated. Of equal scores the lower position comes first. The same seed gives the same lists.
+    which items were allocated. A list has min(K, items) slots. Of equal scores the lower position comes first. The same
+    seed gives the same lists.
     """
     U, V = _check_vectors(users, items, offsets)
     n, m = len(U), len(V)
-    _check_choices(K, order, random_state)
+    K = list_length(K, m, "The 'K' parameter of fair_rec")
+    _check_choices(order, random_state)
     if exclude is not None:
         check_exclusions(exclude, n, m)
     engine = get_backend(backend)
     with engine.threads(num_threads):
-        allocation = _Allocation(engine, engine.array(U), engine.array(V), min(int(K), m), exclude)
-        ell = minimum_exposure(share, int(K), n, m)
+        allocation = _Allocation(engine, engine.array(U), engine.array(V), K, exclude)
+        ell = minimum_exposure(share, K, n, m)
         if ell > 0:
             allocation.share_stock(ell, np.random.default_rng(random_state).permutation(n))
         allocation.fill_up()
-    lists = np.full((n, K), -1, dtype=np.int32)
-    lists[:, : allocation.lists.shape[1]] = allocation.lists
+    lists = allocation.lists
     scores = np.full((n, K), np.nan, dtype=np.float32)
     _score(U, V, lists, scores, sort=order == "score")
     return FairLists(lists, scores, certify(lists, m, ell, exclude))
@@ -192,19 +194,14 @@ def _score(U: NDArray[Any], V: NDArray[Any], lists: NDArray[np.int32], scores: N
         scores[start : start + at_once] = np.where(block < 0, np.nan, value)
 
 
-def _check_choices(K: Any, order: Any, random_state: Any) -> None:
-    if not _is_whole(K, 1):
-        raise InvalidParameter(f"The 'K' parameter of fair_rec must be an integer >= 1. Got {K!r} instead.")
+def _check_choices(order: Any, random_state: Any) -> None:
     if order not in ORDERS:
         raise InvalidParameter(f"The 'order' parameter of fair_rec must be one of {ORDERS}. Got {order!r} instead.")
-    if random_state is not None and not _is_whole(random_state, 0):
+    whole = isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool)
+    if random_state is not None and not (whole and random_state >= 0):
         raise InvalidParameter(
             f"The 'random_state' parameter of fair_rec must be an integer >= 0 or None. Got {random_state!r} instead."
         )
-
-
-def _is_whole(value: Any, low: int) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= low)
 
 
 def _check_vectors(

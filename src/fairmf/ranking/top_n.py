@@ -8,10 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends import Backend
+from fairmf.errors import InvalidParameter
 from fairmf.interactions import Rows
 from fairmf.ranking.exclusions import restricted
 
 Lists = tuple[NDArray[np.int32], NDArray[np.float32]]
+
+
+def list_length(N: Any, n_items: int, name: str = "N") -> int:
+    """Check N and clip it to the number of items, so that no memory is spent on slots that nothing can fill."""
+    if isinstance(N, (bool, np.bool_)) or not isinstance(N, (int, np.integer)) or N < 1:
+        raise InvalidParameter(f"{name} must be an integer >= 1. Got {N!r} instead.")
+    return min(int(N), n_items)
 
 
 def empty_lists(n_users: int, N: int) -> Lists:
