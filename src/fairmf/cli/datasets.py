@@ -98,6 +98,9 @@ def fetch(
             help="Use a copy you have (the archive, its folder, or the file of ratings); it stays where it is.",
         ),
     ] = None,
+    unprotected: Annotated[
+        bool, typer.Option("--unprotected", help="Also fetch what comes over plain http without a checksum.")
+    ] = False,
 ) -> None:
     """Fetch a data set, once: its terms are shown and accepted, the download is resumed and checked.
 
@@ -119,7 +122,7 @@ def fetch(
         return
     accepted = yes or _accepted(entry, session)
     with session.timed("fetch"), byte_bar(session, name) as progress:
-        records = fetch_dataset(name, accept_licence=accepted, progress=progress)
+        records = fetch_dataset(name, accept_licence=accepted, progress=progress, unprotected=unprotected)
     session.result |= {"name": name, "files": records, "folder": str(cache_folder() / name)}
     for record in records:
         session.note(f"fetched {record['address']}: {record['bytes']:,} bytes, SHA-256 {record['sha256'][:16]}...")

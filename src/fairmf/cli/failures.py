@@ -59,6 +59,7 @@ _HINTS: tuple[tuple[type[BaseException], str], ...] = (
     (MemoryError, "fewer --factors or a smaller file need less memory"),
 )
 _HINTS_BY_WORDS = (
+    ("comes over plain http", "--unprotected fetches it nevertheless; --from PATH takes a copy you have"),
     ("users are unknown", "users the model does not know are folded in from their events: --new-users FILE"),
     ("leaves nobody to train on", "hold out fewer: --heldout N"),
     ("items (columns), the model", "evaluate a model on the split it was trained on"),
@@ -74,7 +75,7 @@ _HINTS_BY_WORDS = (
 _FLAG_OF = {"weights": "weight", "text_ids": "text-ids", "random_state": "seed", "from_path": "from"}
 _ARGUMENT = re.compile(
     r"\b(user|item|weights|time|rating|delimiter|encoding|heldout)=('[^']*'|\w+(?:\.\w+)*)?"
-    r"|(?<!')\b(rating_above|text_ids|min_user|min_item|random_state|from_path)\b(?:=('[^']*'|\w+(?:\.\w+)*))?"
+    r"|(?<!')\b(rating_above|text_ids|min_user|min_item|random_state|from_path|unprotected)\b(?:=('[^']*'|\w+(?:\.\w+)*))?"
 )
 
 

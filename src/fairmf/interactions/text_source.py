@@ -24,6 +24,10 @@ Progress: TypeAlias = Callable[[int, int], None]
 _LONGEST_RECORD = 16 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _QUOTE = ord('"')
+# Text shrinks to a third or a tenth. What expands more than this, and to more than a few megabytes, is made to fill a
+# memory or a disk. Whoever has such a file and trusts it unpacks it: plain files have no ceiling.
+LARGEST_RATIO = 200
+SMALL_BYTES = 1 << 22
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 
@@ -52,9 +56,11 @@ class TextSource:
             suffix = file.suffix.lower()
             if suffix == ".xz":  # the one kind that Arrow leaves to others
                 latest[:] = [file.open("rb")]
-                return pa.PythonFile(_Closing(lzma.open(latest[0]), latest[0]), mode="r")
+                return Unpacked(lzma.open(latest[0]), latest[0], str(file), size)
             latest[:] = [pa.OSFile(str(file))]
-            return pa.CompressedInputStream(latest[0], _CODECS[suffix]) if suffix in _CODECS else latest[0]
+            if suffix not in _CODECS:
+                return latest[0]
+            return Unpacked(pa.CompressedInputStream(latest[0], _CODECS[suffix]), latest[0], str(file), size)
 
         def report() -> None:
             if progress is not None and latest:
@@ -63,18 +69,45 @@ class TextSource:
         return cls(str(file), size, opened, report)
 
 
-class _Closing:
-    """A decompressor that closes the file below it as well, as LZMAFile does only for files it opened itself."""
+class Unpacked:
+    """What a decompressor gives, up to what text of that packed size can hold; closes the file below it as well."""
 
-    def __init__(self, stream: Any, below: Any):
-        self._stream, self._below = stream, below
+    def __init__(self, stream: Any, below: Any, name: str, packed_bytes: int):
+        self._stream, self._below, self._name, self._packed = stream, below, name, packed_bytes
+        self._left = max(SMALL_BYTES, LARGEST_RATIO * packed_bytes)
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes; InvalidData once there are more than can be believed."""
+        most = self._left + 1  # one more than may come, and never more memory than that
+        content: bytes = self._stream.read(most if size is None or size < 0 else min(size, most))
+        self._left -= len(content)
+        if self._left < 0:
+            raise InvalidData(too_much(self._name, self._packed))
+        return content
 
     def close(self) -> None:
+        """Close both."""
         self._stream.close()
         self._below.close()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return bool(self._stream.closed)
+
+    def __enter__(self) -> Unpacked:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def too_much(name: str, packed_bytes: int) -> str:
+    """What is said of a file that expands more than text does."""
+    return (
+        f"{name} expands to more than {LARGEST_RATIO} times its {packed_bytes:,} bytes, which no text of interactions "
+        f"does; it is damaged or malicious. If you trust it, unpack it and read the plain file."
+    )
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,18 @@
 import bz2
 import gzip
 import io
+import lzma
 import struct
 import tarfile
+import tracemalloc
 import zipfile
 
 import pytest
 
 from fairmf.errors import InvalidData
+from fairmf.interactions import Interactions
 from fairmf.interactions.datasets.archives import find_text
+from fairmf.interactions.text_source import TextSource
 
 TEXT = b"1\t2\t5\t100\n" * 50
 
@@ -89,18 +93,63 @@ def test_links(tmp_path):
         refuses(tmp_path / "a.tar.gz", "is a link or something else")
 
 
-def test_bombs(tmp_path, monkeypatch):
-    """A declared size that is absurd is refused before a byte is read."""
+def test_bombs(tmp_path):
+    """A declared size that is absurd is refused before a byte is read, an expansion that is while it is read."""
     path = zipped(tmp_path / "a.zip", {"u.data": TEXT})
     raw = bytearray(path.read_bytes())
     place = raw.index(b"PK\x01\x02")
     struct.pack_into("<I", raw, place + 24, 4_000_000_000)
     path.write_bytes(raw)
-    refuses(path, "4,000,000,000 bytes", "malicious")
-    monkeypatch.setattr("fairmf.interactions.datasets.archives._LARGE_BYTES", 1 << 20)
+    refuses(path, "more than 200 times its 17 bytes", "malicious", "unpack it")
     zeros = bytes(8 << 20)
-    refuses(zipped(tmp_path / "b.zip", {"u.data": zeros}), "8,388,608 bytes", "malicious")
-    refuses(tarred(tmp_path / "b.tar.gz", {"u.data": zeros}), "8,388,608 bytes", "malicious")
+    refuses(zipped(tmp_path / "b.zip", {"u.data": zeros}), "200 times", "malicious")
+    refuses(tarred(tmp_path / "b.tar.gz", {"u.data": zeros}), "200 times", "malicious")
+    refuses(tarred(tmp_path / "c.tar.gz", {"README": zeros, "u.data": TEXT}), "200 times")
+
+
+HEADERS = b"user,item\n"
+BOMBS = {"bz2": bz2.compress, "gz": gzip.compress, "xz": lzma.compress}
+
+
+@pytest.fixture(scope="module")
+def bombs(tmp_path_factory):
+    """A text of 100 MB that is a few kilobytes when packed, in every packing, also as an archive's header."""
+    folder = tmp_path_factory.mktemp("bombs")
+    for ending, pack in BOMBS.items():
+        # Packed in pieces: compressors append, and one piece is quickly made.
+        (folder / f"a.csv.{ending}").write_bytes(pack(HEADERS) + pack(b"1,1\n" * (1 << 18)) * 100)
+    entry = tarfile.TarInfo("u.data")
+    entry.type, entry.size = tarfile.XHDTYPE, 100 << 20
+    start, zeros = gzip.compress(entry.tobuf(tarfile.PAX_FORMAT)), gzip.compress(bytes(1 << 20))
+    (folder / "header.tar.gz").write_bytes(start + zeros * 101)
+    return folder
+
+
+def whole(source):
+    with source.open() as stream:
+        return stream.read()
+
+
+@pytest.mark.parametrize("name", [*(f"a.csv.{ending}" for ending in BOMBS), "header.tar.gz"])
+def test_what_expands_without_end_is_left_after_little_of_it(name, bombs):
+    path = bombs / name
+    with pytest.raises(InvalidData, match=r"200 times its .* unpack it and read the plain file"):
+        Interactions.from_csv(path) if name.startswith("a.csv") else find_text(path, "u.data").open().__enter__()
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidData, match="200 times"):
+            whole(TextSource.of_file(path) if name.startswith("a.csv") else find_text(path, "u.data"))
+        assert tracemalloc.get_traced_memory()[1] < 80e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_repetitive_text_may_be_packed(tmp_path):
+    """A few megabytes may expand as they like, more of it up to 200 times."""
+    small, large = HEADERS + b"1,1\n" * (1 << 19), HEADERS + b"".join(b"%d,%d\n" % (k, k) for k in range(500_000))
+    for text in (small, large):
+        (tmp_path / "a.csv.gz").write_bytes(gzip.compress(text, 1))
+        assert whole(TextSource.of_file(tmp_path / "a.csv.gz")) == text
 
 
 def test_what_is_missing_or_there_twice(tmp_path):

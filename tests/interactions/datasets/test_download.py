@@ -146,8 +146,39 @@ def test_recorded_checksums_and_no_file_beside(server, tmp_path):
     with pytest.raises(DownloadFailed, match="MD5"):
         fetch(f"{server.address}/a", tmp_path / "a", md5="0" * 32)
     fetch(f"{server.address}/a", tmp_path / "a", md5=hashlib.md5(CONTENT).hexdigest())
+
+
+@pytest.mark.parametrize("status", [404, 500, 200], ids=["none", "server's error", "rubbish"])
+def test_a_checksum_that_cannot_be_fetched_is_said(status, server, tmp_path):
     server.files["/b"] = Served(CONTENT)
-    assert "no published checksum" in fetch(f"{server.address}/b", tmp_path / "b", md5_beside=True)["checked_against"]
+    server.files["/b.md5"] = Served(b"<html>no checksum here</html>", status=status)
+    md5 = hashlib.md5(CONTENT).hexdigest()
+    with pytest.warns(
+        UserWarning, match=rf"b was not checked: .*b\.md5.* Compare its MD5 {md5} with what is published"
+    ):
+        record = fetch(f"{server.address}/b", tmp_path / "b", md5_beside=True)
+    assert record["checked_against"].startswith("nothing: ")
+    assert (str(status) in record["checked_against"]) == (status != 200)
+    # Where a checksum is recorded as well, the file is checked, and there is nothing to say.
+    server.files["/c"], server.files["/c.md5"] = server.files["/b"], server.files["/b.md5"]
+    assert "as published" in fetch(f"{server.address}/c", tmp_path / "c", md5=md5, md5_beside=True)["checked_against"]
+
+
+@pytest.mark.parametrize("how", [{}, {"length": False}], ids=["announced", "not announced"])
+def test_more_than_the_file_can_have_is_left(how, server, tmp_path):
+    server.files["/a"] = Served(CONTENT, etag='"1"', **how)
+    with pytest.raises(DownloadFailed, match=r"holds more than the 0 MB that the file can have.*from_path"):
+        fetch(f"{server.address}/a", tmp_path / "a", most_bytes=len(CONTENT) - 1)
+    assert left(tmp_path) == []
+    fetch(f"{server.address}/a", tmp_path / "a", most_bytes=len(CONTENT))
+    assert (tmp_path / "a").read_bytes() == CONTENT
+
+
+def test_an_announced_length_that_no_file_has_counts_for_nothing(server, tmp_path):
+    server.files["/a"] = served = Served(CONTENT)
+    served.etag = '"1"\r\nContent-Length: ' + "9" * 5000
+    fetch(f"{server.address}/a", tmp_path / "a")
+    assert (tmp_path / "a").read_bytes() == CONTENT
 
 
 def test_a_file_that_is_shorter_than_announced(server, tmp_path, monkeypatch):

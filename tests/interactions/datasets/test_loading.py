@@ -87,6 +87,21 @@ def test_the_parts_of_a_published_split_share_their_codes(published):
             load_dataset(name, part=part)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_what_anybody_on_the_way_could_replace_is_fetched_only_when_asked_for(name, server, monkeypatch):
+    entry = datasets()[name]
+    asked = []
+    monkeypatch.setattr("fairmf.interactions.datasets.loading.fetch", lambda *what, **how: asked.append(how))
+    if entry.md5 is None and entry.addresses[0].startswith("http:"):
+        assert name in ("msd", "epinions")
+        with pytest.raises(DownloadFailed, match=r"plain http.*unprotected=True.*from_path"):
+            fetch_dataset(name, accept_licence=True)
+        assert asked == []
+    fetch_dataset(name, accept_licence=True, unprotected=True)
+    assert len(asked) == len(entry.addresses)
+    assert all(how["most_bytes"] <= 2e9 for how in asked)
+
+
 # -- terms --------------------------------------------------------------------------------------------------------
 
 

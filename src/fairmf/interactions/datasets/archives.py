@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
+import gzip
 import lzma
 import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 from fairmf.errors import InvalidData
-from fairmf.interactions.text_source import TextSource
+from fairmf.interactions.text_source import LARGEST_RATIO, SMALL_BYTES, TextSource, Unpacked, too_much
 
-# Text shrinks to a third or a tenth; what claims more than this, and is large, is made to fill a disk or a memory.
-_LARGEST_RATIO = 200
-_LARGE_BYTES = 1 << 28
+_DAMAGED = (zipfile.BadZipFile, tarfile.TarError, EOFError, NotImplementedError, zlib.error, lzma.LZMAError)
+_PACKED: dict[bytes, Callable[[Any], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\x00": lzma.open,
+}  # tar archives, by their first bytes
 
 
 def find_text(path: Path, member: str) -> TextSource:
     """The text called `member` in a folder, a zip or tar archive; or the file itself, compressed or not."""
     if path.is_dir():
         return TextSource.of_file(_in_folder(path, member))
-    if tarfile.is_tarfile(path):
+    if _is_tar(path):
         return _in_tar(path, member)
     if zipfile.is_zipfile(path):
         return _in_zip(path, member)
@@ -59,11 +64,8 @@ def _in_zip(path: Path, member: str) -> TextSource:
         entry = archive.getinfo(wanted)
     if entry.flag_bits & 0x1:
         raise InvalidData(f"{wanted} in {path} is encrypted; decrypt it first.")
-    if entry.file_size > max(_LARGE_BYTES, _LARGEST_RATIO * entry.compress_size):
-        raise InvalidData(
-            f"{wanted} in {path} claims to hold {entry.file_size:,} bytes in {entry.compress_size:,}, which no text of "
-            f"ratings does; the archive is damaged or malicious."
-        )
+    if entry.file_size > max(SMALL_BYTES, LARGEST_RATIO * entry.compress_size):
+        raise InvalidData(too_much(f"{wanted} in {path}", entry.compress_size))
 
     @contextlib.contextmanager
     def opened() -> Iterator[Any]:
@@ -80,23 +82,41 @@ def _in_tar(path: Path, member: str) -> TextSource:
     def opened() -> Iterator[Any]:
         import pyarrow as pa
 
-        with _opening(path), tarfile.open(path, "r|*") as archive:
+        with _opening(path), _unpacked(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
             for entry in archive:
                 _check_names(path, [entry.name])
                 if PurePosixPath(entry.name).name != member:
                     continue
                 if not entry.isfile():
                     raise InvalidData(f"{entry.name} in {path} is a link or something else that is not a file.")
-                if entry.size > max(_LARGE_BYTES, _LARGEST_RATIO * path.stat().st_size):
-                    raise InvalidData(
-                        f"{entry.name} in {path} claims to hold {entry.size:,} bytes in an archive of "
-                        f"{path.stat().st_size:,}, which no text of ratings does; it is damaged or malicious."
-                    )
+                if entry.size > max(SMALL_BYTES, LARGEST_RATIO * path.stat().st_size):
+                    raise InvalidData(too_much(f"{entry.name} in {path}", path.stat().st_size))
                 yield pa.PythonFile(archive.extractfile(entry), mode="r")
                 return
         raise InvalidData(f"{path} holds no {member}; it is another archive than expected.")
 
     return TextSource(f"{member} in {path}", path.stat().st_size, opened)
+
+
+@contextlib.contextmanager
+def _unpacked(path: Path) -> Iterator[Any]:
+    """The bytes of a tar archive, decompressed as far as they can be believed."""
+    with path.open("rb") as below:
+        start = below.read(6)
+        below.seek(0)
+        unpack = next((open for magic, open in _PACKED.items() if start.startswith(magic)), None)
+        stream: Any = below if unpack is None else Unpacked(unpack(below), below, str(path), path.stat().st_size)
+        yield stream
+
+
+def _is_tar(path: Path) -> bool:
+    """Whether it begins as a tar archive does. tarfile's own answer reads all that the first header claims."""
+    try:
+        with _unpacked(path) as stream:
+            tarfile.TarInfo.frombuf(stream.read(tarfile.BLOCKSIZE), tarfile.ENCODING, "surrogateescape")
+    except (*_DAMAGED, OSError):
+        return False
+    return True
 
 
 def _the_one(path: Path, member: str, names: list[str]) -> str:
@@ -121,5 +141,7 @@ def _opening(path: Path) -> Iterator[None]:
     """Turn what a damaged archive raises, also far down while it is read, into InvalidData."""
     try:
         yield
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, NotImplementedError, zlib.error, lzma.LZMAError) as error:
+    except (*_DAMAGED, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the system's word; a decompressor's has no number
+            raise
         raise InvalidData(f"{path} cannot be read, it is damaged or cut short: {error}; fetch it anew.") from error

@@ -11,7 +11,8 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,6 +22,7 @@ from fairmf.interactions.datasets.cache import alone, read_json, write_json, wri
 # Called with the bytes there are and the bytes there will be (None where the server does not say).
 Progress: TypeAlias = Callable[[int, "int | None"], None]
 
+MOST_BYTES = 10_000_000_000
 _CHUNK = 1 << 18
 _ATTEMPTS = 5
 _PAUSE_SECONDS = 0.5
@@ -35,10 +37,12 @@ def fetch(
     md5: str | None = None,
     md5_beside: bool = False,
     progress: Progress | None = None,
+    most_bytes: int = MOST_BYTES,
 ) -> dict[str, Any]:
     """Have `address` as the file `target`; returns its record (address, bytes, sha256, what it was checked against).
 
-    A file that is there already is not fetched again. One process fetches, others wait for it.
+    A file that is there already is not fetched again. One process fetches, others wait for it. A server that announces
+    or sends more than `most_bytes` is left, and what it sent is deleted.
     """
     _check_address(address)
     record = target.with_name(target.name + ".json")
@@ -46,9 +50,21 @@ def fetch(
         if target.exists() and read_json(record).get("bytes") == target.stat().st_size:
             return read_json(record)
         part = target.with_name(target.name + ".part")
-        expected = [x for x in (md5, _published_md5(address) if md5_beside else None) if x is not None]
-        _complete(address, part, progress)
-        found = _verified(address, part, expected)
+        published, missing = _published_md5(address) if md5_beside else (None, "no published checksum was found")
+        expected = [x for x in (md5, published) if x is not None]
+        try:
+            _complete(address, part, progress, most_bytes)
+        except _TooLarge:
+            _discard(part)
+            raise
+        found = _verified(address, part, expected, missing)
+        if md5_beside and not expected:
+            warnings.warn(
+                f"{target.name} was not checked: {missing}. Compare its MD5 {found.pop('md5')} with what is published, "
+                f"or delete {target} and fetch it again later.",
+                stacklevel=2,
+            )
+        found.pop("md5", None)
         with writing(target):
             part.replace(target)
         _notes(part).unlink(missing_ok=True)
@@ -56,12 +72,24 @@ def fetch(
         return found
 
 
-def _complete(address: str, part: Path, progress: Progress | None) -> None:
+class _TooLarge(DownloadFailed):
+    """More is announced, or has arrived, than the file can have."""
+
+
+def _check_size(address: str, size: int | None, most_bytes: int) -> None:
+    if size is not None and size > most_bytes:
+        raise _TooLarge(
+            f"{address} holds more than the {most_bytes / 1e6:,.0f} MB that the file can have: it was replaced, and "
+            f"what arrived has been deleted; {_BY_HAND}."
+        )
+
+
+def _complete(address: str, part: Path, progress: Progress | None, most_bytes: int) -> None:
     """Fetch until all is there. Gives up after several attempts in a row that bring nothing."""
     failures, most = 0, _size(part)
     while True:
         try:
-            if _attempt(address, part, progress):
+            if _attempt(address, part, progress, most_bytes):
                 return
             reason = "the connection broke off"
         except DownloadFailed:
@@ -82,7 +110,7 @@ def _complete(address: str, part: Path, progress: Progress | None) -> None:
         time.sleep(_PAUSE_SECONDS * 2 ** max(failures - 1, 0))
 
 
-def _attempt(address: str, part: Path, progress: Progress | None) -> bool:
+def _attempt(address: str, part: Path, progress: Progress | None, most_bytes: int) -> bool:
     """One request, from where the last one broke off. Whether the file is complete now."""
     notes = read_json(_notes(part))
     validator = notes.get("validator") if notes.get("address") == address else None
@@ -107,31 +135,39 @@ def _attempt(address: str, part: Path, progress: Progress | None) -> bool:
             raise DownloadFailed(f"{address} sends another part of the file than asked for; {_BY_HAND}.")
         start = have if continued else 0
         length = response.headers.get("Content-Length")
-        total = start + int(length) if length and length.isdigit() else None
+        total = start + int(length) if length and re.fullmatch("[0-9]{1,18}", length) else None
+        _check_size(address, total, most_bytes)
         write_json(_notes(part), {"address": address, "validator": _validator(response), "total": total})
         _check_room(part, None if total is None else total - start)
-        arrived = _copy(response, part, start, total, progress)
+        arrived = 0
+        for arrived in _copied(response, part, start):
+            _check_size(address, arrived, most_bytes)
+            if progress is not None:
+                progress(arrived, total)
     return total is None or arrived == total
 
 
-def _copy(response: Any, part: Path, start: int, total: int | None, progress: Progress | None) -> int:
+def _copied(response: Any, part: Path, start: int) -> Iterator[int]:
+    """Append what arrives to the file; the bytes there are, at the start and after every piece."""
     with writing(part):
         file = part.open("r+b" if start else "wb")
     with file:
         file.truncate(start)
         file.seek(start)
-        while True:
-            if progress is not None:
-                progress(file.tell(), total)
-            chunk = response.read1(_CHUNK)  # what is there now: a connection that breaks costs no more than that
-            if not chunk:
-                return file.tell()
+        yield start
+        while chunk := response.read1(_CHUNK):  # what is there now: a connection that breaks costs no more than that
             with writing(part):
                 file.write(chunk)
                 file.flush()
+            yield file.tell()
 
 
-def _verified(address: str, part: Path, expected: list[str]) -> dict[str, Any]:
+def _discard(part: Path) -> None:
+    part.unlink(missing_ok=True)
+    _notes(part).unlink(missing_ok=True)
+
+
+def _verified(address: str, part: Path, expected: list[str], missing: str) -> dict[str, Any]:
     """The record of the file, if its checksum is as published; otherwise the file is thrown away."""
     digests = {"md5": hashlib.md5(usedforsecurity=False), "sha256": hashlib.sha256()}
     with part.open("rb") as file:
@@ -141,26 +177,31 @@ def _verified(address: str, part: Path, expected: list[str]) -> dict[str, Any]:
     size, md5, sha256 = _size(part), digests["md5"].hexdigest(), digests["sha256"].hexdigest()
     for wanted in expected:
         if wanted != md5:
-            part.unlink()
-            _notes(part).unlink(missing_ok=True)
+            _discard(part)
             raise DownloadFailed(
                 f"What arrived from {address} ({size:,} bytes) has MD5 {md5}, but {wanted} is published: it is damaged "
                 f"or was replaced, and has been deleted; {_BY_HAND}."
             )
-    checked = f"MD5 {md5} as published" if expected else "nothing: no published checksum was found"
-    return {"address": address, "bytes": size, "sha256": sha256, "checked_against": checked}
+    checked = f"MD5 {md5} as published" if expected else f"nothing: {missing}"
+    return {"address": address, "bytes": size, "sha256": sha256, "md5": md5, "checked_against": checked}
 
 
-def _published_md5(address: str) -> str | None:
-    """The checksum in the file beside the archive; None where there is no such file."""
+def _published_md5(address: str) -> tuple[str | None, str]:
+    """The checksum in the file beside the archive, or None and the reason why there is none."""
     try:
         request = urllib.request.Request(f"{address}.md5", headers={"User-Agent": "fairmf"})
         with _opener().open(request, timeout=_TIMEOUT_SECONDS) as response:
             text = response.read(4096).decode("ascii", errors="replace").lower()
-    except _BROKEN:
-        return None
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code in (404, 410):
+            return None, f"no published checksum was found ({address}.md5 answers {error.code})"
+        return None, f"its published checksum could not be fetched ({address}.md5 answers {error.code} {error.reason})"
+    except _BROKEN as error:
+        reason = str(getattr(error, "reason", error)) or type(error).__name__
+        return None, f"its published checksum could not be fetched ({address}.md5: {reason})"
     found = re.search(r"\b[0-9a-f]{32}\b", text)
-    return found[0] if found else None
+    return (found[0], "") if found else (None, f"{address}.md5 holds no checksum")
 
 
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.errors import InvalidParameter
+from fairmf.errors import DownloadFailed, InvalidParameter
 from fairmf.interactions.csv_reader import read_text
 from fairmf.interactions.datasets.adjacency import read_adjacency
 from fairmf.interactions.datasets.archives import find_text
@@ -30,6 +30,7 @@ def load_dataset(
     filtered: bool = True,
     part: str | None = None,
     progress: Progress | None = None,
+    unprotected: bool = False,
 ) -> Events:
     """A benchmark data set (`datasets()` lists them), with the paper's filters unless `filtered=False`.
 
@@ -38,7 +39,8 @@ def load_dataset(
     ratings itself; so does every call after `fairmf datasets fetch NAME --from PATH`. Filters: ratings above 3.5 where
     there are ratings, then the data set's `min_item` and `min_user`. Play counts are the events' weights.
     `part="train"` or `"test"` gives that part of a set published in two files, with the codes of the whole. `progress`
-    is called with the bytes fetched and the bytes in all.
+    is called with the bytes fetched and the bytes in all. `unprotected=True` also fetches what comes over plain http
+    and has no checksum, so that anybody on the way could have replaced it.
     """
     entry = dataset(name)
     if part is not None and (len(entry.members) == 1 or part not in ("train", "test")):
@@ -48,22 +50,31 @@ def load_dataset(
     if from_path is None:
         from_path = registered_copy(entry)
     if from_path is None:
-        fetch_dataset(name, accept_licence=accept_licence, progress=progress)
+        fetch_dataset(name, accept_licence=accept_licence, progress=progress, unprotected=unprotected)
         paths = [folder_of(entry) / file_name(address) for address in entry.addresses]
     else:
         paths = [existing(from_path)] * len(entry.members)
     return _read(entry, paths, filtered, part)
 
 
-def fetch_dataset(name: str, *, accept_licence: bool = False, progress: Progress | None = None) -> list[dict[str, Any]]:
-    """Have the data set in the cache. Returns a record per file: address, bytes, SHA-256, what checked it."""
+def fetch_dataset(
+    name: str, *, accept_licence: bool = False, progress: Progress | None = None, unprotected: bool = False
+) -> list[dict[str, Any]]:
+    """Have the data set in the cache. Returns a record per file: address, bytes, SHA-256, what checked it.
+
+    What comes over plain http and has no checksum is fetched only with `unprotected=True`.
+    """
     entry = dataset(name)
     require_licence(entry, accept_licence)
     folder = folder_of(entry)
-    return [
-        fetch(address, folder / file_name(address), md5=entry.md5, md5_beside=entry.md5_beside, progress=progress)
-        for address in entry.addresses
-    ]
+    files = {address: folder / file_name(address) for address in entry.addresses}
+    if entry.unprotected and not unprotected and not all(file.exists() for file in files.values()):
+        raise DownloadFailed(
+            f"{entry.name} comes over plain http and no checksum is published: anybody on the way can replace it. Pass "
+            f"unprotected=True to fetch it nevertheless, or fetch it by other means and pass it as from_path."
+        )
+    options: dict[str, Any] = {"md5": entry.md5, "md5_beside": entry.md5_beside, "most_bytes": entry.most_bytes}
+    return [fetch(address, file, progress=progress, **options) for address, file in files.items()]
 
 
 def file_name(address: str) -> str:

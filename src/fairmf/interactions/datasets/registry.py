@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -44,6 +45,17 @@ class DataSet:
     def rating_above(self) -> float | None:
         """Only rows with a higher rating count as interactions; None where there are no ratings."""
         return self.layout.columns.rating_above
+
+    @property
+    def most_bytes(self) -> int:
+        """A download of more than this is not the file: twice its size, or a gigabyte where that is not known."""
+        return 2_000_000 * self.megabytes if self.megabytes else 1_000_000_000
+
+    @property
+    def unprotected(self) -> bool:
+        """Whether anybody on the way could replace a download unseen: plain http, and no checksum of our own."""
+        plain = [urllib.parse.urlsplit(address) for address in self.addresses if address.startswith("http:")]
+        return self.md5 is None and any(address.hostname not in ("127.0.0.1", "localhost") for address in plain)
 
     @property
     def checksum(self) -> str:
@@ -129,8 +141,17 @@ _ALL = (
         Layout(_rated(0, 1, 2, 3), delimiter="\t"),
         licence=_NOT_TO_OTHERS,
         megabytes=5,
+        md5="0e33842e24a9c977be4e0107933c0723",
     ),
-    _movielens("ml-1m", (6_040, 3_706, 1_000_209), "ratings.dat", _DOUBLE_COLONS, licence=_NOT_TO_OTHERS, megabytes=6),
+    _movielens(
+        "ml-1m",
+        (6_040, 3_706, 1_000_209),
+        "ratings.dat",
+        _DOUBLE_COLONS,
+        licence=_NOT_TO_OTHERS,
+        megabytes=6,
+        md5="c4d9eecfca2ab87c1945afe126590906",
+    ),
     _movielens(
         "ml-10m", (71_567, 10_681, 10_000_054), "ratings.dat", _DOUBLE_COLONS, licence=_NOT_TO_OTHERS, megabytes=63
     ),
@@ -142,7 +163,14 @@ _ALL = (
         megabytes=190,
         md5="cd245b17a1ae2cc31bb14903e1204af3",
     ),
-    _movielens("ml-25m", (162_541, 62_423, 25_000_095), "ratings.csv", _RATINGS_CSV, megabytes=250),
+    _movielens(
+        "ml-25m",
+        (162_541, 62_423, 25_000_095),
+        "ratings.csv",
+        _RATINGS_CSV,
+        megabytes=250,
+        md5="6b51fb2759a8657d3bfcbfc42b592ada",
+    ),
     _movielens("ml-32m", (200_948, 87_585, 32_000_204), "ratings.csv", _RATINGS_CSV, megabytes=239),
     DataSet(
         name="msd",
