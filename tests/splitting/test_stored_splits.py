@@ -115,6 +115,13 @@ def swap_test_with_that_of_another(folder):
     shutil.copy(part(other, "test"), part(folder, "test"))
 
 
+def validation_as_test(folder):
+    fingerprint = json.loads((folder / "split.json").read_text())["parts"]["validation"]["fingerprint"]
+    own = {"file": f"test-{fingerprint[:12]}.fairmf", "fingerprint": fingerprint}
+    shutil.copy(part(folder, "validation"), folder / own["file"])
+    edit(folder, lambda manifest: manifest["parts"].update(test=own))
+
+
 DAMAGE = {
     "a part is missing": (lambda f: part(f, "test").unlink(), "is missing"),
     "a part of another split": (swap_test_with_that_of_another, "another split"),
@@ -127,9 +134,11 @@ DAMAGE = {
     "a newer format": (lambda f: edit(f, lambda m: m.update(format_version=9)), "upgrade"),
     "an unknown method": (lambda f: edit(f, lambda m: m.update(method="by_luck")), "how users were divided"),
     "two parts": (lambda f: edit(f, lambda m: m["parts"].pop("test")), "train, validation and test"),
-    "a file elsewhere": (lambda f: edit(f, lambda m: m["parts"]["test"].update(file="../x")), "outside"),
+    "a file elsewhere": (lambda f: edit(f, lambda m: m["parts"]["test"].update(file="../x")), "no file of this split"),
+    "a file of another name": (lambda f: edit(f, lambda m: m["parts"]["test"].update(file="x")), "no file of this"),
+    "no fingerprint": (lambda f: edit(f, lambda m: m["parts"]["test"].update(fingerprint="..")), "what its parts hold"),
     "no file": (lambda f: edit(f, lambda m: m["parts"]["test"].pop("file")), "in which files"),
-    "users in two parts": (lambda f: edit(f, lambda m: m["parts"].update(test=m["parts"]["validation"])), "two parts"),
+    "users in two parts": (validation_as_test, "two parts"),
 }
 
 
@@ -151,3 +160,52 @@ def test_folders_that_are_no_split(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(CannotWrite, match="cannot be written"):
         SPLITS["public"]().save(tmp_path / "file")
+
+
+FORGED = {
+    "a neighbour": "precious.csv",
+    "a neighbour by another way": "./precious.csv",
+    "above": "../precious.csv",
+    "a part's name, but no part": f"test-{'a' * 12}.fairmf",
+}
+
+
+@pytest.mark.parametrize("name", FORGED.values(), ids=FORGED)
+def test_a_forged_manifest_deletes_nobodys_file(name, tmp_path):
+    folder = tmp_path / "split"
+    SPLITS["public"]().save(folder)
+    precious = folder / name
+    precious.write_text("user,item\n")
+    (folder / "absolute.csv").write_text("mine")
+    own = part(folder, "train")
+    forged = {"file": name, "fingerprint": "a" * 64}
+    edit(folder, lambda m: m["parts"].update(test=forged, validation=forged | {"file": str(folder / "absolute.csv")}))
+    SPLITS["by time"]().save(folder)
+    assert precious.read_text() == "user,item\n"
+    assert (folder / "absolute.csv").read_text() == "mine"
+    assert own.exists(), "a manifest that is not believed says nothing of what may go"
+    Split.load(folder)
+
+
+def test_only_parts_of_the_split_before_are_deleted(tmp_path):
+    SPLITS["public"]().save(tmp_path)
+    before = {path.name for path in tmp_path.glob("*.fairmf")}
+    mine = part(tmp_path, "test")
+    mine.write_bytes(b"not a part of a split any more, but somebody's file")
+    SPLITS["by time"]().save(tmp_path)
+    assert {path.name for path in tmp_path.glob("*.fairmf")} & before == {mine.name}
+
+
+def test_nothing_is_written_through_links_that_lead_out_of_the_folder(tmp_path):
+    folder, target = tmp_path / "split", tmp_path / "precious"
+    target.write_text("mine")
+    SPLITS["public"]().save(folder)
+    names = [path.name for path in folder.iterdir()]
+    shutil.rmtree(folder)
+    for name in names:
+        folder.mkdir()
+        (folder / name).symlink_to(target)
+        with pytest.raises(CannotWrite, match="a link to a file outside of the folder"):
+            SPLITS["public"]().save(folder)
+        assert target.read_text() == "mine"
+        shutil.rmtree(folder)

@@ -50,6 +50,17 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
     _sync_folder(target.parent)
 
 
+def inside(folder: Path, name: str) -> Path:
+    """The file of that name in a folder that a format keeps; CannotWrite where it is a link to somewhere else.
+
+    A folder may come from anybody: what is written to it must not replace files that lie elsewhere.
+    """
+    path = folder / name
+    if path.is_symlink() and Path(os.path.realpath(path)).parent != Path(os.path.realpath(folder)):
+        raise CannotWrite(errno.ELOOP, f"{path} cannot be written: it is a link to a file outside of the folder")
+    return path
+
+
 def _refusal(target: Path, error: OSError) -> CannotWrite:
     reason = error.strerror or str(error)
     return CannotWrite(error.errno, f"{target} cannot be written: {reason}. What was there before is unchanged")

@@ -89,6 +89,22 @@ def read(path: Path, kind: Format, *, mmap: bool = False, verify: bool = True) -
         return content["content"], arrays
 
 
+def is_own(path: Path, kind: Format, *, partial: bool = False) -> bool:
+    """Whether the file begins as those of this kind do: asked before a file is deleted.
+
+    With `partial`, it may also be what a killed process left of one: less than the beginning, or nothing.
+    """
+    start = b'{"%s":{"format":%s,' % (header.METADATA.encode(), strict_json.dump(kind.name).encode())
+    try:
+        if path.is_symlink() or not path.is_file():
+            return False
+        with path.open("rb") as file:
+            found = file.read(8 + len(start))[8:]
+    except OSError:
+        return False
+    return found == start or (partial and start.startswith(found))
+
+
 def _open(path: Path) -> BinaryIO:
     if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its other end
         raise Malformed("it is not a file")

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from fairmf.errors import BrokenFile, CannotWrite, InvalidData
 from fairmf.files import container, id_arrays, sparse_arrays, strict_json
-from fairmf.files.atomic import replacing
+from fairmf.files.atomic import inside, replacing
 from fairmf.files.container import Arrays, Format
 from fairmf.files.strict_json import Malformed
 from fairmf.interactions import Interactions
@@ -29,6 +30,7 @@ PART = Format("fairmf part of a split", version=1)
 MANIFEST = "split.json"
 FORMAT, VERSION = "fairmf split", 1
 _LARGEST_MANIFEST = 1 << 20
+_FINGERPRINT = re.compile("[0-9a-f]{64}")
 
 
 def is_split(path: str | os.PathLike[str]) -> bool:
@@ -55,11 +57,12 @@ def save_split(split: Split, folder: str | os.PathLike[str]) -> None:
         "parts": parts,
         "summary": split.summary(),
     }
-    with replacing(folder / MANIFEST) as file:
+    with replacing(inside(folder, MANIFEST)) as file:
         file.write((json.dumps(manifest, indent=1) + "\n").encode())
     for name in before - {part["file"] for part in parts.values()}:
-        with contextlib.suppress(OSError):
-            (folder / name).unlink()
+        if container.is_own(folder / name, PART):
+            with contextlib.suppress(OSError):
+                (folder / name).unlink()
 
 
 def load_split(folder: str | os.PathLike[str]) -> Split:
@@ -104,9 +107,13 @@ def _write(folder: Path, name: str, content: dict[str, Any], arrays: Arrays) -> 
         digest.update(f"{key} {array.dtype.str} {array.shape}".encode())
         digest.update(np.ascontiguousarray(array).data)
     fingerprint = digest.hexdigest()
-    file = f"{name}-{fingerprint[:12]}.fairmf"
-    container.write(folder / file, PART, content | {"part": name, "fingerprint": fingerprint}, arrays)
+    file = _file_name(name, fingerprint)
+    container.write(inside(folder, file), PART, content | {"part": name, "fingerprint": fingerprint}, arrays)
     return {"file": file, "fingerprint": fingerprint}
+
+
+def _file_name(part: str, fingerprint: str) -> str:
+    return f"{part}-{fingerprint[:12]}.fairmf"
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
@@ -137,11 +144,13 @@ def _check_manifest(manifest: Any) -> None:
     parts = manifest.get("parts")
     if not isinstance(parts, dict) or set(parts) != {"train", "validation", "test"}:
         raise Malformed("it does not name train, validation and test")
-    for part in parts.values():
+    for name, part in parts.items():
         if not isinstance(part, dict) or not all(isinstance(part.get(key), str) for key in ("file", "fingerprint")):
             raise Malformed("it does not say in which files its parts are")
-        if Path(part["file"]).name != part["file"]:
-            raise Malformed(f"it names a file outside of its folder, {part['file'][:80]!r}")
+        if not _FINGERPRINT.fullmatch(part["fingerprint"]):
+            raise Malformed("it does not say what its parts hold")
+        if part["file"] != _file_name(name, part["fingerprint"]):
+            raise Malformed(f"it names {part['file'][:80]!r}, which is no file of this split")
 
 
 def _read(folder: Path, part: dict[str, str], fields: set[str]) -> tuple[dict[str, Any], Arrays]:

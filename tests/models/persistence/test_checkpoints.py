@@ -9,7 +9,7 @@ import pytest
 from small_models import assert_same_fit, data
 
 from fairmf import IALS, EarlyStopping, FairALS, FiADMM, load_model, split_by_user, synthetic_events
-from fairmf.errors import BrokenFile, CannotWrite, InvalidData, InvalidParameter
+from fairmf.errors import BrokenFile, CannotWrite, CannotWrite, InvalidData, InvalidParameter
 from fairmf.files import container
 from fairmf.models.persistence import checkpoints
 
@@ -291,12 +291,29 @@ def test_without_any_good_one_nothing_is_trained_or_lost(tmp_path):
 
 
 def test_leftovers_of_a_killed_writer_are_removed_and_nothing_else(tmp_path):
-    (tmp_path / "epoch-000003.checkpoint.0a1b2c.tmp").write_bytes(b"half")
-    (tmp_path / "notes.tmp").write_bytes(b"mine")
-    (tmp_path / "epoch-notes.checkpoint").write_bytes(b"mine")
-    MAKERS["ials"]().fit(data(), checkpoint=tmp_path)
-    names = ["epoch-000005.checkpoint", "epoch-000006.checkpoint", "epoch-notes.checkpoint", "notes.tmp"]
-    assert files(tmp_path) == names
+    cut(MAKERS["ials"], tmp_path, 3)
+    whole = (tmp_path / "epoch-000002.checkpoint").read_bytes()
+    for number, kept in enumerate((0, 5, 30, 500, len(whole))):
+        (tmp_path / f"epoch-000003.checkpoint.0a1b2c3d4e{number:02}.tmp").write_bytes(whole[:kept])
+    mine = ["notes.tmp", "epoch-notes.checkpoint", "epoch-000001.tmp", "epoch-3.checkpoint.0a1b2c3d4e5f.tmp"]
+    mine += ["epoch-000003.checkpoint.0a1b2c3d4e5f.tmp", "epoch-000001.checkpoint"]  # as ours are called, but not ours
+    for name in mine:
+        (tmp_path / name).write_bytes(b"mine" if name.endswith("checkpoint") else b"mine, and not a checkpoint")
+    (tmp_path / "epoch-000004.checkpoint.0a1b2c3d4eff.tmp").symlink_to(tmp_path / "notes.tmp")
+    MAKERS["ials"]().fit(data(), checkpoint=tmp_path, callbacks=[Nothing()])
+    names = ["epoch-000005.checkpoint", "epoch-000006.checkpoint", "epoch-000004.checkpoint.0a1b2c3d4eff.tmp", *mine]
+    assert files(tmp_path) == sorted(names)
+
+
+def test_no_checkpoint_is_written_through_a_link_that_leads_out_of_the_folder(tmp_path):
+    (tmp_path / "precious").write_text("mine")
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    cut(MAKERS["ials"], folder, 2)
+    (folder / "epoch-000002.checkpoint").symlink_to(tmp_path / "precious")
+    with pytest.raises(CannotWrite, match="a link to a file outside of the folder"):
+        MAKERS["ials"]().fit(data(), checkpoint=folder, callbacks=[Nothing()])
+    assert (tmp_path / "precious").read_text() == "mine"
 
 
 def test_a_checkpoint_is_no_model_and_the_other_way_round(tmp_path):

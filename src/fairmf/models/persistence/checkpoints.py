@@ -10,7 +10,7 @@ from typing import Any
 from fairmf.backends import Backend
 from fairmf.errors import BrokenFile, InvalidData, InvalidParameter
 from fairmf.files import container, typed_values
-from fairmf.files.atomic import TEMPORARY
+from fairmf.files.atomic import TEMPORARY, inside
 from fairmf.files.container import Arrays, Format
 from fairmf.files.strict_json import Malformed
 from fairmf.models.fitting import Reached
@@ -21,6 +21,7 @@ log = logging.getLogger("fairmf")
 CHECKPOINT = Format("fairmf checkpoint", version=1)
 KEPT_FILES = 2  # the newest, and one to fall back to should a disk have lost it
 _NAME = re.compile(r"epoch-(\d{6,9})\.checkpoint")
+_LEFTOVER = re.compile(rf"{_NAME.pattern}\.[0-9a-f]{{12}}{re.escape(TEMPORARY)}")
 PROGRESS = ("epoch", "records", "kept_epoch", "last_total", "verdict", "reason", "callbacks")
 """The fields of `Reached` that are no states."""
 _KINDS: dict[str, Any] = {
@@ -52,8 +53,9 @@ class FolderOfCheckpoints:
         self.backend = backend
         self._good: list[Path] = []
         self._stored_epoch = 0
-        for leftover in folder.glob(f"epoch-*{TEMPORARY}"):  # of a process that was killed while it wrote
-            leftover.unlink(missing_ok=True)
+        for path in folder.iterdir():  # what a process that was killed while it wrote has left
+            if _LEFTOVER.fullmatch(path.name) and container.is_own(path, CHECKPOINT, partial=True):
+                path.unlink(missing_ok=True)
 
     # -- storing ----------------------------------------------------------------------------------------------------
 
@@ -80,12 +82,12 @@ class FolderOfCheckpoints:
             raise InvalidData(
                 f"A callback's record or memory cannot be stored in a checkpoint: it is {error}."
             ) from error
-        path = self.folder / f"epoch-{reached.epoch:06d}.checkpoint"
+        path = inside(self.folder, f"epoch-{reached.epoch:06d}.checkpoint")
         container.write(path, CHECKPOINT, content, arrays)
         self._stored_epoch = reached.epoch
         self._good = [*(p for p in self._good if p != path), path][-KEPT_FILES:]
         for other in self._files():
-            if other not in self._good:
+            if other not in self._good and container.is_own(other, CHECKPOINT):
                 other.unlink(missing_ok=True)
 
     def _files(self) -> list[Path]:
