@@ -1,5 +1,6 @@
 """The fit loop: what is recorded, how a fit ends, what callbacks can do, and what survives a divergence."""
 
+import contextlib
 import logging
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +13,8 @@ from conftest import random_factors, random_rows
 
 from fairmf.backends.random_start import ITEMS, USERS, Stream, key_of, normal_rows
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite, NotFitted
-from fairmf.interactions import Interactions
-from fairmf.models import IALS, FiADMM, Popularity, fitting
+from fairmf.interactions import Interactions, Rows
+from fairmf.models import IALS, FairALS, FiADMM, Popularity, fitting
 from fairmf.models.fitting import State
 from fairmf.models.iterative import problem_for
 from fairmf.models.objective import objective
@@ -269,3 +270,39 @@ def test_compiling_is_announced(monkeypatch, caplog):
     with caplog.at_level(logging.INFO, logger="fairmf"):
         small(epochs=1).fit(DATA)
     assert "compiling kernels" in caplog.text
+
+
+HUGE_SETTINGS = ("regularization", "unobserved_weight", "fairness")
+
+
+@pytest.mark.parametrize("size", [1e18, 1e20, 1e30, 1e38, 1e300])
+@pytest.mark.parametrize("kind", ["weights", *HUGE_SETTINGS])
+def test_numbers_beyond_the_precision_end_in_a_model_or_in_not_finite(kind, size):
+    """Never in Numba's SystemError, whatever a kernel divides by zero."""
+    data, settings, ended = DATA, {}, 0
+    if kind == "weights":
+        rows = DATA.by_user
+        weights = np.full(rows.nnz, min(size, 3e38), dtype=np.float32)
+        data = Interactions(Rows(rows.indptr, rows.indices, weights), 30)
+    else:
+        settings = {kind: size}
+    makers = [(FairALS, {}), (FairALS, {"solver": "cholesky"}), (FairALS, {"solver": "subspace"}), (FiADMM, {})]
+    for make, more in makers:
+        model = make(factors=4, epochs=2, **settings, **more)
+        try:
+            model.fit(data)
+        except NotFinite as error:
+            ended += 1
+            assert model.history.verdict == "diverged"
+            assert ("lower it (now" in str(error)) == (kind != "weights")
+        assert np.isfinite(model.user_factors).all()
+        assert np.isfinite(model.item_factors).all()
+    assert ended or size > 1e30
+
+
+@pytest.mark.parametrize("size", [1e18, 1e20, 1e30, 3e38])
+def test_weights_beyond_the_precision_in_fold_in(size):
+    model, rows = small().fit(DATA), DATA.by_user
+    heavy = Interactions(Rows(rows.indptr, rows.indices, np.full(rows.nnz, size, dtype=np.float32)), 30)
+    with contextlib.suppress(NotFinite):
+        assert np.isfinite(model.fold_in(heavy)).all()

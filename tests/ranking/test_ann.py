@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairmf.errors import InvalidData, InvalidParameter, MissingDependency
+from fairmf.errors import BrokenFile, InvalidData, InvalidParameter, MissingDependency
 from fairmf.interactions import Rows
 from fairmf.ranking.ann import AnnIndex
 
@@ -168,3 +168,37 @@ def test_bad_input_to_search(arguments, problem):
     index = AnnIndex.build(np.eye(4))
     with pytest.raises((InvalidData, InvalidParameter), match=problem):
         index.search(**({"user_vectors": np.eye(4)[:2], "N": 2} | arguments))
+
+
+HUGE = [1e16, 1e19, 3e38]
+
+
+@pytest.mark.parametrize("size", HUGE)
+def test_numbers_that_faiss_would_end_the_process_over_are_refused(size, tmp_path):
+    items, users, offsets, _ = random_case(0, 40, 4, 3, False, True)
+    far = items.copy()
+    far[7, 2] = -size
+    with pytest.raises(InvalidData, match="item_vectors holds .* takes numbers up to 1e"):
+        AnnIndex.build(far)
+    pushed = np.asarray(offsets).copy()
+    pushed[3] = size
+    with pytest.raises(InvalidData, match="offsets holds"):
+        AnnIndex.build(items, offsets=pushed)
+    index = AnnIndex.build(items, offsets=offsets)
+    with pytest.raises(InvalidData, match="user_vectors holds"):
+        index.search(np.full_like(users, size), 3)
+    for name in ("item_vectors", "offsets", "centroids"):
+        forged = AnnIndex.build(items.copy(), offsets=np.array(offsets))
+        getattr(forged, name).flat[0] = size
+        forged.save(tmp_path / "forged.ann")
+        with pytest.raises(BrokenFile, match=f"{name} holds"):
+            AnnIndex.load(tmp_path / "forged.ann")
+
+
+def test_the_largest_numbers_that_are_taken_are_ranked():
+    items, users, _, _ = random_case(1, 40, 4, 3, False, False)
+    largest = np.abs(items).max()
+    index = AnnIndex.build((items / largest * 0.99e15).astype(np.float32), probes=1, groups=8)
+    found, scores = index.search((users / np.abs(users).max() * 0.99e15).astype(np.float32), 5)
+    assert np.isfinite(scores[found >= 0]).all()
+    assert (found[:, 0] == AnnIndex.build(items, groups=1).search(users, 5)[0][:, 0]).mean() >= 0.5

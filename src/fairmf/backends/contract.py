@@ -9,18 +9,22 @@ order and is summed in float64: the same input gives the same bits for any numbe
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.random_start import Stream
+from fairmf.errors import NotFinite
 from fairmf.interactions import Rows
 
 Factors = NDArray[Any]  # rows x d, the backend's dtype
 Matrix = NDArray[np.float64]  # d x d
 Vector = NDArray[np.float64]  # d, or one number per row
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class RankOne(NamedTuple):
@@ -64,6 +68,21 @@ class RowSums(NamedTuple):
     """sum of |b_i - shift - H_i x_i|^2 before the steps: the squared gradient."""
     ridge_squares: float
     """sum of ridge_i |x_i|^2 after the steps."""
+
+
+def divides(method: Method) -> Method:
+    """Turn a division by zero inside a kernel, which Numba's threads report as SystemError, into NotFinite."""
+
+    @functools.wraps(method)
+    def guarded(*arguments: Any, **options: Any) -> Any:
+        try:
+            return method(*arguments, **options)
+        except (SystemError, ZeroDivisionError) as error:
+            if not isinstance(error, ZeroDivisionError) and not isinstance(error.__cause__, ZeroDivisionError):
+                raise
+            raise NotFinite("A step of conjugate gradients divides by zero: numbers are too large or small.") from error
+
+    return cast(Method, guarded)
 
 
 class Backend(Protocol):

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends import Backend, Diagonalised, Factors, Matrix, RankOne, RowSums, Vector
+from fairmf.backends.contract import divides
 from fairmf.backends.random_start import Stream
 from fairmf.engines import tree
 from fairmf.engines.handles import ITEMS, ShardedFactors, UserCount
@@ -211,6 +212,7 @@ class ShardedBackend:
         A, b = (tree.total([part[k] * (part[2] / n) for part in parts]) for k in (0, 1))
         return A, b
 
+    @divides
     def improve_rows(
         self,
         rows: Rows,

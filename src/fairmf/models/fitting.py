@@ -7,10 +7,11 @@ to report. Nothing here knows which model, solver or backend is at work. Where t
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -223,7 +224,8 @@ def _next(
     """One epoch, what is recorded of it, and whether it is the last; with a note for the progress bar."""
     epoch = reached.epoch + 1
     began = time.perf_counter()
-    after = problem.attempt(lambda: model.epoch(problem, reached.state))
+    with _diverging(model, epoch, reached.state, reached.history()):
+        after = problem.attempt(lambda: model.epoch(problem, reached.state))
     seconds = time.perf_counter() - began
     problem.anchor(after)
     value = problem.attempt(lambda: _objective_if_due(model, problem, after, epoch, objective_every))
@@ -258,7 +260,7 @@ def _finished(
 ) -> Any:
     """The kept state after the model's last half-step."""
     began = time.perf_counter()
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"), _diverging(model, len(history) + 1, kept, history):
         finished = problem.attempt(lambda: model.finish(problem, kept)) if settle else kept
     problem.anchor(finished)
     _check_finite(model, problem, finished, None, len(history) + 1, kept, history)
@@ -288,13 +290,26 @@ def _check_finite(
     if wrong is None and value is not None and not np.isfinite(value.total):
         wrong = "the objective"
     if wrong is not None:
-        history.verdict, history.reason, history.kept_epoch = "diverged", f"{wrong} is not finite", epoch - 1
-        raise Diverged(
-            f"{type(model).__name__}: {wrong} is not finite any more in epoch {epoch}. {model.remedy()} "
-            "The model keeps the state before that epoch.",
-            before,
-            history,
-        )
+        raise _diverged(model, f"{wrong} is not finite", epoch, before, history)
+
+
+def _diverged(model: Trainable, reason: str, epoch: int, before: Any, history: History) -> Diverged:
+    history.verdict, history.reason, history.kept_epoch = "diverged", reason, epoch - 1
+    return Diverged(
+        f"{type(model).__name__}: {reason} any more in epoch {epoch}. {model.remedy()} "
+        "The model keeps the state before that epoch.",
+        before,
+        history,
+    )
+
+
+@contextlib.contextmanager
+def _diverging(model: Trainable, epoch: int, before: Any, history: History) -> Iterator[None]:
+    """Turn a backend's NotFinite into Diverged, which carries the last good state."""
+    try:
+        yield
+    except NotFinite as error:
+        raise _diverged(model, "a step is not finite", epoch, before, history) from error
 
 
 def _is_finite(problem: Problem, part: Any) -> bool:

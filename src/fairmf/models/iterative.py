@@ -31,6 +31,7 @@ from fairmf.models.problem import Problem, normal_factors
 from fairmf.models.problem import problem_for as problem_for
 from fairmf.parameters import check_settings, setting, settings_of
 
+LARGE = 1e6  # no setting that is meant is larger
 Self = TypeVar("Self", bound="IterativeModel")
 
 
@@ -102,6 +103,10 @@ class IterativeModel(FactorModel):
 
     def remedy(self) -> str:
         """What a user can change when training diverges."""
+        for name in ("regularization", "unobserved_weight", "fairness", "lambda_f"):
+            value = getattr(self, name, None)
+            if isinstance(value, (int, float)) and value > LARGE:
+                return f"{name} is too large for this precision: lower it (now {value:g})."
         return (
             "The systems are too ill-conditioned for this precision: raise regularization "
             f"(now {self.regularization:g}) or lower the confidences."

@@ -18,6 +18,7 @@ import threadpoolctl
 from numpy.typing import NDArray
 
 from fairmf.errors import InvalidData, InvalidParameter, MissingDependency
+from fairmf.files import container
 from fairmf.interactions import Ids, Rows
 from fairmf.ranking import ann_file
 from fairmf.ranking.exclusions import check_exclusions, first_allowed
@@ -26,6 +27,7 @@ from fairmf.ranking.top_n import list_length
 
 CANDIDATES_AT_ONCE = 1 << 20  # fetched for a block of users: bounds memory, whatever the number of users
 LEAST_PROBES = 64
+LARGEST = 1e15  # squared and summed over thousands of factors it is far from the end of float32
 GROUPS_PER_PROBE = 16
 
 
@@ -43,6 +45,7 @@ class AnnIndex:
     ):
         self.item_vectors, self.offsets, self.ids = item_vectors, offsets, ids
         self.centroids, self.assignment, self.probes = centroids, assignment, probes
+        _check_lengths(item_vectors, offsets)
         reduced, self._radius = reduce_items(item_vectors, offsets)
         self._faiss = _inverted_lists(reduced, centroids, assignment)
 
@@ -67,6 +70,7 @@ class AnnIndex:
         groups = _check_count("groups", groups, min(m, max(1, math.isqrt(16 * m))), m)
         probes = _check_count("probes", probes, min(groups, max(LEAST_PROBES, groups // GROUPS_PER_PROBE)), groups)
         extra = None if offsets is None else _check_offsets(offsets, m)
+        _check_lengths(vectors, extra)
         names = None if ids is None else Ids(ids).check("item")
         if names is not None and len(names) != m:
             raise InvalidData(f"There are {len(names):,} item ids for {m:,} item vectors.")
@@ -156,7 +160,10 @@ class AnnIndex:
     def load(cls, path: str | Path) -> AnnIndex:
         """Read what `save` wrote; BrokenFile where it is damaged. Nothing in the file is executed or unpickled."""
         _faiss()
-        return cls(**ann_file.read(Path(path)))
+        found = ann_file.read(Path(path))
+        with container.reading(Path(path), ann_file.INDEX.name):
+            _check_sizes("centroids", found["centroids"])
+            return cls(**found)
 
     def __repr__(self) -> str:
         m, d = self.item_vectors.shape
@@ -226,7 +233,22 @@ def _check_vectors(name: str, values: NDArray[Any], width: int | None = None) ->
         raise InvalidData(f"{name} must have {width} columns, as the index has. Got {vectors.shape[1]} instead.")
     if not np.isfinite(vectors).all():
         raise InvalidData(f"{name} holds numbers that are not finite.")
+    if width is not None:
+        _check_sizes(name, vectors)
     return vectors
+
+
+def _check_lengths(vectors: NDArray[np.float32], offsets: NDArray[np.float32] | None) -> None:
+    for name, values in (("item_vectors", vectors), ("offsets", offsets)):
+        if values is not None:
+            _check_sizes(name, values)
+
+
+def _check_sizes(name: str, values: NDArray[np.float32]) -> None:
+    """Refuse what faiss, which squares in float32, would end the process over."""
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest > LARGEST:
+        raise InvalidData(f"{name} holds {largest:.3g}: an index takes numbers up to {LARGEST:g}. Scale them down.")
 
 
 def _check_offsets(values: NDArray[Any], n_items: int) -> NDArray[np.float32]:

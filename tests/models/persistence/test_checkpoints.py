@@ -9,7 +9,7 @@ import pytest
 from small_models import assert_same_fit, data
 
 from fairmf import IALS, EarlyStopping, FairALS, FiADMM, load_model, split_by_user, synthetic_events
-from fairmf.errors import BrokenFile, CannotWrite, CannotWrite, InvalidData, InvalidParameter
+from fairmf.errors import BrokenFile, CannotWrite, InvalidData, InvalidParameter
 from fairmf.files import container
 from fairmf.models.persistence import checkpoints
 

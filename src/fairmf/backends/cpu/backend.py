@@ -12,7 +12,7 @@ import numpy as np
 import threadpoolctl
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Factors, Matrix, RankOne, RowSums, Vector
+from fairmf.backends.contract import Factors, Matrix, RankOne, RowSums, Vector, divides
 from fairmf.backends.cpu import blocks, eigenbasis_rows, normal_rows, reductions, row_kernels, subspace_rows
 from fairmf.backends.cpu import top_k as top_k_kernel
 from fairmf.backends.numpy_arrays import NumpyArrays
@@ -151,6 +151,7 @@ class CpuBackend(NumpyArrays):
         lower = inverses.sum(axis=0) / rows.count
         return lower + np.tril(lower, -1).T, solutions.sum(axis=0) / rows.count
 
+    @divides
     def improve_rows(
         self,
         rows: Rows,
