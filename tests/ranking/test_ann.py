@@ -178,7 +178,7 @@ def test_numbers_that_faiss_would_end_the_process_over_are_refused(size, tmp_pat
     items, users, offsets, _ = random_case(0, 40, 4, 3, False, True)
     far = items.copy()
     far[7, 2] = -size
-    with pytest.raises(InvalidData, match="item_vectors holds .* takes numbers up to 1e"):
+    with pytest.raises(InvalidData, match=r"item_vectors holds .* takes numbers up to 1e"):
         AnnIndex.build(far)
     pushed = np.asarray(offsets).copy()
     pushed[3] = size
