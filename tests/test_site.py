@@ -18,7 +18,7 @@ def copied(folder):
     """What the site is made of."""
     for name in ("docs", "tools", "benchmarks"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.py[co]"))
-    for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "LICENSE"):
+    for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CITATION.cff", "LICENSE"):
         shutil.copy(ROOT / name, folder / name)
     return folder
 
