@@ -14,9 +14,10 @@ from fairmf.cli.failures import Problem
 from fairmf.cli.lists import comma_list
 from fairmf.cli.models import load_fitted
 from fairmf.cli.outputs import check_output
+from fairmf.cli.printed import marked
 from fairmf.cli.reading import read_split
 from fairmf.cli.session import Session
-from fairmf.cli.table_files import ENDINGS_HELP, check_table_output, write_table
+from fairmf.cli.table_files import ENDINGS_HELP, SafeCsv, check_table_output, write_table
 from fairmf.cli.watching import watched
 from fairmf.files.atomic import replacing
 
@@ -64,6 +65,7 @@ def audit(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write all findings as JSON to this file.")
     ] = None,
+    safe_csv: SafeCsv = True,
 ) -> None:
     """Compare two rankings for the same users: exposure of items and groups, and what each user's list is worth.
 
@@ -110,6 +112,8 @@ def audit(
             before_options=_dial(before_fairness), after_options=_dial(after_fairness), before_name=sides[0],
             after_name=sides[1], bootstrap=bootstrap, confidence=confidence, random_state=seed,
         )  # fmt: skip
+    if items_output is not None:
+        write_table(found.items_table(), items_output, safe_csv)
     _report(found, session, model, output, items_output, top)
 
 
@@ -148,19 +152,16 @@ def _facts(
 def _report(
     found: Any, session: Session, model: Path, output: Path | None, items_output: Path | None, top: int
 ) -> None:
-    from rich.markup import escape
-
     session.run.metrics = {label: change.to_dict() for label, change in found.metrics.items()}
     session.result |= found.to_dict(top=top)
     if output is not None:
         with replacing(output) as file:
             file.write(found.to_json(top=top).encode())
-        session.note(f"audit   {escape(str(output))}")
+        session.note(f"audit   {marked(output)}")
     if items_output is not None:
-        write_table(found.items_table(), items_output)
-        session.note(f"items   {escape(str(items_output))}")
+        session.note(f"items   {marked(items_output)}")
     session.record_beside(model if output is None else output)
-    session.show(*(escape(sentence) for sentence in found.statements()))
+    session.show(*(marked(sentence) for sentence in found.statements()))
     if found.groups:
         session.show(_group_table(found.groups))
     for title, changes in (("gain most", found.gainers(top)), ("lose most", found.losers(top))):
@@ -169,7 +170,6 @@ def _report(
 
 
 def _group_table(groups: Any) -> Any:
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table("group", title="exposure of groups", title_justify="left")
@@ -178,17 +178,16 @@ def _group_table(groups: Any) -> Any:
     for group in sorted(groups, key=lambda g: -abs(g.share.difference)):
         share = group.share
         cells = f"{share.before:.2%}", f"{share.after:.2%}", f"{100 * share.difference:+.2f} points"
-        table.add_row(escape(str(group.group)), f"{group.n_items:,}", *cells)
+        table.add_row(marked(group.group), f"{group.n_items:,}", *cells)
     return table
 
 
 def _item_table(title: str, changes: Any) -> Any:
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table("item", title=f"items that {title}", title_justify="left", caption="users who have it in their list")
     for name in ("before", "after"):
         table.add_column(name, justify="right")
     for change in changes:
-        table.add_row(escape(change.name), f"{change.before:,}", f"{change.after:,}")
+        table.add_row(marked(change.name), f"{change.before:,}", f"{change.after:,}")
     return table

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from fairmf.cli.printed import marked, terminal
+
 if TYPE_CHECKING:
     from fairmf.cli.session import Session
 
@@ -17,7 +19,6 @@ def byte_bar(session: Session, title: str) -> Iterator[Callable[[int, int | None
     if session.quiet or not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (
@@ -27,6 +28,6 @@ def byte_bar(session: Session, title: str) -> Iterator[Callable[[int, int | None
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=None)
+    with Progress(*columns, console=terminal(stderr=True), transient=True) as bar:
+        task = bar.add_task(marked(title), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

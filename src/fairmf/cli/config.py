@@ -8,7 +8,8 @@ command line; a list is what a flag takes with commas.
 from __future__ import annotations
 
 import difflib
-import json
+import re
+import shlex
 from collections.abc import Mapping
 from datetime import date, time
 from pathlib import Path
@@ -17,8 +18,11 @@ from typing import Any
 import typer
 
 from fairmf.cli.failures import Problem
-from fairmf.reporting.run_record import RECORD_KEY, parse_toml
+from fairmf.files import strict_json
+from fairmf.reporting.run_record import RECORD_KEY, RECORD_VERSION, parse_toml
 
+_LARGEST = 1 << 20
+_VERB = re.compile("[a-z]+( [a-z]+)?")
 NOT_SETTINGS = ("config", "record", "no_record", "json", "quiet", "debug", "help")
 
 
@@ -50,18 +54,21 @@ def verb_of(context: typer.Context) -> str:
 def read_config(path: Path) -> dict[str, Any]:
     """The table in the file."""
     try:
+        if path.exists() and not (path.is_file() and path.stat().st_size <= _LARGEST):
+            raise Problem(f"The configuration {path} is no file of settings: it is none at all, or far too large.")
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
         raise Problem(
             f"The configuration {path} cannot be read: {reason}.", "--config takes a TOML or JSON file"
         ) from error
+    kind = "JSON" if path.suffix.lower() == ".json" else "TOML"
     try:
-        content = json.loads(text) if path.suffix.lower() == ".json" else parse_toml(text)
-    except ValueError as error:
-        kind = "JSON" if path.suffix.lower() == ".json" else "TOML"
+        content = strict_json.parse(text, "it") if kind == "JSON" else parse_toml(text)
+    except (ValueError, strict_json.Malformed) as error:
+        reason = str(error).removeprefix("it is not valid JSON (").removesuffix(")")
         raise Problem(
-            f"The configuration {path} is not valid {kind}: {error}.", 'texts need quotes, as in model = "ials"'
+            f"The configuration {path} is not valid {kind}: {reason}.", 'texts need quotes, as in model = "ials"'
         ) from error
     if not isinstance(content, dict):
         raise Problem(f"The configuration {path} holds no table of settings.", 'write for example {"factors": 64}')
@@ -76,13 +83,7 @@ def settings_for(verb: str, content: dict[str, Any], path: Path, known: Mapping[
     from fairmf.cli.app import VERBS
 
     if RECORD_KEY in content:
-        made_by = content.get("verb")
-        if made_by != verb:
-            raise Problem(
-                f"{path} is the record of 'fairmf {made_by}', which 'fairmf {verb}' cannot repeat.",
-                f"fairmf {made_by} --config {path}",
-            )
-        content = content.get("settings", {})
+        content = _recorded(verb, content, path)
     tables = {name: value for name, value in content.items() if isinstance(value, dict) and name in VERBS}
     values = {name: value for name, value in content.items() if name not in tables} | tables.get(verb, {})
     settings = {}
@@ -96,6 +97,29 @@ def settings_for(verb: str, content: dict[str, Any], path: Path, known: Mapping[
             hint = f"did you mean {near[0]!r}?" if near else f"fairmf {verb} --help lists what can be set"
             raise Problem(f"{path} sets {name!r}, which 'fairmf {verb}' does not know.", hint)
         settings[known[plain]] = value
+    return settings
+
+
+def _recorded(verb: str, record: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The settings in the record of a run of this very verb."""
+    from fairmf.cli.app import VERBS
+
+    version = record[RECORD_KEY]
+    if type(version) is not int or version != RECORD_VERSION:
+        raise Problem(
+            f"{path} is a run record of kind {str(version)[:20]!r}, this version reads {RECORD_VERSION}.",
+            "upgrade fairmf, or remove that line to take its settings as they are",
+        )
+    made_by = record.get("verb")
+    if made_by != verb:
+        # Only a verb that there is may stand in a command to paste, and only a plain name of a file.
+        if not isinstance(made_by, str) or made_by.partition(" ")[0] not in VERBS or not _VERB.fullmatch(made_by):
+            raise Problem(f"{path} does not say which verb it is the record of: {str(made_by)[:40]!r} is none.")
+        hint = f"fairmf {made_by} --config {shlex.quote(str(path))}"
+        raise Problem(f"{path} is the record of 'fairmf {made_by}', which 'fairmf {verb}' cannot repeat.", hint)
+    settings = record.get("settings", {})
+    if not isinstance(settings, dict):
+        raise Problem(f"The settings in {path} are no table.")
     return settings
 
 

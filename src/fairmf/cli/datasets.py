@@ -13,6 +13,7 @@ from fairmf.cli.byte_bar import byte_bar
 from fairmf.cli.completing import starting
 from fairmf.cli.failures import Problem
 from fairmf.cli.outputs import check_output
+from fairmf.cli.printed import marked
 from fairmf.cli.session import Session
 
 if TYPE_CHECKING:
@@ -125,8 +126,10 @@ def fetch(
         records = fetch_dataset(name, accept_licence=accepted, progress=progress, unprotected=unprotected)
     session.result |= {"name": name, "files": records, "folder": str(cache_folder() / name)}
     for record in records:
-        session.note(f"fetched {record['address']}: {record['bytes']:,} bytes, SHA-256 {record['sha256'][:16]}...")
-    session.note(f"folder  {cache_folder() / name}")
+        session.note(
+            f"fetched {marked(record['address'])}: {record['bytes']:,} bytes, SHA-256 {record['sha256'][:16]}..."
+        )
+    session.note(f"folder  {marked(cache_folder() / name)}")
 
 
 def make(
@@ -162,7 +165,7 @@ def make(
         _write(events, output)
     session.result |= {"output": str(output), "rows": len(events)}
     session.record_beside(output)
-    session.note(f"events  {output}: {len(events):,} rows with user, item and time")
+    session.note(f"events  {marked(output)}: {len(events):,} rows with user, item and time")
 
 
 def _register(entry: DataSet, path: Path, session: Session) -> None:
@@ -173,7 +176,7 @@ def _register(entry: DataSet, path: Path, session: Session) -> None:
     use_copy(entry, path)
     sizes = {"rows": len(events), "users": len(events.user_ids), "items": len(events.item_ids)}
     session.result |= {"name": entry.name, "from": str(path), **sizes}
-    session.note(f"{entry.name} is read from {path}: {', '.join(f'{n:,} {what}' for what, n in sizes.items())}")
+    session.note(f"{entry.name} is read from {marked(path)}: {', '.join(f'{n:,} {what}' for what, n in sizes.items())}")
 
 
 def _accepted(entry: DataSet, session: Session) -> bool:

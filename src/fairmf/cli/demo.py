@@ -13,6 +13,7 @@ from rich.console import Console
 
 import fairmf
 from fairmf.cli.outputs import make_folder
+from fairmf.cli.printed import marked, terminal
 from fairmf.cli.session import Session
 from fairmf.interactions import synthetic_events
 from fairmf.interactions.titles import theme_of
@@ -44,7 +45,7 @@ def demo(
 
       fairmf demo --users 50000 --items 8000 --interactions 3000000 --factors 64
     """
-    console = Console(quiet=session.json or session.quiet)
+    console = terminal(quiet=session.json or session.quiet)
     events = synthetic_events(users, items, interactions, random_state=seed)
     split = split_by_user(events, heldout=max(1, users // 6))
     popularity_gini = gini(split.train.by_item.sums())
@@ -75,7 +76,7 @@ def demo(
     session.result["models"] = [{"name": c.name, "seconds": c.seconds, **c.evaluation.to_dict()} for c in contenders]
     session.uses("train", split.train)
     session.record_beside(output)
-    console.print(f"[bold]Report[/bold]  {path.resolve()}", soft_wrap=True)
+    console.print(f"[bold]Report[/bold]  {marked(path.resolve())}", soft_wrap=True)
 
 
 def _compile(console: Console) -> None:

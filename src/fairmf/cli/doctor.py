@@ -12,6 +12,7 @@ from importlib import metadata
 from typing import Any
 
 from fairmf.cli.failures import Problem
+from fairmf.cli.printed import marked
 from fairmf.cli.session import Session
 from fairmf.version import installed, versions
 
@@ -151,7 +152,6 @@ def _kernels() -> dict[str, Any]:
 
 
 def _tables(facts: dict[str, Any]) -> list[Any]:
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
@@ -166,12 +166,12 @@ def _tables(facts: dict[str, Any]) -> list[Any]:
     table.add_row("BLAS", pools)
     table.add_row("Numba", f"{threads['numba']} threads")
     if threads["environment"]:
-        table.add_row("", ", ".join(f"{name}={value}" for name, value in threads["environment"].items()))
+        table.add_row("", ", ".join(f"{name}={marked(value)}" for name, value in threads["environment"].items()))
     table.add_row("GPU", "; ".join(gpu.get("devices", [])) if gpu["found"] else "none found (nvidia-smi)")
     if gpu["found"]:
-        table.add_row("", "backend cuda [green]works[/green]" if gpu["works"] else escape(gpu["error"]))
+        table.add_row("", "backend cuda [green]works[/green]" if gpu["works"] else marked(gpu["error"]))
     room = f"{data['free_gb']:,} GB free" + ("" if data["writable"] else ", [red]not writable[/red]")
-    table.add_row("data sets", f"{data['folder']} ({room})")
+    table.add_row("data sets", f"{marked(data['folder'])} ({room})")
     table.add_row(
         "kernels", f"[green]work[/green] ({kernels['seconds']} s)" if kernels["works"] else "[red]do not work[/red]"
     )

@@ -13,6 +13,7 @@ from fairmf.cli.dials import check_dial, check_stored_users
 from fairmf.cli.failures import Problem
 from fairmf.cli.models import load_fitted
 from fairmf.cli.outputs import check_output
+from fairmf.cli.printed import marked
 from fairmf.cli.session import Session
 
 if TYPE_CHECKING:
@@ -61,8 +62,6 @@ def export(
 
       fairmf export model.fairmf -o items.ann --probes 128
     """
-    from rich.markup import escape
-
     kind = output.suffix.lower()
     _check(kind, output, what, fairness, groups, probes)
     check_output(output)
@@ -80,9 +79,7 @@ def export(
             rows, width = _write_vectors(loaded, what, fairness, output)
     session.result |= {"model": str(model), "output": str(output), "what": what.value, "rows": rows, "width": width}
     session.record_beside(output)
-    session.note(
-        f"{'index' if kind == '.ann' else what.value}   {escape(str(output))}: {rows:,} vectors of {width} numbers"
-    )
+    session.note(f"{'index' if kind == '.ann' else what.value}   {marked(output)}: {rows:,} vectors of {width} numbers")
 
 
 def _check(kind: str, output: Path, what: What, fairness: float | None, groups: int | None, probes: int | None) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from fairmf import errors
+from fairmf.cli.printed import echo
 
 DONE = 0
 PROBLEM = 1
@@ -90,7 +91,7 @@ class Problem(errors.FairmfError):
 def report(error: BaseException, debug: bool) -> int:
     """Print the error as a person needs it and return the exit code."""
     if debug:
-        typer.echo("".join(traceback.format_exception(error)), err=True)
+        echo("".join(traceback.format_exception(error)), err=True)
     if isinstance(error, UsageError):
         return _usage(error)
     code = next((code for kind, code in _CODES if isinstance(error, kind)), BUG)
@@ -166,6 +167,6 @@ def _hint(error: BaseException) -> str:
 
 
 def _lines(message: str, hint: str) -> None:
-    typer.echo(typer.style("Error:", fg="red", bold=True) + " " + " ".join(message.split()), err=True)
+    echo(" ".join(message.split()), label=typer.style("Error:", fg="red", bold=True), err=True)
     if hint:
-        typer.echo(typer.style("hint:", bold=True) + " " + " ".join(hint.split()), err=True)
+        echo(" ".join(hint.split()), label=typer.style("hint:", bold=True), err=True)

@@ -12,6 +12,7 @@ import typer
 from fairmf.cli.failures import Problem
 from fairmf.cli.model_settings import ModelSettings, effective_settings
 from fairmf.cli.outputs import check_output
+from fairmf.cli.printed import marked
 from fairmf.cli.reading import DATA_HELP, Reading, read_interactions, read_split
 from fairmf.cli.session import Session
 
@@ -150,4 +151,4 @@ def _report(model: FactorModel, train: Interactions, output: Path, session: Sess
     session.note(f"data    {train.n_users:,} users, {train.n_items:,} items, {train.nnz:,} interactions")
     epochs = f", {history.kept_epoch} epochs ({history.verdict})" if history.records else ""
     session.note(f"fit     {type(model).__name__} in {session.run.timings['fit']:.1f} s{epochs}")
-    session.note(f"model   {output}")
+    session.note(f"model   {marked(output)}")

@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fairmf.cli.printed import marked
+
 if TYPE_CHECKING:
     from fairmf.cli.session import Session
 
@@ -20,8 +22,6 @@ class _Notes(logging.Handler):
         self._session = session
 
     def emit(self, record: logging.LogRecord) -> None:
-        from rich.markup import escape
-
         text = record.getMessage()
         # The command line has its own word on interruptions; and kernels that this process has not loaded yet are in
         # most cases compiled already.
@@ -30,7 +30,7 @@ class _Notes(logging.Handler):
         if record.levelno >= logging.WARNING:
             self._session.warn(text)
         else:
-            self._session.note(escape(text))
+            self._session.note(marked(text))
 
 
 @contextlib.contextmanager

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from fairmf.cli.failures import Problem
-from fairmf.cli.json_text import json_text
+from fairmf.cli.printed import json_text
+from fairmf.cli.table_files import without_formulas
 from fairmf.files.atomic import replacing
 
 KINDS = (".parquet", ".csv", ".jsonl")
@@ -19,13 +20,13 @@ def check_list_file(path: Path) -> None:
         raise Problem(f"{path} should end in {', '.join(KINDS[:-1])} or {KINDS[-1]}, which says how lists are written.")
 
 
-def write_lists(model: Any, path: Path, users: Any, top: int, options: dict[str, Any]) -> int:
+def write_lists(model: Any, path: Path, users: Any, top: int, options: dict[str, Any], safe_csv: bool = True) -> int:
     """Write the lists of these users (None: all) and return the number of recommendations in them."""
     if path.suffix.lower() == ".parquet":
         return int(model.recommend_to_parquet(path, users, top, **options))
     with replacing(path) as file:
         if path.suffix.lower() == ".csv":
-            return _write_csv(model, file, users, top, options)
+            return _write_csv(model, file, users, top, options, safe_csv)
         written = 0
         for entry in lists_of(model, users, top, options):
             file.write(json_text(entry).encode() + b"\n")
@@ -33,7 +34,7 @@ def write_lists(model: Any, path: Path, users: Any, top: int, options: dict[str,
         return written
 
 
-def _write_csv(model: Any, file: BinaryIO, users: Any, top: int, options: dict[str, Any]) -> int:
+def _write_csv(model: Any, file: BinaryIO, users: Any, top: int, options: dict[str, Any], safe_csv: bool) -> int:
     import pyarrow.csv
 
     from fairmf.models.batches import record_batches
@@ -43,7 +44,7 @@ def _write_csv(model: Any, file: BinaryIO, users: Any, top: int, options: dict[s
     how = pyarrow.csv.WriteOptions(quoting_style="needed")
     with pyarrow.csv.CSVWriter(file, schema, write_options=how) as writer:
         for batch in batches:
-            writer.write_batch(batch)
+            writer.write_batch(without_formulas(batch) if safe_csv else batch)
             written += batch.num_rows
     return written
 

@@ -11,6 +11,7 @@ import typer
 from fairmf.cli.byte_bar import byte_bar
 from fairmf.cli.failures import Problem
 from fairmf.cli.flags import Flags
+from fairmf.cli.printed import marked
 
 if TYPE_CHECKING:
     from fairmf.cli.session import Session
@@ -177,8 +178,6 @@ def _column(name: str | None, seen: Peek) -> ColumnName | None:
 
 def _say(session: Session, seen: Peek, columns: dict[str, Any], guess: Guess, reading: Reading) -> None:
     """Show how the file is read, with the reason for every column that was guessed, before it is read."""
-    from rich.markup import escape
-
     kind = {"parquet": "Parquet", "arrow": "Arrow"}.get(seen.kind)
     if kind is None:
         cut = _CUTS.get(seen.delimiter or "", repr(seen.delimiter))
@@ -189,15 +188,15 @@ def _say(session: Session, seen: Peek, columns: dict[str, Any], guess: Guess, re
     shown = ", ".join(
         f"{role}={name}" + (f" ({reasons[role]})" if role in reasons else "") for role, name in used.items()
     )
-    session.note(f"read as {escape(f'{kind}: {shown}')}")
+    session.note(f"read as {marked(f'{kind}: {shown}')}")
     session.result["read_as"] = {"kind": seen.kind, **{role: str(name) for role, name in used.items()}}
     session.result["read_as"]["guessed"] = reasons
     likely = {role: name for role, name in guess.columns.items() if name not in used.values()}
     if "rating" in likely and columns["rating"] is None:
-        name = escape(str(likely["rating"]))
+        name = marked(likely["rating"])
         session.note(f"        every rating counts; --rating-above 3.5 would keep the high ones of {name}")
     if "weights" in likely and columns["weights"] is None:
-        session.note(f"        --weight {escape(str(likely['weights']))} would use that column as confidences")
+        session.note(f"        --weight {marked(likely['weights'])} would use that column as confidences")
 
 
 def _read_dataset(name: str, reading: Reading, session: Session) -> Events:

@@ -14,9 +14,11 @@ from fairmf.cli.list_files import check_list_file, lists_of, write_lists
 from fairmf.cli.models import load_fitted
 from fairmf.cli.new_users import read_histories
 from fairmf.cli.outputs import check_output
+from fairmf.cli.printed import marked
 from fairmf.cli.reading import Reading
 from fairmf.cli.session import Session
 from fairmf.cli.split import Reweight
+from fairmf.cli.table_files import SafeCsv
 
 MOST_SHOWN = 50  # users in a table for people
 
@@ -49,6 +51,7 @@ def recommend(
     without: Annotated[Path | None, typer.Option(metavar="FILE", help="Never these items, one a line.")] = None,
     repeat: Annotated[bool, typer.Option("--repeat", help="Also recommend what a user has had already.")] = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Users at a time; bounds the memory.")] = 4096,
+    safe_csv: SafeCsv = True,
 ) -> None:
     """Make lists of recommendations for known users, for all users of training, or for new ones.
 
@@ -91,10 +94,10 @@ def recommend(
         if output is None:
             _print(loaded, who, top, options, session)
             return
-        rows = write_lists(loaded, output, who, top, {**options, "progress": session.progress})
+        rows = write_lists(loaded, output, who, top, {**options, "progress": session.progress}, safe_csv)
     session.result["rows"] = rows
     session.record_beside(output)
-    session.note(f"lists   {output}: {rows:,} rows for {count:,} users")
+    session.note(f"lists   {marked(output)}: {rows:,} rows for {count:,} users")
 
 
 def _asked(
@@ -112,13 +115,12 @@ def _asked(
 
 def _print(loaded: Any, who: Any, top: int, options: dict[str, Any], session: Session) -> None:
     """The lists on stdout."""
-    from rich.markup import escape
     from rich.table import Table
 
     lists = list(lists_of(loaded, who, top, {**options, "progress": session.progress}))
     session.result["lists"] = lists
     for entry in lists:
-        table = Table(title=f"user {escape(str(entry['user']))}", title_justify="left", show_header=False, box=None)
+        table = Table(title=f"user {marked(entry['user'])}", title_justify="left", show_header=False, box=None)
         for rank, (item, score) in enumerate(zip(entry["items"], entry["scores"], strict=True), start=1):
-            table.add_row(str(rank), escape(str(item)), "popular" if score is None else f"{score:.4f}")
+            table.add_row(str(rank), marked(item), "popular" if score is None else f"{score:.4f}")
         session.show(table)

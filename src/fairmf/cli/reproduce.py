@@ -11,6 +11,7 @@ from fairmf.cli.completing import starting
 from fairmf.cli.failures import Problem
 from fairmf.cli.lists import comma_list
 from fairmf.cli.outputs import make_folder
+from fairmf.cli.printed import marked
 from fairmf.cli.session import Session
 
 MOST_COLUMNS = 4
@@ -96,7 +97,7 @@ def reproduce(
     run = experiments.open_run(wanted, found, folder, seeds=seeds, epochs=epochs, without=left_out)
     with session.busy("estimate"):
         told = run.estimate()
-    session.note(f"{wanted.title}, on {_escaped(found.shown)}\n        {told.words()}")
+    session.note(f"{wanted.title}, on {marked(found.shown)}\n        {marked(told.words())}")
     session.result |= {
         "experiment": name, "data": found.shown, "output": str(folder), "pieces": told.pieces, "left": told.left,
         "estimated_seconds": float(f"{told.seconds:.3g}"), "estimated_bytes": told.bytes,
@@ -119,7 +120,7 @@ def _tell(session: Session, done: Any, folder: Path) -> None:
         session.warn(line)
     if not any(name.endswith(".svg") for name in files) and done.results["rows"]:
         session.warn('There are no plots: they need matplotlib (pip install "fairmf[report]").')
-    session.note(f"results {_escaped(folder)}: {', '.join(files)}")
+    session.note(f"results {marked(folder)}: {', '.join(files)}")
 
 
 def _result_table(done: Any) -> Any:
@@ -196,9 +197,3 @@ def _check_installed(experiment: Any, left_out: tuple[str, ...]) -> None:
                 f'{", ".join(needing)} of {experiment.name} need PyTorch: pip install "fairmf[{extra}]", '
                 f"or leave them out with --without {extra}."
             )
-
-
-def _escaped(text: object) -> str:
-    from rich.markup import escape
-
-    return escape(str(text))

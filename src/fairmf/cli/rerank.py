@@ -12,8 +12,9 @@ from fairmf.cli.dials import check_dial
 from fairmf.cli.failures import Problem
 from fairmf.cli.models import load_fitted
 from fairmf.cli.outputs import check_output
+from fairmf.cli.printed import marked
 from fairmf.cli.session import Session
-from fairmf.cli.table_files import ENDINGS_HELP, check_table_output, write_table
+from fairmf.cli.table_files import ENDINGS_HELP, SafeCsv, check_table_output, write_table
 from fairmf.cli.watching import watched
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def rerank(
     ] = None,
     iterations: Annotated[int | None, typer.Option(min=1, help="Offsets: steps of learning. Default 300.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of what is drawn.")] = 0,
+    safe_csv: SafeCsv = True,
 ) -> None:
     """Give every item a share of the exposure, by FairRec or by learned offsets, in the lists of all training users.
 
@@ -89,11 +91,11 @@ def rerank(
     session.uses("train", loaded.fitted.interactions)
     exposed = exposure_of(before, length, session)
     if method is Method.fairrec and output is not None:
-        after = _fairrec(before, length, 0.5 if share is None else share, order, seed, output, session)
+        after = _fairrec(before, length, 0.5 if share is None else share, order, seed, output, safe_csv, session)
     else:
         bounds = {"min_exposure": min_exposure, "max_exposure": max_exposure, "iterations": iterations}
         given = {name: value for name, value in bounds.items() if value is not None}
-        after = _offsets(before, length, given, seed, output, save_model, session)
+        after = _offsets(before, length, given, seed, output, save_model, safe_csv, session)
     _report(exposed, after, session, model, output, save_model)
 
 
@@ -124,7 +126,14 @@ def exposure_of(model: Any, length: int, session: Session) -> NDArray[np.int64]:
 
 
 def _fairrec(
-    model: Any, length: int, share: float, order: Order | None, seed: int, output: Path, session: Session
+    model: Any,
+    length: int,
+    share: float,
+    order: Order | None,
+    seed: int,
+    output: Path,
+    safe_csv: bool,
+    session: Session,
 ) -> NDArray[np.int64]:
     import numpy as np
 
@@ -132,7 +141,7 @@ def _fairrec(
     with session.busy("allocate"):
         made = ranker.lists(model.user_factors, model.fitted.interactions, length)
     with session.busy("write"):
-        write_table(_lists_table(made, model), output)
+        write_table(_lists_table(made, model), output, safe_csv)
     promise = made.certificate
     session.result["certificate"] = {
         "guaranteed": promise.guaranteed, "smallest": promise.realised, "items_below": len(promise.short)
@@ -161,7 +170,14 @@ def _lists_table(made: Any, model: Any) -> Any:
 
 
 def _offsets(
-    model: Any, length: int, given: dict[str, Any], seed: int, output: Path | None, save: Path | None, session: Session
+    model: Any,
+    length: int,
+    given: dict[str, Any],
+    seed: int,
+    output: Path | None,
+    save: Path | None,
+    safe_csv: bool,
+    session: Session,
 ) -> NDArray[np.int64]:
     from fairmf.control import fit_offsets
 
@@ -173,7 +189,7 @@ def _offsets(
             found.model.save(save)
     if output is not None:
         with session.timed("write"):
-            write_table(found.model.recommend_table(N=length, progress=session.progress), output)
+            write_table(found.model.recommend_table(N=length, progress=session.progress), output, safe_csv)
     v = found.violations
     session.show(f"{v['items_below_floor']:,} items are below the floor, {v['items_above_cap']:,} above the cap.")
     return exposure_of(found.model, length, session)
@@ -182,7 +198,6 @@ def _offsets(
 def _report(
     before: Any, after: Any, session: Session, model: Path, output: Path | None, save_model: Path | None
 ) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     from fairmf.metrics import gini
@@ -210,4 +225,4 @@ def _report(
     session.show(table)
     for name, place in (("lists", output), ("model", save_model)):
         if place is not None:
-            session.note(f"{name}   {escape(str(place))}")
+            session.note(f"{name}   {marked(place)}")

@@ -15,8 +15,8 @@ import typer
 
 from fairmf.cli.config import NOT_SETTINGS, load_config
 from fairmf.cli.flags import Flags
-from fairmf.cli.json_text import json_text
 from fairmf.cli.outputs import check_output
+from fairmf.cli.printed import json_text, marked, terminal
 from fairmf.errors import CannotWrite
 from fairmf.reporting.run_record import RunRecord
 
@@ -85,16 +85,12 @@ class Session(Flags):
     def warn(self, text: str) -> None:
         """One line that nobody should miss."""
         if not self.quiet:
-            from rich.markup import escape
-
-            self._stderr().print(f"[yellow]warning:[/yellow] {escape(text)}", soft_wrap=True)
+            self._stderr().print(f"[yellow]warning:[/yellow] {marked(text)}", soft_wrap=True)
 
     def show(self, *what: RenderableType) -> None:
         """The result for people, on stdout; nothing with --json."""
         if not self.json:
-            from rich.console import Console
-
-            console = Console()
+            console = terminal()
             for part in what:
                 console.print(part)
 
@@ -129,9 +125,7 @@ class Session(Flags):
         return bar
 
     def _stderr(self) -> Console:
-        from rich.console import Console
-
-        return Console(stderr=True, highlight=False)
+        return terminal(stderr=True)
 
     # -- remembering ------------------------------------------------------------------------------------------------
 
@@ -171,11 +165,5 @@ class Session(Flags):
                 raise
             self.warn(f"there is no run record: {error.strerror}")  # nobody asked for it at this place
             return None
-        self.note(f"record  {_escaped(place)}")
+        self.note(f"record  {marked(place)}")
         return place
-
-
-def _escaped(text: object) -> str:
-    from rich.markup import escape
-
-    return escape(str(text))

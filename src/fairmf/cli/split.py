@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fairmf.cli.failures import Problem
+from fairmf.cli.printed import marked
 from fairmf.cli.reading import DATA_HELP, Reading, read_events
 from fairmf.cli.session import Session
 from fairmf.interactions import Events, Interactions
@@ -116,7 +117,7 @@ def split(
     session.record_beside(output)
     session.result |= {"output": str(output), "method": made.method, "parts": made.summary()}
     session.show(_table(made))
-    session.note(f"split   {output}")
+    session.note(f"split   {marked(output)}")
 
 
 def _check_weights(by: By, protocol: Protocol, weight: str | None) -> None:

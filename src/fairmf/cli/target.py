@@ -12,6 +12,7 @@ from fairmf.cli.evaluate import Part
 from fairmf.cli.failures import Problem
 from fairmf.cli.models import load_fitted
 from fairmf.cli.outputs import check_output
+from fairmf.cli.printed import marked
 from fairmf.cli.reading import read_split
 from fairmf.cli.session import Session
 from fairmf.cli.tradeoff import curve_table
@@ -92,8 +93,6 @@ def _check_one(goals: dict[str, float | None]) -> None:
 
 
 def _report(found: Any, model: Path, output: Path | None, session: Session) -> None:
-    from rich.markup import escape
-
     row = next(row for row in found.curve if row["fairness"] == found.fairness)
     session.run.metrics = {name: row[name] for name in found.curve.metrics}
     session.result |= {
@@ -108,6 +107,6 @@ def _report(found: Any, model: Path, output: Path | None, session: Session) -> N
         "alternatives": list(found.alternatives.rows),
     }
     session.record_beside(model if output is None else output)
-    session.show(curve_table(found.curve, found.fairness, "the fairness found"), escape(found.message))
+    session.show(curve_table(found.curve, found.fairness, "the fairness found"), marked(found.message))
     if output is not None:
-        session.note(f"model   {escape(str(output))}")
+        session.note(f"model   {marked(output)}")

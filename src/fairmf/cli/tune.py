@@ -12,6 +12,7 @@ from fairmf.cli.failures import Problem
 from fairmf.cli.lists import comma_list
 from fairmf.cli.model_settings import ModelSettings, effective_settings
 from fairmf.cli.outputs import check_output
+from fairmf.cli.printed import marked
 from fairmf.cli.reading import read_split
 from fairmf.cli.session import Session
 from fairmf.cli.table_files import ENDINGS_HELP, check_table_output, write_table
@@ -138,8 +139,6 @@ def _value(text: str) -> Any:
 
 
 def _report(found: Any, best: Any, session: Session, output: Path | None, table_output: Path | None) -> None:
-    from rich.markup import escape
-
     front = found.pareto_front()
     chosen = {**best.settings, **({} if best.dial is None else {"dial": best.dial})}
     session.run.metrics = best.metrics
@@ -159,7 +158,7 @@ def _report(found: Any, best: Any, session: Session, output: Path | None, table_
     session.show(_trial_table(front if len(found.objectives) > 1 else [best], best, found.objectives))
     session.note("trials  " + ", ".join(f"{count:,} {state}" for state, count in states.items() if count))
     if output is not None:
-        session.note(f"model   {escape(str(output))}")
+        session.note(f"model   {marked(output)}")
 
 
 def _trial_table(trials: Any, best: Any, objectives: tuple[str, ...]) -> Any:

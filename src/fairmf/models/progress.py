@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from fairmf.text import visible
+
 
 class Advance(Protocol):
     """Moves the bar by some steps, one by default, and sets the note at its end."""
@@ -22,6 +24,7 @@ def progress_bar(title: str, total: int, show: bool | None) -> Iterator[Advance]
         yield lambda note, steps=1: None  # noqa: ARG005
         return
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -42,7 +45,7 @@ def progress_bar(title: str, total: int, show: bool | None) -> Iterator[Advance]
         TextColumn("{task.fields[note]}"),
     )
     with Progress(*columns, console=Console(stderr=True), transient=show is None) as bar:
-        task = bar.add_task(title, total=total, note="", rate="")
+        task = bar.add_task(escape(visible(title, one_line=True)), total=total, note="", rate="")
 
         def advance(note: str, steps: int = 1) -> None:
             bar.update(task, advance=steps, note=note, rate=_rate(bar.tasks[0]))

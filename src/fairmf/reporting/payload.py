@@ -16,6 +16,7 @@ from fairmf.reporting.metric_words import lower_is_better, title, words_of, writ
 from fairmf.reporting.popularity_bands import band_of, band_shares
 from fairmf.reporting.shown_groups import shown_groups
 from fairmf.reporting.shown_items import movers, seen, shown_items
+from fairmf.text import whole
 
 LORENZ_POINTS = 51
 RANK_POINTS = 60
@@ -26,7 +27,7 @@ def to_json(content: Content) -> str:
     text = json.dumps(payload(content), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     for sign in "<>&\u2028\u2029":  # "<" could end the element, the others end lines in old engines
         text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return text.encode("utf-8", errors="replace").decode("utf-8")  # a lone surrogate is nobody's name
+    return whole(text)
 
 
 def payload(content: Content) -> dict[str, Any]:

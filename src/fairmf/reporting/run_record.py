@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 import sys
 from dataclasses import asdict, dataclass, field
 from enum import Enum
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fairmf.files.atomic import replacing
+from fairmf.text import visible, whole
 from fairmf.version import versions
 
 if sys.version_info >= (3, 11):
@@ -23,7 +25,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-RECORD_KEY = "fairmf_record"
+RECORD_KEY, RECORD_VERSION = "fairmf_record", 1
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -41,7 +43,7 @@ class RunRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, the kind of the file first; what is None or not finite is left out, as TOML has no null."""
-        return _plain({RECORD_KEY: 1, **asdict(self), "versions": versions()}) or {}
+        return _plain({RECORD_KEY: RECORD_VERSION, **asdict(self), "versions": versions()}) or {}
 
     def write(self, path: Path) -> None:
         """Write the record: whole, or not at all."""
@@ -49,14 +51,18 @@ class RunRecord:
         if path.suffix.lower() == ".json":
             text = json.dumps(content, indent=1, allow_nan=False) + "\n"
         else:
-            text = f"# Run it again: fairmf {self.verb} --config {path.name}\n" + to_toml(content)
+            command = f"fairmf {self.verb} --config {shlex.quote(path.name)}"
+            text = f"# Run it again: {visible(command, one_line=True)}\n" + to_toml(content)
         with replacing(path) as file:
             file.write(text.encode())
 
 
 def parse_toml(text: str) -> dict[str, Any]:
     """The table of a TOML text; ValueError says what is wrong."""
-    return dict(tomllib.loads(text))
+    try:
+        return dict(tomllib.loads(text))
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def to_toml(table: dict[str, Any]) -> str:
@@ -91,8 +97,7 @@ def _value(value: Any) -> str:
 
 def _text(text: str) -> str:
     # JSON's escapes are TOML's, but for a character that JSON may leave as it is and for half characters.
-    whole = text.encode("utf-8", errors="replace").decode("utf-8")
-    return json.dumps(whole, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(whole(text), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _plain(value: Any) -> Any:

@@ -18,6 +18,7 @@ from fairmf.reporting.building import of_audit, of_curve, of_model
 from fairmf.reporting.comparison import Contender
 from fairmf.reporting.page import page
 from fairmf.splitting import HeldOut, Split
+from fairmf.text import whole
 
 PathLike = str | os.PathLike[str]
 
@@ -89,7 +90,7 @@ def report(subject: Any, *where: Any, **options: Any) -> Path:
         content = of_audit(subject, **options)
     else:
         content = of_model(subject, where[0], **options)
-    text = page(content)
+    text = whole(page(content))
     with replacing(path) as file:
         file.write(text.encode())
     return path

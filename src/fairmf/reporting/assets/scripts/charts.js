@@ -3,7 +3,7 @@ function chart(id, options) {
   const holder = byId(id);
   if (!holder) return null;
   const drawn = echarts.init(holder, null, { renderer: "svg" });
-  const draw = () => drawn.setOption({ ...shared(), ...options() }, { notMerge: true });
+  const draw = () => drawn.setOption(withKeys({ ...shared(), ...options() }), { notMerge: true });
   theme.repaint.push(draw);
   new ResizeObserver(() => {
     drawn.resize();
@@ -86,5 +86,21 @@ function line(name, points, colourName, more = {}) {
       ? { show: true, formatter: label, color: colour(colourName), fontSize: 12, fontWeight: 600, offset: [0, shift] }
       : undefined,
     ...rest,
+  };
+}
+
+// The charts keep what they know of a series as a property with its name: no name from outside may be that of one there
+// is, such as __proto__. A space of no width in front is not seen, and makes it another.
+const keyed = (name) => `\u200b${name}`;
+const nameOf = (event) => event.seriesName.slice(1);
+
+function withKeys(option) {
+  const entries = option.legend?.data.map((entry) =>
+    typeof entry === "string" ? keyed(entry) : { ...entry, name: keyed(entry.name) },
+  );
+  return {
+    ...option,
+    ...(entries ? { legend: { ...option.legend, data: entries } } : {}),
+    series: option.series.map((series) => ({ ...series, name: keyed(series.name) })),
   };
 }

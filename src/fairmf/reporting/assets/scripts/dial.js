@@ -86,7 +86,7 @@ function startFront() {
   front.drawn.on("legendselectchanged", (event) => {
     selected = event.selected;
   });
-  front.drawn.on("click", (event) => event.seriesName === "dial" && moveTo(event.dataIndex));
+  front.drawn.on("click", (event) => event.seriesIndex === 0 && moveTo(event.dataIndex));
   follow(() => {
     front.draw();
     const told = [up, across].map((metric) => `${metric.title} ${current().written[metric.label]}`);
@@ -130,7 +130,7 @@ function legendHeight(front) {
 }
 
 function frontTip(event) {
-  const position = event.seriesName === "dial" ? data.positions[event.dataIndex] : null;
+  const position = event.seriesIndex === 0 ? data.positions[event.dataIndex] : null;
   const values = position
     ? data.metrics.map((metric) => `${metric.title}: ${position.written[metric.label]}`)
     : [data.inequality, data.quality].map(
@@ -138,8 +138,8 @@ function frontTip(event) {
       );
   const name = position
     ? position.name
-    : event.data.told === event.seriesName
-      ? event.seriesName
-      : `${event.seriesName}, ${event.data.told}`;
+    : event.data.told === nameOf(event)
+      ? event.data.told
+      : `${nameOf(event)}, ${event.data.told}`;
   return tip([name, ...values]);
 }

@@ -35,7 +35,7 @@ function startBands() {
       formatter: (events) =>
         tip([
           `tenth ${events[0].dataIndex + 1} of ${count} by popularity`,
-          ...events.map((e) => `${e.seriesName}: ${percent(e.value)}`),
+          ...events.map((e) => `${nameOf(e)}: ${percent(e.value)}`),
         ]),
     },
     series: [

@@ -35,7 +35,7 @@ function startGroups() {
       ...shared().tooltip,
       trigger: "axis",
       formatter: (events) =>
-        tip([names[events[0].dataIndex], ...events.map((e) => `${e.seriesName}: ${percent(e.value)}`)]),
+        tip([names[events[0].dataIndex], ...events.map((e) => `${nameOf(e)}: ${percent(e.value)}`)]),
     },
     series: [
       bars(first().name, stops[0], "then"),

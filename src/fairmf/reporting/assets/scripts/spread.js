@@ -52,7 +52,7 @@ function startLorenz() {
       formatter: (events) =>
         tip([
           `${percent(events[0].value[0], 0)} of the catalogue shown least`,
-          ...events.filter((e) => e.seriesName !== "even").map((e) => `${e.seriesName}: ${percent(e.value[1])}`),
+          ...events.filter((e) => nameOf(e) !== "even").map((e) => `${nameOf(e)}: ${percent(e.value[1])}`),
         ]),
     },
     series: [
@@ -103,7 +103,7 @@ function startRanked() {
       formatter: (events) =>
         tip([
           `item number ${whole(events[0].value[0])}`,
-          ...events.map((e) => `${e.seriesName}: ${whole(e.value[1])} users`),
+          ...events.map((e) => `${nameOf(e)}: ${whole(e.value[1])} users`),
         ]),
     },
     series: thenAndNow((at) => at.ranked.map((y, k) => [data.ranks[k], y]).filter(([, y]) => y > 0)),

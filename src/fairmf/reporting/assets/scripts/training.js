@@ -39,7 +39,7 @@ function curves(id, columns, type) {
       formatter: (events) =>
         tip([
           `epoch ${events[0].value[0]}`,
-          ...events.map((e) => `${e.seriesName}: ${e.value[1] === null ? "–" : e.value[1].toPrecision(5)}`),
+          ...events.map((e) => `${nameOf(e)}: ${e.value[1] === null ? "–" : e.value[1].toPrecision(5)}`),
         ]),
     },
     series: columns.map(([name, column], k) =>
