@@ -55,7 +55,8 @@ def read_config(path: Path) -> dict[str, Any]:
     """The table in the file."""
     try:
         if path.exists() and not (path.is_file() and path.stat().st_size <= _LARGEST):
-            raise Problem(f"The configuration {path} is no file of settings: it is none at all, or far too large.")
+            reason = "it is far too large" if path.is_file() else "it is no file"
+            raise Problem(f"The configuration {path} cannot be read: {reason}.", "--config takes a TOML or JSON file")
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
