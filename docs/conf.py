@@ -16,7 +16,14 @@ author = "the fairmf authors"
 extensions = ["myst_parser"]
 root_doc = "docs/index"
 exclude_patterns = [".venv", "site", "tests", "src"]
-include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/RESULTS.md", "docs/**.md"]
+include_patterns = [
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "benchmarks/RESULTS.md",
+    "docs/**.md",
+]
 myst_heading_anchors = 4
 html_theme = "furo"
 html_copy_source = False
