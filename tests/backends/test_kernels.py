@@ -3,13 +3,13 @@
 import contextlib
 import os
 
-import numba
 import numpy as np
 import pytest
 import threadpoolctl
 from conftest import as_numpy, random_factors, random_rows
 
 from fairmf.backends import RankOne, get_backend
+from fairmf.backends.cpu import threads
 from fairmf.errors import InvalidParameter
 from fairmf.ranking import merged
 
@@ -188,16 +188,15 @@ def test_top_k_agrees_with_a_full_sort_ties_included(setup, k, exclude):
 
 @pytest.mark.parametrize("wanted", [1, 2, 0, 10_000])
 def test_cpu_threads_are_those_asked_for_and_given_back(wanted):
-    most = numba.config.NUMBA_NUM_THREADS
+    most = threads.most()
     allowed = min(wanted, most) if wanted else most
     with threadpoolctl.threadpool_limits(min(2, os.cpu_count() or 1), "blas"):
-        numba.set_num_threads(most)
         before = blas_threads()
         with contextlib.suppress(KeyError), get_backend("cpu").threads(wanted):
-            assert numba.get_num_threads() == allowed
+            assert threads.count() == allowed
             assert set(blas_threads()) == {1}  # or every one of our threads would start its own
             raise KeyError  # given back after an error too
-        assert numba.get_num_threads() == most
+        assert threads.count() == most
         assert blas_threads() == before
 
 

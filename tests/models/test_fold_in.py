@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from conftest import random_rows
 from naive.objective import dense
 
-from fairmf.backends.cpu import row_kernels
+from fairmf.backends.cpu import threads
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite
 from fairmf.interactions import Ids, Interactions, Rows
 from fairmf.models import IALS, FairALS, FiADMM
@@ -230,7 +230,7 @@ def test_the_gramian_is_made_once_and_no_thread_is_woken_for_one_user(monkeypatc
         raise AssertionError("not for one user of a warm model")
 
     monkeypatch.setattr(type(backend), "gramian", never)
-    monkeypatch.setattr(row_kernels, "solve_rows", never)
+    monkeypatch.setattr(threads._helpers, "ask", never)
     np.testing.assert_array_equal(model.fold_in(alone), expected)
 
 

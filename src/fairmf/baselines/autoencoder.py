@@ -24,7 +24,7 @@ from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions import Ids, Interactions
 from fairmf.models import fitting
 from fairmf.models.factor_model import FactorModel
-from fairmf.models.fitted import Fitted
+from fairmf.models.fitted import Fitted, on_snapshot
 from fairmf.models.history import History
 from fairmf.models.inputs import as_interactions
 from fairmf.models.objective import Objective
@@ -169,10 +169,10 @@ class Autoencoder(FactorModel):
         return model
 
     def _keep(self, data: Interactions, state: NetworkState, history: History) -> None:
-        network = {name: state.network[name] for name in self._shapes(data.n_items)}
-        self._network = network
+        made = copy.copy(self)
+        made._network = network = {name: state.network[name] for name in self._shapes(data.n_items)}
         ids = {"user_ids": data.user_ids, "item_ids": data.item_ids}
-        self._restore(network, self._encoded(data), data.by_item.sums(), ids, history, data)
+        self._restore(network, made._encoded(data), data.by_item.sums(), ids, history, data)
 
     def _restore(
         self,
@@ -184,9 +184,8 @@ class Autoencoder(FactorModel):
         data: Interactions | None,
     ) -> None:
         """Hold these as what a fit left."""
-        self._network = network
         items = np.column_stack((network["decoder.weight"], network["decoder.bias"]))
-        self._fitted = Fitted(
+        fitted = Fitted(
             user_factors=users,
             item_factors=items,
             user_ids=ids["user_ids"],
@@ -200,9 +199,12 @@ class Autoencoder(FactorModel):
             settings=settings_of(self),
             interactions=data,
         )
+        # In one step: whoever copies the model meanwhile gets both or neither.
+        vars(self).update(_network=network, _fitted=fitted)
 
     # -- users ------------------------------------------------------------------------------------------------------
 
+    @on_snapshot
     def fold_in(self, history: Interactions | Any, **options: Any) -> NDArray[Any]:
         """What the network makes of these histories, one row each; the last column is 1, for the items' biases."""
         if options:
@@ -245,6 +247,7 @@ class Autoencoder(FactorModel):
 
     # -- keeping ----------------------------------------------------------------------------------------------------
 
+    @on_snapshot
     def save(
         self, path: str | os.PathLike[str], *, interactions: bool = True, user_sensitivity: bool | None = None
     ) -> None:

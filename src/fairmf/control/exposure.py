@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fairmf.errors import InvalidParameter
 from fairmf.interactions import Interactions
 from fairmf.models.factor_model import FactorModel
+from fairmf.models.fitted import on_snapshot
 from fairmf.models.progress import progress_bar
 from fairmf.ranking import offsets as prices
 from fairmf.ranking.offsets import Bounds
@@ -40,6 +41,7 @@ class Offsets:
         )
 
 
+@on_snapshot
 def fit_offsets(
     model: Model,
     *,

@@ -34,7 +34,7 @@ def improve_items(
     rest: Matrix | None,
 ) -> RowSums:
     """See contract, improve_rows; `published` is what the workers make `this` of."""
-    from fairmf.backends.cpu import lockstep_rows  # compiled kernels are loaded by fits alone
+    from fairmf.backends.cpu import lockstep_rows, threads  # compiled kernels are loaded by fits alone
 
     r, losses = team.reduce("item_residual", users.key, published)
     if rest is not None:
@@ -45,7 +45,9 @@ def improve_items(
     p, rz, goal = np.empty_like(this), np.empty(len(this), this.dtype), np.empty(len(this), this.dtype)
     squares, change = np.zeros((len(bounds) - 1, 1)), np.zeros((len(bounds) - 1, 1))
     empty = team.popularity == 0
-    lockstep_rows.begin(*known, empty, this.dtype.type(tolerance), bounds, this, r, p, rz, goal, squares)
+    inputs = (*known, empty, this.dtype.type(tolerance), bounds)
+    work = 8 * this.size
+    threads.run(lockstep_rows.begin, len(squares), *inputs, this, r, p, rz, goal, squares, work=work)
     loss = sum(losses)
     for step in range(steps):
         if not (rz > goal).any():
@@ -53,7 +55,7 @@ def improve_items(
         last = step + 1 == steps
         sums = team.reduce("item_curvature" if last else "item_product", users.key, Turned(team.publish(p), None))[0]
         given = (sums, None, this.dtype.type(relaxation)) if last else (rz, sums, this.dtype.type(1.0))
-        lockstep_rows.advance(*known, *given, bounds, this, r, p, rz, goal, change)
+        threads.run(lockstep_rows.advance, len(change), *known, *given, bounds, this, r, p, rz, goal, change, work=work)
         loss += float(change.sum())
     squared_norms: NDArray[Any] = np.einsum("ja,ja->j", this, this, dtype=np.float64)
     return RowSums(loss, float(squares.sum()), float(ridge @ squared_norms))

@@ -36,9 +36,9 @@ class ByUser:
     """Straight from the users' rows: each thread adds to items of its own, so no second copy of the rows is needed."""
 
     def __init__(self, rows: Rows, n_items: int):
-        from fairmf.backends.cpu import shard_rows
+        from fairmf.backends.cpu import blocks, shard_rows, threads
 
-        self._kernels = shard_rows
+        self._kernels, self._blocks, self._threads = shard_rows, blocks, threads
         self._rows = rows
         self._n_items = n_items
         self._ranges = shard_rows.item_ranges(rows, n_items)
@@ -46,20 +46,25 @@ class ByUser:
     def residual(self, U: Factors, V: Factors) -> tuple[NDArray[Any], float]:
         """See PartialSums."""
         sums, losses = np.zeros((self._n_items, U.shape[1]), dtype=np.float32), np.zeros(self._n_items)
-        self._kernels.residual(*self._rows, U, V, self._ranges, sums, losses)
+        self._run(self._kernels.residual, U, V, sums, losses)
         return sums, float(losses.sum())
 
     def product(self, U: Factors, P: Factors) -> NDArray[Any]:
         """See PartialSums."""
         sums = np.zeros((self._n_items, U.shape[1]), dtype=np.float32)
-        self._kernels.product(*self._rows, U, P, self._ranges, sums)
+        self._run(self._kernels.product, U, P, sums)
         return sums
 
     def curvature(self, U: Factors, P: Factors) -> NDArray[np.float64]:
         """See PartialSums."""
         sums = np.zeros(self._n_items)
-        self._kernels.curvature(*self._rows, U, P, self._ranges, sums)
+        self._run(self._kernels.curvature, U, P, sums)
         return sums
+
+    def _run(self, kernel: Any, U: Factors, items: Factors, *sums: NDArray[Any]) -> None:
+        self._blocks.check(self._rows, U, items)
+        inputs, work = (*self._rows, U, items, self._ranges), 4 * self._rows.nnz * U.shape[1]
+        self._threads.run(kernel, len(self._ranges) - 1, *inputs, *sums, work=work)
 
 
 class ByItem:

@@ -11,9 +11,10 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from fairmf.kernels import kernel
 
 _MOST_THREADS = 4  # they wait for the memory more than they compute
 _PAIRS_PER_BLOCK = 1 << 18  # 2 MB: what is sorted stays in the cache
@@ -150,7 +151,7 @@ def _close_gaps(indptr, ends, indices):
     indptr[len(ends)] = at
 
 
-count: Any = numba.njit(cache=True, nogil=True)(_count)
-deal: Any = numba.njit(cache=True, nogil=True)(_deal_pairs)
-sort_block: Any = numba.njit(cache=True, nogil=True)(_sort_block)
-close_gaps: Any = numba.njit(cache=True, nogil=True)(_close_gaps)
+count: Any = kernel(_count)
+deal: Any = kernel(_deal_pairs)
+sort_block: Any = kernel(_sort_block)
+close_gaps: Any = kernel(_close_gaps)

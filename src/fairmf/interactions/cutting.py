@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from fairmf.interactions.numbering import mix
 from fairmf.interactions.plain_csv import DECIMAL, INTEGER, PADDING, TEXT
+from fairmf.kernels import kernel
 
 _NEWLINE, _MINUS, _POINT, _NOUGHT = (np.uint8(ord(letter)) for letter in "\n-.0")
 _NINE = np.uint8(9)
@@ -36,7 +36,7 @@ def _word(block, at):
     return found
 
 
-word = numba.njit(cache=True, nogil=True, inline="always")(_word)
+word = kernel(_word, inline="always")
 
 
 def _bytes_before(marks):
@@ -47,7 +47,7 @@ def _bytes_before(marks):
     return ((below & _ONES) * _ONES) >> _56
 
 
-bytes_before = numba.njit(cache=True, nogil=True, inline="always")(_bytes_before)
+bytes_before = kernel(_bytes_before, inline="always")
 
 
 def _digits(block, at):
@@ -72,7 +72,7 @@ def _digits(block, at):
         at += _1
 
 
-digits = numba.njit(cache=True, nogil=True, inline="always")(_digits)
+digits = kernel(_digits, inline="always")
 
 
 def _is_null(block, start, length, nulls):
@@ -87,7 +87,7 @@ def _is_null(block, start, length, nulls):
     return False
 
 
-is_null = numba.njit(cache=True, nogil=True)(_is_null)
+is_null = kernel(_is_null)
 
 
 def _stop(block, at, delimiters, newlines):
@@ -97,7 +97,7 @@ def _stop(block, at, delimiters, newlines):
     return found, bytes_before((((one - _ONES) & ~one) | ((other - _ONES) & ~other)) & _HIGH)
 
 
-stop = numba.njit(cache=True, nogil=True, inline="always")(_stop)
+stop = kernel(_stop, inline="always")
 
 
 def _decimal(block, at):
@@ -114,7 +114,7 @@ def _decimal(block, at):
     return np.float64(value) / _POWERS[after], at
 
 
-decimal = numba.njit(cache=True, nogil=True)(_decimal)
+decimal = kernel(_decimal)
 
 
 def _cut(
@@ -181,4 +181,4 @@ def _cut(
     return row
 
 
-cut: Any = numba.njit(cache=True, nogil=True)(_cut)
+cut: Any = kernel(_cut)

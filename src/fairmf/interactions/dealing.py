@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
+from fairmf.kernels import kernel
 
 
 def _take(pool, heads, ends, which, wanted, out, position, marks, mark):
@@ -28,7 +28,7 @@ def _take(pool, heads, ends, which, wanted, out, position, marks, mark):
     return position
 
 
-take = numba.njit(cache=True)(_take)
+take = kernel(_take)
 
 
 def _deal(order, starts, tastes, from_taste, pool, heads, ends, marks, out, filled):
@@ -86,6 +86,6 @@ def _repair(items, users, candidates, starts, item_of, marks, out, filled):
             out[position] = partner
 
 
-deal: Any = numba.njit(cache=True)(_deal)
-fill: Any = numba.njit(cache=True)(_fill)
-repair: Any = numba.njit(cache=True)(_repair)
+deal: Any = kernel(_deal)
+fill: Any = kernel(_fill)
+repair: Any = kernel(_repair)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.cached_property import cached_property
 from fairmf.errors import InvalidData
 
 
@@ -37,7 +37,7 @@ class Ids:
         shown = ", ".join(repr(x) for x in self.values[:3].tolist())
         return f"Ids({len(self):,}: {shown}{', ...' if len(self) > 3 else ''})"
 
-    @functools.cached_property
+    @cached_property
     def _positions(self) -> dict[Hashable, int]:
         try:
             positions = {value: k for k, value in enumerate(self.values.tolist())}

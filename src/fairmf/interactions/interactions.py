@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fairmf.cached_property import cached_property
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions.arrow_reader import read_arrow
 from fairmf.interactions.building import rows_from_pairs, rows_from_sparse
@@ -249,7 +249,7 @@ class Interactions:
         """One sparse row per user, item indices ascending."""
         return self._by_user
 
-    @functools.cached_property
+    @cached_property
     def by_item(self) -> Rows:
         """One sparse row per item, user indices ascending. Built on first use."""
         return _read_only(transpose(self._by_user, self._n_items))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
+
+from fairmf.kernels import kernel
 
 _A, _B = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)  # odd, with their bits well spread
 _HALF, _ONE, _ZERO = np.uint64(32), np.uint64(1), np.uint64(0)
@@ -24,7 +25,7 @@ def _mix(value, seed):
     return value ^ (value >> _HALF)
 
 
-mix = numba.njit(cache=True, nogil=True)(_mix)
+mix = kernel(_mix)
 
 
 def _number_integers(values, slots, known, count, seed, codes):
@@ -82,7 +83,7 @@ def _hash_words(words, start, stop, seed):
     return h
 
 
-hash_words = numba.njit(cache=True, nogil=True)(_hash_words)
+hash_words = kernel(_hash_words)
 
 
 def _hash_texts(words, places, seed, hashes):
@@ -150,10 +151,10 @@ def _put(slots, hashed, content):
     slots[place] = content
 
 
-put = numba.njit(cache=True, nogil=True)(_put)
-number_integers: Any = numba.njit(cache=True, nogil=True)(_number_integers)
-refill_integers: Any = numba.njit(cache=True, nogil=True)(_refill_integers)
-to_words: Any = numba.njit(cache=True, nogil=True)(_to_words)
-hash_texts: Any = numba.njit(cache=True, nogil=True)(_hash_texts)
-number_texts: Any = numba.njit(cache=True, nogil=True)(_number_texts)
-refill_texts: Any = numba.njit(cache=True, nogil=True)(_refill_texts)
+put = kernel(_put)
+number_integers: Any = kernel(_number_integers)
+refill_integers: Any = kernel(_refill_integers)
+to_words: Any = kernel(_to_words)
+hash_texts: Any = kernel(_hash_texts)
+number_texts: Any = kernel(_number_texts)
+refill_texts: Any = kernel(_refill_texts)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, Protocol
 
+from fairmf.cached_property import cached_property
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions import Interactions
 from fairmf.metrics.evaluate import evaluate
@@ -137,7 +137,7 @@ class EarlyStopping:
         names = ("metric", "patience", "every", "minimise", "min_change")
         return {name: getattr(self, name) for name in names} | {"held_out": self._held_out_fingerprint}
 
-    @functools.cached_property
+    @cached_property
     def _held_out_fingerprint(self) -> str:
         parts = (self.held_out.fold_in, self.held_out.targets)
         return " ".join(part.fingerprint() for part in parts)

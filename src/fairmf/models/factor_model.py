@@ -18,7 +18,7 @@ from fairmf.models.ann_ranker import AnnRanker
 from fairmf.models.batches import Batch
 from fairmf.models.dial import dialled_users
 from fairmf.models.fairrec_ranker import FairRecommendations, FairRecRanker
-from fairmf.models.fitted import Fitted
+from fairmf.models.fitted import Fitted, on_snapshot
 from fairmf.models.history import History
 from fairmf.models.inputs import as_interactions
 from fairmf.models.naming import named, positions
@@ -46,11 +46,15 @@ class FactorModel(abc.ABC):
 
     @property
     def fitted(self) -> Fitted:
-        """All results of `fit`; NotFitted before it."""
-        if self._fitted is None:
+        """All results of `fit`; NotFitted before it.
+
+        Each `fit` puts another one in its place: read it once, and everything in it belongs together.
+        """
+        fitted = self._fitted
+        if fitted is None:
             name = type(self).__name__
             raise NotFitted(f"This {name} is not fitted yet: call fit(interactions) first.")
-        return self._fitted
+        return fitted
 
     @property
     def user_factors(self) -> NDArray[Any]:
@@ -93,6 +97,7 @@ class FactorModel(abc.ABC):
 
     # -- keeping ----------------------------------------------------------------------------------------------------
 
+    @on_snapshot
     def save(
         self, path: str | os.PathLike[str], *, interactions: bool = True, user_sensitivity: bool | None = None
     ) -> None:
@@ -113,6 +118,7 @@ class FactorModel(abc.ABC):
     def fold_in(self, history: Interactions | Any, **options: Any) -> NDArray[Any]:
         """User vectors for the given histories (rows; columns are the training items)."""
 
+    @on_snapshot
     def rank(
         self, history: Interactions | Any, N: int, *, known_users: bool = False, **options: Any
     ) -> Iterator[tuple[int, NDArray[np.int32]]]:
@@ -135,6 +141,7 @@ class FactorModel(abc.ABC):
             raise InvalidData(f"known_users needs all {self.n_users:,} training users; got {history.n_users:,} rows.")
         return history, self.user_factors if known_users and not options else self.fold_in(history, **options)
 
+    @on_snapshot
     def recommend(
         self,
         userid: Hashable | Sequence[Hashable] | NDArray[Any],
@@ -183,6 +190,7 @@ class FactorModel(abc.ABC):
         ids = named(lists, names_of(self, by)[1])
         return (ids[0], scores[0]) if single else (ids, scores)
 
+    @on_snapshot
     def recommend_batches(
         self,
         users: Sequence[Hashable] | NDArray[Any] | None = None,
@@ -200,6 +208,7 @@ class FactorModel(abc.ABC):
         """
         return batches.stream(self, users, N, batch_size, progress, options)
 
+    @on_snapshot
     def recommend_table(
         self, users: Sequence[Hashable] | NDArray[Any] | None = None, N: int = 10, **options: Any
     ) -> pyarrow.Table:
@@ -210,6 +219,7 @@ class FactorModel(abc.ABC):
         """
         return batches.table(self, users, N, options)
 
+    @on_snapshot
     def recommend_to_parquet(
         self,
         path: str | os.PathLike[str],
@@ -225,6 +235,7 @@ class FactorModel(abc.ABC):
 
     # -- nearest-neighbour search (docs/ann.md) ---------------------------------------------------------------------
 
+    @on_snapshot
     def to_ann(self, *, groups: int | None = None, probes: int | None = None) -> AnnIndex:
         """The item vectors in a nearest-neighbour index that knows the model's item ids (extra `[ann]`)."""
         fitted = self.fitted
@@ -243,6 +254,7 @@ class FactorModel(abc.ABC):
         """This model with FairRec on top: has `rank`, can be evaluated. Options: K, order, random_state."""
         return FairRecRanker(self, share, **options)
 
+    @on_snapshot
     def recommend_fairly(
         self,
         users: Sequence[Hashable] | NDArray[Any] | None = None,
@@ -288,6 +300,7 @@ class FactorModel(abc.ABC):
 
     # -- neighbours and single scores -------------------------------------------------------------------------------
 
+    @on_snapshot
     def similar_items(
         self, itemid: Any, N: int = 10, *, filter_items: Any = None, items: Any = None
     ) -> tuple[NDArray[Any], NDArray[np.float32]]:
@@ -300,6 +313,7 @@ class FactorModel(abc.ABC):
         """
         return self._similar(self.item_factors, self.fitted.item_ids, "item", itemid, N, filter_items, items)
 
+    @on_snapshot
     def similar_users(
         self, userid: Any, N: int = 10, *, filter_users: Any = None, users: Any = None
     ) -> tuple[NDArray[Any], NDArray[np.float32]]:
@@ -335,6 +349,7 @@ class FactorModel(abc.ABC):
         held = self.fitted.interactions
         return np.ones(self.n_users, dtype=bool) if held is None else np.diff(held.by_user.indptr) > 0
 
+    @on_snapshot
     def score(self, users: Any, items: Any, *, fairness: float | None = None) -> Any:
         """Predicted scores of pairs of users and items, named as in `recommend`: u.v and the item's offset, if any.
 

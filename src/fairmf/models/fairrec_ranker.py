@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -61,8 +62,10 @@ class FairRecRanker:
         self, history: Interactions | Any, N: int, *, known_users: bool = False, **options: Any
     ) -> Iterator[tuple[int, NDArray[np.int32]]]:
         """Top-N item positions for every row of `history`, in blocks; `options` go to the model's fold-in."""
-        history, users = self.model._to_rank(history, known_users, options)
-        lists = self.lists(users, history, N).items[:, : list_length(N, self.n_items)]
+        ranker = copy.copy(self)
+        ranker.model = copy.copy(self.model)  # as it is now: a fit in another thread does not change this one
+        history, users = ranker.model._to_rank(history, known_users, options)
+        lists = ranker.lists(users, history, N).items[:, : list_length(N, self.n_items)]
         for start in range(0, history.n_users, USERS_AT_ONCE):
             yield start, lists[start : start + USERS_AT_ONCE]
 

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends import Matrix, get_backend
+from fairmf.cached_property import cached_property
 from fairmf.errors import MissingHistories
 from fairmf.interactions import Ids, Interactions
 from fairmf.models.history import History
 from fairmf.ranking.offsets import items_with, users_with_constant
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def on_snapshot(method: Method) -> Method:
+    """Run a method of a model on a copy of it, which shares its arrays: it sees one fit from beginning to end.
+
+    Another thread may meanwhile give the model another fit, with other users and items.
+    """
+
+    @functools.wraps(method)
+    def call(model: Any, *args: Any, **options: Any) -> Any:
+        return method(copy.copy(model), *args, **options)
+
+    return cast(Method, call)
 
 
 @dataclass(frozen=True)
@@ -62,18 +80,18 @@ class Fitted:
                 "fitted on. Fit with RayCluster(gather_users=True) to keep them."
             )
 
-    @functools.cached_property
+    @cached_property
     def most_popular(self) -> NDArray[np.int32]:
         """All items by falling popularity, ties to the lower index: the answer for a user without history."""
         return np.argsort(-self.popularity, kind="stable").astype(np.int32)
 
-    @functools.cached_property
+    @cached_property
     def item_gramian(self) -> Matrix:
         """G_V, which every fold-in needs: computed when first asked for. Ask inside `backend.threads`."""
         backend = get_backend(self.settings["backend"])
         return backend.host(backend.gramian(backend.array(self.item_factors)))
 
-    @functools.cached_property
+    @cached_property
     def serving_items(self) -> NDArray[Any]:
         """What user vectors (`serving_users`) are multiplied with to give scores: V, with the offsets where learned."""
         return self.item_factors if self.item_offsets is None else items_with(self.item_factors, self.item_offsets)

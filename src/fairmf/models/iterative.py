@@ -21,7 +21,7 @@ from fairmf.models.dial import dialled_users
 from fairmf.models.explaining import Explanation
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fairness_weights import FairnessWeights
-from fairmf.models.fitted import Fitted
+from fairmf.models.fitted import Fitted, on_snapshot
 from fairmf.models.folding import check_fairness as check_fairness
 from fairmf.models.history import History
 from fairmf.models.objective import Objective, objective
@@ -220,6 +220,7 @@ class IterativeModel(FactorModel):
     cohort_options: ClassVar[tuple[str, ...]] = ()
     """What `fold_in(method="cohort")` of this model takes besides `scale`."""
 
+    @on_snapshot
     def fold_in(
         self,
         history: Interactions | Any,
@@ -257,6 +258,7 @@ class IterativeModel(FactorModel):
     def _fold_in_cohort(self, cohort: Interactions, factor: float, **options: Any) -> NDArray[Any]:
         """Fold-in of a batch by its own mean; `factor` scales the trained lambda_f."""
 
+    @on_snapshot
     def with_fairness(self: Self, fairness: float) -> Self:
         """The same model turned to another fairness, without training: shares V, users re-solved from their histories.
 
@@ -271,6 +273,7 @@ class IterativeModel(FactorModel):
         )
         return turned
 
+    @on_snapshot
     def fold_in_user(self, items: Any, weights: Any = None, *, fairness: float | None = None) -> NDArray[Any]:
         """The vector of one user who is known by a list of items (ids, or positions in a model without ids).
 
@@ -280,6 +283,7 @@ class IterativeModel(FactorModel):
         vector: NDArray[Any] = self.fold_in(folding.one_user(self.fitted, items, weights), fairness=fairness)[0]
         return vector
 
+    @on_snapshot
     def fold_in_items(self, item_users: Interactions | Any) -> NDArray[Any]:
         """Vectors of items that were not in training: one row per item, one column per user of the model.
 
@@ -313,7 +317,8 @@ class IterativeModel(FactorModel):
         stay those of training (docs/fold-in.md). Changes the model itself and returns it, as `fit` does; a call that
         fails changes nothing.
         """
-        self._fitted = updating.with_users(self.fitted, userids, self._aligned(user_items), self._folded)
+        model = copy.copy(self)
+        self._fitted = updating.with_users(model.fitted, userids, model._aligned(user_items), model._folded)
         return self
 
     def partial_fit_items(self: Self, itemids: Any, item_users: Interactions | Any) -> Self:
@@ -323,14 +328,16 @@ class IterativeModel(FactorModel):
         weights they were trained with. The items enter the histories of the users
         who had them, but no user's vector changes until it is solved again (docs/fold-in.md).
         """
-        batch = updating.item_batch(self.fitted, item_users)
-        weights = updating.item_weights(self.fitted, itemids)
-        vectors = self._fold_in_items(batch, weights)
-        self._fitted = updating.with_items(self.fitted, itemids, batch, vectors, weights)
+        model = copy.copy(self)
+        batch = updating.item_batch(model.fitted, item_users)
+        weights = updating.item_weights(model.fitted, itemids)
+        vectors = model._fold_in_items(batch, weights)
+        self._fitted = updating.with_items(model.fitted, itemids, batch, vectors, weights)
         return self
 
     # -- reasons ----------------------------------------------------------------------------------------------------
 
+    @on_snapshot
     def explain(
         self, user: Any, item: Any, *, user_items: Interactions | Any = None, fairness: float | None = None
     ) -> Explanation:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fairmf.backends import CHOICES
 from fairmf.interactions import Interactions
 from fairmf.models.factor_model import FactorModel
-from fairmf.models.fitted import Fitted
+from fairmf.models.fitted import Fitted, on_snapshot
 from fairmf.models.history import History
 from fairmf.models.inputs import as_interactions
 from fairmf.parameters import check_settings, setting
@@ -51,6 +51,7 @@ class Popularity(FactorModel):
         )
         return self
 
+    @on_snapshot
     def fold_in(self, history: Interactions | Any, **options: Any) -> NDArray[Any]:
         """Every user is the same."""
         if options:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from fairmf.backends import Backend, Factors, Matrix, RankOne, Vector, get_backend
 from fairmf.backends.random_start import Stream
+from fairmf.cached_property import cached_property
 from fairmf.errors import InvalidData
 from fairmf.interactions import Interactions, Rows
 from fairmf.models.populations import Groups, grouped, spread_evenly
@@ -52,27 +52,27 @@ class Problem:
         """n."""
         return self.interactions.n_users
 
-    @functools.cached_property
+    @cached_property
     def user_ridge(self) -> Vector:
         """lambda_U(i)."""
         return self._ridge(self.interactions.by_user.sums(), self.interactions.n_items)
 
-    @functools.cached_property
+    @cached_property
     def item_ridge(self) -> Vector:
         """lambda_V(j)."""
         return self._ridge(self.interactions.by_item.sums(), self.interactions.n_users)
 
-    @functools.cached_property
+    @cached_property
     def least_user_ridge(self) -> float:
         """The smallest lambda_U(i)."""
         return float(self.user_ridge.min())
 
-    @functools.cached_property
+    @cached_property
     def least_item_ridge(self) -> float:
         """The smallest lambda_V(j)."""
         return float(self.item_ridge.min())
 
-    @functools.cached_property
+    @cached_property
     def fairness_squares(self) -> Vector | None:
         """w_j^2; None where every item counts alike."""
         return None if self.fairness_weights is None else _constant(np.square(self.fairness_weights))

@@ -14,6 +14,7 @@ from fairmf.interactions.ids import plain
 from fairmf.models.dial import dialled_users
 from fairmf.models.requests import Request
 from fairmf.ranking import merged, popular_n, top_n
+from fairmf.ranking.top_n import empty_lists
 
 if TYPE_CHECKING:
     from fairmf.models.factor_model import FactorModel
@@ -106,8 +107,7 @@ def has_history(
 
 def answer_all(model: FactorModel, request: Request, who: Names) -> Lists:
     """The lists of all users of a request."""
-    lists = np.empty((request.count, request.N), dtype=np.int32)
-    scores = np.empty((request.count, request.N), dtype=np.float32)
+    lists, scores = empty_lists(request.count, request.N)
     for start in range(0, request.count, USERS_AT_ONCE):
         stop = min(start + USERS_AT_ONCE, request.count)
         lists[start:stop], scores[start:stop] = answer(model, request, start, stop, who)

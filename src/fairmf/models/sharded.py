@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from fairmf.backends import Backend, Factors, Vector
 from fairmf.backends.random_start import Stream
+from fairmf.cached_property import cached_property
 from fairmf.engines.backend import ShardedBackend
 from fairmf.engines.handles import ITEMS, USERS, Drawn, Given, ShardedFactors, ShardedRows, Solved
 from fairmf.engines.team import Team
@@ -36,7 +36,7 @@ class ShardedInteractions:
         self.fingerprint = team.source.fingerprint
         self._team, self._own = team, own
 
-    @functools.cached_property
+    @cached_property
     def user_ids(self) -> Ids | None:
         """What the users are called, where the model is to hold them."""
         if self._own is not None or not self._team.gather_users:
@@ -55,7 +55,7 @@ class ShardedProblem(Problem):
     team: Team = field(kw_only=True)
     own: Interactions | None = field(kw_only=True)
 
-    @functools.cached_property
+    @cached_property
     def user_ridge(self) -> Vector:
         """lambda_U(i), in the workers."""
         others, exponent = self.interactions.n_items, self.regularization_exponent

@@ -8,13 +8,14 @@ searching give the same bits for any number of threads.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
+import os
 from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import threadpoolctl
 from numpy.typing import NDArray
 
 from fairmf.errors import InvalidData, InvalidParameter, MissingDependency
@@ -47,7 +48,8 @@ class AnnIndex:
         self.centroids, self.assignment, self.probes = centroids, assignment, probes
         _check_lengths(item_vectors, offsets)
         reduced, self._radius = reduce_items(item_vectors, offsets)
-        self._faiss = _inverted_lists(reduced, centroids, assignment)
+        with _threads(0):
+            self._faiss = _inverted_lists(reduced, centroids, assignment)
 
     @classmethod
     def build(
@@ -74,7 +76,9 @@ class AnnIndex:
         names = None if ids is None else Ids(ids).check("item")
         if names is not None and len(names) != m:
             raise InvalidData(f"There are {len(names):,} item ids for {m:,} item vectors.")
-        with _threads(num_threads), threadpoolctl.threadpool_limits(1, "blas"):  # BLAS threads inside faiss's only wait
+        from fairmf.backends.cpu.threads import one_blas_thread  # here: a service that only searches needs no Numba
+
+        with _threads(num_threads), one_blas_thread():  # BLAS threads inside faiss's only wait
             centroids, assignment = _group(reduce_items(vectors, extra)[0], groups)
             return cls(vectors, extra, names, centroids, assignment, probes)
 
@@ -170,12 +174,30 @@ class AnnIndex:
         return f"AnnIndex({m:,} items, {d} factors, {self.n_groups:,} groups, {self.probes} probes)"
 
 
+_forked = False
+"""Whether this process was forked from one that had faiss: OpenMP would wait for threads that are gone."""
+
+
 def _faiss() -> Any:
+    # Threads that wait must sleep: left alone they spin, and where another process has one of the cores every search
+    # costs a time slice of the scheduler. OpenMP reads this once, when it is loaded. A user's own setting is respected.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         import faiss
     except ImportError as error:
         raise MissingDependency('A nearest-neighbour index needs faiss: pip install "fairmf[ann]"') from error
+    _watch_forks()
     return faiss
+
+
+@functools.cache
+def _watch_forks() -> None:
+    def in_child() -> None:
+        global _forked
+        _forked = True
+
+    if hasattr(os, "register_at_fork"):  # Windows cannot fork
+        os.register_at_fork(after_in_child=in_child)
 
 
 def _group(reduced: NDArray[np.float32], groups: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
@@ -206,8 +228,9 @@ def _threads(num_threads: int) -> Iterator[None]:
     if isinstance(num_threads, bool) or not isinstance(num_threads, (int, np.integer)) or num_threads < 0:
         raise InvalidParameter(f"num_threads must be an integer >= 0. Got {num_threads!r} instead.")
     before = faiss.omp_get_max_threads()
-    if num_threads > 0:
-        faiss.omp_set_num_threads(int(num_threads))
+    wanted = 1 if _forked else int(num_threads)
+    if wanted > 0:
+        faiss.omp_set_num_threads(wanted)
     try:
         yield
     finally:

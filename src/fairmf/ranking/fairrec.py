@@ -23,7 +23,7 @@ from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.interactions import Rows
 from fairmf.ranking.certificate import Certificate, certify
 from fairmf.ranking.exclusions import check_exclusions
-from fairmf.ranking.top_n import list_length
+from fairmf.ranking.top_n import empty_lists, list_length
 
 CHUNK = 32  # candidates kept per user: more would be scored less often, but selecting them costs more than that saves
 MOST_AHEAD = 4096  # users prepared at once
@@ -155,8 +155,7 @@ class _Allocation:
         self, users: NDArray[np.int64], V: NDArray[Any], k: int, positions: NDArray[np.int64]
     ) -> NDArray[np.int32]:
         """The k best of the items at `positions`, with vectors V, that a user may have and has not yet; -1 pads."""
-        found = np.empty((len(users), k), dtype=np.int32)
-        scores = np.empty((len(users), k), dtype=np.float32)
+        found, scores = empty_lists(len(users), k)
         self.backend.top_k(self.U[users], V, k, self._hidden(users, positions), found, scores)
         best = positions[found].astype(np.int32)
         best[found < 0] = -1

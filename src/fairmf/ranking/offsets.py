@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from fairmf.backends import Backend, Factors, Vector
 from fairmf.errors import InvalidParameter
 from fairmf.interactions import Rows
+from fairmf.ranking.top_n import empty_lists
 
 # Prices travel far (to the best K scores, many standard deviations above the rest) and are then told apart finely
 # (rarely liked items score nearly alike), so steps shrink by a constant factor: docs/decisions/0012-offset-steps.md.
@@ -146,7 +147,7 @@ def exposure_share(
     """Exposure of every item among the chosen users' top K, divided by K * users / items."""
     m = len(items)
     left, right = users_with_constant(backend.host(users)[chosen]), items_with(backend.host(items), offsets)
-    lists, scores = np.empty((len(chosen), K), dtype=np.int32), np.empty((len(chosen), K), dtype=np.float32)
+    lists, scores = empty_lists(len(chosen), K)
     rows = None if exclude is None else exclude.take(chosen)
     backend.top_k(backend.array(left), backend.array(right), K, rows, lists, scores)
     counts = np.bincount(lists[lists >= 0], minlength=m)

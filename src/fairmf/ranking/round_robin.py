@@ -6,10 +6,11 @@ Every user has a chunk of candidates, best first, and a position in it that only
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from fairmf.kernels import kernel
 
 
-@njit(cache=True)
+@kernel
 def used_up(users, candidates, position, stock, used):
     """Which users have no candidate left that is in stock.   in: all but the last   out: used"""
     width = candidates.shape[1]
@@ -22,7 +23,7 @@ def used_up(users, candidates, position, stock, used):
                 break
 
 
-@njit(cache=True)
+@kernel
 def take_turns(order, start, stop, candidates, complete, position, stock, left, lists, taken, finished):
     """One turn each for the users order[start:stop]: the first candidate in stock.
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fairmf.backends import Backend
 from fairmf.errors import InvalidParameter
 from fairmf.interactions import Rows
-from fairmf.ranking.exclusions import restricted
+from fairmf.ranking.exclusions import check_exclusions, restricted
 
 Lists = tuple[NDArray[np.int32], NDArray[np.float32]]
 
@@ -41,13 +41,15 @@ def top_n(
     Call it inside `backend.threads`.
     """
     lists, scores = empty_lists(len(users), N)
+    if exclude is not None:
+        check_exclusions(exclude, len(users), len(items))  # kernels look at no bounds
     if allowed is not None:
         exclude = None if exclude is None else restricted(exclude, allowed, len(items))
         items = items[allowed]
     k = min(N, len(items))
     if k == 0 or len(users) == 0:
         return lists, scores
-    best, value = np.empty((len(users), k), dtype=np.int32), np.empty((len(users), k), dtype=np.float32)
+    best, value = empty_lists(len(users), k)
     backend.top_k(backend.array(users), backend.array(items), k, exclude, best, value)
     # allowed[-1] would be a real item: missing slots stay missing.
     lists[:, :k] = best if allowed is None else np.where(best < 0, -1, allowed[best])

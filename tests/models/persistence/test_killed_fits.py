@@ -43,11 +43,9 @@ class Server:
     """Fits in processes of their own, forked from one that has everything loaded."""
 
     def __init__(self):
-        # The one threading layer of Numba that survives a fork everywhere.
-        environment = os.environ | {"NUMBA_THREADING_LAYER": "workqueue"}
         command = [sys.executable, PROGRAM, "serve"]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self.process = subprocess.Popen(command, text=True, env=environment, **pipes)
+        self.process = subprocess.Popen(command, text=True, **pipes)
         assert self.line() == "ready"
 
     def line(self):

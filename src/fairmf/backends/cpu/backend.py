@@ -1,26 +1,21 @@
-"""The cpu backend: checks nothing, allocates what kernels need, hands them to Numba."""
+"""The cpu backend: checks that kernels stay within their arrays, allocates what they need, runs them on threads."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
-import numba
 import numpy as np
-import threadpoolctl
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Factors, Matrix, RankOne, RowSums, Vector, divides
-from fairmf.backends.cpu import blocks, eigenbasis_rows, normal_rows, reductions, row_kernels, subspace_rows
+from fairmf.backends.cpu import blocks, eigenbasis_rows, normal_rows, reductions, row_kernels, subspace_rows, threads
 from fairmf.backends.cpu import top_k as top_k_kernel
+from fairmf.backends.cpu.threads import run
 from fairmf.backends.numpy_arrays import NumpyArrays
 from fairmf.backends.random_start import Stream
 from fairmf.interactions import Rows
 
-# Below this a row or two are solved before a sleeping thread is awake; on a busy machine that can take milliseconds.
-FLOPS_WORTH_WAKING = 8e6
 CANDIDATE_BYTES = 16 << 20  # candidates one thread holds at a time in top_k
 ORDER_PAYS = 64  # users from which sorting and copying the items in top_k costs less than it saves
 REDUCTION_BLOCKS = 32  # each holds a d x d float64 matrix
@@ -34,17 +29,9 @@ class CpuBackend(NumpyArrays):
     tolerance = 2e-4
     rounding = 1e-6
 
-    @contextlib.contextmanager
-    def threads(self, num_threads: int) -> Iterator[None]:
-        """See contract. BLAS gets one thread: the parallelism is ours, over fixed blocks of rows."""
-        before = numba.get_num_threads()
-        most = int(numba.config.NUMBA_NUM_THREADS)
-        numba.set_num_threads(min(num_threads, most) if num_threads > 0 else most)
-        try:
-            with _blas_controller().limit(limits=1, user_api="blas"):
-                yield
-        finally:
-            numba.set_num_threads(before)
+    def threads(self, num_threads: int) -> AbstractContextManager[None]:
+        """See contract."""
+        return threads.use(num_threads)
 
     def compiles_now(self) -> bool:
         """See contract."""
@@ -55,7 +42,8 @@ class CpuBackend(NumpyArrays):
         rows = np.arange(len(out)) if numbers is None else np.ascontiguousarray(numbers, dtype=np.int64)
         bounds = blocks.even(len(out), normal_rows.BLOCK_ROWS)
         key, side = np.array(stream.key, dtype=np.uint64), np.uint64(stream.side)
-        normal_rows.draw_rows(key, side, rows, np.float32(scale), bounds, out)
+        inputs = (key, side, rows, np.float32(scale), bounds)
+        run(normal_rows.draw_rows, len(bounds) - 1, *inputs, out, work=50 * out.size)
 
     def gramian(self, this: Factors, weights: Vector | None = None) -> Matrix:
         """See contract."""
@@ -63,7 +51,7 @@ class CpuBackend(NumpyArrays):
         bounds = blocks.even(n, 4 * reductions.GRAMIAN_ROWS, most=REDUCTION_BLOCKS)
         parts = np.zeros((len(bounds) - 1, d, d))
         roots = None if weights is None else np.sqrt(weights).astype(np.float32)
-        reductions.gramian_parts(this, roots, bounds, parts)
+        run(reductions.gramian_parts, len(parts), this, roots, bounds, parts, work=n * d * d)
         lower: Matrix = parts.sum(axis=0)
         return lower + np.tril(lower, -1).T
 
@@ -71,21 +59,21 @@ class CpuBackend(NumpyArrays):
         """See contract."""
         bounds = blocks.even(len(this), 1024)
         parts = np.zeros((len(bounds) - 1, this.shape[1]))
-        reductions.sum_parts(this, bounds, parts)
+        run(reductions.sum_parts, len(parts), this, bounds, parts, work=this.size)
         mean: Vector = parts.sum(axis=0) / len(this)
         return mean
 
     def squared_norms(self, this: Factors) -> Vector:
         """See contract."""
-        out = np.empty(len(this))
-        reductions.squared_norms(this, out)
+        out = np.full(len(this), np.nan)
+        run(reductions.squared_norms, len(this), this, out, work=2 * this.size)
         return out
 
     def weighted_squares(self, this: Factors, weights: Vector) -> Vector:
         """See contract."""
         bounds = blocks.even(len(this), 1024)
         parts = np.zeros((len(bounds) - 1, this.shape[1]))
-        reductions.weighted_square_parts(this, weights, bounds, parts)
+        run(reductions.weighted_square_parts, len(parts), this, weights, bounds, parts, work=3 * this.size)
         squares: Vector = parts.sum(axis=0)
         return squares
 
@@ -93,7 +81,7 @@ class CpuBackend(NumpyArrays):
         """See contract."""
         bounds = blocks.even(len(this), 1024)
         parts = np.zeros(len(bounds) - 1)
-        reductions.squared_distance_parts(this, other, bounds, parts)
+        run(reductions.squared_distance_parts, len(parts), this, other, bounds, parts, work=3 * this.size)
         return float(parts.sum())
 
     def all_finite(self, this: Factors) -> bool:
@@ -102,15 +90,20 @@ class CpuBackend(NumpyArrays):
 
     def observed_loss(self, rows: Rows, this: Factors, other: Factors) -> float:
         """See contract."""
+        blocks.check(rows, this, other)
         bounds = blocks.balanced(rows, 1.0)
         parts = np.zeros(len(bounds) - 1)
-        reductions.observed_loss_parts(rows.indptr, rows.indices, rows.weights, this, other, bounds, parts)
+        work = 2 * rows.nnz * this.shape[1]
+        run(reductions.observed_loss_parts, len(parts), *rows, this, other, bounds, parts, work=work)
         return float(parts.sum())
 
     def multiply(self, this: Factors, matrix: Matrix, out: Factors) -> None:
         """See contract."""
-        bounds = blocks.even(len(this), row_kernels.MULTIPLY_ROWS)
-        row_kernels.multiply(this, np.ascontiguousarray(matrix, dtype=np.float32), bounds, out)
+        bounds, single = (
+            blocks.even(len(this), row_kernels.MULTIPLY_ROWS),
+            np.ascontiguousarray(matrix, dtype=np.float32),
+        )
+        run(row_kernels.multiply, len(bounds) - 1, this, single, bounds, out, work=2 * this.size * single.shape[1])
 
     def turned(self, this: Factors, matrix: Matrix) -> Factors:
         """See contract."""
@@ -119,7 +112,8 @@ class CpuBackend(NumpyArrays):
 
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """See contract."""
-        row_kernels.add_vector(vector.astype(np.float32), blocks.even(len(out), 1024), out)
+        bounds = blocks.even(len(out), 1024)
+        run(row_kernels.add_vector, len(bounds) - 1, vector.astype(np.float32), bounds, out, work=out.size)
 
     def solve_rows(
         self,
@@ -132,22 +126,23 @@ class CpuBackend(NumpyArrays):
         rank_one: RankOne | None = None,
     ) -> None:
         """See contract."""
+        blocks.check(rows, out, other)
         d = other.shape[1]
         single = [np.ascontiguousarray(x, dtype=np.float32) for x in (shared, ridge, shift)]
-        term = _single(rank_one)
         # Per entry d^2 flops, per row d^3/3: so a row costs as much as d/3 of its entries.
-        if rows.count <= 1 or d**2 * (rows.nnz + rows.count * d / 3) < FLOPS_WORTH_WAKING:
-            row_kernels.solve_block(*rows, other, *single, *term, 0, rows.count, out)
-            return
-        row_kernels.solve_rows(*rows, other, *single, *term, blocks.balanced(rows, d / 3), out)
+        bounds = blocks.balanced(rows, d / 3)
+        work = d * d * (rows.nnz + rows.count * d / 3)
+        run(row_kernels.solve_rows, len(bounds) - 1, *rows, other, *single, *_single(rank_one), bounds, out, work=work)
 
     def mean_inverse(self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector) -> tuple[Matrix, Vector]:
         """See contract."""
+        blocks.check(rows, None, other)
         d = other.shape[1]
         bounds = blocks.balanced(rows, d, count=REDUCTION_BLOCKS)
         inverses, solutions = np.zeros((len(bounds) - 1, d, d)), np.zeros((len(bounds) - 1, d))
         single = [np.ascontiguousarray(x, dtype=np.float32) for x in (shared, ridge)]
-        row_kernels.inverse_parts(*rows, other, *single, bounds, inverses, solutions)
+        outputs, work = (inverses, solutions), d * d * (rows.nnz + rows.count * d)
+        run(row_kernels.inverse_parts, len(bounds) - 1, *rows, other, *single, bounds, *outputs, work=work)
         lower = inverses.sum(axis=0) / rows.count
         return lower + np.tril(lower, -1).T, solutions.sum(axis=0) / rows.count
 
@@ -167,18 +162,31 @@ class CpuBackend(NumpyArrays):
         rest: Matrix | None = None,  # noqa: ARG002 - `diagonalise` leaves none
     ) -> RowSums:
         """See contract."""
+        blocks.check(rows, this, other)
         # A row's own work (its vectors of length d) weighs about as much as eight entries.
         bounds = blocks.balanced(rows, 8.0)
         parts = np.zeros((len(bounds) - 1, 3))
         single = [np.ascontiguousarray(x, dtype=np.float32) for x in (diagonal, ridge, shift)]
-        limits = np.float32(tolerance), np.float32(relaxation)
-        eigenbasis_rows.improve_rows(*rows, other, *single, *_single(rank_one), steps, *limits, bounds, this, parts)
+        inputs = [
+            *rows,
+            other,
+            *single,
+            *_single(rank_one),
+            steps,
+            np.float32(tolerance),
+            np.float32(relaxation),
+            bounds,
+        ]
+        work = 4 * (steps + 1) * other.shape[1] * (rows.nnz + 8 * rows.count)
+        run(eigenbasis_rows.improve_rows, len(parts), *inputs, this, parts, work=work)
         return RowSums(*parts.sum(axis=0).tolist())
 
     def entry_scores(self, rows: Rows, this: Factors, other: Factors) -> Factors:
         """See contract."""
-        out = np.empty(rows.nnz, dtype=self.dtype)
-        subspace_rows.scores_of(rows.indptr, rows.indices, this, other, blocks.balanced(rows, 1.0), out)
+        blocks.check(rows, this, other)
+        out, bounds = np.full(rows.nnz, np.nan, dtype=self.dtype), blocks.balanced(rows, 1.0)
+        inputs = (rows.indptr, rows.indices, this, other, bounds)
+        run(subspace_rows.scores_of, len(bounds) - 1, *inputs, out, work=2 * rows.nnz * this.shape[1])
         return out
 
     def improve_subspace(
@@ -195,11 +203,13 @@ class CpuBackend(NumpyArrays):
         rank_one: RankOne | None = None,
     ) -> None:
         """See contract."""
+        blocks.check(rows, this, other)
         inputs, cost = _subspace(other, shared, ridge, shift, first, last)
         vector, pulls = _single(rank_one)
         near = None if vector is None else vector[first:last].copy()
         bounds = blocks.balanced(rows, cost)
-        subspace_rows.improve_rows(*rows, *inputs, vector, near, pulls, first, bounds, scores, this)
+        arguments = [*rows, *inputs, vector, near, pulls, first, bounds, scores, this]
+        run(subspace_rows.improve_rows, len(bounds) - 1, *arguments, work=_subspace_work(rows, cost, last - first))
 
     def subspace_response(
         self,
@@ -214,17 +224,21 @@ class CpuBackend(NumpyArrays):
         this: Factors,
     ) -> tuple[Matrix, Vector]:
         """See contract."""
+        blocks.check(rows, this, other)
         inputs, cost = _subspace(other, shared, ridge, shift, first, last)
         bounds = blocks.balanced(rows, cost, count=REDUCTION_BLOCKS)
         width = last - first
         inverses, solutions = np.zeros((len(bounds) - 1, width, width)), np.zeros((len(bounds) - 1, width))
-        subspace_rows.response_parts(*rows, *inputs, scores, this, first, bounds, inverses, solutions)
+        arguments = [*rows, *inputs, scores, this, first, bounds, inverses, solutions]
+        run(subspace_rows.response_parts, len(bounds) - 1, *arguments, work=_subspace_work(rows, cost, width))
         lower = inverses.sum(axis=0) / rows.count
         return lower + np.tril(lower, -1).T, solutions.sum(axis=0) / rows.count
 
     def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:
         """See contract."""
-        row_kernels.residual_rows(*rows, this, other, np.float32(target), blocks.balanced(rows, 1.0), out)
+        blocks.check(rows, this, other)
+        inputs, bounds = (*rows, this, other, np.float32(target)), blocks.balanced(rows, 1.0)
+        run(row_kernels.residual_rows, len(bounds) - 1, *inputs, bounds, out, work=4 * rows.nnz * this.shape[1])
 
     def top_k(
         self,
@@ -237,6 +251,9 @@ class CpuBackend(NumpyArrays):
     ) -> None:
         """See contract."""
         n, (m, d) = len(this), other.shape
+        if exclude is None:
+            exclude = Rows(np.zeros(n + 1, dtype=np.int64), np.empty(0, dtype=np.int32), None)
+        blocks.check(exclude, this, other)
         lengths, of_items = np.sqrt(self.squared_norms(this)), np.sqrt(self.squared_norms(other))
         largest = of_items.max(initial=0.0)
         order, longest = np.arange(m, dtype=np.int32), np.full(-(-m // top_k_kernel.ITEMS_AT_ONCE), largest)
@@ -247,15 +264,16 @@ class CpuBackend(NumpyArrays):
         rank[order] = np.arange(m, dtype=np.int32)
         # What d products and sums in float32 can be off by, and the last rounding of the exact score.
         errors = ((d + 2) * 2.0**-24 * lengths * largest + 1e-37).astype(np.float32)
-        if exclude is None:
-            exclude = Rows(np.zeros(n + 1, dtype=np.int64), np.empty(0, dtype=np.int32), None)
         room = top_k_kernel.most_kept(k) + top_k_kernel.ITEMS_AT_ONCE
         at_once = int(np.clip(CANDIDATE_BYTES // (8 * room), 1, top_k_kernel.USERS_AT_ONCE))
         bounds = blocks.even(n, at_once)
         arrays: list[NDArray[Any]] = [this, other, order, rank, longest, lengths, errors]
         inputs = [_read_only(array) for array in arrays]
         entries = [_read_only(exclude.indptr), _read_only(exclude.indices)]
-        top_k_kernel.top_k(*inputs, k, *entries, bounds, at_once, items, scores)
+        items.fill(-1)
+        scores.fill(np.nan)
+        outputs = bounds, at_once, items, scores
+        run(top_k_kernel.top_k, len(bounds) - 1, *inputs, k, *entries, *outputs, work=2 * n * m * d)
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
@@ -281,9 +299,9 @@ def _subspace(
     return [np.ascontiguousarray(x, dtype=np.float32) for x in pieces], width / 3 + 2 * len(shared) / width
 
 
-@functools.cache
-def _blas_controller() -> threadpoolctl.ThreadpoolController:
-    return threadpoolctl.ThreadpoolController()  # looks for the loaded libraries once: that takes milliseconds
+def _subspace_work(rows: Rows, cost_per_row: float, width: int) -> float:
+    """Flops of a step over `width` coordinates."""
+    return float(width * width * (rows.nnz + rows.count * cost_per_row))
 
 
 BACKEND = CpuBackend()

@@ -8,12 +8,13 @@ by score and item index. The answer is the same for any blocks, any batch of use
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from fairmf.kernels import kernel
 
 HIGH = np.int64(2**32)  # a key is score * HIGH + item, both as whole numbers
 
 
-@njit(cache=True)
+@kernel
 def kth_largest(values, size, k):
     """The k-th largest of values[:size], which are reordered (Hoare's selection).   in, out: values"""
     low, high, wanted = 0, size - 1, k - 1
@@ -38,7 +39,7 @@ def kth_largest(values, size, k):
     return values[wanted]
 
 
-@njit(cache=True, fastmath={"reassoc", "contract"})
+@kernel(fastmath={"reassoc", "contract"})
 def exact_score(user, item):
     """The inner product in float64, rounded once; never -0.0, which would sort below 0.0."""
     total = 0.0
@@ -47,13 +48,13 @@ def exact_score(user, item):
     return np.float32(total) + np.float32(0.0)
 
 
-@njit(cache=True)
+@kernel
 def flip(pattern):
     """The bits of a float as an integer that sorts as the numbers do; applied twice, the bits again."""
     return pattern if pattern >= 0 else pattern ^ np.int32(0x7FFFFFFF)
 
 
-@njit(cache=True)
+@kernel
 def rank_exactly(user, other, order, positions, scores, bits, size, keys):
     """Rescore the candidates and sort them, worst first, as keys: by score, then by falling item index.
 
@@ -66,19 +67,19 @@ def rank_exactly(user, other, order, positions, scores, bits, size, keys):
     keys[:size].sort()
 
 
-@njit(cache=True)
+@kernel
 def item_of(key):
     """The item of a key."""
     return np.int32(HIGH - 1 - (key & (HIGH - 1)))
 
 
-@njit(cache=True)
+@kernel
 def score_bits_of(key):
     """The score of a key, as bits."""
     return flip(np.int32(key >> 32))
 
 
-@njit(cache=True)
+@kernel
 def drop_hopeless(k, error, scores, positions, size, scratch):
     """Keep what may still be among the k best.   in, out: scores, positions   returns: how many, the score to reach"""
     scratch[:size] = scores[:size]
@@ -91,7 +92,7 @@ def drop_hopeless(k, error, scores, positions, size, scratch):
     return kept, floor
 
 
-@njit(cache=True)
+@kernel
 def keep_exactly(k, user, other, order, rank, scores, bits, positions, size, keys):
     """Keep the k best and no more: for scores so close together that rounding hides their order."""
     rank_exactly(user, other, order, positions, scores, bits, size, keys)

@@ -7,12 +7,13 @@ Four entries are taken at a time: the row's own vectors are then read from the c
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+
+from fairmf.kernels import kernel
 
 TINY = np.float32(1e-30)
 
 
-@njit(cache=True, fastmath=True, inline="always")
+@kernel(fastmath=True, inline="always")
 def _residual_pass(indices, weights, start, stop, other, x, r):
     """r += sum_j c_j (1 - x.y_j) y_j; returns sum_j c_j (1 - x.y_j)^2."""
     d = len(x)
@@ -51,7 +52,7 @@ def _residual_pass(indices, weights, start, stop, other, x, r):
     return loss
 
 
-@njit(cache=True, fastmath=True, inline="always")
+@kernel(fastmath=True, inline="always")
 def _product_pass(indices, weights, start, stop, other, p, hp):
     """hp += sum_j c_j (p.y_j) y_j; returns sum_j c_j (p.y_j)^2."""
     d = len(p)
@@ -87,7 +88,7 @@ def _product_pass(indices, weights, start, stop, other, p, hp):
     return curvature
 
 
-@njit(cache=True, fastmath=True, inline="always")
+@kernel(fastmath=True, inline="always")
 def _curvature_pass(indices, weights, start, stop, other, p):
     """sum_j c_j (p.y_j)^2 alone: all that the last step needs. Backwards: what was read last is still in the cache."""
     d = len(p)
@@ -118,7 +119,7 @@ def _curvature_pass(indices, weights, start, stop, other, p):
     return curvature
 
 
-@njit(cache=True, fastmath=True, inline="always")
+@kernel(fastmath=True, inline="always")
 def _dot(a, b):
     total = np.float32(0.0)
     for k in range(len(a)):
@@ -126,7 +127,7 @@ def _dot(a, b):
     return total
 
 
-@njit(cache=True, fastmath=True)
+@kernel(fastmath=True)
 def _improve_block(
     indptr, indices, weights, other, diagonal, ridge, shift, vector, pulls, steps, tolerance, relaxation, first, last,
     this, sums,
@@ -228,17 +229,17 @@ def _improve_block(
     sums[0], sums[1], sums[2] = total_loss, total_residual, total_l2
 
 
-@njit(cache=True, parallel=True, fastmath=True)
+@kernel(fastmath=True)
 def improve_rows(
-    indptr, indices, weights, other, diagonal, ridge, shift, vector, pulls, steps, tolerance, relaxation, bounds, this,
-    sums,
+    low, high, indptr, indices, weights, other, diagonal, ridge, shift, vector, pulls, steps, tolerance, relaxation,
+    bounds, this, sums,
 ):  # fmt: skip
     """See contract; `vector` t and `pulls` (rank_one) may be None, then none of what is said of them is compiled.
 
     The preconditioner h + pull t t' is inverted by Sherman-Morrison: 1/h - gain th th', where th = t / h.
     in: all but the last two   in and out: this   out: sums (blocks x 3)
     """
-    for block in prange(len(bounds) - 1):
+    for block in range(low, high):
         _improve_block(
             indptr, indices, weights, other, diagonal, ridge, shift, vector, pulls, steps, tolerance, relaxation,
             bounds[block], bounds[block + 1], this, sums[block],

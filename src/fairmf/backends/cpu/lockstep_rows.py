@@ -7,12 +7,13 @@ processes have made. Rows are done in blocks of a fixed size, so bits do not dep
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+
+from fairmf.kernels import kernel
 
 TINY = np.float32(1e-30)
 
 
-@njit(cache=True, fastmath=True, inline="always")
+@kernel(fastmath=True, inline="always")
 def _precondition(r, h, vector, th, gain, out):
     """out = (diag(h) + pull t t')^-1 r, by Sherman-Morrison."""
     for k in range(len(r)):
@@ -25,7 +26,7 @@ def _precondition(r, h, vector, th, gain, out):
             out[k] -= gain * loaded * th[k]
 
 
-@njit(cache=True, fastmath=True, inline="always")
+@kernel(fastmath=True, inline="always")
 def _known(diagonal, ridge, pull, vector, h, th):
     """Set h to the row's diagonal and th to t / h; returns the gain of the rank-one term."""
     for k in range(len(h)):
@@ -39,7 +40,7 @@ def _known(diagonal, ridge, pull, vector, h, th):
     return pull / (1 + pull * dot)
 
 
-@njit(cache=True, fastmath=True)
+@kernel(fastmath=True)
 def _begin_block(diagonal, ridge, shift, vector, pulls, empty, tolerance, first, last, x, r, p, rz, goal, squares):
     d = x.shape[1]
     h = np.empty(d, dtype=x.dtype)
@@ -76,21 +77,21 @@ def _begin_block(diagonal, ridge, shift, vector, pulls, empty, tolerance, first,
     squares[0] = total
 
 
-@njit(cache=True, parallel=True, fastmath=True)
-def begin(diagonal, ridge, shift, vector, pulls, empty, tolerance, bounds, x, r, p, rz, goal, squares):
+@kernel(fastmath=True)
+def begin(low, high, diagonal, ridge, shift, vector, pulls, empty, tolerance, bounds, x, r, p, rz, goal, squares):
     """The residual and the first direction. A row that is done has direction 0 and stays as it is.
 
     in: up to bounds   in and out: x (rows x d), r (the entries' part, then the residual)
     out: p, rz (rows), goal (rows), squares (blocks x 1: of the residual)
     """
-    for b in prange(len(bounds) - 1):
+    for b in range(low, high):
         _begin_block(
             diagonal, ridge, shift, vector, pulls, empty, tolerance, bounds[b], bounds[b + 1], x, r, p, rz, goal,
             squares[b],
         )  # fmt: skip
 
 
-@njit(cache=True, fastmath=True)
+@kernel(fastmath=True)
 def _advance_block(
     diagonal, ridge, shift, vector, pulls, curvatures, products, relaxation, first, last, x, r, p, rz, goal, change
 ):
@@ -147,13 +148,16 @@ def _advance_block(
     change[0] = losses
 
 
-@njit(cache=True, parallel=True, fastmath=True)
-def advance(diagonal, ridge, shift, vector, pulls, curvatures, products, relaxation, bounds, x, r, p, rz, goal, change):
+@kernel(fastmath=True)
+def advance(
+    low, high, diagonal, ridge, shift, vector, pulls, curvatures, products, relaxation, bounds, x, r, p, rz, goal,
+    change,
+):  # fmt: skip
     """One step. `products` are the entries' part of H p; None in the last step, where `curvatures`, p.H p, are enough.
 
     in: up to bounds   in and out: x, r, p, rz, goal   out: change (blocks x 1: of the entries' loss)
     """
-    for b in prange(len(bounds) - 1):
+    for b in range(low, high):
         _advance_block(
             diagonal, ridge, shift, vector, pulls, curvatures, products, relaxation, bounds[b], bounds[b + 1], x, r, p,
             rz, goal, change[b],

@@ -7,7 +7,6 @@ them back as a float would run one number at a time.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
 
 from fairmf.backends.random_start import (
     HALF,
@@ -29,16 +28,17 @@ from fairmf.backends.random_start import (
     TAIL_AT,
     WORD,
 )
+from fairmf.kernels import kernel
 
 BLOCK_ROWS = 256
 
 
-@njit(cache=True, parallel=True)
-def draw_rows(key, side, numbers, scale, bounds, out):
+@kernel
+def draw_rows(low, high, key, side, numbers, scale, bounds, out):
     """out[i] = scale * the normal numbers of row numbers[i].   in: key, side, numbers, scale, bounds   out: out"""
     d = out.shape[1]
     padded = 4 * ((d + 3) // 4)
-    for b in prange(len(bounds) - 1):
+    for b in range(low, high):
         words = np.empty(padded, dtype=np.uint32)
         uniform, exponents = np.empty(padded, dtype=np.float32), np.empty(padded, dtype=np.float32)
         values, mantissas = np.empty(padded, dtype=np.float32), np.empty(padded, dtype=np.float32)
@@ -48,7 +48,7 @@ def draw_rows(key, side, numbers, scale, bounds, out):
             _normal(uniform, exponents, mantissas, scale, out[i])
 
 
-@njit(cache=True)
+@kernel
 def _words(key, row, side, words):
     """Philox4x32-10 for every counter of a row.   in: key, row, side   out: words"""
     for block in range(len(words) // 4):
@@ -65,7 +65,7 @@ def _words(key, row, side, words):
         words[4 * block + 3] = np.uint32(c3)
 
 
-@njit(cache=True)
+@kernel
 def _split(words, uniform, values, bits, exponents, mantissa_bits):
     """Uniform x, and 1 - x^2 by exponent and mantissa; `bits` is `values`.   in: words   out: all others"""
     for k in range(len(words)):
@@ -78,7 +78,7 @@ def _split(words, uniform, values, bits, exponents, mantissa_bits):
         mantissa_bits[k] = np.int32(np.int32(bits[k] & np.int32(0x007FFFFF)) | np.int32(0x3F000000))
 
 
-@njit(cache=True)
+@kernel
 def _normal(uniform, exponents, mantissas, scale, out):
     """in: uniform, exponents, mantissas, scale   out: out"""
     for k in range(len(out)):
@@ -94,6 +94,6 @@ def _normal(uniform, exponents, mantissas, scale, out):
         out[k] = ratio * x * ROOT_TWO * scale
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def _polynomial(c, x):
     return (((((((c[0] * x + c[1]) * x + c[2]) * x + c[3]) * x + c[4]) * x + c[5]) * x + c[6]) * x + c[7]) * x + c[8]

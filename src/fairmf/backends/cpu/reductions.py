@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
 
 from fairmf.backends.cpu.lapack import ssyrk
+from fairmf.kernels import kernel
 
 GRAMIAN_ROWS = 512  # rows summed in float32 before float64 takes over: a relative error of about 1e-6
 
 
-@njit(cache=True, parallel=True)
-def gramian_parts(this, roots, bounds, out):
+@kernel
+def gramian_parts(low, high, this, roots, bounds, out):
     """out[b] = lower triangle of X'X over the rows of block b, row i times roots[i] unless `roots` is None.
 
     in: this, roots, bounds   out: out (blocks x d x d)
     """
     d = this.shape[1]
-    for b in prange(len(bounds) - 1):
+    for b in range(low, high):
         partial = np.zeros((d, d), dtype=np.float32)
         scaled = np.empty((0 if roots is None else GRAMIAN_ROWS, d), dtype=np.float32)
         # Row-major X is column-major X': the triangle LAPACK calls upper is the lower one here.
@@ -42,38 +42,38 @@ def gramian_parts(this, roots, bounds, out):
                     out[b, i, j] += partial[i, j]
 
 
-@njit(cache=True, parallel=True)
-def sum_parts(this, bounds, out):
+@kernel
+def sum_parts(low, high, this, bounds, out):
     """out[b] = sum of the rows of block b.   in: this, bounds   out: out (blocks x d)"""
-    for b in prange(len(bounds) - 1):
+    for b in range(low, high):
         for i in range(bounds[b], bounds[b + 1]):
             for k in range(this.shape[1]):
                 out[b, k] += this[i, k]
 
 
-@njit(cache=True, parallel=True)
-def weighted_square_parts(this, weights, bounds, out):
+@kernel
+def weighted_square_parts(low, high, this, weights, bounds, out):
     """out[b, k] = sum of w_i x_ik^2 over the rows of block b.   in: this, weights, bounds   out: out (blocks x d)"""
-    for b in prange(len(bounds) - 1):
+    for b in range(low, high):
         for i in range(bounds[b], bounds[b + 1]):
             for k in range(this.shape[1]):
                 out[b, k] += weights[i] * this[i, k] * this[i, k]
 
 
-@njit(cache=True, parallel=True, fastmath=True)
-def squared_norms(this, out):
+@kernel(fastmath=True)
+def squared_norms(low, high, this, out):
     """out[i] = |x_i|^2.   in: this   out: out"""
-    for i in prange(len(this)):
+    for i in range(low, high):
         total = 0.0
         for k in range(this.shape[1]):
             total += np.float64(this[i, k]) * np.float64(this[i, k])
         out[i] = total
 
 
-@njit(cache=True, parallel=True, fastmath=True)
-def squared_distance_parts(this, other, bounds, out):
+@kernel(fastmath=True)
+def squared_distance_parts(low, high, this, other, bounds, out):
     """out[b] = squared distance over the rows of block b.   in: this, other, bounds   out: out (blocks)"""
-    for b in prange(len(bounds) - 1):
+    for b in range(low, high):
         total = 0.0
         for i in range(bounds[b], bounds[b + 1]):
             for k in range(this.shape[1]):
@@ -82,11 +82,11 @@ def squared_distance_parts(this, other, bounds, out):
         out[b] = total
 
 
-@njit(cache=True, parallel=True, fastmath=True)
-def observed_loss_parts(indptr, indices, weights, this, other, bounds, out):
+@kernel(fastmath=True)
+def observed_loss_parts(low, high, indptr, indices, weights, this, other, bounds, out):
     """out[b] = sum of c_ij (1 - x_i.y_j)^2 over the rows of block b.   in: all but out   out: out (blocks)"""
     d = this.shape[1]
-    for b in prange(len(bounds) - 1):
+    for b in range(low, high):
         total = 0.0
         for i in range(bounds[b], bounds[b + 1]):
             for e in range(indptr[i], indptr[i + 1]):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
 
 from fairmf.backends.cpu.lapack import sposv, spotri, ssyrk
+from fairmf.kernels import kernel
 
 GATHER = 256  # entries gathered into a dense tile for one rank-256 update of the row's matrix
 MULTIPLY_ROWS = 256  # rows of one matrix product: its result stays in the cache until it is copied out
 
 
-@njit(cache=True, fastmath=True)
+@kernel(fastmath=True)
 def _solve_row(indices, weights, start, stop, other, matrix, tile, letters, ints, one, row):
     """Add the row's entries to `matrix` and `row`, solve in place; True if it was positive definite.
 
@@ -41,7 +41,7 @@ def _solve_row(indices, weights, start, stop, other, matrix, tile, letters, ints
     return ints[3] == 0
 
 
-@njit(cache=True, fastmath=True)
+@kernel(fastmath=True)
 def solve_block(indptr, indices, weights, other, shared, ridge, shift, vector, pulls, first, last, out):
     """Cholesky for rows first..last on this thread, see contract; `vector` and `pulls` (rank_one) may be None.
 
@@ -73,20 +73,20 @@ def solve_block(indptr, indices, weights, other, shared, ridge, shift, vector, p
             out[i, :] = np.nan
 
 
-@njit(cache=True, parallel=True, fastmath=True)
-def solve_rows(indptr, indices, weights, other, shared, ridge, shift, vector, pulls, bounds, out):
+@kernel(fastmath=True)
+def solve_rows(low, high, indptr, indices, weights, other, shared, ridge, shift, vector, pulls, bounds, out):
     """Cholesky for every row, as `solve_block`.   in: all but out   out: out (rows x d)"""
-    for b in prange(len(bounds) - 1):
+    for b in range(low, high):
         solve_block(
             indptr, indices, weights, other, shared, ridge, shift, vector, pulls, bounds[b], bounds[b + 1], out
         )  # fmt: skip
 
 
-@njit(cache=True, parallel=True, fastmath=True)
-def inverse_parts(indptr, indices, weights, other, shared, ridge, bounds, inverses, solutions):
+@kernel(fastmath=True)
+def inverse_parts(low, high, indptr, indices, weights, other, shared, ridge, bounds, inverses, solutions):
     """Sums over each block of H_i^-1 (lower triangle) and H_i^-1 b_i.   in: all but the last two   out: these two"""
     d = other.shape[1]
-    for b in prange(len(bounds) - 1):
+    for b in range(low, high):
         matrix = np.empty((d, d), dtype=np.float32)
         tile = np.empty((GATHER, d), dtype=np.float32)
         row = np.empty(d, dtype=np.float32)
@@ -107,11 +107,11 @@ def inverse_parts(indptr, indices, weights, other, shared, ridge, bounds, invers
                     inverses[b, k, c] += matrix[k, c]
 
 
-@njit(cache=True, parallel=True, fastmath=True)
-def residual_rows(indptr, indices, weights, this, other, target, bounds, out):
+@kernel(fastmath=True)
+def residual_rows(low, high, indptr, indices, weights, this, other, target, bounds, out):
     """out_i += sum_j c_ij (x_i.y_j - target) y_j.   in: all but out   out: out (rows x d)"""
     d = other.shape[1]
-    for b in prange(len(bounds) - 1):
+    for b in range(low, high):
         for i in range(bounds[b], bounds[b + 1]):
             for e in range(indptr[i], indptr[i + 1]):
                 j = indices[e]
@@ -125,10 +125,10 @@ def residual_rows(indptr, indices, weights, this, other, target, bounds, out):
                     out[i, k] += miss * other[j, k]
 
 
-@njit(cache=True, parallel=True)
-def multiply(this, matrix, bounds, out):
+@kernel
+def multiply(low, high, this, matrix, bounds, out):
     """out = X M, block by block so that a row's bits do not depend on the number of threads; out may be this."""
-    for b in prange(len(bounds) - 1):
+    for b in range(low, high):
         scratch = np.empty((MULTIPLY_ROWS, matrix.shape[1]), dtype=np.float32)
         for start in range(bounds[b], bounds[b + 1], MULTIPLY_ROWS):
             stop = min(start + MULTIPLY_ROWS, bounds[b + 1])
@@ -136,10 +136,10 @@ def multiply(this, matrix, bounds, out):
             out[start:stop] = scratch[: stop - start]
 
 
-@njit(cache=True, parallel=True)
-def add_vector(vector, bounds, out):
+@kernel
+def add_vector(low, high, vector, bounds, out):
     """Add the same vector to every row.   in: vector, bounds   in and out: out"""
-    for b in prange(len(bounds) - 1):
+    for b in range(low, high):
         for i in range(bounds[b], bounds[b + 1]):
             for k in range(len(vector)):
                 out[i, k] += vector[k]

@@ -8,10 +8,10 @@ stretch. The ranges depend on the data alone.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
 from numpy.typing import NDArray
 
 from fairmf.interactions import Rows
+from fairmf.kernels import kernel
 
 RANGES = 8  # threads that can work at a time; a row is searched for its part in each
 
@@ -25,7 +25,7 @@ def item_ranges(rows: Rows, n_items: int) -> NDArray[np.int64]:
     return bounds
 
 
-@njit(cache=True, inline="always")
+@kernel(inline="always")
 def _first_at_least(indices, start, stop, item):
     """Where in start..stop the first entry is that is not below `item`."""
     while start < stop:
@@ -37,7 +37,7 @@ def _first_at_least(indices, start, stop, item):
     return start
 
 
-@njit(cache=True, fastmath=True)
+@kernel(fastmath=True)
 def _residual_range(indptr, indices, weights, users, items, low, high, out, losses):
     d = users.shape[1]
     for i in range(len(users)):
@@ -80,7 +80,7 @@ def _residual_range(indptr, indices, weights, users, items, low, high, out, loss
             e += 1
 
 
-@njit(cache=True, fastmath=True)
+@kernel(fastmath=True)
 def _product_range(indptr, indices, weights, users, items, low, high, out):
     d = users.shape[1]
     for i in range(len(users)):
@@ -99,7 +99,7 @@ def _product_range(indptr, indices, weights, users, items, low, high, out):
             e += 1
 
 
-@njit(cache=True, fastmath=True)
+@kernel(fastmath=True)
 def _curvature_range(indptr, indices, weights, users, items, low, high, out):
     d = users.shape[1]
     for i in range(len(users)):
@@ -131,25 +131,25 @@ def _curvature_range(indptr, indices, weights, users, items, low, high, out):
             e += 1
 
 
-@njit(cache=True, parallel=True, fastmath=True)
-def residual(indptr, indices, weights, users, items, ranges, out, losses):
+@kernel(fastmath=True)
+def residual(low, high, indptr, indices, weights, users, items, ranges, out, losses):
     """out_j += sum_i c_ij (1 - v_j.u_i) u_i and losses_j += sum_i c_ij (1 - v_j.u_i)^2 of every item.
 
     in: all but the last two   in and out: out (items x d), losses (items)
     """
-    for r in prange(len(ranges) - 1):
+    for r in range(low, high):
         _residual_range(indptr, indices, weights, users, items, ranges[r], ranges[r + 1], out, losses)
 
 
-@njit(cache=True, parallel=True, fastmath=True)
-def product(indptr, indices, weights, users, items, ranges, out):
+@kernel(fastmath=True)
+def product(low, high, indptr, indices, weights, users, items, ranges, out):
     """out_j += sum_i c_ij (p_j.u_i) u_i of every item, p in `items`.   in: all but out   in and out: out (items x d)"""
-    for r in prange(len(ranges) - 1):
+    for r in range(low, high):
         _product_range(indptr, indices, weights, users, items, ranges[r], ranges[r + 1], out)
 
 
-@njit(cache=True, parallel=True, fastmath=True)
-def curvature(indptr, indices, weights, users, items, ranges, out):
+@kernel(fastmath=True)
+def curvature(low, high, indptr, indices, weights, users, items, ranges, out):
     """out_j += sum_i c_ij (p_j.u_i)^2 of every item, p in `items`.   in: all but out   in and out: out (items)"""
-    for r in prange(len(ranges) - 1):
+    for r in range(low, high):
         _curvature_range(indptr, indices, weights, users, items, ranges[r], ranges[r + 1], out)

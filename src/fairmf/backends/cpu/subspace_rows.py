@@ -7,15 +7,15 @@ piece of the rank-one vector. What all rows of a tile have in common, their prod
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
 
 from fairmf.backends.cpu.lapack import sposv, spotri, ssyrk
+from fairmf.kernels import kernel
 
 GATHER = 256  # entries gathered into a dense tile for one rank-256 update of the row's matrix
 TILE_ROWS = 128  # rows of one matrix product: its result stays in the cache until they are solved
 
 
-@njit(cache=True, fastmath=True)
+@kernel(fastmath=True)
 def _add_entries(indices, weights, scores, start, stop, part, matrix, right, tile, letters, ints, one):
     """matrix += sum_j c_j y_j y_j' (one triangle) and right += sum_j c_j (score_j - 1) y_j, y_j the rows of `part`.
 
@@ -42,7 +42,7 @@ def _add_entries(indices, weights, scores, start, stop, part, matrix, right, til
         )  # fmt: skip
 
 
-@njit(cache=True, fastmath=True)
+@kernel(fastmath=True)
 def _solve_row(
     indices, weights, scores, start, stop, part, core, product, ridge, shift, x, first, vector, near, pull,
     matrix, right, tile, letters, ints, one,
@@ -70,7 +70,7 @@ def _solve_row(
     return ints[3] == 0
 
 
-@njit(cache=True, fastmath=True)
+@kernel(fastmath=True)
 def _improve_block(
     indptr, indices, weights, part, columns, ridge, shift, vector, near, pulls, first, begin, end, scores, this
 ):
@@ -107,7 +107,7 @@ def _improve_block(
                 scores[e] -= change
 
 
-@njit(cache=True, fastmath=True)
+@kernel(fastmath=True)
 def _response_block(
     indptr, indices, weights, part, columns, ridge, shift, scores, this, first, begin, end, inverse, solution
 ):
@@ -137,34 +137,34 @@ def _response_block(
                     inverse[k, c] += matrix[k, c]
 
 
-@njit(cache=True, parallel=True, fastmath=True)
+@kernel(fastmath=True)
 def improve_rows(
-    indptr, indices, weights, part, columns, ridge, shift, vector, near, pulls, first, bounds, scores, this
+    low, high, indptr, indices, weights, part, columns, ridge, shift, vector, near, pulls, first, bounds, scores, this
 ):
     """See contract (`improve_subspace`); `vector`, `near`, `pulls` may be None.   in and out: scores, this"""
-    for b in prange(len(bounds) - 1):
+    for b in range(low, high):
         _improve_block(
             indptr, indices, weights, part, columns, ridge, shift, vector, near, pulls, first, bounds[b],
             bounds[b + 1], scores, this,
         )  # fmt: skip
 
 
-@njit(cache=True, parallel=True, fastmath=True)
+@kernel(fastmath=True)
 def response_parts(
-    indptr, indices, weights, part, columns, ridge, shift, scores, this, first, bounds, inverses, solutions
+    low, high, indptr, indices, weights, part, columns, ridge, shift, scores, this, first, bounds, inverses, solutions
 ):
     """Per block of rows, the sums of the inverses (lower triangle) and of the steps.   out: the last two"""
-    for b in prange(len(bounds) - 1):
+    for b in range(low, high):
         _response_block(
             indptr, indices, weights, part, columns, ridge, shift, scores, this, first, bounds[b], bounds[b + 1],
             inverses[b], solutions[b],
         )  # fmt: skip
 
 
-@njit(cache=True, parallel=True, fastmath=True)
-def scores_of(indptr, indices, this, other, bounds, out):
+@kernel(fastmath=True)
+def scores_of(low, high, indptr, indices, this, other, bounds, out):
     """out[e] = x_i.y_j of every stored entry.   in: all but out   out: out (entries)"""
-    for b in prange(len(bounds) - 1):
+    for b in range(low, high):
         for i in range(bounds[b], bounds[b + 1]):
             for e in range(indptr[i], indptr[i + 1]):
                 j = indices[e]

@@ -7,9 +7,9 @@ final. One small matrix product per pair of blocks, kept in the cache and scanne
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
 
 from fairmf.backends.cpu.candidates import drop_hopeless, item_of, keep_exactly, rank_exactly, score_bits_of
+from fairmf.kernels import kernel
 
 USERS_AT_ONCE = 256
 ITEMS_AT_ONCE = 512  # 256 x 512 scores fill half of a second-level cache of 1 MiB
@@ -17,13 +17,13 @@ COMPARED_AT_ONCE = 64
 LOWEST = np.float32(-3.4028235e38)  # what is left out scores -inf, below this
 
 
-@njit(cache=True)
+@kernel
 def most_kept(k):
     """Candidates beyond this number are thinned out before the next block."""
     return k + max(k // 2, 64)
 
 
-@njit(cache=True)
+@kernel
 def collect(row, first, floor, scores, positions, size):
     """Append all scores of a row that reach the floor.   out: scores, positions   returns: how many there are now"""
     whole = len(row) - len(row) % COMPARED_AT_ONCE
@@ -36,7 +36,7 @@ def collect(row, first, floor, scores, positions, size):
     return collect_each(row, whole, len(row), first, floor, scores, positions, size)
 
 
-@njit(cache=True)
+@kernel
 def collect_each(row, start, stop, first, floor, scores, positions, size):
     """As `collect`, one by one."""
     for c in range(start, stop):
@@ -46,7 +46,7 @@ def collect_each(row, start, stop, first, floor, scores, positions, size):
     return size
 
 
-@njit(cache=True)
+@kernel
 def left_out(indptr, indices, rank, start, stop):
     """The positions each user of a block must not be given, ascending."""
     base = indptr[start]
@@ -58,7 +58,7 @@ def left_out(indptr, indices, rank, start, stop):
     return found
 
 
-@njit(cache=True)
+@kernel
 def mask(row, first, barred, at, end):
     """Bar positions from the part of a row that starts at `first`.   out: row   returns: the next barred position"""
     while at < end and barred[at] < first + len(row):
@@ -67,7 +67,7 @@ def mask(row, first, barred, at, end):
     return at
 
 
-@njit(cache=True)
+@kernel
 def keep_active(lengths, longest, floors, active, packed, count):
     """Drop users whom no item of that length can reach.   in, out: active, packed   returns: how many stay"""
     still = 0
@@ -81,7 +81,7 @@ def keep_active(lengths, longest, floors, active, packed, count):
     return still
 
 
-@njit(cache=True)
+@kernel
 def write_list(k, user, other, order, error, found, bits, positions, size, scratch, keys, items, scores):
     """The final list out of the candidates.   in: all but the last two   out: items, scores"""
     if size > k:
@@ -95,7 +95,7 @@ def write_list(k, user, other, order, error, found, bits, positions, size, scrat
     items[taken:], scores[taken:] = -1, np.nan
 
 
-@njit(cache=True)
+@kernel
 def block_of_users(users, other, order, rank, longest, lengths, errors, k, barred, ends, items, scores):
     """Top-K of a few users.   in: all but the last two   out: items, scores"""
     n, m = len(users), len(other)
@@ -131,13 +131,15 @@ def block_of_users(users, other, order, rank, longest, lengths, errors, k, barre
         )  # fmt: skip
 
 
-@njit(cache=True, parallel=True)
-def top_k(this, other, order, rank, longest, lengths, errors, k, indptr, indices, bounds, at_once, items, scores):
+@kernel
+def top_k(
+    low, high, this, other, order, rank, longest, lengths, errors, k, indptr, indices, bounds, at_once, items, scores
+):
     """See contract. `other` is in the order of `order`, whose inverse is `rank`; `longest` bounds each block's vectors.
 
     in: all but the last two   out: items, scores
     """
-    for b in prange(len(bounds) - 1):
+    for b in range(low, high):
         for start in range(bounds[b], bounds[b + 1], at_once):
             stop = min(start + at_once, bounds[b + 1])
             barred = left_out(indptr, indices, rank, start, stop)

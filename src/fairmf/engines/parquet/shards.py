@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import logging
 import os
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.cached_property import cached_property
 from fairmf.engines.parquet import building, chunks, distribution
 from fairmf.engines.parquet.cache import ShardCache
 from fairmf.engines.parquet.distribution import Found, Reading
@@ -125,7 +125,7 @@ class ParquetShards:
         """(n_users, n_items)."""
         return self.n_users, self.n_items
 
-    @functools.cached_property
+    @cached_property
     def _catalogue(self) -> Kept:
         kept: Kept = kept_value(self._kept)
         return kept

@@ -1,0 +1,294 @@
+"""Run kernels on several threads of this process, whatever else it does: fork, threads of its own, Ctrl-C.
+
+1. `use` says how many threads the calls inside it take, and holds BLAS to one thread as long as anyone is inside.
+2. `run` cuts a kernel's blocks into parts. The caller works through them, with threads that wait for such work; who is
+   free takes the next part. Blocks depend on the data alone, so bits do not depend on who does which.
+3. Before a fork, running parts end and no new one begins, so that a child never inherits a lock that nobody will
+   release. In the child the waiting threads are gone: it starts its own when it first needs them.
+
+Why not Numba's own threads: docs/decisions/0015-threads.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numba
+import threadpoolctl
+from numba.core.compiler_lock import global_compiler_lock
+
+from fairmf.backends.cpu import lapack  # noqa: F401 - loads SciPy's BLAS, so that it is among the libraries found
+
+WORTH_WAKING = 4e6  # flops, a millisecond or so: a sleeping thread is awake by then, even on a busy machine
+PARTS_PER_THREAD = 4  # so that nobody waits long for a thread whose core was taken away
+LONGEST_WAIT = 60.0  # seconds that a fork waits for running kernels
+PAUSE = 2e-4  # seconds between two looks, while a fork waits or is waited for
+
+
+class _Use(threading.local):
+    """What the calling thread has asked for."""
+
+    threads = 0  # 0: all
+    depth = 0  # how many `use` it is inside
+
+
+_use = _Use()
+
+
+def most() -> int:
+    """Threads there can be: NUMBA_NUM_THREADS, by default the cores this process may use."""
+    return int(numba.config.NUMBA_NUM_THREADS)
+
+
+def count() -> int:
+    """Threads that a call of `run` takes here."""
+    return _use.threads or most()
+
+
+@contextlib.contextmanager
+def use(num_threads: int) -> Iterator[None]:
+    """Take this many threads (0: all) for calls of `run` by this thread. BLAS gets one: the parallelism is ours."""
+    before = _use.threads
+    with one_blas_thread():
+        _use.threads = min(num_threads, most()) if num_threads > 0 else most()
+        try:
+            yield
+        finally:
+            _use.threads = before
+
+
+def one_blas_thread() -> AbstractContextManager[None]:
+    """Hold BLAS to one thread, in the whole process, while anybody is inside."""
+    return _blas.limited()
+
+
+def run(kernel: Callable[..., None], blocks: int, *arguments: Any, work: float) -> None:
+    """Call kernel(first, last, *arguments) for ranges of blocks that together are 0..blocks.
+
+    `work` is about how many flops that takes: a little is done by the caller alone. Returns, or raises, when no thread
+    works on it any more.
+    """
+    threads = max(1, min(count(), blocks, int(work / WORTH_WAKING)))
+    if threads == 1:
+        _call(kernel, 0, blocks, arguments)
+        return
+    job = _Job(kernel, blocks, arguments, parts=min(blocks, PARTS_PER_THREAD * threads))
+    _helpers.ask(job, threads - 1)
+    job.work_as_caller()
+
+
+class _Job:
+    """One call of `run`: the parts that nobody has begun, and how many helpers are at work."""
+
+    def __init__(self, kernel: Callable[..., None], blocks: int, arguments: tuple[Any, ...], parts: int):
+        self.kernel, self.arguments = kernel, arguments
+        bounds = [blocks * part // parts for part in range(parts + 1)]
+        self.open = iter(list(itertools.pairwise(bounds)))
+        self.lock, self.over = threading.Lock(), threading.Lock()
+        self.helpers = 0
+        self.error: BaseException | None = None
+        self.over.acquire()
+
+    def work_as_caller(self) -> None:
+        # Ctrl-C may come at any place here, and only here: no lock is held while a part is taken.
+        stopped: BaseException | None = None
+        try:
+            while (part := next(self.open, None)) is not None:
+                _call(self.kernel, *part, self.arguments)
+        except BaseException as error:
+            stopped = error
+        for _ in self.open:  # after an error what is left is left
+            pass
+        while True:  # helpers write into the caller's arrays: nothing goes on before they have ended
+            try:
+                with self.lock:
+                    alone = self.helpers == 0
+                if alone or self.over.acquire():
+                    break
+            except BaseException as error:
+                stopped = stopped or error
+        if stopped is not None or self.error is not None:
+            raise stopped or self.error  # type: ignore[misc]
+
+    def work_as_helper(self) -> None:
+        with self.lock:
+            part = next(self.open, None)
+            if part is None:
+                return
+            self.helpers += 1
+        while part is not None:
+            try:
+                _call(self.kernel, *part, self.arguments)
+            except BaseException as error:
+                self.error = error
+                part = None
+            else:
+                with self.lock:
+                    part = next(self.open, None)
+        with self.lock:
+            self.helpers -= 1
+            last = self.helpers == 0
+        if last:
+            self.over.release()
+
+
+class _Helpers:
+    """Threads that wait for jobs. They sleep without using the processor, and end with the process."""
+
+    def __init__(self) -> None:
+        self.jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self.lock = threading.Lock()
+        self.number = 0
+
+    def ask(self, job: _Job, number: int) -> None:
+        """Let that many helpers have a look at the job."""
+        if self.number < number:
+            # Where no thread can be started (a limit, the end of the process) the caller does it all.
+            with self.lock, contextlib.suppress(RuntimeError):
+                while self.number < number:
+                    threading.Thread(target=_help, args=(self.jobs,), name="fairmf", daemon=True).start()
+                    self.number += 1
+        for _ in range(min(number, self.number)):
+            self.jobs.put(job)
+
+
+def _help(jobs: queue.SimpleQueue[_Job]) -> None:
+    _alone(_libraries(by_thread=True))
+    while True:
+        jobs.get().work_as_helper()
+
+
+# -- fork -------------------------------------------------------------------------------------------------------------
+
+_inside: set[int] = set()
+"""Threads that run a kernel now."""
+_forks = threading.RLock()
+_forking = False
+
+
+def _call(kernel: Callable[..., None], first: int, last: int, arguments: tuple[Any, ...]) -> None:
+    """Run a part on this thread, but not while another thread forks."""
+    me = threading.get_ident()
+    _inside.add(me)
+    while _forking:
+        _inside.discard(me)
+        time.sleep(PAUSE)
+        _inside.add(me)
+    try:
+        kernel(first, last, *arguments)
+    finally:
+        _inside.discard(me)
+
+
+def _before_fork() -> None:
+    """Wait until no kernel runs or is compiled: BLAS and the compiler have locks that a child could never open."""
+    global _forking
+    _forks.acquire()
+    _forking = True
+    me, patience = threading.get_ident(), time.monotonic() + LONGEST_WAIT
+    while _inside - {me} and time.monotonic() < patience:
+        time.sleep(PAUSE)
+    global_compiler_lock.acquire()
+    _blas.lock.acquire()
+
+
+def _after_fork_in_parent() -> None:
+    global _forking
+    _blas.lock.release()
+    global_compiler_lock.release()
+    _forking = False
+    _forks.release()
+
+
+def _after_fork_in_child() -> None:
+    global _helpers
+    _helpers = _Helpers()
+    _inside.clear()
+    _blas.after_fork()
+    _after_fork_in_parent()
+
+
+# -- BLAS -------------------------------------------------------------------------------------------------------------
+
+
+class _OneBlasThread:
+    """Hold BLAS to one thread while anybody is inside: the first one in sets it, the last one out sets it back."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.users = 0
+        self.before: list[tuple[Any, int]] = []
+
+    @contextlib.contextmanager
+    def limited(self) -> Iterator[None]:
+        inside, own = False, _alone(_libraries(by_thread=True))
+        try:
+            with self.lock:
+                if self.users == 0:
+                    self.before = _alone(_libraries(by_thread=False))
+                self.users += 1
+                _use.depth += 1
+                inside = True
+            yield
+        finally:
+            _give_back(own)
+            if inside:
+                with self.lock:
+                    self.users -= 1
+                    _use.depth -= 1
+                    self._end()
+
+    def after_fork(self) -> None:
+        """Of those inside, only the thread that forked is left. Called with the lock held."""
+        self.users = max(0, min(self.users, _use.depth))
+        self._end()
+
+    def _end(self) -> None:
+        if self.users == 0:
+            _give_back(self.before)
+            self.before = []
+
+
+@functools.cache
+def _libraries(by_thread: bool) -> list[Any]:
+    """The loaded BLAS libraries whose number of threads is set thread by thread (those on OpenMP), or the others."""
+    loaded = threadpoolctl.ThreadpoolController().lib_controllers  # takes milliseconds
+    return [
+        library
+        for library in loaded
+        if library.user_api == "blas" and (getattr(library, "threading_layer", "") == "openmp") == by_thread
+    ]
+
+
+def _alone(libraries: list[Any]) -> list[tuple[Any, int]]:
+    """Give these libraries one thread; returns what they had."""
+    before = [(library, library.get_num_threads()) for library in libraries]
+    _give_back([(library, 1) for library in libraries])
+    return before
+
+
+def _give_back(numbers: list[tuple[Any, int]]) -> None:
+    for library, number in numbers:
+        # From 3.7 on threadpoolctl listens to the first thread that sets a number, and to no other until that one is
+        # told to let go. Here one thread may set it and another set it back.
+        let_go = getattr(library, "clear_controlling_thread", None)
+        if let_go is not None:
+            let_go(force=True)
+        library.set_num_threads(number)
+        if let_go is not None:
+            let_go(force=True)
+
+
+_blas = _OneBlasThread()
+_helpers = _Helpers()
+if hasattr(os, "register_at_fork"):  # Windows cannot fork
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

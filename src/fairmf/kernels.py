@@ -1,0 +1,160 @@
+"""Compile kernels with Numba, and keep the machine code on disk where that can be done.
+
+Every compiled function of the package is made by `kernel` and listed in `KERNELS`. Kernels release the GIL and use one
+thread; `backends/cpu/threads.py` runs them on several.
+
+Numba's own cache gives up where it finds no folder it may write to, and raises where a file in it is damaged. Here the
+first means no cache, said once, and the second a kernel that is compiled and stored again (docs/serving.md).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import logging
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numba
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, NullCache
+
+log = logging.getLogger("fairmf")
+
+KERNELS: list[Any] = []
+"""Every kernel of the modules that are imported so far."""
+
+
+def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Compile a function when it is first called, as `numba.njit` does; `options` are Numba's."""
+    if function is None:
+        return functools.partial(kernel, **options)
+    made = numba.njit(nogil=True, **options)(function)
+    made._cache = _cache_of(function)
+    KERNELS.append(made)
+    return made
+
+
+def compiled_now() -> int:
+    """How many kernels this process has compiled because no stored code was found."""
+    return sum(sum(made.stats.cache_misses.values()) for made in KERNELS)
+
+
+def _cache_of(function: Callable[..., Any]) -> Any:
+    try:
+        return _KernelCache(function)
+    except (RuntimeError, OSError) as error:
+        # Numba tells "no folder can be written to" by a RuntimeError.
+        _say_once(f"no folder for compiled kernels can be written to ({error})")
+        return NullCache()
+
+
+_said: list[str] = []
+
+
+def _say_once(cause: str) -> None:
+    """Say why kernels are not kept. The first cause is enough: all kernels have the same one."""
+    if not _said:
+        _said.append(cause)
+        log.warning(
+            "Compiled kernels are not kept, so every process compiles them again: %s. Set NUMBA_CACHE_DIR to a folder "
+            "that can be written to, or to one that 'fairmf warmup' has filled.",
+            cause,
+        )
+
+
+def _read_only(locator: Any) -> Any:
+    """A kind of Numba's places for files that may be one that can only be read, such as a folder of an image."""
+
+    def ensure_cache_path(self: Any) -> None:
+        if not Path(self.get_cache_path()).is_dir():
+            raise OSError
+
+    return type(f"ReadOnly{locator.__name__}", (locator,), {"ensure_cache_path": ensure_cache_path})
+
+
+_given, *_others = CompileResultCacheImpl._locator_classes  # the first one is NUMBA_CACHE_DIR
+
+
+class _Places(CompileResultCacheImpl):
+    """Where a function's files may be: first NUMBA_CACHE_DIR, then where can be written, at last where can be read."""
+
+    _locator_classes: ClassVar = [_given, _read_only(_given), *_others, *map(_read_only, _others)]
+
+
+class _KernelCache(FunctionCache):
+    """Numba's cache of one function; whatever goes wrong with its files, the function is compiled."""
+
+    _impl_class = _Places
+
+    def __init__(self, function: Callable[..., Any]):
+        super().__init__(function)
+        stamp = self._impl.locator.get_source_stamp(), _sources(str(Path(inspect.getfile(function)).parent))
+        self._cache_file = _CheckedFile(self._cache_path, self._impl.filename_base, stamp)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The stored code for this signature; None where there is none, or none that can be used."""
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception as error:  # a file can be damaged in any way
+            log.info("Compiling %s again: its stored code cannot be used (%r).", self._py_func.__name__, error)
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Store the code; a full or read-only disk is said once."""
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            _say_once(str(error))
+
+
+class _CheckedFile(IndexDataCacheFile):
+    """Numba's pair of files with a checksum before each content, and the key it was stored for beside the code.
+
+    A damaged file is one that is not there. The key is looked at because two processes that compile at the same time
+    may give their code the same number, and the index of the one then points to the code of the other.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        """Store code under its key."""
+        super().save(key, (key, data))
+
+    def load(self, key: Any) -> Any:
+        """The code that was stored under this key, or None."""
+        found = super().load(key)
+        return found[1] if found is not None and found[0] == key else None
+
+    def _dump(self, obj: Any) -> bytes:
+        content: bytes = super()._dump(obj)
+        return hashlib.sha256(content).digest() + content
+
+    def _load_index(self) -> dict[Any, str]:
+        try:
+            with Path(self._index_path).open("rb") as file:
+                version = pickle.load(file)
+                found = _checked(file.read()) if version == self._version else None
+        except (OSError, ValueError, EOFError, pickle.UnpicklingError, AttributeError, ImportError, IndexError):
+            return {}
+        stamp, overloads = found or (None, {})
+        return overloads if stamp == self._source_stamp else {}
+
+    def _load_data(self, name: str) -> Any:
+        return _checked(Path(self._data_path(name)).read_bytes())
+
+
+def _checked(stored: bytes) -> Any:
+    """What was stored; OSError, which Numba takes for a file that is gone, where it is not whole."""
+    if hashlib.sha256(stored[32:]).digest() != stored[:32]:
+        raise OSError("the checksum is wrong")
+    return pickle.loads(stored[32:])
+
+
+@functools.cache
+def _sources(folder: str) -> str:
+    """A digest of all sources in a folder: a kernel holds the code of those it calls, which may be in other files."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(folder).glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,202 @@
+"""Kernels on several threads: all blocks once, errors and Ctrl-C wait for the others, BLAS is given back."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+import threadpoolctl
+
+from fairmf.backends import get_backend
+from fairmf.backends.cpu import blocks, threads
+from fairmf.errors import InvalidData
+from fairmf.interactions import Rows
+
+MUCH = 1e12
+
+
+@pytest.fixture
+def four(monkeypatch):
+    """Four threads, however many cores there are."""
+    monkeypatch.setattr(threads, "most", lambda: 4)
+
+
+@pytest.fixture
+def two_blas_threads():
+    """BLAS with two threads; yields a function that says how many it has."""
+
+    def now():
+        return {pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"}
+
+    with threadpoolctl.threadpool_limits(2, "blas"):
+        if now() != {2}:
+            pytest.skip("this BLAS has one thread")
+        yield now
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 16, 17, 257])
+def test_every_block_is_done_once(four, count):
+    done, workers = np.zeros(count, dtype=int), set()
+
+    def kernel(low, high, out):
+        workers.add(threading.get_ident())
+        time.sleep(1e-3)
+        out[low:high] += 1
+
+    threads.run(kernel, count, done, work=MUCH)
+    assert done.tolist() == [1] * count
+    assert len(workers) <= min(4, count)
+    if count == 257:
+        assert len(workers) > 1
+
+
+def test_a_little_work_is_done_by_the_caller_in_one_piece(four):
+    calls = []
+    threads.run(lambda low, high: calls.append((low, high, threading.get_ident())), 100, work=1e3)
+    assert calls == [(0, 100, threading.get_ident())]
+
+
+def test_many_callers_at_once_get_their_own_results(four):
+    wrong = []
+
+    def ask(number):
+        for _ in range(50):
+            out = np.zeros(64, dtype=int)
+            threads.run(lambda low, high, out=out: out.__setitem__(slice(low, high), number), 64, work=MUCH)
+            if (out != number).any():
+                wrong.append(number)
+
+    callers = [threading.Thread(target=ask, args=(number,)) for number in range(1, 9)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(timeout=30)
+    assert not wrong
+    assert not any(caller.is_alive() for caller in callers)
+
+
+@pytest.mark.parametrize("where", ["caller", "helper"])
+def test_an_error_is_raised_when_nobody_works_any_more(four, where):
+    caller, running, after = threading.get_ident(), set(), []
+
+    def kernel(low, high):
+        me = threading.get_ident()
+        running.add(me)
+        time.sleep(0.01)
+        running.discard(me)
+        if (me == caller) == (where == "caller"):
+            raise ArithmeticError(where)
+
+    with pytest.raises(ArithmeticError, match=where):
+        threads.run(kernel, 64, work=MUCH)
+    after.append(set(running))
+    assert after == [set()]
+
+
+@pytest.mark.parametrize("moment", ["at work", "waiting"])
+def test_ctrl_c_is_raised_when_nobody_works_any_more(four, moment):
+    caller, others, wakes = threading.get_ident(), set(), threading.Event()
+
+    def kernel(low, high):
+        me = threading.get_ident()
+        if me == caller:
+            wakes.wait(timeout=10)
+            if moment == "at work":
+                os.kill(os.getpid(), signal.SIGINT)
+            return
+        others.add(me)
+        wakes.set()
+        time.sleep(0.05)
+        if moment == "waiting":  # by now the caller has nothing left to do
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.05)
+        others.discard(me)
+
+    with pytest.raises(KeyboardInterrupt):
+        threads.run(kernel, 8, work=MUCH)
+    assert others == set()
+
+
+def test_where_no_thread_can_be_started_the_caller_does_it_all(four, monkeypatch):
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threads, "_helpers", threads._Helpers())
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    done = np.zeros(50, dtype=int)
+    threads.run(lambda low, high: done.__setitem__(slice(low, high), 1), 50, work=MUCH)
+    assert done.all()
+
+
+def test_blas_is_given_back_after_calls_that_overlap(two_blas_threads):
+    first_is_in, second_is_in = threading.Event(), threading.Event()
+    backend = get_backend("cpu")
+
+    def first():
+        with backend.threads(1):
+            first_is_in.set()
+            second_is_in.wait(timeout=10)
+
+    one = threading.Thread(target=first)
+    one.start()
+    first_is_in.wait(timeout=10)
+    with backend.threads(1):
+        second_is_in.set()
+        one.join()
+        assert two_blas_threads() == {1}  # one is still inside
+    assert two_blas_threads() == {2}
+
+
+def test_blas_is_given_back_after_an_error_inside_another(two_blas_threads):
+    backend = get_backend("cpu")
+    with pytest.raises(KeyError), backend.threads(2), backend.threads(1):
+        raise KeyError
+    assert two_blas_threads() == {2}
+    assert threads.count() == threads.most()
+
+
+# -- kernels look at no bounds: what they are given is checked ---------------------------------------------------------
+
+
+def rows(indptr, indices):
+    return Rows(np.array(indptr, dtype=np.int64), np.array(indices, dtype=np.int32), None)
+
+
+BAD = [
+    (rows([0, 1, 2], [0, 5]), "columns beyond the last one, 4"),
+    (rows([0, 1, 2], [0, -1]), "columns beyond the last one, 4"),
+    (rows([0, 1], [0]), "1 sparse rows for 2 vectors"),
+    (rows([0, 1, 9], [0, 1]), "end at entry 9, but there are 2"),
+    (rows([0, 2, 1], [0, 1]), "columns beyond"),
+    (rows([-3, 1, 2], [0, 1]), "columns beyond"),
+]
+
+
+@pytest.mark.parametrize(("bad", "message"), BAD)
+def test_rows_that_do_not_fit_are_refused_at_the_door(bad, message):
+    backend = get_backend("cpu")
+    this, other = backend.array(np.ones((2, 3))), backend.array(np.ones((5, 3)))
+    items, scores = np.zeros((2, 2), dtype=np.int32), np.zeros((2, 2), dtype=np.float32)
+    vector = np.ones(3)
+    for ask in (
+        lambda: backend.top_k(this, other, 2, bad, items, scores),
+        lambda: backend.solve_rows(bad, other, np.eye(3), np.ones(2), vector, this),
+        lambda: backend.improve_rows(bad, other, vector, np.ones(2), vector, 1, 0.0, 1.0, this),
+        lambda: backend.residual_rows(bad, this, other, 1.0, this.copy()),
+        lambda: backend.observed_loss(bad, this, other),
+        lambda: backend.entry_scores(bad, this, other),
+    ):
+        with pytest.raises(InvalidData, match=message):
+            ask()
+
+
+def test_the_largest_column_of_rows_that_cannot_change_is_looked_for_once():
+    many = rows([0, 5000], np.arange(5000))
+    many.indices.flags.writeable = False
+    assert blocks.largest_column(many) == 4999
+    assert id(many.indices) in blocks._largest
+    key = id(many.indices)
+    del many
+    assert key not in blocks._largest
