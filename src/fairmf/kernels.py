@@ -37,9 +37,18 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     return made
 
 
-def compiled_now() -> int:
-    """How many kernels this process has compiled because no stored code was found."""
+def compiled_here() -> int:
+    """How often this process has compiled a kernel because no stored code was found."""
     return sum(sum(made.stats.cache_misses.values()) for made in KERNELS)
+
+
+def keep_in(folder: Path) -> None:
+    """Store what is compiled from now on, and has been so far, in this folder, as NUMBA_CACHE_DIR would."""
+    numba.config.CACHE_DIR = str(folder)
+    for made in KERNELS:
+        made._cache = _cache_of(made.py_func)
+        for signature, code in made.overloads.items():
+            made._cache.save_overload(signature, code)
 
 
 def _cache_of(function: Callable[..., Any]) -> Any:
@@ -153,8 +162,10 @@ def _checked(stored: bytes) -> Any:
 
 @functools.cache
 def _sources(folder: str) -> str:
-    """A digest of all sources in a folder: a kernel holds the code of those it calls, which may be in other files."""
+    """A digest of all sources of kernels in a folder: a kernel holds the code of those it calls, of other files too."""
     digest = hashlib.sha256()
     for path in sorted(Path(folder).glob("*.py")):
-        digest.update(path.read_bytes())
+        source = path.read_bytes()
+        if b"import kernel" in source or b"from numba" in source:
+            digest.update(source)
     return digest.hexdigest()

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -294,6 +295,8 @@ def test_doctor_finds_what_is_there(fairmf):
     done = fairmf("doctor", "--json")
     assert done.code == 0, done.err
     assert done.json["kernels"]["works"] is True
+    assert "own threads" in done.json["threads"]["layer"]
+    assert Path(done.json["threads"]["cache"]).is_dir()
     assert done.json["versions"]["numpy"] == np.__version__
     for entry in done.json["extras"].values():
         assert entry["ready"] == all(version for version in entry["packages"].values())

@@ -47,6 +47,7 @@ VERBS = {
     "export": Verb(MODEL, "Write the vectors, or a nearest-neighbour index, for other programs."),
     "datasets": Verb(DATA, "Benchmark data sets: list, show, fetch; or made-up events."),
     "doctor": Verb(TOOLS, "Check what is installed, what works, and what is missing."),
+    "warmup": Verb(TOOLS, "Compile every kernel ahead, into a folder of your choice."),
     "reproduce": Verb(TOOLS, "Reproduce a table or figure of the paper."),
     "demo": Verb(TOOLS, "Train and compare models on synthetic data, and write a report."),
 }

@@ -53,7 +53,7 @@ def doctor(session: Session) -> None:
     if not facts["kernels"]["works"]:
         raise Problem(
             f"The kernels do not run: {facts['kernels']['error']}.",
-            "fairmf doctor --debug; is Numba's cache folder writable?",
+            "fairmf doctor --debug",
         )
 
 
@@ -66,11 +66,12 @@ def _usable() -> int:
 
 
 def _threads() -> dict[str, Any]:
-    """BLAS libraries as they are loaded now, and what Numba would use."""
-    import numba
+    """BLAS libraries as they are loaded now, and how kernels are run and kept."""
     import numpy  # noqa: F401  (loads its BLAS)
     import scipy.linalg  # noqa: F401
     import threadpoolctl
+
+    from fairmf.backends.cpu import reductions, threads
 
     pools = [
         {"library": pool.get("internal_api"), "version": pool.get("version"), "threads": pool.get("num_threads")}
@@ -80,9 +81,12 @@ def _threads() -> dict[str, Any]:
     named = {
         name: os.environ[name]
         for name in sorted(os.environ)
-        if re.fullmatch(r"(OMP|MKL|OPENBLAS|NUMBA)_NUM_THREADS", name)
+        if re.fullmatch(r"(OMP|MKL|OPENBLAS|NUMBA)_NUM_THREADS|NUMBA_(CACHE_DIR|CPU_NAME)", name)
     }
-    return {"numba": numba.config.NUMBA_NUM_THREADS, "blas": pools, "environment": named}
+    cache = reductions.squared_norms.stats.cache_path
+    return {
+        "kernels": threads.most(), "layer": threads.LAYER, "cache": cache, "blas": pools, "environment": named
+    }  # fmt: skip
 
 
 def _gpu() -> dict[str, Any]:
@@ -164,7 +168,8 @@ def _tables(facts: dict[str, Any]) -> list[Any]:
         ", ".join(f"{p['library']} {p['version']} ({p['threads']} threads)" for p in threads["blas"]) or "none found"
     )
     table.add_row("BLAS", pools)
-    table.add_row("Numba", f"{threads['numba']} threads")
+    table.add_row("threads", f"{threads['kernels']}, {threads['layer']}")
+    table.add_row("compiled code", threads["cache"] or "[yellow]not kept[/yellow]: set NUMBA_CACHE_DIR (fairmf warmup)")
     if threads["environment"]:
         table.add_row("", ", ".join(f"{name}={marked(value)}" for name, value in threads["environment"].items()))
     table.add_row("GPU", "; ".join(gpu.get("devices", [])) if gpu["found"] else "none found (nvidia-smi)")

@@ -28,6 +28,8 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from fairmf.backends.cpu import lapack  # noqa: F401 - loads SciPy's BLAS, so that it is among the libraries found
 
+LAYER = "fairmf's own threads (no OpenMP; safe under fork and threads)"
+"""What `fairmf doctor` shows. Numba's layers (NUMBA_THREADING_LAYER) are not used."""
 WORTH_WAKING = 4e6  # flops, a millisecond or so: a sleeping thread is awake by then, even on a busy machine
 PARTS_PER_THREAD = 4  # so that nobody waits long for a thread whose core was taken away
 LONGEST_WAIT = 60.0  # seconds that a fork waits for running kernels

@@ -1,0 +1,160 @@
+"""`fairmf warmup`: compile every kernel ahead, so that services and images start without waiting for the compiler."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from fairmf.cli.outputs import make_folder
+from fairmf.cli.session import Session
+from fairmf.engines import InMemoryShards, RayCluster
+from fairmf.engines.local_team import LocalTeam
+from fairmf.interactions import Interactions, Rows, synthetic
+from fairmf.kernels import KERNELS, compiled_here, keep_in
+from fairmf.models import IALS, FairALS, FiADMM
+from fairmf.models.persistence.loading import load_model
+from fairmf.models.progress import progress_bar
+
+ROWS_READ = 200_000  # of a file that is large enough to be read by compiled code
+
+
+def warmup(
+    session: Session,
+    folder: Annotated[
+        Path | None, typer.Argument(help="Folder for the compiled kernels; by default where Numba keeps them.")
+    ] = None,
+) -> None:
+    """Compile every kernel ahead, so that the first request or fit of a new process does not wait for the compiler.
+
+    With a FOLDER the code is stored there. Start services with NUMBA_CACHE_DIR set to it: they compile nothing, and
+    need no right to write. Code is for one kind of processor, one Python and one version of fairmf; for an image that
+    runs on others too, set NUMBA_CPU_NAME=generic both here and there.
+
+    [dim]Examples:[/dim]
+
+      fairmf warmup
+
+      fairmf warmup /opt/fairmf-kernels
+    """
+    if folder is not None:
+        folder = folder.resolve()
+        make_folder(folder)
+        keep_in(folder)
+    before = compiled_here()
+    steps = _steps()
+    with session.timed("compile"), progress_bar("warmup", len(steps), session.progress) as advance:
+        for name, run in steps.items():
+            run()
+            advance(name)
+    compiled = compiled_here() - before
+    place = None if folder is None else str(folder)
+    session.result |= {"folder": place, "kernels": sum(bool(made.signatures) for made in KERNELS), "compiled": compiled}
+    what = f"{compiled} compiled now" if compiled else "all were compiled already"
+    session.show(f"{session.result['kernels']} kernels are ready, {what}.")
+    if folder is not None:
+        session.show(f"Start processes with NUMBA_CACHE_DIR={folder}")
+
+
+def _steps() -> dict[str, Callable[[], Any]]:
+    """Small work that meets every kernel with every kind of argument that the library gives it, by name."""
+    data = _anonymous(synthetic(n_users=300, n_items=60, n_interactions=3000))
+    weights = np.linspace(0.5, 2.0, data.by_user.nnz).astype(np.float32)
+    weighted = Interactions(Rows(*data.by_user[:2], weights), data.n_items)
+    steps: dict[str, Callable[[], Any]] = {"read files": _read_files}
+    for kind, given in (("", data), (", weighted", weighted)):
+        for item_weights in (None, np.linspace(0.5, 1.5, data.n_items)):
+            more = kind + ("" if item_weights is None else ", item weights")
+            for model in _models():
+                name = f"{type(model).__name__} {getattr(model, 'solver', '')}{more}"
+                steps[name] = _fit_and_ask(model, given, item_weights)
+        steps[f"shards{kind}"] = _fit_on_shards(given)
+    return steps
+
+
+def _anonymous(data: Interactions) -> Interactions:
+    return Interactions(data.by_user, data.n_items)
+
+
+def _models() -> list[Any]:
+    few: dict[str, Any] = {"factors": 8, "epochs": 2}
+    return [
+        FairALS(**few),
+        FairALS(**few, solver="cholesky"),
+        FairALS(**few, solver="subspace", block_size=4),
+        IALS(**few),
+        FiADMM(**few),
+        FiADMM(**few, solver="eigenbasis_cg"),
+    ]
+
+
+def _fit_and_ask(model: Any, data: Interactions, item_weights: Any) -> Callable[[], Any]:
+    def run() -> None:
+        model.fit(data, progress=False, fairness_weights=item_weights)
+        with tempfile.TemporaryDirectory() as folder:
+            model.save(Path(folder) / "model.fairmf")
+            mapped = load_model(Path(folder) / "model.fairmf", mmap=True)
+            for asked in (model, load_model(Path(folder) / "model.fairmf"), mapped):
+                _ask(asked, data)
+            del asked, mapped
+
+    return run
+
+
+def _ask(model: Any, data: Interactions) -> None:
+    """Everything that can be asked of a model: of one user and of many, stored and new."""
+    users, new = np.arange(100), data.take_users(np.arange(20))
+    weights = None if data.by_user.weights is None else [1.0, 2.0]
+    for who in (3, users):
+        model.recommend(who, N=5)
+        model.recommend(who, N=5, fairness=2.0)
+    model.recommend(users, N=5, items=np.arange(30))
+    model.similar_items(3)
+    model.similar_users(3)
+    model.fold_in_user([1, 2], weights)
+    model.fold_in(new)
+    model.fold_in(new, method="cohort")
+    model.explain(3, 5)
+    for _ in model.rank(new, 5):
+        pass
+    model.recommend_fairly(users, N=5)
+    model.fold_in_items(Interactions(data.by_item, data.n_users))
+    model.with_fairness(0.5).partial_fit_users([0], data.take_users(np.arange(1)))
+
+
+class _HereCluster(RayCluster):
+    """The workers of a cluster as objects of this process."""
+
+    @contextlib.contextmanager
+    def team(self, data: Any, backend: str = "cpu", factor_dtype: str = "float32") -> Iterator[LocalTeam]:
+        """Open the workers."""
+        workers = LocalTeam(InMemoryShards(data, self.shards), backend, factor_dtype, 1)
+        yield workers
+        workers.close()
+
+
+def _fit_on_shards(data: Interactions) -> Callable[[], Any]:
+    def run() -> None:
+        for item_weights in (None, np.linspace(0.5, 1.5, data.n_items)):
+            model = FairALS(factors=8, epochs=2, cg_steps=2, engine="ray")
+            model.fit(data, progress=False, fairness_weights=item_weights, cluster=_HereCluster(shards=2))
+
+    return run
+
+
+def _read_files() -> None:
+    """CSV files with ids that are numbers and texts, large enough for compiled code."""
+    users, items = np.arange(ROWS_READ) % 5000, (np.arange(ROWS_READ) * 7919) % 1000
+    with tempfile.TemporaryDirectory() as folder:
+        for word in ("", "id "):
+            path = Path(folder) / f"{word}.csv"
+            rows = zip(users.tolist(), items.tolist(), strict=True)
+            lines = [f"{word}{u},{word}{i},{1 + u % 3}.5" for u, i in rows]
+            path.write_text("user,item,weight\n" + "\n".join(lines) + "\n")
+            for weights in (None, "sum", "weight"):
+                Interactions.from_csv(path, weights=weights)

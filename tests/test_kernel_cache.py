@@ -1,0 +1,182 @@
+"""Compiled kernels on disk: kept where they can be, compiled where they cannot, never the cause of an error."""
+
+import importlib.util
+import itertools
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numba
+import pytest
+
+from fairmf import kernels
+
+SOURCE = """
+from fairmf.kernels import kernel
+
+@kernel
+def double(x):
+    return 2 * x
+"""
+numbers = itertools.count()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder for compiled kernels of this test alone."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(kernels, "_said", [])
+    monkeypatch.setattr(kernels, "KERNELS", [])
+    (tmp_path / "source.py").write_text(SOURCE)
+    return tmp_path / "cache"
+
+
+def fresh(tmp_path):
+    """The kernel as a new process would have it: imported again, with nothing compiled."""
+    kernels._sources.cache_clear()
+    spec = importlib.util.spec_from_file_location(f"source{next(numbers)}", tmp_path / "source.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.double
+
+
+def misses(made):
+    return sum(made.stats.cache_misses.values())
+
+
+def test_a_second_process_compiles_nothing(folder, tmp_path):
+    assert fresh(tmp_path)(4) == 8
+    again = fresh(tmp_path)
+    assert again(4) == 8
+    assert misses(again) == 0
+    assert kernels.compiled_here() == 1
+
+
+@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+@pytest.mark.parametrize("damage", ["empty", "truncated", "garbage", "flipped", "gone"])
+def test_a_damaged_file_is_replaced(folder, tmp_path, ending, damage):
+    fresh(tmp_path)(4)
+    [path] = folder.rglob(f"*.{ending}")
+    whole = path.read_bytes()
+    middle = len(whole) * 2 // 3
+    damaged = {
+        "empty": b"",
+        "truncated": whole[:middle],
+        "garbage": bytes(range(256)) * 8,
+        "flipped": whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :],
+    }
+    path.unlink() if damage == "gone" else path.write_bytes(damaged[damage])
+    made = fresh(tmp_path)
+    assert made(4) == 8
+    assert misses(made) == 1
+    after = fresh(tmp_path)
+    assert after(4) == 8
+    assert misses(after) == 0
+
+
+def test_code_that_another_process_stored_under_the_same_number_is_not_taken(folder, tmp_path):
+    fresh(tmp_path)(4)
+    [of_whole] = folder.rglob("*.nbc")
+    whole = of_whole.read_bytes()
+    of_whole.unlink()
+    [index] = folder.rglob("*.nbi")
+    index.unlink()
+    fresh(tmp_path)(4.5)  # both are number 1 now, as they are where two processes begin at the same time
+    of_whole.write_bytes(whole)
+    made = fresh(tmp_path)
+    assert made(4.5) == 9.0
+    assert misses(made) == 1
+
+
+def test_a_change_in_a_file_beside_it_is_a_change(folder, tmp_path):
+    fresh(tmp_path)(4)
+    (tmp_path / "other.py").write_text("from fairmf.kernels import kernel")
+    made = fresh(tmp_path)
+    made(4)
+    assert misses(made) == 1
+
+
+@pytest.fixture
+def nothing_is_writable(monkeypatch):
+    def refuse(self):
+        raise PermissionError("read-only file system")
+
+    base = next(c for c in kernels._given.__mro__ if "ensure_cache_path" in vars(c))
+    monkeypatch.setattr(base, "ensure_cache_path", refuse)
+
+
+def test_without_any_folder_kernels_work_and_it_is_said_once(folder, tmp_path, nothing_is_writable, caplog):
+    for _ in range(2):
+        made = fresh(tmp_path)
+        assert made(4) == 8
+    [said] = caplog.messages
+    assert re.search("not kept, so every process compiles them again.*NUMBA_CACHE_DIR.*fairmf warmup", said)
+
+
+def test_code_in_a_folder_that_can_only_be_read_is_used(folder, tmp_path, monkeypatch, caplog, request):
+    fresh(tmp_path)(4)
+    request.getfixturevalue("nothing_is_writable")
+    made = fresh(tmp_path)
+    assert made(4) == 8
+    assert misses(made) == 0
+    assert not caplog.messages
+
+    def refuse(self, filepath):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(kernels._CheckedFile, "_open_for_write", refuse)
+    assert made(4.5) == 9.0  # not there: compiled, and not kept
+    assert len(caplog.messages) == 1
+
+
+def test_code_compiled_before_is_stored_as_well(folder, tmp_path):
+    made = fresh(tmp_path)
+    made(4)
+    kernels.keep_in(tmp_path / "elsewhere")
+    made(4.5)
+    again = fresh(tmp_path)
+    assert again(4) + again(4.5) == 17
+    assert misses(again) == 0
+
+
+def test_every_compiled_function_is_a_kernel():
+    """Numba's own threads die in forked children, and its own cache raises where it cannot write."""
+    sources = Path(kernels.__file__).parent.rglob("*.py")
+    others = [path for path in sources if re.search(r"\bn?jit\(|prange|parallel=True", path.read_text())]
+    assert [path.name for path in others] == ["kernels.py"]
+
+
+USE = """
+import sys
+import numpy as np
+from fairmf import FairALS, IALS, FiADMM, Interactions, load_model, synthetic
+from fairmf.kernels import compiled_here
+data = synthetic(800, 300, 20_000, random_state=3)
+for weighted in (False, True):
+    given = data.reweighted("bm25") if weighted else data
+    few = {"factors": 12, "epochs": 2}
+    for model in (FairALS(**few), IALS(**few, solver="cholesky"), FiADMM(**few)):
+        model.fit(given, progress=False).save(sys.argv[1])
+        for served in (model, load_model(sys.argv[1], mmap=True)):
+            served.recommend(data.user_ids.values, N=20)
+            served.recommend(data.user_ids.values[5], N=20, fairness=0.5)
+            served.fold_in_user(list(data.item_ids.values[:3]))
+            served.similar_items(data.item_ids.values[2])
+print(compiled_here())
+"""
+
+
+@pytest.mark.slow
+def test_after_warmup_a_new_process_compiles_nothing(tmp_path):
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "elsewhere")}
+    warmup = [sys.executable, "-c", "from fairmf.cli import main; main()", "warmup", tmp_path / "kernels"]
+    said = subprocess.run(warmup, env=environment, capture_output=True, text=True, check=True).stdout
+    assert str(tmp_path / "kernels") in said.replace("\n", "")
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
+    use = [sys.executable, "-c", USE, tmp_path / "model.fairmf"]
+    run = subprocess.run(use, env=environment, capture_output=True, text=True, check=False)
+    assert (run.stdout, run.stderr) == ("0\n", "")
+    again = subprocess.run(warmup, env=environment, capture_output=True, text=True, check=True).stdout
+    assert "all were compiled already" in again
