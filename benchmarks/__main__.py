@@ -38,6 +38,7 @@ NAMES = (
     "ingest",
     "autoencoders",
     "report",
+    "soak",
     "cuda",
     "ray_costs",
     "ray_engine",

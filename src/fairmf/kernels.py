@@ -166,6 +166,6 @@ def _sources(folder: str) -> str:
     digest = hashlib.sha256()
     for path in sorted(Path(folder).glob("*.py")):
         source = path.read_bytes()
-        if b"import kernel" in source or b"from numba" in source:
+        if b"import kernel" in source or b"from numba import" in source:
             digest.update(source)
     return digest.hexdigest()

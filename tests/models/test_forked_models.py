@@ -134,3 +134,13 @@ def listening_at(log, server, patience=60.0):
                 return line.split("Listening at: ")[1].split()[0]
         time.sleep(0.1)
     raise AssertionError(log.read_text())
+
+
+@pytest.mark.slow
+def test_a_short_soak():
+    """As `python -m benchmarks soak`, which runs for longer: threads, forks, refits and Ctrl-C at the same time."""
+    code = "from benchmarks.soak import soak; soak(5)"
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr[-3000:]

@@ -84,8 +84,13 @@ def run(kernel: Callable[..., None], blocks: int, *arguments: Any, work: float) 
         _call(kernel, 0, blocks, arguments)
         return
     job = _Job(kernel, blocks, arguments, parts=min(blocks, PARTS_PER_THREAD * threads))
-    _helpers.ask(job, threads - 1)
-    job.work_as_caller()
+    try:
+        _helpers.ask(job, threads - 1)
+        job.work_as_caller()
+    finally:
+        job.end()
+    if job.error is not None:
+        raise job.error
 
 
 class _Job:
@@ -101,25 +106,25 @@ class _Job:
         self.over.acquire()
 
     def work_as_caller(self) -> None:
-        # Ctrl-C may come at any place here, and only here: no lock is held while a part is taken.
+        # Ctrl-C may come at any moment, so no lock is held while a part is taken.
+        while (part := next(self.open, None)) is not None:
+            _call(self.kernel, *part, self.arguments)
+
+    def end(self) -> None:
+        """Leave out what nobody has begun, and wait for the helpers: they write into the caller's arrays."""
         stopped: BaseException | None = None
-        try:
-            while (part := next(self.open, None)) is not None:
-                _call(self.kernel, *part, self.arguments)
-        except BaseException as error:
-            stopped = error
-        for _ in self.open:  # after an error what is left is left
-            pass
-        while True:  # helpers write into the caller's arrays: nothing goes on before they have ended
+        while True:
             try:
+                for _ in self.open:
+                    pass
                 with self.lock:
                     alone = self.helpers == 0
                 if alone or self.over.acquire():
                     break
-            except BaseException as error:
-                stopped = stopped or error
-        if stopped is not None or self.error is not None:
-            raise stopped or self.error  # type: ignore[misc]
+            except BaseException as error:  # Ctrl-C, which waits as well
+                stopped = error
+        if stopped is not None:
+            raise stopped
 
     def work_as_helper(self) -> None:
         with self.lock:
@@ -132,11 +137,11 @@ class _Job:
                 _call(self.kernel, *part, self.arguments)
             except BaseException as error:
                 self.error = error
-                part = None
-            else:
-                with self.lock:
-                    part = next(self.open, None)
-        with self.lock:
+                for _ in self.open:
+                    pass
+            with self.lock:
+                part = next(self.open, None)
+        with self.lock:  # no part is left, so nobody joins any more: the number only falls
             self.helpers -= 1
             last = self.helpers == 0
         if last:
@@ -180,12 +185,12 @@ _forking = False
 def _call(kernel: Callable[..., None], first: int, last: int, arguments: tuple[Any, ...]) -> None:
     """Run a part on this thread, but not while another thread forks."""
     me = threading.get_ident()
-    _inside.add(me)
-    while _forking:
-        _inside.discard(me)
-        time.sleep(PAUSE)
-        _inside.add(me)
     try:
+        _inside.add(me)
+        while _forking:
+            _inside.discard(me)
+            time.sleep(PAUSE)
+            _inside.add(me)
         kernel(first, last, *arguments)
     finally:
         _inside.discard(me)
@@ -280,8 +285,8 @@ def _alone(libraries: list[Any]) -> list[tuple[Any, int]]:
 
 def _give_back(numbers: list[tuple[Any, int]]) -> None:
     for library, number in numbers:
-        # From 3.7 on threadpoolctl listens to the first thread that sets a number, and to no other until that one is
-        # told to let go. Here one thread may set it and another set it back.
+        # Newer versions of threadpoolctl (3.8) listen to the first thread that sets a number, and to no other until it
+        # lets go. Here one thread may set it and another set it back.
         let_go = getattr(library, "clear_controlling_thread", None)
         if let_go is not None:
             let_go(force=True)
