@@ -133,7 +133,7 @@ class _HereCluster(RayCluster):
     @contextlib.contextmanager
     def team(self, data: Any, backend: str = "cpu", factor_dtype: str = "float32") -> Iterator[LocalTeam]:
         """Open the workers."""
-        workers = LocalTeam(InMemoryShards(data, self.shards), backend, factor_dtype, 1)
+        workers = LocalTeam(InMemoryShards(data, self.shards or 1), backend, factor_dtype, 1)
         yield workers
         workers.close()
 
