@@ -14,6 +14,7 @@ import hashlib
 import inspect
 import logging
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -162,10 +163,13 @@ def _checked(stored: bytes) -> Any:
 
 @functools.cache
 def _sources(folder: str) -> str:
-    """A digest of all sources of kernels in a folder: a kernel holds the code of those it calls, of other files too."""
-    digest = hashlib.sha256()
+    """A digest of the kernels' sources in a folder and of what they import: a kernel holds code and numbers of these."""
+    digest, root = hashlib.sha256(), Path(__file__).parent.parent
     for path in sorted(Path(folder).glob("*.py")):
         source = path.read_bytes()
         if b"import kernel" in source or b"from numba import" in source:
-            digest.update(source)
+            modules = re.findall(rb"^from (fairmf[\w.]+) import", source, flags=re.MULTILINE)
+            used = [root.joinpath(*module.decode().split(".")).with_suffix(".py") for module in modules]
+            for part in (source, *(file.read_bytes() for file in used if file.is_file())):
+                digest.update(part)
     return digest.hexdigest()
