@@ -163,7 +163,7 @@ def _checked(stored: bytes) -> Any:
 
 @functools.cache
 def _sources(folder: str) -> str:
-    """A digest of the kernels' sources in a folder and of what they import: a kernel holds code and numbers of these."""
+    """A digest of the kernels' sources in a folder and of what they import: kernels hold code and numbers of these."""
     digest, root = hashlib.sha256(), Path(__file__).parent.parent
     for path in sorted(Path(folder).glob("*.py")):
         source = path.read_bytes()
