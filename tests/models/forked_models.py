@@ -4,6 +4,7 @@
 """
 
 import faulthandler
+import importlib.util
 import multiprocessing
 import os
 import pickle
@@ -15,8 +16,10 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import threadpoolctl
 
 from fairmf import FairALS, Interactions, evaluate, load_model, synthetic
+from fairmf.backends import get_backend
 from fairmf.splitting import HeldOut
 
 warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of any fork beside threads
@@ -75,6 +78,57 @@ def check(when, model, expected):
         differences.extend(f"{when}, {how}" for one in found if one != expected)
 
 
+def in_child(ask):
+    """What a child made by os.fork answers, as text."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, repr(ask()).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        said = pipe.read().decode()
+    os.waitpid(child, 0)
+    return said
+
+
+def check_blas():
+    """A child in which nobody is inside fairmf has BLAS as it was, though a thread of its parent is."""
+
+    def numbers():
+        return [pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+
+    before, inside, leave = numbers(), threading.Event(), threading.Event()
+
+    def other():
+        with get_backend("cpu").threads(1):
+            inside.set()
+            leave.wait(30)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    inside.wait(30)
+    found = set(numbers()), in_child(numbers)
+    leave.set()
+    thread.join()
+    if found != ({1}, repr(before)) or numbers() != before:
+        differences.append(f"BLAS threads: {found}, {numbers()} instead of {before}")
+
+
+def check_index(model):
+    """faiss has threads of OpenMP, which do not survive a fork."""
+    if importlib.util.find_spec("faiss") is None:
+        return
+    index = model.to_ann()
+
+    def ask():
+        again = model.to_ann()
+        return [index.search(model.user_factors, 5)[0].tolist(), again.search(model.user_factors, 5)[0].tolist()]
+
+    if in_child(ask) != repr(ask()):
+        differences.append("the index")
+
+
 def busy(stop):
     """Kernels on all threads, without a pause."""
     while not stop.is_set():
@@ -93,6 +147,8 @@ def serve(folder):
     if answers(model) != expected:
         differences.append("the parent")
     check("after the parent has run kernels", model, expected)
+    check_blas()
+    check_index(model)
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     check("with a handler of SIGTERM", model, expected)
     signal.signal(signal.SIGTERM, before)
