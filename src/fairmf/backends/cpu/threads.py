@@ -6,7 +6,7 @@
 3. Before a fork, running parts end and no new one begins, so that a child never inherits a lock that nobody will
    release. In the child the waiting threads are gone: it starts its own when it first needs them.
 
-Why not Numba's own threads: docs/decisions/0015-threads.md.
+Why not Numba's own threads: docs/decisions/0016-threads.md.
 """
 
 from __future__ import annotations
