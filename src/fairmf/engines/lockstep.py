@@ -39,8 +39,9 @@ def improve_items(
     r, losses = team.reduce("item_residual", users.key, published)
     if rest is not None:
         r -= (this @ rest).astype(this.dtype)
-    known: list[Any] = [np.ascontiguousarray(x, dtype=this.dtype) for x in (diagonal, ridge, shift)]
-    known += [None, None] if rank_one is None else [np.ascontiguousarray(x, dtype=this.dtype) for x in rank_one]
+    # Copies: arrays of one kind, whoever made them, so that the kernels are compiled once.
+    known: list[Any] = [np.array(x, dtype=this.dtype) for x in (diagonal, ridge, shift)]
+    known += [None, None] if rank_one is None else [np.array(x, dtype=this.dtype) for x in rank_one]
     bounds = np.append(np.arange(0, len(this), ROWS), len(this))
     p, rz, goal = np.empty_like(this), np.empty(len(this), this.dtype), np.empty(len(this), this.dtype)
     squares, change = np.zeros((len(bounds) - 1, 1)), np.zeros((len(bounds) - 1, 1))

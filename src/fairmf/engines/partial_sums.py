@@ -39,7 +39,7 @@ class ByUser:
         from fairmf.backends.cpu import blocks, shard_rows, threads
 
         self._kernels, self._blocks, self._threads = shard_rows, blocks, threads
-        self._rows = rows
+        self._rows = rows.read_only()
         self._n_items = n_items
         self._ranges = shard_rows.item_ranges(rows, n_items)
 

@@ -52,14 +52,6 @@ def _unlocked(array: NDArray[Any]) -> NDArray[Any]:
     return array if array.flags.writeable else np.asarray(_Unlocked(array))
 
 
-def _locked(rows: Rows) -> Rows:
-    """Rows as Interactions have them: kernels are compiled for these."""
-    for array in rows:
-        if array is not None:
-            array.flags.writeable = False
-    return rows
-
-
 Step = tuple[str, tuple[Any, ...]]
 
 
@@ -72,11 +64,11 @@ class Worker:
         self._open.enter_context(self.backend.threads(threads))
         self.number, self.n_users, self.n_items = number, source.n_users, source.n_items
         self.shard = source.load(number)
-        self.rows: dict[str, Rows] = {"rows": _locked(self.shard.rows)}
+        self.rows: dict[str, Rows] = {"rows": self.shard.rows.read_only()}
         self.vectors: dict[str, NDArray[np.float64]] = {"sums": self.shard.rows.sums()}
         self.factors: dict[str, Factors] = {}
         self.partials: dict[str, NDArray[Any]] = {}
-        self._sums = partial_sums(self.backend, self.shard.rows, self.n_items)
+        self._sums = partial_sums(self.backend, self.rows["rows"], self.n_items)
 
     def run(self, program: Sequence[Step], arguments: Sequence[Any]) -> tuple[Any, float]:
         """The answer of the last step, and the seconds all of them took."""

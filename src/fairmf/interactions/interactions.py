@@ -39,7 +39,7 @@ class Interactions:
         # The kernels trust these indices: one outside would read another's memory.
         if by_user.nnz and (by_user.indices.min() < 0 or by_user.indices.max() >= n_items):
             raise InvalidData(f"The rows hold item indices outside 0 to {n_items - 1}.")
-        self._by_user = _read_only(by_user)
+        self._by_user = by_user.read_only()
         self._n_items = n_items
         self._user_ids = user_ids
         self._item_ids = item_ids
@@ -252,7 +252,7 @@ class Interactions:
     @cached_property
     def by_item(self) -> Rows:
         """One sparse row per item, user indices ascending. Built on first use."""
-        return _read_only(transpose(self._by_user, self._n_items))
+        return transpose(self._by_user, self._n_items).read_only()
 
     def to_csr(self) -> sp.csr_array:
         """A SciPy CSR array (float32 values; ones when binary) that shares this object's index arrays."""
@@ -297,17 +297,6 @@ def transpose(rows: Rows, n_columns: int) -> Rows:
     other = rows.to_csr(values, n_columns).tocsc()
     weights = None if rows.weights is None else np.ascontiguousarray(other.data, dtype=np.float32)
     return Rows(other.indptr.astype(np.int64), other.indices.astype(np.int32, copy=False), weights)
-
-
-def _read_only(rows: Rows) -> Rows:
-    def view(array: Any) -> Any:
-        if array is None:
-            return None
-        seen = array.view()  # freezing the array itself would take it from its owner
-        seen.flags.writeable = False
-        return seen
-
-    return Rows(view(rows.indptr), view(rows.indices), view(rows.weights))
 
 
 def _plain_if_binary(rows: Rows) -> Rows:

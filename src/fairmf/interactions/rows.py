@@ -46,6 +46,14 @@ class Rows(NamedTuple):
         a, b = self.indptr[i], self.indptr[i + 1]
         return self.indices[a:b], None if self.weights is None else self.weights[a:b]
 
+    def read_only(self) -> Rows:
+        """These rows as views that cannot be written to; the arrays themselves stay as their owner has them.
+
+        Kernels are given rows in this form alone, so that each is compiled once, whoever owns the memory.
+        """
+        weights = None if self.weights is None else read_only(self.weights)
+        return Rows(read_only(self.indptr), read_only(self.indices), weights)
+
     def block(self, start: int, stop: int) -> Rows:
         """Rows start..stop as views (the offsets are re-based, nothing else is copied)."""
         a, b = self.indptr[start], self.indptr[stop]
@@ -59,3 +67,10 @@ class Rows(NamedTuple):
         entries = np.arange(indptr[-1]) + np.repeat(self.indptr[:-1][rows] - indptr[:-1], lengths)
         weights = None if self.weights is None else self.weights[entries]
         return Rows(indptr, self.indices[entries], weights)
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A view that cannot be written to. Kernels given such views alone are compiled once, whoever owns the memory."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

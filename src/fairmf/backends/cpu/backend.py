@@ -15,6 +15,7 @@ from fairmf.backends.cpu.threads import run
 from fairmf.backends.numpy_arrays import NumpyArrays
 from fairmf.backends.random_start import Stream
 from fairmf.interactions import Rows
+from fairmf.interactions.rows import read_only
 
 CANDIDATE_BYTES = 16 << 20  # candidates one thread holds at a time in top_k
 ORDER_PAYS = 64  # users from which sorting and copying the items in top_k costs less than it saves
@@ -94,7 +95,7 @@ class CpuBackend(NumpyArrays):
         bounds = blocks.balanced(rows, 1.0)
         parts = np.zeros(len(bounds) - 1)
         work = 2 * rows.nnz * this.shape[1]
-        run(reductions.observed_loss_parts, len(parts), *rows, this, other, bounds, parts, work=work)
+        run(reductions.observed_loss_parts, len(parts), *rows.read_only(), this, other, bounds, parts, work=work)
         return float(parts.sum())
 
     def multiply(self, this: Factors, matrix: Matrix, out: Factors) -> None:
@@ -132,7 +133,17 @@ class CpuBackend(NumpyArrays):
         # Per entry d^2 flops, per row d^3/3: so a row costs as much as d/3 of its entries.
         bounds = blocks.balanced(rows, d / 3)
         work = d * d * (rows.nnz + rows.count * d / 3)
-        run(row_kernels.solve_rows, len(bounds) - 1, *rows, other, *single, *_single(rank_one), bounds, out, work=work)
+        run(
+            row_kernels.solve_rows,
+            len(bounds) - 1,
+            *rows.read_only(),
+            other,
+            *single,
+            *_single(rank_one),
+            bounds,
+            out,
+            work=work,
+        )
 
     def mean_inverse(self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector) -> tuple[Matrix, Vector]:
         """See contract."""
@@ -142,7 +153,7 @@ class CpuBackend(NumpyArrays):
         inverses, solutions = np.zeros((len(bounds) - 1, d, d)), np.zeros((len(bounds) - 1, d))
         single = [np.ascontiguousarray(x, dtype=np.float32) for x in (shared, ridge)]
         outputs, work = (inverses, solutions), d * d * (rows.nnz + rows.count * d)
-        run(row_kernels.inverse_parts, len(bounds) - 1, *rows, other, *single, bounds, *outputs, work=work)
+        run(row_kernels.inverse_parts, len(bounds) - 1, *rows.read_only(), other, *single, bounds, *outputs, work=work)
         lower = inverses.sum(axis=0) / rows.count
         return lower + np.tril(lower, -1).T, solutions.sum(axis=0) / rows.count
 
@@ -167,16 +178,8 @@ class CpuBackend(NumpyArrays):
         bounds = blocks.balanced(rows, 8.0)
         parts = np.zeros((len(bounds) - 1, 3))
         single = [np.ascontiguousarray(x, dtype=np.float32) for x in (diagonal, ridge, shift)]
-        inputs = [
-            *rows,
-            other,
-            *single,
-            *_single(rank_one),
-            steps,
-            np.float32(tolerance),
-            np.float32(relaxation),
-            bounds,
-        ]
+        limits = np.float32(tolerance), np.float32(relaxation)
+        inputs = [*rows.read_only(), other, *single, *_single(rank_one), steps, *limits, bounds]
         work = 4 * (steps + 1) * other.shape[1] * (rows.nnz + 8 * rows.count)
         run(eigenbasis_rows.improve_rows, len(parts), *inputs, this, parts, work=work)
         return RowSums(*parts.sum(axis=0).tolist())
@@ -185,7 +188,7 @@ class CpuBackend(NumpyArrays):
         """See contract."""
         blocks.check(rows, this, other)
         out, bounds = np.full(rows.nnz, np.nan, dtype=self.dtype), blocks.balanced(rows, 1.0)
-        inputs = (rows.indptr, rows.indices, this, other, bounds)
+        inputs = (*rows.read_only()[:2], this, other, bounds)
         run(subspace_rows.scores_of, len(bounds) - 1, *inputs, out, work=2 * rows.nnz * this.shape[1])
         return out
 
@@ -208,7 +211,7 @@ class CpuBackend(NumpyArrays):
         vector, pulls = _single(rank_one)
         near = None if vector is None else vector[first:last].copy()
         bounds = blocks.balanced(rows, cost)
-        arguments = [*rows, *inputs, vector, near, pulls, first, bounds, scores, this]
+        arguments = [*rows.read_only(), *inputs, vector, near, pulls, first, bounds, scores, this]
         run(subspace_rows.improve_rows, len(bounds) - 1, *arguments, work=_subspace_work(rows, cost, last - first))
 
     def subspace_response(
@@ -229,7 +232,7 @@ class CpuBackend(NumpyArrays):
         bounds = blocks.balanced(rows, cost, count=REDUCTION_BLOCKS)
         width = last - first
         inverses, solutions = np.zeros((len(bounds) - 1, width, width)), np.zeros((len(bounds) - 1, width))
-        arguments = [*rows, *inputs, scores, this, first, bounds, inverses, solutions]
+        arguments = [*rows.read_only(), *inputs, scores, this, first, bounds, inverses, solutions]
         run(subspace_rows.response_parts, len(bounds) - 1, *arguments, work=_subspace_work(rows, cost, width))
         lower = inverses.sum(axis=0) / rows.count
         return lower + np.tril(lower, -1).T, solutions.sum(axis=0) / rows.count
@@ -237,7 +240,7 @@ class CpuBackend(NumpyArrays):
     def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:
         """See contract."""
         blocks.check(rows, this, other)
-        inputs, bounds = (*rows, this, other, np.float32(target)), blocks.balanced(rows, 1.0)
+        inputs, bounds = (*rows.read_only(), this, other, np.float32(target)), blocks.balanced(rows, 1.0)
         run(row_kernels.residual_rows, len(bounds) - 1, *inputs, bounds, out, work=4 * rows.nnz * this.shape[1])
 
     def top_k(
@@ -268,19 +271,12 @@ class CpuBackend(NumpyArrays):
         at_once = int(np.clip(CANDIDATE_BYTES // (8 * room), 1, top_k_kernel.USERS_AT_ONCE))
         bounds = blocks.even(n, at_once)
         arrays: list[NDArray[Any]] = [this, other, order, rank, longest, lengths, errors]
-        inputs = [_read_only(array) for array in arrays]
-        entries = [_read_only(exclude.indptr), _read_only(exclude.indices)]
+        inputs = [read_only(array) for array in arrays]
+        entries = [read_only(exclude.indptr), read_only(exclude.indices)]
         items.fill(-1)
         scores.fill(np.nan)
         outputs = bounds, at_once, items, scores
         run(top_k_kernel.top_k, len(bounds) - 1, *inputs, k, *entries, *outputs, work=2 * n * m * d)
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """A view that cannot be written to: one kind of input, so a kernel is compiled once whoever owns the memory."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 def _single(rank_one: RankOne | None) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
