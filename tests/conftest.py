@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # The first call of a kernel compiles it or loads it from the cache: the first example may take any time.
 settings.register_profile("fairmf", deadline=None)
 settings.load_profile("fairmf")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """List each reason to skip once, with the number of tests it concerns."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    # Skipped reports carry (file, line, reason).
+    reasons = Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in skipped)
+    if reasons:
+        terminalreporter.section("skipped")
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count:6,} {reason}")
 
 
 def random_rows(n: int, m: int, density: float = 0.2, weighted: bool = False, seed: int = 0) -> Rows:
