@@ -15,6 +15,7 @@ price between and beyond is a power of d.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import time
@@ -97,8 +98,9 @@ def shape_of(data: Data | str) -> Shape:
     return Shape(train.n_users, train.n_items, train.nnz, data.split.test.n_users)
 
 
+@functools.cache
 def measure_speed() -> Speed:
-    """Measure what operations cost here, in under two seconds once the kernels are compiled."""
+    """Measure what operations cost here, once per process: in under two seconds once the kernels are compiled."""
     from fairmf.models import IALS
 
     data = synthetic(3000, 1500, 90_000)
