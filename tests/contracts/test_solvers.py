@@ -38,7 +38,7 @@ def solver(request):
 @pytest.fixture(params=["users", "items"])
 def posed(request, weighted, item_weights):
     def pose(backend):
-        problem = random_problem(backend, weighted=weighted, regularization=1.0, fairness_weights=item_weights(20))
+        problem = random_problem(backend, 14, 10, weighted, regularization=1.0, fairness_weights=item_weights(10))
         U, V = random_factors(problem.backend, *problem.interactions.shape, D)
         generator = np.random.default_rng(5)
         if request.param == "users":
@@ -91,7 +91,7 @@ def test_the_least_effort_lowers_the_quadratic_and_the_solution_stays_where_it_i
 
 @pytest.mark.parametrize("backend", NAMES)
 def test_rows_without_entries_are_zero_where_nothing_shifts_them(backend, solver, weighted):
-    problem = random_problem(backend, weighted=weighted)
+    problem = random_problem(backend, 14, 10, weighted)
     U, V = random_factors(problem.backend, *problem.interactions.shape, D)
     step = problem.user_half_step(V)
     empty = np.diff(step.rows.indptr) == 0

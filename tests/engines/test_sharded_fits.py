@@ -114,7 +114,7 @@ def test_a_start_that_is_given_is_used():
 # some of what is left to converge. So F is compared closely only after many epochs.
 
 
-@pytest.mark.parametrize("fairness", [0.0, 1.0])
+@pytest.mark.parametrize("fairness", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
 def test_a_worker_may_die_at_any_moment(fairness):
     cluster = InProcess(shards=3)
     expected = objective_of(ray(fairness=fairness).fit(DATA, cluster=cluster))
@@ -126,20 +126,24 @@ def test_a_worker_may_die_at_any_moment(fairness):
         assert expected * (1 - 0.01) < objective_of(model) < expected * (1 + 1e-3), f"lost before exchange {moment}"
 
 
+@pytest.fixture(scope="module")
+def end():
+    """F after 150 epochs in which nobody was lost."""
+    return objective_of(ray(epochs=150).fit(DATA, cluster=InProcess(shards=3)))
+
+
 @pytest.mark.parametrize("moment", [1, 30, 90, 200, 400])
-def test_a_fit_that_lost_a_worker_ends_at_the_same_objective(moment):
-    expected = objective_of(ray(epochs=150).fit(DATA, cluster=InProcess(shards=3)))
+def test_a_fit_that_lost_a_worker_ends_at_the_same_objective(moment, end):
     cluster = InProcess(shards=3, loses={moment: moment % 3})
-    assert objective_of(ray(epochs=150).fit(DATA, cluster=cluster)) == pytest.approx(expected, rel=1e-4)
+    assert objective_of(ray(epochs=150).fit(DATA, cluster=cluster)) == pytest.approx(end, rel=1e-4)
     assert cluster.teams[-1].replaced == 1
 
 
-def test_workers_may_die_while_others_are_being_replaced():
-    expected = objective_of(ray(epochs=150).fit(DATA, cluster=InProcess(shards=3)))
+def test_workers_may_die_while_others_are_being_replaced(end):
     cluster = InProcess(shards=3, loses={40: 0, 41: 1, 42: 2, 43: 1, 44: 1, 45: 0, 60: 0})
     model = ray(epochs=150).fit(DATA, cluster=cluster)
     assert cluster.teams[-1].replaced == 7
-    assert objective_of(model) == pytest.approx(expected, rel=1e-4)
+    assert objective_of(model) == pytest.approx(end, rel=1e-4)
 
 
 def test_a_cluster_that_loses_workers_faster_than_it_gets_anything_done_is_an_error():
@@ -192,14 +196,13 @@ def test_a_resumed_fit_ends_with_the_same_bits(tmp_path):
 
 
 @pytest.mark.parametrize("other_shards", [2, 3])
-def test_without_users_in_it_a_checkpoint_is_small_and_users_are_made_again(tmp_path, other_shards):
+def test_without_users_in_it_a_checkpoint_is_small_and_users_are_made_again(tmp_path, other_shards, end):
     source = InMemoryShards(DATA, 2)
-    whole = ray(epochs=150).fit(source, cluster=InProcess())
     ray(epochs=5).fit(source, cluster=InProcess(), checkpoint=tmp_path)
     size = max(path.stat().st_size for path in tmp_path.glob("*.checkpoint"))
     assert size < 4 * 8 * (DATA.n_users + DATA.n_items), "the users are in the file"
     resumed = ray(epochs=150).fit(InMemoryShards(DATA, other_shards), cluster=InProcess(), checkpoint=tmp_path)
-    assert objective_of(resumed) == pytest.approx(objective_of(whole), rel=1e-4)
+    assert objective_of(resumed) == pytest.approx(end, rel=1e-4)
 
 
 def test_a_model_without_users_answers_for_those_who_are_folded_in(tmp_path):

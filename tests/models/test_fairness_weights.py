@@ -140,7 +140,9 @@ def test_the_merit_direction_and_the_dial_know_the_weights(model):
 
 
 @pytest.mark.parametrize("unobserved_weight", [0.003, 0.1])
-@pytest.mark.parametrize("fairness", [0.1, 1.0, 10.0, 100.0, 1e4, 1e6])
+@pytest.mark.parametrize(
+    "fairness", [1.0, 1e4, *(pytest.param(f, marks=pytest.mark.slow) for f in (0.1, 10.0, 100.0, 1e6))]
+)
 def test_the_fast_solver_gives_the_answer_of_the_exact_one_and_never_lets_f_rise(unobserved_weight, fairness):
     data, weights = synthetic(800, 400, 20_000), random_item_weights(400)
     settings = {"factors": 16, "fairness": fairness, "unobserved_weight": unobserved_weight, "epochs": 30}
@@ -152,7 +154,7 @@ def test_the_fast_solver_gives_the_answer_of_the_exact_one_and_never_lets_f_rise
     assert final[0] <= final[1] * 1.0005
 
 
-@pytest.mark.parametrize("fairness", [0.1, 1.0, 10.0, 100.0])
+@pytest.mark.parametrize("fairness", [1.0, *(pytest.param(f, marks=pytest.mark.slow) for f in (0.1, 10.0, 100.0))])
 def test_one_or_two_steps_a_row_are_enough_where_they_are_for_the_plain_term(fairness):
     data, weights = synthetic(4_000, 2_000, 200_000), random_item_weights(2_000)
     settings = {"factors": 16, "fairness": fairness, "epochs": 16}
@@ -172,12 +174,12 @@ def test_each_method_stays_at_the_minimum_the_other_has_found():
         factors = (x.astype(float) for x in (model.user_factors, model.item_factors))
         return total(dense(data), *factors, 0.05, 1.0, 0.1, 2.0 * 0.1 * 40, item_weights=own)
 
-    one, two = FairALS(**settings, epochs=200), FiADMM(**settings, epochs=1500)
+    one, two = FairALS(**settings, epochs=100), FiADMM(**settings, epochs=600)
     for first, second in ((one, two), (two, one)):
         found = value(first.fit(data, fairness_weights=own, objective_every=0))
-        again = dataclasses.replace(second, epochs=300).fit(data, init=first, fairness_weights=own, objective_every=0)
+        again = dataclasses.replace(second, epochs=100).fit(data, init=first, fairness_weights=own, objective_every=0)
         assert value(again) == pytest.approx(found, rel=1e-4)
-        other = dataclasses.replace(second, epochs=300).fit(data, init=first, objective_every=0)
+        other = dataclasses.replace(second, epochs=100).fit(data, init=first, objective_every=0)
         assert value(other) > 1.01 * found  # without the weights it is no minimum
 
 
@@ -209,16 +211,18 @@ def shares(model, data, group, **options):
 
 @pytest.mark.parametrize("kind", ["any half", "popular fifth"])
 def test_the_more_a_group_weighs_the_less_it_is_shown(kind):
-    data = synthetic(1500, 500, 45_000)
+    data = synthetic(600, 300, 15_000)
     popularity = data.by_item.sums()
     group = (
-        np.random.default_rng(0).random(500) < 0.5 if kind == "any half" else popularity > np.quantile(popularity, 0.8)
+        np.random.default_rng(0).random(300) < 0.5 if kind == "any half" else popularity > np.quantile(popularity, 0.8)
     )
     trained, dialled = [], []
     for w in (0.0, 0.5, 1.0, 2.0):
         weights = group_weights(data, group, {True: w})
-        trained.append(shares(FairALS(factors=24, fairness=1.0).fit(data, fairness_weights=weights), data, group))
-        plain = IALS(factors=24).fit(data, fairness_weights=weights)
+        trained.append(
+            shares(FairALS(factors=16, epochs=10, fairness=1.0).fit(data, fairness_weights=weights), data, group)
+        )
+        plain = IALS(factors=16, epochs=10).fit(data, fairness_weights=weights)
         dialled.append(shares(plain, data, group, fairness=2.0))
     assert (np.diff(trained) < -0.02).all()
     assert (np.diff(dialled) < -0.001).all()  # less: these items were not trained to be told apart by group

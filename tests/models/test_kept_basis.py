@@ -16,7 +16,7 @@ from fairmf.models.objective import objective
 from fairmf.models.problem import problem_for
 from fairmf.parameters import settings_of
 
-DATA = synthetic(150, 60, 3000, random_state=4)
+DATA = synthetic(60, 30, 700, random_state=4)
 
 
 class Keeping(ReferenceBackend):

@@ -76,7 +76,8 @@ def test_one_block_is_the_exact_epoch(weighted, fairness, block_size, item_weigh
 
 @pytest.mark.parametrize("fairness", [0.0, 1.0, 1e4])
 def test_sweeps_over_the_users_end_at_the_exact_users(weighted, fairness, item_weights):
-    problem, state = posed(fair(fairness=fairness), SMALL[weighted], item_weights(40))
+    data = Interactions(random_rows(20, 40, density=0.15, weighted=weighted), 40)
+    problem, state = posed(fair(fairness=fairness), data, item_weights(40))
     expected = exact.users(problem, state, fairness)
     for _ in range(120):
         state = subspace.users(problem, state, fairness, 3)
@@ -92,7 +93,7 @@ def test_leaving_the_coupling_out_of_the_blocks_breaks_that(monkeypatch):
 
 
 @pytest.mark.parametrize("unobserved_weight", [0.003, 0.1])
-@pytest.mark.parametrize("fairness", [0.0, 1.0, 1e4])
+@pytest.mark.parametrize("fairness", [pytest.param(0.0, marks=pytest.mark.slow), 1.0, 1e4])
 def test_trained_models_agree_with_the_exact_ones_and_f_never_rises(unobserved_weight, fairness):
     data = synthetic(800, 400, 20_000)
     settings = {"factors": 16, "fairness": fairness, "unobserved_weight": unobserved_weight, "epochs": 40}

@@ -45,12 +45,13 @@ def listed(row):
     return [j for j in row.tolist() if j >= 0]
 
 
+@pytest.mark.parametrize("problems", [60, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("chunk", [1, 2, 64])
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
-def test_equals_the_double_loops_on_hundreds_of_problems(backend, chunk, monkeypatch):
+def test_equals_the_double_loops_on_many_problems(backend, chunk, problems, monkeypatch):
     monkeypatch.setattr(fairrec, "CHUNK", chunk)
     kinds = {"ell > 0": 0, "short": 0, "negative": 0, "unfilled": 0}
-    for seed in range(300):
+    for seed in range(problems):
         users, items, K, share, excluded = random_case(seed)
         scores = score_matrix(users, items)
         expected, ell = naive.fair_rec(scores, K, share, excluded, random_state=seed)
@@ -67,7 +68,7 @@ def test_equals_the_double_loops_on_hundreds_of_problems(backend, chunk, monkeyp
         kinds["short"] += not found.certificate.kept
         kinds["negative"] += bool(ell > 0 and (scores.max(axis=1) < 0).any())
         kinds["unfilled"] += any(len(row) < K for row in expected)
-    assert min(kinds.values()) >= 20, kinds  # every kind was met
+    assert min(kinds.values()) >= problems // 15, kinds  # every kind was met
 
 
 def check_certificate(certificate, lists, excluded, n, m, ell):
@@ -81,7 +82,7 @@ def check_certificate(certificate, lists, excluded, n, m, ell):
     assert certificate.reasons == tuple(EXCLUDED if count < ell else FULL for count in feasible)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10**6))
 def test_without_exclusions_fewer_than_k_items_are_short(seed):
     users, items, K, share, _ = random_case(seed)
@@ -93,7 +94,7 @@ def test_without_exclusions_fewer_than_k_items_are_short(seed):
         assert len(set(row.tolist())) == K
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10**6))
 def test_order_by_score_holds_the_same_items(seed):
     users, items, K, share, excluded = random_case(seed)

@@ -4,6 +4,7 @@ import bz2
 import io
 import tarfile
 import zipfile
+from collections import Counter
 
 import numpy as np
 
@@ -114,5 +115,7 @@ def expected_rows(name, filtered=True):
     if not filtered:
         return rows
     min_user, min_item = (20, 200) if name == "msd" else (5, 0) if name.startswith("ml-") else (0, 0)
-    rows = [row for row in rows if sum(row[1] == other[1] for other in rows) >= min_item] if min_item else rows
-    return [row for row in rows if sum(row[0] == other[0] for other in rows) >= min_user] if min_user else rows
+    for column, least in ((1, min_item), (0, min_user)):
+        counts = Counter(row[column] for row in rows)
+        rows = [row for row in rows if counts[row[column]] >= least]
+    return rows
