@@ -87,24 +87,37 @@ def test_an_unknown_verb_suggests_the_nearest(fairmf):
     assert fairmf("nonsense").code == failures.USAGE
 
 
-def test_completion_is_offered_and_completes_verbs_without_importing_them(tmp_path):
-    switched = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+COMPLETIONS = {
+    "fairmf in": "inspect",
+    "fairmf fit --early": "--early-stopping",
+    "fairmf fit --model f": "fair-als fiadmm",
+    "fairmf fit --solver ch": "cholesky",
+    "fairmf datasets fetch ml-2": "ml-20m ml-25m",
+}
+# As a shell asks, but all in one process: a line with the answer to each line typed, then whether Numba was imported.
+COMPLETE = """
+import contextlib, io, json, os, sys
+from fairmf.cli import main
+os.environ["_FAIRMF_COMPLETE"] = "complete_bash"
+for words in json.loads(sys.argv[1]):
+    os.environ.update(COMP_WORDS=words, COMP_CWORD=str(len(words.split()) - 1))
+    answer = io.StringIO()
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(answer):
+        main()
+    print(*answer.getvalue().split())
+print("numba" in sys.modules)
+"""
+
+
+def test_completion_is_offered_and_completes_verbs_without_importing_them(fairmf, monkeypatch, tmp_path):
+    command = [sys.executable, "-c", COMPLETE, json.dumps(list(COMPLETIONS))]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout.splitlines() == [*COMPLETIONS.values(), "False"]
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
     for shell in ("bash", "zsh", "fish"):
-        shown = process("--show-completion", shell, cwd=tmp_path, environment=switched)
-        assert shown.returncode == 0, shown.stderr
-        assert "_FAIRMF_COMPLETE" in shown.stdout
-    asked = {"_FAIRMF_COMPLETE": "complete_bash", "COMP_WORDS": "fairmf in", "COMP_CWORD": "1"}
-    assert process(cwd=tmp_path, environment=asked).stdout.split() == ["inspect"]
-    asked = {"_FAIRMF_COMPLETE": "complete_bash", "COMP_WORDS": "fairmf fit --early", "COMP_CWORD": "2"}
-    assert process(cwd=tmp_path, environment=asked).stdout.split() == ["--early-stopping"]
-    for words, expected in (
-        ("fairmf fit --model f", ["fair-als", "fiadmm"]),
-        ("fairmf fit --solver ch", ["cholesky"]),
-        ("fairmf datasets fetch ml-2", ["ml-20m", "ml-25m"]),
-    ):
-        last = str(len(words.split()) - 1)
-        asked = {"_FAIRMF_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": last}
-        assert process(cwd=tmp_path, environment=asked).stdout.split() == expected
+        shown = fairmf("--show-completion", shell)
+        assert shown.code == 0, shown.err
+        assert "_FAIRMF_COMPLETE" in shown.out
 
 
 def test_json_is_one_object_on_stdout_and_notes_are_on_stderr(fairmf, made):

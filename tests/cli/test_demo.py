@@ -12,7 +12,7 @@ MODELS = [
 ]  # fmt: skip
 
 
-def fairmf(*arguments, cwd):
+def process(*arguments, cwd):
     command = [sys.executable, "-c", "from fairmf.cli import main; main()", *arguments]
     environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb", "PYTHONIOENCODING": "utf-8"}
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment, encoding="utf-8")
@@ -22,7 +22,7 @@ def fairmf(*arguments, cwd):
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
     small = ("--users", "900", "--items", "300", "--interactions", "30000", "--factors", "8")
-    return fairmf("demo", *small, cwd=folder), folder
+    return process("demo", *small, cwd=folder), folder
 
 
 def test_it_ends_with_a_table_of_all_models(run):
@@ -63,21 +63,21 @@ def test_fairness_spreads_exposure_and_costs_some_quality(run):
     assert values["iALS"]["ndcg@100"] > values["Popularity"]["ndcg@100"] + 0.1
 
 
-def test_a_problem_is_one_line_and_exit_code_one(tmp_path):
-    done = fairmf("demo", "--users", "100", "--items", "50", "--interactions", "99999", cwd=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.startswith("Error: ")
-    lines = done.stderr.strip().splitlines()
+def test_a_problem_is_one_line_and_exit_code_one(fairmf):
+    done = fairmf("demo", "--users", "100", "--items", "50", "--interactions", "99999")
+    assert done.code == 1
+    assert done.err.startswith("Error: ")
+    lines = done.err.strip().splitlines()
     assert len(lines) == 2
     assert lines[1].startswith("hint: ")
 
 
-def test_wrong_usage_is_exit_code_two(tmp_path):
-    assert fairmf("demo", "--users", "none", cwd=tmp_path).returncode == 2
-    assert fairmf("dmeo", cwd=tmp_path).returncode == 2
+def test_wrong_usage_is_exit_code_two(fairmf, tmp_path):
+    assert fairmf("demo", "--users", "none").code == 2
+    assert process("dmeo", cwd=tmp_path).returncode == 2
 
 
-def test_help_and_version(tmp_path):
-    assert "demo" in fairmf("--help", cwd=tmp_path).stdout
-    assert "Examples" in fairmf("demo", "--help", cwd=tmp_path).stdout
-    assert fairmf("--version", cwd=tmp_path).stdout.startswith("fairmf 0.")
+def test_help_and_version(fairmf):
+    assert "demo" in fairmf("--help").out
+    assert "Examples" in fairmf("demo", "--help").out
+    assert fairmf("--version").out.startswith("fairmf 0.")

@@ -90,7 +90,7 @@ def expected_list(case, i):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases())
 def test_agrees_with_a_naive_sort(backend, case):
     model = model_of(case, backend)

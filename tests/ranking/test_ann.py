@@ -36,7 +36,7 @@ def random_case(seed, m, d, n, whole_numbers, with_offsets):
     return items, users, offsets, hidden
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 10**6), st.integers(1, 60), st.integers(1, 6), st.integers(0, 8), st.integers(1, 70),
     st.booleans(), st.booleans(), st.booleans(), st.booleans(),

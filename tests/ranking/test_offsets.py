@@ -72,7 +72,7 @@ def test_rarely_liked_items_are_lifted_far_and_then_told_apart():
     """Most items score nearly nothing and nearly alike, as in a long tail: far to go, a bit too far floods lists."""
     backend, floor = get_backend("cpu"), 0.5
     generator = np.random.default_rng(0)
-    users = generator.normal(size=(1500, D)).astype(np.float32)
+    users = generator.normal(size=(700, D)).astype(np.float32)
     users[:, 0] += 3.0
     items = (generator.normal(size=(300, D)) * 0.01).astype(np.float32)
     items[:15] *= 100
@@ -115,9 +115,9 @@ def test_a_price_is_paid_only_where_a_bound_binds():
 
 def test_small_batches_learn_the_same_prices():
     backend = get_backend("cpu")
-    users, items = problem(n=3000)
+    users, items = problem(n=1500)
     whole, part = (
-        offsets.learn(backend, users, items, None, K, Bounds(0.5), users_at_once=size) for size in (3000, 300)
+        offsets.learn(backend, users, items, None, K, Bounds(0.5), users_at_once=size) for size in (1500, 300)
     )
     np.testing.assert_allclose(part, whole, atol=0.15 * np.abs(whole).max())
     again = offsets.learn(backend, users, items, None, K, Bounds(0.5), users_at_once=300)

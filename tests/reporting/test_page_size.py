@@ -40,6 +40,7 @@ def content():
     return large()
 
 
+@pytest.mark.slow
 def test_the_largest_page_is_below_six_megabytes(content):
     made = page(content)
     assert len(made.encode()) < 6_000_000

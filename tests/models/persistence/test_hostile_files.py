@@ -19,16 +19,17 @@ from fairmf.errors import BrokenFile
 PROGRAM = Path(mutations.__file__)
 
 
+@pytest.mark.parametrize("count", [80, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("name", "seed"), [("fair_als", 1), ("fiadmm", 2), ("popularity", 3)])
-def test_mutated_files_in_a_process_with_little_memory(name, seed, tmp_path):
+def test_mutated_files_in_a_process_with_little_memory(name, seed, count, tmp_path):
     fitted(name, weighted=seed == 1).save(tmp_path / "good")
-    command = [sys.executable, PROGRAM, tmp_path / "good", tmp_path, str(seed), "300"]
+    command = [sys.executable, PROGRAM, tmp_path / "good", tmp_path, str(seed), str(count)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
     result = json.loads(done.stdout)
     assert result["wrong"] == []
-    assert sum(result["counts"].values()) == 300
-    assert result["counts"]["refused"] > 200, result  # a few edits are harmless: another date, another seed
+    assert sum(result["counts"].values()) == count
+    assert result["counts"]["refused"] > 0.6 * count, result  # a few edits are harmless: another date, another seed
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def good_file(tmp_path_factory):
     return path
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(mutations.ACCIDENTS), st.integers(0, 2**32))
 def test_accidents_are_always_found(good_file, make, seed):
     raw = good_file.read_bytes()
