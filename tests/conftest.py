@@ -38,6 +38,11 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(f"{count:6,} {reason}")
 
 
+def slow_values(*values):
+    """Values of a parameter that `make test-slow` adds to those of `make test`."""
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+
+
 def random_rows(n: int, m: int, density: float = 0.2, weighted: bool = False, seed: int = 0) -> Rows:
     """Random sparse rows; the first row is empty and the last one full, so that both ends are always met."""
     matrix = sp.random(n, m, density=density, format="lil", random_state=seed)

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 import threadpoolctl
-from conftest import BACKENDS, as_numpy, random_factors, random_rows
+from conftest import BACKENDS, as_numpy, random_factors, random_rows, slow_values
 
 from fairmf.backends import RankOne, get_backend
 from fairmf.backends.cpu import threads
@@ -347,7 +347,7 @@ def test_improve_rows_with_a_rest_off_the_diagonal(backend, weighted):
 
 # Comparing the reference with itself shows nothing; beyond 130 factors it takes seconds.
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name.values != ("reference",)], indirect=True)
-@pytest.mark.parametrize("d", [1, 33, 64, 130, *(pytest.param(d, marks=pytest.mark.slow) for d in (256, 1030))])
+@pytest.mark.parametrize("d", [1, 33, 64, 130, *slow_values(256, 1030)])
 def test_rows_of_every_length_and_any_number_of_factors(backend, weighted, d):
     """Short rows, rows of several chunks and empty ones, at widths that fill a warp and that do not."""
     rows = random_rows(6, 2600, density=0.3, weighted=weighted)

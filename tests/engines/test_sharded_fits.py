@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import random_item_weights, random_rows
+from conftest import random_item_weights, random_rows, slow_values
 from in_process import InProcess, item_products, objective_of, scores_of
 
 from fairmf import IALS, FairALS, FiADMM, load_model, synthetic
@@ -114,7 +114,7 @@ def test_a_start_that_is_given_is_used():
 # some of what is left to converge. So F is compared closely only after many epochs.
 
 
-@pytest.mark.parametrize("fairness", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
+@pytest.mark.parametrize("fairness", [*slow_values(0.0), 1.0])
 def test_a_worker_may_die_at_any_moment(fairness):
     cluster = InProcess(shards=3)
     expected = objective_of(ray(fairness=fairness).fit(DATA, cluster=cluster))

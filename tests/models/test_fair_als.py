@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from conftest import random_rows
+from conftest import random_rows, slow_values
 
 from fairmf.backends import get_backend
 from fairmf.errors import InvalidParameter
@@ -71,9 +71,7 @@ def test_dropping_the_correction_of_q_breaks_that(monkeypatch):
     assert gradient > 2e-2 * start
 
 
-@pytest.mark.parametrize(
-    "fairness", [0.0, 1.0, 1e4, *(pytest.param(f, marks=pytest.mark.slow) for f in (0.1, 10.0, 100.0, 1e6))]
-)
+@pytest.mark.parametrize("fairness", [0.0, 1.0, 1e4, *slow_values(0.1, 10.0, 100.0, 1e6)])
 @pytest.mark.parametrize("unobserved_weight", [0.003, 0.1])
 def test_the_fast_solver_gives_the_answer_of_the_exact_one_and_never_lets_f_rise(unobserved_weight, fairness):
     data = synthetic(800, 400, 20_000)

@@ -4,7 +4,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pytest
-from conftest import BACKENDS, as_numpy, random_item_weights, random_rows
+from conftest import BACKENDS, as_numpy, random_item_weights, random_rows, slow_values
 from naive.objective import dense, total
 
 from fairmf.errors import InvalidParameter, NotFinite
@@ -93,7 +93,7 @@ def test_leaving_the_coupling_out_of_the_blocks_breaks_that(monkeypatch):
 
 
 @pytest.mark.parametrize("unobserved_weight", [0.003, 0.1])
-@pytest.mark.parametrize("fairness", [pytest.param(0.0, marks=pytest.mark.slow), 1.0, 1e4])
+@pytest.mark.parametrize("fairness", [*slow_values(0.0), 1.0, 1e4])
 def test_trained_models_agree_with_the_exact_ones_and_f_never_rises(unobserved_weight, fairness):
     data = synthetic(800, 400, 20_000)
     settings = {"factors": 16, "fairness": fairness, "unobserved_weight": unobserved_weight, "epochs": 40}

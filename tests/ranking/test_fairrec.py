@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import slow_values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive import fairrec as naive
@@ -45,7 +46,7 @@ def listed(row):
     return [j for j in row.tolist() if j >= 0]
 
 
-@pytest.mark.parametrize("problems", [60, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("problems", [60, *slow_values(300)])
 @pytest.mark.parametrize("chunk", [1, 2, 64])
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 def test_equals_the_double_loops_on_many_problems(backend, chunk, problems, monkeypatch):

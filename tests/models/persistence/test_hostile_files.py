@@ -9,6 +9,7 @@ from pathlib import Path
 
 import mutations
 import pytest
+from conftest import slow_values
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from small_models import fitted
@@ -19,7 +20,7 @@ from fairmf.errors import BrokenFile
 PROGRAM = Path(mutations.__file__)
 
 
-@pytest.mark.parametrize("count", [80, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [80, *slow_values(1000)])
 @pytest.mark.parametrize(("name", "seed"), [("fair_als", 1), ("fiadmm", 2), ("popularity", 3)])
 def test_mutated_files_in_a_process_with_little_memory(name, seed, count, tmp_path):
     fitted(name, weighted=seed == 1).save(tmp_path / "good")
