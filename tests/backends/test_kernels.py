@@ -9,7 +9,7 @@ import threadpoolctl
 from conftest import BACKENDS, as_numpy, random_factors, random_rows, slow_values
 
 from fairmf.backends import RankOne, get_backend
-from fairmf.backends.cpu import threads
+from fairmf.backends.cpu import eigenbasis_rows, reductions, row_kernels, threads
 from fairmf.errors import InvalidParameter
 from fairmf.ranking import merged
 
@@ -369,3 +369,16 @@ def test_rows_of_every_length_and_any_number_of_factors(backend, weighted, d):
         close(backend, out, naive)
         loss = backend.observed_loss(rows, this, other)
         assert loss == pytest.approx(reference.observed_loss(rows, expected, as_numpy(other, float)), rel=1e-3)
+
+
+def test_cpu_kernels_are_compiled_for_read_only_rows_alone(weighted):
+    """Or each would be compiled a second time where the rows' owner may write to them, as in a fold-in."""
+    backend, rows = get_backend("cpu"), random_rows(N, M, weighted=weighted)
+    this, other = random_factors(backend, N, M, D)
+    backend.observed_loss(rows, this, other)
+    backend.solve_rows(rows, other, np.eye(D), np.ones(N), np.zeros(D), backend.empty(N, D))
+    backend.improve_rows(rows, other, np.ones(D), np.ones(N), np.zeros(D), 1, 0.0, 1.0, this)
+    for kernel in (reductions.observed_loss_parts, row_kernels.solve_block, eigenbasis_rows.improve_rows):
+        assert kernel.signatures
+        assert not any(array.mutable for signature in kernel.signatures for array in signature[:2])
+    assert rows.indices.flags.writeable  # as its owner has it
