@@ -38,6 +38,11 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(f"{count:6,} {reason}")
 
 
+def pytest_collection_modifyitems(items):
+    """Run tests on a Ray cluster last: its processes take a part of the machine for as long as they are there."""
+    items.sort(key=lambda item: "ray_session" in item.fixturenames)
+
+
 def slow_values(*values):
     """Values of a parameter that `make test-slow` adds to those of `make test`."""
     return [pytest.param(value, marks=pytest.mark.slow) for value in values]

@@ -7,6 +7,7 @@ import time
 
 import pytest
 import small_experiment
+from conftest import slow_values
 from small_experiment import small, stored
 
 from fairmf.experiments import measuring, open_run, reproduce
@@ -41,7 +42,7 @@ def timeless(value):
     return [timeless(v) for v in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("number", [1, 3, 6])
+@pytest.mark.parametrize("number", [3, *slow_values(1, 6)])
 def test_killed_in_the_middle_and_resumed(place, data, tmp_path, number):
     out = tmp_path / "out"
     out.mkdir()

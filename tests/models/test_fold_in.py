@@ -79,7 +79,7 @@ SCALES = pytest.mark.parametrize(("scale", "factor"), [("phi", 12 / 40), ("paper
 @SCALES
 def test_cohort_converges_to_the_minimum_over_the_batch(model, scale, factor):
     exact = cohort_by_hand(model, NEW, 2.0 * model.unobserved_weight * 40 * factor)
-    folded = model.fold_in(NEW, method="cohort", scale=scale, epochs=5_000)
+    folded = model.fold_in(NEW, method="cohort", scale=scale, epochs=2_500)
     np.testing.assert_allclose(folded, exact, atol=1e-4)
 
 
