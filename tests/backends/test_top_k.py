@@ -96,7 +96,7 @@ def test_long_lists_are_made_for_few_users_at_once(monkeypatch, at_once):
     rows, _ = excluded(generator)
     whole, seen, kernel = ask(U, V, 600, rows), [], top_k_kernel.top_k
     monkeypatch.setattr("fairmf.backends.cpu.backend.CANDIDATE_BYTES", at_once * 8 * (900 + 512))
-    monkeypatch.setattr(top_k_kernel, "top_k", lambda *a: (seen.append(a[11]), kernel(*a)))
+    monkeypatch.setattr(top_k_kernel, "top_k", lambda *a: (seen.append(a[13]), kernel(*a)))
     for a, b in zip(ask(U, V, 600, rows), whole, strict=True):
         np.testing.assert_array_equal(a, b)
     assert seen == [at_once]

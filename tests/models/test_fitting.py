@@ -5,12 +5,12 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from conftest import random_factors, random_rows
 
+from fairmf.backends.cpu import threads
 from fairmf.backends.random_start import ITEMS, USERS, Stream, key_of, normal_rows
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite, NotFitted
 from fairmf.interactions import Interactions, Rows
@@ -170,7 +170,7 @@ def test_num_threads_is_used_while_fitting():
 
     class Count:
         def on_epoch(self, progress):
-            seen.append(numba.get_num_threads())
+            seen.append(threads.count())
 
     small(epochs=1, num_threads=1).fit(DATA, callbacks=[Count()])
     assert seen == [1]
