@@ -54,7 +54,7 @@ def test_it_says_what_it_will_take_runs_and_does_nothing_twice(fairmf, made, tmp
 
 
 def test_a_record_repeats_the_run(fairmf, made, tmp_path):
-    done = fairmf("reproduce", "figure5-ml20m", "--data", made / "split", "-o", "out", *SMALL, "-q")
+    done = fairmf("reproduce", "figure2-ml20m", "--data", made / "split", "-o", "out", *SMALL, "-q")
     assert done.code == 0, done.err
     assert done.err == ""
     again = fairmf("reproduce", "--config", "out/reproduce.toml", "--json")
@@ -92,7 +92,7 @@ def test_without_matplotlib_there_are_numbers_and_a_warning(fairmf, made, monkey
     import sys
 
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    done = fairmf("reproduce", "figure5-ml20m", "--data", made / "split", "-o", "out", *SMALL)
+    done = fairmf("reproduce", "figure2-ml20m", "--data", made / "split", "-o", "out", *SMALL)
     assert done.code == 0, done.err
     assert "There are no plots" in done.err
 

@@ -195,7 +195,7 @@ def test_a_resumed_fit_ends_with_the_same_bits(tmp_path):
     assert [record["epoch"] for record in resumed.history.records] == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("other_shards", [2, 3])
+@pytest.mark.parametrize("other_shards", [*slow_values(2), 3])
 def test_without_users_in_it_a_checkpoint_is_small_and_users_are_made_again(tmp_path, other_shards, end):
     source = InMemoryShards(DATA, 2)
     ray(epochs=5).fit(source, cluster=InProcess(), checkpoint=tmp_path)

@@ -112,7 +112,7 @@ def test_fairness_zero_is_ials():
 
 
 def test_it_ends_below_fiadmm():
-    data = synthetic(500, 300, 9_000)
+    data = synthetic(250, 150, 4_500)
     ours, theirs = [], []
     for seed in range(3):  # there are several minima: on average
         settings = {"factors": 8, "fairness": 2.0, "random_state": seed}

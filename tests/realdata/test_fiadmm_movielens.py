@@ -37,11 +37,12 @@ def movielens():
 def test_objective_after_16_50_and_100_epochs(reference, movielens, row):
     gamma, rho, at_16, at_50, at_100, _ = reference["objective"]["rows"][row]
     settings = reference["objective"]["settings"]
-    model = FiADMM(factors=64, **settings, gamma=gamma, rho=rho, epochs=100, random_state=0)
+    calm = rho >= 162730  # with a smaller rho the run oscillates and rounding decides where it stands after 100 epochs
+    model = FiADMM(factors=64, **settings, gamma=gamma, rho=rho, epochs=100 if calm else 50, random_state=0)
     totals = model.fit(movielens[0]).history.column("objective.total")
     assert 2 * totals[15] == pytest.approx(at_16, rel=0.01)
     assert 2 * totals[49] == pytest.approx(at_50, rel=0.01)
-    if rho >= 162730:  # with a smaller rho the run oscillates and rounding decides where it stands
+    if calm:
         assert 2 * totals[99] == pytest.approx(at_100, rel=0.01)
 
 
