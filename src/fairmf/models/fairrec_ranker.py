@@ -65,7 +65,7 @@ class FairRecRanker:
         ranker = copy.copy(self)
         ranker.model = copy.copy(self.model)  # as it is now: a fit in another thread does not change this one
         history, users = ranker.model._to_rank(history, known_users, options)
-        lists = ranker.lists(users, history, N).items[:, : list_length(N, self.n_items)]
+        lists = ranker.lists(users, history, N).items[:, : list_length(N, ranker.n_items)]
         for start in range(0, history.n_users, USERS_AT_ONCE):
             yield start, lists[start : start + USERS_AT_ONCE]
 
