@@ -54,6 +54,16 @@ def test_a_second_process_compiles_nothing(folder, tmp_path):
     assert kernels.compiled_here() == 1
 
 
+def test_numbas_own_cache_does_not_meet_these_files(folder, tmp_path):
+    made = fresh(tmp_path)
+    made(4)
+    plain = numba.njit(cache=True)(made.py_func)
+    assert plain(4) == 8
+    again = fresh(tmp_path)
+    again(4)
+    assert misses(again) == 0
+
+
 @pytest.mark.parametrize("ending", ["nbi", "nbc"])
 @pytest.mark.parametrize("damage", ["empty", "truncated", "garbage", "flipped", "gone"])
 def test_a_damaged_file_is_replaced(folder, tmp_path, ending, damage):

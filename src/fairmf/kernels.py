@@ -102,7 +102,8 @@ class _KernelCache(FunctionCache):
     def __init__(self, function: Callable[..., Any]):
         super().__init__(function)
         stamp = self._impl.locator.get_source_stamp(), _sources(str(Path(inspect.getfile(function)).parent))
-        self._cache_file = _CheckedFile(self._cache_path, self._impl.filename_base, stamp)
+        # Names of their own: to Numba's cache, which an older fairmf in the same place would use, these are damaged.
+        self._cache_file = _CheckedFile(self._cache_path, f"{self._impl.filename_base}.checked", stamp)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The stored code for this signature; None where there is none, or none that can be used."""
