@@ -12,7 +12,7 @@ from fairmf.metrics import evaluate_retrieval
 from fairmf.ranking.fairrec import fair_rec
 
 USERS, ITEMS = 40, 50
-DATA = Interactions.from_csr(sp.random(USERS, ITEMS, density=0.2, format="csr", rng=np.random.default_rng(0)) > 0)
+DATA = Interactions.from_csr(sp.random(USERS, ITEMS, density=0.2, format="csr", random_state=0) > 0)
 MODEL = IALS(factors=4, epochs=1).fit(DATA)
 TOO_LONG = [10**8, 2**31, 2**63, 10**30]
 NO_LENGTH = [-1, 0, True, 1.5, np.float64(3), "5", None, float("nan")]
