@@ -379,7 +379,7 @@ def test_cpu_kernels_are_compiled_for_read_only_rows_alone(weighted):
     backend.observed_loss(rows, this, other)
     backend.solve_rows(rows, other, np.eye(D), np.ones(N), np.zeros(D), backend.empty(N, D))
     backend.improve_rows(rows, other, np.ones(D), np.ones(N), np.zeros(D), 1, 0.0, 1.0, this)
-    for kernel in (reductions.observed_loss_parts, row_kernels.solve_block, eigenbasis_rows.improve_rows):
+    for kernel in (reductions.observed_loss_parts, row_kernels.solve_rows, eigenbasis_rows.improve_rows):
         names = list(inspect.signature(kernel.py_func).parameters)
         assert kernel.signatures
         for signature in kernel.signatures:

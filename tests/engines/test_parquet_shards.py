@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairmf.engines.parquet import ParquetShards
@@ -76,6 +76,7 @@ rows = st.lists(
 )
 
 
+@settings(max_examples=50)
 @given(
     rows=rows,
     kind=st.sampled_from(list(USERS)),
