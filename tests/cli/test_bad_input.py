@@ -4,6 +4,7 @@ A row: what is wrong, how to bring it about (a function of the folder and the ma
 the exit code, and words that the line must have.
 """
 
+import contextlib
 import errno
 import os
 import shutil
@@ -135,7 +136,7 @@ def checkpoint_as_model(folder, made):
 
 def database(query):
     def prepare(folder, made):
-        with sqlite3.connect(folder / "shop.db") as opened:
+        with contextlib.closing(sqlite3.connect(folder / "shop.db")) as opened, opened:
             opened.execute("CREATE TABLE events (user INTEGER, item INTEGER)")
             opened.execute("INSERT INTO events VALUES (1, NULL)")
         return ["inspect", "sqlite:///shop.db", *(["--query", query] if query else [])]

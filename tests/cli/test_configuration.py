@@ -108,9 +108,10 @@ def test_a_record_nobody_asked_for_is_no_reason_to_fail(fairmf, made, tmp_path):
 
 
 def test_a_password_is_in_no_record(fairmf, made, tmp_path, monkeypatch):
+    import contextlib
     import sqlite3
 
-    with sqlite3.connect("shop.db") as database:
+    with contextlib.closing(sqlite3.connect("shop.db")) as database, database:
         database.execute("CREATE TABLE events (user INTEGER, item INTEGER)")
         database.executemany("INSERT INTO events VALUES (?, ?)", [(k % 7, k % 5) for k in range(70)])
     asked = ("--query", "SELECT user, item FROM events")

@@ -13,7 +13,7 @@ import optuna
 import pytest
 from tiny import SPACE, tiny_split, tiny_tune
 
-from fairmf.control import tune
+from fairmf.control import studies, tune
 from fairmf.control.front import dominates
 from fairmf.errors import InvalidData, InvalidParameter, MissingDependency, NotFinite
 from fairmf.interactions import Interactions, Rows
@@ -209,20 +209,24 @@ def test_stored_trials_are_kept_and_only_the_remaining_run(split, found, tmp_pat
     assert tried(done) == tried(whole)
 
 
+def stored_states(file):
+    with studies.opened(optuna, file) as storage:
+        return [t.state.name for t in optuna.load_study(study_name="fairmf", storage=storage).trials]
+
+
 def test_an_interruption_leaves_the_trial_to_be_done_again(split, found, tmp_path):
     file = tmp_path / "study.db"
 
     class Interrupted(IALS):
         def fit(self, *data, **options):
-            if len(optuna.load_study(study_name="fairmf", storage=f"sqlite:///{file}").trials) == 6:
+            if len(stored_states(file)) == 6:
                 raise KeyboardInterrupt
             return super().fit(*data, **options)
 
     Interrupted.__name__ = "IALS"
     with pytest.raises(KeyboardInterrupt):
         tiny_tune(split, Interrupted(factors=4, epochs=6), storage=file)
-    states = [t.state.name for t in optuna.load_study(study_name="fairmf", storage=f"sqlite:///{file}").trials]
-    assert states[5] == "FAIL"
+    assert stored_states(file)[5] == "FAIL"
     assert tried(tiny_tune(split, storage=file)) == tried(found)
 
 
@@ -238,14 +242,11 @@ def test_killed_midway_and_resumed_it_goes_on_alike(split, found, tmp_path):
         os.kill(child.pid, signal.SIGKILL)
         child.wait()
 
-    def states():
-        return [t.state.name for t in optuna.load_study(study_name="fairmf", storage=f"sqlite:///{file}").trials]
-
-    assert states()[3:] == ["RUNNING"]
+    assert stored_states(file)[3:] == ["RUNNING"]
     resumed = tiny_tune(split, storage=file)
     assert tried(resumed) == tried(found)
     assert [t.number for t in resumed.trials] == [0, 1, 2, 4, 5, 6, 7, 8]
-    assert states()[3] == "FAIL"
+    assert stored_states(file)[3] == "FAIL"
 
 
 def test_another_question_does_not_continue_a_study(split, tmp_path):

@@ -177,7 +177,7 @@ def test_times_read_from_dates_are_microseconds():
     wanted = named_pairs(split_by_time(events, validation_from=100 * day, test_from=150 * day).test.targets)
     start = datetime.date(1970, 1, 1) + datetime.timedelta(100)
     end = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc) + datetime.timedelta(150)
-    for pair in ((start, end), (start.isoformat(), np.datetime64("1970-01-01") + 150)):
+    for pair in ((start, end), (start.isoformat(), np.datetime64("1970-01-01") + np.timedelta64(150, "D"))):
         split = split_by_time(events, validation_from=pair[0], test_from=pair[1])
         assert named_pairs(split.test.targets) == wanted
 

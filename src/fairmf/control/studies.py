@@ -46,8 +46,19 @@ def quietly(optuna: Any) -> Iterator[None]:
         optuna.logging.set_verbosity(before)
 
 
-def open_storage(optuna: Any, storage: str | os.PathLike[str] | None) -> Any:
-    """A SQLite file (made if absent), a database by its URL, or memory."""
+@contextlib.contextmanager
+def opened(optuna: Any, storage: str | os.PathLike[str] | None) -> Iterator[Any]:
+    """Open a SQLite file (made if absent), a database by its URL, or memory; close its connections at the end."""
+    store = _storage(optuna, storage)
+    try:
+        yield store
+    finally:
+        if hasattr(store, "engine"):  # a connection left open would hold the file
+            store.remove_session()
+            store.engine.dispose()
+
+
+def _storage(optuna: Any, storage: str | os.PathLike[str] | None) -> Any:
     if storage is None:
         return optuna.storages.InMemoryStorage()
     url = os.fspath(storage)
@@ -56,6 +67,11 @@ def open_storage(optuna: Any, storage: str | os.PathLike[str] | None) -> Any:
         if path.is_dir() or not path.parent.is_dir():
             raise InvalidParameter(
                 f"The 'storage' parameter of tune must be a file in an existing folder. Got {url!r}."
+            )
+        if path.is_file() and path.stat().st_size and not _is_sqlite(path):
+            raise InvalidParameter(
+                f"The 'storage' parameter of tune must be a file of trials or a new one: {url!r} cannot be used (file is "
+                "not a database)."
             )
         url = f"sqlite:///{path}"
     from sqlalchemy.exc import SQLAlchemyError
@@ -68,6 +84,11 @@ def open_storage(optuna: Any, storage: str | os.PathLike[str] | None) -> Any:
         raise InvalidParameter(
             f"The 'storage' parameter of tune must be a file of trials or a new one: {shown} cannot be used ({reason})."
         ) from None
+
+
+def _is_sqlite(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(16) == b"SQLite format 3\0"
 
 
 def open_study(

@@ -69,15 +69,10 @@ def tune(
     attempt = Attempt(model, split, held_out, labels, targets, searched, groups, prune_every if pruning else 0)
     seed = int(np.random.SeedSequence().generate_state(1)[0]) if random_state is None else int(random_state)
     recipe = _recipe(attempt, seed if random_state is not None else None, startup_trials)
-    with studies.quietly(optuna):
-        store = studies.open_storage(optuna, storage)
+    with studies.quietly(optuna), studies.opened(optuna, storage) as store:
         lower = [parse_metric(label).lower_is_better for label in targets]
         study = studies.open_study(optuna, store, study_name, lower, recipe, startup_trials)
-        try:
-            _search(optuna, study, attempt, trials, timeout, seed, startup_trials, progress)
-        finally:
-            if hasattr(store, "engine"):
-                store.engine.dispose()  # a connection left open would hold the file
+        _search(optuna, study, attempt, trials, timeout, seed, startup_trials, progress)
         found = tuple(_trial(trial, searched) for trial in studies.settled(study))
     return TuningResult(model, split.train, targets, found, study)
 
