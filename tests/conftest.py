@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items):
 
 def slow_values(*values):
     """Values of a parameter that `make test-slow` adds to those of `make test`."""
-    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+    return [pytest.param(*(v if isinstance(v, tuple) else (v,)), marks=pytest.mark.slow) for v in values]
 
 
 def random_rows(n: int, m: int, density: float = 0.2, weighted: bool = False, seed: int = 0) -> Rows:

@@ -74,7 +74,7 @@ def test_one_block_is_the_exact_epoch(weighted, fairness, block_size, item_weigh
     np.testing.assert_allclose(found.coupling, expected.coupling, atol=1e-9)
 
 
-@pytest.mark.parametrize("fairness", [0.0, 1.0, 1e4])
+@pytest.mark.parametrize("fairness", [*slow_values(0.0), 1.0, 1e4])
 def test_sweeps_over_the_users_end_at_the_exact_users(weighted, fairness, item_weights):
     data = Interactions(random_rows(20, 40, density=0.15, weighted=weighted), 40)
     problem, state = posed(fair(fairness=fairness), data, item_weights(40))

@@ -21,7 +21,7 @@ PROGRAM = Path(mutations.__file__)
 
 
 @pytest.mark.parametrize("count", [80, *slow_values(1000)])
-@pytest.mark.parametrize(("name", "seed"), [("fair_als", 1), ("fiadmm", 2), ("popularity", 3)])
+@pytest.mark.parametrize(("name", "seed"), [("fair_als", 1), ("fiadmm", 2), *slow_values(("popularity", 3))])
 def test_mutated_files_in_a_process_with_little_memory(name, seed, count, tmp_path):
     fitted(name, weighted=seed == 1).save(tmp_path / "good")
     command = [sys.executable, PROGRAM, tmp_path / "good", tmp_path, str(seed), str(count)]
