@@ -70,8 +70,8 @@ def _storage(optuna: Any, storage: str | os.PathLike[str] | None) -> Any:
             )
         if path.is_file() and path.stat().st_size and not _is_sqlite(path):
             raise InvalidParameter(
-                f"The 'storage' parameter of tune must be a file of trials or a new one: {url!r} cannot be used (file is "
-                "not a database)."
+                f"The 'storage' parameter of tune must be a file of trials or a new one: {url!r} cannot be used "
+                "(file is not a database)."
             )
         url = f"sqlite:///{path}"
     from sqlalchemy.exc import SQLAlchemyError
