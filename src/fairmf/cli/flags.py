@@ -37,14 +37,14 @@ def expanded(function: Callable[..., None], run: Callable[..., None]) -> Callabl
 
     It calls `run(function, arguments, context)` with the bundles put together again.
     """
-    hints = get_type_hints(function, include_extras=True)
     own, bundles = [], {}
-    for parameter in inspect.signature(function).parameters.values():
-        kind = hints[parameter.name]
+    # Not get_type_hints: before Python 3.11 it wraps what has the default None in Optional, which hides the name.
+    for parameter in inspect.signature(function, eval_str=True).parameters.values():
+        kind = parameter.annotation
         if isinstance(kind, type) and issubclass(kind, Flags):
             bundles[parameter.name] = kind
         else:
-            own.append(parameter.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY))
+            own.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
     shared = {name: kind.parameters() for name, kind in bundles.items()}
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     everything = [context, *own] + [parameter for parameters in shared.values() for parameter in parameters]
