@@ -1,5 +1,6 @@
 """Queries against real databases: a SQLite file, and a PostgreSQL server where its programs are installed."""
 
+import gc
 import sqlite3
 import sys
 import traceback
@@ -15,6 +16,8 @@ from fairmf.errors import InvalidData, InvalidParameter, MissingDependency
 from fairmf.interactions import Interactions, read_sql, sql_reader
 
 ROWS = [("ann", 7, 2.0, 10, 4.5), ("bob", 7, 1.0, 20, 3.0), ("ann", 9, 0.5, 30, 5.0), ("cyd", 3, 4.0, 40, 2.0)]
+# Before 1.13, SQLite's driver gave no reason, and PostgreSQL's did not say which bytes are a UUID.
+NEW_DRIVERS = sys.version_info >= (3, 11)  # 1.12 is the last one for Python 3.10
 SELECT = "SELECT who AS user, what AS item, plays, at, stars FROM events ORDER BY at"
 
 
@@ -108,6 +111,7 @@ def test_what_is_wrong_is_said_in_one_line(url, query, words):
     refuses(lambda: read_sql(query, url), *words)
 
 
+@pytest.mark.filterwarnings("error" if NEW_DRIVERS else "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_nothing_is_ever_written(url, tmp_path):
     for query in (
         "DELETE FROM events RETURNING who AS user, what AS item",
@@ -120,9 +124,10 @@ def test_nothing_is_ever_written(url, tmp_path):
     ):
         refuses(lambda query=query: read_sql(query, url), "a statement that reads", kind=InvalidParameter)
     writing = "WITH a AS (SELECT 1) INSERT INTO events (who) SELECT 'eve'"
-    refuses(lambda: read_sql(writing, url), "The query failed", "read")
+    refuses(lambda: read_sql(writing, url), "The query failed", *(["read"] if NEW_DRIVERS else []))
     assert len(read_sql(SELECT, url)) == len(ROWS)
     assert list(tmp_path.iterdir()) == []
+    gc.collect()  # old drivers complain of a failed query once more when their objects are deleted
 
 
 @pytest.mark.parametrize("more", ["SELECT 1", "DROP TABLE events", "/* ; */ x", "'a'"])
@@ -187,7 +192,7 @@ def test_uuids_and_exact_numbers_as_ids(postgres_url):
     one, two = uuid.UUID(int=1), uuid.UUID(int=2)
     values = f"(VALUES ('{one}'::uuid, 10::numeric), ('{two}'::uuid, 2.50::numeric))"
     events = read_sql(f'SELECT a AS "user", b AS item FROM {values} AS t(a, b)', postgres_url)
-    assert events.user_ids.values.tolist() == [one, two]
+    assert events.user_ids.values.tolist() == ([one, two] if NEW_DRIVERS else [one.bytes, two.bytes])
     assert events.item_ids.values.tolist() == ["10", "2.50"]
 
 

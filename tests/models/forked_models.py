@@ -69,8 +69,11 @@ def forked(model):
 
 def pooled(model):
     """The answers of two workers of multiprocessing.Pool."""
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        return pool.map_async(answers, [model, model]).get(timeout=100)
+    pool = multiprocessing.get_context("fork").Pool(2)
+    found = pool.map_async(answers, [model, model]).get(timeout=100)
+    pool.close()  # leaving it as a context would send SIGTERM and wait, for ever where a handler of ours swallows that
+    pool.join()
+    return found
 
 
 def check(when, model, expected):

@@ -62,8 +62,10 @@ def read_sql(
     with contextlib.ExitStack() as opened:
         with _explained(f"The database {database.shown} cannot be opened", database, driver):
             address = database.address if file is None else f"file:{quote(str(file))}?mode=ro"
-            connection = opened.enter_context(driver.dbapi.connect(address))
-            cursor = opened.enter_context(connection.cursor())
+            connection = driver.dbapi.connect(address)
+            opened.callback(_close, connection)
+            cursor = connection.cursor()
+            opened.callback(_close, cursor)
         with _explained("The query failed", database, driver):
             if database.kind == "sqlite":
                 cursor.adbc_statement.set_options(**{driver.StatementOptions.BATCH_ROWS.value: str(_SQLITE_BATCH_ROWS)})
@@ -74,6 +76,12 @@ def read_sql(
             if not answer.schema.names:
                 raise InvalidData("The query gives no columns; it must be one that reads, such as SELECT.")
             return collect_batches(answer.schema.names, answer, columns, _SOURCE, _MOST_ROWS)
+
+
+def _close(opened: Any) -> None:
+    """Close a cursor or a connection. After a failed query drivers before 1.13 raise a second error here."""
+    with contextlib.suppress(Exception):
+        opened.close()
 
 
 def _statement(query: object, kind: str) -> str:

@@ -16,6 +16,7 @@ import functools
 import itertools
 import os
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -265,15 +266,23 @@ class _OneBlasThread:
             self.before = []
 
 
-@functools.cache
 def _libraries(by_thread: bool) -> list[Any]:
     """The loaded BLAS libraries whose number of threads is set thread by thread (those on OpenMP), or the others."""
-    loaded = threadpoolctl.ThreadpoolController().lib_controllers  # takes milliseconds
-    return [
-        library
-        for library in loaded
-        if library.user_api == "blas" and (getattr(library, "threading_layer", "") == "openmp") == by_thread
-    ]
+    return _loaded(len(sys.modules))[by_thread]
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded(_modules: int) -> tuple[list[Any], list[Any]]:
+    """All BLAS libraries: those set once for the process, those set by thread.
+
+    Finding them takes milliseconds, so they are kept until another module is imported: faiss and PyTorch bring a BLAS
+    of their own.
+    """
+    found: tuple[list[Any], list[Any]] = ([], [])
+    for library in threadpoolctl.ThreadpoolController().lib_controllers:
+        if library.user_api == "blas":
+            found[getattr(library, "threading_layer", "") == "openmp"].append(library)
+    return found
 
 
 def _alone(libraries: list[Any]) -> list[tuple[Any, int]]:
