@@ -19,7 +19,7 @@ from fairmf.interactions import Rows
 
 log = logging.getLogger(__name__)
 pytestmark = pytest.mark.slow
-SETTINGS = {"factors": 32, "epochs": 6}
+SETTINGS = {"factors": 32, "epochs": 4}
 
 
 def movielens(_):
@@ -33,21 +33,21 @@ def gowalla(_):
 
 @functools.cache
 def _events():
-    return synthetic_events(n_users=100_000, n_items=20_000, n_interactions=10_000_000)
+    return synthetic_events(n_users=30_000, n_items=8_000, n_interactions=2_000_000)
 
 
 def large(folder):
-    """Ten million rows in ten files."""
+    """Two million rows in ten files."""
     if not folder.exists():
         folder.mkdir()
         events = _events()
         table = pa.table({"user": events.users, "item": events.items})
         for k in range(10):
-            pq.write_table(table.slice(k * 1_000_000, 1_000_000), folder / f"{k}.parquet")
+            pq.write_table(table.slice(k * 200_000, 200_000), folder / f"{k}.parquet")
     return Interactions.from_parquet(folder)
 
 
-DATA = {"ml-1m": movielens, "gowalla": gowalla, "10M rows of Parquet": large}
+DATA = {"ml-1m": movielens, "gowalla": gowalla, "Parquet": large}
 
 
 @pytest.fixture(scope="module")
@@ -105,10 +105,10 @@ print(memory("VmHWM") - before)
 
 
 def test_the_process_that_fits_takes_no_memory_for_rows(tmp_path):
-    """Reading and fitting 10 million rows of 100,000 users: ids and offsets alone would be 40 MB."""
+    """Reading and fitting 5 million rows of 100,000 users: their items alone would be 20 MB."""
     ray_or_skip()
     peaks = {}
-    for rows in (1_000_000, 10_000_000):
+    for rows in (500_000, 5_000_000):
         rng = np.random.default_rng(0)
         folder = tmp_path / str(rows)
         folder.mkdir()
@@ -118,4 +118,4 @@ def test_the_process_that_fits_takes_no_memory_for_rows(tmp_path):
         command = [sys.executable, "-c", DRIVER, str(folder)]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=900)
         peaks[rows] = int(done.stdout.split()[-1])
-    assert peaks[10_000_000] < peaks[1_000_000] + 20_000, peaks  # kB
+    assert peaks[5_000_000] < peaks[500_000] + 12_000, peaks  # kB
