@@ -174,6 +174,12 @@ def published(server, monkeypatch):
 
 
 @pytest.fixture
+def empty_plots(monkeypatch):
+    """Figures are made but their files stay empty: for tests of all else, as most of a plot's time is its drawing."""
+    monkeypatch.setattr("fairmf.reporting.plots.save", lambda figure, path, **_: path.touch() or path)
+
+
+@pytest.fixture
 def fairmf(capsys, tmp_path, monkeypatch):
     """The command line, run in this process in an empty folder (tests/cli/running.py)."""
     from running import runner

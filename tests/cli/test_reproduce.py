@@ -53,6 +53,7 @@ def test_it_says_what_it_will_take_runs_and_does_nothing_twice(fairmf, made, tmp
     assert (tmp_path / "out" / "results.json").read_bytes() == results
 
 
+@pytest.mark.usefixtures("empty_plots")
 def test_a_record_repeats_the_run(fairmf, made, tmp_path):
     done = fairmf("reproduce", "figure2-ml20m", "--data", made / "split", "-o", "out", *SMALL, "-q")
     assert done.code == 0, done.err
@@ -62,6 +63,7 @@ def test_a_record_repeats_the_run(fairmf, made, tmp_path):
     assert (again.json["computed"], again.json["output"]) == (0, "out")
 
 
+@pytest.mark.usefixtures("empty_plots")
 def test_a_split_stands_for_the_data_set_it_was_made_of(fairmf, made, tmp_path):
     how = ("reproduce", "figure5-ml20m", "--data", "ml-1m", "--from", made / "split", *SMALL)
     done = fairmf(*how, "--json")
@@ -73,6 +75,7 @@ def test_a_split_stands_for_the_data_set_it_was_made_of(fairmf, made, tmp_path):
     assert {piece["settings"]["factors"] for piece in results["pieces"]} == {64}
 
 
+@pytest.mark.usefixtures("empty_plots")
 def test_without_pytorch_it_says_what_to_do_before_anything_is_read(fairmf, made, monkeypatch):
     plain = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "torch" else plain(name, *a))

@@ -220,6 +220,7 @@ def test_files_agree_with_each_other(run, kind, pictures):
     assert re.search(rf"\| {first:.4f}|\| {first:.4g}", page)
 
 
+@pytest.mark.usefixtures("empty_plots")
 def test_quoted_numbers_stay_apart_and_are_judged_on_the_papers_data_alone(run, data, tmp_path):
     import dataclasses
 

@@ -73,6 +73,7 @@ def test_killed_in_the_middle_and_resumed(place, data, tmp_path, number):
     assert {path.name: path.read_bytes() for path in out.glob("*.*")} == files
 
 
+@pytest.mark.usefixtures("empty_plots")
 def test_a_changed_setting_is_computed_anew_and_nothing_else_is(data, tmp_path):
     reproduce(small("fronts"), data, tmp_path, progress=False)
     counting = Counting()
@@ -85,6 +86,7 @@ def test_a_changed_setting_is_computed_anew_and_nothing_else_is(data, tmp_path):
     assert reproduce(changed, data, tmp_path, seeds=3, epochs=2, progress=False).computed == 9
 
 
+@pytest.mark.usefixtures("empty_plots")
 def test_other_data_are_other_pieces(data, tmp_path):
     from fairmf import split_by_user, synthetic_events
     from fairmf.experiments import load_data
@@ -95,6 +97,7 @@ def test_other_data_are_other_pieces(data, tmp_path):
     assert reproduce(whole, load_data(str(tmp_path / "b")), tmp_path / "out", progress=False).computed == 4
 
 
+@pytest.mark.usefixtures("empty_plots")
 def test_a_damaged_piece_is_computed_again(data, tmp_path):
     first = reproduce(small("fronts"), data, tmp_path, progress=False)
     path = sorted((tmp_path / "pieces").glob("*.json"))[0]
@@ -122,6 +125,7 @@ def test_a_fit_that_was_interrupted_is_not_stored(data, tmp_path, monkeypatch):
     assert list((tmp_path).rglob("*.json")) == []
 
 
+@pytest.mark.usefixtures("empty_plots")
 def test_estimates_count_what_is_left(data, tmp_path):
     run = open_run(small("ranking_table"), data, tmp_path)
     before = run.estimate()
