@@ -23,7 +23,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The first call of a kernel compiles it or loads it from the cache: the first example may take any time.
-settings.register_profile("fairmf", deadline=None)
+settings.register_profile("fairmf", deadline=None, max_examples=50)
 settings.load_profile("fairmf")
 
 

@@ -23,7 +23,7 @@ from fairmf.control.curve import Curve
 from fairmf.control.target import Goal
 from fairmf.errors import InvalidData, InvalidParameter
 
-SPLIT = split_by_user(synthetic(500, 200, 12_000, random_state=1), heldout=100, protocol="seeded")
+SPLIT = split_by_user(synthetic(220, 100, 4_000, random_state=1), heldout=50, protocol="seeded")
 METRICS = ("ndcg@100", "recall@20", "gini@20", "coverage@20")
 
 

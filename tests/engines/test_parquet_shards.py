@@ -76,7 +76,7 @@ rows = st.lists(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(
     rows=rows,
     kind=st.sampled_from(list(USERS)),

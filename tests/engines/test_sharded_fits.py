@@ -116,12 +116,13 @@ def test_a_start_that_is_given_is_used():
 
 @pytest.mark.parametrize("fairness", [*slow_values(0.0), 1.0])
 def test_a_worker_may_die_at_any_moment(fairness):
+    """Three epochs: the first, one from a state as any other, and the last."""
     cluster = InProcess(shards=3)
-    expected = objective_of(ray(fairness=fairness).fit(DATA, cluster=cluster))
+    expected = objective_of(ray(fairness=fairness, epochs=3).fit(DATA, cluster=cluster))
     exchanges = cluster.teams[-1].exchanges
     for moment in range(1, exchanges + 1):
         cluster = InProcess(shards=3, loses={moment: moment % 3})
-        model = ray(fairness=fairness).fit(DATA, cluster=cluster)
+        model = ray(fairness=fairness, epochs=3).fit(DATA, cluster=cluster)
         assert cluster.teams[-1].replaced == 1
         assert expected * (1 - 0.01) < objective_of(model) < expected * (1 + 1e-3), f"lost before exchange {moment}"
 

@@ -37,7 +37,7 @@ def shape(value):
     return type(value)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(ANY, unique_by=lambda value: (shape(value), repr(value)), max_size=20))
 def test_ids_of_any_kind(values):
     ids = Ids(values)

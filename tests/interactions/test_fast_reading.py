@@ -72,7 +72,7 @@ ROWS = st.lists(st.tuples(NUMBERS | FIELD, NUMBERS | FIELD, NUMBERS | FIELD), mi
 def test_any_text_is_read_as_arrow_reads_it(how, tmp_path, monkeypatch):
     path = tmp_path / "a.csv"
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=30, deadline=None)
     @given(ROWS, st.sampled_from(["\n", "\r\n"]), st.sampled_from([8, 64, 1 << 20]), st.booleans())
     @example([("1", "2", "0.5"), ("", "", ""), ("3", "NA", "7")], "\n", 64, True)
     def check(rows, newline, block, ends_with_newline):
@@ -122,7 +122,7 @@ def test_the_fast_reader_gives_up_at_the_first_doubt(text, kind):
         plain_csv.PlainColumns(2, {0: (0, kind), 1: (1, kind)}, ",").cut(text.encode("latin-1"))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(st.from_regex(r"-?[0-9]{1,17}([.][0-9]{1,17})?", fullmatch=True))
 @example("0.30000000000000004")
 @example("9007199254740993.1")

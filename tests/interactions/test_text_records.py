@@ -31,7 +31,7 @@ def unquoted(field):
     return field
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.lists(FIELD, min_size=2, max_size=3), min_size=1, max_size=8),
     st.sampled_from(["\n", "\r\n", "\r"]),

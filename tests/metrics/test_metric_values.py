@@ -23,7 +23,7 @@ from fairmf.metrics.exposure import (
 from fairmf.metrics.registry import known_names
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 15), st.integers(1, 25), st.integers(1, 10), st.integers(1, 30))
 def test_every_metric_equals_its_double_loop(seed, n_users, n_items, length, K):
     lists, targets, train = random_case(seed, n_users, n_items, length)

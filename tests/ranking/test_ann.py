@@ -36,7 +36,7 @@ def random_case(seed, m, d, n, whole_numbers, with_offsets):
     return items, users, offsets, hidden
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.integers(0, 10**6), st.integers(1, 60), st.integers(1, 6), st.integers(0, 8), st.integers(1, 70),
     st.booleans(), st.booleans(), st.booleans(), st.booleans(),
@@ -95,7 +95,7 @@ def test_a_user_of_any_length_gets_the_same_items():
 
 
 def test_same_bits_for_any_number_of_threads_and_any_batch():
-    items, users = clustered()
+    items, users = clustered(m=1500, n=60)
     one, two = (AnnIndex.build(items, num_threads=t) for t in (1, 2))
     np.testing.assert_array_equal(one.centroids, two.centroids)
     np.testing.assert_array_equal(one.assignment, two.assignment)

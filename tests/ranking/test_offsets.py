@@ -115,14 +115,14 @@ def test_a_price_is_paid_only_where_a_bound_binds():
 
 def test_small_batches_learn_the_same_prices():
     backend = get_backend("cpu")
-    users, items = problem(n=1500)
+    users, items = problem(n=600)
     whole, part = (
-        offsets.learn(backend, users, items, None, K, Bounds(0.5), users_at_once=size) for size in (1500, 300)
+        offsets.learn(backend, users, items, None, K, Bounds(0.5), users_at_once=size) for size in (600, 120)
     )
     np.testing.assert_allclose(part, whole, atol=0.15 * np.abs(whole).max())
-    again = offsets.learn(backend, users, items, None, K, Bounds(0.5), users_at_once=300)
+    again = offsets.learn(backend, users, items, None, K, Bounds(0.5), users_at_once=120)
     np.testing.assert_array_equal(part, again)
-    other = offsets.learn(backend, users, items, None, K, Bounds(0.5), users_at_once=300, random_state=1)
+    other = offsets.learn(backend, users, items, None, K, Bounds(0.5), users_at_once=120, random_state=1)
     assert np.abs(part - other).max() > 0
 
 
