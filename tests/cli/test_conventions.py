@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 
@@ -213,21 +214,51 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(fairmf, made, tmp_path, monkeyp
     assert fairmf("fit", "split", "-o", "m.fairmf").code == failures.PROBLEM
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_fit_that_is_interrupted_writes_no_model(tmp_path, number):
-    write_events(tmp_path / "events.csv")
-    long = ["fit", "events.csv", "-o", "m.fairmf", "--factors", "64", "--epochs", "1000000", "--checkpoint", "kept"]
-    running = subprocess.Popen([*PROGRAM, *long], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    while not list(tmp_path.glob("kept/*.checkpoint")) and running.poll() is None:
-        time.sleep(0.05)
-    running.send_signal(number)
-    _, err = running.communicate(timeout=120)
-    assert running.returncode == failures.INTERRUPTED, err
+LONG_FIT = ["fit", "events.csv", "-o", "m.fairmf", "--factors", "8", "--epochs", "1000000", "--checkpoint", "kept"]
+
+
+def check_interrupted(code, err, folder):
+    assert code == failures.INTERRUPTED, err
     assert "Traceback" not in err
     assert "Interrupted" in err
-    assert not (tmp_path / "m.fairmf").exists()
-    assert not [file for file in tmp_path.iterdir() if file.suffix == ".tmp"]
+    assert not (folder / "m.fairmf").exists()
+    assert not [file for file in folder.iterdir() if file.suffix == ".tmp"]
     assert "keeps epoch" not in err  # what the library says to those who get a model
+
+
+def test_a_fit_that_is_interrupted_writes_no_model(tmp_path):
+    write_events(tmp_path / "events.csv")
+    running = subprocess.Popen([*PROGRAM, *LONG_FIT], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    while not list(tmp_path.glob("kept/*.checkpoint")) and running.poll() is None:
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=120)
+    check_interrupted(running.returncode, err, tmp_path)
+
+
+def test_a_fit_that_is_terminated_writes_no_model(fairmf, tmp_path):
+    """In this process, which would outlive a signal that nobody takes: such a fit would go on until the deadline."""
+    write_events(tmp_path / "events.csv")
+    missed = []
+
+    def terminate():
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("kept/*.checkpoint")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        signal.raise_signal(signal.SIGTERM)
+        if missed:
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGTERM, lambda *_: missed.append(True))
+    sender = threading.Thread(target=terminate)
+    try:
+        sender.start()
+        done = fairmf(*LONG_FIT)
+    finally:
+        sender.join()
+        signal.signal(signal.SIGTERM, before)
+    assert not missed
+    check_interrupted(done.code, done.err, tmp_path)
 
 
 def test_a_fit_that_goes_on_says_so(fairmf, made):
@@ -246,16 +277,29 @@ def test_what_is_wrong_with_settings_or_output_is_said_before_anything_is_read(f
     assert "lists.xls" in fairmf("recommend", "no-such.fairmf", "-o", "lists.xls").err
 
 
-@pytest.mark.parametrize("arguments", [["inspect", "events.csv"], ["inspect", "events.csv", "--json"], ["--help"]])
-def test_a_reader_that_goes_away_is_no_trouble(made, arguments):
-    running = subprocess.Popen(
-        [*PROGRAM, *arguments], cwd=made, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    running.stdout.close()
-    _, err = running.communicate(timeout=120)
-    assert running.returncode == failures.NO_READER
-    assert "Error" not in err
-    assert "Traceback" not in err
+# Processes whose output nobody reads, which end as any other; all from one that has imported what they need.
+NO_READERS = """
+import json, os, sys
+import fairmf.cli.inspect, fairmf.interactions.datasets, fairmf.interactions.guessing, pandas, pydantic, rich.table
+from fairmf.cli import main
+for arguments in json.loads(sys.argv[1]):
+    child = os.fork()
+    if child == 0:
+        reader, writer = os.pipe()
+        os.close(reader)
+        os.dup2(writer, 1)
+        main(arguments)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+def test_a_reader_that_goes_away_is_no_trouble(made):
+    runs = [["inspect", "events.csv"], ["inspect", "events.csv", "--json"], ["--help"]]
+    command = [sys.executable, "-c", NO_READERS, json.dumps(runs)]
+    done = subprocess.run(command, cwd=made, capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == [str(failures.NO_READER)] * 3, done.stderr
+    assert "Error" not in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_it_runs_as_a_process_and_returns_codes(made, tmp_path):

@@ -1,43 +1,57 @@
 """`fairmf demo`, as a user runs it (on smaller data)."""
 
+import contextlib
+import io
 import json
 import os
 import subprocess
 import sys
 
 import pytest
+from running import Done
+
+from fairmf.cli.app import run as run_command_line
 
 MODELS = [
     "Popularity", "iALS", "fiADMM fairness 0.5", "fiADMM fairness 3", "FairALS fairness 0.5", "FairALS fairness 3",
 ]  # fmt: skip
 
 
+ENVIRONMENT = {"COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb", "PYTHONIOENCODING": "utf-8"}
+
+
 def process(*arguments, cwd):
     command = [sys.executable, "-c", "from fairmf.cli import main; main()", *arguments]
-    environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb", "PYTHONIOENCODING": "utf-8"}
+    environment = {**os.environ, **ENVIRONMENT}
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment, encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
-    small = ("--users", "900", "--items", "300", "--interactions", "30000", "--factors", "8")
-    return process("demo", *small, cwd=folder), folder
+    small = ("--users", "600", "--items", "250", "--interactions", "18000", "--factors", "8")
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.chdir(folder)
+        for name, value in ENVIRONMENT.items():
+            patch.setenv(name, value)
+        code = run_command_line(["demo", *small])
+    return Done(code, out.getvalue(), err.getvalue()), folder
 
 
 def test_it_ends_with_a_table_of_all_models(run):
     done, folder = run
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     for name in MODELS:
-        assert name in done.stdout
+        assert name in done.out
     for heading in ("Recall", "nDCG", "Gini", "Coverage", "@20", "@50", "@100"):
-        assert heading in done.stdout
+        assert heading in done.out
     # Nothing is broken into two lines at 80 columns, but the closing sentences and the report's path.
-    table_end = done.stdout.index("From iALS to")
-    assert max(map(len, done.stdout[:table_end].splitlines())) <= 80
-    assert str(folder / "fairmf-demo" / "report.html") in done.stdout.splitlines()[-1]
+    table_end = done.out.index("From iALS to")
+    assert max(map(len, done.out[:table_end].splitlines())) <= 80
+    assert str(folder / "fairmf-demo" / "report.html") in done.out.splitlines()[-1]
     starts = ("Data ", "      ", "Split ", "The first run compiles")
-    assert all(line.startswith(starts) for line in done.stdout[: done.stdout.index("model")].splitlines()[:3])
+    assert all(line.startswith(starts) for line in done.out[: done.out.index("model")].splitlines()[:3])
 
 
 def test_it_writes_a_report_and_its_numbers(run):
