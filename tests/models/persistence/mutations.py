@@ -217,7 +217,12 @@ def outcome(path, original, accidental):
     return " / ".join(sorted(results))
 
 
-def main(good, folder, seed, count):
+def main(seeds, folder, count):
+    """Mutants of every good file, in one process: what became of them, by file."""
+    sys.stdout.write(json.dumps({good: tried(good, folder, seed, count) for good, seed in seeds.items()}) + "\n")
+
+
+def tried(good, folder, seed, count):
     from fairmf import load_model
 
     raw = Path(good).read_bytes()
@@ -240,8 +245,9 @@ def main(good, folder, seed, count):
         counts[result if result in ("refused", "used") else "other"] += 1
         if not all(part == "refused" or part.startswith("used") for part in result.split(" / ")):
             wrong.append([name, result])
-    sys.stdout.write(json.dumps({"counts": counts, "wrong": wrong}) + "\n")
+    resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+    return {"counts": counts, "wrong": wrong}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    main(json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

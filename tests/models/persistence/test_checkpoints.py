@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from conftest import slow_values
 from small_models import assert_same_fit, data
 
 from fairmf import IALS, EarlyStopping, FairALS, FiADMM, load_model, split_by_user, synthetic_events
@@ -59,8 +60,11 @@ def files(folder):
     return sorted(path.name for path in folder.iterdir() if path.name != "lock")
 
 
-@pytest.mark.parametrize("name", MAKERS)
-@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize(
+    ("every", "name"),
+    [*((1, name) for name in MAKERS), (3, "fair_als"), (3, "fiadmm")]
+    + slow_values(*((3, name) for name in MAKERS if name not in ("fair_als", "fiadmm"))),
+)
 def test_resumed_wherever_it_was_cut(name, every, tmp_path):
     make = MAKERS[name]
     whole = make().fit(data())
