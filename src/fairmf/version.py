@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 from collections.abc import Sequence
 from importlib import metadata
@@ -18,6 +19,7 @@ def versions(libraries: Sequence[str] = ("numpy", "numba", "scipy")) -> dict[str
     }
 
 
+@functools.cache
 def installed(distribution: str) -> str | None:
     """The version of an installed distribution; None where there is none."""
     try:
