@@ -179,6 +179,21 @@ def empty_plots(monkeypatch):
     monkeypatch.setattr("fairmf.reporting.plots.save", lambda figure, path, **_: path.touch() or path)
 
 
+@pytest.fixture(scope="module")
+def one_plot():
+    """Of the plots in a folder the first is drawn; the files of the others stay empty."""
+    from fairmf.reporting import plots
+
+    real = plots.save
+
+    def save(figure, path, **how):
+        return path.touch() or path if any(path.parent.glob("*.svg")) else real(figure, path, **how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "save", save)
+        yield
+
+
 @pytest.fixture
 def fairmf(capsys, tmp_path, monkeypatch):
     """The command line, run in this process in an empty folder (tests/cli/running.py)."""

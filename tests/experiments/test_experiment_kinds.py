@@ -26,7 +26,7 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def run(data, tmp_path_factory):
+def run(data, tmp_path_factory, one_plot):
     """Each kind once."""
     pytest.importorskip("matplotlib", reason='needs the report extra: pip install "fairmf[report]"')
     made = {}
@@ -240,6 +240,7 @@ def test_quoted_numbers_stay_apart_and_are_judged_on_the_papers_data_alone(run, 
     assert "paper (quoted)" in (tmp_path / "table.md").read_text()
 
 
+@pytest.mark.usefixtures("one_plot")
 def test_a_fit_that_diverges_is_told_and_does_not_stop_the_rest(data, tmp_path):
     wild = small("residuals", **{"rho = [10.0, 1e4]": "gamma = [1e6]", "epochs = 3": "epochs = 60, rho = 1.0"})
     done = reproduce(wild, data, tmp_path, progress=False)

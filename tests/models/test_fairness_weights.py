@@ -154,7 +154,7 @@ def test_the_fast_solver_gives_the_answer_of_the_exact_one_and_never_lets_f_rise
 
 @pytest.mark.parametrize("fairness", [1.0, *slow_values(0.1, 10.0, 100.0)])
 def test_one_or_two_steps_a_row_are_enough_where_they_are_for_the_plain_term(fairness):
-    data, weights = synthetic(4_000, 2_000, 200_000), random_item_weights(2_000)
+    data, weights = synthetic(2_000, 1_000, 80_000), random_item_weights(1_000)
     settings = {"factors": 16, "fairness": fairness, "epochs": 16}
     slow = FairALS(**settings, solver="cholesky").fit(data, objective_every=16, fairness_weights=weights)
     quick = FairALS(**settings).fit(data, fairness_weights=weights)
@@ -218,9 +218,9 @@ def test_the_more_a_group_weighs_the_less_it_is_shown(kind):
     for w in (0.0, 0.5, 1.0, 2.0):
         weights = group_weights(data, group, {True: w})
         trained.append(
-            shares(FairALS(factors=16, epochs=10, fairness=1.0).fit(data, fairness_weights=weights), data, group)
+            shares(FairALS(factors=16, epochs=6, fairness=1.0).fit(data, fairness_weights=weights), data, group)
         )
-        plain = IALS(factors=16, epochs=10).fit(data, fairness_weights=weights)
+        plain = IALS(factors=16, epochs=6).fit(data, fairness_weights=weights)
         dialled.append(shares(plain, data, group, fairness=2.0))
     assert (np.diff(trained) < -0.02).all()
     assert (np.diff(dialled) < -0.001).all()  # less: these items were not trained to be told apart by group

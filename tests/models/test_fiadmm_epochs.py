@@ -221,7 +221,7 @@ def test_balancing_stops_before_the_iteration_becomes_unstable(monkeypatch, guar
     if not guarded:
         monkeypatch.setattr(automatic, "least_rho", lambda problem, V: 0.0)
     settings = {"factors": 16, "fairness": 4.0, "regularization": 0.01, "unobserved_weight": 0.1}
-    model = FiADMM(**settings, epochs=150).fit(synthetic(400, 200, 16_000), settle=False)
+    model = FiADMM(**settings, epochs=100).fit(synthetic(400, 200, 16_000), settle=False)
     totals = np.array(model.history.column("objective.total"))
     if guarded:
         assert (np.diff(totals) < 0).all()

@@ -45,8 +45,8 @@ def test_lists_are_right_whatever_is_looked_at(seed, m, d, n, N, whole, with_off
     items, users, offsets, hidden = random_case(seed, m, d, n, whole, with_offsets)
     hidden = hidden if excluding else [[] for _ in range(n)]
     groups = int(np.random.default_rng(seed).integers(1, m + 1))
-    index = AnnIndex.build(items, offsets=offsets, groups=groups, probes=groups if exhaustive else 1)
-    found, scores = index.search(users, N, exclude=rows_of(hidden) if excluding else None)
+    index = AnnIndex.build(items, offsets=offsets, groups=groups, probes=groups if exhaustive else 1, num_threads=1)
+    found, scores = index.search(users, N, exclude=rows_of(hidden) if excluding else None, num_threads=1)
     assert found.shape == scores.shape == (n, min(N, m))
     for i in range(n):
         best = by_hand(users[i], items, np.zeros(m) if offsets is None else offsets, set(hidden[i]))
