@@ -47,9 +47,10 @@ def excluded(generator, share=0.05):
 def full_sort(U, V, mask, k):
     """The definition, in float64, rounded to float32 at the end."""
     items, scores = np.full((len(U), k), -1, np.int32), np.full((len(U), k), np.nan, np.float32)
+    V = V.astype(np.float64)
     for i, u in enumerate(U.astype(np.float64)):
-        score = (V.astype(np.float64) * u).sum(axis=1).astype(np.float32)
-        best = np.lexsort((np.arange(len(V)), -score))
+        score = (V * u).sum(axis=1).astype(np.float32)
+        best = np.argsort(-score, kind="stable")
         best = (best if mask is None else best[~mask[i, best]])[:k]
         items[i, : len(best)], scores[i, : len(best)] = best, score[best]
     return items, scores

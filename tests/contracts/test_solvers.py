@@ -18,11 +18,11 @@ SOLVERS = {
         lambda step, start: eigenbasis.improve(step, start, 1),
     ),
     "subspace": (
-        lambda step, start: subspace.improve(step, start, 3, sweeps=60),
+        lambda step, start: subspace.improve(step, start, 3, sweeps=30),
         lambda step, start: subspace.improve(step, start, 3),
     ),
     "subspace, one factor at a time": (
-        lambda step, start: subspace.improve(step, start, 1, sweeps=90),
+        lambda step, start: subspace.improve(step, start, 1, sweeps=45),
         lambda step, start: subspace.improve(step, start, 1),
     ),
     "subspace, one block": (lambda step, start: subspace.improve(step, start, D), None),

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from conftest import slow_values
 from in_process import InProcess
 
 from fairmf import FairALS, synthetic
@@ -31,8 +32,11 @@ def sizes(shards, nodes, **more):
 class TestAgainstTheEngine:
     """A fit by workers in this process: the same team, tree and count as on a cluster."""
 
-    @pytest.mark.parametrize("shards", [1, 5, 256])
-    @pytest.mark.parametrize(("fairness", "steps"), [(0.0, 1), (1.0, 1), (30.0, 2)])
+    @pytest.mark.parametrize(
+        ("fairness", "steps", "shards"),
+        [*((*how, shards) for how in ((0.0, 1), (1.0, 1), (30.0, 2)) for shards in (1, 5)), (30.0, 2, 256)]
+        + slow_values((0.0, 1, 256), (1.0, 1, 256)),
+    )
     def test_bytes_are_those_the_engine_counts(self, shards, fairness, steps):
         n, m, d = 600, 500, 8
         data = synthetic(n_users=n, n_items=m, n_interactions=9000, random_state=1)
