@@ -15,7 +15,12 @@ from fairmf.models import IALS, FairALS, FiADMM, Popularity
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Interactions(random_rows(60, 40, density=0.15), 40)
-MODELS = [IALS(factors=7), FairALS(fairness=3.0, epochs=2), FiADMM(rho=5.0, lambda_f=2.0, epochs=5), Popularity(num_threads=1)]
+MODELS = [
+    IALS(factors=7),
+    FairALS(fairness=3.0, epochs=2),
+    FiADMM(rho=5.0, lambda_f=2.0, epochs=5),
+    Popularity(num_threads=1),
+]
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)

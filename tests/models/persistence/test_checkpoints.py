@@ -62,8 +62,11 @@ def files(folder):
 
 @pytest.mark.parametrize(
     ("every", "name"),
-    [*((1, name) for name in MAKERS), (3, "fair_als"), (3, "fiadmm")]
-    + slow_values(*((3, name) for name in MAKERS if name not in ("fair_als", "fiadmm"))),
+    [
+        *((1, name) for name in MAKERS),
+        *((3, name) for name in ("fair_als", "fiadmm")),
+        *slow_values(*((3, name) for name in MAKERS if name not in ("fair_als", "fiadmm"))),
+    ],
 )
 def test_resumed_wherever_it_was_cut(name, every, tmp_path):
     make = MAKERS[name]
