@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import slow_values
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -27,7 +26,7 @@ def test_the_examples_of_a_guide_run(guide, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("guide", ["cluster.md", *slow_values("scaling.md")])
+@pytest.mark.parametrize("guide", ["cluster.md", "scaling.md"])
 def test_the_examples_of_a_guide_run_on_a_cluster(guide, tmp_path, monkeypatch):
     run_examples(guide, tmp_path, monkeypatch)
 
