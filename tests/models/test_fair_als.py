@@ -184,7 +184,7 @@ def test_a_rising_f_is_done_again_with_more_effort_and_at_last_exactly(monkeypat
         worse = dataclasses.replace(after.objective, l2=after.objective.l2 + 2 * state.objective.total)
         return dataclasses.replace(after, objective=worse)
 
-    monkeypatch.setattr(model_module.fast, "epoch", rising)
+    monkeypatch.setattr(fast, "epoch", rising)
     model = FairALS(factors=D, epochs=1)
     problem, state = posed(model, SMALL[False])
     after = model.epoch(problem, state)

@@ -74,7 +74,10 @@ def reproduce(
 
       fairmf reproduce table1-ml20m --from ~/Downloads/ml-20m.zip --without vae -o table1
     """
-    from fairmf import experiments
+    from fairmf.experiments.data import load_data
+    from fairmf.experiments.experiment import experiment
+    from fairmf.experiments.running import open_run
+    from fairmf.experiments.running import reproduce as run_experiment
 
     if listing:
         if name is not None:
@@ -83,18 +86,18 @@ def reproduce(
         return
     if name is None:
         raise Problem("Which table or figure?", "fairmf reproduce --list shows them")
-    wanted = experiments.experiment(name)
+    wanted = experiment(name)
     left_out = _extras(without)
     on = wanted.data if data is None else data
     _check_installed(wanted, left_out)
     wanted.on(on).limited(seeds=seeds, epochs=epochs, without=left_out)  # said before data are read
     with session.busy("read"):
-        found = experiments.load_data(on, from_path=from_path)
+        found = load_data(on, from_path=from_path)
     session.uses("train", found.split.train)
     folder = output if output is not None else Path(name if found.name == wanted.data else f"{name}-{Path(on).name}")
     if not dry_run:
         make_folder(folder)
-    run = experiments.open_run(wanted, found, folder, seeds=seeds, epochs=epochs, without=left_out)
+    run = open_run(wanted, found, folder, seeds=seeds, epochs=epochs, without=left_out)
     with session.busy("estimate"):
         told = run.estimate()
     session.note(f"{wanted.title}, on {marked(found.shown)}\n        {marked(told.words())}")
@@ -105,7 +108,7 @@ def reproduce(
     if dry_run:
         return
     with session.timed("reproduce"):
-        done = experiments.reproduce(
+        done = run_experiment(
             wanted, found, folder, seeds=seeds, epochs=epochs, without=left_out, progress=session.progress
         )
     _tell(session, done, folder)

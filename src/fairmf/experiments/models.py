@@ -28,31 +28,22 @@ class Kind:
         return [part.name for part in dataclasses.fields(self.load())]
 
 
-def _from_models(name: str) -> Callable[[], Any]:
+def _public(name: str) -> Callable[[], Any]:
     def load() -> Any:
-        import fairmf.models
+        import fairmf
 
-        return getattr(fairmf.models, name)
-
-    return load
-
-
-def _from_baselines(name: str) -> Callable[[], Any]:
-    def load() -> Any:
-        import fairmf.baselines
-
-        return getattr(fairmf.baselines, name)
+        return getattr(fairmf, name)
 
     return load
 
 
 MODELS: dict[str, Kind] = {
-    "popularity": Kind(_from_models("Popularity"), is_trained=False),
-    "ials": Kind(_from_models("IALS"), has_dial=True),
-    "fair-als": Kind(_from_models("FairALS"), has_dial=True),
-    "fiadmm": Kind(_from_models("FiADMM"), has_dial=True),
-    "mult-vae": Kind(_from_baselines("MultVAE"), extra="vae"),
-    "rec-vae": Kind(_from_baselines("RecVAE"), extra="vae"),
+    "popularity": Kind(_public("Popularity"), is_trained=False),
+    "ials": Kind(_public("IALS"), has_dial=True),
+    "fair-als": Kind(_public("FairALS"), has_dial=True),
+    "fiadmm": Kind(_public("FiADMM"), has_dial=True),
+    "mult-vae": Kind(_public("MultVAE"), extra="vae"),
+    "rec-vae": Kind(_public("RecVAE"), extra="vae"),
 }
 
 # The result does not depend on them, and they depend on the machine.

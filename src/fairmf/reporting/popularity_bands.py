@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.reporting.content import Values
+
 BANDS = 10
 
-Values = NDArray[np.float64]
 
 
 def band_of(popularity: Values, bands: int = BANDS) -> NDArray[np.int64]:
