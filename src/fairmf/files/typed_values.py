@@ -24,11 +24,15 @@ from typing import Any
 import numpy as np
 
 from fairmf.files.strict_json import MAX_DIGITS, Malformed
-from fairmf.interactions.ids import plain
 
 
 class NotStorable(Exception):
     """A value of a kind that files do not hold."""
+
+
+def plain(value: Any) -> Any:
+    """The Python number or string behind a NumPy scalar; anything else as it is."""
+    return value.item() if isinstance(value, (np.number, np.bool_, np.str_, np.bytes_)) else value
 
 
 def encode(value: Any) -> Any:

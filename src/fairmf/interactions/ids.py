@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fairmf.cached_property import cached_property
 from fairmf.errors import InvalidData
+from fairmf.files.typed_values import plain
 
 
 class Ids:
@@ -112,11 +113,6 @@ def _as_id_array(values: Ids | Sequence[Hashable] | NDArray[Any]) -> NDArray[Any
         return np.asarray(listed, dtype=np.int64)
     # Filled one by one: NumPy would read a list of tuples as a second dimension.
     return np.fromiter(listed, dtype=object, count=len(listed))
-
-
-def plain(value: Any) -> Any:
-    """The Python number or string behind a NumPy scalar; anything else as it is."""
-    return value.item() if isinstance(value, (np.number, np.bool_, np.str_, np.bytes_)) else value
 
 
 def written_id(text: str) -> int | str:
