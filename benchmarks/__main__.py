@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import machine
-from fairmf.backends.cuda.devices import what_is_missing
+from fairmf.backends.registry import what_is_missing
 
 NAMES = (
     "kernels",

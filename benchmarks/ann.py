@@ -10,14 +10,14 @@ import numpy as np
 
 from benchmarks import ann_peers, pareto_data
 from benchmarks.result import Result
-from fairmf.backends import get_backend
-from fairmf.interactions import Interactions, synthetic_events
-from fairmf.metrics import evaluate_retrieval
-from fairmf.metrics.retrieval import recall_of_lists
-from fairmf.models import FairALS
-from fairmf.ranking.ann import AnnIndex
-from fairmf.ranking.inner_product import reduce_items, reduce_users
-from fairmf.splitting import HeldOut, split_by_user
+from fairmf.backends.registry import get_backend
+from fairmf.data.interactions import Interactions
+from fairmf.data.split import HeldOut
+from fairmf.data.split_methods import split_by_user
+from fairmf.data.synthetic import synthetic_events
+from fairmf.metrics.retrieval import evaluate_retrieval, recall_of_lists
+from fairmf.models.als import FairALS
+from fairmf.ranking.ann import AnnIndex, reduce_items, reduce_users
 
 K = 100
 THREADS = 2

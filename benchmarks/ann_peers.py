@@ -1,7 +1,7 @@
 """Nearest-neighbour libraries on the same vectors, those that are installed: pip install hnswlib usearch voyager.
 
 Graphs (HNSW) with the same number of links and construction width each, and faiss's inverted lists (IVF). "plain" gives
-the library the inner product as its metric, "reduced" the vectors of fairmf.ranking.inner_product.
+the library the inner product as its metric, "reduced" the vectors of fairmf.ranking.ann.
 """
 
 from __future__ import annotations

@@ -13,12 +13,12 @@ import numpy as np
 
 from benchmarks.pareto_data import TASKS, Task
 from benchmarks.result import Result
-from fairmf.control import fit_path, fit_to_target, trade_off
-from fairmf.control.trade_off import METRICS
-from fairmf.interactions import Interactions
-from fairmf.metrics import evaluate
-from fairmf.models import FairALS
-from fairmf.splitting import HeldOut, Split
+from fairmf.control.target import fit_to_target
+from fairmf.control.trade_off import METRICS, fit_path, trade_off
+from fairmf.data.interactions import Interactions
+from fairmf.data.split import HeldOut, Split
+from fairmf.metrics.evaluate import evaluate
+from fairmf.models.als import FairALS
 
 PATH = (0, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4)
 FAR_PATH = (0, 0.1, 0.2, 0.4, 0.7, 1, 2, 4, 10, 20)

@@ -13,10 +13,10 @@ import numpy as np
 
 from benchmarks.cuda_peers import CupyPeer, TorchPeer, epoch
 from benchmarks.result import Result
-from fairmf.backends import get_backend
-from fairmf.interactions import synthetic
-from fairmf.models import FairALS
-from fairmf.models.iterative import problem_for
+from fairmf.backends.registry import get_backend
+from fairmf.data.synthetic import synthetic
+from fairmf.models.als import FairALS
+from fairmf.models.problem import problem_for
 
 ML20M, MSD = (116_677, 20_108, 8_500_000), (471_355, 41_140, 27_000_000)
 SMALL = (8_000, 3_000, 500_000)

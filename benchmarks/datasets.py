@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from fairmf.interactions import Interactions, Rows, synthetic
+from fairmf.data.csr import Rows
+from fairmf.data.interactions import Interactions
+from fairmf.data.synthetic import synthetic
 
 FOLDER = Path(os.environ.get("FAIRMF_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 

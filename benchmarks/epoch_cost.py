@@ -12,9 +12,10 @@ import numpy as np
 
 from benchmarks.result import Result
 from fairmf.backends.random_start import ITEMS, USERS, Stream
-from fairmf.interactions import synthetic
-from fairmf.models import IALS, FiADMM
-from fairmf.models.fiadmm.steps import user_step
+from fairmf.data.synthetic import synthetic
+from fairmf.models.als import IALS
+from fairmf.models.fiadmm import FiADMM
+from fairmf.models.fiadmm_steps import user_step
 from fairmf.models.problem import normal_factors, problem_for
 
 FACTORS = (64, 128, 256)

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.pareto_data import Task
-from fairmf.interactions import Interactions
-from fairmf.metrics import evaluate
-from fairmf.models import IALS, FairALS, FiADMM
-from fairmf.splitting import HeldOut
+from fairmf.data.interactions import Interactions
+from fairmf.data.split import HeldOut
+from fairmf.metrics.evaluate import evaluate
+from fairmf.models.als import IALS, FairALS
+from fairmf.models.fiadmm import FiADMM
 
 METRICS = ("recall@20", "gini@20", "coverage@20")
 

@@ -10,8 +10,8 @@ import json, sys, time
 from pathlib import Path
 import numpy as np
 from benchmarks.fairrec import dense_fair_rec
-from fairmf.interactions import synthetic
-from fairmf.models import FairALS
+from fairmf.data.synthetic import synthetic
+from fairmf.models.als import FairALS
 from fairmf.ranking.fairrec import fair_rec
 
 def memory(name):

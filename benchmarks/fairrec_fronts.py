@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.exposure_points import Point, distinct_shares, front_of, measured, recall_at, trained
 from benchmarks.pareto_data import TASKS, Task
 from benchmarks.result import Result
-from fairmf.splitting import HeldOut
+from fairmf.data.split import HeldOut
 
 LEVELS = (0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.6, 0.5, 0.4)  # of Gini@20
 WAYS = ((", K = 100 in allocation order", 100, "allocation"), (", K = 20 in score order", 20, "score"))

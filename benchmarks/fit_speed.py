@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks import peers
 from benchmarks.datasets import speed_sets
 from benchmarks.result import Result
-from fairmf.models import FairALS
+from fairmf.models.als import FairALS
 
 EPOCHS = 16
 

@@ -35,7 +35,7 @@ def begin():
 OURS = (
     PEAK
     + """
-from fairmf.interactions import Interactions
+from fairmf.data.interactions import Interactions
 Interactions.from_csv(sys.argv[2])
 before, start, work = begin()
 data = Interactions.from_csv(sys.argv[1])

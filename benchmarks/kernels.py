@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.datasets import speed_sets
 from benchmarks.result import Result
-from fairmf.backends import get_backend
+from fairmf.backends.registry import get_backend
 
 
 def run(short: bool) -> Result:

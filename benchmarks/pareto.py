@@ -15,10 +15,11 @@ import numpy as np
 from benchmarks import pareto_plot
 from benchmarks.pareto_data import COMPETITOR, TASKS, Task, competitor_rows
 from benchmarks.result import Result
-from fairmf.interactions import Interactions
-from fairmf.metrics import evaluate
-from fairmf.models import IALS, FairALS, FiADMM
-from fairmf.splitting import HeldOut
+from fairmf.data.interactions import Interactions
+from fairmf.data.split import HeldOut
+from fairmf.metrics.evaluate import evaluate
+from fairmf.models.als import IALS, FairALS
+from fairmf.models.fiadmm import FiADMM
 
 METRICS = ("ndcg@100", "gini@20", "gini@100")
 DIAL = (0, 0.25, 0.5, 1, 1.5, 2, 3, 4)

@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from fairmf.interactions import Interactions, Rows
-from fairmf.splitting import HeldOut, Split, split_by_user
+from fairmf.data.csr import Rows
+from fairmf.data.interactions import Interactions
+from fairmf.data.split import HeldOut, Split
+from fairmf.data.split_methods import split_by_user
 
 DATA = Path(os.environ.get("FAIRMF_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 COMPETITOR = DATA.parent / "reference" / "authors_cpp.json"

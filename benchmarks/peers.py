@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 import threadpoolctl
 
-from fairmf.interactions import Interactions
+from fairmf.data.interactions import Interactions
 
 
 def plain_csr(data: Interactions) -> sp.csr_matrix:

@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 from benchmarks.result import Result
 from fairmf import FairALS, Interactions, ParquetShards, synthetic
 from fairmf.backends.random_start import USERS, Stream
-from fairmf.engines import InMemoryShards, RayCluster
-from fairmf.engines.costs.model import Rates, Sizes, memory, seconds, traffic
-from fairmf.engines.handles import Drawn
-from fairmf.engines.session import session
-from fairmf.engines.tasks import InProcess
-from fairmf.engines.worker import Worker
+from fairmf.distributed.cluster import RayCluster, session
+from fairmf.distributed.costs import Rates, Sizes, memory, seconds, traffic
+from fairmf.distributed.remote_arrays import Drawn
+from fairmf.distributed.shards import InMemoryShards
+from fairmf.distributed.task_pool import InProcess
+from fairmf.distributed.worker import Worker
 
 FACTORS = 128
 # Interactions, users, items, nodes: what each prediction is for.
@@ -121,7 +121,7 @@ def run(short: bool) -> Result:
     result = Result(
         f"Cost model of engine='ray': one core's rates, and predictions at {FACTORS} factors",
         "Rates of one thread (best of several runs) on synthetic 30,000 x 8,000, 1.7M. Predictions by "
-        f"`fairmf.engines.costs.model`: nodes of {PER_NODE * CORES} cores with {PER_NODE} shards, cores in proportion, "
+        f"`fairmf.distributed.costs`: nodes of {PER_NODE * CORES} cores with {PER_NODE} shards, cores in proportion, "
         "network 2.5 GB/s; "
         f"{EPOCHS} epochs of one step, starting and reading included, the last half-step as a third of the epochs.",
         ("interactions", "users", "items", "nodes", "GB per node", "GB sent per epoch", "epoch, s", "of it network, s",

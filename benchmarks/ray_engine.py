@@ -27,10 +27,10 @@ ROUNDS = """
 import json, os, sys, time
 import ray
 from fairmf import FairALS, ParquetShards, Interactions
-from fairmf.engines import RayCluster
+from fairmf.distributed.cluster import RayCluster
 folder, factors, fairness, cores, epochs, rounds = sys.argv[1], *map(float, sys.argv[2:])
 cores, epochs, factors = int(cores), int(epochs), int(factors)
-from fairmf.engines.session import QUIET
+from fairmf.distributed.cluster import QUIET
 os.environ.update(QUIET)
 ray.init(address="local", num_cpus=cores, include_dashboard=False, log_to_driver=False, object_store_memory=10**9)
 data = Interactions.from_parquet(folder)
@@ -56,8 +56,8 @@ import json, os, sys
 from pathlib import Path
 import ray
 from fairmf import FairALS, ParquetShards, synthetic
-from fairmf.engines import RayCluster
-from fairmf.engines.session import QUIET
+from fairmf.distributed.cluster import RayCluster
+from fairmf.distributed.cluster import QUIET
 os.environ.update(QUIET)
 def memory(name):
     line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith(name))

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 from benchmarks.result import Result
-from fairmf.interactions import synthetic_events
-from fairmf.models import FairALS
-from fairmf.reporting import report
-from fairmf.splitting import split_by_user
+from fairmf.data.split_methods import split_by_user
+from fairmf.data.synthetic import synthetic_events
+from fairmf.models.als import FairALS
+from fairmf.reports.page import report
 
 LIMIT = 6e6
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from benchmarks import datasets
 from benchmarks.result import Result
-from fairmf.interactions import synthetic
-from fairmf.models import FairALS
+from fairmf.data.synthetic import synthetic
+from fairmf.models.als import FairALS
 
 FAIRNESS = (0.0, 0.1, 1.0, 10.0, 100.0, 1e4)
 WEIGHTS = (0.003, 0.01, 0.1)

@@ -21,8 +21,8 @@ USERS_PER_MILLION = 13_668  # 136,677 users at 10 million, as in MovieLens-20M
 ONE_FIT = """
 import json, sys, time
 from pathlib import Path
-from fairmf.interactions import synthetic
-from fairmf.models import FairALS
+from fairmf.data.synthetic import synthetic
+from fairmf.models.als import FairALS
 
 def memory(name):
     line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith(name))

@@ -26,9 +26,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.result import Result
-from fairmf.interactions import Interactions, synthetic
-from fairmf.models import FairALS
-from fairmf.models.persistence.loading import load_model
+from fairmf.data.interactions import Interactions
+from fairmf.data.synthetic import synthetic
+from fairmf.models.als import FairALS
+from fairmf.models.model_file import load_model
 
 THREADS, WORKERS = 8, 4
 SECONDS, SECONDS_SHORT = 600.0, 30.0

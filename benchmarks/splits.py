@@ -15,8 +15,9 @@ import scipy.sparse as sp
 
 from benchmarks.datasets import FOLDER
 from benchmarks.pareto_data import whole_split
-from fairmf.interactions import Interactions
-from fairmf.splitting import Split, split_by_user
+from fairmf.data.interactions import Interactions
+from fairmf.data.split import Split
+from fairmf.data.split_methods import split_by_user
 
 
 def gowalla(path: Path) -> Split:

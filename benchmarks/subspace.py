@@ -13,9 +13,9 @@ import numpy as np
 
 from benchmarks import datasets
 from benchmarks.result import Result
-from fairmf.interactions import synthetic
-from fairmf.models import FairALS
-from fairmf.models.iterative import problem_for
+from fairmf.data.synthetic import synthetic
+from fairmf.models.als import FairALS
+from fairmf.models.problem import problem_for
 
 BLOCKS = (16, 32, 64)
 SETTINGS = {"unobserved_weight": 0.01, "regularization": 0.003}

@@ -13,10 +13,11 @@ import numpy as np
 
 from benchmarks.datasets import movielens
 from benchmarks.result import Result
-from fairmf.interactions import synthetic
-from fairmf.models import FairALS, FiADMM
-from fairmf.models.iterative import problem_for
+from fairmf.data.synthetic import synthetic
+from fairmf.models.als import FairALS
+from fairmf.models.fiadmm import FiADMM
 from fairmf.models.objective import objective
+from fairmf.models.problem import problem_for
 
 GRID = [("auto", "auto"), (300.0, 0.006), (1000.0, 0.003), (1000.0, 0.006), (1000.0, 0.01)]  # rho / lambda_f, gamma
 WITHIN = 1.001
@@ -74,7 +75,7 @@ class Arrived:
         self.goal = WITHIN * lowest
 
     def on_epoch(self, progress) -> None:
-        """See fairmf.models.fitting.Callback."""
+        """See fairmf.models.fit_loop.Callback."""
         if progress.record["objective"]["total"] <= self.goal:
             progress.stop("arrived")
 

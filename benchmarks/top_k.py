@@ -20,10 +20,10 @@ from numba import njit, prange
 from benchmarks.datasets import gowalla
 from benchmarks.peers import plain_csr
 from benchmarks.result import Result
-from fairmf.interactions import Interactions, synthetic
-from fairmf.models import IALS, FairALS
-from fairmf.models.fitted import Fitted
-from fairmf.models.history import History
+from fairmf.data.interactions import Interactions
+from fairmf.data.synthetic import synthetic
+from fairmf.models.als import IALS, FairALS
+from fairmf.models.fitted import Fitted, History
 
 N = 100
 BATCH = 4096
@@ -33,7 +33,7 @@ import sys, tempfile
 from pathlib import Path
 import numpy as np
 from benchmarks.top_k import with_factors
-from fairmf.interactions import synthetic
+from fairmf.data.synthetic import synthetic
 
 def memory(name):
     line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith(name))

@@ -11,12 +11,12 @@ from typing import Any
 
 from benchmarks.pareto_data import TASKS, whole_split
 from benchmarks.result import Result
-from fairmf.control import Doubling, tune
-from fairmf.control.front import front_positions, hypervolume
-from fairmf.control.search_space import default_space
-from fairmf.metrics import evaluate
-from fairmf.models import IALS, FairALS
-from fairmf.splitting import Split
+from fairmf.control.search_space import Doubling, default_space
+from fairmf.control.trade_off import front_positions, hypervolume
+from fairmf.control.tuning import tune
+from fairmf.data.split import Split
+from fairmf.metrics.evaluate import evaluate
+from fairmf.models.als import IALS, FairALS
 
 OBJECTIVES = ("ndcg@100", "gini@20")
 LOWER = (False, True)

@@ -11,9 +11,9 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import settings
 
-from fairmf.backends import NAMES, get_backend
-from fairmf.backends.cuda.devices import what_is_missing
-from fairmf.interactions import Interactions, Rows
+from fairmf.backends.registry import NAMES, get_backend, what_is_missing
+from fairmf.data.csr import Rows
+from fairmf.data.interactions import Interactions
 from fairmf.models.problem import Problem
 
 REAL_DATA = Path(os.environ.get("FAIRMF_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
@@ -131,7 +131,7 @@ def load_real_split(name: str):
 
 @pytest.fixture
 def server():
-    """A web server on this machine (tests/interactions/datasets/loopback.py)."""
+    """A web server on this machine (tests/data/loopback.py)."""
     from loopback import Server
 
     running = Server()
@@ -143,7 +143,7 @@ def server():
 def cache(tmp_path, monkeypatch):
     """A cache of data sets for this test alone, and no waiting between attempts to fetch."""
     monkeypatch.setenv("FAIRMF_DATA_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("fairmf.interactions.datasets.download._PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("fairmf.data.download._PAUSE_SECONDS", 0.0)
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path / "cache"
@@ -155,7 +155,7 @@ def published(server, monkeypatch):
     from loopback import Served
     from small_files import files_of
 
-    from fairmf.interactions.datasets import datasets, registry
+    from fairmf.data.datasets import _BY_NAME, datasets
 
     def publish(name, **more):
         entry, files = datasets()[name], files_of(name)
@@ -167,7 +167,7 @@ def published(server, monkeypatch):
                 server.files[f"{path}.md5"] = Served(f"MD5 ({path[1:]}) = {served.md5}\n".encode())
         md5 = served.md5 if entry.md5 else None
         moved = dataclasses.replace(entry, **{"addresses": addresses, "md5": md5, **more})
-        monkeypatch.setitem(registry._BY_NAME, name, moved)
+        monkeypatch.setitem(_BY_NAME, name, moved)
         return moved
 
     return publish
@@ -176,13 +176,13 @@ def published(server, monkeypatch):
 @pytest.fixture
 def empty_plots(monkeypatch):
     """Figures are made but their files stay empty: for tests of all else, as most of a plot's time is its drawing."""
-    monkeypatch.setattr("fairmf.reporting.plots.save", lambda figure, path, **_: path.touch() or path)
+    monkeypatch.setattr("fairmf.reports.plots.save", lambda figure, path, **_: path.touch() or path)
 
 
 @pytest.fixture(scope="module")
 def one_plot():
     """Of the plots in a folder the first is drawn; the files of the others stay empty."""
-    from fairmf.reporting import plots
+    from fairmf.reports import plots
 
     real = plots.save
 
@@ -215,7 +215,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def ray_session():
-    """Ray, if it is installed; when all tests are over nothing of it may be left (tests/engines/ray_here.py)."""
+    """Ray, if it is installed; when all tests are over nothing of it may be left (tests/distributed/ray_here.py)."""
     from ray_here import assert_gone, ray_or_skip, ray_processes
 
     ray = ray_or_skip()

@@ -10,10 +10,10 @@ import pytest
 import fairmf
 
 # What needs CuPy cannot be imported without it.
-NEEDS_CUPY = {f"fairmf.backends.cuda.{name}" for name in (
-    "backend", "cholesky", "long_rows", "modules", "placing", "reductions", "rows", "subspace", "top_k",
-    "uploads",
-)}  # fmt: skip
+NEEDS_CUPY = {
+    f"fairmf.backends.cuda.{name}"
+    for name in ("backend", "cholesky", "launch", "memory", "reductions", "rows", "subspace", "top_k")
+}
 MODULES = sorted(
     m.name
     for m in pkgutil.walk_packages(fairmf.__path__, "fairmf.")

@@ -10,7 +10,7 @@ import inspect
 from typing import Any
 
 import fairmf
-from fairmf.parameters import describe_range
+from fairmf.params import describe_range
 
 TITLES = {
     "interactions": "Data",

@@ -24,7 +24,7 @@ TOP = """# Command line
 def reference() -> str:
     """The whole page."""
     from fairmf.cli.app import app
-    from fairmf.cli.failures import EXIT_CODES
+    from fairmf.cli.errors import EXIT_CODES
 
     shared: dict[str, list[Any]] = {}
     text = TOP + _command(typer.main.get_command(app), "fairmf", shared)

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "engines"), str(ROOT / "tests" / "reporting")]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "distributed"), str(ROOT / "tests" / "reports")]
 
 import fairmf  # noqa: E402 - after the number of threads is set
 from fairmf import IALS, FairALS, FiADMM, Interactions, Popularity  # noqa: E402
@@ -74,7 +74,7 @@ def answers(model: Any, data: Interactions) -> dict[str, str]:
 
 def fits() -> Iterator[tuple[str, str]]:
     """Models on one machine: every solver, backend, number of threads, with and without weights."""
-    from fairmf.backends.cuda.devices import what_is_missing
+    from fairmf.backends.registry import what_is_missing
 
     for weighted in (False, True):
         data = fairmf.synthetic(**SIZES, random_state=1)

@@ -17,70 +17,85 @@ from typing import TYPE_CHECKING, Any
 from fairmf.version import __version__
 
 if TYPE_CHECKING:
-    from fairmf.baselines import MultVAE as MultVAE
-    from fairmf.baselines import RecVAE as RecVAE
-    from fairmf.control import Curve as Curve
-    from fairmf.control import Offsets as Offsets
-    from fairmf.control import Target as Target
-    from fairmf.control import TuningResult as TuningResult
-    from fairmf.control import fit_offsets as fit_offsets
-    from fairmf.control import fit_path as fit_path
-    from fairmf.control import fit_to_target as fit_to_target
-    from fairmf.control import trade_off as trade_off
-    from fairmf.control import tune as tune
-    from fairmf.engines import RayCluster as RayCluster
-    from fairmf.engines.parquet import ParquetShards as ParquetShards
-    from fairmf.interactions import Events as Events
-    from fairmf.interactions import Ids as Ids
-    from fairmf.interactions import Interactions as Interactions
-    from fairmf.interactions import read_arrow as read_arrow
-    from fairmf.interactions import read_csv as read_csv
-    from fairmf.interactions import read_frame as read_frame
-    from fairmf.interactions import read_parquet as read_parquet
-    from fairmf.interactions import read_sql as read_sql
-    from fairmf.interactions import synthetic as synthetic
-    from fairmf.interactions import synthetic_events as synthetic_events
-    from fairmf.interactions.datasets import datasets as datasets
-    from fairmf.interactions.datasets import fetch_dataset as fetch_dataset
-    from fairmf.interactions.datasets import load_dataset as load_dataset
-    from fairmf.metrics import Audit as Audit
-    from fairmf.metrics import EarlyStopping as EarlyStopping
-    from fairmf.metrics import Evaluation as Evaluation
-    from fairmf.metrics import audit as audit
-    from fairmf.metrics import evaluate as evaluate
-    from fairmf.metrics.sharded import evaluate_shards as evaluate_shards
-    from fairmf.models import IALS as IALS
-    from fairmf.models import FairALS as FairALS
-    from fairmf.models import FiADMM as FiADMM
-    from fairmf.models import Popularity as Popularity
-    from fairmf.models import group_weights as group_weights
-    from fairmf.models import load_model as load_model
+    from fairmf.baselines.mult_vae import MultVAE as MultVAE
+    from fairmf.baselines.rec_vae import RecVAE as RecVAE
+    from fairmf.control.offsets import Offsets as Offsets
+    from fairmf.control.offsets import fit_offsets as fit_offsets
+    from fairmf.control.target import Target as Target
+    from fairmf.control.target import fit_to_target as fit_to_target
+    from fairmf.control.trade_off import Curve as Curve
+    from fairmf.control.trade_off import fit_path as fit_path
+    from fairmf.control.trade_off import trade_off as trade_off
+    from fairmf.control.tuning import tune as tune
+    from fairmf.control.tuning_result import TuningResult as TuningResult
+    from fairmf.data.dataset_load import fetch_dataset as fetch_dataset
+    from fairmf.data.dataset_load import load_dataset as load_dataset
+    from fairmf.data.datasets import datasets as datasets
+    from fairmf.data.events import Events as Events
+    from fairmf.data.ids import Ids as Ids
+    from fairmf.data.interactions import Interactions as Interactions
+    from fairmf.data.read import read_arrow as read_arrow
+    from fairmf.data.read import read_frame as read_frame
+    from fairmf.data.read import read_parquet as read_parquet
+    from fairmf.data.read_csv import read_csv as read_csv
+    from fairmf.data.read_sql import read_sql as read_sql
+    from fairmf.data.split import HeldOut as HeldOut
+    from fairmf.data.split import Split as Split
+    from fairmf.data.split_methods import split_by_interaction as split_by_interaction
+    from fairmf.data.split_methods import split_by_time as split_by_time
+    from fairmf.data.split_methods import split_by_user as split_by_user
+    from fairmf.data.synthetic import synthetic as synthetic
+    from fairmf.data.synthetic import synthetic_events as synthetic_events
+    from fairmf.distributed.cluster import RayCluster as RayCluster
+    from fairmf.distributed.parquet_shards import ParquetShards as ParquetShards
+    from fairmf.metrics.audit import audit as audit
+    from fairmf.metrics.audit_result import Audit as Audit
+    from fairmf.metrics.early_stopping import EarlyStopping as EarlyStopping
+    from fairmf.metrics.evaluate import Evaluation as Evaluation
+    from fairmf.metrics.evaluate import evaluate as evaluate
+    from fairmf.metrics.shard_evaluate import evaluate_shards as evaluate_shards
+    from fairmf.models.als import IALS as IALS
+    from fairmf.models.als import FairALS as FairALS
+    from fairmf.models.fiadmm import FiADMM as FiADMM
+    from fairmf.models.model_file import load_model as load_model
+    from fairmf.models.popularity import Popularity as Popularity
+    from fairmf.models.problem import group_weights as group_weights
     from fairmf.models.shard_lists import recommend_shards as recommend_shards
-    from fairmf.reporting import report as report
-    from fairmf.splitting import HeldOut as HeldOut
-    from fairmf.splitting import Split as Split
-    from fairmf.splitting import split_by_interaction as split_by_interaction
-    from fairmf.splitting import split_by_time as split_by_time
-    from fairmf.splitting import split_by_user as split_by_user
+    from fairmf.reports.page import report as report
 
 _HOMES = {
-    "interactions": (
-        "Interactions", "Events", "Ids", "read_frame", "read_csv", "read_parquet", "read_arrow", "read_sql",
-        "synthetic", "synthetic_events",
-    ),
-    "interactions.datasets": ("load_dataset", "fetch_dataset", "datasets"),
-    "splitting": ("Split", "HeldOut", "split_by_user", "split_by_interaction", "split_by_time"),
-    "models": ("FairALS", "IALS", "FiADMM", "Popularity", "load_model", "group_weights"),
-    "engines": ("RayCluster",),
-    "metrics": ("evaluate", "Evaluation", "EarlyStopping", "audit", "Audit"),
-    "baselines": ("MultVAE", "RecVAE"),
-    "control": (
-        "trade_off", "fit_path", "fit_to_target", "Curve", "Target", "fit_offsets", "Offsets", "tune", "TuningResult",
-    ),
-    "reporting": ("report",),
-    "engines.parquet": ("ParquetShards",),
+    "data.interactions": ("Interactions",),
+    "data.events": ("Events",),
+    "data.ids": ("Ids",),
+    "data.read": ("read_frame", "read_parquet", "read_arrow",),
+    "data.read_csv": ("read_csv",),
+    "data.read_sql": ("read_sql",),
+    "data.synthetic": ("synthetic", "synthetic_events",),
+    "data.dataset_load": ("load_dataset", "fetch_dataset",),
+    "data.datasets": ("datasets",),
+    "data.split": ("Split", "HeldOut",),
+    "data.split_methods": ("split_by_user", "split_by_interaction", "split_by_time",),
+    "models.als": ("FairALS", "IALS",),
+    "models.fiadmm": ("FiADMM",),
+    "models.popularity": ("Popularity",),
+    "models.model_file": ("load_model",),
+    "models.problem": ("group_weights",),
+    "distributed.cluster": ("RayCluster",),
+    "metrics.evaluate": ("evaluate", "Evaluation",),
+    "metrics.early_stopping": ("EarlyStopping",),
+    "metrics.audit": ("audit",),
+    "metrics.audit_result": ("Audit",),
+    "baselines.mult_vae": ("MultVAE",),
+    "baselines.rec_vae": ("RecVAE",),
+    "control.trade_off": ("trade_off", "fit_path", "Curve",),
+    "control.target": ("fit_to_target", "Target",),
+    "control.offsets": ("fit_offsets", "Offsets",),
+    "control.tuning": ("tune",),
+    "control.tuning_result": ("TuningResult",),
+    "reports.page": ("report",),
+    "distributed.parquet_shards": ("ParquetShards",),
     "models.shard_lists": ("recommend_shards",),
-    "metrics.sharded": ("evaluate_shards",),
+    "metrics.shard_evaluate": ("evaluate_shards",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -1,4 +1,4 @@
-"""Text from data made fit for a terminal, a page or a spreadsheet, none of which may take it for a command.
+"""Make text from data safe for a terminal, a page or a spreadsheet.
 
 Ids, titles, names of columns and files, and what errors quote of them, can hold anything.
 """

@@ -9,10 +9,12 @@ import pytest
 import threadpoolctl
 from conftest import BACKENDS, as_numpy, random_factors, random_rows, slow_values
 
-from fairmf.backends import RankOne, get_backend
-from fairmf.backends.cpu import eigenbasis_rows, reductions, row_kernels, threads
+from fairmf.backends.contract import RankOne
+from fairmf.backends.cpu import cg, reductions, threads
+from fairmf.backends.cpu.rows import solve_rows
+from fairmf.backends.registry import get_backend
 from fairmf.errors import InvalidParameter
-from fairmf.ranking import merged
+from fairmf.ranking.top_n import merged
 
 N, M, D = 41, 29, 7
 
@@ -379,7 +381,7 @@ def test_cpu_kernels_are_compiled_for_read_only_rows_alone(weighted):
     backend.observed_loss(rows, this, other)
     backend.solve_rows(rows, other, np.eye(D), np.ones(N), np.zeros(D), backend.empty(N, D))
     backend.improve_rows(rows, other, np.ones(D), np.ones(N), np.zeros(D), 1, 0.0, 1.0, this)
-    for kernel in (reductions.observed_loss_parts, row_kernels.solve_rows, eigenbasis_rows.improve_rows):
+    for kernel in (reductions.observed_loss_parts, solve_rows, cg.improve_rows):
         names = list(inspect.signature(kernel.py_func).parameters)
         assert kernel.signatures
         for signature in kernel.signatures:

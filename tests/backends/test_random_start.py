@@ -6,8 +6,8 @@ from conftest import as_numpy
 from scipy import stats
 from scipy.special import ndtri
 
-from fairmf.backends import get_backend
 from fairmf.backends.random_start import ITEMS, USERS, Stream, key_of, normal_rows, philox
+from fairmf.backends.registry import get_backend
 
 STREAM = Stream(key_of(7), USERS)
 FAR = np.array([5, 0, 2**31 - 1, 2**33 + 5, 5])

@@ -5,7 +5,7 @@ import pytest
 from conftest import as_numpy, random_rows
 
 from fairmf import FairALS
-from fairmf.interactions import Interactions
+from fairmf.data.interactions import Interactions
 
 D = 7
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from conftest import as_numpy, random_factors, random_rows
 
-from fairmf.backends import RankOne, get_backend
+from fairmf.backends import solve
+from fairmf.backends.contract import RankOne
+from fairmf.backends.registry import get_backend
 from fairmf.errors import InvalidParameter
-from fairmf.solvers import subspace
 
 N, M, D = 41, 29, 7
 
@@ -99,7 +100,7 @@ def test_subspace_response_is_the_mean_inverse_and_the_mean_step(backend, weight
 
 def test_more_rows_and_more_entries_than_are_taken_at_once(backend, weighted, monkeypatch):
     """Three hundred rows in one block of work are several tiles; a row of 900 entries is several gathers."""
-    monkeypatch.setattr("fairmf.backends.cpu.blocks.balanced", lambda rows, *_, **__: np.array([0, rows.count]))
+    monkeypatch.setattr("fairmf.backends.cpu.threads.balanced", lambda rows, *_, **__: np.array([0, rows.count]))
     rows = random_rows(300, 1000, density=0.02, weighted=weighted)
     long = random_rows(3, 1000, density=0.9, weighted=weighted)
     for entries in (rows, long):
@@ -131,5 +132,5 @@ def test_a_backend_without_these_kernels_is_named():
         name = "other"
 
     with pytest.raises(InvalidParameter, match="solver='subspace' is not there for backend='other': use backend='cpu'"):
-        subspace.kernels_of(Other())
-    assert subspace.kernels_of(get_backend("cpu")) is get_backend("cpu")
+        solve.kernels_of(Other())
+    assert solve.kernels_of(get_backend("cpu")) is get_backend("cpu")

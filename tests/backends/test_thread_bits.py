@@ -17,8 +17,9 @@ import numpy as np
 sys.path.insert(0, sys.argv[1])
 from conftest import random_item_weights, random_rows
 import numba
-from fairmf.interactions import Interactions
-from fairmf.models import IALS, FairALS, FiADMM
+from fairmf.data.interactions import Interactions
+from fairmf.models.als import IALS, FairALS
+from fairmf.models import FiADMM
 
 def Subspace(**settings):
     return FairALS(**settings, solver="subspace", block_size=20)

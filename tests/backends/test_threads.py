@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import threadpoolctl
 
-from fairmf.backends import get_backend
-from fairmf.backends.cpu import blocks, threads
+from fairmf.backends.cpu import threads
+from fairmf.backends.registry import get_backend
+from fairmf.data.csr import Rows
 from fairmf.errors import InvalidData
-from fairmf.interactions import Rows
 
 MUCH = 1e12
 
@@ -195,8 +195,8 @@ def test_rows_that_do_not_fit_are_refused_at_the_door(bad, message):
 def test_the_largest_column_of_rows_that_cannot_change_is_looked_for_once():
     many = rows([0, 5000], np.arange(5000))
     many.indices.flags.writeable = False
-    assert blocks.largest_column(many) == 4999
-    assert id(many.indices) in blocks._largest
+    assert threads.largest_column(many) == 4999
+    assert id(many.indices) in threads._largest
     key = id(many.indices)
     del many
-    assert key not in blocks._largest
+    assert key not in threads._largest

@@ -4,10 +4,9 @@ import numba
 import numpy as np
 import pytest
 
-from fairmf.backends import get_backend
-from fairmf.backends.cpu import candidates
-from fairmf.backends.cpu import top_k as top_k_kernel
-from fairmf.interactions import Rows
+from fairmf.backends.cpu import top_k
+from fairmf.backends.registry import get_backend
+from fairmf.data.csr import Rows
 
 N, M, D = 300, 1500, 6  # two blocks of users, three of items
 CPU = get_backend("cpu")
@@ -95,9 +94,9 @@ def test_long_lists_are_made_for_few_users_at_once(monkeypatch, at_once):
     generator = np.random.default_rng(1)
     U, V = single(generator, FACTORS["normal"])
     rows, _ = excluded(generator)
-    whole, seen, kernel = ask(U, V, 600, rows), [], top_k_kernel.top_k
+    whole, seen, kernel = ask(U, V, 600, rows), [], top_k.top_k
     monkeypatch.setattr("fairmf.backends.cpu.backend.CANDIDATE_BYTES", at_once * 8 * (900 + 512))
-    monkeypatch.setattr(top_k_kernel, "top_k", lambda *a: (seen.append(a[13]), kernel(*a)))
+    monkeypatch.setattr(top_k, "top_k", lambda *a: (seen.append(a[13]), kernel(*a)))
     for a, b in zip(ask(U, V, 600, rows), whole, strict=True):
         np.testing.assert_array_equal(a, b)
     assert seen == [at_once]
@@ -130,7 +129,7 @@ def test_kth_largest(seed):
     generator = np.random.default_rng(seed)
     values = generator.integers(0, 1 + 3 ** (seed % 5), size=1 + seed * 7).astype(np.float32)
     for k in {1, len(values) // 2 + 1, len(values)}:
-        assert candidates.kth_largest(values.copy(), len(values), k) == np.sort(values)[-k]
+        assert top_k.kth_largest(values.copy(), len(values), k) == np.sort(values)[-k]
 
 
 def test_keys_sort_as_score_then_lower_item():
@@ -138,10 +137,10 @@ def test_keys_sort_as_score_then_lower_item():
     V, user = scores[:, None].copy(), np.ones(1, np.float32)
     order, keys = np.arange(9, dtype=np.int32), np.empty(9, np.int64)
     found = np.empty(9, np.float32)
-    candidates.rank_exactly(user, V, order, order, found, found.view(np.int32), 9, keys)
+    top_k.rank_exactly(user, V, order, order, found, found.view(np.int32), 9, keys)
     expected = sorted(range(9), key=lambda j: (-scores[j], j))
-    assert [candidates.item_of(key) for key in keys[::-1]] == expected
-    bits = np.array([candidates.score_bits_of(key) for key in keys[::-1]], np.int32)
+    assert [top_k.item_of(key) for key in keys[::-1]] == expected
+    bits = np.array([top_k.score_bits_of(key) for key in keys[::-1]], np.int32)
     assert bits.view(np.float32).tolist() == scores[expected].tolist()
 
 

@@ -9,8 +9,8 @@ from conftest import random_rows
 
 from fairmf import EarlyStopping, MultVAE, Popularity, RecVAE, evaluate, split_by_user, synthetic_events
 from fairmf.baselines import autoencoder
+from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite, NotFitted
-from fairmf.interactions import Interactions
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: make test-slow installs it")
 pytestmark = pytest.mark.slow  # with PyTorch, which the quick tests do without

@@ -6,9 +6,10 @@ from conftest import random_rows
 
 from fairmf import MultVAE, RecVAE, fit_offsets, load_model
 from fairmf.baselines.network_file import NETWORK
+from fairmf.data.ids import Ids
+from fairmf.data.interactions import Interactions
 from fairmf.errors import BrokenFile, InvalidData, InvalidParameter, MissingHistories
-from fairmf.files import container
-from fairmf.interactions import Ids, Interactions
+from fairmf.io import container
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: make test-slow installs it")
 pytestmark = pytest.mark.slow  # with PyTorch, which the quick tests do without

@@ -6,9 +6,9 @@ from conftest import random_rows
 from naive import autoencoders as naive
 
 from fairmf import MultVAE, RecVAE
-from fairmf.baselines import devices, layers, mult_vae, rec_vae
+from fairmf.baselines import autoencoder, mult_vae, rec_vae
 from fairmf.baselines.autoencoder import Training
-from fairmf.interactions import Interactions
+from fairmf.data.interactions import Interactions
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: make test-slow installs it")
 pytestmark = pytest.mark.slow  # with PyTorch, which the quick tests do without
@@ -31,7 +31,7 @@ def model(request, monkeypatch):
 def training_of(model):
     """The start of a fit in float64, every parameter moved so that no two are alike and none is zero."""
     cpu = torch.device("cpu")
-    generator = devices.generator(torch, cpu, 3)
+    generator = autoencoder.random_generator(torch, cpu, 3)
     start = model._start(torch, M, generator, cpu)
     moved = {k: v.double() + 0.3 * torch.randn(v.shape, generator=generator).double() for k, v in start.items()}
     return Training(torch, cpu, generator, moved, {})
@@ -46,7 +46,7 @@ def terms(model, training, x):
 
 
 def batch(weighted):
-    return layers.dense_rows(torch, DATA[weighted].by_user, M, torch.device("cpu")).double()
+    return autoencoder.dense_rows(torch, DATA[weighted].by_user, M, torch.device("cpu")).double()
 
 
 def expected(model, network, x):
@@ -106,7 +106,7 @@ def test_a_user_without_history_has_finite_vectors(model):
 def test_draws_have_the_mean_and_variance_they_should():
     generator = torch.Generator().manual_seed(0)
     mu, logvar = torch.full((200_000, 1), 2.0), torch.full((200_000, 1), -1.0)
-    drawn = layers.sampled(torch, mu, logvar, generator)
+    drawn = autoencoder.sampled(torch, mu, logvar, generator)
     assert float(drawn.mean()) == pytest.approx(2.0, abs=0.01)
     assert float(drawn.var()) == pytest.approx(np.exp(-1.0), abs=0.01)
 
@@ -114,10 +114,10 @@ def test_draws_have_the_mean_and_variance_they_should():
 def test_dropout_hides_a_share_and_keeps_the_mean():
     generator = torch.Generator().manual_seed(0)
     x = torch.ones(400, 500)
-    hidden = layers.dropped(torch, x, 0.3, generator)
+    hidden = autoencoder.dropped(torch, x, 0.3, generator)
     assert float((hidden == 0).float().mean()) == pytest.approx(0.3, abs=0.01)
     assert float(hidden.mean()) == pytest.approx(1.0, abs=0.01)
-    assert layers.dropped(torch, x, 0.0, generator) is x
+    assert autoencoder.dropped(torch, x, 0.0, generator) is x
 
 
 def test_starts_are_those_of_the_papers():

@@ -7,8 +7,8 @@ import pytest
 from conftest import random_rows
 
 from fairmf import MultVAE, RecVAE
+from fairmf.data.interactions import Interactions
 from fairmf.errors import MissingDependency
-from fairmf.interactions import Interactions
 
 
 @pytest.mark.parametrize("make", [MultVAE, RecVAE])

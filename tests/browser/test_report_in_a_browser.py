@@ -4,10 +4,10 @@ import re
 
 import pytest
 from browsing import Visit, a_browser
-from reporting.small_report import data_of, hostile_names, small_model, small_split, some_groups
+from reports.small_report import data_of, hostile_names, small_model, small_split, some_groups
 
 from fairmf import IALS, FiADMM, audit, evaluate, report, trade_off
-from fairmf.reporting import Contender
+from fairmf.reports.content import Contender
 
 pytestmark = pytest.mark.slow
 FOLLOWERS = ("front", "lorenz", "ranked", "bands", "groups")

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fairmf import audit, load_model
-from fairmf.splitting import Split
+from fairmf.data.split import Split
 
 
 @pytest.fixture

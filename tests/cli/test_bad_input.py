@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from full_disk import fail_after
 
-from fairmf.cli import failures
-from fairmf.cli.failures import CANNOT_WRITE, NOT_FETCHED, PROBLEM, USAGE
+from fairmf.cli import errors
+from fairmf.cli.errors import CANNOT_WRITE, NOT_FETCHED, PROBLEM, USAGE
 
 
 def inspect(name, content=None, *flags):
@@ -371,7 +371,7 @@ def test_bad_input_is_one_clear_line(case, fairmf, made, tmp_path, monkeypatch):
 
 def test_the_table_is_long_enough_and_its_codes_are_documented():
     assert len(TABLE) >= 40
-    assert {code for _, code, _ in TABLE.values()} <= set(failures.EXIT_CODES)
+    assert {code for _, code, _ in TABLE.values()} <= set(errors.EXIT_CODES)
 
 
 @pytest.mark.parametrize(

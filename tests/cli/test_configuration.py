@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fairmf import load_model, read_csv
-from fairmf.reporting.run_record import RunRecord, parse_toml, to_toml
+from fairmf.reports.run_record import RunRecord, parse_toml, to_toml
 
 
 def record(path):
@@ -124,7 +124,7 @@ def test_a_password_is_in_no_record(fairmf, made, tmp_path, monkeypatch):
     assert done.code in (1, 3)
     assert "secret" not in done.out + done.err
     events = read_csv(made / "events.csv", user="user_id", item="item_id")
-    monkeypatch.setattr("fairmf.interactions.read_sql", lambda query, url, **columns: events)
+    monkeypatch.setattr("fairmf.data.read_sql.read_sql", lambda query, url, **columns: events)
     done = fairmf("inspect", server, *asked, "--record", "r.json", "--json")
     assert done.code == 0, done.err
     assert "secret" not in done.out + done.err + (tmp_path / "r.json").read_text()

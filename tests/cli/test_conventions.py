@@ -14,7 +14,7 @@ import pytest
 from running import write_events
 
 from fairmf import errors
-from fairmf.cli import failures
+from fairmf.cli import errors as failures
 from fairmf.cli.app import VERBS, Verbs, load_verb, run
 
 PROGRAM = [sys.executable, "-c", "from fairmf.cli import main; main()"]
@@ -206,7 +206,7 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(fairmf, made, tmp_path, monkeyp
     def impatient(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fairmf.splitting.persistence.replacing", impatient)
+    monkeypatch.setattr("fairmf.data.split_io.replacing", impatient)
     done = fairmf("split", made / "events.csv", "-o", "split")
     assert done.code == failures.INTERRUPTED
     assert "Interrupted" in done.err

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fairmf import load_model
-from fairmf.cli import export as verb
+from fairmf.cli import export
 
 
 def vectors(path, name):
@@ -18,7 +18,7 @@ def vectors(path, name):
 @pytest.mark.parametrize("ending", ["parquet", "arrow"])
 @pytest.mark.parametrize("offsets", [False, True])
 def test_inner_products_are_the_models_scores(fairmf, made, tmp_path, monkeypatch, ending, offsets):
-    monkeypatch.setattr(verb, "_ROWS_AT_ONCE", 17)
+    monkeypatch.setattr(export, "_ROWS_AT_ONCE", 17)
     source = made / "model.fairmf"
     if offsets:
         how = ("--method", "offsets", "--min-exposure", 0.3, "--iterations", 20, "--save-model", "off.fairmf")

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from fairmf import IALS, Interactions
 from fairmf.cli.app import VERBS
-from fairmf.cli.failures import PROBLEM
+from fairmf.cli.errors import PROBLEM
 from fairmf.text import INVISIBLE, visible, whole
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eabc\r\x08"
@@ -140,16 +140,14 @@ def test_halves_of_characters_are_written_as_replacement_characters(fairmf, made
 @pytest.mark.parametrize("name", ["__proto__", "hasOwnProperty", "constructor"])
 def test_the_page_gives_no_name_of_a_model_to_the_charts_as_it_is(name, tmp_path):
     """ECharts keeps series as properties by name: `withKeys` is the one way to it, and no script reads names raw."""
-    scripts = {
-        path.stem: path.read_text() for path in (resources.files("fairmf.reporting") / "assets/scripts").iterdir()
-    }
+    scripts = {path.stem: path.read_text() for path in (resources.files("fairmf.reports") / "assets/scripts").iterdir()}
     assert "setOption(withKeys(" in scripts["charts"]
     assert sum(text.count("setOption(") for text in scripts.values()) == 1
     assert sum(text.count("seriesName") for text in scripts.values()) == 1, "nameOf alone takes the key off"
     node = shutil.which("node")
     if node is None:
         return
-    library = resources.files("fairmf.reporting") / "assets/echarts/echarts.common.min.js"
+    library = resources.files("fairmf.reports") / "assets/echarts/echarts.common.min.js"
     tail = scripts["charts"][scripts["charts"].index("const keyed") :]
     (tmp_path / "try.js").write_text(f"""
         const echarts = require({json.dumps(str(library))});

@@ -6,10 +6,10 @@ import gzip
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from reporting.small_report import data_of
+from reports.small_report import data_of
 
 from fairmf import Split, load_model, report
-from fairmf.reporting.run_record import parse_toml
+from fairmf.reports.run_record import parse_toml
 
 FLAGS = ("--fairness", "0,1,3", "--bootstrap", "20")
 

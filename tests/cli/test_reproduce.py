@@ -5,10 +5,11 @@ import json
 
 import pytest
 
-from fairmf.cli import failures
-from fairmf.experiments import estimating, experiments
-from fairmf.experiments.data import SOURCES, load_data
-from fairmf.splitting import Split
+from fairmf.cli import errors
+from fairmf.data.split import Split
+from fairmf.reproduce import estimate
+from fairmf.reproduce.data import SOURCES, load_data
+from fairmf.reproduce.spec import experiments
 
 SMALL = ("--seeds", 1, "--epochs", 2)
 
@@ -19,7 +20,7 @@ def _needs_matplotlib():
 
 
 def test_the_list_has_every_table_and_figure_with_data_and_time(fairmf, monkeypatch):
-    monkeypatch.setattr(estimating, "LARGE", 2 * estimating.SMALL)  # measured more quickly, once for all tests
+    monkeypatch.setattr(estimate, "LARGE", 2 * estimate.SMALL)  # measured more quickly, once for all tests
     done = fairmf("reproduce", "--list")
     assert done.code == 0, done.err
     for name, one in experiments().items():
@@ -82,7 +83,7 @@ def test_without_pytorch_it_says_what_to_do_before_anything_is_read(fairmf, made
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "torch" else plain(name, *a))
     how = ("reproduce", "table1-ml20m", "--data", made / "split", "-o", "out", *SMALL)
     done = fairmf(*how)
-    assert done.code == failures.MISSING_PACKAGE
+    assert done.code == errors.MISSING_PACKAGE
     assert "Mult-VAE, RecVAE of table1-ml20m need PyTorch" in done.err
     assert "--without vae" in done.err
     less = fairmf(*how, "--without", "vae", "--json")

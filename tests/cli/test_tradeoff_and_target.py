@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fairmf import evaluate, load_model, trade_off
-from fairmf.splitting import Split
+from fairmf.data.split import Split
 
 
 @pytest.fixture

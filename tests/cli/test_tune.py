@@ -4,10 +4,10 @@ import pyarrow.csv
 import pytest
 
 from fairmf import evaluate, load_model
-from fairmf.cli.failures import Problem
+from fairmf.cli.errors import Problem
 from fairmf.cli.tune import read_bounds, read_space
 from fairmf.control.search_space import Choice, Doubling, Range
-from fairmf.splitting import Split
+from fairmf.data.split import Split
 
 SMALL = ("--epochs", 3, "--trials", 4, "--space", "regularization=0.001:0.1,factors=4:8:double")
 

@@ -308,7 +308,7 @@ def test_doctor_says_when_the_kernels_do_not_run(fairmf, monkeypatch):
     def broken(*_, **__):
         raise OSError("no cache")
 
-    monkeypatch.setattr("fairmf.models.FairALS.fit", broken)
+    monkeypatch.setattr("fairmf.models.als.FairALS.fit", broken)
     done = fairmf("doctor")
     assert done.code == 1
     assert "no cache" in done.err

@@ -4,29 +4,29 @@ import numpy as np
 import pytest
 from conftest import random_factors, random_problem
 
-from fairmf.solvers import cholesky, converged, eigenbasis, subspace
+from fairmf.backends.solve import improve_by_blocks, improve_by_cg, solve_exactly, solve_to_convergence
 
 NAMES = ("cpu", "reference")  # the backends that have all solvers
 D = 7  # no multiple of the blocks below
 
 # Each: (half-step, start) -> rows at convergence, and the same after the least effort it can be asked for.
 SOLVERS = {
-    "cholesky": (lambda step, _: cholesky.solve(step), None),
-    "converged": (lambda step, _: converged.solve(step), None),
+    "cholesky": (lambda step, _: solve_exactly(step), None),
+    "converged": (lambda step, _: solve_to_convergence(step), None),
     "eigenbasis_cg": (
-        lambda step, start: eigenbasis.improve(step, start, 60, tolerance=1e-9),
-        lambda step, start: eigenbasis.improve(step, start, 1),
+        lambda step, start: improve_by_cg(step, start, 60, tolerance=1e-9),
+        lambda step, start: improve_by_cg(step, start, 1),
     ),
     "subspace": (
-        lambda step, start: subspace.improve(step, start, 3, sweeps=30),
-        lambda step, start: subspace.improve(step, start, 3),
+        lambda step, start: improve_by_blocks(step, start, 3, sweeps=30),
+        lambda step, start: improve_by_blocks(step, start, 3),
     ),
     "subspace, one factor at a time": (
-        lambda step, start: subspace.improve(step, start, 1, sweeps=45),
-        lambda step, start: subspace.improve(step, start, 1),
+        lambda step, start: improve_by_blocks(step, start, 1, sweeps=45),
+        lambda step, start: improve_by_blocks(step, start, 1),
     ),
-    "subspace, one block": (lambda step, start: subspace.improve(step, start, D), None),
-    "subspace, block_size beyond the factors": (lambda step, start: subspace.improve(step, start, 100), None),
+    "subspace, one block": (lambda step, start: improve_by_blocks(step, start, D), None),
+    "subspace, block_size beyond the factors": (lambda step, start: improve_by_blocks(step, start, 100), None),
 }
 
 
@@ -85,7 +85,7 @@ def test_the_least_effort_lowers_the_quadratic_and_the_solution_stays_where_it_i
     step, start = posed(backend)
     little = SOLVERS[name][1]
     assert value(step, little(step, start)) < value(step, start)
-    exact = cholesky.solve(step)
+    exact = solve_exactly(step)
     np.testing.assert_allclose(little(step, exact), exact, atol=50 * step.backend.tolerance)
 
 

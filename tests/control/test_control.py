@@ -18,9 +18,8 @@ from fairmf import (
     synthetic,
     trade_off,
 )
-from fairmf.control.alternatives import advice, measure_alternatives
-from fairmf.control.curve import Curve
-from fairmf.control.target import Goal
+from fairmf.control.target import Goal, advice, measure_alternatives
+from fairmf.control.trade_off import Curve
 from fairmf.errors import InvalidData, InvalidParameter
 
 SPLIT = split_by_user(synthetic(220, 100, 4_000, random_state=1), heldout=50, protocol="seeded")

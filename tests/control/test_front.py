@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairmf.control.front import dominates, front_positions, hypervolume
+from fairmf.control.trade_off import dominates, front_positions, hypervolume
 from fairmf.errors import InvalidParameter
 
 

@@ -3,10 +3,9 @@
 import optuna
 import pytest
 
-from fairmf.control import Choice, Doubling, Range
-from fairmf.control.search_space import default_space, read_space
+from fairmf.control.search_space import Choice, Doubling, Range, default_space, read_space
 from fairmf.errors import InvalidParameter
-from fairmf.models import IALS, FairALS
+from fairmf.models.als import IALS, FairALS
 
 
 def test_parts_draw_and_translate():

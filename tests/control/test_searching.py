@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from fairmf.control.curve import Curve
 from fairmf.control.target import MOST, Goal, furthest, nearest
-from fairmf.control.trade_off import cover, marked
+from fairmf.control.trade_off import Curve, cover, marked
 
 
 class FakeDial:

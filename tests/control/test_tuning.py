@@ -13,13 +13,16 @@ import optuna
 import pytest
 from tiny import SPACE, tiny_split, tiny_tune
 
-from fairmf.control import studies, tune
-from fairmf.control.front import dominates
+from fairmf.control import tuning
+from fairmf.control.trade_off import dominates
+from fairmf.control.tuning import tune
+from fairmf.data.csr import Rows
+from fairmf.data.interactions import Interactions
+from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidData, InvalidParameter, MissingDependency, NotFinite
-from fairmf.interactions import Interactions, Rows
-from fairmf.metrics import evaluate
-from fairmf.models import IALS, FairALS, Popularity
-from fairmf.splitting import HeldOut, Split
+from fairmf.metrics.evaluate import evaluate
+from fairmf.models.als import IALS, FairALS
+from fairmf.models.popularity import Popularity
 
 BOTH = ("ndcg@100", "gini@20")
 OPEN = {"regularization": (1e-3, 0.3), "fairness": (0.1, 10), "dial": (0.1, 5)}
@@ -210,7 +213,7 @@ def test_stored_trials_are_kept_and_only_the_remaining_run(split, found, tmp_pat
 
 
 def stored_states(file):
-    with studies.opened(optuna, file) as storage:
+    with tuning.opened(optuna, file) as storage:
         return [t.state.name for t in optuna.load_study(study_name="fairmf", storage=storage).trials]
 
 

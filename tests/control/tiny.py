@@ -6,10 +6,11 @@ import sys
 import time
 from pathlib import Path
 
-from fairmf.control import Doubling, tune
-from fairmf.interactions import synthetic_events
-from fairmf.models import IALS
-from fairmf.splitting import split_by_user
+from fairmf.control.search_space import Doubling
+from fairmf.control.tuning import tune
+from fairmf.data.split_methods import split_by_user
+from fairmf.data.synthetic import synthetic_events
+from fairmf.models.als import IALS
 
 SPACE = {"regularization": (1e-3, 0.3), "unobserved_weight": (0.01, 0.5), "factors": Doubling(2, 8)}
 

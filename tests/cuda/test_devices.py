@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from fairmf import FairALS, load_model, synthetic
-from fairmf.backends import chosen, get_backend, registry
-from fairmf.backends.cuda import devices
+from fairmf.backends import registry
+from fairmf.backends.registry import chosen, get_backend
 from fairmf.errors import InvalidParameter, MissingDependency
 
 
@@ -42,20 +42,20 @@ def card(count=1, capability="90", error=None):
 )
 def test_what_is_missing(monkeypatch, cupy, line):
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    assert line in devices.what_is_missing()
+    assert line in registry.what_is_missing()
     with pytest.raises(MissingDependency):
-        devices.require_device()
+        registry.require_device()
 
 
 @pytest.mark.parametrize("capability", ["70", "90", "120"])
 def test_a_device_that_can_be_used(monkeypatch, capability):
     monkeypatch.setitem(sys.modules, "cupy", card(capability=capability))
-    assert devices.what_is_missing() is None
+    assert registry.what_is_missing() is None
 
 
 def test_without_cupy_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
-    assert 'pip install "fairmf[cuda]"' in devices.what_is_missing()
+    assert 'pip install "fairmf[cuda]"' in registry.what_is_missing()
 
 
 def test_auto_takes_a_device_where_there_is_one_and_it_pays(monkeypatch):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fairmf import IALS, FairALS, FiADMM, Interactions, evaluate, load_model, split_by_user, synthetic, synthetic_events
-from fairmf.backends.cuda.devices import what_is_missing
-from fairmf.parameters import settings_of
+from fairmf.backends.registry import what_is_missing
+from fairmf.params import settings_of
 
 REASON = what_is_missing()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))

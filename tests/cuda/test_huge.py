@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from conftest import as_numpy
 
-from fairmf.backends import get_backend
-from fairmf.backends.cuda.devices import what_is_missing
-from fairmf.interactions import Rows
+from fairmf.backends.registry import get_backend, what_is_missing
+from fairmf.data.csr import Rows
 
 PERIOD, ITEMS, D, TIMES = 2048, 2048, 8, 1000
 LENGTHS = np.where(np.arange(PERIOD) % 2, 1000, 1100)  # rows that one block works on, and rows that are cut

@@ -5,7 +5,7 @@ import pytest
 from conftest import load_real_split
 
 from fairmf import FairALS, Interactions
-from fairmf.backends.cuda.devices import what_is_missing
+from fairmf.backends.registry import what_is_missing
 
 REASON = what_is_missing()
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(REASON is not None, reason=str(REASON))]

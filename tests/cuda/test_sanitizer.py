@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairmf.backends.cuda.devices import what_is_missing
+from fairmf.backends.registry import what_is_missing
 
 HERE = Path(__file__).parent
 SANITIZER = shutil.which("compute-sanitizer") or shutil.which("/usr/local/cuda/bin/compute-sanitizer")

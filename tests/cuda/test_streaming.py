@@ -5,7 +5,7 @@ import pytest
 from conftest import as_numpy
 
 from fairmf import FairALS, FiADMM, synthetic
-from fairmf.backends.cuda.devices import what_is_missing
+from fairmf.backends.registry import what_is_missing
 from fairmf.errors import InvalidParameter, NotEnoughMemory
 
 REASON = what_is_missing()
@@ -67,7 +67,7 @@ def test_a_limit_that_is_no_size(monkeypatch, value):
 
 
 def test_reductions_of_an_array_on_the_host(little):
-    from fairmf.backends import get_backend
+    from fairmf.backends.registry import get_backend
 
     backend = get_backend("cuda")
     values = np.random.default_rng(0).normal(size=(5000, 40)).astype(np.float32)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairmf.interactions import Ids, Interactions, Rows
-from fairmf.splitting import HeldOut
+from fairmf.data.csr import Rows
+from fairmf.data.ids import Ids
+from fairmf.data.interactions import Interactions
+from fairmf.data.split import HeldOut
 
 
 def matrix(rows, n_items, item_ids=None):

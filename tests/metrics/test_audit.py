@@ -12,10 +12,13 @@ from naive import audit as naive_audit
 from naive import metrics as naive
 from ranked_lists import Fixed, held_out_of, matrix, random_case
 
+from fairmf.data.ids import Ids
+from fairmf.data.interactions import Interactions
+from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.interactions import Ids, Interactions
-from fairmf.metrics import Audit, audit, evaluate_lists
-from fairmf.splitting import HeldOut, Split
+from fairmf.metrics.audit import audit
+from fairmf.metrics.audit_result import Audit
+from fairmf.metrics.evaluate import evaluate_lists
 
 GROUPS = ["a", "b", "b", "a", "c"] * 3
 

@@ -5,7 +5,7 @@ import pytest
 from ranked_lists import Fixed, held_out_of, matrix
 
 from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.metrics import EarlyStopping
+from fairmf.metrics.early_stopping import EarlyStopping
 
 TARGETS = [{0}] * 10
 

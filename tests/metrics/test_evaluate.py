@@ -7,12 +7,14 @@ import pytest
 from naive import metrics as naive
 from ranked_lists import Fixed, held_out_of, matrix, random_case
 
+from fairmf.data.ids import Ids
+from fairmf.data.interactions import Interactions
+from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.interactions import Ids, Interactions
-from fairmf.metrics import EarlyStopping, evaluate, evaluate_lists
 from fairmf.metrics.bootstrap import draw_weights
+from fairmf.metrics.early_stopping import EarlyStopping
+from fairmf.metrics.evaluate import evaluate, evaluate_lists
 from fairmf.metrics.registry import parse_metric
-from fairmf.splitting import HeldOut, Split
 
 
 def case(seed=3, **sizes):

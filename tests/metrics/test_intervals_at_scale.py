@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from ranked_lists import held_out_of
 
-from fairmf.metrics import evaluate_lists
-from fairmf.metrics import measuring as measuring_module
+from fairmf.metrics import evaluate
 from fairmf.metrics.bootstrap import interval
+from fairmf.metrics.evaluate import evaluate_lists
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +42,7 @@ def test_shifted_intervals_hold_the_expected_value_over_new_users():
 
 
 def test_unshifted_intervals_of_exposure_miss_their_own_value(monkeypatch):
-    monkeypatch.setattr(measuring_module, "interval", lambda found, confidence, **_: interval(found, confidence))
+    monkeypatch.setattr(evaluate, "interval", lambda found, confidence, **_: interval(found, confidence))
     results = repeat(20)
     for name in UNEQUAL:
         label = f"{name}@10"

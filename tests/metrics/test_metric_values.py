@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from naive import metrics as naive
 from ranked_lists import Fixed, held_out_of, matrix, random_case
 
-from fairmf.metrics import evaluate, evaluate_lists, gini, lorenz_curve
+from fairmf.data.popularity import gini
+from fairmf.metrics.evaluate import evaluate, evaluate_lists
 from fairmf.metrics.exposure import (
     bottom_share,
     entropy,
     exposure,
+    lorenz_curve,
     merit_distance,
     merit_gini,
     slot_weights,

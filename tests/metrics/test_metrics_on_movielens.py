@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from naive import metrics as naive
 
-from fairmf.interactions import Interactions, Rows
-from fairmf.metrics import evaluate
-from fairmf.splitting import HeldOut, Split
+from fairmf.data.csr import Rows
+from fairmf.data.interactions import Interactions
+from fairmf.data.split import HeldOut, Split
+from fairmf.metrics.evaluate import evaluate
 
 DATA = Path(os.environ.get("FAIRMF_DATA", Path(__file__).resolve().parents[2].parent / "shared" / "data"))
 FILE = DATA / "ml-1m-split.npz"

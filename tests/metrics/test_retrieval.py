@@ -5,7 +5,8 @@ import pytest
 from ranked_lists import Fixed, held_out_of
 
 from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.metrics import evaluate_lists, evaluate_retrieval
+from fairmf.metrics.evaluate import evaluate_lists
+from fairmf.metrics.retrieval import evaluate_retrieval
 
 EXACT = [[0, 1, 2], [3, 4, -1], [-1, -1, -1], [5, 0, 1]]
 SERVED = [[2, 0, 5], [3, -1, -1], [0, 1, 2], [1, 5, 0]]

@@ -5,14 +5,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fairmf.engines.parquet import ParquetShards
-from fairmf.engines.tasks import InProcess
+from fairmf.data.interactions import Interactions
+from fairmf.data.split import HeldOut
+from fairmf.distributed.parquet_shards import ParquetShards
+from fairmf.distributed.task_pool import InProcess
 from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.interactions import Interactions
-from fairmf.metrics import evaluate
-from fairmf.metrics.sharded import evaluate_shards
-from fairmf.models import FairALS
-from fairmf.splitting import HeldOut
+from fairmf.metrics.evaluate import evaluate
+from fairmf.metrics.shard_evaluate import evaluate_shards
+from fairmf.models.als import FairALS
 
 
 def write(path, pairs):

@@ -19,8 +19,8 @@ import numpy as np
 import threadpoolctl
 
 from fairmf import FairALS, Interactions, evaluate, load_model, synthetic
-from fairmf.backends import get_backend
-from fairmf.splitting import HeldOut
+from fairmf.backends.registry import get_backend
+from fairmf.data.split import HeldOut
 
 warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of any fork beside threads
 faulthandler.dump_traceback_later(150, exit=True)

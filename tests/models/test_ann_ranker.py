@@ -4,12 +4,15 @@ import numpy as np
 import pytest
 from conftest import random_rows
 
+from fairmf.data.ids import Ids
+from fairmf.data.interactions import Interactions
+from fairmf.data.split import HeldOut
 from fairmf.errors import InvalidData
-from fairmf.interactions import Ids, Interactions
-from fairmf.metrics import evaluate, evaluate_retrieval
-from fairmf.models import IALS, FairALS, Popularity
+from fairmf.metrics.evaluate import evaluate
+from fairmf.metrics.retrieval import evaluate_retrieval
+from fairmf.models.als import IALS, FairALS
+from fairmf.models.popularity import Popularity
 from fairmf.ranking.ann import AnnIndex
-from fairmf.splitting import HeldOut
 
 pytest.importorskip("faiss", reason='needs the ann extra: pip install "fairmf[ann]"')
 

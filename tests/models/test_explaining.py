@@ -9,9 +9,11 @@ import scipy.sparse as sp
 from conftest import random_rows
 from naive.objective import dense
 
+from fairmf.data.ids import Ids
+from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter, MissingHistories, NotFinite
-from fairmf.interactions import Ids, Interactions
-from fairmf.models import IALS, FairALS, FiADMM
+from fairmf.models.als import IALS, FairALS
+from fairmf.models.fiadmm import FiADMM
 
 N, M = 40, 25
 IDS = Ids([f"u{i}" for i in range(N)]), Ids([f"i{j}" for j in range(M)])

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 from conftest import random_rows, slow_values
 
-from fairmf.backends import get_backend
+from fairmf.backends.registry import get_backend
+from fairmf.data.interactions import Interactions
+from fairmf.data.synthetic import synthetic
 from fairmf.errors import InvalidParameter
-from fairmf.interactions import Interactions, synthetic
-from fairmf.models import IALS, FairALS, FiADMM
-from fairmf.models.alternating import exact, fast
-from fairmf.models.alternating import model as model_module
-from fairmf.models.alternating.coupling import SAMPLE, UserGroups, corrected, sampled_response
-from fairmf.models.iterative import problem_for
+from fairmf.models import als, als_cg, als_exact
+from fairmf.models.als import IALS, FairALS
+from fairmf.models.als_cg import SAMPLE, UserGroups, corrected, sampled_response
+from fairmf.models.fiadmm import FiADMM
 from fairmf.models.objective import gradients, objective
+from fairmf.models.problem import problem_for
 
 SMALL = {
     False: Interactions(random_rows(60, 40, density=0.15), 40),
@@ -42,12 +43,12 @@ def test_exact_half_steps_leave_a_zero_gradient_coupling_included(name, weighted
     problem, state = posed(model, SMALL[weighted], item_weights(40))
     small = 1e-9 if name == "reference" else 5e-4
     start = np.abs(gradients(problem, state.user_factors, state.item_factors)[0]).max()
-    after = exact.users(problem, state, fairness)
+    after = als_exact.users(problem, state, fairness)
     assert np.abs(gradients(problem, after.user_factors, after.item_factors)[0]).max() < small * start
-    done = exact.epoch(problem, state, fairness)
+    done = als_exact.epoch(problem, state, fairness)
     assert np.abs(gradients(problem, done.user_factors, done.item_factors)[1]).max() < small * start
     if fairness > 0:  # without the coupling the same users are no minimum at all
-        uncoupled = exact.users(problem, state, 0.0)
+        uncoupled = als_exact.users(problem, state, 0.0)
         assert np.abs(gradients(problem, uncoupled.user_factors, uncoupled.item_factors)[0]).max() > 10 * small * start
 
 
@@ -62,10 +63,10 @@ def test_the_last_half_step_of_the_fast_solver_is_converged(name, weighted, fair
 
 
 def test_dropping_the_correction_of_q_breaks_that(monkeypatch):
-    monkeypatch.setattr(fast, "corrected", lambda backend, q, *_: (q, np.zeros_like(q)))
+    monkeypatch.setattr(als_cg, "corrected", lambda backend, q, *_: (q, np.zeros_like(q)))
     model = FairALS(factors=D, fairness=1.0, backend="reference", regularization=0.05)
     problem, state = posed(model, SMALL[False])
-    after = fast.finish(problem, state, UserGroups.of(problem), 1.0, sampled=False)
+    after = als_cg.finish(problem, state, UserGroups.of(problem), 1.0, sampled=False)
     gradient = np.abs(gradients(problem, after.user_factors, after.item_factors)[0]).max()
     start = np.abs(gradients(problem, state.user_factors, state.item_factors)[0]).max()
     assert gradient > 2e-2 * start
@@ -176,7 +177,7 @@ def test_turning_the_dial_up_lowers_the_items_average_scores():
 
 def test_a_rising_f_is_done_again_with_more_effort_and_at_last_exactly(monkeypatch):
     tried = []
-    real = fast.epoch
+    real = als_cg.epoch
 
     def rising(problem, state, groups, fairness, effort):
         tried.append(effort)
@@ -184,27 +185,27 @@ def test_a_rising_f_is_done_again_with_more_effort_and_at_last_exactly(monkeypat
         worse = dataclasses.replace(after.objective, l2=after.objective.l2 + 2 * state.objective.total)
         return dataclasses.replace(after, objective=worse)
 
-    monkeypatch.setattr(fast, "epoch", rising)
+    monkeypatch.setattr(als_cg, "epoch", rising)
     model = FairALS(factors=D, epochs=1)
     problem, state = posed(model, SMALL[False])
     after = model.epoch(problem, state)
-    assert tried[-1] == fast.THOROUGH
+    assert tried[-1] == als_cg.THOROUGH
     assert len(tried) == 2
-    expected = exact.epoch(problem, state, 1.0)
+    expected = als_exact.epoch(problem, state, 1.0)
     np.testing.assert_allclose(after.user_factors, expected.user_factors)
     assert after.objective.total < state.objective.total
 
 
 def test_auto_steps_look_at_the_weight_of_the_data():
     easy, hard = FairALS(unobserved_weight=0.9), FairALS(unobserved_weight=0.001)
-    for model, effort in ((easy, fast.LIGHT), (hard, fast.THOROUGH)):
+    for model, effort in ((easy, als_cg.LIGHT), (hard, als_cg.THOROUGH)):
         problem, _ = posed(dataclasses.replace(model, factors=D), SMALL[False])
         assert model._effort(problem) == effort
     assert FairALS(cg_steps=3)._effort(problem).steps == 3
-    assert FairALS(unobserved_weight=0.9, fairness=50.0)._effort(problem) == fast.FIRM
+    assert FairALS(unobserved_weight=0.9, fairness=50.0)._effort(problem) == als_cg.FIRM
     heavy = dataclasses.replace(problem, fairness_weights=np.full(40, 3.0), _derived={})
-    assert FairALS(unobserved_weight=0.9, fairness=2.0)._effort(problem) == fast.LIGHT
-    assert FairALS(unobserved_weight=0.9, fairness=2.0)._effort(heavy) == fast.FIRM
+    assert FairALS(unobserved_weight=0.9, fairness=2.0)._effort(problem) == als_cg.LIGHT
+    assert FairALS(unobserved_weight=0.9, fairness=2.0)._effort(heavy) == als_cg.FIRM
 
 
 @pytest.mark.parametrize("random_state", range(3))
@@ -285,7 +286,7 @@ def test_user_groups_are_the_users(monkeypatch):
     lower = np.mean([1 / (values + r + c * typical) for r, c in zip(ridge, sums, strict=True)], axis=0)
     groups = UserGroups.of(problem)
     np.testing.assert_allclose(groups.response(problem, values, state.item_factors), 0.25 * upper + 0.75 * lower)
-    monkeypatch.setattr("fairmf.models.alternating.coupling.GROUPS", 20)
+    monkeypatch.setattr("fairmf.models.als_cg.GROUPS", 20)
     merged = UserGroups.of(problem)
     assert len(merged.sums) == 20
     assert merged.shares.sum() == pytest.approx(1)
@@ -299,5 +300,5 @@ def test_the_longer_step_pays(monkeypatch):
     data = synthetic(4_000, 2_000, 200_000)
     settings = {"factors": 16, "fairness": 1.0, "epochs": 8}
     longer = FairALS(**settings).fit(data).history.final["objective"]["total"]
-    monkeypatch.setattr(model_module, "LIGHT", dataclasses.replace(fast.LIGHT, relaxation=1.0))
+    monkeypatch.setattr(als, "LIGHT", dataclasses.replace(als_cg.LIGHT, relaxation=1.0))
     assert longer < FairALS(**settings).fit(data).history.final["objective"]["total"]

@@ -12,12 +12,15 @@ from conftest import random_item_weights, random_problem, random_rows, slow_valu
 from naive.objective import dense, total
 
 from fairmf import group_weights
+from fairmf.backends import solve
+from fairmf.data.ids import Ids
+from fairmf.data.interactions import Interactions
+from fairmf.data.synthetic import synthetic
 from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.interactions import Ids, Interactions, synthetic
-from fairmf.models import IALS, FairALS, FiADMM
-from fairmf.models.alternating import exact
-from fairmf.models.iterative import problem_for
-from fairmf.solvers import cholesky
+from fairmf.models import als_exact
+from fairmf.models.als import IALS, FairALS
+from fairmf.models.fiadmm import FiADMM
+from fairmf.models.problem import problem_for
 
 N, M, D = 60, 40, 5
 DATA = Interactions(random_rows(N, M, density=0.15, weighted=True), M)
@@ -113,7 +116,7 @@ def test_the_exact_users_solve_one_dense_system_of_all_users(fairness):
     problem = problem_for(DATA, model.lambda_f_for(N), model._settings(), OWN)
     generator = np.random.default_rng(1)
     U, V = generator.normal(0, 0.4, (N, D)), generator.normal(0, 0.4, (M, D))
-    found = exact.users(problem, model.start(problem, U, V), fairness).user_factors
+    found = als_exact.users(problem, model.start(problem, U, V), fairness).user_factors
     C, alpha0, lambda_f = dense(DATA), 0.1, fairness * 0.1 * N
     pull = sum((OWN[j] ** 2) * np.outer(V[j], V[j]) for j in range(M))
     system, right = np.kron(np.ones((N, N)), lambda_f / N**2 * pull), np.zeros(N * D)
@@ -195,7 +198,7 @@ def test_what_all_items_share_stays_in_the_shared_matrix():
     assert problem.item_half_step(U).rank_one is None
     equal = random_problem(fairness_weights=np.full(20, 2.0)).item_half_step(U, mean_user=s)
     assert equal.rank_one is None
-    assert np.abs(cholesky.solve(equal) - cholesky.solve(plain.item_half_step(U, mean_user=s))).max() > 1e-3
+    assert np.abs(solve.solve_exactly(equal) - solve.solve_exactly(plain.item_half_step(U, mean_user=s))).max() > 1e-3
 
 
 # -- what they do ----------------------------------------------------------------------------------------------------

@@ -8,10 +8,11 @@ from conftest import random_factors, random_item_weights, random_problem, random
 from naive import fiadmm as naive
 from naive.objective import dense
 
-from fairmf.interactions import Interactions, Rows, synthetic
-from fairmf.models import FiADMM
-from fairmf.models.fiadmm import automatic, theorem
-from fairmf.models.fiadmm.model import TrainingState, balanced, relative_residuals
+from fairmf.data.csr import Rows
+from fairmf.data.interactions import Interactions
+from fairmf.data.synthetic import synthetic
+from fairmf.models import fiadmm, step_sizes
+from fairmf.models.fiadmm import FiADMM, TrainingState, balanced, relative_residuals
 
 N, M, D = 14, 9, 3
 RHO, GAMMA, LAMBDA_F = 60.0, 0.02, 2.5
@@ -107,19 +108,19 @@ def test_the_theorem_is_checked_with_the_largest_norms_seen(run):
 
 def test_each_of_the_theorems_conditions_counts():
     problem = random_problem(weighted=True, lambda_f=LAMBDA_F)
-    calm, loud = theorem.Bounds(items=2.0, consensus=0.0), theorem.Bounds(items=2.0, consensus=1e3)
-    assert theorem.required_rho(problem, calm) == pytest.approx(0.5 + np.sqrt(0.25 + 6 * LAMBDA_F**2 * 4))
-    assert theorem.required_rho(problem, loud) == pytest.approx(24 * LAMBDA_F**2 * 2e3 / problem.item_ridge.min())
-    rho, gamma = theorem.required_rho(problem, calm), theorem.allowed_gamma(problem, calm)
-    assert theorem.check(problem, calm, rho, gamma)["satisfied"]
-    assert not theorem.check(problem, calm, 0.99 * rho, gamma)["satisfied"]
-    assert not theorem.check(problem, calm, rho, 1.01 * gamma)["satisfied"]
-    assert not theorem.check(problem, calm, rho, gamma, exact_items=False)["satisfied"]
+    calm, loud = fiadmm.Bounds(items=2.0, consensus=0.0), fiadmm.Bounds(items=2.0, consensus=1e3)
+    assert fiadmm.required_rho(problem, calm) == pytest.approx(0.5 + np.sqrt(0.25 + 6 * LAMBDA_F**2 * 4))
+    assert fiadmm.required_rho(problem, loud) == pytest.approx(24 * LAMBDA_F**2 * 2e3 / problem.item_ridge.min())
+    rho, gamma = fiadmm.required_rho(problem, calm), fiadmm.allowed_gamma(problem, calm)
+    assert fiadmm.check(problem, calm, rho, gamma)["satisfied"]
+    assert not fiadmm.check(problem, calm, 0.99 * rho, gamma)["satisfied"]
+    assert not fiadmm.check(problem, calm, rho, 1.01 * gamma)["satisfied"]
+    assert not fiadmm.check(problem, calm, rho, gamma, exact_items=False)["satisfied"]
 
 
 def test_bounds_never_shrink():
-    assert theorem.Bounds(5, 5, 5).grown(items=1, users=9, consensus=2) == theorem.Bounds(5, 9, 5)
-    assert theorem.Bounds(5, 5, 5).grown(items=9, users=1, consensus=8) == theorem.Bounds(9, 5, 8)
+    assert fiadmm.Bounds(5, 5, 5).grown(items=1, users=9, consensus=2) == fiadmm.Bounds(5, 9, 5)
+    assert fiadmm.Bounds(5, 5, 5).grown(items=9, users=1, consensus=8) == fiadmm.Bounds(9, 5, 8)
 
 
 # -- automatic step sizes --------------------------------------------------------------------------------------------
@@ -131,7 +132,7 @@ def test_balancing_scales_every_variable_alike():
     U = 3 * U
     s, w = np.array([1.0, -2.0, 0.5]), np.array([0.3, 0.1, -0.4])
     after = balanced(problem, TrainingState(U, V, s, w, rho=RHO, gamma=GAMMA))
-    c = automatic.balancing_scale(problem, U, V)
+    c = step_sizes.balancing_scale(problem, U, V)
     assert abs(c - 1) > 0.1
     np.testing.assert_allclose(after.user_factors @ after.item_factors.T, U @ V.T)
     np.testing.assert_allclose(after.user_factors, c * U)
@@ -150,17 +151,17 @@ def test_automatic_gamma_finds_the_heaviest_user_among_many():
     problem = replace(random_problem(), interactions=Interactions(rows, 20))
     _, V = random_factors(problem.backend, 301, 20, D)
     hessian = 500 * np.outer(V[3], V[3]) + 0.15 * V.T @ V + problem.user_ridge[300] * np.eye(D)
-    assert automatic.safe_gamma(problem, V) == pytest.approx(0.9 / np.linalg.eigvalsh(hessian)[-1], rel=0.01)
+    assert step_sizes.safe_gamma(problem, V) == pytest.approx(0.9 / np.linalg.eigvalsh(hessian)[-1], rel=0.01)
 
 
 def test_automatic_rho_starts_large():
     problem = random_problem(lambda_f=LAMBDA_F)
     V = random_factors(problem.backend, *problem.interactions.shape, D)[1]
-    assert automatic.first_rho(problem, V) == 1000 * LAMBDA_F
-    without = automatic.first_rho(random_problem(lambda_f=0.0), V)
+    assert step_sizes.first_rho(problem, V) == 1000 * LAMBDA_F
+    without = step_sizes.first_rho(random_problem(lambda_f=0.0), V)
     largest = np.linalg.eigvalsh(V.T @ V)[-1]
     own = random_problem(lambda_f=LAMBDA_F, fairness_weights=np.linspace(0, 3, 20))
-    assert automatic.first_rho(own, V) == pytest.approx(1000 * LAMBDA_F * np.mean(np.linspace(0, 3, 20) ** 2))
+    assert step_sizes.first_rho(own, V) == pytest.approx(1000 * LAMBDA_F * np.mean(np.linspace(0, 3, 20) ** 2))
     assert without == pytest.approx(0.15 * problem.n_users * largest)
 
 
@@ -177,9 +178,9 @@ def test_relative_residuals():
 
 @pytest.mark.parametrize(("start", "grows"), [(1e-3, True), (1e9, False)])
 def test_automatic_rho_follows_the_residuals_after_ten_epochs(monkeypatch, start, grows):
-    monkeypatch.setattr(automatic, "first_rho", lambda problem, V: start)
+    monkeypatch.setattr(step_sizes, "first_rho", lambda problem, V: start)
     rho = np.array(FiADMM(**SETTINGS, fairness=2.0, epochs=40).fit(data()).history.column("rho"))
-    assert (rho[: automatic.SETTLING] == start).all()
+    assert (rho[: step_sizes.SETTLING] == start).all()
     assert set(np.round(rho[1:] / rho[:-1], 6)) <= {0.5, 1.0, 2.0}
     assert rho[-1] > 100 * start if grows else rho[-1] < start / 100
 
@@ -190,10 +191,10 @@ def test_the_least_rho_is_the_theorems_with_the_largest_eigenvalue(item_weights)
     V = random_factors(problem.backend, *problem.interactions.shape, D)[1]
     weighted = V if own is None else np.asarray(own)[:, None] * V
     steepest = LAMBDA_F * np.linalg.svd(weighted, compute_uv=False)[0] ** 2
-    least = automatic.least_rho(problem, V)
+    least = step_sizes.least_rho(problem, V)
     assert least == pytest.approx(0.5 + np.sqrt(0.25 + 6 * steepest**2))
-    bounds = theorem.Bounds(items=float((V**2).sum()))
-    assert least < theorem.required_rho(problem, bounds)  # the theorem's own has |V|_F^2, d times as much
+    bounds = fiadmm.Bounds(items=float((V**2).sum()))
+    assert least < fiadmm.required_rho(problem, bounds)  # the theorem's own has |V|_F^2, d times as much
 
 
 @pytest.mark.parametrize(
@@ -210,7 +211,7 @@ def test_the_least_rho_is_the_theorems_with_the_largest_eigenvalue(item_weights)
 )
 def test_rho_balances_the_residuals_above_the_least(rho, primal, dual, expected):
     w = np.array([3.0, -1.0])
-    found, rescaled = automatic.balanced_rho(rho, w, primal, dual, least=20.0)
+    found, rescaled = step_sizes.balanced_rho(rho, w, primal, dual, least=20.0)
     assert found == expected
     np.testing.assert_allclose(found * rescaled, rho * w)  # the multiplier itself stays
 
@@ -219,7 +220,7 @@ def test_rho_balances_the_residuals_above_the_least(rho, primal, dual, expected)
 def test_balancing_stops_before_the_iteration_becomes_unstable(monkeypatch, guarded):
     """Dense data with a strong popularity: without the least rho, balancing goes to an eighth of it and F explodes."""
     if not guarded:
-        monkeypatch.setattr(automatic, "least_rho", lambda problem, V: 0.0)
+        monkeypatch.setattr(step_sizes, "least_rho", lambda problem, V: 0.0)
     settings = {"factors": 16, "fairness": 4.0, "regularization": 0.01, "unobserved_weight": 0.1}
     model = FiADMM(**settings, epochs=100).fit(synthetic(400, 200, 16_000), settle=False)
     totals = np.array(model.history.column("objective.total"))

@@ -6,9 +6,9 @@ from conftest import BACKENDS, as_numpy, random_factors, random_problem
 from naive import fiadmm as naive
 from naive.objective import dense
 
-from fairmf.models.fiadmm import automatic
-from fairmf.models.fiadmm.model import augmented_lagrangian
-from fairmf.models.fiadmm.steps import AdmmState, consensus_step, coupling, dual_step, item_step, user_step
+from fairmf.models import step_sizes
+from fairmf.models.fiadmm import augmented_lagrangian
+from fairmf.models.fiadmm_steps import AdmmState, consensus_step, coupling, dual_step, item_step, user_step
 from fairmf.models.objective import objective
 
 D = 4
@@ -82,12 +82,12 @@ def test_safe_gamma_is_nine_tenths_of_one_over_the_largest_eigenvalue(world):
     for i in range(len(C)):
         hessian = (y.T * (C[i] + problem.unobserved_weight)) @ y + problem.user_ridge[i] * np.eye(D)
         largest = max(largest, np.linalg.eigvalsh(hessian)[-1])
-    assert automatic.safe_gamma(problem, V) == pytest.approx(0.9 / largest, rel=0.03)
+    assert step_sizes.safe_gamma(problem, V) == pytest.approx(0.9 / largest, rel=0.03)
 
 
 def test_balancing_scale_is_the_least_l2(world):
     problem, U, V, _, _ = world
-    c = automatic.balancing_scale(problem, U, V)
+    c = step_sizes.balancing_scale(problem, U, V)
 
     def l2(factor):
         return objective(problem, U * U.dtype.type(factor), V / V.dtype.type(factor)).l2

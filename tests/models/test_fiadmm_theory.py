@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from conftest import random_rows
 
-from fairmf.interactions import Interactions
-from fairmf.models import IALS, FiADMM
-from fairmf.models.fiadmm import model as fiadmm_model
-from fairmf.models.fiadmm.steps import consensus_step
-from fairmf.models.fitting import Diverged
-from fairmf.models.iterative import problem_for
+from fairmf.data.interactions import Interactions
+from fairmf.models import fiadmm
+from fairmf.models.als import IALS
+from fairmf.models.fiadmm import FiADMM
+from fairmf.models.fiadmm_steps import consensus_step
+from fairmf.models.fit_loop import Diverged
 from fairmf.models.objective import gradient_norm
+from fairmf.models.problem import problem_for
 
 SETTINGS = {
     "factors": 2, "regularization": 0.5, "regularization_exponent": 0.0, "unobserved_weight": 0.1,
@@ -60,7 +61,7 @@ def test_the_misprinted_sign_breaks_it(monkeypatch):
     def misprinted(problem, V, t, w, rho):
         return consensus_step(problem, V, t, -w, rho)
 
-    monkeypatch.setattr(fiadmm_model, "consensus_step", misprinted)
+    monkeypatch.setattr(fiadmm, "consensus_step", misprinted)
     with pytest.raises(Diverged) as error:
         theorem_run(2500)
     lagrangian = np.array(error.value.history.column("augmented_lagrangian"))

@@ -12,12 +12,16 @@ from conftest import random_factors, random_rows
 
 from fairmf.backends.cpu import threads
 from fairmf.backends.random_start import ITEMS, USERS, Stream, key_of, normal_rows
+from fairmf.data.csr import Rows
+from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite, NotFitted
-from fairmf.interactions import Interactions, Rows
-from fairmf.models import IALS, FairALS, FiADMM, Popularity, fitting
-from fairmf.models.fitting import State
-from fairmf.models.iterative import problem_for
+from fairmf.models import fit_loop
+from fairmf.models.als import IALS, FairALS
+from fairmf.models.fiadmm import FiADMM
+from fairmf.models.fit_loop import State
 from fairmf.models.objective import objective
+from fairmf.models.popularity import Popularity
+from fairmf.models.problem import problem_for
 
 DATA = Interactions(random_rows(40, 30), 30)
 
@@ -148,7 +152,7 @@ def test_every_variable_and_the_objective_must_be_finite(factor, other, wrong):
     problem = problem_for(DATA, 0.0, settings)
     start = OddState(*random_factors(problem.backend, *DATA.shape, 2), 1.0)
     with pytest.raises(NotFinite, match=f"Stub: {wrong} is not finite any more in epoch 1. Do less.") as error:
-        fitting.run(Stub(factor, other), problem, start, snapshot=lambda state: None)
+        fit_loop.run(Stub(factor, other), problem, start, snapshot=lambda state: None)
     assert error.value.state is start
 
 
@@ -264,7 +268,7 @@ def test_progress_bar_shows_epochs_on_request_and_is_silent_otherwise(capsys):
 
 
 def test_compiling_is_announced(monkeypatch, caplog):
-    from fairmf.backends import get_backend
+    from fairmf.backends.registry import get_backend
 
     monkeypatch.setattr(type(get_backend("cpu")), "compiles_now", lambda self: True)
     with caplog.at_level(logging.INFO, logger="fairmf"):

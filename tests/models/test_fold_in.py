@@ -7,9 +7,12 @@ from conftest import random_rows
 from naive.objective import dense
 
 from fairmf.backends.cpu import threads
+from fairmf.data.csr import Rows
+from fairmf.data.ids import Ids
+from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite
-from fairmf.interactions import Ids, Interactions, Rows
-from fairmf.models import IALS, FairALS, FiADMM
+from fairmf.models.als import IALS, FairALS
+from fairmf.models.fiadmm import FiADMM
 
 TRAIN = Interactions(random_rows(40, 25, seed=1), 25)
 NEW = Interactions(random_rows(12, 25, seed=2), 25)

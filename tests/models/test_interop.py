@@ -9,9 +9,11 @@ import scipy.sparse as sp
 import threadpoolctl
 from conftest import random_rows
 
+from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidParameter, NotFitted
-from fairmf.interactions import Interactions
-from fairmf.models import IALS, FairALS, FiADMM, Popularity
+from fairmf.models.als import IALS, FairALS
+from fairmf.models.fiadmm import FiADMM
+from fairmf.models.popularity import Popularity
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Interactions(random_rows(60, 40, density=0.15), 40)

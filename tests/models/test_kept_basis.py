@@ -7,14 +7,14 @@ tested everywhere.
 import numpy as np
 import pytest
 
-from fairmf.backends import Diagonalised
-from fairmf.backends.reference.backend import ReferenceBackend
-from fairmf.interactions import synthetic
-from fairmf.models import FairALS
+from fairmf.backends.contract import Diagonalised
+from fairmf.backends.reference import ReferenceBackend
+from fairmf.data.synthetic import synthetic
 from fairmf.models import problem as problems
+from fairmf.models.als import FairALS
 from fairmf.models.objective import objective
 from fairmf.models.problem import problem_for
-from fairmf.parameters import settings_of
+from fairmf.params import settings_of
 
 DATA = synthetic(60, 30, 700, random_state=4)
 

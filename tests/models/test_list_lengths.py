@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from fairmf import IALS, Interactions, evaluate, split_by_user
 from fairmf.errors import InvalidParameter
-from fairmf.metrics import evaluate_retrieval
+from fairmf.metrics.retrieval import evaluate_retrieval
 from fairmf.ranking.fairrec import fair_rec
 
 USERS, ITEMS = 40, 50

@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 from conftest import random_rows
 
+from fairmf.data.csr import Rows
+from fairmf.data.ids import Ids
+from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.interactions import Ids, Interactions, Rows
-from fairmf.models import IALS, FiADMM, Popularity
-from fairmf.models import recommending as recommending_module
+from fairmf.models import recommend
+from fairmf.models.als import IALS
+from fairmf.models.fiadmm import FiADMM
+from fairmf.models.popularity import Popularity
 
 N_USERS, N_ITEMS = 30, 20
 ROWS = random_rows(N_USERS, N_ITEMS)
@@ -125,7 +129,7 @@ def test_popularity_adds_up_confidences():
 def test_rank_in_blocks_equals_rank_at_once(monkeypatch):
     model = fitted(PLAIN)
     whole = np.concatenate([items for _, items in model.rank(PLAIN, 5, known_users=True)])
-    monkeypatch.setattr(recommending_module, "USERS_AT_ONCE", 7)
+    monkeypatch.setattr(recommend, "USERS_AT_ONCE", 7)
     blocks = list(model.rank(PLAIN, 5, known_users=True))
     assert [start for start, _ in blocks] == [0, 7, 14, 21, 28]
     np.testing.assert_array_equal(np.concatenate([items for _, items in blocks]), whole)

@@ -8,9 +8,11 @@ import scipy.sparse as sp
 import threadpoolctl
 from conftest import random_rows
 
+from fairmf.data.ids import Ids
+from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter, MissingHistories
-from fairmf.interactions import Ids, Interactions
-from fairmf.models import IALS, FairALS, Popularity
+from fairmf.models.als import IALS, FairALS
+from fairmf.models.popularity import Popularity
 
 N_USERS, N_ITEMS = 30, 20
 ROWS = random_rows(N_USERS, N_ITEMS)

@@ -8,12 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import random_rows
-from files.full_disk import fail_after
+from full_disk import fail_after
 
+from fairmf.data.ids import Ids
+from fairmf.data.interactions import Interactions
+from fairmf.data.synthetic import synthetic
 from fairmf.errors import CannotWrite, InvalidData, InvalidParameter
-from fairmf.interactions import Ids, Interactions, synthetic
-from fairmf.models import IALS
-from fairmf.models import batches as batches_module
+from fairmf.models import batches
+from fairmf.models.als import IALS
 
 N_USERS, N_ITEMS = 30, 20
 ROWS = random_rows(N_USERS, N_ITEMS)
@@ -100,7 +102,7 @@ def test_nobody_is_an_empty_table(tmp_path):
 def test_a_failure_leaves_the_old_file_and_no_rest(tmp_path, monkeypatch):
     model, path = fitted(), tmp_path / "lists.parquet"
     path.write_bytes(b"old")
-    real, calls = batches_module.answer, []
+    real, calls = batches.answer, []
 
     def fails_later(*arguments):
         calls.append(1)
@@ -108,7 +110,7 @@ def test_a_failure_leaves_the_old_file_and_no_rest(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return real(*arguments)
 
-    monkeypatch.setattr(batches_module, "answer", fails_later)
+    monkeypatch.setattr(batches, "answer", fails_later)
     with pytest.raises(KeyboardInterrupt):
         model.recommend_to_parquet(path, batch_size=4)
     assert path.read_bytes() == b"old"

@@ -9,10 +9,11 @@ import scipy.sparse as sp
 from conftest import BACKENDS
 from hypothesis import HealthCheck, given, settings
 
-from fairmf.interactions import Ids, Interactions, Rows
-from fairmf.models import IALS
-from fairmf.models.fitted import Fitted
-from fairmf.models.history import History
+from fairmf.data.csr import Rows
+from fairmf.data.ids import Ids
+from fairmf.data.interactions import Interactions
+from fairmf.models.als import IALS
+from fairmf.models.fitted import Fitted, History
 
 MATRICES = {
     "csr_matrix": sp.csr_matrix,

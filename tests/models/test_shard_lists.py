@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fairmf.engines.parquet import ParquetShards
-from fairmf.engines.tasks import InProcess
+from fairmf.data.interactions import Interactions
+from fairmf.distributed.parquet_shards import ParquetShards
+from fairmf.distributed.task_pool import InProcess
 from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.interactions import Interactions
-from fairmf.models import IALS, FairALS
+from fairmf.models.als import IALS, FairALS
 from fairmf.models.shard_lists import recommend_shards
 
 
@@ -105,7 +105,7 @@ def test_another_file_system(folder, model, tmp_path):
 
 
 def test_a_model_without_its_users_is_enough(folder, whole, model, tmp_path):
-    from fairmf.models.shard_models import without_users
+    from fairmf.models.shard_lists import without_users
 
     lean = without_users(model)
     assert lean.n_users == 0

@@ -7,12 +7,13 @@ import pytest
 from conftest import BACKENDS, as_numpy, random_item_weights, random_rows, slow_values
 from naive.objective import dense, total
 
+from fairmf.data.interactions import Interactions
+from fairmf.data.synthetic import synthetic
 from fairmf.errors import InvalidParameter, NotFinite
-from fairmf.interactions import Interactions, synthetic
-from fairmf.models import IALS, FairALS
-from fairmf.models.alternating import exact, subspace
-from fairmf.models.iterative import problem_for
+from fairmf.models import als_exact, als_subspace
+from fairmf.models.als import IALS, FairALS
 from fairmf.models.objective import gradients, objective
+from fairmf.models.problem import problem_for
 
 SMALL = {w: Interactions(random_rows(60, 40, density=0.15, weighted=w), 40) for w in (False, True)}
 D = 7
@@ -37,12 +38,12 @@ def test_a_block_of_all_users_is_moved_to_its_minimum_coupling_included(name, we
     small = 1e-9 if name == "reference" else 5e-4
     start = np.abs(gradients(problem, state.user_factors, state.item_factors)[0]).max()
     kept = state.user_factors.copy()
-    after = subspace.users(problem, state, fairness, 3)
+    after = als_subspace.users(problem, state, fairness, 3)
     found = np.abs(gradients(problem, after.user_factors, state.item_factors)[0])
     assert found[:, 6:].max() < small * start
     assert found[:, :6].max() > 10 * small * start
     np.testing.assert_array_equal(as_numpy(state.user_factors), as_numpy(kept))
-    done = subspace.epoch(problem, state, fairness, 3)
+    done = als_subspace.epoch(problem, state, fairness, 3)
     items = np.abs(gradients(problem, done.user_factors, done.item_factors)[1])
     assert items[:, 6:].max() < small * start
 
@@ -59,7 +60,7 @@ def test_f_falls_with_every_block_by_its_definition(weighted, fairness, item_wei
         values.append(
             total(C, state.user_factors, state.item_factors, 0.05, 1.0, 0.1, problem.lambda_f, item_weights=weights)
         )
-        state = subspace.epoch(problem, state, fairness, 2)
+        state = als_subspace.epoch(problem, state, fairness, 2)
     assert np.diff(values).max() < 0
     assert state.objective.total < values[-1]
 
@@ -68,7 +69,10 @@ def test_f_falls_with_every_block_by_its_definition(weighted, fairness, item_wei
 @pytest.mark.parametrize("fairness", [0.0, 2.0])
 def test_one_block_is_the_exact_epoch(weighted, fairness, block_size, item_weights):
     problem, state = posed(fair(fairness=fairness), SMALL[weighted], item_weights(40))
-    found, expected = subspace.epoch(problem, state, fairness, block_size), exact.epoch(problem, state, fairness)
+    found, expected = (
+        als_subspace.epoch(problem, state, fairness, block_size),
+        als_exact.epoch(problem, state, fairness),
+    )
     np.testing.assert_allclose(found.user_factors, expected.user_factors, atol=1e-9)
     np.testing.assert_allclose(found.item_factors, expected.item_factors, atol=1e-9)
     np.testing.assert_allclose(found.coupling, expected.coupling, atol=1e-9)
@@ -78,18 +82,18 @@ def test_one_block_is_the_exact_epoch(weighted, fairness, block_size, item_weigh
 def test_sweeps_over_the_users_end_at_the_exact_users(weighted, fairness, item_weights):
     data = Interactions(random_rows(20, 40, density=0.15, weighted=weighted), 40)
     problem, state = posed(fair(fairness=fairness), data, item_weights(40))
-    expected = exact.users(problem, state, fairness)
+    expected = als_exact.users(problem, state, fairness)
     for _ in range(30):
-        state = subspace.users(problem, state, fairness, 3)
+        state = als_subspace.users(problem, state, fairness, 3)
     np.testing.assert_allclose(state.user_factors, expected.user_factors, atol=1e-7)
     np.testing.assert_allclose(state.coupling, expected.coupling, atol=1e-7 * (1 + np.abs(expected.coupling).max()))
 
 
 def test_leaving_the_coupling_out_of_the_blocks_breaks_that(monkeypatch):
     problem, state = posed(fair(), SMALL[False])
-    monkeypatch.setattr(subspace.np.linalg, "solve", lambda _, right: 0 * right)
-    after = subspace.users(problem, state, 1.0, D)
-    assert np.abs(after.user_factors - exact.users(problem, state, 1.0).user_factors).max() > 1e-3
+    monkeypatch.setattr(als_subspace.np.linalg, "solve", lambda _, right: 0 * right)
+    after = als_subspace.users(problem, state, 1.0, D)
+    assert np.abs(after.user_factors - als_exact.users(problem, state, 1.0).user_factors).max() > 1e-3
 
 
 @pytest.mark.parametrize("unobserved_weight", [0.003, 0.1])
@@ -107,7 +111,7 @@ def test_trained_models_agree_with_the_exact_ones_and_f_never_rises(unobserved_w
 
 def test_the_objective_at_hand_is_the_objective(weighted, item_weights):
     problem, state = posed(fair("cpu"), SMALL[weighted], item_weights(40))
-    after = subspace.epoch(problem, state, 1.0, 3)
+    after = als_subspace.epoch(problem, state, 1.0, 3)
     expected = objective(problem, after.user_factors, after.item_factors)
     assert after.objective.to_dict() == pytest.approx(expected.to_dict(), rel=1e-4)
 
@@ -139,7 +143,7 @@ def test_a_backend_without_its_kernels_is_refused_before_the_first_epoch(monkeyp
     class Others(Protocol):
         def kernels_that_nobody_has(self): ...
 
-    monkeypatch.setattr("fairmf.solvers.subspace.SubspaceKernels", Others)
+    monkeypatch.setattr("fairmf.backends.solve.SubspaceKernels", Others)
     with pytest.raises(InvalidParameter, match="solver='subspace' is not there for backend='cpu'"):
         IALS(solver="subspace").fit(SMALL[False])
 

@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive.objective import dense
 
+from fairmf.data.csr import Rows, replace_rows
+from fairmf.data.ids import Ids
+from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, MissingHistories
-from fairmf.interactions import Ids, Interactions, Rows
-from fairmf.interactions.replacing import replace_rows
-from fairmf.models import IALS, FairALS, FiADMM
+from fairmf.models.als import IALS, FairALS
+from fairmf.models.fiadmm import FiADMM
 from fairmf.models.fitted import Fitted
 
 N, M, D = 40, 25, 4

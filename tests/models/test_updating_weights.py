@@ -3,8 +3,8 @@
 import numpy as np
 import scipy.sparse as sp
 
-from fairmf.interactions import Interactions
-from fairmf.models import FairALS
+from fairmf.data.interactions import Interactions
+from fairmf.models.als import FairALS
 
 
 def ones(shape, generator, density):

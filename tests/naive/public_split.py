@@ -1,7 +1,7 @@
 """The public split protocol, transcribed from its description with pandas and NumPy's global generator.
 
-Written apart from fairmf.splitting and sharing nothing with it. `python tests/naive/public_split.py` writes
-the files in tests/splitting/expected anew from the ratings there.
+Written apart from fairmf.data and sharing nothing with it. `python tests/naive/public_split.py` writes
+the files in tests/data/expected anew from the ratings there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-EXPECTED = Path(__file__).resolve().parents[1] / "splitting" / "expected"
+EXPECTED = Path(__file__).resolve().parents[1] / "data" / "expected"
 CASES = {"all_items": 0, "frequent_items": 4}  # name: min_item
 HELDOUT = 8
 

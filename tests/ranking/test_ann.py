@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairmf.data.csr import Rows
 from fairmf.errors import BrokenFile, InvalidData, InvalidParameter, MissingDependency
-from fairmf.interactions import Rows
 from fairmf.ranking.ann import AnnIndex
 
 faiss = pytest.importorskip("faiss", reason='needs the ann extra: pip install "fairmf[ann]"')

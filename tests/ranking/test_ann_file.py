@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import safetensors
 import safetensors.numpy
-from files.full_disk import fail_after
+from full_disk import fail_after
 
+from fairmf.data.ids import Ids
 from fairmf.errors import BrokenFile, CannotWrite, InvalidData
-from fairmf.files import container
-from fairmf.files.container import Format
-from fairmf.interactions import Ids
-from fairmf.ranking import ann_file
+from fairmf.io import container
+from fairmf.io.container import Format
+from fairmf.ranking import ann
 from fairmf.ranking.ann import AnnIndex
 
 pytest.importorskip("faiss", reason='needs the ann extra: pip install "fairmf[ann]"')
@@ -106,7 +106,7 @@ def arrays_of(index):
 def test_a_hostile_file_with_a_right_checksum_is_told_too(tmp_path, change, ids, probes, problem):
     index = AnnIndex.build(ITEMS)
     path = tmp_path / "items.ann"
-    ann_file.write(path, arrays_of(index) | change, None if ids is None else Ids(ids), probes)
+    ann.write(path, arrays_of(index) | change, None if ids is None else Ids(ids), probes)
     with pytest.raises(BrokenFile, match=problem):
         AnnIndex.load(path)
 
@@ -127,7 +127,7 @@ def test_a_hostile_file_with_a_right_checksum_is_told_too(tmp_path, change, ids,
 )
 def test_a_hostile_document_is_told_too(tmp_path, content, problem):
     path = tmp_path / "items.ann"
-    container.write(path, ann_file.INDEX, content, arrays_of(AnnIndex.build(ITEMS)))
+    container.write(path, ann.INDEX, content, arrays_of(AnnIndex.build(ITEMS)))
     with pytest.raises(BrokenFile, match=problem):
         AnnIndex.load(path)
 
@@ -136,7 +136,7 @@ def test_a_hostile_document_is_told_too(tmp_path, content, problem):
 def test_a_missing_array_is_told(tmp_path, missing):
     arrays = arrays_of(AnnIndex.build(ITEMS))
     del arrays[missing]
-    ann_file.write(tmp_path / "items.ann", arrays, None, 1)
+    ann.write(tmp_path / "items.ann", arrays, None, 1)
     with pytest.raises(BrokenFile, match=f"it has no {missing}"):
         AnnIndex.load(tmp_path / "items.ann")
 
@@ -167,7 +167,7 @@ def test_other_files(tmp_path):
     container.write(path, Format("fairmf model", version=1), {"probes": 1, "item_ids": "none"}, {})
     with pytest.raises(BrokenFile, match="it is a fairmf model"):
         AnnIndex.load(path)
-    container.write(path, Format(ann_file.INDEX.name, version=2), None, {})
+    container.write(path, Format(ann.INDEX.name, version=2), None, {})
     with pytest.raises(BrokenFile, match="wrote it in format 2, this version reads formats 1 to 1: upgrade fairmf"):
         AnnIndex.load(path)
 

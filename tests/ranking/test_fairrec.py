@@ -7,11 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive import fairrec as naive
 
+from fairmf.data.csr import Rows
 from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.interactions import Rows
 from fairmf.ranking import fairrec
-from fairmf.ranking.certificate import EXCLUDED, FULL
-from fairmf.ranking.fairrec import fair_rec, minimum_exposure
+from fairmf.ranking.fairrec import EXCLUDED, FULL, fair_rec, minimum_exposure
 
 
 def rows_of(sets):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fairmf.ranking.inner_product import reduce_items, reduce_users
+from fairmf.ranking.ann import reduce_items, reduce_users
 
 
 @pytest.mark.parametrize("with_offsets", [False, True])

@@ -5,9 +5,9 @@ import pytest
 from conftest import BACKENDS
 from scipy.optimize import linprog
 
-from fairmf.backends import get_backend
+from fairmf.backends.registry import get_backend
+from fairmf.data.csr import Rows
 from fairmf.errors import InvalidParameter
-from fairmf.interactions import Rows
 from fairmf.ranking import offsets
 from fairmf.ranking.offsets import Bounds
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from conftest import load_real_split
 
-from fairmf.metrics import evaluate
-from fairmf.models import FairALS
-from fairmf.splitting import HeldOut
+from fairmf.data.split import HeldOut
+from fairmf.metrics.evaluate import evaluate
+from fairmf.models.als import FairALS
 
 pytestmark = [pytest.mark.realdata, pytest.mark.slow]
 

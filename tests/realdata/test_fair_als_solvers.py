@@ -8,8 +8,8 @@ import pytest
 import scipy.sparse as sp
 from conftest import load_real_split, real_file
 
-from fairmf.interactions import Interactions
-from fairmf.models import FairALS
+from fairmf.data.interactions import Interactions
+from fairmf.models.als import FairALS
 
 pytestmark = [pytest.mark.realdata, pytest.mark.slow]
 

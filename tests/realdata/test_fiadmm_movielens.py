@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from conftest import REAL_DATA, load_real_split
 
-from fairmf.metrics import evaluate
-from fairmf.models import FiADMM
-from fairmf.splitting import HeldOut
+from fairmf.data.split import HeldOut
+from fairmf.metrics.evaluate import evaluate
+from fairmf.models.fiadmm import FiADMM
 
 pytestmark = [pytest.mark.realdata, pytest.mark.slow]
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from conftest import load_real_split
 
-from fairmf.models import FairALS
+from fairmf.backends import solve
+from fairmf.models.als import FairALS
 from fairmf.models.problem import problem_for
-from fairmf.solvers import converged
 
 pytestmark = [pytest.mark.slow, pytest.mark.realdata]
 
@@ -18,7 +18,7 @@ def test_training_users_come_out_as_they_are_stored(unobserved_weight):
     stored = model.user_factors
     size = np.abs(stored).max()
     step = problem_for(train, 0.0, model.fitted.settings).user_half_step(model.item_factors)
-    assert converged.pcg_pays(step)
+    assert solve.pcg_pays(step)
     np.testing.assert_allclose(model.fold_in(train), stored, atol=1e-3 * size)
     np.testing.assert_allclose(model.fold_in(train, method="cohort"), stored, atol=1e-3 * size)
     for user in (0, 777, 4033):  # alone, by Cholesky

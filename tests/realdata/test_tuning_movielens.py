@@ -3,10 +3,10 @@
 import pytest
 from conftest import load_real_split
 
-from fairmf.control import Doubling, tune
-from fairmf.control.search_space import default_space
-from fairmf.models import IALS
-from fairmf.splitting import HeldOut, Split
+from fairmf.control.search_space import Doubling, default_space
+from fairmf.control.tuning import tune
+from fairmf.data.split import HeldOut, Split
+from fairmf.models.als import IALS
 
 pytestmark = [pytest.mark.realdata, pytest.mark.slow]
 

@@ -8,7 +8,9 @@ ranking, evaluation, filters and batches are those of all models, and no array o
 from __future__ import annotations
 
 import abc
+import contextlib
 import copy
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,19 +19,124 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends import get_backend
-from fairmf.baselines import devices
-from fairmf.baselines.layers import Parameters, Tensor, dense_rows
-from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.interactions import Ids, Interactions
-from fairmf.models import fitting
+from fairmf.backends.registry import get_backend
+from fairmf.data.csr import Rows
+from fairmf.data.ids import Ids
+from fairmf.data.interactions import Interactions, as_interactions
+from fairmf.errors import InvalidData, InvalidParameter, MissingDependency
+from fairmf.models import fit_loop
 from fairmf.models.factor_model import FactorModel
-from fairmf.models.fitted import Fitted, on_snapshot
-from fairmf.models.history import History
-from fairmf.models.inputs import as_interactions
+from fairmf.models.fit_loop import Callback
+from fairmf.models.fitted import Fitted, History, on_snapshot
 from fairmf.models.objective import Objective
 from fairmf.models.problem import Problem
-from fairmf.parameters import check_settings, setting, settings_of
+from fairmf.params import check_settings, setting, settings_of
+
+# PyTorch, where it is installed: the device, its threads and its random numbers.
+
+
+def torch_or_error(who: str) -> Any:
+    """The package; MissingDependency where it is not installed."""
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingDependency(f'{who} needs PyTorch: pip install "fairmf[vae]"') from error
+    return torch
+
+
+def find_device(torch: Any, name: str, who: str) -> Any:
+    """The device of that name ("auto": a GPU if there is one); InvalidParameter where this machine has none."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InvalidParameter(
+            f"The 'device' parameter of {who} is 'cuda', but PyTorch finds no GPU here. Use device='cpu'."
+        )
+    return torch.device(name)
+
+
+@contextlib.contextmanager
+def threads(torch: Any, num_threads: int) -> Iterator[None]:
+    """Use that many threads (0: as many as PyTorch is set to); restores on exit."""
+    before = torch.get_num_threads()
+    if num_threads > 0:
+        torch.set_num_threads(num_threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def random_generator(torch: Any, device: Any, random_state: int | None) -> Any:
+    """Random numbers of one fit: from its seed, or a drawn one. PyTorch's global numbers are left alone."""
+    seed = int(np.random.SeedSequence().generate_state(1)[0]) if random_state is None else int(random_state)
+    return torch.Generator(device=device).manual_seed(seed)
+
+
+# What the autoencoders are made of, as functions of tensors. Parameters live in dictionaries: no module, no pickle.
+
+
+Tensor = Any  # torch.Tensor; PyTorch is an extra
+Parameters = dict[str, Tensor]
+
+
+def dense_rows(torch: Any, rows: Rows, n_items: int, device: Any) -> Tensor:
+    """A batch of sparse rows as a matrix: batch x items, the one place where zeros are stored."""
+    matrix = np.zeros((rows.count, n_items), dtype=np.float32)
+    users = np.repeat(np.arange(rows.count), np.diff(rows.indptr))
+    matrix[users, rows.indices] = 1.0 if rows.weights is None else rows.weights
+    return torch.from_numpy(matrix).to(device)
+
+
+def normalised(x: Tensor) -> Tensor:
+    """Rows of length 1; rows of zeros stay."""
+    return x / x.square().sum(1, keepdim=True).sqrt().clamp_min(1e-12)
+
+
+def dropped(torch: Any, x: Tensor, rate: float, generator: Any) -> Tensor:
+    """Each number is 0 with probability `rate`, the others grow so that the mean stays."""
+    if rate == 0:
+        return x
+    kept = torch.rand(x.shape, generator=generator, device=x.device) >= rate
+    return x * kept / (1 - rate)
+
+
+def linear(parameters: Parameters, name: str, x: Tensor) -> Tensor:
+    """x W' + b."""
+    return x @ parameters[f"{name}.weight"].T + parameters[f"{name}.bias"]
+
+
+def sampled(torch: Any, mu: Tensor, logvar: Tensor, generator: Any) -> Tensor:
+    """One draw from Normal(mu, exp(logvar)), through which gradients pass."""
+    noise = torch.randn(mu.shape, generator=generator, device=mu.device)
+    return mu + (0.5 * logvar).exp() * noise
+
+
+def multinomial_loss(torch: Any, logits: Tensor, x: Tensor) -> Tensor:
+    """- sum_j x_j log softmax_j of every row: minus the log likelihood, up to what does not depend on the model."""
+    return -(torch.log_softmax(logits, dim=1) * x).sum(1)
+
+
+def kl_to_standard(mu: Tensor, logvar: Tensor) -> Tensor:
+    """KL(Normal(mu, exp(logvar)) | Normal(0, 1)) of every row."""
+    return 0.5 * (mu.square() + logvar.exp() - logvar - 1).sum(1)
+
+
+def log_normal(x: Tensor, mu: Tensor, logvar: Tensor) -> Tensor:
+    """log Normal(x; mu, exp(logvar)) of every coordinate."""
+    return -0.5 * (logvar + math.log(2 * math.pi) + (x - mu).square() / logvar.exp())
+
+
+def uniform_layer(
+    torch: Any, name: str, inputs: int, outputs: int, weight: float, bias: float, generator: Any, device: Any
+) -> Parameters:
+    """A layer with weights and biases uniform within +-weight and +-bias."""
+    shapes = {f"{name}.weight": ((outputs, inputs), weight), f"{name}.bias": ((outputs,), bias)}
+    return {
+        key: (2 * torch.rand(shape, generator=generator, device=device) - 1) * limit
+        for key, (shape, limit) in shapes.items()
+    }
+
 
 Self = TypeVar("Self", bound="Autoencoder")
 
@@ -105,7 +212,7 @@ class Autoencoder(FactorModel):
         self: Self,
         data: Interactions | Any,
         *,
-        callbacks: Sequence[fitting.Callback] = (),
+        callbacks: Sequence[Callback] = (),
         progress: bool | None = None,
     ) -> Self:
         """Train on Interactions (or a SciPy sparse matrix, users as rows) and return the model itself.
@@ -114,14 +221,14 @@ class Autoencoder(FactorModel):
         Confidences, where there are any, count as repeated interactions.
         """
         check_settings(self)
-        torch = devices.torch_or_error(type(self).__name__)
-        device = devices.find_device(torch, self.device, type(self).__name__)
+        torch = torch_or_error(type(self).__name__)
+        device = find_device(torch, self.device, type(self).__name__)
         data = as_interactions(data)
         if data.nnz == 0:
             raise InvalidData("There are no interactions to learn from.")
         problem = Problem(data, get_backend("cpu"), 0.0, 0.0, 0.0)
-        with devices.threads(torch, self.num_threads):
-            generator = devices.generator(torch, device, self.random_state)
+        with threads(torch, self.num_threads):
+            generator = random_generator(torch, device, self.random_state)
             parameters = self._start(torch, data.n_items, generator, device)
             optimisers = {}
             for name, moved in self._trained(parameters).items():
@@ -129,11 +236,11 @@ class Autoencoder(FactorModel):
                 optimisers[name] = torch.optim.Adam(tensors, lr=self.learning_rate)
             start = _copied(Training(torch, device, generator, parameters, optimisers), {"loss": 0.0})
             try:
-                state, history = fitting.run(
+                state, history = fit_loop.run(
                     self, problem, start, callbacks=callbacks, objective_every=0, progress=progress,
                     snapshot=lambda s: self._snapshot(data, s, History()),
                 )  # fmt: skip
-            except fitting.Diverged as error:
+            except fit_loop.Diverged as error:
                 self._keep(data, error.state, error.history)
                 raise
             self._keep(data, state, history)
@@ -215,12 +322,12 @@ class Autoencoder(FactorModel):
         return self._encoded(self._aligned(history))
 
     def _encoded(self, data: Interactions) -> NDArray[np.float32]:
-        torch = devices.torch_or_error(type(self).__name__)
-        device = devices.find_device(torch, self.device, type(self).__name__)
+        torch = torch_or_error(type(self).__name__)
+        device = find_device(torch, self.device, type(self).__name__)
         network = self._fitted_network()
         width = network["decoder.weight"].shape[1]
         out = np.ones((data.n_users, width + 1), dtype=np.float32)
-        with devices.threads(torch, self.num_threads), torch.no_grad():
+        with threads(torch, self.num_threads), torch.no_grad():
             parameters = {name: torch.from_numpy(array).to(device) for name, array in network.items()}
             for start in range(0, data.n_users, self.batch_size):
                 stop = min(start + self.batch_size, data.n_users)

@@ -13,10 +13,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fairmf.baselines.autoencoder import Autoencoder, Training
-from fairmf.baselines.layers import (
+from fairmf.baselines.autoencoder import (
+    Autoencoder,
     Parameters,
     Tensor,
+    Training,
     dropped,
     kl_to_standard,
     linear,
@@ -25,8 +26,8 @@ from fairmf.baselines.layers import (
     sampled,
     uniform_layer,
 )
-from fairmf.interactions import Interactions
-from fairmf.parameters import setting
+from fairmf.data.interactions import Interactions
+from fairmf.params import setting
 
 SMALL_BIAS = 0.002
 

@@ -1,4 +1,4 @@
-"""The file of an autoencoder: its network, its users' vectors, ids and histories (the file itself: fairmf.files)."""
+"""The file of an autoencoder: its network, its users' vectors, ids and histories (the file itself: fairmf.io)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from fairmf.data import stored_arrays
 from fairmf.errors import InvalidData
-from fairmf.files import container, id_arrays, sparse_arrays, typed_values
-from fairmf.files.container import Arrays, Format
-from fairmf.files.strict_json import Malformed
-from fairmf.models.persistence import document
-from fairmf.models.persistence.saving import all_finite
+from fairmf.io import container, values
+from fairmf.io.container import Arrays, Format
+from fairmf.io.strict_json import Malformed
+from fairmf.models import model_file
+from fairmf.models.model_file import all_finite
 
 if TYPE_CHECKING:
     from fairmf.baselines.autoencoder import Autoencoder
+
 
 Model = TypeVar("Model", bound="Autoencoder")
 
@@ -37,16 +39,16 @@ def save_network(model: Autoencoder, path: str | os.PathLike[str], *, interactio
             raise InvalidData(f"This model was not saved: its {name} hold numbers that are not finite.")
     kinds = {}
     for side, ids in (("user_ids", fitted.user_ids), ("item_ids", fitted.item_ids)):
-        kinds[side], own = id_arrays.to_arrays(side, ids)
+        kinds[side], own = stored_arrays.ids_to_arrays(side, ids)
         arrays |= own
     data = fitted.interactions if interactions else None
     if data is not None:
-        arrays |= sparse_arrays.to_arrays("interactions", data)
+        arrays |= stored_arrays.rows_to_arrays("interactions", data)
     content = {
         "model": type(model).__name__, "settings": fitted.settings, "history": vars(fitted.history), "ids": kinds,
         "interactions": data is not None,
     }  # fmt: skip
-    encoded = {name: document.encoded(name, value) for name, value in content.items()}
+    encoded = {name: model_file.encoded(name, value) for name, value in content.items()}
     container.write(Path(path), NETWORK, encoded, arrays)
 
 
@@ -61,7 +63,7 @@ def load_network(model_class: type[Model], path: str | os.PathLike[str]) -> Mode
 def _checked(content: Any) -> dict[str, Any]:
     if not isinstance(content, dict) or set(content) != set(PARTS):
         raise Malformed("its document has other parts than an autoencoder's")
-    decoded = {name: typed_values.decode(content[name]) for name in PARTS}
+    decoded = {name: values.decode(content[name]) for name in PARTS}
     for name, kind in PARTS.items():
         if not isinstance(decoded[name], kind):
             raise Malformed(f"the {name!r} in its document is of the wrong kind")
@@ -71,7 +73,7 @@ def _checked(content: Any) -> dict[str, Any]:
 def _model(model_class: type[Model], content: dict[str, Any], arrays: Arrays) -> Model:
     if content["model"] != model_class.__name__:
         raise Malformed(f"it holds a {content['model'][:60]}, not a {model_class.__name__}")
-    model = model_class(**document.settings(model_class, content["settings"]))
+    model = model_class(**model_file.stored_settings(model_class, content["settings"]))
     popularity, users = arrays.pop("popularity", None), arrays.pop("user_factors", None)
     if popularity is None or popularity.ndim != 1 or popularity.dtype != np.float64 or not all_finite(popularity):
         raise Malformed("it has no popularity of items")
@@ -89,17 +91,17 @@ def _model(model_class: type[Model], content: dict[str, Any], arrays: Arrays) ->
     n = len(users)
     if set(content["ids"]) != {"user_ids", "item_ids"}:
         raise Malformed("it does not say what kinds of ids it has")
-    ids = {side: id_arrays.from_arrays(side, content["ids"][side], size, arrays) for side, size in
+    ids = {side: stored_arrays.ids_from_arrays(side, content["ids"][side], size, arrays) for side, size in
            (("user_ids", n), ("item_ids", m))}  # fmt: skip
     data = None
     if content["interactions"]:
-        data = sparse_arrays.from_arrays("interactions", n, m, ids["user_ids"], ids["item_ids"], arrays)
+        data = stored_arrays.rows_from_arrays("interactions", n, m, ids["user_ids"], ids["item_ids"], arrays)
     offsets = arrays.pop("item_offsets", None)
     if offsets is not None and (offsets.shape != (m,) or offsets.dtype.kind != "f" or not all_finite(offsets)):
         raise Malformed("its item_offsets are not a finite number for each item")
     if arrays:
         raise Malformed(f"it holds an array {next(iter(arrays))[:60]!r} that does not belong there")
-    model._restore(network, users, popularity, ids, document.history(content["history"]), data)
+    model._restore(network, users, popularity, ids, model_file.history(content["history"]), data)
     model._fitted = dataclasses.replace(model.fitted, item_offsets=offsets)
     return model
 

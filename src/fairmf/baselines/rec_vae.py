@@ -17,10 +17,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fairmf.baselines.autoencoder import Autoencoder, Training
-from fairmf.baselines.layers import (
+from fairmf.baselines.autoencoder import (
+    Autoencoder,
     Parameters,
     Tensor,
+    Training,
     dropped,
     linear,
     log_normal,
@@ -29,8 +30,8 @@ from fairmf.baselines.layers import (
     sampled,
     uniform_layer,
 )
-from fairmf.interactions import Interactions
-from fairmf.parameters import setting
+from fairmf.data.interactions import Interactions
+from fairmf.params import setting
 
 DEPTH = 5
 NORM_EPSILON = 0.1

@@ -17,10 +17,10 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from fairmf.cli import failures
+from fairmf.cli import errors
 from fairmf.cli.config import verb_of
-from fairmf.cli.flags import expanded
-from fairmf.cli.hearing import hearing
+from fairmf.cli.logging import hearing
+from fairmf.cli.options import expanded
 from fairmf.version import __version__
 
 
@@ -127,7 +127,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     invoke_without_command=True,
     epilog="[bold]fairmf VERB --help[/bold] shows a verb's flags, with examples. Exit codes: "
-    + "; ".join(f"{code} {meaning}" for code, meaning in failures.EXIT_CODES.items())
+    + "; ".join(f"{code} {meaning}" for code, meaning in errors.EXIT_CODES.items())
     + ".",
 )
 
@@ -165,18 +165,18 @@ def run(arguments: Sequence[str]) -> int:
     except SystemExit as error:  # completion ends so; rich and typer, where nobody reads
         if isinstance(error.__context__, BrokenPipeError):
             _forget_stdout()
-            return failures.NO_READER
+            return errors.NO_READER
         return int(error.code or 0)
     except (KeyboardInterrupt, typer.Abort):
-        code = failures.INTERRUPTED
+        code = errors.INTERRUPTED
     except BrokenPipeError:
         _forget_stdout()
-        return failures.NO_READER
+        return errors.NO_READER
     except Exception as error:
-        return failures.report(error, debug)
-    if code == failures.INTERRUPTED:
+        return errors.report(error, debug)
+    if code == errors.INTERRUPTED:
         typer.echo("Interrupted: nothing is left half-written.", err=True)
-    return code if isinstance(code, int) else failures.DONE
+    return code if isinstance(code, int) else errors.DONE
 
 
 def _forget_stdout() -> None:

@@ -8,21 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairmf.cli.catalogue import NO_GROUP, read_catalogue
-from fairmf.cli.dials import check_dial
+from fairmf.cli.errors import Problem
 from fairmf.cli.evaluate import Part
-from fairmf.cli.failures import Problem
-from fairmf.cli.lists import comma_list
-from fairmf.cli.models import load_fitted
-from fairmf.cli.outputs import check_output
-from fairmf.cli.printed import marked
-from fairmf.cli.reading import read_split
+from fairmf.cli.options import comma_list
+from fairmf.cli.output import ENDINGS_HELP, SafeCsv, check_output, check_table_output, write_table
+from fairmf.cli.progress import watched
 from fairmf.cli.session import Session
-from fairmf.cli.table_files import ENDINGS_HELP, SafeCsv, check_table_output, write_table
-from fairmf.cli.watching import watched
-from fairmf.files.atomic import replacing
+from fairmf.cli.sources import check_dial, load_fitted, read_split
+from fairmf.cli.terminal import marked
+from fairmf.io.atomic import replacing
 
 if TYPE_CHECKING:
-    from fairmf.splitting import HeldOut
+    from fairmf.data.split import HeldOut
 
 
 def audit(
@@ -79,7 +76,7 @@ def audit(
 
       fairmf audit old.fairmf split --after new.fairmf -o audit.json
     """
-    from fairmf.metrics import audit as compare
+    from fairmf.metrics.audit import audit as compare
 
     for place, check in ((items_output, check_table_output), (output, _check_json)):
         if place is not None:

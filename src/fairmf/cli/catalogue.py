@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairmf.cli.failures import Problem
+from fairmf.cli.errors import Problem
 
 if TYPE_CHECKING:
-    from fairmf.interactions import Ids
-    from fairmf.interactions.guessing import Peek
+    from fairmf.data.ids import Ids
+    from fairmf.data.sniff import Peek
+
 
 NAMES = ("name", "title", "item_name", "item_title", "label")
 GROUPS = ("group", "genre", "category", "provider", "seller", "artist", "brand")
@@ -62,8 +63,8 @@ def _column(
 
 def _read(path: Path) -> dict[str, list[Any]]:
     """The table by column name; columns of a text without a header are called 0, 1, and so on."""
-    from fairmf.interactions.guessing import peek
-    from fairmf.interactions.readers import reading
+    from fairmf.data.read import reading
+    from fairmf.data.sniff import peek
 
     if not path.is_file():
         raise Problem(f"There is no table of items {path}.", "a CSV or Parquet file with a row per item")
@@ -85,8 +86,8 @@ def _read(path: Path) -> dict[str, list[Any]]:
 
 
 def _text_columns(path: Path, seen: Peek) -> dict[str, list[Any]]:
-    from fairmf.interactions.csv_reader import text_rows
-    from fairmf.interactions.text_source import TextSource
+    from fairmf.data.read_csv import text_rows
+    from fairmf.data.text_source import TextSource
 
     source, cut = TextSource.of_file(path), str(seen.delimiter)
     try:

@@ -17,9 +17,9 @@ from typing import Any
 
 import typer
 
-from fairmf.cli.failures import Problem
-from fairmf.files import strict_json
-from fairmf.reporting.run_record import RECORD_KEY, RECORD_VERSION, parse_toml
+from fairmf.cli.errors import Problem
+from fairmf.io import strict_json
+from fairmf.reports.run_record import RECORD_KEY, RECORD_VERSION, parse_toml
 
 _LARGEST = 1 << 20
 _VERB = re.compile("[a-z]+( [a-z]+)?")

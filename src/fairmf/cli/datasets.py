@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairmf.cli.app import add_verb
-from fairmf.cli.byte_bar import byte_bar
-from fairmf.cli.completing import starting
-from fairmf.cli.failures import Problem
-from fairmf.cli.outputs import check_output
-from fairmf.cli.printed import marked
+from fairmf.cli.errors import Problem
+from fairmf.cli.options import starting
+from fairmf.cli.output import check_output
+from fairmf.cli.progress import byte_bar
 from fairmf.cli.session import Session
+from fairmf.cli.terminal import marked
 
 if TYPE_CHECKING:
-    from fairmf.interactions.datasets import DataSet
+    from fairmf.data.datasets import DataSet
+
 
 verbs = typer.Typer(
     no_args_is_help=False,
@@ -28,7 +29,7 @@ verbs = typer.Typer(
 
 
 def _names() -> list[str]:
-    from fairmf.interactions.datasets import datasets
+    from fairmf.data.datasets import datasets
 
     return list(datasets())
 
@@ -50,7 +51,7 @@ def list_all(session: Session) -> None:
     """
     from rich.table import Table
 
-    from fairmf.interactions.datasets import datasets
+    from fairmf.data.datasets import datasets
 
     table = Table(caption="rows: before any filter; here: fetched, or a copy is known", caption_justify="left")
     for column in ("name", "what", "users", "items", "rows", "here"):
@@ -72,7 +73,7 @@ def info(name: Name, session: Session) -> None:
     """
     from rich.table import Table
 
-    from fairmf.interactions.datasets import dataset
+    from fairmf.data.datasets import dataset
 
     entry = dataset(name)
     facts = _facts(entry)
@@ -115,7 +116,9 @@ def fetch(
 
       fairmf datasets fetch ml-1m --from ~/Downloads/ml-1m.zip
     """  # fmt: skip
-    from fairmf.interactions.datasets import cache_folder, dataset, fetch_dataset
+    from fairmf.data.dataset_load import fetch_dataset
+    from fairmf.data.datasets import dataset
+    from fairmf.data.download import cache_folder
 
     entry = dataset(name)
     if from_path is not None:
@@ -154,7 +157,7 @@ def make(
 
       fairmf datasets make -o events.parquet --users 100000 --items 20000 --interactions 5000000
     """
-    from fairmf.interactions import synthetic_events
+    from fairmf.data.synthetic import synthetic_events
 
     if output.suffix.lower() not in (".csv", ".parquet"):
         raise Problem(f"{output} should end in .csv or .parquet.")
@@ -169,7 +172,8 @@ def make(
 
 
 def _register(entry: DataSet, path: Path, session: Session) -> None:
-    from fairmf.interactions.datasets import load_dataset, use_copy
+    from fairmf.data.dataset_load import load_dataset
+    from fairmf.data.download import use_copy
 
     with session.busy("read"):
         events = load_dataset(entry.name, from_path=path)
@@ -181,8 +185,8 @@ def _register(entry: DataSet, path: Path, session: Session) -> None:
 
 def _accepted(entry: DataSet, session: Session) -> bool:
     """Whether the terms are accepted: before, or now by a person at a terminal."""
+    from fairmf.data.download import licence_accepted
     from fairmf.errors import LicenceNotAccepted
-    from fairmf.interactions.datasets import licence_accepted
 
     if licence_accepted(entry):
         return True
@@ -198,7 +202,7 @@ def _write(events: Any, output: Path) -> None:
     import pyarrow.csv
     import pyarrow.parquet as pq
 
-    from fairmf.files.atomic import replacing
+    from fairmf.io.atomic import replacing
 
     columns = {
         "user": events.user_ids.values[events.users],
@@ -214,8 +218,8 @@ def _write(events: Any, output: Path) -> None:
 
 
 def _is_here(entry: DataSet) -> bool:
-    from fairmf.interactions.datasets import cache_folder, registered_copy
-    from fairmf.interactions.datasets.loading import file_name
+    from fairmf.data.dataset_load import file_name
+    from fairmf.data.download import cache_folder, registered_copy
 
     folder = cache_folder() / entry.name
     fetched = all((folder / file_name(address)).exists() for address in entry.addresses)

@@ -12,18 +12,21 @@ import typer
 from rich.console import Console
 
 import fairmf
-from fairmf.cli.outputs import make_folder
-from fairmf.cli.printed import marked, terminal
+from fairmf.cli.output import make_folder
 from fairmf.cli.session import Session
-from fairmf.interactions import synthetic_events
-from fairmf.interactions.titles import theme_of
-from fairmf.metrics import evaluate, gini
-from fairmf.models import IALS, FairALS, FiADMM, Popularity
-from fairmf.models.iterative import IterativeModel
-from fairmf.reporting import report
-from fairmf.reporting.comparison import Contender, summary, write_json
-from fairmf.reporting.tables import comparison_table
-from fairmf.splitting import Split, split_by_user
+from fairmf.cli.terminal import marked, terminal
+from fairmf.data.popularity import gini
+from fairmf.data.split import Split
+from fairmf.data.split_methods import split_by_user
+from fairmf.data.synthetic import synthetic_events, theme_of
+from fairmf.metrics.evaluate import evaluate
+from fairmf.models.als import IALS, FairALS
+from fairmf.models.base import IterativeModel
+from fairmf.models.fiadmm import FiADMM
+from fairmf.models.popularity import Popularity
+from fairmf.reports.content import Contender, summary, write_json
+from fairmf.reports.page import report
+from fairmf.reports.tables import comparison_table
 
 
 def demo(

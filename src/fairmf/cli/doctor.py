@@ -11,9 +11,9 @@ import time
 from importlib import metadata
 from typing import Any
 
-from fairmf.cli.failures import Problem
-from fairmf.cli.printed import marked
+from fairmf.cli.errors import Problem
 from fairmf.cli.session import Session
+from fairmf.cli.terminal import marked
 from fairmf.version import installed, versions
 
 _FOR = {
@@ -91,7 +91,7 @@ def _threads() -> dict[str, Any]:
 
 def _gpu() -> dict[str, Any]:
     """What the driver says, and whether the backend `cuda` can use it."""
-    from fairmf.backends import get_backend
+    from fairmf.backends.registry import get_backend
     from fairmf.errors import FairmfError
 
     try:
@@ -131,7 +131,7 @@ def _extras() -> dict[str, Any]:
 
 
 def _data() -> dict[str, Any]:
-    from fairmf.interactions.datasets import cache_folder
+    from fairmf.data.download import cache_folder
 
     folder = cache_folder()
     there = next(place for place in (folder, *folder.parents) if place.exists())

@@ -8,12 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from fairmf.cli.dials import check_dial
-from fairmf.cli.lists import comma_list, integers
-from fairmf.cli.models import load_fitted
-from fairmf.cli.reading import read_split
+from fairmf.cli.options import comma_list, integers
+from fairmf.cli.progress import watched
 from fairmf.cli.session import Session
-from fairmf.cli.watching import watched
+from fairmf.cli.sources import check_dial, load_fitted, read_split
 
 
 class Part(str, Enum):
@@ -50,7 +48,7 @@ def evaluate(
 
       fairmf evaluate model.fairmf split --part validation --json
     """
-    from fairmf.metrics import evaluate as measure
+    from fairmf.metrics.evaluate import evaluate as measure
 
     lengths = integers("--at", at)
     loaded = load_fitted(model, session)

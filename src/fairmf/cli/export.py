@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairmf.cli.dials import check_dial, check_stored_users
-from fairmf.cli.failures import Problem
-from fairmf.cli.models import load_fitted
-from fairmf.cli.outputs import check_output
-from fairmf.cli.printed import marked
+from fairmf.cli.errors import Problem
+from fairmf.cli.output import check_output
 from fairmf.cli.session import Session
+from fairmf.cli.sources import check_dial, check_stored_users, load_fitted
+from fairmf.cli.terminal import marked
 
 if TYPE_CHECKING:
     import pyarrow
+
 
 ENDINGS = (".ann", ".parquet", ".arrow")
 _ROWS_AT_ONCE = 1 << 16
@@ -97,7 +97,7 @@ def _write_vectors(loaded: Any, what: What, fairness: float | None, output: Path
     import pyarrow as pa
     import pyarrow.parquet
 
-    from fairmf.files.atomic import replacing
+    from fairmf.io.atomic import replacing
 
     fitted = loaded.fitted
     if what is What.items:

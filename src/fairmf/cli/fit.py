@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairmf.cli.failures import Problem
-from fairmf.cli.model_settings import ModelSettings, effective_settings
-from fairmf.cli.outputs import check_output
-from fairmf.cli.printed import marked
-from fairmf.cli.reading import DATA_HELP, Reading, read_interactions, read_split
+from fairmf.cli.errors import Problem
+from fairmf.cli.model_flags import ModelSettings, effective_settings
+from fairmf.cli.output import check_output
 from fairmf.cli.session import Session
+from fairmf.cli.sources import DATA_HELP, Reading, read_interactions, read_split
+from fairmf.cli.terminal import marked
 
 if TYPE_CHECKING:
-    from fairmf.interactions import Interactions
+    from fairmf.data.interactions import Interactions
+    from fairmf.data.split import HeldOut
     from fairmf.models.factor_model import FactorModel
-    from fairmf.splitting import HeldOut
 
 
 class Reweight(str, Enum):
@@ -89,7 +89,7 @@ def fit(
 def _read(
     data: str, reading: Reading, session: Session, reweight: str | None, early_stopping: str | None
 ) -> tuple[Interactions, HeldOut | None]:
-    from fairmf.splitting.persistence import is_split
+    from fairmf.data.split_io import is_split
 
     if reweight is not None and is_split(data):
         # Held-out users would be folded in with confidences of another kind than the model was trained on.
@@ -113,7 +113,7 @@ def _train(
     metric: str | None,
     patience: int,
 ) -> None:
-    from fairmf.models.iterative import IterativeModel
+    from fairmf.models.base import IterativeModel
 
     if not isinstance(model, IterativeModel):
         if checkpoint is not None or metric is not None:
@@ -124,7 +124,7 @@ def _train(
         return
     callbacks: list[Any] = []
     if metric is not None and validation is not None:
-        from fairmf.metrics import EarlyStopping
+        from fairmf.metrics.early_stopping import EarlyStopping
 
         callbacks.append(EarlyStopping(validation, metric, patience=patience, train=train))
     model.fit(train, callbacks=callbacks, progress=session.progress, checkpoint=checkpoint)

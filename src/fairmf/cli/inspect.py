@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairmf.cli.reading import DATA_HELP, Reading, read_events
 from fairmf.cli.session import Session
+from fairmf.cli.sources import DATA_HELP, Reading, read_events
 
 if TYPE_CHECKING:
-    from fairmf.interactions import Events
+    from fairmf.data.events import Events
 
 
 def inspect(
@@ -30,7 +30,7 @@ def inspect(
 
       fairmf inspect sqlite:///shop.db --query "SELECT customer AS user, product AS item FROM orders" --json
     """
-    from fairmf.interactions import Interactions
+    from fairmf.data.interactions import Interactions
 
     events = read_events(data, reading, session, time=True)
     with session.busy("count"):
@@ -49,8 +49,8 @@ def describe(events: Events, merged: Any) -> dict[str, Any]:
     """The numbers, as plain values."""
     import numpy as np
 
-    from fairmf.inequality import gini
-    from fairmf.interactions.values import time_unit
+    from fairmf.data.columns import time_unit
+    from fairmf.data.popularity import gini
 
     per_item = np.diff(merged.by_item.indptr)
     per_user = np.diff(merged.by_user.indptr)
@@ -131,7 +131,7 @@ def _kind(values: Any) -> str:
 def _tables(facts: dict[str, Any]) -> list[Any]:
     from rich.table import Table
 
-    from fairmf.interactions.values import date_text
+    from fairmf.data.columns import date_text
 
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold")

@@ -7,18 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from fairmf.cli.dials import check_dial
-from fairmf.cli.failures import Problem
-from fairmf.cli.ids import as_ids, ids_from_file, read_ids
-from fairmf.cli.list_files import check_list_file, lists_of, write_lists
-from fairmf.cli.models import load_fitted
-from fairmf.cli.new_users import read_histories
-from fairmf.cli.outputs import check_output
-from fairmf.cli.printed import marked
-from fairmf.cli.reading import Reading
+from fairmf.cli.errors import Problem
+from fairmf.cli.output import SafeCsv, check_list_file, check_output, lists_of, write_lists
 from fairmf.cli.session import Session
+from fairmf.cli.sources import Reading, as_ids, check_dial, ids_from_file, load_fitted, read_histories, read_ids
 from fairmf.cli.split import Reweight
-from fairmf.cli.table_files import SafeCsv
+from fairmf.cli.terminal import marked
 
 MOST_SHOWN = 50  # users in a table for people
 

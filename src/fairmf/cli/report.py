@@ -9,11 +9,10 @@ import typer
 
 from fairmf.cli.catalogue import read_catalogue
 from fairmf.cli.evaluate import Part
-from fairmf.cli.lists import numbers
-from fairmf.cli.models import load_fitted
-from fairmf.cli.outputs import check_output
-from fairmf.cli.reading import read_split
+from fairmf.cli.options import numbers
+from fairmf.cli.output import check_output
 from fairmf.cli.session import Session
+from fairmf.cli.sources import load_fitted, read_split
 
 
 def report(
@@ -64,7 +63,7 @@ def report(
     """
     from rich.text import Text
 
-    from fairmf.reporting import report as write
+    from fairmf.reports.page import report as write
 
     stops = None if fairness is None else numbers("--fairness", fairness)
     check_output(output)

@@ -7,25 +7,24 @@ from typing import Annotated, Any
 
 import typer
 
-from fairmf.cli.completing import starting
-from fairmf.cli.failures import Problem
-from fairmf.cli.lists import comma_list
-from fairmf.cli.outputs import make_folder
-from fairmf.cli.printed import marked
+from fairmf.cli.errors import Problem
+from fairmf.cli.options import comma_list, starting
+from fairmf.cli.output import make_folder
 from fairmf.cli.session import Session
+from fairmf.cli.terminal import marked
 
 MOST_COLUMNS = 4
 EXTRAS = {"vae": "torch"}
 
 
 def _names() -> list[str]:
-    from fairmf.experiments import experiments
+    from fairmf.reproduce.spec import experiments
 
     return list(experiments())
 
 
 def _data_names() -> list[str]:
-    from fairmf.experiments.data import SOURCES
+    from fairmf.reproduce.data import SOURCES
 
     return list(SOURCES)
 
@@ -74,10 +73,10 @@ def reproduce(
 
       fairmf reproduce table1-ml20m --from ~/Downloads/ml-20m.zip --without vae -o table1
     """
-    from fairmf.experiments.data import load_data
-    from fairmf.experiments.experiment import experiment
-    from fairmf.experiments.running import open_run
-    from fairmf.experiments.running import reproduce as run_experiment
+    from fairmf.reproduce.data import load_data
+    from fairmf.reproduce.run import open_run
+    from fairmf.reproduce.run import reproduce as run_experiment
+    from fairmf.reproduce.spec import experiment
 
     if listing:
         if name is not None:
@@ -130,7 +129,7 @@ def _result_table(done: Any) -> Any:
     """The rows that table.md shows, their first quantities: what 80 columns hold."""
     from rich.table import Table
 
-    from fairmf.experiments.writing import columns, measured_cell
+    from fairmf.reproduce.run import columns, measured_cell
 
     rows = [row for row in done.rows if row.shown]
     labels, metrics, quoted = columns(rows)
@@ -153,8 +152,8 @@ def _result_table(done: Any) -> Any:
 def _list(session: Session) -> None:
     from rich.table import Table
 
-    from fairmf.experiments import estimate, experiments, measure_speed
-    from fairmf.experiments.estimating import duration, shape_of
+    from fairmf.reproduce.estimate import duration, estimate, measure_speed, shape_of
+    from fairmf.reproduce.spec import experiments
 
     with session.busy("measure this machine"):
         speed = measure_speed()
@@ -191,7 +190,7 @@ def _check_installed(experiment: Any, left_out: tuple[str, ...]) -> None:
     import importlib.util
 
     from fairmf.errors import MissingDependency
-    from fairmf.experiments.models import MODELS
+    from fairmf.reproduce.spec import MODELS
 
     for extra, package in EXTRAS.items():
         needing = [one.name for one in experiment.series if MODELS[one.model].extra == extra]

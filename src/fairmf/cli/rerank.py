@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairmf.cli.dials import check_dial
-from fairmf.cli.failures import Problem
-from fairmf.cli.models import load_fitted
-from fairmf.cli.outputs import check_output
-from fairmf.cli.printed import marked
+from fairmf.cli.errors import Problem
+from fairmf.cli.output import ENDINGS_HELP, SafeCsv, check_output, check_table_output, write_table
+from fairmf.cli.progress import watched
 from fairmf.cli.session import Session
-from fairmf.cli.table_files import ENDINGS_HELP, SafeCsv, check_table_output, write_table
-from fairmf.cli.watching import watched
+from fairmf.cli.sources import check_dial, load_fitted
+from fairmf.cli.terminal import marked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -179,7 +177,7 @@ def _offsets(
     safe_csv: bool,
     session: Session,
 ) -> NDArray[np.int64]:
-    from fairmf.control import fit_offsets
+    from fairmf.control.offsets import fit_offsets
 
     with session.timed("learn"):
         found = fit_offsets(model, K=length, **given, random_state=seed, progress=session.progress)
@@ -200,7 +198,7 @@ def _report(
 ) -> None:
     from rich.table import Table
 
-    from fairmf.metrics import gini
+    from fairmf.data.popularity import gini
 
     rows = {
         "Gini of exposure": [f"{gini(side):.4f}" for side in (before, after)],

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairmf.cli.config import NOT_SETTINGS, load_config
-from fairmf.cli.flags import Flags
-from fairmf.cli.outputs import check_output
-from fairmf.cli.printed import json_text, marked, terminal
+from fairmf.cli.options import Flags
+from fairmf.cli.output import check_output
+from fairmf.cli.terminal import json_text, marked, terminal
 from fairmf.errors import CannotWrite
-from fairmf.reporting.run_record import RunRecord
+from fairmf.reports.run_record import RunRecord
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from fairmf.interactions import Interactions
+    from fairmf.data.interactions import Interactions
+
 
 PANEL = "Every verb"
 

@@ -9,13 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from fairmf.cli.failures import Problem
-from fairmf.cli.printed import marked
-from fairmf.cli.reading import DATA_HELP, Reading, read_events
+from fairmf.cli.errors import Problem
 from fairmf.cli.session import Session
-from fairmf.interactions import Events, Interactions
-from fairmf.interactions.values import date_text, time_unit
-from fairmf.splitting import HeldOut, Split, split_by_interaction, split_by_time, split_by_user
+from fairmf.cli.sources import DATA_HELP, Reading, read_events
+from fairmf.cli.terminal import marked
+from fairmf.data.columns import date_text, time_unit
+from fairmf.data.events import Events
+from fairmf.data.interactions import Interactions
+from fairmf.data.split import HeldOut, Split
+from fairmf.data.split_methods import split_by_interaction, split_by_time, split_by_user
 
 _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)

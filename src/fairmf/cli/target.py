@@ -7,14 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from fairmf.cli.dials import check_dial, check_stored_users
+from fairmf.cli.errors import Problem
 from fairmf.cli.evaluate import Part
-from fairmf.cli.failures import Problem
-from fairmf.cli.models import load_fitted
-from fairmf.cli.outputs import check_output
-from fairmf.cli.printed import marked
-from fairmf.cli.reading import read_split
+from fairmf.cli.output import check_output
 from fairmf.cli.session import Session
+from fairmf.cli.sources import check_dial, check_stored_users, load_fitted, read_split
+from fairmf.cli.terminal import marked
 from fairmf.cli.tradeoff import curve_table
 
 
@@ -58,8 +56,7 @@ def target(
 
       fairmf target model.fairmf split --min-coverage 0.5 --at 10 --json
     """
-    from fairmf.control import fit_to_target
-    from fairmf.control.target import one_goal
+    from fairmf.control.target import fit_to_target, one_goal
 
     goals = {"max_gini": max_gini, "min_coverage": min_coverage, "max_ndcg_loss": max_ndcg_loss}
     _check_one(goals)

@@ -7,13 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from fairmf.cli.dials import check_dial
 from fairmf.cli.evaluate import Part
-from fairmf.cli.lists import comma_list, numbers
-from fairmf.cli.models import load_fitted
-from fairmf.cli.reading import read_split
+from fairmf.cli.options import comma_list, numbers
+from fairmf.cli.output import ENDINGS_HELP, check_table_output, write_table
 from fairmf.cli.session import Session
-from fairmf.cli.table_files import ENDINGS_HELP, check_table_output, write_table
+from fairmf.cli.sources import check_dial, load_fitted, read_split
 
 
 def tradeoff(
@@ -44,7 +42,7 @@ def tradeoff(
 
       fairmf tradeoff model.fairmf split --fairness 0,0.5,1,2,4 -o curve.csv
     """
-    from fairmf.control import trade_off
+    from fairmf.control.trade_off import trade_off
 
     wanted = comma_list(metrics) or []
     values = None if fairness is None else numbers("--fairness", fairness)

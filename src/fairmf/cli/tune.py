@@ -8,14 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from fairmf.cli.failures import Problem
-from fairmf.cli.lists import comma_list
-from fairmf.cli.model_settings import ModelSettings, effective_settings
-from fairmf.cli.outputs import check_output
-from fairmf.cli.printed import marked
-from fairmf.cli.reading import read_split
+from fairmf.cli.errors import Problem
+from fairmf.cli.model_flags import ModelSettings, effective_settings
+from fairmf.cli.options import comma_list
+from fairmf.cli.output import ENDINGS_HELP, check_output, check_table_output, write_table
 from fairmf.cli.session import Session
-from fairmf.cli.table_files import ENDINGS_HELP, check_table_output, write_table
+from fairmf.cli.sources import read_split
+from fairmf.cli.terminal import marked
 
 _SPACE_HELP = (
     "Where to look: NAME=LOW:HIGH (on a logarithmic scale), NAME=LOW:HIGH:even, NAME=LOW:HIGH:double (16:128:double is "
@@ -65,7 +64,7 @@ def tune(
 
       fairmf tune split --model ials --space 'regularization=0.001:0.1,factors=16:128:double' --storage study.db
     """
-    from fairmf.control import tune as search
+    from fairmf.control.tuning import tune as search
 
     if settings.given.get("random_state", 0) is None:
         settings.given["random_state"] = secrets.randbelow(2**31)  # drawn here, so that the record can repeat it

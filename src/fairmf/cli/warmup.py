@@ -11,14 +11,18 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from fairmf.cli.outputs import make_folder
+from fairmf.cli.output import make_folder
 from fairmf.cli.session import Session
-from fairmf.engines import InMemoryShards, RayCluster
-from fairmf.engines.local_team import LocalTeam
-from fairmf.interactions import Interactions, Rows, synthetic
+from fairmf.data.csr import Rows
+from fairmf.data.interactions import Interactions
+from fairmf.data.synthetic import synthetic
+from fairmf.distributed.cluster import RayCluster
+from fairmf.distributed.shards import InMemoryShards
+from fairmf.distributed.team import LocalTeam
 from fairmf.kernels import KERNELS, compiled_here, keep_in
-from fairmf.models import IALS, FairALS, FiADMM
-from fairmf.models.persistence.loading import load_model
+from fairmf.models.als import IALS, FairALS
+from fairmf.models.fiadmm import FiADMM
+from fairmf.models.model_file import load_model
 from fairmf.models.progress import progress_bar
 
 ROWS_READ = 200_000  # of a file that is large enough to be read by compiled code

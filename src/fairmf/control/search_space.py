@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from fairmf.errors import InvalidParameter
-from fairmf.parameters import check_settings
+from fairmf.params import check_settings
 
 DIAL = "dial"
 """Not a setting of a model: the fairness it serves with (docs/trade-off.md)."""

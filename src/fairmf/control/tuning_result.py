@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from fairmf.control.curve import Curve
-from fairmf.control.front import front_positions
 from fairmf.control.search_space import DIAL
-from fairmf.control.trade_off import trade_off
+from fairmf.control.trade_off import Curve, front_positions, trade_off
+from fairmf.data.interactions import Interactions
+from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidParameter
-from fairmf.interactions import Interactions
 from fairmf.metrics.registry import parse_metric
-from fairmf.splitting import HeldOut, Split
 
 
 @dataclasses.dataclass(frozen=True)

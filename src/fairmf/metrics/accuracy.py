@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.interactions import Rows
+from fairmf.data.csr import Rows
 
 Hits = NDArray[np.bool_]
 PerUser = NDArray[np.float64]

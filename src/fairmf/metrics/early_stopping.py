@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
-from fairmf.cached_property import cached_property
+from fairmf.data.groups import GroupLabels
+from fairmf.data.interactions import Interactions
+from fairmf.data.split import HeldOut, check_count, check_not_negative
 from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.interactions import Interactions
-from fairmf.metrics.evaluate import evaluate
-from fairmf.metrics.groups import GroupLabels
-from fairmf.metrics.lists import Ranker
+from fairmf.lazy import cached_property
+from fairmf.metrics.evaluate import Ranker, evaluate
 from fairmf.metrics.plan import check_held_out
 from fairmf.metrics.registry import parse_metric
-from fairmf.splitting import HeldOut
-from fairmf.splitting.checks import check_count, check_not_negative
 
 _MEMORY = ("scores", "best_epoch", "best_value", "_last_epoch", "_epochs_seen")
 

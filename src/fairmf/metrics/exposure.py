@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fairmf.data.popularity import gini
 from fairmf.errors import InvalidParameter
-from fairmf.inequality import gini
 from fairmf.metrics.accuracy import discounts
 
 RBP_PATIENCE = 0.85

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fairmf.data.groups import GroupLabels, Groups, read_groups
+from fairmf.data.ids import Ids
+from fairmf.data.interactions import Interactions
+from fairmf.data.split import HeldOut, Split, check_count, check_same_items, check_seed, check_share
 from fairmf.errors import InvalidData
-from fairmf.interactions import Ids, Interactions
 from fairmf.metrics.exposure import add_up
-from fairmf.metrics.groups import GroupLabels, Groups, read_groups
 from fairmf.metrics.registry import Background, Wanted, parse_metrics
-from fairmf.splitting import HeldOut, Split
-from fairmf.splitting.checks import check_count, check_seed, check_share
-from fairmf.splitting.split import check_same_items
 
 Values = NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""Every metric by name, and what each needs. A full name has a cut-off: "ndcg@100", "group_gini@20"."""
+"""Metrics in the words of people: what each is called, what it tells, and how its numbers are written."""
 
 from __future__ import annotations
 
@@ -10,10 +10,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.data.popularity import gini
 from fairmf.errors import InvalidParameter
-from fairmf.inequality import gini
-from fairmf.metrics import exposure as measures
 from fairmf.metrics.accuracy import ACCURACY
+from fairmf.metrics.exposure import (
+    average_popularity,
+    bottom_share,
+    coverage,
+    entropy,
+    merit_distance,
+    merit_gini,
+    tail_share,
+    top_share,
+)
+
+# Every metric by name, and what each needs. A full name has a cut-off: "ndcg@100", "group_gini@20".
+
 
 Values = NDArray[np.float64]
 GROUP = "group_"
@@ -49,19 +61,17 @@ EXPOSURE: dict[str, ExposureMetric] = {
     "gini": ExposureMetric(lambda o, _: gini(o)),
     "gini_dcg": ExposureMetric(lambda o, _: gini(o), weighting="dcg"),
     "gini_rbp": ExposureMetric(lambda o, _: gini(o), weighting="rbp"),
-    "coverage": ExposureMetric(lambda o, _: measures.coverage(o), fairer="high"),
-    "entropy": ExposureMetric(lambda o, _: measures.entropy(o), fairer="high"),
+    "coverage": ExposureMetric(lambda o, _: coverage(o), fairer="high"),
+    "entropy": ExposureMetric(lambda o, _: entropy(o), fairer="high"),
     "max_exposure": ExposureMetric(lambda o, b: o.max(axis=-1) / max(b.n_lists, 1), highest=math.inf),
-    "top1_share": ExposureMetric(lambda o, _: measures.top_share(o, 1)),
-    "top10_share": ExposureMetric(lambda o, _: measures.top_share(o, 10)),
-    "bottom50_share": ExposureMetric(lambda o, _: measures.bottom_share(o, 50), fairer="high"),
-    "bottom80_share": ExposureMetric(lambda o, _: measures.bottom_share(o, 80), fairer="high"),
-    "popularity": ExposureMetric(
-        lambda o, b: measures.average_popularity(o, _popularity(b)), needs="train", highest=math.inf
-    ),
-    "tail_share": ExposureMetric(lambda o, b: measures.tail_share(o, _popularity(b)), needs="train", fairer="high"),
-    "merit_distance": ExposureMetric(lambda o, b: measures.merit_distance(o, _merit(b)), needs="merit"),
-    "merit_gini": ExposureMetric(lambda o, b: measures.merit_gini(o, _merit(b)), needs="merit"),
+    "top1_share": ExposureMetric(lambda o, _: top_share(o, 1)),
+    "top10_share": ExposureMetric(lambda o, _: top_share(o, 10)),
+    "bottom50_share": ExposureMetric(lambda o, _: bottom_share(o, 50), fairer="high"),
+    "bottom80_share": ExposureMetric(lambda o, _: bottom_share(o, 80), fairer="high"),
+    "popularity": ExposureMetric(lambda o, b: average_popularity(o, _popularity(b)), needs="train", highest=math.inf),
+    "tail_share": ExposureMetric(lambda o, b: tail_share(o, _popularity(b)), needs="train", fairer="high"),
+    "merit_distance": ExposureMetric(lambda o, b: merit_distance(o, _merit(b)), needs="merit"),
+    "merit_gini": ExposureMetric(lambda o, b: merit_gini(o, _merit(b)), needs="merit"),
 }
 
 
@@ -144,3 +154,77 @@ def _missing(name: str, available: list[str]) -> str:
     }
     needed = [EXPOSURE[name.removeprefix(GROUP)].needs] + (["groups"] if name.startswith(GROUP) else [])
     return " and ".join(words[need] for need in needed if need and need not in available)
+
+
+class Words(NamedTuple):
+    """How one metric is spoken of. `share`: it is written in per cent."""
+
+    title: str
+    meaning: str
+    share: bool = False
+
+
+WORDS = {
+    "ndcg": Words("nDCG", "how well held-out items are found and placed high, over users with targets"),
+    "recall": Words("Recall", "part of a user's held-out items that the list finds"),
+    "hit_rate": Words("Hit rate", "part of users whose list holds a held-out item"),
+    "mrr": Words("MRR", "one over the rank of the first held-out item"),
+    "gini": Words("Gini", "inequality of exposure: 0 all items alike, 1 one item has all"),
+    "gini_dcg": Words("Gini (DCG)", "inequality of exposure where higher places count for more"),
+    "gini_rbp": Words("Gini (RBP)", "inequality of exposure where the first places count for most"),
+    "coverage": Words("Coverage", "part of the catalogue that is shown to anybody", share=True),
+    "entropy": Words("Entropy", "evenness of exposure: 1 all items alike, 0 one item has all"),
+    "max_exposure": Words("Most shown item", "part of users who are shown the most shown item", share=True),
+    "top1_share": Words("Top-1% share", "share of exposure of the 1% of items shown most", share=True),
+    "top10_share": Words("Top-10% share", "share of exposure of the 10% of items shown most", share=True),
+    "bottom50_share": Words("Bottom-half share", "share of exposure of the half of items shown least", share=True),
+    "bottom80_share": Words("Bottom-80% share", "share of exposure of the 80% of items shown least", share=True),
+    "tail_share": Words("Tail share", "share of exposure of the 80% of items with fewest interactions", share=True),
+    "popularity": Words("Popularity", "mean training interactions of what is shown"),
+}
+MINUS, MISSING = "\N{MINUS SIGN}", "\N{EN DASH}"
+
+
+def words_of(metric: str) -> Words:
+    """The words for a full name such as "ndcg@100"; a metric without any is called by its own name."""
+    name, _, _ = metric.partition("@")
+    if name.startswith(GROUP):
+        found = words_of(name.removeprefix(GROUP))
+        return found._replace(title=f"{found.title} of groups", meaning=f"{found.meaning} (of groups)")
+    return WORDS.get(name, Words(name.replace("_", " "), ""))
+
+
+def title(metric: str) -> str:
+    """A metric's name as people write it: "nDCG@100"."""
+    words, cut_off = words_of(metric), metric.partition("@")[2]
+    return f"{words.title}@{cut_off}" if cut_off else words.title
+
+
+def arrow(metric: str) -> str:
+    """Which way is better (or fairer)."""
+    return "↓" if lower_is_better(metric) else "↑"
+
+
+def lower_is_better(metric: str) -> bool:
+    """True where less is better or fairer."""
+    return parse_metric(metric).lower_is_better
+
+
+def written(metric: str, value: float | None) -> str:
+    """A value as it stands in tables and sentences."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return f"{value:.1%}" if words_of(metric).share else f"{value:.3f}"
+
+
+def written_change(metric: str, difference: float | None) -> str:
+    """A difference: in points where the metric is a share."""
+    if difference is None or not math.isfinite(difference):
+        return MISSING
+    return f"{signed(100 * difference, 1)} points" if words_of(metric).share else signed(difference, 3)
+
+
+def signed(value: float, digits: int) -> str:
+    """A number with its sign, and no sign before what rounds to nothing."""
+    text = f"{value:+,.{digits}f}"
+    return text.replace("-", MINUS) if any(digit in text for digit in "123456789") else text[1:]

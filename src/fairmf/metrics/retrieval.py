@@ -11,13 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.data.split import HeldOut, check_count
 from fairmf.errors import InvalidData
-from fairmf.metrics.evaluate import evaluate_lists
-from fairmf.metrics.evaluation import Evaluation
-from fairmf.metrics.lists import Ranker
+from fairmf.metrics.evaluate import Evaluation, Ranker, evaluate_lists
 from fairmf.metrics.plan import check_held_out
-from fairmf.splitting import HeldOut
-from fairmf.splitting.checks import check_count
 
 
 @dataclasses.dataclass(frozen=True)

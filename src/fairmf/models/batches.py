@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.data.ids import Ids
 from fairmf.errors import InvalidData
-from fairmf.files.atomic import replacing
-from fairmf.interactions import Ids
-from fairmf.models.naming import named
+from fairmf.io.atomic import replacing
+from fairmf.models.fitted import named
 from fairmf.models.progress import progress_bar
-from fairmf.models.recommending import USERS_AT_ONCE, answer
-from fairmf.models.requests import Request, check_count, names_of, read_request
+from fairmf.models.recommend import USERS_AT_ONCE, Request, answer, check_count, names_of, read_request
 
 if TYPE_CHECKING:
     import pyarrow
 
     from fairmf.models.factor_model import FactorModel
+
 
 DEFAULTS: dict[str, Any] = {
     "user_items": None, "filter_already_liked_items": True, "filter_items": None, "recalculate_user": False,

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.backends import solve
 from fairmf.errors import InvalidParameter, MissingHistories
 from fairmf.models.fitted import Fitted
-from fairmf.models.folding import check_fairness
+from fairmf.models.fold_in import check_fairness
 from fairmf.models.problem import Problem, problem_for
-from fairmf.solvers import cholesky
 
 CLOSE = 1e-2  # relative distance of stored users from the solutions of their systems up to which they count as these
 DOMINANCE = 1e6  # how much larger than any b_i the shift is from which a sensitivity is read off
@@ -77,12 +77,12 @@ def sensitivities(
     backend = problem.backend
     V = backend.array(item_factors)
     length = float(np.linalg.norm(merit))
-    plain = backend.host(cholesky.solve(problem.user_half_step(V)))
+    plain = backend.host(solve.solve_exactly(problem.user_half_step(V)))
     if length == 0.0:
         return np.zeros_like(plain), plain
     largest = max(1.0, float(problem.interactions.by_user.sums().max(initial=0.0)))
     scale = DOMINANCE * largest * max(1e-30, float(np.sqrt(backend.host(backend.squared_norms(V)).max(initial=0.0))))
-    solved = backend.host(cholesky.solve(problem.user_half_step(V, shift=-(scale / length) * merit)))
+    solved = backend.host(solve.solve_exactly(problem.user_half_step(V, shift=-(scale / length) * merit)))
     solved -= plain
     solved *= solved.dtype.type(length / scale)
     return solved, plain

@@ -10,25 +10,100 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends import Backend, get_backend
+from fairmf.backends.contract import Backend
+from fairmf.backends.registry import get_backend
+from fairmf.data.csr import Rows
+from fairmf.data.ids import Ids
+from fairmf.data.interactions import Interactions, as_interactions
 from fairmf.errors import InvalidData, NotFitted
-from fairmf.interactions import Ids, Interactions
-from fairmf.models import batches, naming, neighbours, recommending
-from fairmf.models.ann_ranker import AnnRanker
+from fairmf.models import batches
+from fairmf.models import fitted as naming
 from fairmf.models.batches import Batch
 from fairmf.models.dial import dialled_users
-from fairmf.models.fairrec_ranker import FairRecommendations, FairRecRanker
-from fairmf.models.fitted import Fitted, on_snapshot
-from fairmf.models.history import History
-from fairmf.models.inputs import as_interactions
-from fairmf.models.naming import named, positions
-from fairmf.models.requests import names_of, read_request
-from fairmf.parameters import settings_of, store_settings
-from fairmf.ranking import list_length
+from fairmf.models.fitted import Fitted, History, named, on_snapshot, positions
+from fairmf.models.recommend import USERS_AT_ONCE, answer_all, names_of, ranked, read_request
+from fairmf.models.rerankers import AnnRanker, FairRecommendations, FairRecRanker
+from fairmf.params import settings_of, store_settings
 from fairmf.ranking.ann import AnnIndex
+from fairmf.ranking.top_n import list_length
 
 if TYPE_CHECKING:
     import pyarrow
+
+
+# Rows of one side that point the same way: cosine similarity, streamed over the other rows. Never rows x rows.
+
+
+ROWS_AT_ONCE = 65_536  # candidates scaled to length 1 at a time
+SHORTEST = 1e-12  # a vector shorter than this is zero but for rounding, and has no direction
+
+Ranked = tuple[NDArray[np.int32], NDArray[np.float32]]
+
+
+def nearest(
+    backend: Backend,
+    factors: NDArray[np.floating],
+    queries: NDArray[np.int64],
+    N: int,
+    candidates: NDArray[np.int64],
+    directed: NDArray[np.bool_],
+) -> Ranked:
+    """The N candidates (ascending rows of `factors`) most similar to every query row, best first: (rows, cosines).
+
+    A query that is a candidate comes first, with similarity 1. Ties go to the lower row. A zero vector, or one that
+    is not `directed` (one flag per row), is similar to nothing and nothing to it. Missing slots hold -1 and NaN; there
+    are no more slots than rows. Call it inside `backend.threads`.
+    """
+    N = list_length(N, len(factors))
+    wanted, usable = _unit(factors[queries])
+    lost = ~(usable & directed[queries])
+    candidates = candidates[directed[candidates]]
+    best = _empty(len(queries), N)
+    for start in range(0, len(candidates), ROWS_AT_ONCE):
+        part = candidates[start : start + ROWS_AT_ONCE]
+        units, usable = _unit(factors[part])
+        part, units = part[usable], units[usable]
+        found = _empty(len(queries), min(N, len(part)))
+        if found[0].size:
+            itself = _places_of(queries, part)
+            backend.top_k(backend.array(wanted), backend.array(units), found[0].shape[1], itself, *found)
+            found = np.where(found[0] < 0, -1, part[found[0]]).astype(np.int32), found[1]
+        best = _merged(best, found, N)
+    rows, cosines = best
+    np.clip(cosines, -1.0, 1.0, out=cosines)  # rounding can go a hair beyond
+    own = np.isin(queries, candidates)
+    rows[own, 1:], cosines[own, 1:] = rows[own, :-1], cosines[own, :-1]
+    rows[own, 0], cosines[own, 0] = queries[own], 1.0
+    rows[lost], cosines[lost] = -1, np.nan
+    return rows, cosines
+
+
+def _unit(vectors: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.bool_]]:
+    """Vectors scaled to length 1, and which of them have a length at all."""
+    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+    usable = norms > SHORTEST
+    scale = np.divide(1.0, norms, out=np.zeros_like(norms), where=usable)
+    return vectors * scale.astype(vectors.dtype)[:, None], usable
+
+
+def _places_of(queries: NDArray[np.int64], rows: NDArray[np.int64]) -> Rows:
+    """Per query its own place among the ascending `rows`, or none: what `top_k` is to leave out."""
+    places = np.minimum(np.searchsorted(rows, queries), len(rows) - 1)
+    there = rows[places] == queries
+    indptr = np.concatenate(([0], np.cumsum(there))).astype(np.int64)
+    return Rows(indptr, places[there].astype(np.int32), None)
+
+
+def _merged(first: Ranked, second: Ranked, N: int) -> Ranked:
+    """The N best of two ranked lists, ties to the first one's."""
+    rows, cosines = (np.concatenate(pair, axis=1) for pair in zip(first, second, strict=True))
+    order = np.argsort(-cosines, axis=1, kind="stable")[:, :N]  # NaN goes last
+    return np.take_along_axis(rows, order, axis=1), np.take_along_axis(cosines, order, axis=1)
+
+
+def _empty(rows: int, N: int) -> Ranked:
+    return np.full((rows, N), -1, dtype=np.int32), np.full((rows, N), np.nan, dtype=np.float32)
+
 
 Self = TypeVar("Self", bound="FactorModel")
 
@@ -108,7 +183,7 @@ class FactorModel(abc.ABC):
         and holds nobody's history. `user_sensitivity=True` adds an array as large as the user factors, from which
         stored users can be dialled without their histories; None keeps the one the model has, if any.
         """
-        from fairmf.models.persistence.saving import save_model
+        from fairmf.models.model_file import save_model
 
         save_model(self, path, interactions=interactions, user_sensitivity=user_sensitivity)
 
@@ -130,7 +205,7 @@ class FactorModel(abc.ABC):
         """
         length = list_length(N, self.n_items)
         history, users = self._to_rank(history, known_users, options)
-        yield from recommending.ranked(self, users, history, length)
+        yield from ranked(self, users, history, length)
 
     def _to_rank(
         self, history: Interactions | Any, known_users: bool, options: dict[str, Any]
@@ -186,7 +261,7 @@ class FactorModel(abc.ABC):
             filter_items=filter_items, recalculate_user=recalculate_user, items=items, fairness=fairness,
             no_history=no_history, by=by,
         )  # fmt: skip
-        lists, scores = recommending.answer_all(self, request, who)
+        lists, scores = answer_all(self, request, who)
         ids = named(lists, names_of(self, by)[1])
         return (ids[0], scores[0]) if single else (ids, scores)
 
@@ -196,7 +271,7 @@ class FactorModel(abc.ABC):
         users: Sequence[Hashable] | NDArray[Any] | None = None,
         N: int = 10,
         *,
-        batch_size: int = recommending.USERS_AT_ONCE,
+        batch_size: int = USERS_AT_ONCE,
         progress: bool | None = None,
         **options: Any,
     ) -> Iterator[Batch]:
@@ -334,7 +409,7 @@ class FactorModel(abc.ABC):
             candidates = np.setdiff1d(candidates, rows(leave_out))
         backend, queries = self._backend(), rows(asked)
         with backend.threads(self.num_threads):
-            found, cosines = neighbours.nearest(backend, factors, queries, N, candidates, self._directed(kind))
+            found, cosines = nearest(backend, factors, queries, N, candidates, self._directed(kind))
         names = naming.named(found, ids)
         return (names[0], cosines[0]) if naming.is_one(asked) else (names, cosines)
 

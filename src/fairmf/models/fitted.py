@@ -1,4 +1,4 @@
-"""What a fit leaves behind: arrays on the host, names, and the numbers that prediction needs."""
+"""Users and items by name: original ids where the data had ids, else (or by="row") their row numbers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,55 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends import Matrix, get_backend
-from fairmf.cached_property import cached_property
-from fairmf.errors import MissingHistories
-from fairmf.interactions import Ids, Interactions
-from fairmf.models.history import History
+from fairmf.backends.contract import Matrix
+from fairmf.backends.registry import get_backend
+from fairmf.data.ids import Ids
+from fairmf.data.interactions import Interactions
+from fairmf.errors import InvalidData, MissingHistories
+from fairmf.lazy import cached_property
 from fairmf.ranking.offsets import items_with, users_with_constant
+
+# What a fit did, epoch by epoch.
+
+
+@dataclass
+class History:
+    """One record per epoch (objective terms, residuals, seconds, ...) and how the fit ended.
+
+    `verdict` is "converged" (the tolerance was met), "stopped" (a callback asked for it), "diverged" (a number was not
+    finite any more), "interrupted" (Ctrl-C) or "ceiling" (all epochs ran).
+    `kept_epoch` is the epoch whose factors the model holds (0: none).
+    """
+
+    records: list[dict[str, Any]] = field(default_factory=list)
+    verdict: str = "ceiling"
+    reason: str = ""
+    kept_epoch: int = 0
+    final: dict[str, Any] = field(default_factory=dict)
+    """After the last half-step: `seconds` it took, and the `objective` of the factors the model holds."""
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def column(self, path: str) -> list[Any]:
+        """One quantity over the epochs, by dotted name: `history.column("objective.total")`; None where unrecorded."""
+        return [_look_up(record, path) for record in self.records]
+
+    @property
+    def seconds(self) -> float:
+        """Time spent in training (without callbacks and checks)."""
+        return float(sum(record["seconds"] for record in self.records)) + float(self.final.get("seconds", 0.0))
+
+
+def _look_up(record: dict[str, Any], path: str) -> Any:
+    value: Any = record
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+# What a fit leaves behind: arrays on the host, names, and the numbers that prediction needs.
+
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -99,3 +142,51 @@ class Fitted:
     def serving_users(self, users: NDArray[Any]) -> NDArray[Any]:
         """User vectors as `serving_items` need them."""
         return users if self.item_offsets is None else users_with_constant(users)
+
+
+def is_one(names: Any) -> bool:
+    """True for one user or item, False for many. A tuple is one: tuples can be ids."""
+    return isinstance(names, (str, bytes, tuple)) or np.ndim(names) == 0
+
+
+def as_list(names: Any) -> Any:
+    """A sequence of names, also where one was given."""
+    return [names] if is_one(names) else names
+
+
+def positions(names: Any, ids: Ids | None, size: int, kind: str) -> NDArray[np.int64]:
+    """The rows of users or items (`kind`) named by `ids`, or by row number where that is None."""
+    if ids is not None:
+        return ids.positions(names, kind=kind)
+    if size == 0 and len(names):
+        raise InvalidData(
+            f"This model holds no {kind}s: give their histories, with recalculate_user=True (docs/cluster.md)."
+        )
+    rows = row_numbers(names, kind)
+    if len(rows) and (rows.min() < 0 or rows.max() >= size):
+        raise InvalidData(f"{kind.capitalize()} rows go from 0 to {size - 1:,}; got {rows.min()}..{rows.max()}.")
+    return rows
+
+
+def row_numbers(names: Any, kind: str) -> NDArray[np.int64]:
+    """Row numbers as they are given."""
+    try:
+        rows = np.asarray(names)
+    except ValueError:  # lists of unequal length
+        rows = np.zeros((0, 0))
+    rows = rows.astype(np.int64) if rows.shape == (0,) else rows  # an empty list reads as floats
+    if rows.dtype.kind not in "iu" or rows.ndim != 1:
+        raise InvalidData(f"{kind.capitalize()}s are named by row number here: without {kind} ids, or with by='row'.")
+    return rows.astype(np.int64)
+
+
+def named(rows: NDArray[np.integer], ids: Ids | None) -> NDArray[Any]:
+    """Positions as ids; a missing one (-1) stays -1, or is None where ids are not integers."""
+    if ids is None:
+        return rows
+    names = ids.values
+    if names.dtype.kind == "u":  # unsigned integers cannot say -1; those beyond int64 are kept as Python integers
+        names = names.astype(np.int64 if names.max(initial=0) < 2**63 else object)
+    found: NDArray[Any] = names[rows]  # position -1 reads the last name and is overwritten next
+    found[rows < 0] = -1 if names.dtype.kind == "i" else None
+    return found

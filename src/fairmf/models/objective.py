@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairmf.backends import Factors, Vector
+from fairmf.backends.contract import Factors, Vector
+from fairmf.backends.solve import gradient
 from fairmf.models.problem import Problem
-from fairmf.solvers.gradient import gradient
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends import CHOICES
-from fairmf.interactions import Interactions
+from fairmf.backends.registry import CHOICES
+from fairmf.data.interactions import Interactions, as_interactions
 from fairmf.models.factor_model import FactorModel
-from fairmf.models.fitted import Fitted, on_snapshot
-from fairmf.models.history import History
-from fairmf.models.inputs import as_interactions
-from fairmf.parameters import check_settings, setting
+from fairmf.models.fitted import Fitted, History, on_snapshot
+from fairmf.params import check_settings, setting
 
 
 @dataclass(eq=False)

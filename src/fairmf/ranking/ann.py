@@ -18,13 +18,106 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.data import stored_arrays
+from fairmf.data.csr import Rows
+from fairmf.data.ids import Ids
 from fairmf.errors import InvalidData, InvalidParameter, MissingDependency
-from fairmf.files import container
-from fairmf.interactions import Ids, Rows
-from fairmf.ranking import ann_file
-from fairmf.ranking.exclusions import check_exclusions, first_allowed
-from fairmf.ranking.inner_product import reduce_items, reduce_users
-from fairmf.ranking.top_n import list_length
+from fairmf.io import container
+from fairmf.io.container import Arrays, Format
+from fairmf.io.strict_json import Malformed
+from fairmf.ranking.top_n import check_exclusions, first_allowed, list_length
+
+# From the largest inner product to the nearest neighbour: one more coordinate puts all items at the same distance.
+#
+# With M the largest item norm, x_j = (v_j, sqrt(M^2 - |v_j|^2)) has norm M and y = (u, 0) gives y.x_j = u.v_j, so that
+# |y - x_j|^2 = |u|^2 + M^2 - 2 u.v_j: the nearest x_j is the item with the largest score (Bachrach et al. 2014). An
+# offset per item is a coordinate of its own: (v_j, o_j) against (u, 1).
+
+
+Vectors = NDArray[np.float32]
+
+
+def reduce_items(vectors: Vectors, offsets: Vectors | None) -> tuple[Vectors, float]:
+    """The items on a sphere, and its radius M."""
+    parts = [vectors] if offsets is None else [vectors, offsets[:, None]]
+    squares = sum(np.einsum("ij,ij->i", part, part, dtype=np.float64) for part in parts)
+    largest = float(np.max(squares))
+    rest = np.sqrt(np.maximum(largest - squares, 0.0)).astype(np.float32)
+    return np.concatenate([*parts, rest[:, None]], axis=1), float(np.sqrt(largest))
+
+
+def reduce_users(vectors: NDArray[Any], radius: float, with_offsets: bool) -> tuple[Vectors, Vectors]:
+    """The users near the items' sphere, and the factor each was multiplied with.
+
+    Only a user's direction decides the order of the items, but which groups of items are near depends on the length.
+    The factor is a power of two: dividing a score by it gives the inner product back without any rounding.
+    """
+    columns = [vectors, *([np.ones((len(vectors), 1))] if with_offsets else []), np.zeros((len(vectors), 1))]
+    extended = np.concatenate(columns, axis=1).astype(np.float32)
+    norms = np.sqrt(np.einsum("ij,ij->i", extended, extended, dtype=np.float64))
+    ratio = np.divide(radius, norms, out=np.ones_like(norms), where=(norms > 0) & (radius > 0))
+    # Within float32's normal range, so that no power underflows.
+    scale = np.exp2(np.clip(np.round(np.log2(ratio)), -60, 60)).astype(np.float32)
+    return extended * scale[:, None], scale
+
+
+# The file of a nearest-neighbour index: what is in it, and whether it fits together (the file itself: fairmf.io).
+#
+# It holds the vectors and their groups rather than faiss's own format: reading that executes a parser on untrusted bytes,
+# and what it reads depends on the version. Its content is {"probes": number, "item_ids": kind of the ids}.
+
+
+INDEX = Format("fairmf nearest-neighbour index", version=1)
+DTYPES = {"item_vectors": "f4", "centroids": "f4", "assignment": "i4", "offsets": "f4"}
+DIMENSIONS = {"item_vectors": 2, "centroids": 2, "assignment": 1, "offsets": 1}
+OPTIONAL = ("offsets",)
+
+
+def write(path: Path, arrays: Arrays, ids: Ids | None, probes: int) -> None:
+    """Write the arrays of an index, named as in DTYPES, in one atomic step."""
+    kind, own = stored_arrays.ids_to_arrays("item_ids", ids)
+    container.write(path, INDEX, {"probes": probes, "item_ids": kind}, arrays | own)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The arguments of AnnIndex, checked; BrokenFile says what is wrong with the file."""
+    content, arrays = container.read(path, INDEX)
+    with container.reading(path, INDEX.name):
+        return _checked(content, arrays)
+
+
+def _checked(content: Any, arrays: Arrays) -> dict[str, Any]:
+    if not isinstance(content, dict) or set(content) != {"probes", "item_ids"}:
+        raise Malformed("its document has other parts than an index's")
+    own = {name: _taken(name, arrays) for name in DTYPES}
+    vectors, centroids, assignment, offsets = own.values()
+    m, d = vectors.shape
+    groups, width = centroids.shape
+    fitting = width == d + 1 + (offsets is not None) and assignment.shape == (m,) and m > 0 and groups > 0 and d > 0
+    if not fitting or (offsets is not None and offsets.shape != (m,)):
+        raise Malformed("its arrays do not fit each other")
+    if assignment.min() < 0 or assignment.max() >= groups:
+        raise Malformed("an item is in a group that does not exist")
+    probes = content["probes"]
+    if type(probes) is not int or not 1 <= probes <= groups:
+        raise Malformed(f"its probes must be from 1 to {groups}")
+    ids = stored_arrays.ids_from_arrays("item_ids", content["item_ids"], m, arrays)
+    if arrays:
+        raise Malformed(f"it holds an array {next(iter(arrays))[:60]!r} that does not belong there")
+    return own | {"ids": None if ids is None else ids.check("item"), "probes": probes}
+
+
+def _taken(name: str, arrays: Arrays) -> Any:
+    """One array out of `arrays`, of its kind and finite; None where it may be missing and is."""
+    array = arrays.pop(name, None)
+    if array is None and name in OPTIONAL:
+        return None
+    if array is None or array.ndim != DIMENSIONS[name]:
+        raise Malformed(f"it has no {name}, or not in the right shape")
+    if array.dtype != DTYPES[name] or not np.isfinite(array).all():
+        raise Malformed(f"its {name} must hold finite numbers of type {DTYPES[name]}")
+    return array
+
 
 CANDIDATES_AT_ONCE = 1 << 20  # fetched for a block of users: bounds memory, whatever the number of users
 LEAST_PROBES = 64
@@ -152,7 +245,7 @@ class AnnIndex:
 
     def save(self, path: str | Path) -> None:
         """Write vectors, groups and ids to one file; it appears under its name only when it is complete."""
-        ann_file.write(
+        write(
             Path(path),
             {"item_vectors": self.item_vectors, "centroids": self.centroids, "assignment": self.assignment}
             | ({} if self.offsets is None else {"offsets": self.offsets}),
@@ -164,8 +257,8 @@ class AnnIndex:
     def load(cls, path: str | Path) -> AnnIndex:
         """Read what `save` wrote; BrokenFile where it is damaged. Nothing in the file is executed or unpickled."""
         _faiss()
-        found = ann_file.read(Path(path))
-        with container.reading(Path(path), ann_file.INDEX.name):
+        found = read(Path(path))
+        with container.reading(Path(path), INDEX.name):
             _check_sizes("centroids", found["centroids"])
             return cls(**found)
 

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends import Backend, Factors, Vector
+from fairmf.backends.contract import Backend, Factors, Vector
+from fairmf.data.csr import Rows
 from fairmf.errors import InvalidParameter
-from fairmf.interactions import Rows
 from fairmf.ranking.top_n import empty_lists
 
 # Prices travel far (to the best K scores, many standard deviations above the rest) and are then told apart finely

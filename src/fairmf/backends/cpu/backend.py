@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Factors, Matrix, RankOne, RowSums, Vector, divides
-from fairmf.backends.cpu import blocks, eigenbasis_rows, normal_rows, reductions, row_kernels, subspace_rows, threads
+from fairmf.backends.cpu import cg, reductions, subspace, threads
+from fairmf.backends.cpu import rows as row_kernels
 from fairmf.backends.cpu import top_k as top_k_kernel
-from fairmf.backends.cpu.threads import run
+from fairmf.backends.cpu.rows import BLOCK_ROWS, draw_rows
+from fairmf.backends.cpu.threads import balanced, check, even, run
 from fairmf.backends.numpy_arrays import NumpyArrays
 from fairmf.backends.random_start import Stream
-from fairmf.interactions import Rows
-from fairmf.interactions.rows import read_only
+from fairmf.data.csr import Rows, read_only
 
 CANDIDATE_BYTES = 16 << 20  # candidates one thread holds at a time in top_k
 ORDER_PAYS = 64  # users from which sorting and copying the items in top_k costs less than it saves
@@ -41,15 +42,15 @@ class CpuBackend(NumpyArrays):
     def draw_normal(self, stream: Stream, numbers: NDArray[np.int64] | None, scale: float, out: Factors) -> None:
         """See contract."""
         rows = np.arange(len(out)) if numbers is None else np.ascontiguousarray(numbers, dtype=np.int64)
-        bounds = blocks.even(len(out), normal_rows.BLOCK_ROWS)
+        bounds = even(len(out), BLOCK_ROWS)
         key, side = np.array(stream.key, dtype=np.uint64), np.uint64(stream.side)
         inputs = (key, side, rows, np.float32(scale), bounds)
-        run(normal_rows.draw_rows, len(bounds) - 1, *inputs, out, work=50 * out.size)
+        run(draw_rows, len(bounds) - 1, *inputs, out, work=50 * out.size)
 
     def gramian(self, this: Factors, weights: Vector | None = None) -> Matrix:
         """See contract."""
         n, d = this.shape
-        bounds = blocks.even(n, 4 * reductions.GRAMIAN_ROWS, most=REDUCTION_BLOCKS)
+        bounds = even(n, 4 * reductions.GRAMIAN_ROWS, most=REDUCTION_BLOCKS)
         parts = np.zeros((len(bounds) - 1, d, d))
         roots = None if weights is None else np.sqrt(weights).astype(np.float32)
         run(reductions.gramian_parts, len(parts), this, roots, bounds, parts, work=n * d * d)
@@ -58,7 +59,7 @@ class CpuBackend(NumpyArrays):
 
     def mean(self, this: Factors) -> Vector:
         """See contract."""
-        bounds = blocks.even(len(this), 1024)
+        bounds = even(len(this), 1024)
         parts = np.zeros((len(bounds) - 1, this.shape[1]))
         run(reductions.sum_parts, len(parts), this, bounds, parts, work=this.size)
         mean: Vector = parts.sum(axis=0) / len(this)
@@ -72,7 +73,7 @@ class CpuBackend(NumpyArrays):
 
     def weighted_squares(self, this: Factors, weights: Vector) -> Vector:
         """See contract."""
-        bounds = blocks.even(len(this), 1024)
+        bounds = even(len(this), 1024)
         parts = np.zeros((len(bounds) - 1, this.shape[1]))
         run(reductions.weighted_square_parts, len(parts), this, weights, bounds, parts, work=3 * this.size)
         squares: Vector = parts.sum(axis=0)
@@ -80,7 +81,7 @@ class CpuBackend(NumpyArrays):
 
     def squared_distance(self, this: Factors, other: Factors) -> float:
         """See contract."""
-        bounds = blocks.even(len(this), 1024)
+        bounds = even(len(this), 1024)
         parts = np.zeros(len(bounds) - 1)
         run(reductions.squared_distance_parts, len(parts), this, other, bounds, parts, work=3 * this.size)
         return float(parts.sum())
@@ -91,8 +92,8 @@ class CpuBackend(NumpyArrays):
 
     def observed_loss(self, rows: Rows, this: Factors, other: Factors) -> float:
         """See contract."""
-        blocks.check(rows, this, other)
-        bounds = blocks.balanced(rows, 1.0)
+        check(rows, this, other)
+        bounds = balanced(rows, 1.0)
         parts = np.zeros(len(bounds) - 1)
         work = 2 * rows.nnz * this.shape[1]
         run(reductions.observed_loss_parts, len(parts), *rows.read_only(), this, other, bounds, parts, work=work)
@@ -101,7 +102,7 @@ class CpuBackend(NumpyArrays):
     def multiply(self, this: Factors, matrix: Matrix, out: Factors) -> None:
         """See contract."""
         bounds, single = (
-            blocks.even(len(this), row_kernels.MULTIPLY_ROWS),
+            even(len(this), row_kernels.MULTIPLY_ROWS),
             np.ascontiguousarray(matrix, dtype=np.float32),
         )
         run(row_kernels.multiply, len(bounds) - 1, this, single, bounds, out, work=2 * this.size * single.shape[1])
@@ -113,7 +114,7 @@ class CpuBackend(NumpyArrays):
 
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """See contract."""
-        bounds = blocks.even(len(out), 1024)
+        bounds = even(len(out), 1024)
         run(row_kernels.add_vector, len(bounds) - 1, vector.astype(np.float32), bounds, out, work=out.size)
 
     def solve_rows(
@@ -127,11 +128,11 @@ class CpuBackend(NumpyArrays):
         rank_one: RankOne | None = None,
     ) -> None:
         """See contract."""
-        blocks.check(rows, out, other)
+        check(rows, out, other)
         d = other.shape[1]
         single = [np.ascontiguousarray(x, dtype=np.float32) for x in (shared, ridge, shift)]
         # Per entry d^2 flops, per row d^3/3: so a row costs as much as d/3 of its entries.
-        bounds = blocks.balanced(rows, d / 3)
+        bounds = balanced(rows, d / 3)
         work = d * d * (rows.nnz + rows.count * d / 3)
         run(
             row_kernels.solve_rows,
@@ -147,9 +148,9 @@ class CpuBackend(NumpyArrays):
 
     def mean_inverse(self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector) -> tuple[Matrix, Vector]:
         """See contract."""
-        blocks.check(rows, None, other)
+        check(rows, None, other)
         d = other.shape[1]
-        bounds = blocks.balanced(rows, d, count=REDUCTION_BLOCKS)
+        bounds = balanced(rows, d, count=REDUCTION_BLOCKS)
         inverses, solutions = np.zeros((len(bounds) - 1, d, d)), np.zeros((len(bounds) - 1, d))
         single = [np.ascontiguousarray(x, dtype=np.float32) for x in (shared, ridge)]
         outputs, work = (inverses, solutions), d * d * (rows.nnz + rows.count * d)
@@ -173,23 +174,23 @@ class CpuBackend(NumpyArrays):
         rest: Matrix | None = None,  # noqa: ARG002 - `diagonalise` leaves none
     ) -> RowSums:
         """See contract."""
-        blocks.check(rows, this, other)
+        check(rows, this, other)
         # A row's own work (its vectors of length d) weighs about as much as eight entries.
-        bounds = blocks.balanced(rows, 8.0)
+        bounds = balanced(rows, 8.0)
         parts = np.zeros((len(bounds) - 1, 3))
         single = [np.ascontiguousarray(x, dtype=np.float32) for x in (diagonal, ridge, shift)]
         limits = np.float32(tolerance), np.float32(relaxation)
         inputs = [*rows.read_only(), other, *single, *_single(rank_one), steps, *limits, bounds]
         work = 4 * (steps + 1) * other.shape[1] * (rows.nnz + 8 * rows.count)
-        run(eigenbasis_rows.improve_rows, len(parts), *inputs, this, parts, work=work)
+        run(cg.improve_rows, len(parts), *inputs, this, parts, work=work)
         return RowSums(*parts.sum(axis=0).tolist())
 
     def entry_scores(self, rows: Rows, this: Factors, other: Factors) -> Factors:
         """See contract."""
-        blocks.check(rows, this, other)
-        out, bounds = np.full(rows.nnz, np.nan, dtype=self.dtype), blocks.balanced(rows, 1.0)
+        check(rows, this, other)
+        out, bounds = np.full(rows.nnz, np.nan, dtype=self.dtype), balanced(rows, 1.0)
         inputs = (*rows.read_only()[:2], this, other, bounds)
-        run(subspace_rows.scores_of, len(bounds) - 1, *inputs, out, work=2 * rows.nnz * this.shape[1])
+        run(subspace.scores_of, len(bounds) - 1, *inputs, out, work=2 * rows.nnz * this.shape[1])
         return out
 
     def improve_subspace(
@@ -206,13 +207,13 @@ class CpuBackend(NumpyArrays):
         rank_one: RankOne | None = None,
     ) -> None:
         """See contract."""
-        blocks.check(rows, this, other)
+        check(rows, this, other)
         inputs, cost = _subspace(other, shared, ridge, shift, first, last)
         vector, pulls = _single(rank_one)
         near = None if vector is None else vector[first:last].copy()
-        bounds = blocks.balanced(rows, cost)
+        bounds = balanced(rows, cost)
         arguments = [*rows.read_only(), *inputs, vector, near, pulls, first, bounds, scores, this]
-        run(subspace_rows.improve_rows, len(bounds) - 1, *arguments, work=_subspace_work(rows, cost, last - first))
+        run(subspace.improve_rows, len(bounds) - 1, *arguments, work=_subspace_work(rows, cost, last - first))
 
     def subspace_response(
         self,
@@ -227,20 +228,20 @@ class CpuBackend(NumpyArrays):
         this: Factors,
     ) -> tuple[Matrix, Vector]:
         """See contract."""
-        blocks.check(rows, this, other)
+        check(rows, this, other)
         inputs, cost = _subspace(other, shared, ridge, shift, first, last)
-        bounds = blocks.balanced(rows, cost, count=REDUCTION_BLOCKS)
+        bounds = balanced(rows, cost, count=REDUCTION_BLOCKS)
         width = last - first
         inverses, solutions = np.zeros((len(bounds) - 1, width, width)), np.zeros((len(bounds) - 1, width))
         arguments = [*rows.read_only(), *inputs, scores, this, first, bounds, inverses, solutions]
-        run(subspace_rows.response_parts, len(bounds) - 1, *arguments, work=_subspace_work(rows, cost, width))
+        run(subspace.response_parts, len(bounds) - 1, *arguments, work=_subspace_work(rows, cost, width))
         lower = inverses.sum(axis=0) / rows.count
         return lower + np.tril(lower, -1).T, solutions.sum(axis=0) / rows.count
 
     def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:
         """See contract."""
-        blocks.check(rows, this, other)
-        inputs, bounds = (*rows.read_only(), this, other, np.float32(target)), blocks.balanced(rows, 1.0)
+        check(rows, this, other)
+        inputs, bounds = (*rows.read_only(), this, other, np.float32(target)), balanced(rows, 1.0)
         run(row_kernels.residual_rows, len(bounds) - 1, *inputs, bounds, out, work=4 * rows.nnz * this.shape[1])
 
     def top_k(
@@ -256,7 +257,7 @@ class CpuBackend(NumpyArrays):
         n, (m, d) = len(this), other.shape
         if exclude is None:
             exclude = Rows(np.zeros(n + 1, dtype=np.int64), np.empty(0, dtype=np.int32), None)
-        blocks.check(exclude, this, other)
+        check(exclude, this, other)
         lengths, of_items = np.sqrt(self.squared_norms(this)), np.sqrt(self.squared_norms(other))
         largest = of_items.max(initial=0.0)
         order, longest = np.arange(m, dtype=np.int32), np.full(-(-m // top_k_kernel.ITEMS_AT_ONCE), largest)
@@ -269,7 +270,7 @@ class CpuBackend(NumpyArrays):
         errors = ((d + 2) * 2.0**-24 * lengths * largest + 1e-37).astype(np.float32)
         room = top_k_kernel.most_kept(k) + top_k_kernel.ITEMS_AT_ONCE
         at_once = int(np.clip(CANDIDATE_BYTES // (8 * room), 1, top_k_kernel.USERS_AT_ONCE))
-        bounds = blocks.even(n, at_once)
+        bounds = even(n, at_once)
         arrays: list[NDArray[Any]] = [this, other, order, rank, longest, lengths, errors]
         inputs = [read_only(array) for array in arrays]
         entries = [read_only(exclude.indptr), read_only(exclude.indices)]

@@ -1,11 +1,21 @@
-"""Reductions over rows: float32 inside a short block, float64 across blocks, always in the same order."""
+"""Sums over users for every item, from rows of users: no rows of items are needed.
+
+A thread owns a range of items and walks over all users, so that every item's sum is added in the order of users by
+one thread: the same bits for any number of threads. Entries of a row are ascending, so its part in a range is one
+stretch. The ranges depend on the data alone.
+"""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fairmf.backends.cpu.lapack import ssyrk
+from fairmf.backends.cpu.threads import ssyrk
+from fairmf.data.csr import Rows
 from fairmf.kernels import kernel
+
+# Reductions over rows: float32 inside a short block, float64 across blocks, always in the same order.
+
 
 GRAMIAN_ROWS = 512  # rows summed in float32 before float64 takes over: a relative error of about 1e-6
 
@@ -100,3 +110,145 @@ def observed_loss_parts(low, high, indptr, indices, weights, this, other, bounds
                 else:
                     total += weights[e] * miss * miss
         out[b] = total
+
+
+RANGES = 8  # threads that can work at a time; a row is searched for its part in each
+
+
+def item_ranges(rows: Rows, n_items: int) -> NDArray[np.int64]:
+    """Bounds of ranges of items with about equally many entries."""
+    entries = np.concatenate(([0], np.cumsum(np.bincount(rows.indices, minlength=n_items))))
+    count = max(1, min(RANGES, n_items))
+    bounds = np.searchsorted(entries, np.linspace(0, entries[-1], count + 1)).astype(np.int64)
+    bounds[0], bounds[-1] = 0, n_items
+    return bounds
+
+
+@kernel(inline="always")
+def _first_at_least(indices, start, stop, item):
+    """Where in start..stop the first entry is that is not below `item`."""
+    while start < stop:
+        middle = (start + stop) // 2
+        if indices[middle] < item:
+            start = middle + 1
+        else:
+            stop = middle
+    return start
+
+
+@kernel(fastmath=True)
+def _residual_range(indptr, indices, weights, users, items, low, high, out, losses):
+    d = users.shape[1]
+    for i in range(len(users)):
+        x = users[i]
+        e = _first_at_least(indices, indptr[i], indptr[i + 1], low)
+        stop = _first_at_least(indices, e, indptr[i + 1], high)
+        while e + 4 <= stop:
+            a, b, c, f = indices[e], indices[e + 1], indices[e + 2], indices[e + 3]
+            sa = sb = sc = sf = np.float32(0.0)
+            for k in range(d):
+                sa += items[a, k] * x[k]
+                sb += items[b, k] * x[k]
+                sc += items[c, k] * x[k]
+                sf += items[f, k] * x[k]
+            one = np.float32(1.0)
+            sa, sb, sc, sf = one - sa, one - sb, one - sc, one - sf
+            wa, wb, wc, wf = sa, sb, sc, sf
+            if weights is not None:
+                wa, wb, wc, wf = sa * weights[e], sb * weights[e + 1], sc * weights[e + 2], sf * weights[e + 3]
+            losses[a] += np.float64(sa * wa)
+            losses[b] += np.float64(sb * wb)
+            losses[c] += np.float64(sc * wc)
+            losses[f] += np.float64(sf * wf)
+            for k in range(d):
+                out[a, k] += wa * x[k]
+                out[b, k] += wb * x[k]
+                out[c, k] += wc * x[k]
+                out[f, k] += wf * x[k]
+            e += 4
+        while e < stop:
+            a = indices[e]
+            sa = np.float32(0.0)
+            for k in range(d):
+                sa += items[a, k] * x[k]
+            sa = np.float32(1.0) - sa
+            wa = sa if weights is None else sa * weights[e]
+            losses[a] += np.float64(sa * wa)
+            for k in range(d):
+                out[a, k] += wa * x[k]
+            e += 1
+
+
+@kernel(fastmath=True)
+def _product_range(indptr, indices, weights, users, items, low, high, out):
+    d = users.shape[1]
+    for i in range(len(users)):
+        x = users[i]
+        e = _first_at_least(indices, indptr[i], indptr[i + 1], low)
+        stop = _first_at_least(indices, e, indptr[i + 1], high)
+        while e < stop:
+            a = indices[e]
+            sa = np.float32(0.0)
+            for k in range(d):
+                sa += items[a, k] * x[k]
+            if weights is not None:
+                sa *= weights[e]
+            for k in range(d):
+                out[a, k] += sa * x[k]
+            e += 1
+
+
+@kernel(fastmath=True)
+def _curvature_range(indptr, indices, weights, users, items, low, high, out):
+    d = users.shape[1]
+    for i in range(len(users)):
+        x = users[i]
+        e = _first_at_least(indices, indptr[i], indptr[i + 1], low)
+        stop = _first_at_least(indices, e, indptr[i + 1], high)
+        while e + 4 <= stop:
+            a, b, c, f = indices[e], indices[e + 1], indices[e + 2], indices[e + 3]
+            sa = sb = sc = sf = np.float32(0.0)
+            for k in range(d):
+                sa += items[a, k] * x[k]
+                sb += items[b, k] * x[k]
+                sc += items[c, k] * x[k]
+                sf += items[f, k] * x[k]
+            wa, wb, wc, wf = sa, sb, sc, sf
+            if weights is not None:
+                wa, wb, wc, wf = sa * weights[e], sb * weights[e + 1], sc * weights[e + 2], sf * weights[e + 3]
+            out[a] += np.float64(sa * wa)
+            out[b] += np.float64(sb * wb)
+            out[c] += np.float64(sc * wc)
+            out[f] += np.float64(sf * wf)
+            e += 4
+        while e < stop:
+            a = indices[e]
+            sa = np.float32(0.0)
+            for k in range(d):
+                sa += items[a, k] * x[k]
+            out[a] += np.float64(sa * sa if weights is None else sa * sa * weights[e])
+            e += 1
+
+
+@kernel(fastmath=True)
+def residual(low, high, indptr, indices, weights, users, items, ranges, out, losses):
+    """out_j += sum_i c_ij (1 - v_j.u_i) u_i and losses_j += sum_i c_ij (1 - v_j.u_i)^2 of every item.
+
+    in: all but the last two   in and out: out (items x d), losses (items)
+    """
+    for r in range(low, high):
+        _residual_range(indptr, indices, weights, users, items, ranges[r], ranges[r + 1], out, losses)
+
+
+@kernel(fastmath=True)
+def product(low, high, indptr, indices, weights, users, items, ranges, out):
+    """out_j += sum_i c_ij (p_j.u_i) u_i of every item, p in `items`.   in: all but out   in and out: out (items x d)"""
+    for r in range(low, high):
+        _product_range(indptr, indices, weights, users, items, ranges[r], ranges[r + 1], out)
+
+
+@kernel(fastmath=True)
+def curvature(low, high, indptr, indices, weights, users, items, ranges, out):
+    """out_j += sum_i c_ij (p_j.u_i)^2 of every item, p in `items`.   in: all but out   in and out: out (items)"""
+    for r in range(low, high):
+        _curvature_range(indptr, indices, weights, users, items, ranges[r], ranges[r + 1], out)

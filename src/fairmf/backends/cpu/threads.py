@@ -19,15 +19,100 @@ import queue
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
+import llvmlite.binding as llvm
 import numba
+import numpy as np
 import threadpoolctl
+from numba import types
 from numba.core.compiler_lock import global_compiler_lock
+from numba.extending import get_cython_function_address
+from numpy.typing import NDArray
 
-from fairmf.backends.cpu import lapack  # noqa: F401 - loads SciPy's BLAS, so that it is among the libraries found
+from fairmf.data.csr import Rows
+from fairmf.errors import InvalidData
+
+# SciPy's own BLAS and LAPACK, callable inside Numba kernels without Python and without allocation.
+#
+# The addresses are registered with LLVM under a name of ours, so that compiled kernels can still be cached on disk (a
+# ctypes pointer inside a kernel could not). All arguments are addresses, as Fortran passes them.
+
+
+def _external(module: str, name: str, arguments: int) -> Any:
+    symbol = f"fairmf_{name}"
+    llvm.add_symbol(symbol, get_cython_function_address(f"scipy.linalg.{module}", name))
+    return types.ExternalFunction(symbol, types.void(*[types.uintp] * arguments))
+
+
+# C = alpha A A' + beta C on one triangle: (uplo, trans, n, k, alpha, a, lda, beta, c, ldc)
+ssyrk = _external("cython_blas", "ssyrk", 10)
+# Solve A X = B for symmetric positive definite A, in place: (uplo, n, nrhs, a, lda, b, ldb, info)
+sposv = _external("cython_lapack", "sposv", 8)
+# Inverse from the Cholesky factor that sposv leaves, in place, one triangle: (uplo, n, a, lda, info)
+spotri = _external("cython_lapack", "spotri", 5)
+
+
+# Fixed partitions of rows: the unit of work of one thread, and the unit of every ordered reduction.
+#
+# They depend on the data alone, never on the number of threads: that is what makes results bit-identical.
+
+
+COUNT = 256  # enough pieces for any machine's cores, few enough that one scratch buffer per piece costs nothing
+
+
+def even(n: int, size: int, most: int = COUNT) -> NDArray[np.int64]:
+    """Bounds of blocks of about equal length: at most `size` rows each, unless that took more than `most` blocks."""
+    count = max(1, min(most, -(-n // size)))
+    return (np.arange(count + 1, dtype=np.int64) * n) // count
+
+
+def balanced(rows: Rows, cost_per_row: float, count: int = COUNT) -> NDArray[np.int64]:
+    """Bounds of blocks of about equal cost, where a row costs its entries plus `cost_per_row`."""
+    n = rows.count
+    if n <= 1:
+        return np.array([0, n])
+    count = min(count, n)
+    cost = rows.indptr + np.arange(n + 1) * cost_per_row
+    bounds = np.searchsorted(cost, np.linspace(0, cost[-1], count + 1)).astype(np.int64)
+    bounds[0], bounds[-1] = 0, n
+    return bounds
+
+
+_largest: dict[int, tuple[weakref.ref[Any], int]] = {}
+"""The largest column of rows that cannot change, by the identity of their indices: a fit asks for it all the time."""
+
+
+def check(rows: Rows, this: NDArray[Any] | None, other: NDArray[Any]) -> None:
+    """Raise InvalidData unless there is a row for each of `this` (where given), with columns that are rows of `other`.
+
+    Kernels look at no bounds: what they are given beyond the end of an array they would read, or crash.
+    """
+    if this is not None and rows.count != len(this):
+        raise InvalidData(f"There are {rows.count:,} sparse rows for {len(this):,} vectors.")
+    if rows.nnz > len(rows.indices):
+        raise InvalidData(f"The rows end at entry {rows.nnz:,}, but there are {len(rows.indices):,}.")
+    if rows.nnz and largest_column(rows) >= len(other):
+        raise InvalidData(f"The rows hold columns beyond the last one, {len(other) - 1:,}.")
+
+
+def largest_column(rows: Rows) -> int:
+    """The largest column; `2**32` or more where one is negative or the rows' bounds are not ascending."""
+    indices, indptr = rows.indices, rows.indptr
+    known = _largest.get(id(indices))
+    if known is not None and known[0]() is indices:
+        return known[1]
+    if indptr[0] < 0 or (np.diff(indptr) < 0).any():
+        return 2**32
+    found = int(indices.view(np.uint32).max(initial=0))  # a negative one is a huge one
+    if not indices.flags.writeable and len(indices) > 4096:
+        address = id(indices)
+        _largest[address] = weakref.ref(indices, lambda _: _largest.pop(address, None)), found
+    return found
+
 
 LAYER = "fairmf's own threads (no OpenMP; safe under fork and threads)"
 """What `fairmf doctor` shows. Numba's layers (NUMBA_THREADING_LAYER) are not used."""

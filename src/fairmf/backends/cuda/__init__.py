@@ -1,1 +1,1 @@
-"""The cuda backend: CuPy for dense algebra, own CUDA C kernels for everything that walks over interactions."""
+"""CUDA: CuPy for dense algebra, own CUDA C kernels for everything that walks over sparse rows."""

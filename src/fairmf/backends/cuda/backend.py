@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Diagonalised, Factors, Matrix, RankOne, RowSums, Vector, fixed_signs
-from fairmf.backends.cuda import modules, reductions, subspace
+from fairmf.backends.cuda import launch, reductions, subspace
 from fairmf.backends.cuda import rows as row_work
 from fairmf.backends.cuda import top_k as best
-from fairmf.backends.cuda.placing import Placing
+from fairmf.backends.cuda.memory import Placing
 from fairmf.backends.random_start import Stream
-from fairmf.interactions import Rows
+from fairmf.data.csr import Rows
 
 NEARLY = 0.1  # a basis counts as right where what is off the diagonal is at most this, beside the diagonal
 
@@ -50,7 +50,7 @@ class CudaBackend:
 
     def compiles_now(self) -> bool:
         """See contract."""
-        return modules.row_kernels.cache_info().currsize == 0
+        return launch.row_kernels.cache_info().currsize == 0
 
     # -- arrays ---------------------------------------------------------------------------------------------------
 
@@ -64,7 +64,7 @@ class CudaBackend:
 
     def draw_normal(self, stream: Stream, numbers: NDArray[np.int64] | None, scale: float, out: Factors) -> None:
         """See contract."""
-        kernel = modules.kernel("random_start.cu", "normal_rows", cp.cuda.Device().id)
+        kernel = launch.kernel("random_start.cu", "normal_rows", cp.cuda.Device().id)
         blocks = -(-out.shape[1] // 4)
         words = *(np.uint32(word) for word in stream.key), np.uint32(stream.side)
         for part, x in self._placing.parts(out):

@@ -10,8 +10,8 @@ import numpy as np
 from cupy.cuda import device
 from cupy_backends.cuda.libs import cublas, cusolver
 
-from fairmf.backends.cuda import modules
-from fairmf.backends.cuda.uploads import DeviceRows
+from fairmf.backends.cuda import launch
+from fairmf.backends.cuda.memory import DeviceRows
 
 BATCH_BYTES = 1 << 30  # matrices of one batch
 TILE = 64  # as in row_matrices.cu
@@ -74,7 +74,7 @@ def sum_of_inverses(factors: Any) -> Any:
 
 def _launch(name: str, grid: tuple[int, ...], rows: DeviceRows, arguments: tuple[Any, ...]) -> None:
     entries = (rows.indptr, rows.indices, _pointer(rows.weights))
-    modules.kernel("row_matrices.cu", name, cp.cuda.Device().id)(grid, (256,), (*entries, *arguments))
+    launch.kernel("row_matrices.cu", name, cp.cuda.Device().id)(grid, (256,), (*entries, *arguments))
 
 
 def _pointer(array: Any) -> Any:

@@ -8,8 +8,8 @@ import cupy as cp
 import numpy as np
 from cupy.cuda import cublas
 
-from fairmf.backends.cuda import modules
-from fairmf.backends.cuda.placing import Placing, as_vector
+from fairmf.backends.cuda import launch
+from fairmf.backends.cuda.memory import Placing, as_vector
 
 GRAMIAN_ROWS = 512  # rows summed in float32 before they are added in float64
 REDUCED_ROWS = 512  # rows a block of threads sums up
@@ -20,7 +20,7 @@ SUM, SQUARES, DIFFERENCE = 0, 1, 2  # as in reductions.cu
 
 def kernel(name: str) -> Any:
     """A kernel of reductions.cu."""
-    return modules.kernel("reductions.cu", name, cp.cuda.Device().id)
+    return launch.kernel("reductions.cu", name, cp.cuda.Device().id)
 
 
 def gramian(placing: Placing, this: Any, weights: Any) -> Any:

@@ -9,11 +9,10 @@ import cupy as cp
 import numpy as np
 
 from fairmf.backends.contract import RankOne
-from fairmf.backends.cuda import cholesky, modules
-from fairmf.backends.cuda.placing import Placing, as_vector
-from fairmf.backends.cuda.uploads import DeviceRows, device_rows
+from fairmf.backends.cuda import cholesky, launch
+from fairmf.backends.cuda.memory import DeviceRows, Placing, as_vector, device_rows
+from fairmf.data.csr import Rows
 from fairmf.errors import NotEnoughMemory
-from fairmf.interactions import Rows
 
 
 def entry_scores(placing: Placing, rows: Rows, this: Any, other: Any) -> Any:
@@ -109,4 +108,4 @@ def _all_of(placing: Placing, rows: Rows, this: Any) -> DeviceRows:
 
 
 def _kernel(name: str) -> Any:
-    return modules.kernel("subspace_rows.cu", name, cp.cuda.Device().id)
+    return launch.kernel("subspace_rows.cu", name, cp.cuda.Device().id)

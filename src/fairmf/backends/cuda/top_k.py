@@ -8,9 +8,9 @@ import cupy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.cuda import modules, reductions
-from fairmf.backends.cuda.placing import Placing
-from fairmf.interactions import Rows
+from fairmf.backends.cuda import launch, reductions
+from fairmf.backends.cuda.memory import Placing
+from fairmf.data.csr import Rows
 
 SCORE_BYTES = 1 << 30  # scores held at a time
 KEY_BYTES = 256 << 20  # sort keys held at a time, for users with too many items of nearly the same score
@@ -84,4 +84,4 @@ def _sort_all(users: Any, items: Any, k: int, barred: Any, chosen: Any, best: An
 
 
 def _kernel(name: str) -> Any:
-    return modules.kernel("top_k.cu", name, cp.cuda.Device().id)
+    return launch.kernel("top_k.cu", name, cp.cuda.Device().id)

@@ -1,0 +1,174 @@
+"""Steps over a few coordinates of every row (iALS++): b x b systems instead of d x d, scores kept per entry.
+
+`part` holds the coordinates first..first+b of the fixed side, `columns` those columns of the shared matrix, `near` that
+piece of the rank-one vector. What all rows of a tile have in common, their product with `columns`, is one GEMM.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairmf.backends.cpu.threads import sposv, spotri, ssyrk
+from fairmf.kernels import kernel
+
+GATHER = 256  # entries gathered into a dense tile for one rank-256 update of the row's matrix
+TILE_ROWS = 128  # rows of one matrix product: its result stays in the cache until they are solved
+
+
+@kernel(fastmath=True)
+def _add_entries(indices, weights, scores, start, stop, part, matrix, right, tile, letters, ints, one):
+    """matrix += sum_j c_j y_j y_j' (one triangle) and right += sum_j c_j (score_j - 1) y_j, y_j the rows of `part`.
+
+    in and out: matrix, right   scratch: tile, letters, ints, one
+    """
+    width = part.shape[1]
+    at = ints.ctypes.data
+    for begin in range(start, stop, GATHER):
+        end = min(begin + GATHER, stop)
+        for e in range(begin, end):
+            j = indices[e]
+            miss = scores[e] - np.float32(1.0)
+            root = np.float32(1.0)
+            if weights is not None:
+                miss *= weights[e]
+                root = np.sqrt(weights[e])
+            for k in range(width):
+                tile[e - begin, k] = root * part[j, k]
+                right[k] += miss * part[j, k]
+        ints[1] = end - begin
+        ssyrk(
+            letters.ctypes.data, letters.ctypes.data + 1, at, at + 4, one.ctypes.data,
+            tile.ctypes.data, at, one.ctypes.data, matrix.ctypes.data, at,
+        )  # fmt: skip
+
+
+@kernel(fastmath=True)
+def _solve_row(
+    indices, weights, scores, start, stop, part, core, product, ridge, shift, x, first, vector, near, pull,
+    matrix, right, tile, letters, ints, one,
+):  # fmt: skip
+    """right = the row's matrix^-1 times its gradient, both over the block; True if positive definite.
+
+    out: matrix (its Cholesky factor), right   scratch: tile, letters, ints, one   in: all others
+    """
+    width = part.shape[1]
+    at = ints.ctypes.data
+    matrix[:, :] = core
+    for k in range(width):
+        matrix[k, k] += ridge
+        right[k] = product[k] + ridge * x[first + k] + shift[k]
+    if vector is not None:
+        along = np.float32(0.0)
+        for k in range(len(x)):
+            along += vector[k] * x[k]
+        for k in range(width):
+            right[k] += pull * along * near[k]
+            for c in range(width):
+                matrix[k, c] += pull * near[k] * near[c]
+    _add_entries(indices, weights, scores, start, stop, part, matrix, right, tile, letters, ints, one)
+    sposv(letters.ctypes.data, at, at + 8, matrix.ctypes.data, at, right.ctypes.data, at, at + 12)
+    return ints[3] == 0
+
+
+@kernel(fastmath=True)
+def _improve_block(
+    indptr, indices, weights, part, columns, ridge, shift, vector, near, pulls, first, begin, end, scores, this
+):
+    """Rows begin..end on this thread.   in: all but the last two   in and out: scores, this"""
+    width = part.shape[1]
+    core = columns[first : first + width]
+    matrix = np.empty((width, width), dtype=np.float32)
+    right = np.empty(width, dtype=np.float32)
+    products = np.empty((TILE_ROWS, width), dtype=np.float32)
+    tile = np.empty((GATHER, width), dtype=np.float32)
+    letters = np.array([85, 78], dtype=np.uint8)  # "U", "N"
+    ints = np.array([width, 0, 1, 0], dtype=np.int32)  # width, entries in the tile, right-hand sides, info
+    one = np.array([1.0], dtype=np.float32)
+    for top in range(begin, end, TILE_ROWS):
+        bottom = min(top + TILE_ROWS, end)
+        np.dot(this[top:bottom], columns, products[: bottom - top])
+        for i in range(top, bottom):
+            start, stop = indptr[i], indptr[i + 1]
+            pull = np.float32(0.0) if vector is None else pulls[i]
+            x = this[i]
+            solved = _solve_row(
+                indices, weights, scores, start, stop, part, core, products[i - top], ridge[i], shift, x, first,
+                vector, near, pull, matrix, right, tile, letters, ints, one,
+            )  # fmt: skip
+            if not solved:
+                right[:] = np.nan
+            for k in range(width):
+                x[first + k] -= right[k]
+            for e in range(start, stop):
+                j = indices[e]
+                change = np.float32(0.0)
+                for k in range(width):
+                    change += right[k] * part[j, k]
+                scores[e] -= change
+
+
+@kernel(fastmath=True)
+def _response_block(
+    indptr, indices, weights, part, columns, ridge, shift, scores, this, first, begin, end, inverse, solution
+):
+    """Sums over rows begin..end on this thread.   in: all but the last two   in and out: inverse, solution"""
+    width = part.shape[1]
+    core = columns[first : first + width]
+    matrix = np.empty((width, width), dtype=np.float32)
+    right = np.empty(width, dtype=np.float32)
+    products = np.empty((TILE_ROWS, width), dtype=np.float32)
+    tile = np.empty((GATHER, width), dtype=np.float32)
+    letters = np.array([85, 78], dtype=np.uint8)
+    ints = np.array([width, 0, 1, 0], dtype=np.int32)
+    one = np.array([1.0], dtype=np.float32)
+    at = ints.ctypes.data
+    for top in range(begin, end, TILE_ROWS):
+        bottom = min(top + TILE_ROWS, end)
+        np.dot(this[top:bottom], columns, products[: bottom - top])
+        for i in range(top, bottom):
+            _solve_row(
+                indices, weights, scores, indptr[i], indptr[i + 1], part, core, products[i - top], ridge[i], shift,
+                this[i], first, None, None, np.float32(0.0), matrix, right, tile, letters, ints, one,
+            )  # fmt: skip
+            spotri(letters.ctypes.data, at, matrix.ctypes.data, at, at + 12)
+            for k in range(width):
+                solution[k] -= right[k]
+                for c in range(k + 1):
+                    inverse[k, c] += matrix[k, c]
+
+
+@kernel(fastmath=True)
+def improve_rows(
+    low, high, indptr, indices, weights, part, columns, ridge, shift, vector, near, pulls, first, bounds, scores, this
+):
+    """See contract (`improve_subspace`); `vector`, `near`, `pulls` may be None.   in and out: scores, this"""
+    for b in range(low, high):
+        _improve_block(
+            indptr, indices, weights, part, columns, ridge, shift, vector, near, pulls, first, bounds[b],
+            bounds[b + 1], scores, this,
+        )  # fmt: skip
+
+
+@kernel(fastmath=True)
+def response_parts(
+    low, high, indptr, indices, weights, part, columns, ridge, shift, scores, this, first, bounds, inverses, solutions
+):
+    """Per block of rows, the sums of the inverses (lower triangle) and of the steps.   out: the last two"""
+    for b in range(low, high):
+        _response_block(
+            indptr, indices, weights, part, columns, ridge, shift, scores, this, first, bounds[b], bounds[b + 1],
+            inverses[b], solutions[b],
+        )  # fmt: skip
+
+
+@kernel(fastmath=True)
+def scores_of(low, high, indptr, indices, this, other, bounds, out):
+    """out[e] = x_i.y_j of every stored entry.   in: all but out   out: out (entries)"""
+    for b in range(low, high):
+        for i in range(bounds[b], bounds[b + 1]):
+            for e in range(indptr[i], indptr[i + 1]):
+                j = indices[e]
+                score = np.float32(0.0)
+                for k in range(this.shape[1]):
+                    score += this[i, k] * other[j, k]
+                out[e] = score

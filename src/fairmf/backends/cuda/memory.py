@@ -1,0 +1,255 @@
+"""Keep arrays on the device while there is room, else in page-locked memory of the host."""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import cupy as cp
+import cupyx
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.data.csr import Rows
+from fairmf.errors import InvalidParameter, NotEnoughMemory
+
+# Where arrays live: on the device while there is room, else in page-locked memory of the host, read in blocks.
+
+
+log = logging.getLogger("fairmf")
+
+VARIABLE = "FAIRMF_CUDA_MEMORY_GB"
+# A fit holds about four arrays of the users' size, so one may take an eighth; interactions in both orientations 4/10.
+OF_FACTORS, OF_ROWS = 1 / 8, 1 / 5
+BLOCK_BYTES = 256 << 20  # of factors, or of interactions, sent at a time
+
+
+class Placing:
+    """Keeps count of the device's memory, and cuts into blocks what does not fit."""
+
+    def __init__(self) -> None:
+        self.uploads = Uploads()
+        self.pool = cp.cuda.MemoryPool()
+        self._limit: int | None = None
+        self._said: set[str] = set()
+
+    def limit(self) -> int:
+        """Bytes of the device that may be used: what is free at first, or what the environment allows."""
+        if self._limit is None:
+            free, _ = cp.cuda.runtime.memGetInfo()
+            asked = os.environ.get(VARIABLE)
+            self._limit = free if asked is None else min(free, _gigabytes(asked))
+        return self._limit
+
+    def clear(self) -> None:
+        """Give everything back."""
+        self.uploads.clear()
+        self.pool.free_all_blocks()
+        self._limit = None
+        self._said.clear()
+
+    # -- factors --------------------------------------------------------------------------------------------------
+
+    def stays_on_host(self, rows: int, factors: int) -> bool:
+        """Whether an array of that size is too large to be one of several on the device."""
+        return 4 * rows * factors > OF_FACTORS * self.limit()
+
+    def empty(self, rows: int, factors: int) -> Any:
+        """An uninitialised float32 array where there is room for it."""
+        if self.stays_on_host(rows, factors):
+            self._say(f"factors of {rows:,} rows x {factors:,} stay in the host's memory and are streamed")
+            return cupyx.empty_pinned((rows, factors), dtype=np.float32)
+        return cp.empty((rows, factors), dtype=cp.float32)
+
+    def array(self, values: Any) -> Any:
+        """These values as a float32 array where there is room for it."""
+        if isinstance(values, cp.ndarray):
+            return cp.ascontiguousarray(values.astype(cp.float32, copy=False))
+        if values.ndim == 2 and self.stays_on_host(*values.shape):
+            if values.dtype == np.float32 and values.flags.c_contiguous:
+                return values
+            out = self.empty(*values.shape)
+            out[...] = values
+            return out
+        return cp.asarray(np.ascontiguousarray(values, dtype=np.float32))
+
+    def whole(self, factors: Any) -> Any:
+        """The side that is gathered from: all of it must be on the device."""
+        if isinstance(factors, cp.ndarray):
+            return factors
+        if 2 * factors.nbytes > self.limit():
+            raise NotEnoughMemory(
+                f"Factors of {len(factors):,} rows x {factors.shape[1]:,} take {factors.nbytes / 2**30:.1f} GiB, and "
+                f"the device has {self.limit() / 2**30:.1f} GiB free: they must fit twice. Take fewer factors or "
+                "backend='cpu'."
+            )
+        return cp.asarray(factors)
+
+    def parts(self, factors: Any) -> Iterator[tuple[slice, Any]]:
+        """The rows of an array, on the device: as they are, or a block at a time from the host."""
+        if isinstance(factors, cp.ndarray):
+            yield slice(0, len(factors)), factors
+            return
+        at_once = max(1, BLOCK_BYTES // (4 * factors.shape[1]))
+        for first in range(0, len(factors), at_once):
+            part = slice(first, min(first + at_once, len(factors)))
+            yield part, cp.asarray(factors[part])
+
+    @staticmethod
+    def store(values: Any, part: slice, out: Any) -> None:
+        """Put a block back where it came from."""
+        if isinstance(out, cp.ndarray):
+            if values.data.ptr != out[part].data.ptr:
+                out[part] = values
+        else:
+            values.get(out=out[part])
+
+    # -- interactions ---------------------------------------------------------------------------------------------
+
+    def fits(self, rows: Rows) -> bool:
+        """Whether these interactions may stay on the device."""
+        entry = 4 if rows.weights is None else 8
+        return rows.nnz * entry <= OF_ROWS * self.limit()
+
+    def row_parts(self, rows: Rows, *factors: Any) -> Iterator[tuple[slice, DeviceRows]]:
+        """The rows on the device: all at once and kept, or a block at a time where they or their factors do not fit."""
+        entry = 4 if rows.weights is None else 8
+        fits = self.fits(rows)
+        if fits and all(isinstance(x, cp.ndarray) for x in factors):
+            yield slice(0, rows.count), device_rows(rows, self.uploads)
+            return
+        if not fits:
+            self._say(f"{rows.nnz:,} interactions stay in the host's memory and are streamed")
+        width = max((4 * x.shape[1] for x in factors), default=4)
+        budget = min(BLOCK_BYTES, max(int(OF_ROWS * self.limit()) // 4, 1 << 20))
+        # A block ends where its entries or its factors would pass the budget; a single row may.
+        cost = np.maximum(rows.indptr[1:] * entry, np.arange(1, rows.count + 1, dtype=np.int64) * width)
+        first = 0
+        while first < rows.count:
+            used = max(int(rows.indptr[first]) * entry, first * width)
+            last = max(first + 1, int(np.searchsorted(cost, used + budget, side="right")))
+            yield slice(first, last), device_rows(rows.block(first, last), self.uploads)
+            first = last
+
+    def _say(self, what: str) -> None:
+        if what not in self._said:
+            self._said.add(what)
+            log.warning("the device has %.1f GiB free: %s", self.limit() / 2**30, what)
+
+
+def _gigabytes(text: str) -> int:
+    try:
+        size = float(text)
+    except ValueError:
+        size = -1.0
+    if not size > 0:
+        raise InvalidParameter(f"{VARIABLE} must be a number of gigabytes above 0. Got {text!r} instead.")
+    return int(size * 2**30)
+
+
+def as_vector(values: NDArray[Any], part: slice, uploads: Uploads, dtype: str) -> Any:
+    """One number per row, of the rows of a part; the whole is sent once if it is not to be written to."""
+    return uploads.array(values, dtype)[part]
+
+
+LONG = 1024  # entries from which a row is cut into chunks
+CHUNK = 512
+
+
+class Uploads:
+    """Copies on the device of host arrays that cannot be written to, for as long as the host's array lives."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[int, str], tuple[Any, Any]] = {}
+
+    def array(self, values: Any, dtype: str) -> Any:
+        """The values on the device as that dtype. Only read-only host arrays are remembered."""
+        if isinstance(values, cp.ndarray):
+            return values.astype(dtype, copy=False)
+        return self.derived(values, dtype, lambda: cp.asarray(np.ascontiguousarray(values, dtype=dtype)))
+
+    def derived(self, values: NDArray[Any], kind: str, make: Any) -> Any:
+        """What `make` derives from a read-only host array, remembered likewise."""
+        if values.flags.writeable:
+            return make()
+        key = id(values), kind
+        found = self._held.get(key)
+        if found is None or found[0]() is not values:
+            forget = weakref.ref(values, lambda _: self._held.pop(key, None))
+            found = self._held[key] = forget, make()
+        return found[1]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._held.clear()
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Runs of at most CHUNK entries, in the order of `rows` (positions into which `of_row` counts)."""
+
+    rows: Any  # int32
+    first: Any  # int64, len(rows) + 1: the chunks of each row
+    of_row: Any  # int32, per chunk
+    start: Any  # int64, per chunk
+    stop: Any  # int64, per chunk
+
+    def __len__(self) -> int:
+        return len(self.of_row)
+
+
+@dataclass(frozen=True)
+class DeviceRows:
+    """Sparse rows on the device. Longest rows come first, so that no late block works alone."""
+
+    indptr: Any
+    indices: Any
+    weights: Any
+    short: Any
+    """Rows up to LONG entries, longest first."""
+    long: Chunks
+    """The others, cut."""
+    host_indptr: NDArray[np.int64]
+    uploads: Uploads
+
+    def all_chunks(self) -> Chunks:
+        """Every row, cut."""
+        rows = np.arange(len(self.host_indptr) - 1, dtype=np.int32)
+        made: Chunks = self.uploads.derived(self.host_indptr, "chunks", lambda: cut(self.host_indptr, rows))
+        return made
+
+
+def device_rows(rows: Rows, uploads: Uploads) -> DeviceRows:
+    """These rows on the device."""
+
+    def make() -> DeviceRows:
+        lengths = np.diff(rows.indptr)
+        order = np.argsort(-lengths, kind="stable").astype(np.int32)
+        many = int((lengths > LONG).sum())
+        return DeviceRows(
+            uploads.array(rows.indptr, "int64"),
+            uploads.array(rows.indices, "int32"),
+            None if rows.weights is None else uploads.array(rows.weights, "float32"),
+            cp.asarray(order[many:]),
+            cut(rows.indptr, order[:many]),
+            rows.indptr,
+            uploads,
+        )
+
+    made: DeviceRows = uploads.derived(rows.indptr, "rows", make)
+    return made
+
+
+def cut(indptr: NDArray[np.int64], rows: NDArray[np.int32]) -> Chunks:
+    """The chunks of these rows."""
+    start, stop = indptr[rows], indptr[rows.astype(np.int64) + 1]
+    counts = -(-(stop - start) // CHUNK)
+    first = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    of_row = np.repeat(np.arange(len(rows), dtype=np.int32), counts)
+    begins = start[of_row] + CHUNK * (np.arange(len(of_row)) - first[of_row])
+    ends = np.minimum(begins + CHUNK, stop[of_row])
+    return Chunks(*(cp.asarray(x) for x in (rows, first, of_row, begins, ends)))

@@ -1,0 +1,51 @@
+"""Forward log records and warnings to the CLI session."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fairmf.cli.terminal import marked
+
+if TYPE_CHECKING:
+    from fairmf.cli.session import Session
+
+
+class _Notes(logging.Handler):
+    """A log's entries as notes and warnings."""
+
+    def __init__(self, session: Session):
+        super().__init__(logging.INFO)
+        self._session = session
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        # The command line has its own word on interruptions; and kernels that this process has not loaded yet are in
+        # most cases compiled already.
+        if text.startswith(("interrupted", "compiling")):
+            return
+        if record.levelno >= logging.WARNING:
+            self._session.warn(text)
+        else:
+            self._session.note(marked(text))
+
+
+@contextlib.contextmanager
+def hearing(session: Session) -> Iterator[None]:
+    """While a verb runs, warnings and the library's log go to the session."""
+    log = logging.getLogger("fairmf")
+    level, spreads, notes = log.level, log.propagate, _Notes(session)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    log.addHandler(notes)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: session.warn(str(message))
+            yield
+    finally:
+        log.removeHandler(notes)
+        log.setLevel(level)
+        log.propagate = spreads

@@ -1,0 +1,134 @@
+"""Flags of the models' hyper-parameters, made from the dataclass fields in which they are declared."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from fairmf.backends.registry import get_backend
+from fairmf.cli.errors import Problem
+from fairmf.cli.options import Flags, starting
+from fairmf.models.als import IALS, FairALS
+from fairmf.models.factor_model import FactorModel
+from fairmf.models.fiadmm import FiADMM
+from fairmf.models.popularity import Popularity
+from fairmf.params import check_settings, describe_range, settings_of
+
+MODELS: dict[str, Any] = {"fair-als": FairALS, "ials": IALS, "fiadmm": FiADMM, "popularity": Popularity}
+PANEL = "Settings of the model"
+FLAG_OF = {"random_state": "--seed", "num_threads": "--threads"}
+"""Settings whose flag is not simply their name."""
+
+
+@dataclass
+class ModelSettings(Flags):
+    """The chosen model and the settings that were given; all others are the model's own."""
+
+    model: str
+    given: dict[str, Any]
+
+    @classmethod
+    def parameters(cls) -> list[inspect.Parameter]:
+        """--model, and a flag for every setting that any model has."""
+        names = ", ".join(MODELS)
+        option = typer.Option(
+            metavar="NAME", rich_help_panel=PANEL, help=f"One of {names}.", autocompletion=starting(MODELS)
+        )
+        model = Annotated[str, option]
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        made = [inspect.Parameter("model", keyword, default="fair-als", annotation=model)]
+        for name, owners in _owners().items():
+            option = typer.Option(
+                FLAG_OF.get(name, f"--{name.replace('_', '-')}"), parser=_value, metavar=_metavar(owners),
+                help=_help(owners), rich_help_panel=PANEL, show_default=False, autocompletion=starting(_words(owners)),
+            )  # fmt: skip
+            made.append(inspect.Parameter(name, keyword, default=None, annotation=Annotated[Any, option]))
+        return made
+
+    @classmethod
+    def collect(cls, values: Mapping[str, Any]) -> ModelSettings:
+        """Only what was given."""
+        given = {name: _none(value) for name, value in values.items() if name != "model" and value is not None}
+        return cls(values["model"], given)
+
+    def build(self) -> FactorModel:
+        """The model, its settings checked against their ranges; whatever is wrong is said before any data are read."""
+        # The names of Python's classes are understood as well: FairALS, IALS, ...
+        name = next((n for n, kind in MODELS.items() if self.model.lower() in (n, kind.__name__.lower())), None)
+        if name is None:
+            raise Problem(f"There is no model {self.model!r}.", f"--model takes {', '.join(MODELS)}")
+        self.model = name
+        kind = MODELS[name]
+        known = [field.name for field in dataclasses.fields(kind)]
+        for name in self.given:
+            if name not in known:
+                flag = FLAG_OF.get(name, f"--{name.replace('_', '-')}")
+                owners = ", ".join(model for model, other in MODELS.items() if name in _names(other))
+                raise Problem(f"The model {self.model} has no {flag}.", f"{flag} belongs to {owners}")
+        model: FactorModel = kind(**self.given)
+        check_settings(model)
+        get_backend(model.backend)  # says what is missing, a package or a device
+        return model
+
+
+def effective_settings(model: FactorModel) -> dict[str, Any]:
+    """All settings of a model as flags take them, for the run record."""
+    return {name: "none" if value is None else value for name, value in settings_of(model).items()}
+
+
+def _names(kind: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind)]
+
+
+def _owners() -> dict[str, dict[str, dataclasses.Field[Any]]]:
+    """Setting -> the models that have it, with its field in each."""
+    owners: dict[str, dict[str, dataclasses.Field[Any]]] = {}
+    for model, kind in MODELS.items():
+        for field in dataclasses.fields(kind):
+            owners.setdefault(field.name, {})[model] = field
+    return dict(sorted(owners.items(), key=lambda pair: pair[0] != "fairness"))  # the knob first, then as declared
+
+
+def _help(owners: dict[str, dataclasses.Field[Any]]) -> str:
+    field = next(iter(owners.values()))
+    text = field.metadata["doc"]
+    text += f" {describe_range(field).capitalize()}." if field.metadata["numeric"] or field.metadata["choices"] else ""
+    shared = set(owners) == set(MODELS) or set(owners) == set(MODELS) - {"popularity"}
+    only = "" if shared else f"{', '.join(owners)} only; "
+    return f"{text} [dim]\\[{only}default: {_defaults(owners)}][/dim]"
+
+
+def _defaults(owners: dict[str, dataclasses.Field[Any]]) -> str:
+    first = next(iter(owners.values())).default
+    others = [f"{model} {field.default}" for model, field in owners.items() if field.default != first]
+    return "; ".join([str(first), *others])
+
+
+def _words(owners: dict[str, dataclasses.Field[Any]]) -> list[str]:
+    """What may stand for a number, or instead of one."""
+    found = [str(choice).lower() for field in owners.values() for choice in field.metadata["choices"]]
+    return list(dict.fromkeys(found))
+
+
+def _metavar(owners: dict[str, dataclasses.Field[Any]]) -> str:
+    rule = next(iter(owners.values())).metadata
+    return ("INTEGER" if rule["integer"] else "NUMBER") if rule["numeric"] else "NAME"
+
+
+def _value(text: str) -> Any:
+    """A number where it is one, else the word; its range is checked with the model's own words."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _none(value: Any) -> Any:
+    return None if value == "none" else value

@@ -1,0 +1,1 @@
+"""Hold interactions: read them, encode their ids, build sparse rows, split them."""

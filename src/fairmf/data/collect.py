@@ -1,0 +1,219 @@
+"""Collect batches of a table into Events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.data.columns import BadValues, ColumnName, Columns, missing, to_numbers, to_times
+from fairmf.data.encode import IdEncoder, TextWords
+from fairmf.data.events import Events
+from fairmf.data.ids import is_missing
+from fairmf.errors import InvalidData
+
+# An array that grows at its end without ever being held twice.
+
+
+_FIRST = 1 << 16
+
+
+class GrowingArray:
+    """Takes arrays by `append`; `finish` gives them as one.
+
+    It grows in place: large arrays are moved by the system page by page, not copied (where realloc can do so), and what
+    is not used yet takes an eighth at most.
+    """
+
+    def __init__(self) -> None:
+        self._values: NDArray[Any] | None = None
+        self._length = 0
+        self._expected = 0
+
+    def expect(self, length: int) -> None:
+        """About how long it will become. What is set aside and not used is never touched, and given back."""
+        self._expected = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def append(self, values: NDArray[Any]) -> None:
+        """Add values at the end. If they are of another type than those before, all become of one that holds both."""
+        if len(values) == 0:
+            return
+        if self._values is None:
+            self._values = np.empty(max(_FIRST, len(values), self._expected), dtype=values.dtype)
+        if self._values.dtype != values.dtype:
+            self._values = self._values.astype(np.result_type(self._values, values))
+        end = self._length + len(values)
+        if end > len(self._values):
+            # No one else has this array, so it may move.
+            self._values.resize(max(end, len(self._values) + max(len(self._values) // 8, _FIRST)), refcheck=False)
+        self._values[self._length : end] = values
+        self._length = end
+
+    def finish(self) -> NDArray[Any]:
+        """All values in one array; this object is empty afterwards."""
+        values, length = self._values, self._length
+        self._values, self._length = None, 0
+        if values is None:
+            return np.empty(0, dtype=np.int32)
+        values.resize(length, refcheck=False)
+        return values
+
+
+# Batches of a table, one after the other, into Events. Holds the codes read so far and one batch, nothing more.
+
+
+_REPAIR = "drop or mend these rows"
+
+
+class EventsCollector:
+    """Takes batches in the order of the file; `finish` gives the events, or the error that sums up what was wrong.
+
+    `many`: whether there are so many rows that compiled code pays from the first on. `first_row`: what the first row is
+    called in errors, where the batches are a part of a file.
+    """
+
+    def __init__(self, columns: Columns, source: str, many: bool = False, first_row: int = 0):
+        self._columns = columns
+        self._source = source
+        self._encoders = {"user": IdEncoder(columns.user, many), "item": IdEncoder(columns.item, many)}
+        self._parts = {role: GrowingArray() for role in ("user", "item", "weights", "time")}
+        self._bad = {role: BadValues() for role in columns.roles}
+        self._rows_read = first_row
+        self._time_units: set[str | None] = set()
+        self.highest_rating = -np.inf
+
+    def expect(self, rows: int) -> None:
+        """About how many rows there will be, said before the first batch."""
+        for part in self._parts.values():
+            part.expect(rows)
+
+    def add(self, batch: Mapping[ColumnName, Any]) -> None:
+        """Take one batch: an Arrow array per column; for ids also TextWords, or a list of what Arrow cannot hold."""
+        names = self._columns
+        length = len(batch[names.user])
+        kept = self._above_threshold(batch)
+        rows: NDArray[np.int64] | int = self._rows_read if kept is None else self._rows_read + kept
+        self._add_ids("item", _take(batch[names.item], kept), rows)
+        self._add_ids("user", _take(batch[names.user], kept), rows)
+        if names.weights is not None:
+            self._add_weights(_take(batch[names.weights], kept), rows)
+        if names.time is not None:
+            self._add_times(_take(batch[names.time], kept), rows)
+        self._rows_read += length
+
+    def finish(self, *, allow_empty: bool = False) -> Events:
+        """The events of all batches. Raises InvalidData if there were bad values, or (unless allowed) no rows."""
+        names, where = self._columns, f"of {self._source}"
+        for role, what in (("user", "user ids"), ("item", "item ids"), ("time", "times"), ("rating", "ratings")):
+            if role in self._bad:
+                self._bad[role].check(f"Column {names.roles[role]!r} {where} ({what})", _REPAIR)
+        if names.weights is not None:
+            advice = f"weights must be finite and at least 0, so {_REPAIR}"
+            self._bad["weights"].check(f"Column {names.weights!r} {where} (weights)", advice)
+        if not allow_empty:
+            check_not_empty(names, self._source, self._rows_read, len(self._parts["user"]), self.highest_rating)
+        return Events(
+            users=self._parts["user"].finish(),
+            items=self._parts["item"].finish(),
+            user_ids=self._encoders["user"].ids(),
+            item_ids=self._encoders["item"].ids(),
+            weights=self._parts["weights"].finish() if names.weights is not None else None,
+            times=self._parts["time"].finish() if names.time is not None else None,
+            time_unit=next(iter(self._time_units), None),
+        )
+
+    def _above_threshold(self, batch: Mapping[ColumnName, Any]) -> NDArray[np.int64] | None:
+        column, threshold = self._columns.rating, self._columns.rating_above
+        if column is None or threshold is None:
+            return None
+        ratings = to_numbers(batch[column], column, "rating")
+        self._bad["rating"].add("NaN or missing", np.isnan(ratings), self._rows_read)
+        if len(ratings):
+            self.highest_rating = max(self.highest_rating, float(np.fmax.reduce(ratings)))
+        return np.flatnonzero(ratings > threshold).astype(np.int64, copy=False)
+
+    def _add_ids(self, role: str, values: Any, rows: NDArray[np.int64] | int) -> None:
+        if isinstance(values, list):
+            empty = np.fromiter((is_missing(value) for value in values), dtype=bool, count=len(values))
+        elif isinstance(values, TextWords):  # the compiled reader gives up where one is missing
+            empty = np.zeros(0, dtype=bool)
+        else:
+            empty = missing(values)
+        if empty.any():  # the error comes at the end, with the count over all batches
+            self._bad[role].add("null or NaN", empty, rows)
+            return
+        self._parts[role].append(self._encoders[role].encode(values))
+
+    def _add_weights(self, values: Any, rows: NDArray[np.int64] | int) -> None:
+        name = self._columns.roles["weights"]
+        with np.errstate(over="ignore"):  # what is too large for float32 is reported as infinite
+            weights = to_numbers(values, name, "weights").astype(np.float32)
+        self._bad["weights"].add_weights(weights, rows)
+        self._parts["weights"].append(weights)
+
+    def _add_times(self, values: Any, rows: NDArray[np.int64] | int) -> None:
+        empty = missing(values)
+        if empty.any():
+            self._bad["time"].add("null or NaN", empty, rows)
+            return
+        name = self._columns.roles["time"]
+        times, unit = to_times(values, name)
+        self._time_units.add(unit)
+        if len(self._time_units) > 1:
+            raise InvalidData(
+                f"Column {name!r} of {self._source} holds dates in one part and numbers in another; use one of them."
+            )
+        self._parts["time"].append(times)
+
+
+def check_not_empty(columns: Columns, source: str, rows_read: int, rows_kept: int, highest_rating: float) -> None:
+    """Raise InvalidData where there were no rows, or none with a rating above the threshold."""
+    if rows_read == 0:
+        raise InvalidData(f"There are no rows in {source}; at least one interaction is needed.")
+    if rows_kept == 0:
+        raise InvalidData(
+            f"No rows are left: none of the {rows_read:,} rows of {source} has {columns.rating!r} above "
+            f"{columns.rating_above:g} (the highest is {highest_rating:g}); lower rating_above."
+        )
+
+
+def _take(values: Any, kept: NDArray[np.int64] | None) -> Any:
+    if kept is None:
+        return values
+    return [values[k] for k in kept] if isinstance(values, list) else values.take(kept)
+
+
+def collect_batches(
+    names: Sequence[ColumnName], batches: Iterable[Any], columns: Columns, source: str, most_rows: int
+) -> Events:
+    """The events of batches whose columns have these names; at most `most_rows` rows are worked on at once."""
+    columns.check(names, source)
+    numbers = {name for role, name in columns.roles.items() if role not in ("user", "item")}
+    collector = EventsCollector(columns, source)
+    for batch in batches:
+        for start in range(0, batch.num_rows, most_rows):
+            part = batch.slice(start, most_rows)
+            collector.add({name: _known(part.column(str(name)), name, name in numbers) for name in columns.names})
+    return collector.finish()
+
+
+def _known(values: Any, name: ColumnName, number: bool) -> Any:
+    """The array in a type the collector knows; a database's decimals, which arrive as text, as numbers where needed."""
+    import pyarrow as pa
+
+    if str(values.type) == "string_view":  # the compiled tables take plain text
+        return values.cast(pa.string())
+    if not isinstance(values, pa.ExtensionArray) or values.type.extension_name != "arrow.opaque":
+        return values
+    kept = values.storage
+    if not number or not pa.types.is_string(kept.type):
+        return kept
+    try:
+        return kept.cast(pa.float64())
+    except pa.ArrowInvalid as error:
+        raise InvalidData(f"Column {name!r} must hold numbers, but {error}; convert it first.") from error

@@ -1,0 +1,244 @@
+"""Which column of a table plays which part, and its values as NumPy arrays."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.errors import InvalidData, InvalidParameter
+
+# Which column of a table plays which part, and a helpful error where it is not there.
+
+
+ColumnName: TypeAlias = str | int
+
+# What such columns are often called, so that an error can point at the likely one.
+_OTHER_NAMES = {
+    "user": ("user", "customer", "member", "visitor", "uid"),
+    "item": ("item", "movie", "product", "track", "song", "artist", "book", "article", "iid"),
+    "weights": ("weight", "count", "play"),
+    "time": ("time", "date"),
+    "rating": ("rating", "score", "star"),
+}
+_LISTED = 20
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The names of the columns to read. Rows whose rating is not above `rating_above` are left out."""
+
+    user: ColumnName = "user"
+    item: ColumnName = "item"
+    weights: ColumnName | None = None
+    time: ColumnName | None = None
+    rating: ColumnName | None = None
+    rating_above: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.rating_above is not None and self.rating is None:
+            raise InvalidParameter("'rating_above' needs the name of the rating column, such as rating='rating'.")
+        if self.rating is not None and self.rating_above is None:
+            raise InvalidParameter(
+                f"'rating' needs a threshold, such as rating_above=3.5; to use {self.rating!r} as confidences "
+                f"give weights={self.rating!r} instead."
+            )
+        if self.rating_above is not None and not _is_number(self.rating_above):
+            raise InvalidParameter(f"'rating_above' must be a number. Got {self.rating_above!r} instead.")
+        if self.user == self.item:
+            raise InvalidParameter(f"'user' and 'item' must be two different columns. Both are {self.user!r}.")
+
+    @property
+    def roles(self) -> dict[str, ColumnName]:
+        """Role -> column, for the columns that are used."""
+        named = {
+            "user": self.user,
+            "item": self.item,
+            "weights": self.weights,
+            "time": self.time,
+            "rating": self.rating,
+        }
+        return {role: name for role, name in named.items() if name is not None}
+
+    @property
+    def names(self) -> list[ColumnName]:
+        """The columns to read, each once."""
+        return list(dict.fromkeys(self.roles.values()))
+
+    def check(self, available: Sequence[ColumnName], source: str) -> None:
+        """Raise InvalidData if a column is not among those of `source`, or is there twice."""
+        for role, name in self.roles.items():
+            there = available.count(name)
+            if there > 1:
+                raise InvalidData(f"{source} has {there} columns named {name!r}; rename all but one.")
+            if there == 0:
+                raise InvalidData(_missing(role, name, available, source))
+
+
+def _missing(role: str, name: ColumnName, available: Sequence[ColumnName], source: str) -> str:
+    if not available:
+        return f"Column {name!r} is not in {source}, which has no columns."
+    listed = ", ".join(repr(column) for column in available[:_LISTED])
+    if len(available) > _LISTED:
+        listed += f" and {len(available) - _LISTED:,} more"
+    likely = closest(role, name, available)
+    advice = f"did you mean {role}={likely!r}?" if likely is not None else f"name the right one with {role}=."
+    return f"Column {name!r} is not in {source}, whose columns are {listed}; {advice}"
+
+
+def closest(role: str, name: ColumnName, available: Sequence[ColumnName]) -> ColumnName | None:
+    """The column most likely meant by `name`, or None."""
+    by_text = {str(column).lower(): column for column in reversed(available)}
+    near = difflib.get_close_matches(str(name).lower(), list(by_text), n=1, cutoff=0.6)
+    if near:
+        return by_text[near[0]]
+    for word in _OTHER_NAMES[role]:
+        for text in reversed(by_text):
+            if word in text:
+                return by_text[text]
+    return None
+
+
+def _is_number(value: object) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+
+
+class BadValues:
+    """Counts bad values over all batches and remembers where the first one was."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[int, int]] = {}
+
+    def add(self, what: str, bad: NDArray[np.bool_], rows: NDArray[np.int64] | int = 0) -> None:
+        """Note where `bad` is true. `rows` are the row numbers of its entries, or the number of the first."""
+        where = np.flatnonzero(bad)
+        if len(where) == 0:
+            return
+        row = int(rows + where[0]) if isinstance(rows, int) else int(rows[where[0]])
+        count, first = self._found.get(what, (0, row))
+        self._found[what] = count + len(where), first
+
+    def add_weights(self, weights: NDArray[np.floating], rows: NDArray[np.int64] | int = 0) -> None:
+        """Note the weights that cannot be confidences."""
+        self.add("NaN or missing", np.isnan(weights), rows)
+        self.add("infinite", np.isinf(weights), rows)
+        self.add("negative", weights < 0, rows)
+
+    def check(self, subject: str, remedy: str) -> None:
+        """Raise InvalidData if anything was noted."""
+        if self._found:
+            counts = " and ".join(f"{count:,} {what}" for what, (count, _) in self._found.items())
+            first = min(row for _, row in self._found.values())
+            raise InvalidData(f"{subject} holds {counts}, the first in row {first:,} (counting from 0); {remedy}.")
+
+
+def check_weights(weights: NDArray[np.floating], subject: str) -> None:
+    """Raise InvalidData unless every weight is finite and not negative."""
+    bad = BadValues()
+    bad.add_weights(weights)
+    bad.check(subject, "weights must be finite and at least 0, so drop or mend these rows")
+
+
+def missing(values: Any) -> NDArray[np.bool_]:
+    """Which entries of an Arrow array are null or NaN; an empty array where none can be."""
+    import pyarrow as pa
+
+    floating = pa.types.is_floating(values.type)
+    if values.null_count == 0 and not floating:
+        return np.zeros(0, dtype=bool)
+    import pyarrow.compute as pc
+
+    mask: NDArray[np.bool_] = pc.is_null(values, nan_is_null=floating).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def to_numbers(values: Any, column: str | int, role: str) -> NDArray[np.float64]:
+    """An Arrow array as float64, missing values as NaN."""
+    import pyarrow as pa
+
+    array = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+    kind, is_kind = array.type, pa.types
+    numeric = (is_kind.is_integer, is_kind.is_floating, is_kind.is_decimal, is_kind.is_boolean, is_kind.is_null)
+    if not any(check(kind) for check in numeric):
+        raise InvalidData(
+            f"Column {column!r} is used as {role} and must hold numbers, but it holds {kind}; convert it first."
+        )
+    numbers: NDArray[np.float64] = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def to_times(values: Any, column: str | int) -> tuple[NDArray[np.int64] | NDArray[np.float64], str | None]:
+    """An Arrow array without missing values as times, and their unit: numbers as they are (None), dates as "us".
+
+    Text must hold dates as ISO 8601 writes them, such as 2024-01-31 or 2024-01-31 12:30:00.
+    """
+    import pyarrow as pa
+
+    array, kind, unit = values, values.type, None
+    if pa.types.is_dictionary(kind):
+        array = array.dictionary_decode()
+        kind = array.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        array = _dates(array, column)
+        kind = array.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        # One unit for all sources: pandas, polars and Parquet each have another default.
+        array = array.cast(pa.timestamp("us", tz=getattr(kind, "tz", None)), safe=False).cast(pa.int64())
+        unit = "us"
+    elif pa.types.is_integer(kind):
+        array = array.cast(pa.int64())
+    elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        array = array.cast(pa.float64(), safe=False)
+    else:
+        raise InvalidData(
+            f"Column {column!r} is used as time and must hold numbers, dates or timestamps, but it holds {kind}; "
+            f"convert it first."
+        )
+    times: NDArray[np.int64] = array.to_numpy(zero_copy_only=False)
+    return times, unit
+
+
+def _dates(texts: Any, column: str | int) -> Any:
+    import pyarrow as pa
+
+    for zone in (None, "UTC"):  # for Arrow dates that have a zone are of another type than those that have none
+        with contextlib.suppress(pa.ArrowInvalid):
+            return texts.cast(pa.timestamp("us", tz=zone))
+    raise InvalidData(
+        f"Column {column!r} is used as time and must hold numbers, dates or timestamps such as 2024-01-31 12:30:00, "
+        f"all with a zone or all without, but it holds text such as {texts[0].as_py()!r}; convert it first."
+    )
+
+
+# Nothing else lies in these ranges: seconds from 1973 to 2128 and the same in finer units.
+TIME_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_EARLIEST, _LATEST = 1e8, 5e9
+
+
+def time_unit(times: Any) -> str | None:
+    """The unit of times since 1970, told from their size: "s", "ms", "us" or "ns"; None where it cannot be told.
+
+    Zeros and other values outside of all units (times that are not known) are allowed if they are fewer than half.
+    """
+    values = np.asarray(times)
+    counts = {
+        unit: np.count_nonzero((values >= _EARLIEST * scale) & (values < _LATEST * scale))
+        for unit, scale in TIME_UNITS.items()
+    }
+    found = [unit for unit, count in counts.items() if count]
+    return found[0] if len(found) == 1 and 2 * counts[found[0]] > len(values) else None
+
+
+def date_text(time: float, unit: str | None) -> str:
+    """A time as a date and hour, in UTC; as the number it is where its unit is not known."""
+    if unit is None:
+        return f"{time:,}"
+    moment = np.asarray(int(time)).astype(f"datetime64[{unit}]")
+    return str(moment.astype("datetime64[m]")).replace("T", " ")

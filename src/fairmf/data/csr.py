@@ -1,0 +1,266 @@
+"""Sparse rows, and how they are built from pairs and from SciPy matrices."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fairmf.errors import InvalidData
+
+# Sparse rows: one orientation of the interaction matrix, as every kernel reads it.
+
+
+class Rows(NamedTuple):
+    """Compressed sparse rows. `weights` is None when all entries are 1, so that binary data stores no values."""
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    weights: NDArray[np.float32] | None
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        """Number of rows."""
+        return len(self.indptr) - 1
+
+    @property
+    def nnz(self) -> int:
+        """Number of stored entries."""
+        return int(self.indptr[-1])
+
+    def to_csr(self, values: NDArray[Any], n_columns: int) -> sp.csr_array:
+        """A SciPy CSR array of these rows with the given values; it shares the indices below 2^31 entries."""
+        # SciPy wants one index type: given 8-byte offsets it would copy all indices to 8 bytes too.
+        indptr = self.indptr.astype(np.int32) if self.nnz < 2**31 else self.indptr
+        return sp.csr_array((values, self.indices, indptr), shape=(self.count, n_columns))
+
+    def sums(self) -> NDArray[np.float64]:
+        """Sum of every row: its number of entries, or of confidences (c_i)."""
+        if self.weights is None:
+            return np.diff(self.indptr).astype(np.float64)
+        # A running sum in float64, differenced at the row ends: empty rows come out as exactly 0.
+        running = np.concatenate(([0.0], np.cumsum(self.weights, dtype=np.float64)))
+        sums: NDArray[np.float64] = running[self.indptr[1:]] - running[self.indptr[:-1]]
+        return sums
+
+    def row(self, i: int) -> tuple[NDArray[np.int32], NDArray[np.float32] | None]:
+        """The column indices and weights of row `i`, as views."""
+        a, b = self.indptr[i], self.indptr[i + 1]
+        return self.indices[a:b], None if self.weights is None else self.weights[a:b]
+
+    def read_only(self) -> Rows:
+        """These rows as views that cannot be written to; the arrays themselves stay as their owner has them.
+
+        Kernels are given rows in this form alone, so that each is compiled once, whoever owns the memory.
+        """
+        weights = None if self.weights is None else read_only(self.weights)
+        return Rows(read_only(self.indptr), read_only(self.indices), weights)
+
+    def block(self, start: int, stop: int) -> Rows:
+        """Rows start..stop as views (the offsets are re-based, nothing else is copied)."""
+        a, b = self.indptr[start], self.indptr[stop]
+        weights = None if self.weights is None else self.weights[a:b]
+        return Rows(self.indptr[start : stop + 1] - a, self.indices[a:b], weights)
+
+    def take(self, rows: NDArray[np.integer]) -> Rows:
+        """The given rows, in the given order, copied."""
+        lengths = np.diff(self.indptr)[rows]
+        indptr = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+        entries = np.arange(indptr[-1]) + np.repeat(self.indptr[:-1][rows] - indptr[:-1], lengths)
+        weights = None if self.weights is None else self.weights[entries]
+        return Rows(indptr, self.indices[entries], weights)
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A view that cannot be written to. Kernels given such views alone are compiled once, whoever owns the memory."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+# Compressed rows out of pairs and out of SciPy matrices: sorted, duplicates merged, in little memory.
+
+
+# SciPy moves to 8-byte indices from 2^31 entries on. Larger data are built in parts of this many rows instead.
+_PART = 1 << 30
+_CHUNK = 1 << 18
+# From here on compiled code is quicker than SciPy, the loading of it included.
+_MANY_PAIRS = 1 << 19
+
+
+def rows_from_pairs(
+    users: NDArray[np.int32],
+    items: NDArray[np.int32],
+    shape: tuple[int, int],
+    weights: NDArray[np.float32] | None = None,
+    count: bool = False,
+    part: int = _PART,
+) -> Rows:
+    """Rows of the pairs. A repeated pair adds up its `weights`, or counts its rows (`count`), or is just there."""
+    if weights is None and not count and len(users) >= _MANY_PAIRS:
+        from fairmf.data.sort_kernels import distinct_pairs
+
+        return Rows(*distinct_pairs(_frozen(users), _frozen(items), shape), None)
+    if len(users) <= part:
+        return _rows_of_part(users, items, shape, weights, count)
+    pieces = []
+    for start, stop in _user_ranges(users, shape[0], part):
+        chosen = users >= start
+        chosen &= users < stop
+        own = None if weights is None else weights[chosen]
+        size = (stop - start, shape[1])
+        pieces.append(_rows_of_part(users[chosen] - np.int32(start), items[chosen], size, own, count))
+    return _stack(pieces)
+
+
+def rows_from_sparse(matrix: Any, keep_values: bool) -> Rows:
+    """Rows of any SciPy sparse matrix; neither its arrays nor its flags are touched."""
+    csr = matrix if matrix.format in ("csr", "coo") else matrix.tocsr()
+    if csr.format == "coo":
+        _check_values(csr, csr.data)
+        _check_indices(csr.row, csr.shape[0])
+        _check_indices(csr.col, csr.shape[1])
+        stored = csr.data != 0
+        row, column = (index[stored].astype(np.int32, copy=False) for index in (csr.row, csr.col))
+        return rows_from_pairs(row, column, csr.shape, csr.data[stored] if keep_values else None)
+    size = int(csr.indptr[-1])
+    indptr = csr.indptr.astype(np.int64)
+    if len(indptr) != csr.shape[0] + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any() or size > len(csr.indices):
+        raise InvalidData("The matrix is damaged: its indptr does not describe its rows; build it anew with SciPy.")
+    _check_indices(csr.indices[:size], csr.shape[1])
+    indices, values = csr.indices[:size].astype(np.int32), csr.data[:size]
+    _check_values(csr, values)
+    if values.all() and is_ascending(indices, indptr):
+        return Rows(indptr, indices, _as_weights(values) if keep_values else None)
+    # Flags are enough for binary data: that they wrap around when added up does no harm, only the places are used.
+    own = values.astype(np.float64) if keep_values else (values != 0).astype(np.int8)
+    mine = Rows(indptr, indices, None).to_csr(own, csr.shape[1])
+    mine.eliminate_zeros()
+    mine.sum_duplicates()
+    return _rows_of_csr(mine, keep_values)
+
+
+def _frozen(codes: NDArray[np.int32]) -> NDArray[np.int32]:
+    """A read-only view: one compiled variant for all callers."""
+    view = np.ascontiguousarray(codes, dtype=np.int32).view()
+    view.flags.writeable = False
+    return view
+
+
+def _rows_of_part(
+    users: NDArray[np.int32],
+    items: NDArray[np.int32],
+    shape: tuple[int, int],
+    weights: NDArray[np.floating] | None,
+    count: bool,
+) -> Rows:
+    ones = np.int32 if count else np.int8
+    values: NDArray[Any] = np.ones(len(users), dtype=ones) if weights is None else weights
+    pairs: Any = sp.coo_array((values, (users, items)), shape=shape)
+    pairs.has_canonical_format = True  # not true, but it puts off the merging until we know what it takes
+    merged: Any = pairs.tocsr()
+    del pairs, values
+    merged.sort_indices()
+    if not merged.has_canonical_format:
+        if weights is not None:
+            merged.data = merged.data.astype(np.float64)  # confidences add up in double precision
+        merged.sum_duplicates()
+    return _rows_of_csr(merged, weights is not None or count)
+
+
+def _rows_of_csr(csr: Any, keep_values: bool) -> Rows:
+    weights = _as_weights(csr.data) if keep_values else None
+    indices = csr.indices.astype(np.int32, copy=False)
+    # After merging, SciPy may leave a view of a longer array: do not hold on to what is not used.
+    indices = indices if indices.base is None else indices.copy()
+    return Rows(csr.indptr.astype(np.int64), indices, weights)
+
+
+def _stack(pieces: list[Rows]) -> Rows:
+    ends = np.cumsum([0] + [piece.nnz for piece in pieces])
+    indptr = [piece.indptr[1:] + end for piece, end in zip(pieces, ends[:-1], strict=True)]
+    weights = [piece.weights for piece in pieces if piece.weights is not None]
+    return Rows(
+        np.concatenate([np.zeros(1, dtype=np.int64), *indptr]),
+        np.concatenate([piece.indices for piece in pieces]),
+        np.concatenate(weights) if weights else None,
+    )
+
+
+def _user_ranges(users: NDArray[np.int32], n_users: int, part: int) -> list[tuple[int, int]]:
+    """Ranges of users that hold at most `part` pairs each (or a single user)."""
+    totals = np.zeros(n_users, dtype=np.int64)
+    for start in range(0, len(users), _CHUNK):
+        totals += np.bincount(users[start : start + _CHUNK], minlength=n_users)
+    ends = np.cumsum(totals)
+    ranges, start = [], 0
+    while start < n_users:
+        before = ends[start - 1] if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + part, side="right")))
+        ranges.append((start, stop))
+        start = stop
+    return ranges
+
+
+def _as_weights(values: NDArray[Any]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        weights = values.astype(np.float32)
+    if not np.isfinite(weights).all():
+        raise InvalidData("Weights add up to more than a float32 can hold (3.4e38); scale them down.")
+    return weights
+
+
+def _check_values(matrix: Any, values: NDArray[Any]) -> None:
+    if values.dtype.kind not in "buif":
+        raise InvalidData(f"The matrix holds {values.dtype} values; it must hold numbers, such as float32.")
+    if values.dtype.kind in "bu":
+        return
+    for what, bad in (("NaN", np.isnan), ("infinite", np.isinf), ("negative", lambda x: x < 0)):
+        found = np.flatnonzero(bad(values))
+        if len(found):
+            if matrix.format == "coo":
+                row, column = matrix.row[found[0]], matrix.col[found[0]]
+            else:
+                row = np.searchsorted(matrix.indptr, found[0], side="right") - 1
+                column = matrix.indices[found[0]]
+            raise InvalidData(
+                f"The matrix holds {len(found):,} {what} values, the first at row {row}, column {column}; "
+                f"an interaction's weight must be finite and at least 0."
+            )
+
+
+def _check_indices(indices: NDArray[np.integer], size: int) -> None:
+    if len(indices) and (indices.min() < 0 or indices.max() >= size):
+        raise InvalidData(
+            f"The matrix is damaged: it holds indices from {indices.min()} to {indices.max()} where 0 to {size - 1} "
+            f"is possible; build it anew with SciPy."
+        )
+
+
+def is_ascending(indices: NDArray[np.int32], indptr: NDArray[np.int64]) -> bool:
+    """Whether every row's indices strictly ascend."""
+    ascending = indices[1:] > indices[:-1]
+    starts = indptr[1:-1]
+    ascending[starts[(starts > 0) & (starts < len(indices))] - 1] = True  # from one row to the next anything goes
+    return bool(ascending.all())
+
+
+def replace_rows(rows: Rows, where: NDArray[np.integer], new: Rows) -> Rows:
+    """`rows` with row k of `new` at where[k]. Places from `rows.count` on are added; they must leave no gap."""
+    order = np.arange(max(rows.count, int(where.max(initial=-1)) + 1))
+    order[where] = rows.count + np.arange(new.count)
+    return _one_after_the_other(rows, new).take(order)
+
+
+def _one_after_the_other(first: Rows, second: Rows) -> Rows:
+    weights = None
+    if first.weights is not None or second.weights is not None:
+        parts = (np.ones(x.nnz, dtype=np.float32) if x.weights is None else x.weights for x in (first, second))
+        weights = np.concatenate(list(parts))
+    return Rows(
+        np.concatenate([first.indptr, second.indptr[1:] + first.nnz]),
+        np.concatenate([first.indices, second.indices]),
+        weights,
+    )

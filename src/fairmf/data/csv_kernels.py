@@ -1,0 +1,184 @@
+"""Cut plain delimited text into columns in compiled code.
+
+Only what leaves no doubt is read here: lines of equal width that end in a newline, no quotes, integers of up to 18
+digits without leading zeros, decimals of up to 15 (for which one division rounds exactly as a full parser does), text
+that is not one of Arrow's spellings of null. At the first doubt `cut` gives up and Arrow's reader, which defines the
+meaning, takes over.
+
+Text is looked at in words of eight bytes, the first one lowest; a word's first delimiter is found as "Hacker's Delight"
+finds the first zero byte (chapter 6).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fairmf.data.hash_kernels import mix
+from fairmf.data.plain_csv import DECIMAL, INTEGER, PADDING, TEXT
+from fairmf.kernels import kernel
+
+_NEWLINE, _MINUS, _POINT, _NOUGHT = (np.uint8(ord(letter)) for letter in "\n-.0")
+_NINE = np.uint8(9)
+_POWERS = np.array([10.0**k for k in range(19)])
+_GIVEN_UP = -1
+_0, _1, _7, _8, _56 = (np.uint64(k) for k in (0, 1, 7, 8, 56))
+_ONES, _HIGH = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+_NOUGHTS, _LOW, _TO_NINE = (np.uint64(k) for k in (0x3030303030303030, 0x7F7F7F7F7F7F7F7F, 0x7676767676767676))
+_CLOSING = np.uint64(255)
+
+
+def _word(block, at):
+    found = _0
+    for k in range(8):  # the compiler makes one load of these eight
+        found |= np.uint64(block[at + np.uint64(k)]) << np.uint64(8 * k)
+    return found
+
+
+word = kernel(_word, inline="always")
+
+
+def _bytes_before(marks):
+    """How many whole bytes lie below the lowest mark, marks being highest bits of bytes; 8 if there is none."""
+    if marks == _0:
+        return _8
+    below = ((marks & (~marks + _1)) - _1) >> _7
+    return ((below & _ONES) * _ONES) >> _56
+
+
+bytes_before = kernel(_bytes_before, inline="always")
+
+
+def _digits(block, at):
+    """The number written at `at`, where its digits end, and how many there are.
+
+    Up to seven digits are one word: what follows them is shifted out, and neighbours are added in pairs, then fours.
+    """
+    found = word(block, at) ^ _NOUGHTS  # digits are 0 to 9 now, all else is more
+    count = bytes_before((((found & _LOW) + _TO_NINE) | found) & _HIGH)
+    if count < _8:
+        found = found << (_8 * (_8 - count)) if count > _0 else _0
+        found = (found * np.uint64(10) + (found >> _8)) & np.uint64(0x00FF00FF00FF00FF)
+        found = (found * np.uint64(100) + (found >> np.uint64(16))) & np.uint64(0x0000FFFF0000FFFF)
+        found = (found * np.uint64(10000) + (found >> np.uint64(32))) & np.uint64(0xFFFFFFFF)
+        return np.int64(found), at + count, np.int64(count)
+    value, start = np.int64(0), at
+    while True:
+        digit = np.uint8(block[at] - _NOUGHT)  # anything below "0" wraps around to far above 9
+        if digit > _NINE:
+            return value, at, np.int64(at - start)
+        value = np.int64(10) * value + np.int64(digit)
+        at += _1
+
+
+digits = kernel(_digits, inline="always")
+
+
+def _is_null(block, start, length, nulls):
+    for n in range(len(nulls)):
+        if nulls[n, 0] != length:
+            continue
+        k = 0
+        while k < length and block[start + np.uint64(k)] == nulls[n, k + 1]:
+            k += 1
+        if k == length:
+            return True
+    return False
+
+
+is_null = kernel(_is_null)
+
+
+def _stop(block, at, delimiters, newlines):
+    """The next word, and how many of its bytes come before a delimiter or newline."""
+    found = word(block, at)
+    one, other = found ^ delimiters, found ^ newlines
+    return found, bytes_before((((one - _ONES) & ~one) | ((other - _ONES) & ~other)) & _HIGH)
+
+
+stop = kernel(_stop, inline="always")
+
+
+def _decimal(block, at):
+    """The decimal at `at` without its sign, and where it ends; 0 where there is none, or it is too long."""
+    value, at, count = digits(block, at)
+    after = 0
+    if count > 0 and block[at] == _POINT:
+        more, at, after = digits(block, at + _1)
+        if after == 0 or count + after > 15:
+            return 0.0, _0
+        value = value * np.int64(_POWERS[after]) + more
+    if count == 0 or count > 15:
+        return 0.0, _0
+    return np.float64(value) / _POWERS[after], at
+
+
+decimal = kernel(_decimal)
+
+
+def _cut(
+    block, delimiter, repeats, kinds, rows_of, nulls, null_starts, integers, decimals, words, places, hashes, seed
+):
+    """Fill the columns (out) from `block`: whole lines, then padding. Returns the number of rows, or -1 where in doubt.
+
+    `kinds` and `rows_of` say for every column of the file what it holds and which row of `integers`, `decimals`, or
+    `words` and `places` takes it. The delimiter is the byte `delimiter` as often as `repeats` says: twice in "::".
+    Texts are written as words (`numbering.to_words` says how), and hashed on the way.
+    """
+    at, row, width, size = _0, 0, len(kinds), np.uint64(len(block) - PADDING)
+    delimiters, newlines = np.uint64(delimiter) * _ONES, np.uint64(_NEWLINE) * _ONES
+    while at < size:
+        if block[at] == _NEWLINE:  # an empty line is no row
+            at += _1
+            continue
+        for column in range(width):
+            kind, own = kinds[column], rows_of[column]
+            if kind == INTEGER or kind == DECIMAL:  # noqa: SIM109  (compiled: a tuple would be searched)
+                negative = block[at] == _MINUS
+                if negative:
+                    at += _1
+                if kind == INTEGER:
+                    leading_zero = block[at] == _NOUGHT
+                    value, at, count = digits(block, at)
+                    # 007 and -0 are text: other ids than 7 and 0.
+                    if count == 0 or count > 18 or (leading_zero and (count > 1 or negative)):
+                        return _GIVEN_UP
+                    integers[own, row] = -value if negative else value
+                else:
+                    magnitude, at = decimal(block, at)
+                    if at == _0:
+                        return _GIVEN_UP
+                    decimals[own, row] = -magnitude if negative else magnitude
+            else:
+                start, end, hashed = at, places[own, row] if kind == TEXT else 0, seed
+                text, before = stop(block, at, delimiters, newlines)
+                while before == _8:
+                    if kind == TEXT:
+                        words[own, end] = text
+                        hashed = mix(text, hashed)
+                        end += 1
+                    at += _8
+                    text, before = stop(block, at, delimiters, newlines)
+                at += before
+                if kind == TEXT:
+                    if at == start or (null_starts[block[start]] and is_null(block, start, at - start, nulls)):
+                        return _GIVEN_UP
+                    kept = (_1 << (_8 * before)) - _1
+                    last = (text & kept) | (_CLOSING << (_8 * before))
+                    words[own, end] = last
+                    hashes[own, row] = mix(last, hashed)
+                    places[own, row + 1] = end + 1
+            if block[at] != (_NEWLINE if column == width - 1 else delimiter):
+                return _GIVEN_UP
+            at += _1
+            if column < width - 1:
+                for _ in range(1, repeats):
+                    if block[at] != delimiter:
+                        return _GIVEN_UP
+                    at += _1
+        row += 1
+    return row
+
+
+cut: Any = kernel(_cut)

@@ -1,0 +1,302 @@
+"""Load a benchmark data set as events: from the cache, from its publisher, or from a copy."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import lzma
+import os
+import stat
+import tarfile
+import urllib.parse
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.data.collect import EventsCollector
+from fairmf.data.columns import Columns
+from fairmf.data.datasets import DataSet, dataset
+from fairmf.data.download import Progress, fetch, folder_of, registered_copy, require_licence
+from fairmf.data.events import Events
+from fairmf.data.read import existing
+from fairmf.data.read_csv import read_text
+from fairmf.data.text_source import LARGEST_RATIO, SMALL_BYTES, TextSource, Unpacked, record_blocks, too_much
+from fairmf.errors import DownloadFailed, InvalidData, InvalidParameter
+
+# One named file out of an archive, a folder or by itself. Read as a stream: nothing is ever unpacked.
+
+
+_DAMAGED = (zipfile.BadZipFile, tarfile.TarError, EOFError, NotImplementedError, zlib.error, lzma.LZMAError)
+_PACKED: dict[bytes, Callable[[Any], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\x00": lzma.open,
+}  # tar archives, by their first bytes
+
+
+def find_text(path: Path, member: str) -> TextSource:
+    """The text called `member` in a folder, a zip or tar archive; or the file itself, compressed or not."""
+    if path.is_dir():
+        return TextSource.of_file(_in_folder(path, member))
+    if _is_tar(path):
+        return _in_tar(path, member)
+    if zipfile.is_zipfile(path):
+        return _in_zip(path, member)
+    if path.suffix.lower() in (".zip", ".tar", ".tgz") or path.name.lower().endswith(".tar.gz"):
+        raise InvalidData(f"{path} is not an archive that can be read, it may be damaged or cut short; fetch it anew.")
+    return TextSource.of_file(path)
+
+
+def _in_folder(folder: Path, member: str) -> Path:
+    found = sorted(
+        file for file in (*folder.glob(f"{member}*"), *folder.glob(f"*/{member}*")) if _is_member(file, member)
+    )
+    if not found:
+        raise InvalidData(f"The folder {folder} holds no {member}, neither itself nor one level down.")
+    if len(found) > 1:
+        raise InvalidData(f"The folder {folder} holds several {member}: {', '.join(map(str, found[:5]))}; name one.")
+    return found[0]
+
+
+def _is_member(file: Path, member: str) -> bool:
+    return file.is_file() and file.name in (member, *(member + end for end in (".gz", ".bz2", ".zst")))
+
+
+def _in_zip(path: Path, member: str) -> TextSource:
+    with _opening(path), zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        _check_names(path, (entry.filename for entry in entries))
+        for entry in entries:
+            if stat.S_ISLNK(entry.external_attr >> 16):
+                raise InvalidData(f"{path} holds a link, {entry.filename}; such archives are not read.")
+        wanted = _the_one(path, member, [entry.filename for entry in entries])
+        entry = archive.getinfo(wanted)
+    if entry.flag_bits & 0x1:
+        raise InvalidData(f"{wanted} in {path} is encrypted; decrypt it first.")
+    if entry.file_size > max(SMALL_BYTES, LARGEST_RATIO * entry.compress_size):
+        raise InvalidData(too_much(f"{wanted} in {path}", entry.compress_size))
+
+    @contextlib.contextmanager
+    def opened() -> Iterator[Any]:
+        import pyarrow as pa
+
+        with _opening(path), zipfile.ZipFile(path) as archive, archive.open(wanted) as file:
+            yield pa.PythonFile(file, mode="r")
+
+    return TextSource(f"{wanted} in {path}", entry.file_size, opened)
+
+
+def _in_tar(path: Path, member: str) -> TextSource:
+    @contextlib.contextmanager
+    def opened() -> Iterator[Any]:
+        import pyarrow as pa
+
+        with _opening(path), _unpacked(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+            for entry in archive:
+                _check_names(path, [entry.name])
+                if PurePosixPath(entry.name).name != member:
+                    continue
+                if not entry.isfile():
+                    raise InvalidData(f"{entry.name} in {path} is a link or something else that is not a file.")
+                if entry.size > max(SMALL_BYTES, LARGEST_RATIO * path.stat().st_size):
+                    raise InvalidData(too_much(f"{entry.name} in {path}", path.stat().st_size))
+                yield pa.PythonFile(archive.extractfile(entry), mode="r")
+                return
+        raise InvalidData(f"{path} holds no {member}; it is another archive than expected.")
+
+    return TextSource(f"{member} in {path}", path.stat().st_size, opened)
+
+
+@contextlib.contextmanager
+def _unpacked(path: Path) -> Iterator[Any]:
+    """The bytes of a tar archive, decompressed as far as they can be believed."""
+    with path.open("rb") as below:
+        start = below.read(6)
+        below.seek(0)
+        unpack = next((open for magic, open in _PACKED.items() if start.startswith(magic)), None)
+        stream: Any = below if unpack is None else Unpacked(unpack(below), below, str(path), path.stat().st_size)
+        yield stream
+
+
+def _is_tar(path: Path) -> bool:
+    """Whether it begins as a tar archive does. tarfile's own answer reads all that the first header claims."""
+    try:
+        with _unpacked(path) as stream:
+            tarfile.TarInfo.frombuf(stream.read(tarfile.BLOCKSIZE), tarfile.ENCODING, "surrogateescape")
+    except (*_DAMAGED, OSError):
+        return False
+    return True
+
+
+def _the_one(path: Path, member: str, names: list[str]) -> str:
+    found = [name for name in names if PurePosixPath(name).name == member and "__MACOSX" not in name]
+    if len(found) != 1:
+        what = "several" if found else "no"
+        raise InvalidData(f"{path} holds {what} {member}; it is another archive than expected.")
+    return found[0]
+
+
+def _check_names(path: Path, names: Iterable[str]) -> None:
+    for name in names:
+        windows = PureWindowsPath(name)
+        if PurePosixPath(name).is_absolute() or windows.drive or windows.root or ".." in windows.parts:
+            raise InvalidData(
+                f"{path} holds {name!r}, which points outside of the archive; such archives are not read."
+            )
+
+
+@contextlib.contextmanager
+def _opening(path: Path) -> Iterator[None]:
+    """Turn what a damaged archive raises, also far down while it is read, into InvalidData."""
+    try:
+        yield
+    except (*_DAMAGED, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the system's word; a decompressor's has no number
+            raise
+        raise InvalidData(f"{path} cannot be read, it is damaged or cut short: {error}; fetch it anew.") from error
+
+
+# Lines of a user followed by their items, as the NGCF and LightGCN files have them.
+
+
+_BLOCK_BYTES = 1 << 20
+
+
+def read_adjacency(sources: Sequence[TextSource], columns: Columns) -> tuple[Events, list[int]]:
+    """The events of all sources, one after the other, and how many rows each has."""
+    collector = EventsCollector(columns, " and ".join(source.name for source in sources))
+    sizes = []
+    for source in sources:
+        number = rows = 0
+        for block in record_blocks(source, _BLOCK_BYTES, delimiter=None):
+            numbers, lengths = _numbers(block.text, source, number)
+            number += len(lengths)
+            rows += _add(collector, columns, numbers, lengths)
+        sizes.append(rows)
+    return collector.finish(), sizes
+
+
+def _add(collector: EventsCollector, columns: Columns, numbers: np.ndarray, lengths: np.ndarray) -> int:
+    import pyarrow as pa
+
+    first = np.zeros(len(numbers), dtype=bool)
+    first[np.cumsum(lengths) - lengths] = True
+    users, items = np.repeat(numbers[first], lengths - 1), numbers[~first]
+    if len(items):
+        collector.add({columns.user: pa.array(users), columns.item: pa.array(items)})
+    return len(items)
+
+
+def _numbers(block: bytes, source: TextSource, before: int) -> tuple[np.ndarray, np.ndarray]:
+    """All numbers of the lines, and how many each line has; empty lines have none and are left out."""
+    rows = [line.split() for line in block.splitlines()]
+    try:
+        numbers = np.array([word for row in rows for word in row], dtype=np.int64)
+    except (ValueError, OverflowError):
+        bad = next(k for k, row in enumerate(rows) if not all(word.lstrip(b"-").isdigit() for word in row))
+        raise InvalidData(
+            f"Line {before + bad + 1:,} of {source} is not a user followed by items, all as integers; it is another "
+            f"file than expected, or damaged."
+        ) from None
+    return numbers, np.array([len(row) for row in rows if row], dtype=np.int64)
+
+
+def load_dataset(
+    name: str,
+    *,
+    from_path: str | os.PathLike[str] | None = None,
+    accept_licence: bool = False,
+    filtered: bool = True,
+    part: str | None = None,
+    progress: Progress | None = None,
+    unprotected: bool = False,
+) -> Events:
+    """A benchmark data set (`datasets()` lists them), with the paper's filters unless `filtered=False`.
+
+    It is fetched once, after its terms were accepted with `accept_licence=True`, and kept in the folder that
+    `FAIRMF_DATA_CACHE` names. `from_path` reads a copy instead: the archive, the folder it unpacks to, or the file of
+    ratings itself; so does every call after `fairmf datasets fetch NAME --from PATH`. Filters: ratings above 3.5 where
+    there are ratings, then the data set's `min_item` and `min_user`. Play counts are the events' weights.
+    `part="train"` or `"test"` gives that part of a set published in two files, with the codes of the whole. `progress`
+    is called with the bytes fetched and the bytes in all. `unprotected=True` also fetches what comes over plain http
+    and has no checksum, so that anybody on the way could have replaced it.
+    """
+    entry = dataset(name)
+    if part is not None and (len(entry.members) == 1 or part not in ("train", "test")):
+        raise InvalidParameter(
+            f"'part' must be None, or 'train' or 'test' for a data set published in two files. Got {part!r} for {name}."
+        )
+    if from_path is None:
+        from_path = registered_copy(entry)
+    if from_path is None:
+        fetch_dataset(name, accept_licence=accept_licence, progress=progress, unprotected=unprotected)
+        paths = [folder_of(entry) / file_name(address) for address in entry.addresses]
+    else:
+        paths = [existing(from_path)] * len(entry.members)
+    return _read(entry, paths, filtered, part)
+
+
+def fetch_dataset(
+    name: str, *, accept_licence: bool = False, progress: Progress | None = None, unprotected: bool = False
+) -> list[dict[str, Any]]:
+    """Have the data set in the cache. Returns a record per file: address, bytes, SHA-256, what checked it.
+
+    What comes over plain http and has no checksum is fetched only with `unprotected=True`.
+    """
+    entry = dataset(name)
+    require_licence(entry, accept_licence)
+    folder = folder_of(entry)
+    files = {address: folder / file_name(address) for address in entry.addresses}
+    if entry.unprotected and not unprotected and not all(file.exists() for file in files.values()):
+        raise DownloadFailed(
+            f"{entry.name} comes over plain http and no checksum is published: anybody on the way can replace it. Pass "
+            f"unprotected=True to fetch it nevertheless, or fetch it by other means and pass it as from_path."
+        )
+    options: dict[str, Any] = {"md5": entry.md5, "md5_beside": entry.md5_beside, "most_bytes": entry.most_bytes}
+    return [fetch(address, file, progress=progress, **options) for address, file in files.items()]
+
+
+def file_name(address: str) -> str:
+    """What the file behind the address is called in the cache."""
+    return Path(urllib.parse.urlsplit(address).path).name
+
+
+def _read(entry: DataSet, paths: list[Path], filtered: bool, part: str | None) -> Events:
+    sources = [find_text(path, member) for path, member in zip(paths, entry.members, strict=True)]
+    layout, columns = entry.layout, entry.layout.columns
+    if layout.delimiter is None:
+        events, sizes = read_adjacency(sources, columns)
+        if part is not None:
+            events = events.select(_rows_of(part, sizes))
+        return events
+    if not filtered:
+        columns = replace(columns, rating=None, rating_above=None)
+    events = read_text(
+        sources[0], columns, layout.delimiter, layout.header, text_ids=layout.literal, literal=layout.literal
+    )
+    if layout.literal:
+        events = _with_names(events)
+    if filtered and (entry.min_user or entry.min_item):
+        events = events.at_least(min_user=entry.min_user, min_item=entry.min_item)
+    return events.compact()
+
+
+def _with_names(events: Events) -> Events:
+    """Without the rows whose user or item has no name."""
+    named = [ids.values != "" for ids in (events.user_ids, events.item_ids)]
+    return events.select(named[0][events.users] & named[1][events.items])
+
+
+def _rows_of(part: str, sizes: list[int]) -> NDArray[np.bool_]:
+    """The rows of one part, as a mask."""
+    rows = np.zeros(sum(sizes), dtype=bool)
+    rows[: sizes[0]] = part == "train"
+    rows[sizes[0] :] = part == "test"
+    return rows

@@ -1,0 +1,371 @@
+"""Fetch a data set over HTTP, resume where it broke off, verify it and keep it in a cache."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import hashlib
+import http.client
+import json
+import os
+import re
+import shutil
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+from fairmf.data.datasets import DataSet
+from fairmf.errors import DownloadFailed, LicenceNotAccepted
+
+# The folder that keeps downloaded data sets, which terms were accepted, and one process at a time per file.
+
+
+_VARIABLE = "FAIRMF_DATA_CACHE"
+
+
+def cache_folder() -> Path:
+    """`FAIRMF_DATA_CACHE` where that is set, else the platform's folder for caches."""
+    if given := os.environ.get(_VARIABLE):
+        return Path(given).expanduser()
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "fairmf" / "datasets"
+
+
+def folder_of(entry: DataSet) -> Path:
+    """The data set's own folder, made if it is not there."""
+    folder = cache_folder() / entry.name
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the system says against writing there into DownloadFailed."""
+    try:
+        yield
+    except DownloadFailed:
+        raise
+    except OSError as error:
+        raise DownloadFailed(
+            f"{path} cannot be written ({error.strerror or error}); make room or rights there, or name another folder "
+            f"in the environment variable {_VARIABLE}."
+        ) from error
+
+
+def require_licence(entry: DataSet, accept: bool) -> None:
+    """Note that the terms are accepted, once; LicenceNotAccepted shows them where they are not."""
+    if licence_accepted(entry):
+        return
+    if not accept:
+        raise LicenceNotAccepted(
+            f"The data set {entry.name} comes under terms that you have to accept once. {entry.licence} "
+            f"See {entry.home}. To accept, pass accept_licence=True."
+        )
+    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    write_json(folder_of(entry) / "accepted.json", {"licence": entry.licence, "accepted": now})
+
+
+def licence_accepted(entry: DataSet) -> bool:
+    """Whether these very terms were accepted before."""
+    return read_json(cache_folder() / entry.name / "accepted.json").get("licence") == entry.licence
+
+
+def use_copy(entry: DataSet, path: Path) -> None:
+    """Note that the data set is read from this copy from now on, which stays where it is."""
+    write_json(folder_of(entry) / "copy.json", {"path": str(path.resolve())})
+
+
+def registered_copy(entry: DataSet) -> Path | None:
+    """The copy that `use_copy` noted, if it is still there."""
+    noted = read_json(cache_folder() / entry.name / "copy.json").get("path")
+    return Path(noted) if isinstance(noted, str) and Path(noted).exists() else None
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a small record: whole, or not at all."""
+    with writing(path):
+        partial = path.with_name(f"{path.name}.{os.getpid()}")
+        partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        partial.replace(path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The record, or an empty one where there is none that can be read."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Wait until no other process holds this lock. The system lets go of it when a process ends, however it ends."""
+    with writing(path):
+        file = path.open("ab")
+    with file:
+        _lock(file)
+        yield
+
+
+def _lock(file: IO[bytes]) -> None:
+    if sys.platform == "win32":
+        import msvcrt
+        import time
+
+        while True:
+            try:
+                msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)  # gives up after ten seconds
+                return
+            except OSError:
+                time.sleep(0.1)
+    else:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
+# Called with the bytes there are and the bytes there will be (None where the server does not say).
+Progress: TypeAlias = Callable[[int, "int | None"], None]
+
+MOST_BYTES = 10_000_000_000
+_CHUNK = 1 << 18
+_ATTEMPTS = 5
+_PAUSE_SECONDS = 0.5
+_TIMEOUT_SECONDS = 30.0
+_BROKEN = (http.client.HTTPException, OSError)  # URLError, TimeoutError and what TLS raises are OSErrors
+_BY_HAND = "if it stays away, fetch the file by other means and pass it as from_path"
+
+
+def fetch(
+    address: str,
+    target: Path,
+    md5: str | None = None,
+    md5_beside: bool = False,
+    progress: Progress | None = None,
+    most_bytes: int = MOST_BYTES,
+) -> dict[str, Any]:
+    """Have `address` as the file `target`; returns its record (address, bytes, sha256, what it was checked against).
+
+    A file that is there already is not fetched again. One process fetches, others wait for it. A server that announces
+    or sends more than `most_bytes` is left, and what it sent is deleted.
+    """
+    _check_address(address)
+    record = target.with_name(target.name + ".json")
+    with alone(target.with_name(target.name + ".lock")):
+        if target.exists() and read_json(record).get("bytes") == target.stat().st_size:
+            return read_json(record)
+        part = target.with_name(target.name + ".part")
+        published, missing = _published_md5(address) if md5_beside else (None, "no published checksum was found")
+        expected = [x for x in (md5, published) if x is not None]
+        try:
+            _complete(address, part, progress, most_bytes)
+        except _TooLarge:
+            _discard(part)
+            raise
+        found = _verified(address, part, expected, missing)
+        if md5_beside and not expected:
+            warnings.warn(
+                f"{target.name} was not checked: {missing}. Compare its MD5 {found.pop('md5')} with what is published, "
+                f"or delete {target} and fetch it again later.",
+                stacklevel=2,
+            )
+        found.pop("md5", None)
+        with writing(target):
+            part.replace(target)
+        _notes(part).unlink(missing_ok=True)
+        write_json(record, found)
+        return found
+
+
+class _TooLarge(DownloadFailed):
+    """More is announced, or has arrived, than the file can have."""
+
+
+def _check_size(address: str, size: int | None, most_bytes: int) -> None:
+    if size is not None and size > most_bytes:
+        raise _TooLarge(
+            f"{address} holds more than the {most_bytes / 1e6:,.0f} MB that the file can have: it was replaced, and "
+            f"what arrived has been deleted; {_BY_HAND}."
+        )
+
+
+def _complete(address: str, part: Path, progress: Progress | None, most_bytes: int) -> None:
+    """Fetch until all is there. Gives up after several attempts in a row that bring nothing."""
+    failures, most = 0, _size(part)
+    while True:
+        try:
+            if _attempt(address, part, progress, most_bytes):
+                return
+            reason = "the connection broke off"
+        except DownloadFailed:
+            raise
+        except urllib.error.HTTPError as error:
+            if error.code < 500 and error.code not in (408, 425, 429):
+                raise DownloadFailed(f"{address} answers {error.code} {error.reason}; {_BY_HAND}.") from error
+            reason = f"the server answers {error.code} {error.reason}"
+        except _BROKEN as error:
+            reason = str(getattr(error, "reason", error)) or type(error).__name__
+        # Only what goes beyond all attempts before is progress: a server that cannot resume may break off for ever.
+        failures, most = (0, _size(part)) if _size(part) > most else (failures + 1, most)
+        if failures == _ATTEMPTS:
+            raise DownloadFailed(
+                f"{address} could not be fetched in {_ATTEMPTS} attempts ({reason}); what has arrived is kept and the "
+                f"next call goes on from there; {_BY_HAND}."
+            )
+        time.sleep(_PAUSE_SECONDS * 2 ** max(failures - 1, 0))
+
+
+def _attempt(address: str, part: Path, progress: Progress | None, most_bytes: int) -> bool:
+    """One request, from where the last one broke off. Whether the file is complete now."""
+    notes = read_json(_notes(part))
+    validator = notes.get("validator") if notes.get("address") == address else None
+    have = _size(part) if validator else 0
+    headers = {"User-Agent": "fairmf", "Accept-Encoding": "identity"}
+    if have:
+        # A server whose file has changed since answers with the whole new file.
+        headers |= {"Range": f"bytes={have}-", "If-Range": str(validator)}
+    try:
+        response = _opener().open(urllib.request.Request(address, headers=headers), timeout=_TIMEOUT_SECONDS)
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and have:  # nothing after what we have, or another file: start over unless it is all
+            error.close()
+            if notes.get("total") == have:
+                return True
+            part.unlink(missing_ok=True)
+            return False
+        raise
+    with response:
+        continued = response.status == 206 and _starts_at(response) == have
+        if response.status == 206 and not continued:
+            raise DownloadFailed(f"{address} sends another part of the file than asked for; {_BY_HAND}.")
+        start = have if continued else 0
+        length = response.headers.get("Content-Length")
+        total = start + int(length) if length and re.fullmatch("[0-9]{1,18}", length) else None
+        _check_size(address, total, most_bytes)
+        write_json(_notes(part), {"address": address, "validator": _validator(response), "total": total})
+        _check_room(part, None if total is None else total - start)
+        arrived = 0
+        for arrived in _copied(response, part, start):
+            _check_size(address, arrived, most_bytes)
+            if progress is not None:
+                progress(arrived, total)
+    return total is None or arrived == total
+
+
+def _copied(response: Any, part: Path, start: int) -> Iterator[int]:
+    """Append what arrives to the file; the bytes there are, at the start and after every piece."""
+    with writing(part):
+        file = part.open("r+b" if start else "wb")
+    with file:
+        file.truncate(start)
+        file.seek(start)
+        yield start
+        while chunk := response.read1(_CHUNK):  # what is there now: a connection that breaks costs no more than that
+            with writing(part):
+                file.write(chunk)
+                file.flush()
+            yield file.tell()
+
+
+def _discard(part: Path) -> None:
+    part.unlink(missing_ok=True)
+    _notes(part).unlink(missing_ok=True)
+
+
+def _verified(address: str, part: Path, expected: list[str], missing: str) -> dict[str, Any]:
+    """The record of the file, if its checksum is as published; otherwise the file is thrown away."""
+    digests = {"md5": hashlib.md5(usedforsecurity=False), "sha256": hashlib.sha256()}
+    with part.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            for digest in digests.values():
+                digest.update(chunk)
+    size, md5, sha256 = _size(part), digests["md5"].hexdigest(), digests["sha256"].hexdigest()
+    for wanted in expected:
+        if wanted != md5:
+            _discard(part)
+            raise DownloadFailed(
+                f"What arrived from {address} ({size:,} bytes) has MD5 {md5}, but {wanted} is published: it is damaged "
+                f"or was replaced, and has been deleted; {_BY_HAND}."
+            )
+    checked = f"MD5 {md5} as published" if expected else f"nothing: {missing}"
+    return {"address": address, "bytes": size, "sha256": sha256, "md5": md5, "checked_against": checked}
+
+
+def _published_md5(address: str) -> tuple[str | None, str]:
+    """The checksum in the file beside the archive, or None and the reason why there is none."""
+    try:
+        request = urllib.request.Request(f"{address}.md5", headers={"User-Agent": "fairmf"})
+        with _opener().open(request, timeout=_TIMEOUT_SECONDS) as response:
+            text = response.read(4096).decode("ascii", errors="replace").lower()
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code in (404, 410):
+            return None, f"no published checksum was found ({address}.md5 answers {error.code})"
+        return None, f"its published checksum could not be fetched ({address}.md5 answers {error.code} {error.reason})"
+    except _BROKEN as error:
+        reason = str(getattr(error, "reason", error)) or type(error).__name__
+        return None, f"its published checksum could not be fetched ({address}.md5: {reason})"
+    found = re.search(r"\b[0-9a-f]{32}\b", text)
+    return (found[0], "") if found else (None, f"{address}.md5 holds no checksum")
+
+
+class _SafeRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirections to http and https only, and never from https back to http."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        before, after = (urllib.parse.urlsplit(x).scheme for x in (req.full_url, newurl))
+        if after not in ("http", "https") or (before == "https" and after == "http"):
+            raise DownloadFailed(f"{req.full_url} points to {newurl}, which is not followed: it is less safe.")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    return urllib.request.build_opener(_SafeRedirects)
+
+
+def _check_address(address: str) -> None:
+    parts = urllib.parse.urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise DownloadFailed(f"{address} is not an http or https address; only those are fetched.")
+
+
+def _validator(response: Any) -> str | None:
+    """What tells this version of the file from another: a strong ETag, or the date it was changed."""
+    tag: str | None = response.headers.get("ETag")
+    date: str | None = response.headers.get("Last-Modified")
+    return tag if tag and not tag.startswith("W/") else date
+
+
+def _starts_at(response: Any) -> int:
+    found = re.match(r"bytes (\d+)-", response.headers.get("Content-Range") or "")
+    return int(found[1]) if found else -1
+
+
+def _check_room(part: Path, needed: int | None) -> None:
+    free = shutil.disk_usage(part.parent).free
+    if needed is not None and needed > free:
+        raise DownloadFailed(
+            f"{part.parent} has room for {free / 1e6:,.0f} MB, but {needed / 1e6:,.0f} MB are to come; make room, or "
+            f"name another folder in the environment variable FAIRMF_DATA_CACHE."
+        )
+
+
+def _notes(part: Path) -> Path:
+    return part.with_name(part.name + ".json")
+
+
+def _size(part: Path) -> int:
+    return os.path.getsize(part) if part.exists() else 0  # noqa: PTH202

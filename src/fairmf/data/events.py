@@ -1,0 +1,194 @@
+"""Events: interactions as rows, in the order of the file they came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.data.columns import TIME_UNITS, check_weights
+from fairmf.data.ids import Ids
+from fairmf.errors import InvalidData, InvalidParameter
+
+# Rows handled at a time where NumPy needs 8-byte temporaries: bounds them to a few MB whatever the file's size.
+_CHUNK = 1 << 18
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Events:
+    """One row per interaction event, repeated pairs included. Arrays are read-only.
+
+    `users` and `items` are int32 codes: positions in `user_ids` and `item_ids`, which are in order of first
+    appearance. `weights` (float32) and `times` (int64 or float64) are None where the source has none. `time_unit` is
+    that of the times since 1970: "us" where they were read from dates, None where they are numbers as they were found;
+    "s", "ms" and "ns" may be said too.
+    """
+
+    users: NDArray[np.int32]
+    items: NDArray[np.int32]
+    user_ids: Ids
+    item_ids: Ids
+    weights: NDArray[np.float32] | None = None
+    times: NDArray[np.int64] | NDArray[np.float64] | None = None
+    time_unit: str | None = None
+
+    def __post_init__(self) -> None:
+        for kind in ("user", "item"):
+            ids = getattr(self, f"{kind}_ids")
+            # Our own Ids are not checked again at every selection: that would cost as much as reading them.
+            object.__setattr__(self, f"{kind}_ids", ids if isinstance(ids, Ids) else Ids(ids).check(kind))
+        self._set("users", _codes(self.users, len(self.user_ids), "users", "user_ids"))
+        self._set("items", _codes(self.items, len(self.item_ids), "items", "item_ids"))
+        if self.weights is not None:
+            with np.errstate(over="ignore"):
+                weights = np.asarray(self.weights, dtype=np.float32)
+            check_weights(weights, "The weights of these events")
+            self._set("weights", weights)
+        if self.times is not None:
+            self._set("times", _as_times(self.times))
+        if self.time_unit is not None and self.time_unit not in TIME_UNITS:
+            raise InvalidParameter(
+                f"The 'time_unit' parameter of Events must be one of {', '.join(map(repr, TIME_UNITS))} or None. "
+                f"Got {self.time_unit!r} instead."
+            )
+
+    def _set(self, name: str, array: NDArray[Any]) -> None:
+        if array.shape != np.shape(self.users):
+            raise InvalidData(
+                f"{name!r} has shape {array.shape}, but there are {len(self.users):,} rows; give one value per row."
+            )
+        view = array.view()  # a view: the caller's own array stays writable
+        view.flags.writeable = False
+        object.__setattr__(self, name, view)
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def __repr__(self) -> str:
+        extras = [name for name in ("weights", "times") if getattr(self, name) is not None]
+        more = f", with {' and '.join(extras)}" if extras else ""
+        return f"Events({len(self):,} rows, {len(self.user_ids):,} users, {len(self.item_ids):,} items{more})"
+
+    # -- fewer rows ---------------------------------------------------------------------------------------------
+
+    def select(self, rows: NDArray[Any]) -> Events:
+        """The rows of a boolean mask, or at the given positions in the given order. Codes and ids stay as they are."""
+        rows = np.asarray(rows)
+        if rows.dtype.kind == "b":
+            if rows.shape != self.users.shape:
+                raise InvalidParameter(f"The mask has shape {rows.shape}, but there are {len(self):,} rows.")
+        elif rows.size == 0:
+            rows = np.zeros(0, dtype=np.int64)
+        elif rows.dtype.kind not in "iu" or rows.ndim != 1:
+            raise InvalidParameter("Rows are selected by a boolean mask or by a list of integer positions.")
+        elif rows.min() < 0 or rows.max() >= len(self):
+            raise InvalidParameter(f"Positions must be from 0 to {len(self) - 1:,}.")
+        return replace(
+            self,
+            users=self.users[rows],
+            items=self.items[rows],
+            weights=None if self.weights is None else self.weights[rows],
+            times=None if self.times is None else self.times[rows],
+        )
+
+    def without_duplicates(self) -> Events:
+        """The first row of every user-item pair, in the same order."""
+        first = first_of_pairs(self.users, self.items, len(self.item_ids))
+        return self if first is None else self.select(first)
+
+    def at_least(self, min_user: int = 0, min_item: int = 0) -> Events:
+        """Drop items with fewer than `min_item` interactions, then users with fewer than `min_user` of what is left.
+
+        One pass, as the public protocol has it (docs/splitting.md): an item may end up below its minimum again.
+        Repeated pairs count once.
+        """
+        for name, value in (("min_user", min_user), ("min_item", min_item)):
+            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 0:
+                raise InvalidParameter(f"{name!r} must be an integer >= 0. Got {value!r} instead.")
+        if min_user <= 1 and min_item <= 1:  # every id that occurs at all has one interaction
+            return self
+        first = first_of_pairs(self.users, self.items, len(self.item_ids))
+        counted = np.ones(len(self), dtype=bool) if first is None else first
+        kept = np.ones(len(self), dtype=bool)
+        if min_item > 1:
+            kept = (count_rows(self.items, counted, len(self.item_ids)) >= min_item)[self.items]
+        if min_user > 1:
+            kept &= (count_rows(self.users, counted & kept, len(self.user_ids)) >= min_user)[self.users]
+        return self if kept.all() else self.select(kept)
+
+    def compact(self) -> Events:
+        """Without the ids that no longer occur; codes are numbered anew, in order of first appearance."""
+        users, user_order = number_by_appearance(self.users, len(self.user_ids))
+        items, item_order = number_by_appearance(self.items, len(self.item_ids))
+        user_ids, item_ids = self.user_ids.take(user_order), self.item_ids.take(item_order)
+        return replace(self, users=users, items=items, user_ids=user_ids, item_ids=item_ids)
+
+
+def first_of_pairs(users: NDArray[np.int32], items: NDArray[np.int32], n_items: int) -> NDArray[np.bool_] | None:
+    """Mask of the first row of every pair; None if no pair is repeated."""
+    keys = users.astype(np.int64)
+    keys *= n_items
+    keys += items
+    ascending = np.sort(keys)
+    if not (ascending[1:] == ascending[:-1]).any():
+        return None
+    del ascending
+    order = np.argsort(keys, kind="stable")
+    first = np.ones(len(keys), dtype=bool)
+    for a, b in _chunks(len(keys) - 1):
+        run = keys[order[a : b + 1]]
+        first[order[a + 1 : b + 1][run[1:] == run[:-1]]] = False
+    return first
+
+
+def number_by_appearance(codes: NDArray[np.int32], count: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Codes numbered anew by first appearance, and the old code of every new one."""
+    seen = np.zeros(count, dtype=bool)
+    found = []
+    for a, b in _chunks(len(codes)):
+        chunk = codes[a:b]
+        new, where = np.unique(chunk[~seen[chunk]], return_index=True)
+        seen[new] = True
+        found.append(new[np.argsort(where)])
+    order = np.concatenate(found) if found else np.zeros(0, dtype=np.int32)
+    number = np.zeros(count, dtype=np.int32)
+    number[order] = np.arange(len(order), dtype=np.int32)
+    return number[codes], order.astype(np.int64)
+
+
+def count_rows(codes: NDArray[np.int32], counted: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
+    """How many of the counted rows each code has."""
+    totals = np.zeros(count, dtype=np.int64)
+    for a, b in _chunks(len(codes)):
+        totals += np.bincount(codes[a:b][counted[a:b]], minlength=count)
+    return totals
+
+
+def _chunks(length: int) -> Iterator[tuple[int, int]]:
+    return ((start, min(start + _CHUNK, length)) for start in range(0, length, _CHUNK))
+
+
+def _codes(values: NDArray[Any], count: int, name: str, ids_name: str) -> NDArray[np.int32]:
+    array = np.asarray(values)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise InvalidData(f"{name!r} must be one integer code per row, positions in {ids_name!r}.")
+    if array.size and (array.min() < 0 or array.max() >= count):
+        raise InvalidData(
+            f"{name!r} holds codes from {array.min()} to {array.max()}, but {ids_name!r} has {count:,} ids; "
+            f"codes are positions in it, from 0."
+        )
+    return array.astype(np.int32, copy=False)
+
+
+def _as_times(values: NDArray[Any]) -> NDArray[np.int64] | NDArray[np.float64]:
+    array = np.asarray(values)
+    if array.dtype.kind in "iu":
+        return array.astype(np.int64, copy=False)
+    if array.dtype.kind != "f":
+        raise InvalidData(f"Times must be integers or floats, but they are {array.dtype}; convert them first.")
+    if np.isnan(array).any():
+        raise InvalidData(f"{np.isnan(array).sum():,} times are NaN; drop or mend these rows.")
+    return array.astype(np.float64, copy=False)

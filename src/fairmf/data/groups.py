@@ -1,0 +1,48 @@
+"""Groups of items, as metrics know them: read where the other facts about items are read."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.data.ids import Ids
+from fairmf.errors import InvalidData
+
+# Groups of items (providers, genres, countries): every item belongs to exactly one.
+
+
+GroupLabels = Sequence[Hashable] | NDArray[Any] | Mapping[Any, Hashable]
+
+
+class Groups(NamedTuple):
+    """`codes[j]` is the group of item j, `names[g]` what group g is called."""
+
+    codes: NDArray[np.int64]
+    names: tuple[Hashable, ...]
+
+
+def read_groups(groups: GroupLabels, n_items: int, item_ids: Ids | None) -> Groups:
+    """Take one label per item, or a mapping from item id to label; groups are in order of appearance."""
+    if isinstance(groups, Mapping):
+        if item_ids is None:
+            raise InvalidData("groups is a mapping from item ids, but the items have no ids; pass one label per item.")
+        missing = [item for item in item_ids.values.tolist() if item not in groups]
+        if missing:
+            raise InvalidData(f"groups lacks {len(missing):,} items, the first is {missing[0]!r}.")
+        labels = [groups[item] for item in item_ids.values.tolist()]
+    else:
+        labels = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)
+    if len(labels) != n_items:
+        raise InvalidData(f"groups holds {len(labels):,} labels, but there are {n_items:,} items.")
+    code_of: dict[Hashable, int] = {}
+    try:
+        codes = np.fromiter((code_of.setdefault(label, len(code_of)) for label in labels), np.int64, n_items)
+    except TypeError as error:
+        raise InvalidData(f"A group is named by a number, a string or a tuple: {error}.") from error
+    return Groups(codes, tuple(code_of))
+
+
+__all__ = ["GroupLabels", "Groups", "read_groups"]

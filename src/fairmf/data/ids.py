@@ -1,0 +1,133 @@
+"""Ids: the names users and items had in the data, by position, and back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.errors import InvalidData
+from fairmf.io.values import plain
+from fairmf.lazy import cached_property
+
+
+class Ids:
+    """An immutable, duplicate-free list of hashable ids. Position k is row (or column) k of the matrix.
+
+    Integers are kept as a NumPy integer array, everything else as an object array, so that ids come back as the kind
+    they went in.
+    """
+
+    def __init__(self, values: Ids | Sequence[Hashable] | NDArray[Any]):
+        array = _as_id_array(values)
+        array.flags.writeable = False
+        self.values = array
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ids) and np.array_equal(self.values, other.values)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(repr(x) for x in self.values[:3].tolist())
+        return f"Ids({len(self):,}: {shown}{', ...' if len(self) > 3 else ''})"
+
+    @cached_property
+    def _positions(self) -> dict[Hashable, int]:
+        try:
+            positions = {value: k for k, value in enumerate(self.values.tolist())}
+        except TypeError as error:
+            raise InvalidData(f"Ids must be hashable, such as numbers, strings or tuples: {error}.") from error
+        if len(positions) != len(self.values):
+            seen: set[Hashable] = set()
+            twice = next(x for x in self.values.tolist() if x in seen or seen.add(x))  # type: ignore[func-returns-value]
+            raise InvalidData(f"Ids must be unique: {twice!r} appears more than once.")
+        return positions
+
+    def __contains__(self, value: object) -> bool:
+        return value in self._positions
+
+    def position(self, value: Hashable) -> int:
+        """The position of one id; KeyError if it is unknown."""
+        return self._positions[plain(value)]
+
+    def positions(self, values: Iterable[Hashable], kind: str = "id") -> NDArray[np.int64]:
+        """Positions of many ids. Unknown ones are an error that names the first of them."""
+        wanted = values.tolist() if isinstance(values, np.ndarray) else list(values)
+        try:
+            found = [self._positions.get(plain(v), -1) for v in wanted]
+        except TypeError as error:
+            raise InvalidData(f"A {kind} is named by a number, a string or a tuple: {error}.") from error
+        result = np.asarray(found, dtype=np.int64)
+        if (result < 0).any():
+            unknown = np.flatnonzero(result < 0)
+            raise InvalidData(
+                f"{len(unknown):,} of {len(wanted):,} {kind}s are unknown, the first is {wanted[unknown[0]]!r}."
+            )
+        return result
+
+    def check(self, kind: str) -> Ids:
+        """These ids, if they are unique, hashable and none is missing; otherwise InvalidData says which is not."""
+        if self.values.dtype.kind in "iu":
+            if len(np.unique(self.values)) != len(self.values):
+                self._positions  # noqa: B018  (names the id that appears twice)
+            return self
+        missing = [k for k, value in enumerate(self.values.tolist()) if is_missing(value)]
+        if missing:
+            raise InvalidData(
+                f"{len(missing):,} of the {kind}_ids are null or NaN, the first at position {missing[0]}; "
+                f"give every {kind} an id."
+            )
+        self._positions  # noqa: B018
+        return self
+
+    def take(self, positions: NDArray[np.integer]) -> Ids:
+        """The ids at the given positions, in that order."""
+        return Ids(self.values[positions])
+
+    def named(self, positions: NDArray[np.integer]) -> NDArray[Any]:
+        """The ids at positions of any shape; -1, which is no position, gives -1 (None where ids are not integers)."""
+        names = self.values
+        if names.dtype.kind == "u":  # unsigned integers cannot say -1; those beyond int64 become Python integers
+            names = names.astype(np.int64 if names.max(initial=0) < 2**63 else object)
+        ids: NDArray[Any] = names[positions]  # position -1 reads the last name and is overwritten next
+        ids[positions < 0] = -1 if names.dtype.kind == "i" else None
+        return ids
+
+
+def _as_id_array(values: Ids | Sequence[Hashable] | NDArray[Any]) -> NDArray[Any]:
+    if isinstance(values, Ids):
+        return values.values.copy()
+    if isinstance(values, np.ndarray) and values.ndim != 1:
+        raise InvalidData(f"Ids must be a list or an array with one dimension, this one has {values.ndim}.")
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
+        return values.copy()
+    listed = values.tolist() if isinstance(values, np.ndarray) else [plain(value) for value in values]
+    if listed and all(type(value) is int for value in listed) and _fits_int64(listed):
+        return np.asarray(listed, dtype=np.int64)
+    # Filled one by one: NumPy would read a list of tuples as a second dimension.
+    return np.fromiter(listed, dtype=object, count=len(listed))
+
+
+def written_id(text: str) -> int | str:
+    """An id as a file of text has it: an integer if it is written as Python writes integers, else the text.
+
+    So 7 is an integer, and 007, +7, 0x7 and 1_000 are other ids than 7 and 1000.
+    """
+    return int(text) if re.fullmatch(r"0|-?[1-9][0-9]*", text) else text
+
+
+def is_missing(value: object) -> bool:
+    """True for None and NaN, which are nobody's id."""
+    return value is None or (isinstance(value, float) and value != value)
+
+
+def _fits_int64(values: Sequence[int]) -> bool:
+    # NumPy would turn integers beyond 64 bits into rounded floats.
+    return min(values) >= -(2**63) and max(values) < 2**63

@@ -1,0 +1,77 @@
+"""The Gini index, and counts that follow a power law of a given Gini."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fairmf.errors import InvalidParameter
+
+# The Gini index, its one home: of popularity in made-up data, and of exposure in metrics (docs/metrics.md).
+
+
+def gini(values: ArrayLike) -> NDArray[np.float64]:
+    """Gini index sum_r (2r - m - 1) o_(r) / (m sum o), o ascending: 0 all equal, (m - 1)/m one takes all.
+
+    Along the last axis; NaN where the values sum to 0.
+    """
+    ascending = np.sort(np.asarray(values, dtype=np.float64), axis=-1)
+    m = ascending.shape[-1]
+    spread = ascending @ (2.0 * np.arange(1, m + 1) - m - 1)
+    total = np.asarray(m * ascending.sum(axis=-1))
+    index: NDArray[np.float64] = np.divide(spread, total, out=np.full(total.shape, np.nan), where=total > 0)
+    return index
+
+
+_STEEPEST = 12.0
+_BISECTIONS = 45
+
+
+def counts_with_total(weights: NDArray[np.float64], total: int, least: int, most: int) -> NDArray[np.int64]:
+    """Counts proportional to `weights` but from `least` to `most`, that add up to `total`."""
+    return _rounded(_scaled(weights, total, least, most), total)
+
+
+def counts_with_gini(
+    size: int, total: int, target: float, least: int, most: int, nearest: bool = False
+) -> NDArray[np.int64]:
+    """Descending counts from `least` to `most` that add up to `total`: (rank + size/25)^-a, with a for that Gini.
+
+    The shift keeps the head as flat as it is in real catalogues, where no item has a tenth of all interactions. A Gini
+    out of reach is an error, unless the `nearest` will do.
+    """
+    log_rank = np.log(np.arange(1, size + 1) + size / 25)
+    low, high = 0.0, _STEEPEST
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        reached = gini(_scaled(np.exp(-middle * log_rank), total, least, most))
+        low, high = (middle, high) if reached < target else (low, middle)
+    counts = counts_with_total(np.exp(-high * log_rank), total, least, most)
+    if not nearest and abs(gini(counts) - target) > 0.03:
+        raise InvalidParameter(
+            f"'popularity_gini' {target:g} cannot be reached with {total:,} interactions on {size:,} items of at most "
+            f"{most:,} users each; the nearest is {gini(counts):.2f}."
+        )
+    return counts
+
+
+def _scaled(weights: NDArray[np.float64], total: int, least: int, most: int) -> NDArray[np.float64]:
+    """clip(s * weights, least, most) with s such that the sum is `total`."""
+    low, high = 0.0, most / weights.min()
+    for _ in range(_BISECTIONS):
+        # Halving the exponent where s spans many orders of magnitude, the value itself near zero.
+        middle = float(np.sqrt(low * high)) if low > 0 else high * 1e-3
+        if np.clip(middle * weights, least, most).sum() < total:
+            low = middle
+        else:
+            high = middle
+    scaled: NDArray[np.float64] = np.clip(high * weights, least, most)
+    return scaled
+
+
+def _rounded(values: NDArray[np.float64], total: int) -> NDArray[np.int64]:
+    """Integers next to the values that add up to `total`: the running sum is rounded, and differenced."""
+    running = np.cumsum(values)
+    running *= total / running[-1]
+    whole = np.floor(running + 0.5).astype(np.int64)
+    return np.diff(whole, prepend=0)

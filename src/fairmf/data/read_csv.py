@@ -1,0 +1,395 @@
+"""Read events from CSV and other delimited text, in a stream.
+
+1. `guess_delimiter` and `column_names` look at the beginning. 2. `record_blocks` divides the text into blocks of whole
+records. 3. `_Layout.parse` has Arrow cut a block into columns; large plain files are cut by `PlainColumns` instead.
+4. `_collect` numbers the ids, block after block.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import csv
+import io
+import itertools
+import os
+import re
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fairmf.data.collect import EventsCollector
+from fairmf.data.columns import ColumnName, Columns
+from fairmf.data.events import Events
+from fairmf.data.plain_csv import NotPlain, PlainColumns
+from fairmf.data.read import existing, reading
+from fairmf.data.text_source import Block, Progress, TextSource, is_utf8, record_blocks
+from fairmf.errors import InvalidData, InvalidParameter
+
+_BLOCK_BYTES = 2 << 20
+_PLAIN_BLOCK_BYTES = 1 << 19  # smaller: what is cut from it stays in the cache until it is numbered
+_MOST_CUTTERS = 4
+# Below this size loading the compiled reader takes longer than reading.
+_PLAIN_FROM_BYTES = 8 << 20
+_SAMPLE_BYTES = 1 << 16
+_MOST_COLUMNS = 10_000
+# Bytes of which one stands for a longer delimiter in a block that does not have it.
+_STAND_INS = (b"\x1f", b"\x1e", b"\x1d", b"\x1c", b"\x01", b"\x02", b"\x03", b"\x04")
+
+
+def read_csv(
+    path: str | os.PathLike[str],
+    *,
+    user: ColumnName = "user",
+    item: ColumnName = "item",
+    weights: ColumnName | None = None,
+    time: ColumnName | None = None,
+    rating: ColumnName | None = None,
+    rating_above: float | None = None,
+    delimiter: str | None = None,
+    header: bool = True,
+    text_ids: bool = False,
+    encoding: str = "utf8",
+    progress: Progress | None = None,
+) -> Events:
+    """Read a delimited text file, which may be compressed (.gz, .bz2, .xz, .zst).
+
+    The columns are named as in `read_frame`; with `header=False` they are numbers counting from 0. Without a
+    `delimiter` it is guessed from the first lines: comma, tab, semicolon, bar, space or MovieLens' `::`. It may have
+    several characters; then quotes are text like any other. A column of ids that are all written as integers comes back
+    as int, any other as str (with 007 or 0x10 among them all are text); `text_ids=True` always keeps text. Fields in
+    quotes may hold line breaks; a quote that is not closed is an error. The file is streamed; `progress` is called with
+    the bytes read and the bytes in all.
+    """
+    columns = Columns(user, item, weights, time, rating, rating_above)
+    check_text_options(delimiter, encoding)
+    file = existing(path)
+    if file.is_dir():
+        raise InvalidData(f"{file} is a directory; give one CSV file.")
+    return read_text(TextSource.of_file(file, progress), columns, delimiter, header, text_ids, encoding)
+
+
+def check_text_options(delimiter: str | None, encoding: str) -> None:
+    """Raise InvalidParameter for what no text can be cut or decoded by."""
+    if delimiter is not None and (not isinstance(delimiter, str) or not delimiter or set(delimiter) & set('"\r\n')):
+        raise InvalidParameter(
+            f"'delimiter' must be text without quotes and line breaks, such as ',' or '::'. Got {delimiter!r} instead."
+        )
+    try:
+        codecs.lookup(encoding)
+    except (LookupError, TypeError):
+        raise InvalidParameter(f"'encoding' must be one that Python knows. Got {encoding!r} instead.") from None
+
+
+def read_text(
+    source: TextSource,
+    columns: Columns,
+    delimiter: str | None,
+    header: bool,
+    text_ids: bool = False,
+    encoding: str = "utf8",
+    literal: bool = False,
+) -> Events:
+    """As `read_csv`, from any source. `literal`: quotes and words such as NA are text like any other."""
+    with reading(source.name, "CSV"):
+        cut = delimiter or guess_delimiter(sample_of(source, encoding))
+        names = column_names(source, cut, header, encoding, literal)
+        columns.check(names, f"{source} (no header: columns are numbered)" if not header else source.name)
+        layout = _Layout(source, cut, header, encoding, literal, tuple(names), _first_types(columns, text_ids))
+        # If a value does not fit the type tried first, read once more with a wider one.
+        while True:
+            try:
+                return _read(layout, columns)
+            except _Unfit as unfit:
+                layout = replace(layout, types=layout.types | {unfit.column: unfit.wider})
+
+
+def column_names(
+    source: TextSource, delimiter: str, header: bool, encoding: str = "utf8", literal: bool = False
+) -> list[ColumnName]:
+    """The names in the first record; numbers from 0 where there is no header."""
+    first = next(text_rows(source, delimiter, encoding, literal, errors="replace"), [])
+    return [name.strip() for name in first] if header else list(range(len(first)))
+
+
+def text_rows(
+    source: TextSource, delimiter: str, encoding: str = "utf8", literal: bool = False, errors: str = "strict"
+) -> Iterator[list[str]]:
+    """The rows of a text, one after the other, as lists of texts: for the first look, and for small tables."""
+    quotes = None if literal else _quoting(delimiter)
+    for block in record_blocks(source, _SAMPLE_BYTES, quotes, encoding):
+        if block.line == 1:
+            _check_width(block.split_first(quotes)[0], delimiter, source)
+        text = block.text.decode(errors=errors)
+        if quotes is None:
+            yield from (line.split(delimiter) for line in re.split("\r\n|\r|\n", text) if line)
+        else:
+            yield from filter(None, _csv_rows(text, delimiter, source))
+
+
+def _csv_rows(text: str, delimiter: str, source: TextSource) -> Iterator[list[str]]:
+    try:
+        yield from csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    except csv.Error as error:
+        raise InvalidData(f"{source} cannot be read as CSV: {error}.") from error
+
+
+def _quoting(delimiter: str) -> bytes | None:
+    """The delimiter's byte where quotes hold fields together; None where quotes are text.
+
+    Files with longer delimiters (MovieLens' `::`) do not quote: one of their titles is '"Great Performances" Cats'.
+    """
+    return delimiter.encode() if len(delimiter.encode()) == 1 else None
+
+
+def _check_width(record: bytes, delimiter: str, source: TextSource) -> None:
+    width = record.count(delimiter.encode()) + 1
+    if width > _MOST_COLUMNS:
+        raise InvalidData(
+            f"The first line of {source} has {width:,} columns when cut at {delimiter!r}, more than {_MOST_COLUMNS:,}; "
+            f"name another delimiter, or write one row per interaction."
+        )
+
+
+class _Unfit(Exception):
+    """A column holds something that its type cannot; `wider` is the type to try next."""
+
+    def __init__(self, column: ColumnName, wider: str):
+        super().__init__(column, wider)
+        self.column, self.wider = column, wider
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How the text is cut into columns, and what type each has that is read, as Arrow's type or its name.
+
+    Ids are "int64" or "string": see `_integers`.
+    """
+
+    source: TextSource
+    delimiter: str
+    header: bool
+    encoding: str
+    literal: bool
+    names: tuple[ColumnName, ...]
+    types: dict[ColumnName, Any]
+
+    @property
+    def quotes(self) -> bytes | None:
+        return None if self.literal else _quoting(self.delimiter)
+
+    def blocks(self, block_bytes: int) -> Iterator[Block]:
+        """The records after the header, in blocks."""
+        before = self.header
+        for block in record_blocks(self.source, block_bytes, self.quotes, self.encoding):
+            rest = block
+            if before:
+                first, rest = block.split_first(self.quotes)
+                before = not first
+            if rest.text:
+                yield rest
+
+    def parse(self, block: Block, columns: Columns) -> dict[ColumnName, Any]:
+        """The columns that are read, as Arrow arrays. Raises _Unfit where a wider type should be tried."""
+        import pyarrow as pa
+        import pyarrow.csv
+
+        text, delimiter = self._with_short_delimiter(block.text)
+        places = {name: str(self.names.index(name)) for name in columns.names}
+        ids = (columns.user, columns.item)
+        types = {places[name]: "string" if name in ids else kind for name, kind in self.types.items()}
+        try:
+            table = pyarrow.csv.read_csv(
+                pa.BufferReader(text),
+                read_options=pyarrow.csv.ReadOptions(
+                    # The block as a whole, so that Arrow never looks for the end of a record itself.
+                    block_size=len(text) + 1,
+                    column_names=[str(k) for k in range(len(self.names))],
+                    use_threads=False,
+                ),
+                parse_options=pyarrow.csv.ParseOptions(
+                    delimiter=delimiter, quote_char='"' if self.quotes else False, newlines_in_values=True
+                ),
+                convert_options=pyarrow.csv.ConvertOptions(
+                    include_columns=list(places.values()),
+                    column_types={
+                        place: pa.type_for_alias(kind) if isinstance(kind, str) else kind
+                        for place, kind in types.items()
+                    },
+                    strings_can_be_null=not self.literal,  # an empty id is nobody's
+                    quoted_strings_can_be_null=False,
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            raise self._explained(error, block, columns) from error
+        arrays = {name: table.column(place).combine_chunks() for name, place in places.items()}
+        for name in ids:
+            if self.types[name] == "int64":
+                arrays[name] = _integers(arrays[name], name)
+        return arrays
+
+    def learn(self, first: dict[ColumnName, Any]) -> _Layout:
+        """With the type that Arrow has found for times in the first block, for all that follow."""
+        kinds = {name: "int64" if str(array.type) == "null" else array.type for name, array in first.items()}
+        return replace(self, types=kinds | self.types)
+
+    def _with_short_delimiter(self, text: bytes) -> tuple[bytes, str]:
+        """The text with a single byte for a longer delimiter, one that the text does not have."""
+        cut = self.delimiter.encode()
+        if len(cut) == 1:
+            return text, self.delimiter
+        for stand_in in _STAND_INS:
+            if stand_in not in text:
+                return text.replace(cut, stand_in), stand_in.decode()
+        raise InvalidData(f"{self.source} is full of control characters, so it cannot be cut at {self.delimiter!r}.")
+
+    def _explained(self, error: Exception, block: Block, columns: Columns) -> Exception:
+        """What to raise for what Arrow could not parse: _Unfit where a wider type may help, or an error with lines."""
+        message = re.sub(r"Row #(\d+)", lambda row: f"line {self._line(block, int(row[1])):,}", str(error))
+        if "UTF8" in message:
+            message += "; name the encoding of the file, such as 'latin-1'"
+        found = re.match(r"In CSV column #(\d+): (.*)CSV conversion error to (\w+)", message)
+        if found is None:
+            return InvalidData(f"{self.source} cannot be read as CSV: {message}.")
+        name, kind = self.names[int(found[1])], found[3]
+        if name in (columns.weights, columns.rating):
+            said = message.partition(": ")[2]
+            return InvalidData(
+                f"Column {name!r} must hold numbers to be used as weights or rating, but {said}; correct these rows."
+            )
+        if name == columns.time and kind != "string":
+            return _Unfit(name, "float64" if kind == "int64" else "string")
+        return InvalidData(f"{self.source} cannot be read as CSV: {message}.")
+
+    def _line(self, block: Block, row: int) -> int:
+        """The number of the line in which a row of the block ends. Empty lines are no rows."""
+        if self.quotes is None:
+            ends = [k for k, line in enumerate(re.split(b"\r\n|\r|\n", block.text)) if line]
+            return block.line + ends[row - 1]
+        text = io.StringIO(block.text.decode(errors="replace"), newline="")
+        rows = csv.reader(text, delimiter=self.delimiter)
+        next(itertools.islice(filter(None, rows), row - 1, None), None)
+        return block.line + rows.line_num - 1
+
+
+def _integers(texts: Any, name: ColumnName) -> Any:
+    """Ids as integers, if each is written as an integer is: 16, not 0x10, 016, +16 or 1e3, which are other ids."""
+    import pyarrow as pa
+
+    try:
+        numbers = texts.cast(pa.int64())
+    except pa.ArrowInvalid:
+        raise _Unfit(name, "string") from None
+    if not numbers.cast(pa.string()).equals(texts):
+        raise _Unfit(name, "string")
+    return numbers
+
+
+def _read(layout: _Layout, columns: Columns) -> Events:
+    first = next(layout.blocks(_BLOCK_BYTES), None)
+    if first is not None:
+        found = layout.parse(first, columns)
+        layout = layout.learn(found)
+        with contextlib.suppress(NotPlain):
+            return _read_plain(layout, columns, found)
+    blocks, many = layout.blocks(_BLOCK_BYTES), layout.source.size >= _PLAIN_FROM_BYTES
+    return _collect(blocks, lambda block, _: layout.parse(block, columns), columns, layout.source, many)
+
+
+def _read_plain(layout: _Layout, columns: Columns, first: dict[ColumnName, Any]) -> Events:
+    """Read the file by the fast reader. Raises NotPlain where that one is not sure to read it as `parse` does."""
+    if layout.source.size < _PLAIN_FROM_BYTES or not is_utf8(layout.encoding):
+        raise NotPlain
+    if any(str(first[name].type) == "string" for name in first if name not in (columns.user, columns.item)):
+        raise NotPlain
+    wanted = {layout.names.index(name): (name, str(values.type)) for name, values in first.items()}
+    cutter = PlainColumns(len(layout.names), wanted, layout.delimiter, layout.quotes is None, layout.literal)
+    blocks = layout.blocks(_PLAIN_BLOCK_BYTES)
+    return _collect(blocks, lambda block, room: cutter.cut(block.text, room), columns, layout.source, True)
+
+
+def _collect(
+    blocks: Iterator[Block],
+    cut: Callable[[Block, int], dict[ColumnName, Any]],
+    columns: Columns,
+    source: TextSource,
+    many: bool,
+) -> Events:
+    """Blocks are cut by several threads and numbered, in the order of the file, by this one."""
+    collector = EventsCollector(columns, source.name, many)
+    threads = min(_MOST_CUTTERS, os.cpu_count() or 1)
+    waiting: deque[tuple[int, Future[dict[ColumnName, Any]]]] = deque()
+
+    def take(first: bool = False) -> None:
+        length, future = waiting.popleft()
+        batch = future.result()
+        if first:  # a compressed file has more rows than that
+            collector.expect(int(1.02 * len(batch[columns.user]) * (source.size / length)))
+        collector.add(batch)
+        source.report()
+
+    with ThreadPoolExecutor(threads) as workers:
+        for number, block in enumerate(blocks):
+            # One more room than there are blocks on their way: that of the block being numbered.
+            waiting.append((len(block.text), workers.submit(cut, block, number % (threads + 2))))
+            if len(waiting) > threads:
+                take(first=number == threads)
+        while waiting:
+            take()
+    return collector.finish()
+
+
+def _first_types(columns: Columns, text_ids: bool) -> dict[ColumnName, str]:
+    # Confidences and ratings are floats from the start: "4" may be followed by "3.5" far down the file.
+    numbers = (columns.weights, columns.rating)
+    types: dict[ColumnName, str] = {name: "float64" for name in numbers if name is not None}
+    # Ids are integers or text. Left to guess, Arrow makes floats of 1.10 and 1.1, and of integers beyond 64 bits: two
+    # ids become one.
+    return types | dict.fromkeys((columns.user, columns.item), "string" if text_ids else "int64")
+
+
+def sample_of(file: TextSource, encoding: str) -> str:
+    """The beginning of the text; InvalidData where it is empty, or no text."""
+    with file.open() as stream:
+        start: bytes = stream.read(_SAMPLE_BYTES)
+    if not start.strip():
+        raise InvalidData(f"{file} is empty; at least one interaction is needed.")
+    if start.startswith(b"PAR1"):
+        raise InvalidData(f"{file} is a Parquet file; read it with from_parquet or read_parquet.")
+    if start.startswith(b"PK\x03\x04"):
+        raise InvalidData(f"{file} is a zip archive; unpack it first.")
+    if b"\0" in start and encoding.lower().replace("-", "") in ("utf8", "latin1", "ascii"):
+        raise InvalidData(f"{file} is a binary file, not text; if it is UTF-16 text say encoding='utf-16'.")
+    return start.decode(encoding, errors="replace").lstrip("\ufeff")
+
+
+def guess_delimiter(sample: str) -> str:
+    """The delimiter that cuts the first lines into the same number (above one) of columns; a comma if none does."""
+    lines = sample.splitlines()
+    # The sample's last line may be cut off, unless it is the only one.
+    lines = [line for line in (lines[:-1] or lines)[:10] if line]
+    colons = len({line.count("::") for line in lines}) == 1 and "::" in lines[0]
+    # Titles in a file with double colons have commas and blanks; but an id such as an address may have two colons too.
+    if colons and all(line.partition("::")[0].isdecimal() for line in lines[1:] or lines):
+        return "::"
+    for strict in (True, False):
+        for delimiter in (",", "\t", ";", "::", "|", " "):
+            if colons if delimiter == "::" else _cuts_evenly(sample, delimiter, strict):
+                return delimiter
+    return ","
+
+
+def _cuts_evenly(sample: str, delimiter: str, strict: bool) -> bool:
+    """Whether the first ten rows have the same number of columns, above one, and (`strict`) well-formed quotes."""
+    whole = sample[: sample.rfind("\n") + 1] or sample
+    widths = set()
+    rows = filter(None, csv.reader(io.StringIO(whole, newline=""), delimiter=delimiter, strict=strict))
+    try:
+        for row in itertools.islice(rows, 10):
+            widths.add(len(row))
+    except csv.Error as error:
+        if "end of data" not in str(error):  # the sample ends inside quotes: the rows before count
+            return False
+    return len(widths) == 1 and max(widths) > 1

@@ -1,0 +1,286 @@
+"""Split: training data and two held-out sets, checked when made."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from numbers import Integral, Real
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.data.csr import Rows
+from fairmf.data.events import Events
+from fairmf.data.ids import Ids
+from fairmf.data.interactions import Interactions
+from fairmf.errors import InvalidData, InvalidParameter
+
+# Checks of plain arguments, worded alike wherever data is split or measured.
+
+
+def check_count(owner: str, name: str, value: Any, low: int) -> int:
+    """The value as an int; anything but an integer >= low is refused."""
+    if not isinstance(value, Integral) or value is True or value is False or value < low:
+        raise _wrong(owner, name, f"an integer >= {low}", value)
+    return int(value)
+
+
+def check_seed(owner: str, value: Any) -> None:
+    """Refuse what NumPy cannot take as a seed. None draws one."""
+    if value is not None:
+        check_count(owner, "random_state", value, 0)
+
+
+def check_share(owner: str, name: str, value: Any) -> float:
+    """The value as a float; anything but a number strictly between 0 and 1 is refused."""
+    if not _is_number(value) or not 0 < value < 1:
+        raise _wrong(owner, name, "a number between 0 and 1, both excluded", value)
+    return float(value)
+
+
+def check_not_negative(owner: str, name: str, value: Any) -> float:
+    """The value as a float; anything but a number >= 0 is refused."""
+    if not _is_number(value) or value < 0:
+        raise _wrong(owner, name, "a number >= 0", value)
+    return float(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and value is not True and value is not False and math.isfinite(value)
+
+
+def _wrong(owner: str, name: str, expected: str, value: Any) -> InvalidParameter:
+    return InvalidParameter(f"The {name!r} parameter of {owner} must be {expected}. Got {value!r} instead.")
+
+
+# From rows of events (parallel arrays) to the matrices of a split.
+
+
+Codes = NDArray[np.integer]
+
+
+def build_matrix(
+    users: Codes,
+    items: Codes,
+    n_users: int,
+    n_items: int,
+    *,
+    weights: NDArray[np.float32] | None = None,
+    user_ids: Ids | None = None,
+    item_ids: Ids | None = None,
+) -> Interactions:
+    """The matrix with an entry at every (user, item) position given. The pairs must be distinct."""
+    order = np.argsort(users.astype(np.int64) * n_items + items, kind="stable")
+    indptr = np.concatenate(([0], np.cumsum(np.bincount(users, minlength=n_users)))).astype(np.int64)
+    values = None if weights is None else weights[order].astype(np.float32)
+    rows = Rows(indptr, items[order].astype(np.int32), values)
+    return Interactions(rows, n_items, user_ids, item_ids)
+
+
+def first_appearance(codes: Codes, n_codes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Distinct codes in order of first appearance, and each code's place in that list (-1 if absent)."""
+    distinct, first = np.unique(codes, return_index=True)
+    listed = distinct[np.argsort(first)].astype(np.int64)
+    return listed, positions_in(listed, n_codes)
+
+
+def positions_in(listed: NDArray[np.int64], n_codes: int) -> NDArray[np.int64]:
+    """For every code 0..n_codes-1 its place in `listed`, -1 where it is not there."""
+    place = np.full(n_codes, -1, dtype=np.int64)
+    place[listed] = np.arange(len(listed))
+    return place
+
+
+def events_of(data: Events | Interactions) -> Events:
+    """Events as they are; a matrix is read user by user, items ascending."""
+    if isinstance(data, Events):
+        return data
+    if not isinstance(data, Interactions):
+        raise InvalidData(f"A split needs Events or Interactions. Got {type(data).__name__} instead.")
+    rows = data.by_user
+    users = np.repeat(np.arange(rows.count, dtype=np.int32), np.diff(rows.indptr))
+    # A matrix without ids is named by position, so that a split can still say which row went where.
+    user_ids = Ids(np.arange(data.n_users)) if data.user_ids is None else data.user_ids
+    item_ids = Ids(np.arange(data.n_items)) if data.item_ids is None else data.item_ids
+    return Events(users, rows.indices, user_ids, item_ids, rows.weights, None)
+
+
+def ascending(ids: Ids, codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The codes, sorted by the ids they stand for."""
+    values = ids.values[codes]
+    try:
+        return codes[np.argsort(values, kind="stable")]
+    except TypeError:
+        kinds = sorted({type(v).__name__ for v in values.tolist()})
+        raise InvalidData(
+            f"The public protocol sorts the user ids, and these cannot be compared: they are of kinds "
+            f"{', '.join(kinds)}. Give ids of one kind, or use protocol='seeded'."
+        ) from None
+
+
+Method = Literal["by_user", "by_interaction", "by_time"]
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldOut:
+    """Users to be scored: what the model may see of them, and what it should find.
+
+    Row i of `fold_in` and of `targets` is the same user. `known_users=True` says that row i of `fold_in` is
+    also row i of the training data (weak generalisation: stored user factors are used); otherwise users are
+    folded in.
+    """
+
+    fold_in: Interactions
+    targets: Interactions
+    known_users: bool = False
+
+    def __post_init__(self) -> None:
+        if self.fold_in.n_users != self.targets.n_users:
+            raise InvalidData(
+                f"fold_in has {self.fold_in.n_users:,} users, targets has {self.targets.n_users:,}: "
+                "both must have the same users as rows."
+            )
+        check_same_items("fold_in", self.fold_in, "targets", self.targets)
+        if not _same_users(self.fold_in, self.targets):
+            raise InvalidData("fold_in and targets have different user ids, or the same in another order.")
+        _check_disjoint("fold_in", self.fold_in, "targets", self.targets)
+
+    @property
+    def n_users(self) -> int:
+        """Number of users who are given a list, those without targets included."""
+        return self.fold_in.n_users
+
+    @property
+    def n_scored(self) -> int:
+        """Number of users with at least one target: only they count in accuracy."""
+        return int(np.count_nonzero(np.diff(self.targets.by_user.indptr)))
+
+    def __repr__(self) -> str:
+        return (
+            f"HeldOut({self.n_users:,} users ({self.n_scored:,} with targets), "
+            f"{self.fold_in.nnz:,} fold-in + {self.targets.nnz:,} targets"
+            f"{', known users' if self.known_users else ''})"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """Training data with a validation and a test set over the same items.
+
+    `method` says how users were divided: "by_user" means that no user is in two parts, which is checked where
+    the users have ids.
+    """
+
+    train: Interactions
+    validation: HeldOut
+    test: HeldOut
+    method: Method = "by_user"
+
+    def __post_init__(self) -> None:
+        for name, part in (("validation", self.validation), ("test", self.test)):
+            check_same_items("train", self.train, f"{name}.fold_in", part.fold_in)
+            if part.known_users:
+                _check_known_users(name, self.train, part)
+        if self.method == "by_user":
+            _check_separate_users(self)
+        elif self.method == "by_interaction":
+            _check_disjoint("validation.targets", self.validation.targets, "test.targets", self.test.targets)
+
+    def summary(self) -> list[dict[str, str | int]]:
+        """One row per part: users, users with targets, items, interactions (fold-in), targets."""
+        names = ("part", "users", "scored", "items", "interactions", "targets")
+        train = self.train
+        rows: list[tuple[str | int, ...]] = [("train", train.n_users, 0, train.n_items, train.nnz, 0)]
+        for name, part in (("validation", self.validation), ("test", self.test)):
+            sizes = (part.n_users, part.n_scored, part.fold_in.n_items, part.fold_in.nnz, part.targets.nnz)
+            rows.append((name, *sizes))
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the split to a folder, which `Split.load` reads: ids and weights kept, checksummed, no pickle.
+
+        A split that is there already is replaced in one step; other files in the folder are left alone.
+        """
+        from fairmf.data.split_io import save_split
+
+        save_split(self, folder)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Split:
+        """The split that `save` stored. BrokenFile says what is wrong with one that cannot be used."""
+        from fairmf.data.split_io import load_split
+
+        return load_split(folder)
+
+    def __repr__(self) -> str:
+        parts = f"train={self.train!r},\n  validation={self.validation!r},\n  test={self.test!r}"
+        return f"Split({self.method},\n  {parts})"
+
+
+def pair_keys(data: Interactions) -> NDArray[np.int64]:
+    """One number per interaction, user * n_items + item, ascending: a shared key is a shared pair."""
+    rows = data.by_user
+    users = np.repeat(np.arange(rows.count, dtype=np.int64), np.diff(rows.indptr))
+    keys: NDArray[np.int64] = users * data.n_items + rows.indices
+    return keys
+
+
+def check_same_items(name: str, data: Interactions, other_name: str, other: Interactions) -> None:
+    """Raise InvalidData unless both have the same items in the same order."""
+    if data.n_items != other.n_items:
+        raise InvalidData(
+            f"{name} has {data.n_items:,} items, {other_name} has {other.n_items:,}: "
+            "every part of a split must have the same items in the same order."
+        )
+    if data.item_ids is other.item_ids:
+        return
+    if data.item_ids is None or other.item_ids is None or data.item_ids != other.item_ids:
+        raise InvalidData(
+            f"{name} and {other_name} have different item ids, or the same in another order: "
+            "every part of a split must have the same items in the same order."
+        )
+
+
+def _same_users(a: Interactions, b: Interactions) -> bool:
+    return a.user_ids is b.user_ids or (a.user_ids is not None and b.user_ids is not None and a.user_ids == b.user_ids)
+
+
+def _check_disjoint(name: str, data: Interactions, other_name: str, other: Interactions) -> None:
+    if data.n_users != other.n_users:
+        return  # rows are different users; nothing to compare
+    keys, others = pair_keys(data), pair_keys(other)
+    if not len(keys) or not len(others):
+        return
+    place = np.minimum(np.searchsorted(keys, others), len(keys) - 1)
+    shared = np.flatnonzero(keys[place] == others)
+    if len(shared):
+        user, item = divmod(int(others[shared[0]]), data.n_items)
+        raise InvalidData(
+            f"{len(shared):,} interactions are both in {name} and in {other_name}, "
+            f"the first is item {item} of user {user} (positions)."
+        )
+
+
+def _check_known_users(name: str, train: Interactions, part: HeldOut) -> None:
+    rows, history = train.by_user, part.fold_in.by_user
+    if part.fold_in is train:
+        return
+    same = np.array_equal(rows.indptr, history.indptr) and np.array_equal(rows.indices, history.indices)
+    if not same or not _same_users(train, part.fold_in):
+        raise InvalidData(f"{name} is marked known_users, but its fold_in is not the training data, row by row.")
+
+
+def _check_separate_users(split: Split) -> None:
+    parts = {"train": split.train, "validation": split.validation.fold_in, "test": split.test.fold_in}
+    seen: dict[object, str] = {}
+    for name, part in parts.items():
+        if part.user_ids is None:
+            continue
+        listed = part.user_ids.values.tolist()
+        twice = seen.keys() & set(listed)
+        if twice:
+            user = next(x for x in listed if x in twice)
+            raise InvalidData(f"{len(twice):,} users are in two parts: {user!r} is in {seen[user]} and in {name}.")
+        seen.update(dict.fromkeys(listed, name))

@@ -1,0 +1,405 @@
+"""Split events by user, by interaction or by time."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+from numbers import Real
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.data.columns import TIME_UNITS, time_unit
+from fairmf.data.events import Events
+from fairmf.data.interactions import Interactions
+from fairmf.data.split import (
+    HeldOut,
+    Split,
+    ascending,
+    build_matrix,
+    check_count,
+    check_seed,
+    check_share,
+    events_of,
+    first_appearance,
+    positions_in,
+)
+from fairmf.errors import InvalidData, InvalidParameter
+
+# A random share of every user's rows, for all users at once.
+
+
+FEWEST_ITEMS = 5  # nothing is held out of users with fewer
+
+
+def draw_parts(users: NDArray[np.integer], share: float, n_parts: int, random: np.random.Generator) -> NDArray[np.int8]:
+    """For every row its part: 1..n_parts for floor(share * k) of a user's k rows each, 0 for all others.
+
+    Users with fewer than five rows have all of them in part 0.
+    """
+    # Each user's rows in random order, the first so many to part 1, and so on: one sort for all users.
+    order = np.lexsort((random.random(len(users)), users))
+    _, start, counts = np.unique(users[order], return_index=True, return_counts=True)
+    each = np.where(counts >= FEWEST_ITEMS, np.floor(share * counts), 0).astype(np.int64)
+    rank = np.arange(len(users)) - np.repeat(start, counts)
+    number = rank // np.maximum(np.repeat(each, counts), 1) + 1
+    held_out = (number <= n_parts) & (np.repeat(each, counts) > 0)
+    parts = np.zeros(len(users), dtype=np.int8)
+    parts[order] = np.where(held_out, number, 0)
+    return parts
+
+
+# Strong generalisation: whole users are held out, and part of what they did is shown to the model.
+#
+# `protocol="public"` repeats, bit for bit, the preprocessing of Liang et al. (2018) that the published numbers
+# on MovieLens-20M and the Million Song Dataset rest on (docs/splitting.md lists its steps). `protocol="seeded"`
+# has the same shape with a seed and a share of your choice.
+
+
+PUBLIC_SEED = 98765
+PUBLIC_SHARE = 0.2
+
+
+def split_by_user(
+    data: Events | Interactions,
+    heldout: int,
+    *,
+    min_user: int = 5,
+    min_item: int = 0,
+    rating_above: float | None = None,
+    protocol: Literal["public", "seeded"] = "public",
+    target_share: float = PUBLIC_SHARE,
+    random_state: int = 0,
+) -> Split:
+    """Hold out `heldout` users for validation and as many for test.
+
+    Items with fewer than `min_item` users are dropped first, then users with fewer than `min_user` items.
+    With `rating_above` the weights are ratings: rows at or below it are dropped and the rest counts as 1. Of
+    a repeated (user, item) pair the first row counts: otherwise an item could be both shown and asked for.
+
+    "public" needs Events, because it depends on the order of the file's rows, fixes the seed and the share,
+    and makes binary matrices. "seeded" also takes Interactions, keeps weights, and uses `target_share` and
+    `random_state`.
+    """
+    check_count("split_by_user", "heldout", heldout, 1)
+    check_share("split_by_user", "target_share", target_share)
+    check_seed("split_by_user", random_state)
+    if protocol not in ("public", "seeded"):
+        raise InvalidParameter(
+            f"The 'protocol' parameter of split_by_user must be 'public' or 'seeded'. Got {protocol!r} instead."
+        )
+    if protocol == "public":
+        _check_public(data, target_share, random_state)
+    events = _kept(events_of(data), min_user, min_item, rating_above)
+    users = np.unique(events.users).astype(np.int64)
+    if 2 * heldout >= len(users):
+        raise InvalidData(
+            f"heldout={heldout:,} users each for validation and test leaves nobody to train on: "
+            f"{len(users):,} users remain after the filters (min_user={min_user}, min_item={min_item})."
+        )
+    if protocol == "public":
+        return _public(events, ascending(events.user_ids, users), heldout)
+    return _seeded(events, users, heldout, target_share, np.random.default_rng(random_state), rating_above is None)
+
+
+def _check_public(data: Events | Interactions, target_share: float, random_state: int) -> None:
+    if isinstance(data, Interactions):
+        raise InvalidData(
+            "The public protocol depends on the order of the file's rows, which Interactions no longer has. "
+            "Pass Events, or use protocol='seeded'."
+        )
+    if target_share != PUBLIC_SHARE or random_state != 0:
+        raise InvalidParameter(
+            "The public protocol fixes target_share and the seed; use protocol='seeded' to choose them."
+        )
+
+
+def _kept(events: Events, min_user: int, min_item: int, rating_above: float | None) -> Events:
+    check_count("split_by_user", "min_user", min_user, 0)
+    check_count("split_by_user", "min_item", min_item, 0)
+    if rating_above is not None:
+        if events.weights is None:
+            raise InvalidData("rating_above was given, but the events have no weights to compare it with.")
+        events = events.select(events.weights > rating_above)
+    return events.without_duplicates().at_least(min_user, min_item)
+
+
+def _public(events: Events, users: NDArray[np.int64], heldout: int) -> Split:
+    # RandomState is the generator behind np.random.seed; a private one leaves the caller's global state
+    # alone.
+    permuted = users[np.random.RandomState(PUBLIC_SEED).permutation(len(users))]
+    train, validation, test = np.split(permuted, [len(users) - 2 * heldout, len(users) - heldout])
+    in_train = positions_in(train, len(events.user_ids))[events.users] >= 0
+    items, _ = first_appearance(events.items[in_train], len(events.item_ids))
+    return Split(
+        _matrix(events, in_train, train, items, weighted=False),
+        _public_part(events, validation, items),
+        _public_part(events, test, items),
+        "by_user",
+    )
+
+
+def _public_part(events: Events, part: NDArray[np.int64], items: NDArray[np.int64]) -> HeldOut:
+    rows = _rows_of(events, part, items)
+    # The public code goes through users by ascending id, so that is the order in which random numbers are
+    # used up.
+    order = ascending(events.user_ids, np.unique(events.users[rows]).astype(np.int64))
+    by_user = rows[np.argsort(positions_in(order, len(events.user_ids))[events.users[rows]], kind="stable")]
+    counts = np.bincount(events.users[rows], minlength=len(events.user_ids))[order]
+    random = np.random.RandomState(PUBLIC_SEED)
+    is_target = np.zeros(len(by_user), dtype=bool)
+    start = 0
+    for k in counts.tolist():
+        if k >= FEWEST_ITEMS:
+            # int(0.2 * k) in floating point, as published.
+            is_target[start + random.choice(k, size=int(PUBLIC_SHARE * k), replace=False)] = True
+        start += k
+    return _held_out(events, by_user, is_target, part, items, weighted=False)
+
+
+def _seeded(
+    events: Events,
+    users: NDArray[np.int64],
+    heldout: int,
+    share: float,
+    random: np.random.Generator,
+    weighted: bool,
+) -> Split:
+    permuted = random.permutation(users)
+    train, validation, test = np.split(permuted, [len(users) - 2 * heldout, len(users) - heldout])
+    in_train = positions_in(train, len(events.user_ids))[events.users] >= 0
+    items = np.unique(events.items[in_train]).astype(np.int64)
+    parts = []
+    for part in (validation, test):
+        rows = _rows_of(events, part, items)
+        is_target = draw_parts(events.users[rows], share, 1, random) == 1
+        parts.append(_held_out(events, rows, is_target, part, items, weighted=weighted))
+    return Split(_matrix(events, in_train, train, items, weighted=weighted), parts[0], parts[1], "by_user")
+
+
+def _rows_of(events: Events, part: NDArray[np.int64], items: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Row numbers, in file order, of these users with these items."""
+    user_in = positions_in(part, len(events.user_ids)) >= 0
+    item_in = positions_in(items, len(events.item_ids)) >= 0
+    return np.flatnonzero(user_in[events.users] & item_in[events.items])
+
+
+def _held_out(
+    events: Events,
+    rows: NDArray[np.int64],
+    is_target: NDArray[np.bool_],
+    part: NDArray[np.int64],
+    items: NDArray[np.int64],
+    *,
+    weighted: bool,
+) -> HeldOut:
+    fold_in = _matrix(events, rows[~is_target], part, items, weighted=weighted)
+    return HeldOut(fold_in, _matrix(events, rows[is_target], part, items, weighted=False))
+
+
+def _matrix(
+    events: Events,
+    rows: NDArray[np.int64] | NDArray[np.bool_],
+    users: NDArray[np.int64],
+    items: NDArray[np.int64],
+    *,
+    weighted: bool,
+) -> Interactions:
+    """Rows of the event list as a matrix whose row k is users[k] and whose column k is items[k]."""
+    return build_matrix(
+        positions_in(users, len(events.user_ids))[events.users[rows]],
+        positions_in(items, len(events.item_ids))[events.items[rows]],
+        len(users),
+        len(items),
+        weights=events.weights[rows] if weighted and events.weights is not None else None,
+        user_ids=events.user_ids.take(users),
+        item_ids=events.item_ids.take(items),
+    )
+
+
+# Weak generalisation: every user is trained on, and part of what each did is held out.
+
+
+def split_by_interaction(data: Events | Interactions, *, target_share: float = 0.2, random_state: int = 0) -> Split:
+    """Hold out floor(target_share * k) of each user's k items for validation and as many others for test.
+
+    Users with fewer than five items keep all in train. Items that no user has in train are dropped from the
+    targets and from the catalogue. All users are rows of both held-out sets, with train as their history
+    (`known_users=True`): an item held out for validation may still be recommended when test is scored.
+    """
+    check_share("split_by_interaction", "target_share", target_share)
+    check_seed("split_by_interaction", random_state)
+    if target_share >= 0.5:
+        raise InvalidParameter(
+            "The 'target_share' parameter of split_by_interaction is held out twice, for validation "
+            f"and for test, and must be below 0.5. Got {target_share!r} instead."
+        )
+    events = events_of(data).without_duplicates()
+    users = np.unique(events.users).astype(np.int64)
+    place = positions_in(users, len(events.user_ids))[events.users]
+    part = draw_parts(place, target_share, 2, np.random.default_rng(random_state))
+    items = np.unique(events.items[part == 0]).astype(np.int64)
+    item_place = positions_in(items, len(events.item_ids))[events.items]
+    part[item_place < 0] = -1
+    user_ids, item_ids = events.user_ids.take(users), events.item_ids.take(items)
+
+    def matrix(number: int) -> Interactions:
+        rows = part == number
+        weights = events.weights[rows] if number == 0 and events.weights is not None else None
+        sizes = len(users), len(items)
+        return build_matrix(
+            place[rows], item_place[rows], *sizes, weights=weights, user_ids=user_ids, item_ids=item_ids
+        )
+
+    train = matrix(0)
+    return Split(train, HeldOut(train, matrix(1), True), HeldOut(train, matrix(2), True), "by_interaction")
+
+
+def split_by_time(
+    events: Events,
+    *,
+    validation_from: Any = None,
+    test_from: Any = None,
+    validation_share: float = 0.1,
+    test_share: float = 0.1,
+) -> Split:
+    """Train before `validation_from`, validate from there to `test_from`, test from there on.
+
+    A moment not given is placed so that its share of the rows (with all rows of the same moment) lies after
+    it. A moment is a number like the events' times, or a date (text, `datetime`, `np.datetime64`; UTC unless it has a
+    zone), which is understood in the unit of the times: `events.time_unit`, or the one that their size tells. Items
+    first seen after train are dropped. Targets are never items the user had met before.
+
+    Validation: rows are train's users with train as history, so stored factors are used (`known_users=True`).
+    Test: the history is everything before `test_from`. It has grown since training, so users are folded in
+    from it (`known_users=False`). Train's users come first, in train's order, then those who arrived during
+    validation.
+    """
+    times = _times(events)
+    start, end = _cuts(events, validation_from, test_from, validation_share, test_share)
+    in_train, before_test = times < start, times < end
+    for what, some in (("train", in_train), ("validation", before_test & ~in_train), ("test", ~before_test)):
+        if not some.any():
+            raise InvalidData(f"The cuts at {start} and {end} leave no event for {what}.")
+    items, item_place = first_appearance(events.items[in_train], len(events.item_ids))
+    known_item = item_place[events.items] >= 0
+    train_users, _ = first_appearance(events.users[in_train], len(events.user_ids))
+    history_users, _ = first_appearance(events.users[before_test & known_item], len(events.user_ids))
+    newcomers = history_users[positions_in(train_users, len(events.user_ids))[history_users] < 0]
+    test_users = np.concatenate((train_users, newcomers))
+
+    def matrix(rows: NDArray[np.bool_], users: NDArray[np.int64], weighted: bool) -> Interactions:
+        user_place = positions_in(users, len(events.user_ids))
+        chosen = events.select(rows & known_item & (user_place[events.users] >= 0)).without_duplicates()
+        return build_matrix(
+            user_place[chosen.users],
+            item_place[chosen.items],
+            len(users),
+            len(items),
+            weights=chosen.weights if weighted else None,
+            user_ids=events.user_ids.take(users),
+            item_ids=events.item_ids.take(items),
+        )
+
+    train = matrix(in_train, train_users, True)
+    validation = matrix(before_test & ~_met(events, in_train), train_users, False)
+    test = matrix(~before_test & ~_met(events, before_test), test_users, False)
+    history = matrix(before_test, test_users, True)
+    return Split(train, HeldOut(train, validation, True), HeldOut(history, test, False), "by_time")
+
+
+def _times(events: Events) -> NDArray[Any]:
+    if not isinstance(events, Events):
+        raise InvalidData(f"split_by_time needs Events with times. Got {type(events).__name__} instead.")
+    if events.times is None:
+        raise InvalidData("split_by_time needs events with times: name the time column when reading them.")
+    if not len(events):
+        raise InvalidData("There are no events to split.")
+    return events.times
+
+
+def _cuts(
+    events: Events, validation_from: Any, test_from: Any, validation_share: float, test_share: float
+) -> tuple[Any, Any]:
+    """The two moments, as values of the same kind as the times."""
+    check_share("split_by_time", "validation_share", validation_share)
+    check_share("split_by_time", "test_share", test_share)
+    ordered = np.sort(_times(events))
+    end = _quantile(ordered, 1 - test_share) if test_from is None else _moment(events, "test_from", test_from)
+    if validation_from is not None:
+        start = _moment(events, "validation_from", validation_from)
+    elif validation_share + test_share >= 1:
+        raise InvalidParameter(
+            f"validation_share={validation_share!r} and test_share={test_share!r} leave nothing to train on."
+        )
+    else:
+        # Counted from the test cut, so that the share holds wherever that cut was put.
+        rows_before = int(np.searchsorted(ordered, end))
+        start = ordered[max(0, rows_before - round(validation_share * len(ordered)))] if rows_before else end
+    if not start < end:
+        raise InvalidParameter(f"validation_from={start} must be earlier than test_from={end}.")
+    return start, end
+
+
+def _quantile(ordered: NDArray[Any], share: float) -> Any:
+    return ordered[min(len(ordered) - 1, round(share * len(ordered)))]
+
+
+def _moment(events: Events, name: str, value: Any) -> Any:
+    """A number as it is; a date in the unit that the times have."""
+    if isinstance(value, Real) and value is not True and value is not False and not math.isnan(value):
+        return value
+    times = _times(events)
+    nanoseconds = _since_1970(value)
+    if nanoseconds is None:
+        raise InvalidParameter(
+            f"The {name!r} parameter of split_by_time must be a number like the events' times ({times.dtype}), "
+            f"or a date such as '2024-01-31'. Got {value!r} instead."
+        )
+    unit = events.time_unit or time_unit(times)
+    if unit is None:
+        raise InvalidParameter(
+            f"The {name!r} parameter of split_by_time is a date, but it is not clear which unit the times have (they "
+            f"go from {times.min():,} to {times.max():,}, which are not seconds, milliseconds, microseconds or "
+            f"nanoseconds since 1970); give a number like these. Got {value!r} instead."
+        )
+    step = 10**9 // TIME_UNITS[unit]
+    if times.dtype.kind == "f":
+        return nanoseconds / step
+    return -(-nanoseconds // step)  # the first whole step that is not before
+
+
+def _since_1970(value: Any) -> int | None:
+    """A date as nanoseconds since 1970, UTC; None for what is no date."""
+    if isinstance(value, str) and (zoned := _date_with_zone(value)) is not None:
+        value = zoned
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        value = value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
+    if not isinstance(value, (str, datetime.date, np.datetime64)):
+        return None
+    try:
+        moment = np.datetime64(value)
+    except ValueError:
+        return None
+    if np.isnat(moment):
+        return None
+    if np.datetime_data(moment.dtype)[0] in ("ns", "ps", "fs", "as"):
+        return int(moment.astype("datetime64[ns]").astype(np.int64))
+    return 1000 * int(moment.astype("datetime64[us]").astype(np.int64))
+
+
+def _date_with_zone(text: str) -> datetime.datetime | None:
+    """A date that says its zone, such as 2024-01-31T12:00:00Z, which NumPy does not take; None for others."""
+    try:
+        found = datetime.datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text.strip()))
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
+
+
+def _met(events: Events, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """For every event: had its user met its item in the given rows?"""
+    keys = events.users.astype(np.int64) * len(events.item_ids) + events.items
+    return np.isin(keys, keys[rows])

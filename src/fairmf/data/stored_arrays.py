@@ -1,0 +1,122 @@
+"""Store ids and sparse rows as arrays, and check them when they are read."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.data.csr import Rows, is_ascending
+from fairmf.data.ids import Ids
+from fairmf.data.interactions import Interactions
+from fairmf.errors import InvalidData
+from fairmf.io import strict_json
+from fairmf.io.container import Arrays
+from fairmf.io.strict_json import Malformed
+from fairmf.io.values import NotStorable, decode, encode
+
+# Ids as arrays. Integers are one array of their own kind; all others are bytes and the offsets where each begins.
+#
+# Texts are stored in UTF-8; ids of other kinds (floats, tuples, dates, ...) as typed JSON, one text each.
+
+
+KINDS = ("none", "integers", "texts", "typed")
+
+
+def ids_to_arrays(name: str, ids: Ids | None) -> tuple[str, Arrays]:
+    """The kind of these ids and the arrays that hold them."""
+    if ids is None:
+        return "none", {}
+    if ids.values.dtype.kind in "iu":
+        return "integers", {name: ids.values}
+    values = ids.values.tolist()
+    if all(type(value) is str for value in values):
+        return "texts", _packed(name, [value.encode("utf-8", errors="surrogatepass") for value in values])
+    return "typed", _packed(name, [_typed(name, value) for value in values])
+
+
+def ids_from_arrays(name: str, kind: Any, count: int, arrays: Arrays) -> Ids | None:
+    """The ids again. Takes what it uses out of `arrays`."""
+    if kind == "none":
+        return None
+    if kind == "integers":
+        values = arrays.pop(name, None)
+        if values is None or values.ndim != 1 or values.dtype.kind not in "iu" or len(values) != count:
+            raise Malformed(f"{name} are not {count:,} integers")
+        return Ids(values)
+    if kind not in KINDS:
+        raise Malformed(f"{name} are of an unknown kind")
+    texts = _unpacked(name, count, arrays)
+    return Ids(texts if kind == "texts" else [_untyped(name, text) for text in texts])
+
+
+def _typed(name: str, value: Any) -> bytes:
+    try:
+        hash(value)
+        return strict_json.dump(encode(value)).encode("ascii")
+    except (NotStorable, TypeError, ValueError) as error:
+        shown = "one of them" if type(value) is int else repr(str(value)[:60])  # Python refuses to print huge integers
+        raise InvalidData(
+            f"The {name} cannot be stored: {shown} is or holds {error}. Ids in a file can be integers, "
+            "texts, floats, bools, bytes, tuples, dates and times, Decimal or UUID."
+        ) from error
+
+
+def _untyped(name: str, text: str) -> Any:
+    value = decode(strict_json.parse(text, f"one of its {name}"))
+    try:
+        hash(value)
+    except TypeError as error:
+        raise Malformed(f"one of its {name} cannot be an id") from error
+    return value
+
+
+def _packed(name: str, texts: list[bytes]) -> Arrays:
+    offsets = np.zeros(len(texts) + 1, dtype=np.int64)
+    np.cumsum([len(text) for text in texts], out=offsets[1:])
+    return {f"{name}.bytes": np.frombuffer(b"".join(texts), dtype=np.uint8), f"{name}.offsets": offsets}
+
+
+def _unpacked(name: str, count: int, arrays: Arrays) -> list[str]:
+    data, offsets = arrays.pop(f"{name}.bytes", None), arrays.pop(f"{name}.offsets", None)
+    if data is None or offsets is None or data.dtype != np.uint8 or data.ndim != 1:
+        raise Malformed(f"{name} are incomplete")
+    check_offsets(name, offsets, count, len(data))
+    whole, ends = data.tobytes(), offsets.tolist()
+    try:
+        return [whole[a:b].decode("utf-8", errors="surrogatepass") for a, b in itertools.pairwise(ends)]
+    except UnicodeDecodeError as error:
+        raise Malformed(f"{name} are not text") from error
+
+
+def check_offsets(name: str, offsets: NDArray[Any], count: int, end: int) -> None:
+    """Offsets of `count` pieces that together cover 0 to `end`."""
+    wrong = offsets.dtype != np.int64 or offsets.shape != (count + 1,)
+    if wrong or offsets[0] != 0 or offsets[-1] != end or (offsets[1:] < offsets[:-1]).any():
+        raise Malformed(f"the offsets of {name} do not describe {count:,} pieces")
+
+
+def rows_to_arrays(name: str, data: Interactions) -> Arrays:
+    """The entries of these interactions; their ids are stored by `id_arrays`."""
+    rows = data.by_user
+    arrays: Arrays = {f"{name}.indptr": rows.indptr, f"{name}.indices": rows.indices}
+    if rows.weights is not None:
+        arrays[f"{name}.weights"] = rows.weights
+    return arrays
+
+
+def rows_from_arrays(name: str, n: int, m: int, users: Ids | None, items: Ids | None, arrays: Arrays) -> Interactions:
+    """The interactions of n users and m items again. Takes what it uses out of `arrays`."""
+    indptr, indices, weights = (arrays.pop(f"{name}.{part}", None) for part in ("indptr", "indices", "weights"))
+    if indptr is None or indices is None or indices.dtype != np.int32 or indices.ndim != 1:
+        raise Malformed(f"its {name} are incomplete")
+    check_offsets(f"its {name}", indptr, n, len(indices))
+    if weights is not None and (weights.dtype != np.float32 or weights.shape != indices.shape):
+        raise Malformed(f"its {name} have no weight each")
+    if weights is not None and not (np.isfinite(weights).all() and (weights > 0).all()):
+        raise Malformed(f"its {name} have weights that are not numbers > 0")
+    if not is_ascending(indices, indptr):
+        raise Malformed(f"its {name} are not in order, or repeated")
+    return Interactions(Rows(indptr, indices, weights), m, users, items)

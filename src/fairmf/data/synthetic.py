@@ -1,0 +1,300 @@
+"""Make up interactions with a long tail of items, heavy users and tastes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.data.events import Events, number_by_appearance
+from fairmf.data.ids import Ids
+from fairmf.data.interactions import Interactions
+from fairmf.data.popularity import counts_with_gini, counts_with_total
+from fairmf.errors import InvalidParameter
+from fairmf.params import check_settings, setting
+
+# Readable titles for made-up items. Each theme has its own nouns, so that a reader sees the tastes in a list.
+
+
+_ADJECTIVES = tuple(
+    word
+    for line in (
+        "Quiet Golden Broken Distant Hidden Silver Burning Frozen Silent Crimson Restless Hollow",
+        "Gentle Savage Velvet Paper Stolen Endless Forgotten Wandering Copper Bitter Honest Sudden",
+        "Northern Southern Lonely Borrowed Painted Midnight Emerald Patient Reckless Shining Secret Tender",
+        "Wicked Ancient Modern Invisible Scarlet Drifting Falling Rising Sleeping Laughing Second Last",
+    )
+    for word in line.split()
+)
+_THEMES = tuple(
+    nouns.split()
+    for nouns in (
+        "Harbour Lighthouse Sailor Tide Anchor Island Captain Shore",
+        "Starship Orbit Comet Android Galaxy Signal Colony Moon",
+        "Detective Alibi Witness Verdict Clue Suspect Cellar Letter",
+        "Kingdom Dragon Crown Sorcerer Sword Tower Oracle Forest",
+        "Wedding Kiss Promise Valentine Bride Garden Dance Summer",
+        "Soldier Trench Siege Convoy General Bunker Front Medal",
+        "Saddle Canyon Sheriff Ranch Outlaw Desert Stagecoach Mustang",
+        "Orchestra Piano Melody Singer Chorus Ballad Drummer Stage",
+        "Kitchen Baker Vineyard Recipe Market Orchard Honey Feast",
+        "Haunting Graveyard Shadow Mirror Whisper Attic Raven Fog",
+        "Racer Champion Stadium Goalkeeper Marathon Boxer Summit Relay",
+        "Clown Neighbour Cousin Landlord Umbrella Parrot Landslide Holiday",
+    )
+)
+THEMES = (
+    "Sea", "Space", "Crime", "Fantasy", "Romance", "War", "Western", "Music", "Food", "Horror", "Sport", "Comedy",
+)  # fmt: skip
+_THEME_OF = {noun: theme for theme, nouns in zip(THEMES, _THEMES, strict=True) for noun in nouns}
+_FIRST_YEAR, _YEARS = 1950, 75
+# Coprime with the number of titles a theme has, so that steps of this size visit each of them once.
+_STEP = 10007
+
+
+def titles(tastes: NDArray[np.integer]) -> list[str]:
+    """A unique title for every item, such as "The Quiet Harbour (1987)"; the noun tells its taste (modulo twelve)."""
+    themes = np.asarray(tastes) % len(_THEMES)
+    used = [0] * len(_THEMES)
+    made = []
+    for theme in themes.tolist():
+        made.append(_title(theme, used[theme]))
+        used[theme] += 1
+    return made
+
+
+def theme_of(title: str) -> str:
+    """What a title made here is about, by its noun: "Sea" for "The Quiet Harbour (1987)"."""
+    return _THEME_OF[title.split()[2].rstrip(",")]
+
+
+def _title(theme: int, number: int) -> str:
+    nouns = _THEMES[theme]
+    part, place = divmod(number, len(_ADJECTIVES) * len(nouns) * _YEARS)
+    place = place * _STEP % (len(_ADJECTIVES) * len(nouns) * _YEARS)
+    rest, year = divmod(place, _YEARS)
+    adjective, noun = divmod(rest, len(nouns))
+    sequel = f", Part {part + 1}" if part else ""
+    return f"The {_ADJECTIVES[adjective]} {nouns[noun]}{sequel} ({_FIRST_YEAR + year})"
+
+
+_FIRST_SECOND, _SECONDS = 1_577_836_800, 2 * 365 * 86_400  # two years from 2020-01-01 UTC
+_MOST_USERS = 0.5  # of all users: an item that everybody knows says nothing about taste
+_USUAL_GINI = 0.75
+_SWAPS = 30  # tries to place an interaction that fits nobody
+
+
+@dataclass(frozen=True)
+class SyntheticEvents:
+    """The settings of `synthetic_events`, with their ranges."""
+
+    n_users: int = setting(2000, "number of users", low=1, integer=True)
+    n_items: int = setting(1000, "number of items", low=1, integer=True)
+    n_interactions: int = setting(100_000, "number of interactions", low=1, integer=True)
+    tastes: int = setting(12, "number of tastes; each item has one", low=1, integer=True)
+    favourites: int = setting(3, "number of favourite tastes a user draws", low=1, integer=True)
+    taste_strength: float = setting(0.8, "share of interactions within a user's favourites", low=0, high=1)
+    popularity_gini: float | None = setting(
+        None, "Gini of the items' numbers of interactions; None = 0.75 or near", low=0, high=1, choices=(None,)
+    )
+    activity_spread: float = setting(1.0, "standard deviation of log activity of users", low=0)
+    min_per_user: int = setting(5, "least number of interactions of a user", low=0, integer=True)
+
+
+def synthetic_events(
+    n_users: int = 2000,
+    n_items: int = 1000,
+    n_interactions: int = 100_000,
+    *,
+    random_state: int | np.random.SeedSequence | np.random.Generator = 0,
+    tastes: int = 12,
+    favourites: int = 3,
+    taste_strength: float = 0.8,
+    popularity_gini: float | None = None,
+    activity_spread: float = 1.0,
+    min_per_user: int = 5,
+) -> Events:
+    """Exactly `n_interactions` different pairs in order of time, the same for the same `random_state`.
+
+    Items follow a power law whose exponent is chosen so that the Gini of their numbers of interactions is
+    `popularity_gini` (None: 0.75, or the nearest that so dense a matrix allows); every item has at least one where
+    there are enough. Users' activity is log-normal (`activity_spread`), at least `min_per_user` each. Each item has one
+    of `tastes` tastes; a user draws `favourites` tastes, and a share `taste_strength` of the user's interactions falls
+    within them. User ids are the integers from 1; item ids are titles such as "The Quiet Harbour (1987)" whose noun
+    tells the taste; times are seconds since 1970.
+    """
+    plan = SyntheticEvents(
+        n_users,
+        n_items,
+        n_interactions,
+        tastes,
+        favourites,
+        taste_strength,
+        popularity_gini,
+        activity_spread,
+        min_per_user,
+    )
+    check_settings(plan)
+    _check_possible(plan)
+    rng = _generator(random_state)
+    per_user = _activity(plan, rng)
+    per_item = _popularity(plan, rng)
+    item_tastes = _item_tastes(plan, rng)
+    users = _deal(per_user, per_item, item_tastes, plan, rng)
+    return _as_events(users, per_item, item_tastes, plan, rng)
+
+
+def synthetic(n_users: int = 2000, n_items: int = 1000, n_interactions: int = 100_000, **settings: Any) -> Interactions:
+    """`synthetic_events` (same arguments) as binary Interactions."""
+    return Interactions.from_events(synthetic_events(n_users, n_items, n_interactions, **settings))
+
+
+def _check_possible(plan: SyntheticEvents) -> None:
+    n, m, total = plan.n_users, plan.n_items, plan.n_interactions
+    low, high = plan.min_per_user * n, m * _most_per_item(plan)
+    if not low <= total <= high:
+        raise InvalidParameter(
+            f"'n_interactions' must be from {low:,} ({plan.min_per_user} per user) to {high:,} (half of all pairs) "
+            f"for {n:,} users and {m:,} items. Got {total:,} instead."
+        )
+
+
+def _most_per_item(plan: SyntheticEvents) -> int:
+    return max(1, int(_MOST_USERS * plan.n_users))
+
+
+def _generator(random_state: Any) -> np.random.Generator:
+    try:
+        return np.random.default_rng(random_state)
+    except (TypeError, ValueError) as error:
+        raise InvalidParameter(f"'random_state' must be an integer >= 0. Got {random_state!r} instead.") from error
+
+
+def _activity(plan: SyntheticEvents, rng: np.random.Generator) -> NDArray[np.int64]:
+    mean = plan.n_interactions / plan.n_users
+    # Somebody who knows nearly everything would leave no choice to the others.
+    most = min(max(plan.n_items // 4, int(np.ceil(2 * mean)), plan.min_per_user), plan.n_items)
+    activity = np.exp(plan.activity_spread * rng.standard_normal(plan.n_users))
+    return counts_with_total(activity, plan.n_interactions, plan.min_per_user, most)
+
+
+def _popularity(plan: SyntheticEvents, rng: np.random.Generator) -> NDArray[np.int64]:
+    least = 1 if plan.n_interactions >= plan.n_items else 0
+    most = _most_per_item(plan)
+    wanted = _USUAL_GINI if plan.popularity_gini is None else plan.popularity_gini
+    nearest = plan.popularity_gini is None
+    counts = counts_with_gini(plan.n_items, plan.n_interactions, wanted, least, most, nearest)
+    return rng.permutation(counts)
+
+
+def _item_tastes(plan: SyntheticEvents, rng: np.random.Generator) -> NDArray[np.int64]:
+    count = min(plan.tastes, plan.n_items)
+    size = 1 / np.sqrt(np.arange(1, count + 1))
+    others = rng.choice(count, size=plan.n_items - count, p=size / size.sum())
+    return rng.permutation(np.concatenate([np.arange(count), others]))  # every taste has an item
+
+
+def _deal(
+    per_user: NDArray[np.int64],
+    per_item: NDArray[np.int64],
+    tastes: NDArray[np.int64],
+    plan: SyntheticEvents,
+    rng: np.random.Generator,
+) -> NDArray[np.int32]:
+    """The user of every interaction, item after item."""
+    from fairmf.data import deal_kernels
+
+    wishes, favourites = _wishes(per_user, per_item, tastes, plan, rng)
+    pool, bounds = _pools(per_user, wishes, favourites, int(tastes.max()) + 1, rng)
+    heads, ends = bounds[:-1].copy(), bounds[1:]
+    demand = np.bincount(tastes, weights=per_item)
+    share = np.diff(bounds)[:-1] / np.maximum(demand, 1)
+    from_taste = np.floor(per_item * share[tastes] + rng.random(len(per_item))).astype(np.int64)
+    from_taste = np.minimum(from_taste, per_item)
+
+    starts = np.concatenate([[0], np.cumsum(per_item)])
+    order = np.argsort(-per_item, kind="stable")
+    out = np.empty(int(starts[-1]), dtype=np.int32)
+    filled = np.zeros(len(per_item), dtype=np.int64)
+    marks = np.full(len(per_user), -1, dtype=np.int32)
+    deal_kernels.deal(order, starts, tastes, from_taste, pool, heads, ends, marks, out, filled)
+
+    left = rng.permutation(np.concatenate([pool[a:b] for a, b in zip(heads, ends, strict=True)]))
+    heads, ends = np.zeros(1, dtype=np.int64), np.array([len(left)])
+    marks.fill(-1)
+    deal_kernels.fill(order, starts, left, heads, ends, marks, out, filled)
+
+    users = left[heads[0] :]
+    items = np.repeat(np.arange(len(per_item)), per_item - filled)
+    candidates = rng.integers(0, len(out), size=(len(users), _SWAPS))
+    item_of = np.repeat(np.arange(len(per_item), dtype=np.int32), per_item)
+    marks.fill(-1)
+    deal_kernels.repair(items, users, candidates, starts, item_of, marks, out, filled)
+    return out
+
+
+def _wishes(
+    per_user: NDArray[np.int64],
+    per_item: NDArray[np.int64],
+    tastes: NDArray[np.int64],
+    plan: SyntheticEvents,
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How many interactions each user wants in each favourite taste (users x favourites), and which these are."""
+    demand = np.bincount(tastes, weights=per_item)
+    sizes = np.bincount(tastes)
+    # Favourites are drawn as often as their items are demanded, so that tastes do not change the popularity.
+    favourites = rng.choice(len(demand), size=(len(per_user), plan.favourites), p=demand / demand.sum())
+    wishes = np.empty(favourites.shape, dtype=np.int64)
+    left = rng.binomial(per_user, plan.taste_strength)
+    for k in range(plan.favourites):
+        # The first favourite gets half, the second half of the rest, the last what remains.
+        wishes[:, k] = left if k == plan.favourites - 1 else rng.binomial(left, 0.5)
+        left = left - wishes[:, k]
+    wishes = np.minimum(wishes, sizes[favourites] // 3)  # no user exhausts a taste
+    supply = np.bincount(favourites.ravel(), weights=wishes.ravel(), minlength=len(demand))
+    keep = np.minimum(1.0, 0.95 * demand / np.maximum(supply, 1))
+    return rng.binomial(wishes, keep[favourites]), favourites
+
+
+def _pools(
+    per_user: NDArray[np.int64],
+    wishes: NDArray[np.int64],
+    favourites: NDArray[np.int64],
+    n_tastes: int,
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """One shuffled pool per taste and a last one for any taste, in one array, and where each begins."""
+    everybody = np.arange(len(per_user), dtype=np.int32)
+    pools = []
+    for taste in range(n_tastes):
+        pool = [np.repeat(everybody, wishes[:, k] * (favourites[:, k] == taste)) for k in range(wishes.shape[1])]
+        pools.append(np.concatenate(pool))
+    pools.append(np.repeat(everybody, per_user - wishes.sum(axis=1)))
+    for pool_of_taste in pools:
+        rng.shuffle(pool_of_taste)
+    bounds = np.concatenate([[0], np.cumsum([len(pool_of_taste) for pool_of_taste in pools])])
+    return np.concatenate(pools), bounds.astype(np.int64)
+
+
+def _as_events(
+    users: NDArray[np.int32],
+    per_item: NDArray[np.int64],
+    tastes: NDArray[np.int64],
+    plan: SyntheticEvents,
+    rng: np.random.Generator,
+) -> Events:
+    pairs = users.astype(np.int64)
+    pairs *= plan.n_items
+    pairs += np.repeat(np.arange(plan.n_items, dtype=np.int32), per_item)
+    rng.shuffle(pairs)
+    users, user_order = number_by_appearance((pairs // plan.n_items).astype(np.int32), plan.n_users)
+    pairs %= plan.n_items
+    items, item_order = number_by_appearance(pairs.astype(np.int32), plan.n_items)
+    del pairs
+    times = rng.integers(_FIRST_SECOND, _FIRST_SECOND + _SECONDS, size=len(users))
+    times.sort()
+    names = np.array(titles(tastes), dtype=object)
+    return Events(users, items, Ids(user_order + 1), Ids(names[item_order]), times=times, time_unit="s")

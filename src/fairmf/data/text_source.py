@@ -1,0 +1,268 @@
+"""Open delimited text (a file or a member of an archive) and cut it into blocks of whole records.
+
+A record ends at a line break outside quotes. A quote opens a field right after a delimiter or a line break; inside, two
+quotes stand for one, and the quote that closes the field must be followed by a delimiter or a line break (RFC 4180).
+Quotes elsewhere, as in 12" LP, are text. What breaks these rules is an error: guessing would join or divide rows.
+"""
+
+from __future__ import annotations
+
+import codecs
+import lzma
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.errors import InvalidData
+
+# Called with the bytes that are done and the bytes there are.
+Progress: TypeAlias = Callable[[int, int], None]
+_LONGEST_RECORD = 16 << 20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_QUOTE = ord('"')
+# Text shrinks to a third or a tenth. What expands more than this, and to more than a few megabytes, is made to fill a
+# memory or a disk. Whoever has such a file and trusts it unpacks it: plain files have no ceiling.
+LARGEST_RATIO = 200
+SMALL_BYTES = 1 << 22
+_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """Text that can be opened any number of times. `size` is that of what holds it, compressed or not."""
+
+    name: str
+    size: int
+    open: Callable[[], Any]
+    report: Callable[[], None] = lambda: None
+    """Tell whoever wants to know how far reading is."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    @classmethod
+    def of_file(cls, file: Path, progress: Progress | None = None) -> TextSource:
+        """A plain or compressed file."""
+        size = file.stat().st_size
+        latest: list[Any] = []  # the file itself, which knows how much of it was taken
+
+        def opened() -> Any:
+            import pyarrow as pa
+
+            suffix = file.suffix.lower()
+            if suffix == ".xz":  # the one kind that Arrow leaves to others
+                latest[:] = [file.open("rb")]
+                return Unpacked(lzma.open(latest[0]), latest[0], str(file), size)
+            latest[:] = [pa.OSFile(str(file))]
+            if suffix not in _CODECS:
+                return latest[0]
+            return Unpacked(pa.CompressedInputStream(latest[0], _CODECS[suffix]), latest[0], str(file), size)
+
+        def report() -> None:
+            if progress is not None and latest:
+                progress(size if latest[0].closed else latest[0].tell(), size)
+
+        return cls(str(file), size, opened, report)
+
+
+class Unpacked:
+    """What a decompressor gives, up to what text of that packed size can hold; closes the file below it as well."""
+
+    def __init__(self, stream: Any, below: Any, name: str, packed_bytes: int):
+        self._stream, self._below, self._name, self._packed = stream, below, name, packed_bytes
+        self._left = max(SMALL_BYTES, LARGEST_RATIO * packed_bytes)
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes; InvalidData once there are more than can be believed."""
+        most = self._left + 1  # one more than may come, and never more memory than that
+        content: bytes = self._stream.read(most if size is None or size < 0 else min(size, most))
+        self._left -= len(content)
+        if self._left < 0:
+            raise InvalidData(too_much(self._name, self._packed))
+        return content
+
+    def close(self) -> None:
+        """Close both."""
+        self._stream.close()
+        self._below.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return bool(self._stream.closed)
+
+    def __enter__(self) -> Unpacked:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def too_much(name: str, packed_bytes: int) -> str:
+    """What is said of a file that expands more than text does."""
+    return (
+        f"{name} expands to more than {LARGEST_RATIO} times its {packed_bytes:,} bytes, which no text of interactions "
+        f"does; it is damaged or malicious. If you trust it, unpack it and read the plain file."
+    )
+
+
+@dataclass(frozen=True)
+class Block:
+    """Whole records as UTF-8, the last one ended by a line break; `line` is the number of the first line, from 1."""
+
+    text: bytes
+    line: int
+
+    def split_first(self, delimiter: bytes | None) -> tuple[bytes, Block]:
+        """Split off the first record that is not an empty line. `delimiter` as in `record_blocks`."""
+        start = len(self.text) - len(self.text.lstrip(b"\r\n"))
+        end = _first_break(self.text, start, _field_quotes(self.text, delimiter)) + 1
+        if self.text[end - 1 : end + 1] == b"\r\n":
+            end += 1
+        return self.text[start:end], Block(self.text[end:], self.line + _lines_in(self.text[:end]))
+
+
+def record_blocks(
+    source: TextSource, block_bytes: int, delimiter: bytes | None, encoding: str = "utf8"
+) -> Iterator[Block]:
+    """Divide a text into blocks of whole records, of about `block_bytes` each unless a record is longer.
+
+    `delimiter` is one byte, or None where quotes are text like any other. Raises InvalidData for a quote that is not
+    closed properly, and for a record longer than 16 MiB.
+    """
+    decoder = None if is_utf8(encoding) else codecs.getincrementaldecoder(encoding)()
+    rest, line, at_start = b"", 1, True
+    with source.open() as stream:
+        while True:
+            read = stream.read(block_bytes)
+            more = read if decoder is None else decoder.decode(read, final=not read).encode()
+            text = rest + more
+            if at_start and (len(text) >= len(_BYTE_ORDER_MARK) or not read):
+                text, at_start = text.removeprefix(_BYTE_ORDER_MARK), False
+            quotes = _field_quotes(text, delimiter)
+            _check_quotes(Block(text, line), quotes, delimiter, source, at_end=not read)
+            if not read:
+                if text:
+                    yield Block(text if text[-1] in b"\r\n" else text + b"\n", line)
+                return
+            end = _last_break(text, quotes) + 1
+            if end:
+                yield Block(text[:end], line)
+                line += _lines_in(text[:end])
+            rest = text[end:]
+
+
+def is_utf8(encoding: str) -> bool:
+    """Whether text in this encoding needs no recoding."""
+    return codecs.lookup(encoding).name in ("utf-8", "ascii")
+
+
+def _field_quotes(text: bytes, delimiter: bytes | None) -> NDArray[np.int64]:
+    """Positions of the quotes that open (even places) and close (odd places) fields.
+
+    Of two quotes for one the first closes and the second opens again.
+    """
+    if delimiter is None or b'"' not in text:
+        return np.zeros(0, dtype=np.int64)
+    data = np.frombuffer(text, dtype=np.uint8)
+    quotes = np.flatnonzero(data == _QUOTE)
+    at_start = _is_one_of(delimiter + b"\r\n")
+    # If every other quote begins a field, or follows the quote before it at once, then these are the ones that open.
+    doubtful = 2 * np.flatnonzero(~at_start[data[quotes[0::2] - 1]])
+    if quotes[0] == 0:
+        doubtful = doubtful[doubtful > 0]
+    if len(doubtful) == 0 or (doubtful[0] > 0 and (quotes[doubtful] - quotes[doubtful - 1] == 1).all()):
+        return quotes
+    return _without_literal_quotes(quotes, (quotes == 0) | at_start[data[quotes - 1]])
+
+
+def _is_one_of(letters: bytes) -> NDArray[np.bool_]:
+    """For every byte whether it is one of these."""
+    table = np.zeros(256, dtype=bool)
+    table[list(letters)] = True
+    return table
+
+
+def _without_literal_quotes(quotes: NDArray[np.int64], begins: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The quotes that open and close, found one by one, where some are text; `begins`: whether a field may begin."""
+    kept, inside, latest = [], False, -2
+    for place, starts_field in zip(quotes.tolist(), begins.tolist(), strict=True):
+        if inside or starts_field or place == latest + 1:
+            kept.append(place)
+            inside = not inside
+            latest = place
+    return np.asarray(kept, dtype=np.int64)
+
+
+def _check_quotes(
+    block: Block, quotes: NDArray[np.int64], delimiter: bytes | None, source: TextSource, at_end: bool
+) -> None:
+    """Raise InvalidData for a quote that is not closed, or closed inside a value, and for a record without an end."""
+    remedy = "close it, and write a quote that is a part of the value twice"
+    too_long = not at_end and len(block.text) > _LONGEST_RECORD and _last_break(block.text, quotes) < 0
+    if len(quotes) and delimiter is not None:
+        data, closing = np.frombuffer(block.text, dtype=np.uint8), quotes[1::2]
+        if len(closing) and closing[-1] == len(data) - 1:  # what follows is not known yet, or the end
+            closing = closing[:-1]
+        bad = np.flatnonzero(~_is_one_of(delimiter + b'\r\n"')[data[closing + 1]])
+        if len(bad):
+            closed = 2 * int(bad[0]) + 1
+            opened, where = _opening_line(block, quotes, closed - 1), _line_at(block, quotes[closed])
+            raise InvalidData(
+                f"A quote opened in line {opened:,} of {source} is closed inside a value in line {where:,}; {remedy}."
+            )
+        if len(quotes) % 2 and (at_end or too_long):
+            opened = _opening_line(block, quotes, len(quotes) - 1)
+            raise InvalidData(f"A quote opened in line {opened:,} of {source} is never closed; {remedy}.")
+    if too_long:
+        raise InvalidData(
+            f"The record in line {block.line:,} of {source} is longer than {_LONGEST_RECORD >> 20} MiB; delimited text "
+            f"has a record a line, so this is another kind of file, or its line breaks are lost."
+        )
+
+
+def _opening_line(block: Block, quotes: NDArray[np.int64], place: int) -> int:
+    """The line in which the field begins that the quote at this (even) place opens, or opens again."""
+    while place >= 2 and quotes[place] - quotes[place - 1] == 1:
+        place -= 2
+    return _line_at(block, quotes[place])
+
+
+def _line_at(block: Block, position: int | np.int64) -> int:
+    return block.line + _lines_in(block.text[:position])
+
+
+def _lines_in(text: bytes) -> int:
+    """The number of line breaks: LF, CR LF, or CR alone."""
+    return text.count(b"\n") + (text.count(b"\r") - text.count(b"\r\n") if b"\r" in text else 0)
+
+
+def _last_break(text: bytes, quotes: NDArray[np.int64]) -> int:
+    """The position of the last line break outside quotes, -1 if there is none."""
+    stop = len(text) - text.endswith(b"\r")  # a line feed may follow
+    count = len(quotes)
+    if count % 2:
+        count, stop = count - 1, int(quotes[-1])
+    while True:
+        start = int(quotes[count - 1]) if count else 0
+        feed = text.rfind(b"\n", start, stop)
+        found = max(feed, text.rfind(b"\r", max(feed, start), stop))
+        if found >= 0 or not count:
+            return found
+        count, stop = count - 2, int(quotes[count - 2])
+
+
+def _first_break(text: bytes, start: int, quotes: NDArray[np.int64]) -> int:
+    """The position of the first line break outside quotes; there is one."""
+    for place in range(0, len(quotes) + 1, 2):
+        stop = int(quotes[place]) if place < len(quotes) else len(text)
+        feed = text.find(b"\n", start, stop)
+        back = text.find(b"\r", start, stop if feed < 0 else feed)
+        if feed >= 0 or back >= 0:
+            return back if back >= 0 else feed
+        start = int(quotes[place + 1]) if place + 1 < len(quotes) else start
+    return len(text) - 1

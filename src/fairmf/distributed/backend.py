@@ -1,0 +1,352 @@
+"""A backend over a team: users' arrays live in its workers, items' are ordinary arrays here.
+
+The fit loop and the solvers talk to it as to any other. What is said of the users becomes an operation of all workers;
+what is said of the items alone is done here; the items' rows, which no one has whole, are summed over the shards.
+"""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.backends.contract import Backend, Diagonalised, Factors, Matrix, RankOne, RowSums, Vector, divides
+from fairmf.backends.random_start import Stream
+from fairmf.data.csr import Rows
+from fairmf.distributed import remote_arrays
+from fairmf.distributed.remote_arrays import ITEMS, ShardedFactors, UserCount
+from fairmf.distributed.team import Published, Team
+from fairmf.distributed.worker import Turned
+from fairmf.errors import InvalidParameter
+
+# The items' step over shards of users: conjugate gradients in step, each step a sum over all shards.
+#
+# As `improve_rows` of one machine, but for the order in which partial sums are added. With k steps the shards are sent k
+# directions (items x d) and send back one residual and k - 1 products (items x d) and, last, a number per item.
+
+
+ROWS = 1024  # items of one block
+
+
+def improve_items(
+    team: Team,
+    users: ShardedFactors,
+    published: Turned,
+    diagonal: Vector,
+    ridge: Vector,
+    shift: Vector,
+    steps: int,
+    tolerance: float,
+    relaxation: float,
+    this: Factors,
+    rank_one: RankOne | None,
+    rest: Matrix | None,
+) -> RowSums:
+    """See contract, improve_rows; `published` is what the workers make `this` of."""
+    from fairmf.backends.cpu import cg_split, threads  # compiled kernels are loaded by fits alone
+
+    r, losses = team.reduce("item_residual", users.key, published)
+    if rest is not None:
+        r -= (this @ rest).astype(this.dtype)
+    # Copies: arrays of one kind, whoever made them, so that the kernels are compiled once.
+    known: list[Any] = [np.array(x, dtype=this.dtype) for x in (diagonal, ridge, shift)]
+    known += [None, None] if rank_one is None else [np.array(x, dtype=this.dtype) for x in rank_one]
+    bounds = np.append(np.arange(0, len(this), ROWS), len(this))
+    p, rz, goal = np.empty_like(this), np.empty(len(this), this.dtype), np.empty(len(this), this.dtype)
+    squares, change = np.zeros((len(bounds) - 1, 1)), np.zeros((len(bounds) - 1, 1))
+    empty = team.popularity == 0
+    inputs = (*known, empty, this.dtype.type(tolerance), bounds)
+    work = 8 * this.size
+    threads.run(cg_split.begin, len(squares), *inputs, this, r, p, rz, goal, squares, work=work)
+    loss = sum(losses)
+    for step in range(steps):
+        if not (rz > goal).any():
+            break
+        last = step + 1 == steps
+        sums = team.reduce("item_curvature" if last else "item_product", users.key, Turned(team.publish(p), None))[0]
+        given = (sums, None, this.dtype.type(relaxation)) if last else (rz, sums, this.dtype.type(1.0))
+        threads.run(cg_split.advance, len(change), *known, *given, bounds, this, r, p, rz, goal, change, work=work)
+        loss += float(change.sum())
+    squared_norms: NDArray[Any] = np.einsum("ja,ja->j", this, this, dtype=np.float64)
+    return RowSums(loss, float(squares.sum()), float(ridge @ squared_norms))
+
+
+CONVERGED_STEPS = 500  # of the items' exact step; on usual data 15 are enough
+
+
+class Sent:
+    """Which arrays of all items the workers can already read, perhaps before a rotation that they can make themselves.
+
+    Contents change in place, but only by this backend's methods, which say so.
+    """
+
+    def __init__(self, team: Team):
+        self._team = team
+        self._known: dict[int, tuple[weakref.ref[Any], Published, Matrix | None]] = {}
+
+    def of(self, array: NDArray[Any]) -> Turned:
+        """What workers make the array of; sent now if they could not."""
+        found = self._known.get(id(array))
+        if found is None or found[0]() is not array:
+            self._remember(array, self._team.publish(array), None)
+        _, published, matrix = self._known[id(array)]
+        return Turned(published, matrix)
+
+    def changed(self, array: NDArray[Any]) -> None:
+        """The array has other values now."""
+        self._known.pop(id(array), None)
+
+    def turned(self, this: NDArray[Any], matrix: Matrix, out: NDArray[Any]) -> None:
+        """`out` has become `this` times a matrix."""
+        found = self._known.get(id(this))
+        self.changed(out)
+        if found is not None and found[0]() is this and found[2] is None:
+            self._remember(out, found[1], np.asarray(matrix))
+
+    def _remember(self, array: NDArray[Any], published: Published, matrix: Matrix | None) -> None:
+        key = id(array)
+        self._known[key] = (weakref.ref(array, lambda _: self._known.pop(key, None)), published, matrix)
+
+
+class ShardedBackend:
+    """See `contract.Backend` for what each method does."""
+
+    def __init__(self, team: Team, local: Backend, rounding: float | None = None):
+        self.team = team
+        self.local = local
+        self.name, self.dtype, self.tolerance = local.name, local.dtype, local.tolerance
+        self.rounding = local.rounding if rounding is None else rounding  # workers may store less than this process
+        self._sent = Sent(team)
+
+    def threads(self, num_threads: int) -> AbstractContextManager[None]:
+        """See contract; of this process. Workers have their own."""
+        return self.local.threads(num_threads)
+
+    def compiles_now(self) -> bool:
+        """See contract."""
+        return self.local.compiles_now()
+
+    # -- arrays -------------------------------------------------------------------------------------------------------
+
+    def array(self, values: NDArray[Any]) -> Factors:
+        """See contract; of items."""
+        return self.local.array(values)
+
+    def empty(self, rows: int, factors: int) -> Factors:
+        """See contract."""
+        if not isinstance(rows, UserCount):
+            return self.local.empty(rows, factors)
+        made: Any = ShardedFactors(self.team, factors, self.dtype)
+        self.team.send("empty", made.key, factors)
+        return made  # type: ignore[no-any-return]
+
+    def draw_normal(self, stream: Stream, numbers: NDArray[np.int64] | None, scale: float, out: Factors) -> None:
+        """See contract; of items. Users' rows are drawn in the workers, by the recipe `Drawn`."""
+        self.local.draw_normal(stream, numbers, scale, _here(out))
+
+    def host(self, factors: Factors) -> NDArray[Any]:
+        """See contract."""
+        return self.team.gathered(factors) if isinstance(factors, ShardedFactors) else self.local.host(factors)
+
+    def vector(self, values: NDArray[Any]) -> NDArray[Any]:
+        """See contract."""
+        return self.local.vector(values)
+
+    def numbers(self, *values: Any) -> list[float]:
+        """See contract."""
+        return self.local.numbers(*values)
+
+    def diagonalise(self, matrix: Matrix, ridge: float, guess: Matrix | None) -> Diagonalised:
+        """See contract."""
+        return self.local.diagonalise(matrix, ridge, guess)
+
+    # -- reductions ---------------------------------------------------------------------------------------------------
+
+    def gramian(self, this: Factors, weights: Vector | None = None) -> Matrix:
+        """See contract; users have no weights."""
+        if not isinstance(this, ShardedFactors):
+            return self.local.gramian(this, weights)
+        gramian: Matrix = remote_arrays.total(self.team.ask("gramian", this.key))
+        return gramian
+
+    def mean(self, this: Factors) -> Vector:
+        """See contract."""
+        if not isinstance(this, ShardedFactors):
+            return self.local.mean(this)
+        mean: Vector = remote_arrays.total(self.team.ask("total", this.key)) / self.team.n_users
+        return mean
+
+    def weighted_squares(self, this: Factors, weights: Vector) -> Vector:
+        """See contract."""
+        if not isinstance(this, ShardedFactors):
+            return self.local.weighted_squares(this, weights)
+        key = weights.key  # type: ignore[attr-defined]
+        squares: Vector = remote_arrays.total(self.team.ask("weighted_squares", this.key, key))
+        return squares
+
+    def squared_norms(self, this: Factors) -> Vector:
+        """See contract; of items."""
+        return self.local.squared_norms(_here(this))
+
+    def squared_distance(self, this: Factors, other: Factors) -> float:
+        """See contract; of items."""
+        return self.local.squared_distance(_here(this), _here(other))
+
+    def mean_response(
+        self, shares: Vector, ridge: Vector, slopes: Vector, values: Vector, typical: Vector, mix: float
+    ) -> Vector:
+        """See contract."""
+        return self.local.mean_response(shares, ridge, slopes, values, typical, mix)
+
+    def corrected_shift(
+        self, shift: Vector, mean: Vector, strength: Vector, response: Vector, rest: Vector | None
+    ) -> tuple[Vector, Vector]:
+        """See contract."""
+        return self.local.corrected_shift(shift, mean, strength, response, rest)
+
+    def all_finite(self, this: Factors) -> bool:
+        """See contract."""
+        if not isinstance(this, ShardedFactors):
+            return self.local.all_finite(this)
+        return all(self.team.ask("all_finite", this.key))
+
+    def observed_loss(self, rows: Rows, this: Factors, other: Factors) -> float:  # noqa: ARG002 - all rows
+        """See contract; of all users' rows."""
+        return float(remote_arrays.total(self.team.ask("observed_loss", this.key, self._sent.of(other))))  # type: ignore[attr-defined]
+
+    # -- rows ---------------------------------------------------------------------------------------------------------
+
+    def multiply(self, this: Factors, matrix: Matrix, out: Factors) -> None:
+        """See contract."""
+        if isinstance(this, ShardedFactors):
+            self.team.send("multiply", this.key, np.asarray(matrix), out.key)  # type: ignore[attr-defined]
+            return
+        self.local.multiply(this, matrix, out)
+        self._sent.turned(this, matrix, out)
+
+    def turned(self, this: Factors, matrix: Matrix) -> Factors:
+        """See contract."""
+        if isinstance(this, ShardedFactors):
+            self.team.send("turn", this.key, np.asarray(matrix))
+            return this
+        out = self.local.turned(this, matrix)
+        self._sent.turned(this, matrix, out)
+        return out
+
+    def add_vector(self, vector: Vector, out: Factors) -> None:
+        """See contract."""
+        if isinstance(out, ShardedFactors):
+            self.team.send("add_vector", vector, out.key)
+            return
+        self.local.add_vector(vector, out)
+        self._sent.changed(out)
+
+    def add_diagonal(self, this: Factors, ridge: Vector, shift: Vector, rank_one: RankOne | None, out: Factors) -> None:
+        """See contract; of items."""
+        self.local.add_diagonal(_here(this), ridge, shift, rank_one, out)
+        self._sent.changed(out)
+
+    def put(self, values: Factors, rows: NDArray[np.integer], out: Factors) -> None:
+        """See contract; of items."""
+        self.local.put(values, rows, _here(out))
+        self._sent.changed(out)
+
+    def mean_inverse(self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector) -> tuple[Matrix, Vector]:
+        """See contract. Where `rows` are a sample each shard's counts by its number of users."""
+        keys: Any = rows, ridge
+        parts = self.team.ask("mean_inverse", keys[0].key, self._sent.of(other), shared, keys[1].key)
+        n = self.team.n_users
+        A, b = (remote_arrays.total([part[k] * (part[2] / n) for part in parts]) for k in (0, 1))
+        return A, b
+
+    @divides
+    def improve_rows(
+        self,
+        rows: Rows,
+        other: Factors,
+        diagonal: Vector,
+        ridge: Vector,
+        shift: Vector,
+        steps: int,
+        tolerance: float,
+        relaxation: float,
+        this: Factors,
+        rank_one: RankOne | None = None,
+        rest: Matrix | None = None,
+    ) -> RowSums:
+        """See contract."""
+        side: Any = rows
+        if side.side == ITEMS:
+            users: Any = other
+            sums = improve_items(
+                self.team, users, self._sent.of(this), diagonal, ridge, shift, steps, tolerance, relaxation, this,
+                rank_one, rest,
+            )  # fmt: skip
+            self._sent.changed(this)
+            return sums
+        keys: Any = this, ridge
+        limits = steps, tolerance, relaxation
+        parts = self.team.ask(
+            "improve_users", keys[0].key, self._sent.of(other), diagonal, keys[1].key, shift, *limits
+        )  # fmt: skip
+        return RowSums(*remote_arrays.total([np.array(part) for part in parts]).tolist())
+
+    def solve_rows(
+        self,
+        rows: Rows,
+        other: Factors,
+        shared: Matrix,
+        ridge: Vector,
+        shift: Vector,
+        out: Factors,
+        rank_one: RankOne | None = None,
+    ) -> None:
+        """See contract; for items, whose matrices no shard has whole, conjugate gradients until all have arrived."""
+        side: Any = rows
+        if side.side == ITEMS:
+            self._solve_items(rows, other, shared, ridge, shift, out, rank_one)
+            return
+        keys: Any = ridge, out
+        self.team.send("solve_users", self._sent.of(other), shared, keys[0].key, shift, keys[1].key)
+
+    def _solve_items(
+        self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector, shift: Vector, out: Factors,
+        rank_one: RankOne | None,
+    ) -> None:  # fmt: skip
+        values, vectors, _ = self.diagonalise(shared, 0.0, None)
+        users = self.empty(*other.shape)
+        self.multiply(other, vectors, users)
+        term = rank_one and rank_one._replace(vector=vectors.T @ rank_one.vector)
+        out[:] = 0.0
+        self._sent.changed(out)
+        self.improve_rows(
+            rows, users, np.maximum(values, 0.0), ridge, vectors.T @ shift, CONVERGED_STEPS, 0.01 * self.tolerance,
+            1.0, out, term,
+        )  # fmt: skip
+        out[:] = self.local.turned(out.copy(), vectors.T)
+        self._sent.changed(out)
+
+    def residual_rows(self, *_: Any) -> None:
+        """See contract; not over shards."""
+        raise InvalidParameter("engine='ray' has no gradients of single rows: use engine='local' for that.")
+
+    def top_k(
+        self,
+        this: Factors,
+        other: Factors,
+        k: int,
+        exclude: Rows | None,
+        items: NDArray[np.int32],
+        scores: NDArray[np.float32],
+    ) -> None:
+        """See contract; of users whose factors are here."""
+        self.local.top_k(_here(this), other, k, exclude, items, scores)
+
+
+def _here(factors: Factors) -> Factors:
+    if isinstance(factors, ShardedFactors):
+        raise InvalidParameter("engine='ray' leaves users' factors in the workers: use engine='local' for that.")
+    return factors

@@ -1,0 +1,139 @@
+"""What is asked of a Ray cluster, and the team of workers that comes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fairmf.data.interactions import Interactions
+from fairmf.distributed.shards import InMemoryShards, ShardSource
+from fairmf.distributed.team import Team
+from fairmf.errors import ClusterFailed, InvalidParameter, MissingDependency
+from fairmf.params import check_settings, setting
+
+# Ray, where it is installed: connected to, or started on this machine and stopped again.
+
+
+log = logging.getLogger("fairmf")
+
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray would otherwise hide devices from what has asked for none, and warn that it will not do so for ever.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Of several answers that fail with a lost worker one is reported, by us.
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",
+}
+"""What Ray is told where the user has said nothing else."""
+
+
+def ray_or_error(who: str = "engine='ray'") -> Any:
+    """The package; MissingDependency where it is not installed."""
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingDependency(f'{who} needs Ray: pip install "fairmf[ray]"') from error
+    return ray
+
+
+def ensure_ray(address: str | None = None, who: str = "engine='ray'") -> bool:
+    """Connect to a cluster, or start one on this machine; True where it was not there before and is ours to stop.
+
+    A connection that this process already has is used as it is. `address="auto"` is a cluster that `ray start` has
+    started on this machine.
+    """
+    ray = ray_or_error(who)
+    if ray.is_initialized():
+        return False
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    started = address == "local"
+    options = {"include_dashboard": False} if started else {}
+    try:
+        ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ClusterFailed(f"There is no Ray cluster at {address!r}: {error}") from error
+    if started:
+        log.info("started Ray on this machine: %d CPUs", int(ray.cluster_resources().get("CPU", 0)))
+    return True
+
+
+@contextlib.contextmanager
+def session(address: str | None) -> Iterator[Any]:
+    """Ray for a while."""
+    ray = ray_or_error()
+    ours = ensure_ray(address)
+    try:
+        yield ray
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+@dataclass(frozen=True)
+class RayCluster:
+    """Where `engine="ray"` computes: `FairALS(engine="ray").fit(data, cluster=RayCluster(shards=8))`.
+
+    Without any settings: one shard for every CPU of the cluster that this process is connected to, or of this machine.
+    """
+
+    shards: int | None = setting(
+        None, "Workers, each with its share of the users; None takes all CPUs.", low=1, integer=True, choices=(None,)
+    )
+    cpus_per_shard: int = setting(1, "CPUs of one worker, and its threads.", low=1, integer=True)
+    gpus_per_shard: float | None = setting(
+        None, "GPUs of one worker; None is one with backend='cuda' and else none.", low=0, choices=(None,)
+    )
+    address: str | None = setting(None, "Of a running cluster; None takes RAY_ADDRESS, or starts one here.")
+    patience: float = setting(1800.0, "Seconds after which a worker that does not answer counts as lost.", above=0)
+    gather_users: bool | None = setting(
+        None, "Whether the model holds its users; None: where the data were in memory.", choices=(None, True, False)
+    )
+
+    def check(self) -> None:
+        """Raise InvalidParameter for the first setting that is out of its range."""
+        check_settings(self)
+
+    @contextlib.contextmanager
+    def team(
+        self, data: Interactions | ShardSource, backend: str = "cpu", factor_dtype: str = "float32"
+    ) -> Iterator[Team]:
+        """Workers over this data, for as long as they are needed."""
+        from fairmf.distributed.ray_team import RayTeam, Room
+
+        self.check()
+        with session(self.address) as ray:
+            gpus = float(backend == "cuda") if self.gpus_per_shard is None else float(self.gpus_per_shard)
+            if backend == "auto":
+                backend = "cuda" if gpus > 0 else "cpu"
+            source = self._source(data, int(ray.cluster_resources().get("CPU", 0)))
+            room = Room(self.cpus_per_shard, gpus, self.patience)
+            _check_room(ray.cluster_resources(), source.shards, room.cpus, room.gpus)
+            team = RayTeam(ray, source, backend, factor_dtype, room)
+            try:
+                team.start()
+                yield team
+            finally:
+                team.close()
+
+    def _source(self, data: Interactions | ShardSource, cpus: int) -> ShardSource:
+        if not isinstance(data, Interactions):
+            if self.shards is not None and self.shards != data.shards:
+                raise InvalidParameter(f"The data are in {data.shards} shards, but the cluster's shards={self.shards}.")
+            return data
+        shards = max(1, cpus // self.cpus_per_shard) if self.shards is None else self.shards
+        return InMemoryShards(data, min(shards, data.n_users))
+
+
+def _check_room(resources: dict[str, Any], shards: int, cpus: int, gpus: float) -> None:
+    for kind, each in (("CPU", cpus), ("GPU", gpus)):
+        there = resources.get(kind, 0)
+        if shards * each > there:
+            raise ClusterFailed(
+                f"{shards} shards of {each:g} {kind}s each need {shards * each:g}, but the cluster has {there:g}: "
+                f"ask for fewer shards, or add nodes."
+            )

@@ -1,0 +1,379 @@
+"""The distributed pass over a Parquet data set: dictionaries of items and users, and every row brought to its shard.
+
+This process sees footers, item ids and sums over items; interactions and users go from task to task. The order is that
+of `Interactions.from_parquet`, and so is every number: a shard holds exactly its rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.data import stored_arrays
+from fairmf.data.collect import check_not_empty
+from fairmf.data.columns import Columns
+from fairmf.data.ids import Ids
+from fairmf.data.interactions import Interactions
+from fairmf.distributed import parquet_read
+from fairmf.distributed.parquet_files import ROWS_PER_CHUNK, Chunk, DataFile, check_kinds, chunks_of, outlines_of
+from fairmf.distributed.parquet_read import NEVER, Gathered, Summary, Tally
+from fairmf.distributed.shards import Shard
+from fairmf.distributed.task_pool import Ref, Tasks
+from fairmf.errors import InvalidData
+from fairmf.io import container
+from fairmf.io.strict_json import Malformed
+
+# Numbers of users in the whole: the rank of everyone's first position, without one place that has all of them.
+#
+# Positions are cut at the same borders in every shard; what lies between two borders is ranked by one task.
+
+
+Positions = NDArray[np.int64]
+_SAMPLES = 256
+
+
+def sample(firsts: Positions) -> Positions:
+    """Some of a shard's ascending positions, evenly spread."""
+    return firsts[:: max(1, len(firsts) // _SAMPLES)]
+
+
+def borders(samples: Sequence[Positions], parts: int) -> Positions:
+    """Where to cut so that every part has about as many positions."""
+    together = np.sort(np.concatenate(samples))
+    if parts <= 1 or len(together) == 0:
+        return np.zeros(0, dtype=np.int64)
+    return together[(np.arange(1, parts) * len(together)) // parts]
+
+
+def cut(firsts: Positions, at: Positions) -> list[Positions]:
+    """A shard's positions between the borders."""
+    return np.split(firsts, np.searchsorted(firsts, at))
+
+
+def rank_users(*parts: Positions) -> list[Positions]:
+    """How many positions of all parts there are, and the rank of each among them, part by part."""
+    everything = np.concatenate(parts)
+    ranks = np.empty(len(everything), dtype=np.int64)
+    ranks[np.argsort(everything, kind="stable")] = np.arange(len(everything))
+    split = np.split(ranks, np.cumsum([len(part) for part in parts])[:-1])
+    return [np.array([len(everything)]), *split]
+
+
+def joined(offsets: Sequence[int], *ranks: Positions) -> Positions:
+    """The numbers of a shard's users, from their ranks between the borders."""
+    return np.concatenate([part + offset for part, offset in zip(ranks, offsets, strict=True)])
+
+
+# A folder of shards, read again instead of the data set they were made from. In fairmf's own file format, no pickle.
+#
+# Names carry a key of what was read and how, so that one folder can serve several data sets, and a data set that has
+# changed is never taken for what it was. The folder must be one that all machines of the cluster see.
+
+
+WHOLE = container.Format("fairmf sharded data", 1)
+SHARD = container.Format("fairmf shard", 1)
+
+
+@dataclass(frozen=True)
+class ShardCache:
+    """The files of one data set, cut one way."""
+
+    folder: str
+    key: str
+
+    @classmethod
+    def of(cls, folder: str | os.PathLike[str], files: Sequence[DataFile], how: Any) -> ShardCache:
+        """The cache of these files, read that way. The folder is made where it is not there."""
+        path = Path(folder).absolute()
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidData(f"The cache folder {path} cannot be made: {error}.") from error
+        digest = hashlib.sha256(repr(how).encode())
+        for file in files:
+            digest.update(f"{file.path} {file.size} {file.changed}\n".encode(errors="surrogatepass"))
+        return cls(str(path), digest.hexdigest()[:16])
+
+    def _path(self, part: str) -> Path:
+        return Path(self.folder) / f"{self.key}-{part}.fairmf"
+
+    def write_shard(self, number: int, shard: Shard, n_items: int) -> None:
+        """Keep a shard."""
+        kind, arrays = stored_arrays.ids_to_arrays("user_ids", shard.user_ids)
+        arrays |= stored_arrays.rows_to_arrays("interactions", Interactions(shard.rows, n_items))
+        arrays["users"] = shard.users
+        content = {"users": len(shard.users), "items": n_items, "user_ids": kind}
+        container.write(self._path(f"{number:05}"), SHARD, content, arrays)
+
+    def read_shard(self, number: int) -> Shard:
+        """A shard that was kept. BrokenFile where it is damaged."""
+        path = self._path(f"{number:05}")
+        if not path.exists():
+            raise InvalidData(f"There is no {path} on this machine: the cache must be a folder that all of them see.")
+        content, arrays = container.read(path, SHARD)
+        with container.reading(path, SHARD.name):
+            if not isinstance(content, dict) or set(content) != {"users", "items", "user_ids"}:
+                raise Malformed("it has other parts than this format")
+            n, m = content["users"], content["items"]
+            users = arrays.pop("users", np.zeros(0))
+            if users.dtype != np.int64 or users.shape != (n,) or (users[1:] <= users[:-1]).any():
+                raise Malformed("its users have no ascending numbers")
+            ids = stored_arrays.ids_from_arrays("user_ids", content["user_ids"], n, arrays)
+            data = stored_arrays.rows_from_arrays("interactions", n, m, None, None, arrays)
+            return Shard(data.by_user, users, ids)
+
+    def write_whole(self, content: dict[str, Any], item_ids: Ids, popularity: NDArray[np.float64]) -> None:
+        """Keep what is known of the whole, once all shards are there."""
+        kind, arrays = stored_arrays.ids_to_arrays("item_ids", item_ids)
+        container.write(self._path("data"), WHOLE, content | {"item_ids": kind}, arrays | {"popularity": popularity})
+
+    def read_whole(self, shards: int) -> tuple[dict[str, Any], Ids, NDArray[np.float64]] | None:
+        """What is known of the whole; None where it is not there, or not complete."""
+        path = self._path("data")
+        if not path.exists() or not all(self._path(f"{number:05}").exists() for number in range(shards)):
+            return None
+        content, arrays = container.read(path, WHOLE)
+        with container.reading(path, WHOLE.name):
+            ids = stored_arrays.ids_from_arrays("item_ids", content.pop("item_ids", None), content["n_items"], arrays)
+            popularity = arrays.pop("popularity", None)
+            if ids is None or popularity is None or popularity.shape != (len(ids),):
+                raise Malformed("its items are incomplete")
+            return content, ids, popularity
+
+
+_FOOTERS_PER_TASK = 64
+_MERGED_AT_ONCE = 16
+_MANY_ROWS = 1 << 19
+# Below this many users one task ranks them all: 8 MB of positions.
+_USERS_PER_RANKING = 1 << 20
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What to read, and how."""
+
+    columns: Columns
+    count: bool
+    """Whether a repeated pair counts its rows."""
+    min_user: int
+    min_item: int
+    shards: int
+    rows_per_chunk: int = ROWS_PER_CHUNK
+    given_items: bool = False
+    """Whether the items are given, and rows of others left out."""
+
+    @property
+    def filters(self) -> bool:
+        """Whether users who do not occur any more are dropped."""
+        return bool(self.min_user or self.min_item or self.given_items)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The outcome: sums of the whole here, shards where they were made."""
+
+    n_users: int
+    nnz: int
+    plain: bool
+    digest: NDArray[np.uint64]
+    item_ids: Ids
+    popularity: NDArray[np.float64]
+    chunks: tuple[Chunk, ...]
+    many: bool
+    shards: tuple[Ref, ...]
+    numbers: tuple[Ref, ...]
+    """The users' numbers of every shard, kept by this process: what cannot be found again from a shard's rows."""
+
+
+def run(
+    tasks: Tasks,
+    files: Sequence[DataFile],
+    reading: Reading,
+    cache: ShardCache | None = None,
+    items: Ids | None = None,
+) -> Found:
+    """Read everything once (the items' column twice, unless they are given) and bring every row to its shard."""
+    columns, shards = reading.columns, range(reading.shards)
+    chunks = _chunks(tasks, files, reading)
+    many = sum(chunk.rows for chunk in chunks) >= _MANY_ROWS
+    source = files[0].path if len(files) == 1 else f"these {len(files)} Parquet files"
+    if not chunks:
+        check_not_empty(columns, source, 0, 0, -np.inf)
+    item_ids = _items(tasks, chunks, columns, many) if items is None else tasks.keep(items)
+    rows, blocks = _dealt(tasks, chunks, reading, item_ids, many, source)
+    gathered = [tasks.submit(parquet_read.gather, columns.user, many, reading.filters, *blocks[s])[0] for s in shards]
+    del blocks  # the store may let go of each as soon as it is gathered
+    names: Ids = tasks.get(item_ids)
+    renumbered = None
+    if reading.filters:
+        gathered, renumbered = _filtered(tasks, gathered, len(names), reading, rows)
+        names = names if renumbered is None else names.take(_order(renumbered))
+    n_users, numbers = _numbered(tasks, gathered)
+    made = _built(tasks, gathered, numbers, renumbered, len(names), reading, cache)
+    kept = tuple(tasks.keep(tasks.get(number)) for number in numbers)
+    whole = _added(tasks, [summary for _, summary in made], len(names))
+    if whole.nnz == 0:
+        raise _without_weight(rows)
+    return Found(
+        n_users, whole.nnz, whole.plain, whole.digest, names, whole.popularity, tuple(chunks), many,
+        tuple(shard for shard, _ in made), kept,
+    )  # fmt: skip
+
+
+def _chunks(tasks: Tasks, files: Sequence[DataFile], reading: Reading) -> list[Chunk]:
+    parts = [files[k : k + _FOOTERS_PER_TASK] for k in range(0, len(files), _FOOTERS_PER_TASK)]
+    refs = [tasks.submit(outlines_of, part, reading.columns)[0] for part in parts]
+    outlines = [outline for ref in refs for outline in tasks.get(ref)]
+    check_kinds(files, outlines, reading.columns)
+    return chunks_of(files, outlines, reading.rows_per_chunk)
+
+
+def _items(tasks: Tasks, chunks: Sequence[Chunk], columns: Columns, many: bool) -> Ref:
+    """The items' ids in order of first appearance: neighbours are merged, then neighbours of these."""
+    refs = [tasks.submit(parquet_read.item_ids_of, chunk, columns, many)[0] for chunk in chunks]
+    while len(refs) > 1:
+        groups = [refs[k : k + _MERGED_AT_ONCE] for k in range(0, len(refs), _MERGED_AT_ONCE)]
+        refs = [tasks.submit(parquet_read.merge_ids, columns.item, many, *group)[0] for group in groups]
+    return refs[0]
+
+
+def _dealt(
+    tasks: Tasks, chunks: Sequence[Chunk], reading: Reading, item_ids: Ref, many: bool, source: str
+) -> tuple[int, list[list[Ref]]]:
+    """How many rows are kept, and the blocks of every shard, in the order of the chunks."""
+    shards = reading.shards
+    parts = [
+        tasks.submit(parquet_read.deal, chunk, reading.columns, item_ids, shards, many, parts=shards + 1)
+        for chunk in chunks
+    ]
+    reports = [tasks.get(part[0]) for part in parts]
+    kept, highest = sum(report.rows_kept for report in reports), max(report.highest_rating for report in reports)
+    check_not_empty(reading.columns, source, sum(chunk.rows for chunk in chunks), kept, highest)
+    return kept, [[part[s + 1] for part in parts] for s in range(shards)]
+
+
+def _filtered(
+    tasks: Tasks, gathered: Sequence[Ref], n_items: int, reading: Reading, rows_read: int
+) -> tuple[list[Ref], NDArray[np.int32] | None]:
+    """The rows that `min_item` and `min_user` leave, and the items' new numbers (-1: gone; None: as they are)."""
+    item_kept = None
+    if reading.min_item > 1:
+        counts = [tasks.submit(parquet_read.pairs_of_items, ref, n_items)[0] for ref in gathered]
+        item_kept = sum(tasks.get(ref) for ref in counts) >= reading.min_item
+    kept = tasks.keep(item_kept)
+    parts = [tasks.submit(_filter, ref, n_items, kept, reading.min_user, parts=3) for ref in gathered]
+    rows, after_items, after_users = np.sum([tasks.get(part[1]) for part in parts], axis=0).tolist()
+    if rows == 0:
+        raise _without_weight(rows_read) if reading.columns.weights is not None else _without_items(rows_read, n_items)
+    if after_users == 0:
+        raise InvalidData(
+            f"No interactions are left: of {rows:,} rows min_item={reading.min_item} removed "
+            f"{rows - after_items:,} and then min_user={reading.min_user} removed {after_items:,}; lower them."
+        )
+    if reading.given_items:
+        return [part[0] for part in parts], None
+    firsts = np.full(n_items, NEVER, dtype=np.int64)
+    for part in parts:
+        np.minimum(firsts, tasks.get(part[2]), out=firsts)
+    order = np.argsort(firsts, kind="stable")[: np.count_nonzero(firsts < NEVER)]
+    renumbered = np.full(n_items, -1, dtype=np.int32)
+    renumbered[order] = np.arange(len(order), dtype=np.int32)
+    return [part[0] for part in parts], renumbered
+
+
+def _without_weight(rows: int) -> InvalidData:
+    return InvalidData(f"All {rows:,} weights are 0, so there are no interactions; check the weights' column.")
+
+
+def _without_items(rows: int, n_items: int) -> InvalidData:
+    return InvalidData(f"No rows are left: none of the {rows:,} rows is about one of the {n_items:,} given items.")
+
+
+def _filter(
+    gathered: Gathered, n_items: int, item_kept: NDArray[np.bool_] | None, min_user: int
+) -> tuple[Gathered, Tally, NDArray[np.int64]]:
+    kept, tally = parquet_read.filtered(gathered, n_items, item_kept, min_user)
+    return kept, tally, parquet_read.first_positions(kept, n_items)
+
+
+def _order(renumbered: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The old number of every new one."""
+    return np.argsort(renumbered, kind="stable")[np.count_nonzero(renumbered < 0) :]
+
+
+def _firsts(gathered: Gathered) -> tuple[NDArray[np.int64], tuple[int, NDArray[np.int64]]]:
+    return gathered.firsts, (len(gathered.firsts), sample(gathered.firsts))
+
+
+def _numbered(tasks: Tasks, gathered: Sequence[Ref]) -> tuple[int, list[Ref]]:
+    """The number of users, and the numbers of those of every shard."""
+    firsts = [tasks.submit(_firsts, ref, parts=2) for ref in gathered]
+    seen = [tasks.get(about) for _, about in firsts]
+    n_users = sum(count for count, _ in seen)
+    at = borders([some for _, some in seen], min(len(gathered), 1 + n_users // _USERS_PER_RANKING))
+    pieces = [_several(tasks, cut, positions, at, parts=len(at) + 1) for positions, _ in firsts]
+    ranks = [tasks.submit(rank_users, *column, parts=len(gathered) + 1) for column in zip(*pieces, strict=True)]
+    counts = [int(tasks.get(rank[0])[0]) for rank in ranks]
+    offsets = np.concatenate(([0], np.cumsum(counts)))[:-1].tolist()
+    return n_users, [tasks.submit(joined, offsets, *(rank[s + 1] for rank in ranks))[0] for s in range(len(gathered))]
+
+
+def _several(tasks: Tasks, function: Any, *arguments: Any, parts: int) -> list[Ref]:
+    """A task that returns a list, also where that has one element."""
+    return tasks.submit(function, *arguments, parts=parts) if parts > 1 else tasks.submit(_only, function, *arguments)
+
+
+def _only(function: Any, *arguments: Any) -> Any:
+    (result,) = function(*arguments)
+    return result
+
+
+def _built(
+    tasks: Tasks,
+    gathered: Sequence[Ref],
+    numbers: Sequence[Ref],
+    renumbered: NDArray[np.int32] | None,
+    n_items: int,
+    reading: Reading,
+    cache: ShardCache | None,
+) -> list[list[Ref]]:
+    items = tasks.keep(renumbered)
+    return [
+        tasks.submit(_build, ref, own, items, n_items, reading.count, cache, number, parts=2)
+        for number, (ref, own) in enumerate(zip(gathered, numbers, strict=True))
+    ]
+
+
+def _added(tasks: Tasks, summaries: Sequence[Ref], n_items: int) -> Summary:
+    """Of all shards, fetched one by one: each is as large as the catalogue."""
+    nnz, plain = 0, True
+    popularity, digest = np.zeros(n_items), np.zeros(4, dtype=np.uint64)
+    for ref in summaries:
+        summary: Summary = tasks.get(ref)
+        nnz, plain = nnz + summary.nnz, plain and summary.plain
+        popularity += summary.popularity
+        digest += summary.digest
+    return Summary(nnz, popularity, plain, digest)
+
+
+def _build(
+    gathered: Gathered,
+    numbers: NDArray[np.int64],
+    items: NDArray[np.int32] | None,
+    n_items: int,
+    count: bool,
+    cache: ShardCache | None,
+    number: int,
+) -> tuple[Shard | None, Summary]:
+    shard, summary = parquet_read.build(gathered, numbers, items, n_items, count)
+    if cache is None:
+        return shard, summary
+    cache.write_shard(number, shard, n_items)
+    return None, summary

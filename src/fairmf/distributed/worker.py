@@ -1,0 +1,347 @@
+"""One worker: a shard of users, everything of theirs by name, and what can be done with it.
+
+Nothing here knows of a cluster. A worker is driven by programs, lists of (operation, arguments), so that one message
+carries all that has gathered since the last answer was needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.backends.contract import Backend, Factors, HalfStep, RowSums
+from fairmf.backends.registry import get_backend
+from fairmf.backends.solve import solve_to_convergence
+from fairmf.data.csr import Rows
+from fairmf.data.interactions import transpose
+from fairmf.distributed.remote_arrays import Drawn, Solved
+from fairmf.distributed.shards import ShardSource
+
+# A shard's part of the sums over users that every item's system needs, from rows of users alone where that can be.
+
+
+class PartialSums(Protocol):
+    """What each shard adds to the items' step. Results are arrays of the host."""
+
+    def residual(self, U: Factors, V: Factors) -> tuple[NDArray[Any], float]:
+        """sum_i c_ij (1 - v_j.u_i) u_i of every item j, and sum_ij c_ij (1 - v_j.u_i)^2."""
+
+    def product(self, U: Factors, P: Factors) -> NDArray[Any]:
+        """sum_i c_ij (p_j.u_i) u_i of every item j."""
+
+    def curvature(self, U: Factors, P: Factors) -> NDArray[np.float64]:
+        """sum_i c_ij (p_j.u_i)^2 of every item j."""
+
+
+def partial_sums(backend: Backend, rows: Rows, n_items: int) -> PartialSums:
+    """The way of this backend."""
+    if backend.name == "cpu":
+        return ByUser(rows, n_items)
+    return ByItem(backend, rows, n_items)
+
+
+class ByUser:
+    """Straight from the users' rows: each thread adds to items of its own, so no second copy of the rows is needed."""
+
+    def __init__(self, rows: Rows, n_items: int):
+        from fairmf.backends.cpu import reductions, threads
+
+        self._kernels, self._blocks, self._threads = reductions, threads, threads
+        self._rows = rows.read_only()
+        self._n_items = n_items
+        self._ranges = reductions.item_ranges(rows, n_items)
+
+    def residual(self, U: Factors, V: Factors) -> tuple[NDArray[Any], float]:
+        """See PartialSums."""
+        sums, losses = np.zeros((self._n_items, U.shape[1]), dtype=np.float32), np.zeros(self._n_items)
+        self._run(self._kernels.residual, U, V, sums, losses)
+        return sums, float(losses.sum())
+
+    def product(self, U: Factors, P: Factors) -> NDArray[Any]:
+        """See PartialSums."""
+        sums = np.zeros((self._n_items, U.shape[1]), dtype=np.float32)
+        self._run(self._kernels.product, U, P, sums)
+        return sums
+
+    def curvature(self, U: Factors, P: Factors) -> NDArray[np.float64]:
+        """See PartialSums."""
+        sums = np.zeros(self._n_items)
+        self._run(self._kernels.curvature, U, P, sums)
+        return sums
+
+    def _run(self, kernel: Any, U: Factors, items: Factors, *sums: NDArray[Any]) -> None:
+        self._blocks.check(self._rows, U, items)
+        inputs, work = (*self._rows, U, items, self._ranges), 4 * self._rows.nnz * U.shape[1]
+        self._threads.run(kernel, len(self._ranges) - 1, *inputs, *sums, work=work)
+
+
+class ByItem:
+    """By the contract's kernels on the shard's rows of items, a second copy: for every backend."""
+
+    def __init__(self, backend: Backend, rows: Rows, n_items: int):
+        self._backend = backend
+        self._rows = rows
+        self._by_item = transpose(rows, n_items)
+
+    def _sums(self, U: Factors, this: Factors, target: float) -> NDArray[Any]:
+        backend = self._backend
+        out = backend.array(np.zeros(this.shape, dtype=backend.dtype))
+        backend.residual_rows(self._by_item, this, U, target, out)
+        return np.array(backend.host(out))
+
+    def residual(self, U: Factors, V: Factors) -> tuple[NDArray[Any], float]:
+        """See PartialSums."""
+        return -self._sums(U, V, 1.0), float(self._backend.observed_loss(self._rows, U, V))
+
+    def product(self, U: Factors, P: Factors) -> NDArray[Any]:
+        """See PartialSums."""
+        return self._sums(U, P, 0.0)
+
+    def curvature(self, U: Factors, P: Factors) -> NDArray[np.float64]:
+        """See PartialSums."""
+        product = self._sums(U, P, 0.0)
+        curvature: NDArray[np.float64] = np.einsum("ja,ja->j", product, self._backend.host(P), dtype=np.float64)
+        return curvature
+
+
+class Argument(NamedTuple):
+    """Stands in a program for an array that was sent beside it, once for all workers."""
+
+    number: int
+
+
+class Turned(NamedTuple):
+    """An array of all items that a worker has, or is sent, multiplied by a d x d matrix where there is one."""
+
+    array: Any
+    matrix: NDArray[np.float64] | None
+
+
+class Missing(Exception):
+    """A worker that took over a shard is asked for what its predecessor had."""
+
+
+class _Unlocked:
+    """Shares an array's memory, and its life."""
+
+    def __init__(self, array: NDArray[Any]):
+        self._array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+
+
+def _unlocked(array: NDArray[Any]) -> NDArray[Any]:
+    """The array as one that can be written to, which kernels are compiled for; none writes to what it is given so."""
+    return array if array.flags.writeable else np.asarray(_Unlocked(array))
+
+
+Step = tuple[str, tuple[Any, ...]]
+
+
+class Worker:
+    """A shard and its part of U. Methods named here are the operations of programs."""
+
+    def __init__(self, source: ShardSource, number: int, backend: str, factor_dtype: str, threads: int):
+        self.backend: Backend = get_backend(backend, factor_dtype)
+        self._open = contextlib.ExitStack()
+        self._open.enter_context(self.backend.threads(threads))
+        self.number, self.n_users, self.n_items = number, source.n_users, source.n_items
+        self.shard = source.load(number)
+        self.rows: dict[str, Rows] = {"rows": self.shard.rows.read_only()}
+        self.vectors: dict[str, NDArray[np.float64]] = {"sums": self.shard.rows.sums()}
+        self.factors: dict[str, Factors] = {}
+        self.partials: dict[str, NDArray[Any]] = {}
+        self._sums = partial_sums(self.backend, self.rows["rows"], self.n_items)
+
+    def run(self, program: Sequence[Step], arguments: Sequence[Any]) -> tuple[Any, float]:
+        """The answer of the last step, and the seconds all of them took."""
+        began = time.perf_counter()
+        answer = None
+        for operation, values in program:
+            answer = getattr(self, operation)(*(self._resolved(value, arguments) for value in values))
+        return answer, time.perf_counter() - began
+
+    def close(self) -> None:
+        """Give threads and device memory back."""
+        self.factors.clear()
+        self._open.close()
+
+    def _resolved(self, value: Any, arguments: Sequence[Any]) -> Any:
+        if isinstance(value, Argument):
+            return arguments[value.number]
+        if isinstance(value, Turned):
+            return self._turn(self._resolved(value.array, arguments), self._resolved(value.matrix, arguments))
+        return value
+
+    def _turn(self, array: NDArray[Any], matrix: NDArray[np.float64] | None) -> Factors:
+        own = self.backend.array(_unlocked(array))
+        if matrix is None:
+            return own
+        out = self.backend.empty(*array.shape)
+        self.backend.multiply(own, self.backend.vector(matrix), out)
+        return out
+
+    def _factors(self, key: str) -> Factors:
+        if key not in self.factors:
+            raise Missing(key)
+        return self.factors[key]
+
+    # -- factors ------------------------------------------------------------------------------------------------------
+
+    def empty(self, key: str, factors: int) -> None:
+        """Room for factors."""
+        self.factors[key] = self.backend.empty(len(self.shard.users), factors)
+
+    def free(self, keys: Sequence[str]) -> None:
+        """Forget factors."""
+        for key in keys:
+            self.factors.pop(key, None)
+
+    def retain(self, keys: Sequence[str]) -> list[str]:
+        """Forget all but these and say which of them are missing."""
+        self.factors = {key: self.factors[key] for key in keys if key in self.factors}
+        self.partials.clear()
+        return [key for key in keys if key not in self.factors]
+
+    def set(self, key: str, values: NDArray[Any]) -> None:
+        """Take over values."""
+        self.factors[key] = self.backend.array(np.array(values, dtype=self.backend.dtype))
+
+    def get(self, key: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """The numbers of the users, and the factors."""
+        return self.shard.users, self.backend.host(self._factors(key))
+
+    def user_numbers(self) -> NDArray[np.int64]:
+        """The numbers of these users in the whole data."""
+        return self.shard.users
+
+    def draw(self, key: str, factors: int, recipe: Drawn) -> None:
+        """The rows of the random start that belong to these users: the same for any number of shards."""
+        self.empty(key, factors)
+        self.backend.draw_normal(recipe.stream, self.shard.users, recipe.scale, self.factors[key])
+
+    def solve(self, key: str, recipe: Solved, V: Factors) -> None:
+        """The users' half-step to convergence: what a worker that takes over begins with."""
+        shared = recipe.unobserved_weight * self.backend.gramian(V)
+        vector = self.backend.vector(recipe.coupling)
+        step = HalfStep(self.backend, self.rows["rows"], V, shared, self.vectors[recipe.ridge], vector)
+        self.factors[key] = solve_to_convergence(step)
+
+    # -- one number per user, and samples of users --------------------------------------------------------------------
+
+    def map_vector(self, key: str, out: str, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        """Numbers from other numbers."""
+        made = function(self.vectors[key], *args)
+        made.flags.writeable = False  # a backend with memory of its own may then keep a copy there
+        self.vectors[out] = made
+
+    def vector_min(self, key: str) -> float:
+        """The smallest."""
+        return float(self.vectors[key].min(initial=np.inf))
+
+    def vector_sum(self, key: str) -> float:
+        """Their sum."""
+        return float(self.vectors[key].sum())
+
+    def sample(self, key: str, ridge: str, choose: Callable[..., Any], count: int) -> None:
+        """Rows and numbers of the users that `choose(sums, count)` names, under `key`."""
+        chosen = choose(self.vectors["sums"], -(-count * len(self.shard.users) // self.n_users))
+        self.rows[key], self.vectors[key] = self.rows["rows"].take(chosen), self.vectors[ridge][chosen]
+
+    # -- the contract's kernels on this shard -------------------------------------------------------------------------
+
+    def total(self, key: str) -> NDArray[np.float64]:
+        """The sum of all rows."""
+        U = self._factors(key)
+        return self.backend.host(self.backend.mean(U)) * len(U) if len(U) else np.zeros(U.shape[1])
+
+    def gramian(self, key: str) -> NDArray[np.float64]:
+        """U'U."""
+        return self.backend.host(self.backend.gramian(self._factors(key)))
+
+    def weighted_squares(self, key: str, weights: str) -> NDArray[np.float64]:
+        """See contract."""
+        return self.backend.host(self.backend.weighted_squares(self._factors(key), self.vectors[weights]))
+
+    def all_finite(self, key: str) -> bool:
+        """See contract."""
+        return self.backend.all_finite(self._factors(key))
+
+    def observed_loss(self, key: str, V: Factors) -> float:
+        """See contract."""
+        return float(self.backend.observed_loss(self.rows["rows"], self._factors(key), V))
+
+    def multiply(self, key: str, matrix: NDArray[np.float64], out: str) -> None:
+        """See contract."""
+        self.backend.multiply(self._factors(key), self.backend.vector(matrix), self._factors(out))
+
+    def turn(self, key: str, matrix: NDArray[np.float64]) -> None:
+        """See contract, turned."""
+        self.factors[key] = self.backend.turned(self._factors(key), self.backend.vector(matrix))
+
+    def add_vector(self, vector: NDArray[np.float64], out: str) -> None:
+        """See contract."""
+        self.backend.add_vector(self.backend.vector(vector), self._factors(out))
+
+    def mean_inverse(
+        self, rows: str, V: Factors, shared: NDArray[np.float64], ridge: str
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
+        """See contract; means over these rows, and the number of users they stand for."""
+        host, own = self.backend.host, self.rows[rows]
+        if own.count == 0:
+            return np.zeros_like(shared), np.zeros(len(shared)), 0
+        A, b = self.backend.mean_inverse(own, V, self.backend.vector(shared), self.vectors[ridge])
+        return host(A), host(b), len(self.shard.users)
+
+    def improve_users(
+        self, key: str, V: Factors, values: NDArray[Any], ridge: str, shift: NDArray[Any], steps: int,
+        tolerance: float, relaxation: float,
+    ) -> list[float]:  # fmt: skip
+        """Conjugate gradient steps on the users' rows: see contract, improve_rows."""
+        vector, U = self.backend.vector, self._factors(key)
+        sums: RowSums = self.backend.improve_rows(
+            self.rows["rows"], V, vector(values), self.vectors[ridge], vector(shift), steps, tolerance, relaxation, U
+        )
+        return self.backend.numbers(*sums)
+
+    def solve_users(
+        self, V: Factors, shared: NDArray[np.float64], ridge: str, shift: NDArray[np.float64], out: str
+    ) -> None:
+        """The users' rows exactly: see contract, solve_rows."""
+        vector = self.backend.vector
+        self.backend.solve_rows(
+            self.rows["rows"], V, vector(shared), self.vectors[ridge], vector(shift), self._factors(out)
+        )
+
+    # -- partial sums over all items ----------------------------------------------------------------------------------
+
+    def item_residual(self, out: str, key: str, V: Factors) -> float:
+        """sum_i c_ij (1 - v_j.u_i) u_i of every item, kept under `out`; returns sum c_ij (1 - v_j.u_i)^2."""
+        self.partials[out], loss = self._sums.residual(self._factors(key), V)
+        return loss
+
+    def item_product(self, out: str, key: str, P: Factors) -> None:
+        """sum_i c_ij (p_j.u_i) u_i of every item."""
+        self.partials[out] = self._sums.product(self._factors(key), P)
+
+    def item_curvature(self, out: str, key: str, P: Factors) -> None:
+        """sum_i c_ij (p_j.u_i)^2 of every item."""
+        self.partials[out] = self._sums.curvature(self._factors(key), P)
+
+    def add_partial(self, key: str, other: NDArray[Any]) -> None:
+        """Add another shard's partial sum to this one's."""
+        self.partials[key] += other
+
+    def take_partial(self, key: str) -> NDArray[Any]:
+        """Hand a partial sum over."""
+        return self.partials.pop(key)
+
+    # -- anything else ------------------------------------------------------------------------------------------------
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """function(worker, *args)."""
+        return function(self, *args)

@@ -1,1 +1,0 @@
-"""What a fit on a cluster costs: formulas, and a replay of its messages."""

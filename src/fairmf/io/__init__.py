@@ -1,0 +1,1 @@
+"""Write and read files that last: atomic writes, a checked container of arrays, strict JSON. Nothing here unpickles."""

@@ -1,0 +1,77 @@
+"""Replace files atomically: a reader sees the old file or the new one, never a part."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from fairmf.errors import CannotWrite
+
+TEMPORARY = ".tmp"
+
+
+@contextlib.contextmanager
+def replacing(target: Path) -> Iterator[BinaryIO]:
+    """Yield a file to write to. On leaving, it takes the place of `target` at once, or nothing has changed.
+
+    It is written beside `target` under another name, forced to the disk, and renamed. A process killed on the way
+    leaves a file `NAME.<random>.tmp` behind, and the old file untouched.
+    """
+    target = Path(os.path.realpath(target))  # through a link: replace what it points to
+    temporary = target.with_name(f"{target.name}.{secrets.token_hex(6)}{TEMPORARY}")
+    try:
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        if target.exists() and not target.is_file():  # a file in the place of a device would be the end of the device
+            raise OSError(errno.EINVAL, "it is a device or a pipe")
+        # 0o666 is what open() asks for: the user's umask decides, as for any other file.
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    except OSError as error:
+        raise _refusal(target, error) from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            if target.exists() and hasattr(os, "fchmod"):
+                os.fchmod(handle, target.stat().st_mode & 0o7777)
+            yield file
+            file.flush()
+            os.fsync(handle)
+        temporary.replace(target)
+    except BaseException as error:  # Ctrl-C as well: whatever ends the writing, no half file stays
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError):
+            raise _refusal(target, error) from error
+        raise
+    _sync_folder(target.parent)
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The file of that name in a folder that a format keeps; CannotWrite where it is a link to somewhere else.
+
+    A folder may come from anybody: what is written to it must not replace files that lie elsewhere.
+    """
+    path = folder / name
+    if path.is_symlink() and Path(os.path.realpath(path)).parent != Path(os.path.realpath(folder)):
+        raise CannotWrite(errno.ELOOP, f"{path} cannot be written: it is a link to a file outside of the folder")
+    return path
+
+
+def _refusal(target: Path, error: OSError) -> CannotWrite:
+    reason = error.strerror or str(error)
+    return CannotWrite(error.errno, f"{target} cannot be written: {reason}. What was there before is unchanged")
+
+
+def _sync_folder(folder: Path) -> None:
+    """A rename lasts through a power cut only when the folder is on the disk too."""
+    if os.name == "nt":  # folders cannot be opened there
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

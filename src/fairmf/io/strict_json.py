@@ -1,0 +1,74 @@
+"""Read and write JSON strictly: no repeated keys, no NaN or Infinity, no deep nesting."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+MAX_DEPTH = 40
+MAX_DIGITS = 1000  # turning digits into an integer takes quadratic time
+MAX_VALUES = 2_000_000  # a value costs far more memory than the three bytes it may be written in
+
+
+class Malformed(Exception):
+    """What is wrong with a stored file, without its name; the reader of the file adds that."""
+
+
+def dump(value: Any) -> str:
+    """Compact JSON in ASCII. ValueError for what JSON cannot say."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+def parse(text: str, what: str) -> Any:
+    """The value of a JSON text; Malformed where it is not plain, bounded JSON. `what` names it in the message."""
+    if text.count(",") + text.count("[") + text.count("{") > MAX_VALUES:
+        raise Malformed(f"{what} holds more than {MAX_VALUES:,} values")
+    try:
+        value = json.loads(
+            text, object_pairs_hook=_no_repeats, parse_constant=_no_constant, parse_float=_finite, parse_int=_short
+        )
+    except RecursionError as error:
+        raise Malformed(f"{what} is nested too deeply") from error
+    except ValueError as error:
+        raise Malformed(f"{what} is not valid JSON ({error})") from error
+    _check_depth(value, what)
+    return value
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a key appears twice")
+    return table
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("a number is too large")
+    return value
+
+
+def _short(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise ValueError(f"an integer has more than {MAX_DIGITS} digits")
+    return int(text)
+
+
+def _check_depth(value: Any, what: str) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            part
+            for whole in level
+            if isinstance(whole, (dict, list))
+            for part in (whole.values() if isinstance(whole, dict) else whole)
+        ]
+        if not level:
+            return
+    raise Malformed(f"{what} is nested too deeply")

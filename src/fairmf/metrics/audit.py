@@ -1,0 +1,247 @@
+"""`audit`: rank for the same users in two ways, count both, and resample the users for the differences.
+
+Lists come in blocks and are counted as they come; for the intervals users x K integers are kept. Nothing is ever as
+large as users x items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.data.groups import GroupLabels
+from fairmf.data.ids import Ids
+from fairmf.data.interactions import Interactions
+from fairmf.data.split import HeldOut, Split, check_count
+from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.metrics.audit_change import Change, UserStatistics
+from fairmf.metrics.audit_result import Audit, GroupChange, Items, Users
+from fairmf.metrics.bootstrap import interval, list_matrices
+from fairmf.metrics.evaluate import Blocks, Counted, Ranker, Statistics, count_lists, given_lists, ranked_by, resample
+from fairmf.metrics.exposure import add_up
+from fairmf.metrics.plan import Plan, check_resampling, make_plan
+from fairmf.metrics.registry import Wanted
+
+# The arguments of `audit`, read and checked.
+
+
+Names = Sequence[Any] | NDArray[Any] | Mapping[Any, Any]
+
+
+def read_part(held_out: HeldOut | Split, part: str, train: Interactions | None) -> tuple[HeldOut, Interactions | None]:
+    """The users of the audit, and the training data that popularity is counted in."""
+    if not isinstance(held_out, Split):
+        return held_out, train
+    if part not in ("validation", "test"):
+        raise InvalidParameter(f"The 'part' parameter of audit must be 'validation' or 'test'. Got {part!r} instead.")
+    return (held_out.test if part == "test" else held_out.validation), held_out.train if train is None else train
+
+
+def read_quality(quality: Sequence[str] | None, K: int) -> list[str]:
+    """Full names of the metrics that are compared user by user."""
+    if quality is None:
+        return [f"ndcg@{K}", f"recall@{K}"]
+    given = [quality] if isinstance(quality, str) else list(quality)
+    labels = [label if "@" in str(label) else f"{label}@{K}" for label in given]
+    wrong = [label for label in labels if not Wanted(str(label).partition("@")[0], 0).is_accuracy]
+    if wrong or not labels:
+        got = repr(wrong[0]) if wrong else "none"
+        raise InvalidParameter(
+            f"The 'quality' parameter of audit must name accuracy metrics, such as 'ndcg@100'. Got {got} instead."
+        )
+    return list(dict.fromkeys(labels))
+
+
+def read_titles(names: Names | None, n_items: int, item_ids: Ids | None) -> list[str]:
+    """A name for every item; where there is none the id stands for it."""
+    own = ids_or_positions(item_ids, n_items)
+    if names is None:
+        return [str(item) for item in own]
+    if isinstance(names, Mapping):
+        if item_ids is None:
+            raise InvalidData("names is a mapping from item ids, but the items have no ids; pass one name per item.")
+        if n_items and not any(item in names for item in own):
+            raise InvalidData(f"names has none of the items; the first item is {own[0]!r}.")
+        return [str(names.get(item, item)) for item in own]
+    if len(names) != n_items:
+        raise InvalidData(f"names holds {len(names):,} names, but there are {n_items:,} items.")
+    return [str(name) for name in names]
+
+
+def ids_or_positions(ids: Ids | None, count: int) -> list[Hashable]:
+    """Ids as Python values; positions where the data has no ids."""
+    return list(range(count)) if ids is None else list(ids.values.tolist())
+
+
+Values = NDArray[np.float64]
+Lists = NDArray[np.integer]
+OF_EXPOSURE = (
+    "gini", "gini_dcg", "coverage", "entropy", "max_exposure", "top1_share", "top10_share", "bottom50_share",
+    "bottom80_share",
+)  # fmt: skip
+WITH_TRAIN = ("tail_share", "popularity")
+WITH_GROUPS = ("group_gini",)
+
+
+class Pair(NamedTuple):
+    """Both sides, counted over the same users."""
+
+    before: Counted
+    after: Counted
+
+
+def audit(
+    before: Ranker | Lists,
+    after: Ranker | Lists,
+    held_out: HeldOut | Split,
+    *,
+    at: int = 20,
+    quality: Sequence[str] | None = None,
+    groups: GroupLabels | None = None,
+    names: Names | None = None,
+    train: Interactions | None = None,
+    part: str = "test",
+    before_options: Mapping[str, Any] | None = None,
+    after_options: Mapping[str, Any] | None = None,
+    before_name: str = "before",
+    after_name: str = "after",
+    bootstrap: int = 200,
+    confidence: float = 0.95,
+    random_state: int = 0,
+) -> Audit:
+    """Assess what changes for items, groups and users when `after` replaces `before` in top-`at` lists.
+
+    Each side is a model, or lists that are there already (users x N item positions, -1 for none); options such as
+    {"fairness": 2} go to the model's `rank`, so one model can be held against itself with the dial turned. Of a Split
+    the `part` "test" (or "validation") is used, and its training data for popularity. `quality` names the metrics that
+    are compared user by user (default nDCG and recall at `at`); `groups` is a label per item or a mapping from item id;
+    `names` are titles, given likewise. Intervals are of the differences: `bootstrap` resamples of the users, the same
+    for both sides.
+    """
+    held_out, train = read_part(held_out, part, train)
+    K = check_count("audit", "at", at, 1)
+    check_resampling("audit", bootstrap, confidence, random_state)
+    labels = read_quality(quality, K)
+    wanted = OF_EXPOSURE + (WITH_TRAIN if train is not None else ()) + (WITH_GROUPS if groups is not None else ())
+    plan = make_plan(held_out, K, [*labels, *(f"{name}@{K}" for name in wanted)], groups, train, None)
+    titles = read_titles(names, plan.n_items, held_out.fold_in.item_ids)
+    keep = bootstrap > 0 and held_out.n_users > 0
+    sides = (("before", before, before_options), ("after", after, after_options))
+    pair = Pair(*(_count(name, side, options, held_out, plan, keep) for name, side, options in sides))
+    users = {label: UserStatistics(label, *(c.per_user[label] for c in pair)) for label in labels}
+    replicates: dict[str, Values] = {}
+    if keep:
+        statistics = _differences(pair, K, list(users.values()))
+        replicates = resample(statistics, held_out.n_users, plan.n_items, bootstrap, random_state)
+    return Audit(
+        at=K,
+        before_name=before_name,
+        after_name=after_name,
+        n_users=held_out.n_users,
+        n_scored=held_out.n_scored,
+        confidence=float(confidence),
+        metrics=_metrics(pair, replicates, confidence),
+        users={label: statistics.change(replicates, confidence) for label, statistics in users.items()},
+        groups=_groups(pair, K, replicates, confidence),
+        items=_items(pair, K, held_out, titles),
+        per_user=Users(ids_or_positions(held_out.fold_in.user_ids, held_out.n_users), *(c.per_user for c in pair)),
+    )
+
+
+def _count(
+    name: str, side: Ranker | Lists, options: Mapping[str, Any] | None, held_out: HeldOut, plan: Plan, keep: bool
+) -> Counted:
+    try:
+        return count_lists(_blocks(name, side, options, held_out, plan.longest), held_out, plan, keep_lists=keep)
+    except InvalidData as error:
+        raise InvalidData(f"{name}: {error}") from error
+
+
+def _blocks(
+    name: str, side: Ranker | Lists, options: Mapping[str, Any] | None, held_out: HeldOut, longest: int
+) -> Blocks:
+    if not isinstance(side, np.ndarray):
+        if not hasattr(side, "rank"):
+            raise InvalidData(f"needs a fitted model or an array of lists. Got {type(side).__name__} instead.")
+        return ranked_by(side, held_out, longest, options or {})
+    if options:
+        raise InvalidParameter(f"{name}_options are for models; {name} is an array of lists.")
+    blocks = given_lists(side)
+    if side.shape[1] < longest:  # shorter lists would look like lost exposure
+        raise InvalidData(f"the lists have {side.shape[1]} slots, but {longest} are compared: choose a smaller at=.")
+    return blocks
+
+
+def _differences(pair: Pair, K: int, users: Sequence[UserStatistics]) -> Statistics:
+    """After minus before of every metric and every group's share, and what becomes of users, by users' weights."""
+    sides = [counted.statistics() for counted in pair]
+    shares = [_group_shares(counted, K) for counted in pair] if pair.before.plan.groups else None
+
+    def measured(weights: Values) -> dict[str, Values]:
+        before, after = (side(weights) for side in sides)
+        found = {label: after[label] - value for label, value in before.items()}
+        if shares is not None:
+            found["group shares"] = shares[1](weights) - shares[0](weights)
+        for statistics in users:
+            found |= statistics(weights)
+        return found
+
+    return measured
+
+
+def _group_shares(counted: Counted, K: int) -> Callable[[Values], Values]:
+    """Shares of groups by users' weights: the lists with every item replaced by its group."""
+    groups, lists = counted.plan.groups, counted.lists
+    if groups is None or lists is None:
+        raise ValueError("Shares of groups need groups and kept lists.")
+    codes = np.where(lists >= 0, groups.codes[lists], -1)
+    matrix = list_matrices(codes, len(groups.names), [K], "count")
+
+    def measured(weights: Values) -> Values:
+        (_, exposures), *_ = matrix.exposures(weights)
+        total = exposures.sum(axis=1, keepdims=True)
+        shares: Values = np.divide(exposures, total, out=np.full(exposures.shape, np.nan), where=total > 0)
+        return shares
+
+    return measured
+
+
+def _metrics(pair: Pair, replicates: dict[str, Values], confidence: float) -> dict[str, Change]:
+    before, after = (counted.values() for counted in pair)
+    found = {}
+    for w in pair.before.plan.wanted:
+        was, now = before[w.label], after[w.label]
+        ends: tuple[float | None, float | None] = (None, None)
+        if w.label in replicates:
+            # As in `evaluate`: resampled exposure is more unequal on both sides, not equally so.
+            limit = 1.0 if w.is_accuracy else w.exposure.highest
+            shift = {} if w.is_accuracy else {"centre": now - was, "lowest": -limit, "highest": limit}
+            ends = interval(replicates[w.label], confidence, **shift)
+        found[w.label] = Change(was, now, *ends)
+    return found
+
+
+def _groups(pair: Pair, K: int, replicates: dict[str, Values], confidence: float) -> tuple[GroupChange, ...]:
+    groups = pair.before.plan.groups
+    if groups is None:
+        return ()
+    sizes = np.bincount(groups.codes, minlength=len(groups.names))
+    before, after = (add_up(counted.exposure["count", K], groups.codes, len(groups.names)) for counted in pair)
+    shares = [o / o.sum() if o.sum() > 0 else np.full(len(o), np.nan) for o in (before, after)]
+    found = []
+    for g, name in enumerate(groups.names):
+        ends = interval(replicates["group shares"][:, g], confidence) if replicates else (None, None)
+        share = Change(float(shares[0][g]), float(shares[1][g]), *ends)
+        found.append(GroupChange(name, int(sizes[g]), float(before[g]), float(after[g]), share))
+    return tuple(found)
+
+
+def _items(pair: Pair, K: int, held_out: HeldOut, titles: list[str]) -> Items:
+    plan = pair.before.plan
+    labels = None if plan.groups is None else [plan.groups.names[g] for g in plan.groups.codes.tolist()]
+    counts, weighted = ([counted.exposure[weighting, K] for counted in pair] for weighting in ("count", "dcg"))
+    ids = ids_or_positions(held_out.fold_in.item_ids, plan.n_items)
+    return Items(ids, titles, labels, plan.of_items.popularity, *counts, *weighted)

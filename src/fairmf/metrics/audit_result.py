@@ -1,0 +1,256 @@
+"""Audit: what an audit found, as data. Tables, JSON and sentences are made from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.metrics import audit_text
+from fairmf.metrics.audit_change import Change, Estimate, UserChange, finite, plain_id
+from fairmf.metrics.exposure import lorenz_curve
+
+# An audit as Arrow tables.
+
+
+Values = NDArray[np.float64]
+
+
+def items_table(items: Items) -> Any:
+    """One row per item, in the order of the data."""
+    import pyarrow as pa
+
+    columns: dict[str, Any] = {"item": id_column(items.ids), "name": pa.array(items.names, pa.string())}
+    if items.groups is not None:
+        columns["group"] = id_column(items.groups)
+    if items.popularity is not None:
+        columns["popularity"] = pa.array(items.popularity)
+    columns |= {
+        "before": pa.array(items.before.astype(np.int64)),
+        "after": pa.array(items.after.astype(np.int64)),
+        "difference": pa.array((items.after - items.before).astype(np.int64)),
+        "before_dcg": pa.array(items.before_dcg),
+        "after_dcg": pa.array(items.after_dcg),
+    }
+    for side, exposure in (("before", items.before), ("after", items.after)):
+        columns[f"{side}_share"] = pa.array(exposure / max(exposure.sum(), 1.0))
+    return pa.table(columns)
+
+
+def groups_table(groups: Sequence[GroupChange]) -> Any:
+    """One row per group, in order of appearance."""
+    import pyarrow as pa
+
+    return pa.table(
+        {
+            "group": id_column([g.group for g in groups]),
+            "n_items": pa.array([g.n_items for g in groups], pa.int64()),
+            "before": pa.array([g.before for g in groups], pa.float64()),
+            "after": pa.array([g.after for g in groups], pa.float64()),
+            "before_share": pa.array([g.share.before for g in groups], pa.float64(), from_pandas=True),
+            "after_share": pa.array([g.share.after for g in groups], pa.float64(), from_pandas=True),
+            "share_difference": pa.array([g.share.difference for g in groups], pa.float64(), from_pandas=True),
+            "low": pa.array([g.share.low for g in groups], pa.float64(), from_pandas=True),
+            "high": pa.array([g.share.high for g in groups], pa.float64(), from_pandas=True),
+        }
+    )
+
+
+def users_table(users: Users) -> Any:
+    """One row per user, in the order of the held-out data."""
+    import pyarrow as pa
+
+    columns = {"user": id_column(users.ids)}
+    for label, before in users.before.items():
+        after = users.after[label]
+        for name, values in (("before", before), ("after", after), ("difference", after - before)):
+            columns[f"{label} {name}"] = pa.array(values, from_pandas=True)  # NaN becomes null
+    return pa.table(columns)
+
+
+def id_column(ids: Sequence[Hashable]) -> Any:
+    """Ids as Arrow holds them; kinds it cannot hold together become strings."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(ids)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        return pa.array([str(x) for x in ids], pa.string())
+
+
+__all__ = ["Audit", "Change", "Estimate", "GroupChange", "ItemChange", "Items", "Users"]
+
+CURVE_POINTS = 101  # of a Lorenz curve in JSON
+
+
+@dataclasses.dataclass(frozen=True)
+class ItemChange:
+    """One item's exposure: number of users who have it in their list, before and after."""
+
+    item: Hashable
+    name: str
+    group: Hashable | None
+    before: int
+    after: int
+
+    @property
+    def difference(self) -> int:
+        """Users gained (or lost)."""
+        return self.after - self.before
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python, ready for JSON."""
+        named = {"item": plain_id(self.item), "name": self.name, "group": plain_id(self.group)}
+        return {**named, "before": self.before, "after": self.after, "difference": self.difference}
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupChange:
+    """One group's exposure in slots, and its share of all exposure."""
+
+    group: Hashable
+    n_items: int
+    before: float
+    after: float
+    share: Change
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain Python, ready for JSON."""
+        counts = {"before": self.before, "after": self.after}
+        return {"group": plain_id(self.group), "n_items": self.n_items, **counts, "share": self.share.to_dict()}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Items:
+    """The catalogue, one entry per item: ids (positions where there are none), names, exposure before and after."""
+
+    ids: list[Hashable]
+    names: list[str]
+    groups: list[Hashable] | None
+    popularity: Values | None
+    before: Values
+    after: Values
+    before_dcg: Values
+    after_dcg: Values
+
+    def change(self, j: int) -> ItemChange:
+        """Item j, by position."""
+        group = None if self.groups is None else self.groups[j]
+        return ItemChange(self.ids[j], self.names[j], group, int(self.before[j]), int(self.after[j]))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Users:
+    """The users who were given lists: ids (positions where there are none) and quality by metric, NaN if unscored."""
+
+    ids: list[Hashable]
+    before: dict[str, Values]
+    after: dict[str, Values]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Audit:
+    """What changes from `before` to `after` in top-`at` lists for the same users (docs/audit.md).
+
+    `metrics` has every metric before and after with the interval of its difference, `users` the distribution of each
+    quality metric's change, `groups` the exposure of groups. `gainers` and `losers` name items; `summary` says it in
+    sentences.
+    """
+
+    at: int
+    before_name: str
+    after_name: str
+    n_users: int
+    n_scored: int
+    confidence: float
+    metrics: dict[str, Change]
+    users: dict[str, UserChange]
+    groups: tuple[GroupChange, ...]
+    items: Items
+    per_user: Users
+
+    def __getitem__(self, name: str) -> Change:
+        if name not in self.metrics:
+            raise KeyError(f"{name!r} was not audited; there are {', '.join(self.metrics)}")
+        return self.metrics[name]
+
+    @property
+    def n_items(self) -> int:
+        """Number of items in the catalogue."""
+        return len(self.items.before)
+
+    def gainers(self, top: int = 10) -> list[ItemChange]:
+        """The items that gain most exposure, most first; of equal gains the item that comes first in the data."""
+        return self._most(self.items.after - self.items.before, top)
+
+    def losers(self, top: int = 10) -> list[ItemChange]:
+        """The items that lose most exposure, most first."""
+        return self._most(self.items.before - self.items.after, top)
+
+    def _most(self, gain: Values, top: int) -> list[ItemChange]:
+        order = np.argsort(-gain, kind="stable")[: max(top, 0)]
+        return [self.items.change(int(j)) for j in order if gain[j] > 0]
+
+    def lorenz(self) -> tuple[Values, Values]:
+        """Lorenz curves before and after: point k is the share of exposure of the k least exposed items."""
+        return lorenz_curve(self.items.before), lorenz_curve(self.items.after)
+
+    def items_table(self) -> Any:
+        """An Arrow table with one row per item (`.to_pandas()` makes a data frame)."""
+        return items_table(self.items)
+
+    def groups_table(self) -> Any:
+        """An Arrow table with one row per group."""
+        return groups_table(self.groups)
+
+    def users_table(self) -> Any:
+        """An Arrow table with one row per user; quality is null for users without targets."""
+        return users_table(self.per_user)
+
+    def statements(self) -> list[str]:
+        """What was found, in sentences; every number in them is computed."""
+        return audit_text.statements(self)
+
+    def summary(self) -> str:
+        """The statements, one per line."""
+        return "\n".join(self.statements())
+
+    def to_dict(self, *, top: int = 20, every_item: bool = False) -> dict[str, Any]:
+        """All findings as plain Python, ready for JSON: undefined numbers are None, ids are as they are.
+
+        Items are the `top` gainers and losers; `every_item` adds all of them. Single users are never in it.
+        """
+        shares = np.linspace(0.0, 1.0, min(CURVE_POINTS, self.n_items + 1))
+        every = np.linspace(0.0, 1.0, self.n_items + 1)
+        curves = [np.interp(shares, every, curve) for curve in self.lorenz()]
+        found: dict[str, Any] = {
+            **{"at": self.at, "before_name": self.before_name, "after_name": self.after_name},
+            **{"n_users": self.n_users, "n_scored": self.n_scored, "n_items": self.n_items},
+            "confidence": self.confidence,
+            "metrics": {label: change.to_dict() for label, change in self.metrics.items()},
+            "users": {label: change.to_dict() for label, change in self.users.items()},
+            "groups": [group.to_dict() for group in self.groups],
+            "gainers": [item.to_dict() for item in self.gainers(top)],
+            "losers": [item.to_dict() for item in self.losers(top)],
+            "lorenz": {
+                "share_of_items": shares.tolist(),
+                "before": [finite(x) for x in curves[0]],
+                "after": [finite(x) for x in curves[1]],
+            },
+            "statements": self.statements(),
+        }
+        if every_item:
+            found["items"] = [self.items.change(j).to_dict() for j in range(self.n_items)]
+        return found
+
+    def to_json(self, *, top: int = 20, every_item: bool = False) -> str:
+        """`to_dict` as JSON text."""
+        found = self.to_dict(top=top, every_item=every_item)
+        return json.dumps(found, indent=1, allow_nan=False, ensure_ascii=False)
+
+    def __repr__(self) -> str:
+        return f"Audit({self.before_name} to {self.after_name}, {self.n_users:,} users, {self.n_items:,} items)"

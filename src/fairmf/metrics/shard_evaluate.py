@@ -1,0 +1,179 @@
+"""Evaluate a model on a sharded data set: every task ranks and measures the users of one shard, and returns sums.
+
+Neither lists nor what single users got leave the task that made them, so there are no bootstrap intervals here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fairmf.data.csr import Rows
+from fairmf.data.groups import GroupLabels
+from fairmf.data.interactions import Interactions
+from fairmf.data.split import HeldOut
+from fairmf.distributed.shards import Shard, ShardSource
+from fairmf.distributed.task_pool import RayTasks, Tasks
+from fairmf.errors import InvalidData
+from fairmf.metrics.evaluate import Evaluation, count_lists
+from fairmf.metrics.exposure import add_up
+from fairmf.metrics.plan import Plan, plan_for
+from fairmf.models.factor_model import FactorModel
+from fairmf.models.fold_in import check_fairness
+from fairmf.models.shard_lists import check_items, over_shard, without_users
+
+Values = NDArray[np.float64]
+
+
+class Sums(NamedTuple):
+    """What one shard adds to the whole."""
+
+    n_users: int
+    n_scored: int
+    exposure: dict[tuple[str, int], Values]
+    totals: dict[str, tuple[float, int]]
+    """Of every accuracy metric, the sum over users with targets and their number."""
+    unmatched: int
+    """Users with targets and no history."""
+
+
+def evaluate_shards(
+    model: FactorModel,
+    history: ShardSource,
+    targets: ShardSource,
+    *,
+    at: int | Sequence[int] = (20, 50, 100),
+    metrics: Sequence[str] | None = None,
+    groups: GroupLabels | None = None,
+    train: ShardSource | None = None,
+    merit: ArrayLike | None = None,
+    fairness: float | None = None,
+    tasks: Tasks | None = None,
+) -> Evaluation:
+    """Rank all items for every user of `history` and measure the lists against `targets`, as `evaluate` does.
+
+    Both are sources with the model's items (`ParquetShards.read(..., items=model.fitted.item_ids)`) and as many shards;
+    users are the same where their ids are. Users are folded in from `history`, at another `fairness` where one is
+    given; the items of their history are left out. Users without targets count in exposure only, users without history
+    not at all. `train` (the source of training) allows metrics that need popularity. `per_user` and `intervals` of the
+    result are empty.
+    """
+    for what, source in (("history", history), ("targets", targets), ("train", train)):
+        if source is not None:
+            check_items(model, source, what)
+    if history.shards != targets.shards:
+        raise InvalidData(
+            f"history has {history.shards} shards and targets {targets.shards}: read both with the same shards=, so "
+            "that a user is in the same shard of both."
+        )
+    if fairness is not None:
+        check_fairness(fairness)
+    tasks = RayTasks(gpus=float(model.fitted.settings["backend"] == "cuda")) if tasks is None else tasks
+    popularity = None if train is None else _users_of_items(tasks, train)
+    plan = plan_for(history.n_users, history.n_items, model.fitted.item_ids, popularity, at, metrics, groups, merit)
+    cases = [(number,) for number in range(history.shards)]
+    # One by one, and always in the order of the shards: never all of them here, and the same bits every time.
+    parts = tasks.each(measure_shard, cases, (without_users(model), history, targets, plan, fairness))
+    total = functools.reduce(_added, parts)
+    if total.unmatched == targets.n_users:
+        raise InvalidData("No user of the targets is in the history: users are matched by their ids.")
+    return _evaluation(plan, total)
+
+
+def measure_shard(
+    lean: Any, history: ShardSource, targets: ShardSource, plan: Plan, fairness: float | None, number: int
+) -> Sums:
+    """Rank and measure the users of one shard."""
+    model = over_shard(lean, history, number, fairness)
+    seen = model.fitted.histories("evaluate")
+    wanted, unmatched = aligned(targets.load(number), seen)
+    held_out = HeldOut(seen, wanted, known_users=True)
+    blocks = model.rank(seen, plan.longest, known_users=True) if seen.n_users else iter(())
+    counted = count_lists(blocks, held_out, plan, keep_lists=False)
+    totals = {}
+    for label, values in counted.per_user.items():
+        scored = values[np.isfinite(values)]
+        totals[label] = float(scored.sum()), len(scored)
+    return Sums(held_out.n_users, held_out.n_scored, counted.exposure, totals, unmatched)
+
+
+def aligned(shard: Shard, history: Interactions) -> tuple[Interactions, int]:
+    """The targets as rows of the history's users, and how many users have targets but no history.
+
+    What a user has had already is no target: it is never in the list.
+    """
+    if shard.user_ids is None or history.user_ids is None:
+        raise InvalidData("Users of history and targets are matched by their ids, and one of them has none.")
+    place = {user: row for row, user in enumerate(shard.user_ids.values.tolist())}
+    rows = np.array([place.get(user, -1) for user in history.user_ids.values.tolist()], dtype=np.int64)
+    found = rows >= 0
+    taken = shard.rows.take(rows[found])
+    lengths = np.zeros(len(rows), dtype=np.int64)
+    lengths[found] = np.diff(taken.indptr)
+    whole = Rows(np.concatenate(([0], np.cumsum(lengths))), taken.indices, taken.weights)
+    wanted = _without(whole, history)
+    ids = history.user_ids
+    return Interactions(wanted, history.n_items, ids, history.item_ids), len(place) - int(found.sum())
+
+
+def _without(rows: Rows, history: Interactions) -> Rows:
+    """The rows without the entries that the history has too."""
+    m, seen = history.n_items, history.by_user
+
+    def keys(of: Rows) -> NDArray[np.int64]:
+        return np.repeat(np.arange(of.count, dtype=np.int64) * m, np.diff(of.indptr)) + of.indices
+
+    own = keys(rows)
+    new = ~np.isin(own, keys(seen), assume_unique=True)
+    if new.all():
+        return rows
+    counts = np.bincount((own // max(m, 1))[new], minlength=rows.count)
+    weights = None if rows.weights is None else rows.weights[new]
+    return Rows(np.concatenate(([0], np.cumsum(counts))).astype(np.int64), rows.indices[new], weights)
+
+
+def _users_of_items(tasks: Tasks, train: ShardSource) -> Values:
+    """How many users each item has in training."""
+    if train.is_binary:
+        return np.asarray(train.popularity, dtype=np.float64)
+    parts = tasks.each(item_counts, [(number,) for number in range(train.shards)], (train,))
+    counts: Values = sum(parts, start=np.zeros(train.n_items))
+    return counts
+
+
+def item_counts(source: ShardSource, number: int) -> Values:
+    """How many users of a shard each item has."""
+    return np.bincount(source.load(number).rows.indices, minlength=source.n_items).astype(np.float64)
+
+
+def _added(one: Sums, other: Sums) -> Sums:
+    for key, exposure in other.exposure.items():
+        one.exposure[key] = one.exposure[key] + exposure
+    totals = {label: (a + other.totals[label][0], k + other.totals[label][1]) for label, (a, k) in one.totals.items()}
+    return Sums(
+        one.n_users + other.n_users,
+        one.n_scored + other.n_scored,
+        one.exposure,
+        totals,
+        one.unmatched + other.unmatched,
+    )
+
+
+def _evaluation(plan: Plan, total: Sums) -> Evaluation:
+    values = {}
+    for w in plan.wanted:
+        if w.is_accuracy:
+            reached, count = total.totals[w.label]
+            values[w.label] = reached / count if count else float("nan")
+        else:
+            values[w.label] = float(plan.measure(w, total.exposure[w.exposure.weighting, w.K]))
+    groups, counts = plan.groups, {K: total.exposure["count", K] for K in plan.cutoffs}
+    return Evaluation(
+        values=values, intervals={}, exposure=counts, per_user={}, n_users=total.n_users, n_scored=total.n_scored,
+        group_names=groups.names if groups else (),
+        group_exposure={K: add_up(o, groups.codes, len(groups.names)) for K, o in counts.items()} if groups else {},
+    )  # fmt: skip

@@ -1,0 +1,175 @@
+"""iALS: alternating least squares for implicit feedback (Hu et al. 2008, in the form of Rendle et al. 2021).
+
+Minimises F of objective.py with lambda_f = 0. Equals FairALS with fairness 0; FiADMM with fairness 0 reaches the same
+minimum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.backends import solve
+from fairmf.backends.contract import Factors, Vector
+from fairmf.backends.solve import kernels_of
+from fairmf.data.interactions import Interactions
+from fairmf.errors import InvalidParameter
+from fairmf.models import als_cg, als_exact, als_subspace
+from fairmf.models.als_cg import FIRM, LIGHT, THOROUGH, AlternatingState, Effort, UserGroups, exact_coupling
+from fairmf.models.base import IterativeModel
+from fairmf.models.objective import Objective, objective
+from fairmf.models.problem import Problem, problem_for
+from fairmf.params import setting
+
+# What FairALS and IALS share: epochs by any solver, and a safeguard that F never rises.
+
+
+WEAK = 0.05  # unobserved_weight below which rows take two steps: the preconditioner is little but L2 then
+STRONG = 10.0  # fairness from which rows take two steps
+EASY = 0.5  # observed over unobserved weight, up to which one step per row does
+
+
+@dataclass(eq=False)
+class AlternatingModel(IterativeModel):
+    """Alternating least squares; users, then items in an epoch, and a converged users' half-step at the end."""
+
+    solver: str = setting(
+        "eigenbasis_cg", "How rows are solved: conjugate gradient steps, exactly, or by blocks of factors (iALS++).",
+        choices=("eigenbasis_cg", "cholesky", "subspace"),
+    )  # fmt: skip
+    cg_steps: int | str = setting(
+        "auto", "Conjugate gradient steps per row and half-step; 'auto' takes one where that is enough.",
+        low=1, integer=True, choices=("auto",),
+    )  # fmt: skip
+    block_size: int = setting(
+        32, "Factors that are solved for at a time with solver='subspace'.", low=1, integer=True
+    )  # fmt: skip
+
+    engine: str = setting(
+        "local", "Who computes: this process, or the workers of a Ray cluster.", choices=("local", "ray")
+    )
+
+    def trained_fairness(self) -> float:
+        """phi."""
+        return 0.0
+
+    def lambda_f_for(self, n_users: int) -> float:
+        """lambda_f = phi alpha0 n."""
+        if self.trained_fairness() > 0 and self.unobserved_weight == 0:
+            raise InvalidParameter(
+                f"{type(self).__name__} needs unobserved_weight > 0 where fairness is asked for: "
+                "the fairness term is fairness * unobserved_weight * n."
+            )
+        return self.trained_fairness() * self.unobserved_weight * n_users
+
+    def start(self, problem: Problem, U: Factors, V: Factors) -> AlternatingState:
+        """q = c G_W t of the start."""
+        if self.solver == "subspace":
+            kernels_of(problem.backend)  # says at once where they are missing
+        gramian = problem.backend.gramian(V)
+        merit_gramian = problem.merit_gramian(V, gramian)
+        strength = self.trained_fairness() * problem.unobserved_weight
+        q = strength * merit_gramian @ problem.backend.mean(U)
+        rotation = problem.backend.vector(np.eye(self.factors))
+        return AlternatingState(U, V, q, gramian, merit_gramian, objective(problem, U, V), rotation)
+
+    def epoch(self, problem: Problem, state: AlternatingState) -> AlternatingState:
+        """One epoch. Where F rose, it is done again from the same start with more effort, at last exactly."""
+        fairness = self.trained_fairness()
+        if self._exactly(problem):
+            return als_exact.epoch(problem, state, fairness)
+        if self.solver == "subspace":
+            return als_subspace.epoch(problem, state, fairness, self.block_size)
+        groups = self._groups(problem)
+        ladder = [self._effort(problem), THOROUGH]
+        for rung in range(state.effort, len(ladder)):
+            after = als_cg.epoch(problem, state, groups, fairness, ladder[rung])
+            if after.objective.total <= state.objective.total * (1 + problem.backend.rounding):
+                return replace(after, effort=max(0, rung - 1))
+        return replace(als_exact.epoch(problem, state, fairness), effort=len(ladder) - 1)
+
+    def finish(self, problem: Problem, state: AlternatingState) -> AlternatingState:
+        """The users' half-step to convergence."""
+        fairness = self.trained_fairness()
+        if self._exactly(problem):
+            return als_exact.users(problem, state, fairness)
+        sampled = self._effort(problem).sampled
+        return als_cg.finish(problem, state, self._groups(problem), fairness, sampled)
+
+    def merit(self, problem: Problem, state: AlternatingState) -> Vector:
+        """q1: the q in force over phi; for phi = 0 the direction alpha0 G_W t itself."""
+        fairness = self.trained_fairness()
+        if fairness > 0:
+            return state.coupling / fairness
+        return super().merit(problem, state)
+
+    def objective(self, problem: Problem, state: AlternatingState) -> Objective:  # noqa: ARG002
+        """At hand already."""
+        return state.objective
+
+    def report(
+        self, problem: Problem, before: Any, after: AlternatingState, value: Objective | None  # noqa: ARG002
+    ) -> dict[str, Any]:  # fmt: skip
+        """Gradient norms as the half-steps found them, and the effort in force."""
+        if self._exactly(problem) or self.solver == "subspace":
+            return {}
+        return {"gradient": {"users": after.user_gradient, "items": after.item_gradient}, "effort": after.effort}
+
+    def _fold_in_cohort(self, cohort: Interactions, factor: float, **_: Any) -> NDArray[Any]:
+        """U and t at the exact minimum over the batch, V fixed."""
+        fitted = self.fitted
+        problem = problem_for(cohort, 0.0, fitted.settings, fitted.fairness_weights)
+        V = problem.backend.array(fitted.item_factors)
+        # lambda_f of the batch is factor * phi alpha0 n, so that c = lambda_f / n_b is alpha0 times this:
+        fairness = fitted.fairness * factor * self.n_users / cohort.n_users
+        gramian = problem.backend.vector(fitted.item_gramian)
+        q = np.zeros(len(gramian))
+        if fairness > 0:
+            q = exact_coupling(problem, V, gramian, problem.merit_gramian(V, gramian), fairness)
+        return problem.backend.host(solve.solve_to_convergence(problem.user_half_step(V, shift=q, gramian=gramian)))
+
+    def _exactly(self, problem: Problem) -> bool:
+        # Without L2 the preconditioner may be singular; the exact solver says where a system is.
+        return self.solver == "cholesky" or min(problem.least_user_ridge, problem.least_item_ridge) <= 0
+
+    def _effort(self, problem: Problem) -> Effort:
+        if self.cg_steps != "auto":
+            return Effort(steps=int(self.cg_steps), relaxation=LIGHT.relaxation)
+        data = problem.interactions
+        observed = problem.cached("observed_weight", lambda: float(data.by_user.sums().sum()))
+        unobserved = self.unobserved_weight * data.n_users * data.n_items
+        if observed > EASY * unobserved:
+            return THOROUGH
+        strongest = self.trained_fairness() * problem.largest_fairness_square
+        demanding = strongest >= STRONG or self.unobserved_weight < WEAK
+        return FIRM if demanding else LIGHT
+
+    def _groups(self, problem: Problem) -> UserGroups:
+        return problem.cached("user_groups", lambda: UserGroups.of(problem))
+
+
+# FairALS: the paper's objective, minimised by alternating least squares (docs/mathematics.md 5).
+#
+# Both half-steps have closed forms, because one vector q is all that couples the users: no ADMM, no rho, no gamma. Equals
+# IALS when fairness is 0, and reaches FiADMM's minimum otherwise.
+
+
+@dataclass(eq=False)
+class FairALS(AlternatingModel):
+    """Fair implicit ALS: iALS plus lambda_f/2 |V t|^2, which evens out items' average scores."""
+
+    fairness: float = setting(
+        1.0, "Strength of fairness: 0 is iALS, 0.1 mild, 1 clear, 10 strong.", symbol="phi", low=0
+    )
+
+    def trained_fairness(self) -> float:
+        """phi."""
+        return self.fairness
+
+
+@dataclass(eq=False)
+class IALS(AlternatingModel):
+    """Implicit ALS with frequency-scaled L2. No fairness term in training; the dial works all the same."""

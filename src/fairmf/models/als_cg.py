@@ -1,0 +1,264 @@
+"""Half-steps by eigenbasis PCG. F after an epoch comes out as a by-product of the items' half-step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fairmf.backends.contract import Backend, Factors, Matrix, Vector
+from fairmf.backends.solve import eigenbasis
+from fairmf.models.fit_loop import State
+from fairmf.models.objective import Objective
+from fairmf.models.problem import Problem
+
+# What an alternating epoch hands to the next.
+
+
+@dataclass(frozen=True)
+class AlternatingState(State):
+    """Factors, the coupling vector q in the factors' basis, and what the last half-step left at hand."""
+
+    coupling: Vector
+    item_gramian: Matrix
+    merit_gramian: Matrix
+    """V' W^2 V: the same as `item_gramian` where items have no fairness weights."""
+    objective: Objective
+    rotation: Matrix
+    """From the basis of the last users' half-step to that of the items', in which the factors are."""
+    user_gradient: float = 0.0
+    item_gradient: float = 0.0
+    effort: int = 0
+    """How often the number of steps is doubled: raised where F rose, lowered again when all goes well."""
+
+
+# What couples the users of FairALS: one vector q = phi alpha0 G_W t that every user's right-hand side loses.
+#
+# H_i u_i = b_i - q, and t is the mean of the u_i, so q must satisfy q = C t(q) with C = phi alpha0 G_W. t(q) is affine
+# with slope -A, A the mean of H_i^-1 (docs/mathematics.md 5). G_W = V' W^2 V is G_V unless items have fairness weights.
+
+
+SAMPLE = 512  # users whose exact response stands for all
+GROUPS = 4096  # users with different weights beyond this many are merged with their neighbours
+
+
+@dataclass(frozen=True)
+class UserGroups:
+    """Users gathered by their sum of confidences: few groups for binary data, and L2 depends on nothing else."""
+
+    sums: Vector
+    ridge: Vector
+    shares: Vector
+    popularity: Vector
+    """Of the items."""
+    interactions: float
+    """Their sum."""
+
+    @classmethod
+    def of(cls, problem: Problem) -> UserGroups:
+        """The groups of a problem's users."""
+        sums, ridge, counts = problem.user_groups(GROUPS)
+        popularity = problem.interactions.by_item.sums()
+        popularity.flags.writeable = False
+        own = problem.backend.vector
+        return cls(own(sums), own(ridge), own(counts / counts.sum()), popularity, float(popularity.sum()))
+
+    def response(self, problem: Problem, eigenvalues: Vector, V: Factors) -> Vector:
+        """An estimate of A's diagonal in the eigenbasis of alpha0 G_V: how much t falls per unit of q.
+
+        Between two bounds. D, the mean of 1/(eigenvalue + ridge_i), leaves the data term out and is at least A: with it
+        the correction cannot overshoot, but is slow where unobserved_weight is small. Adding a typical data term, the
+        popularity-weighted mean of v_jk^2 times the user's sum, gives about the mean of 1/diag(H_i), which is below A
+        and may overshoot. A quarter of the first and three of the second have converged wherever we tried.
+        """
+        typical = problem.backend.weighted_squares(V, self.popularity) / self.interactions
+        return problem.backend.mean_response(self.shares, self.ridge, self.sums, eigenvalues, typical, 0.75)
+
+
+def sampled_response(problem: Problem, eigenvalues: Vector, V: Factors) -> Matrix:
+    """A itself, over a sample of users taken evenly along their number of interactions (all, if they are few).
+
+    Costs SAMPLE Cholesky factorisations. A sampled A is within some per cent of A, so that each round of corrections
+    shrinks the error to some per cent, at any fairness.
+    """
+    rows, ridge = problem.sampled_users(SAMPLE)
+    inverse, _ = problem.backend.mean_inverse(rows, V, np.diag(eigenvalues), ridge)
+    return inverse
+
+
+def answer(response: Vector | Matrix, change: Vector) -> Vector:
+    """How much every user loses when q rises by `change`. A vector stands for a diagonal matrix."""
+    result: Vector = response * change if response.ndim == 1 else response @ change
+    return result
+
+
+def corrected(
+    backend: Backend,
+    q: Vector,
+    t: Vector,
+    strength: Vector | Matrix,
+    response: Vector | Matrix,
+    rest: Vector | None = None,
+) -> tuple[Vector, Vector]:
+    """The q that satisfies q = C t if t answers with `response`, and that answer: what every user gains by it.
+
+    `strength` is C, in the eigenbasis of alpha0 G_V.
+
+    There C is diagonal, so a vector, unless items have fairness weights. In a basis that is nearly that one, `rest` is
+    what is off the diagonal times t: then q = C t is approached rather than met.
+    """
+    if strength.ndim == 1 and response.ndim == 1:
+        return backend.corrected_shift(q, t, strength, response, rest)
+    missing = answer(strength, t) - q if rest is None else answer(strength, t) + rest - q
+    left = strength[:, None] if strength.ndim == 1 else strength
+    product = left * response if strength.ndim == 1 or response.ndim == 1 else left @ response
+    change: Vector = np.linalg.solve(np.diag(np.ones_like(q)) + product, missing).astype(np.float64)
+    return q + change, -answer(response, change)
+
+
+def exact_coupling(problem: Problem, V: Factors, gramian: Matrix, merit_gramian: Matrix, fairness: float) -> Vector:
+    """q = C t where (I + A C) t = mean of H_i^-1 b_i, with A accumulated over all users. O(nnz d^2 + n d^3)."""
+    shared, strength = (problem.unobserved_weight * x for x in (gramian, merit_gramian))
+    inverse, solution = problem.backend.mean_inverse(problem.interactions.by_user, V, shared, problem.user_ridge)
+    t = np.linalg.solve(np.diag(np.ones_like(solution)) + inverse @ (fairness * strength), solution)
+    return (fairness * strength @ t).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How thoroughly a half-step is solved: PCG steps per row, and rounds of (rows, q corrected) for the users."""
+
+    steps: int
+    rounds: int = 1
+    tolerance: float = 0.0
+    relaxation: float = 1.0
+    sampled: bool = False
+    """Whether the users' response to q is measured on a sample rather than estimated."""
+
+
+# One step per row, made 1.3 times as long: over-relaxation makes up for what one step leaves (docs/performance.md).
+LIGHT = Effort(steps=1, relaxation=1.3)
+# A second step where one is not enough: with a small unobserved weight, which leaves the preconditioner little but L2,
+# and under strong fairness, which moves q far in an epoch.
+FIRM = Effort(steps=2, relaxation=1.3)
+# Close to the exact half-step, for data on which the preconditioner is weak. Rows stop as soon as they are done.
+THOROUGH = Effort(steps=100, rounds=10, tolerance=1e-4, sampled=True)
+# The last half-step, in rounds: each leaves a tenth of the rows' residual, which the next one's q moves anyway.
+SETTLING = Effort(steps=100, rounds=10, tolerance=0.1)
+
+
+@dataclass(frozen=True)
+class Users:
+    """Both sides in the eigenbasis of alpha0 G_V, after the users' half-step."""
+
+    user_factors: Factors
+    item_factors: Factors
+    coupling: Vector
+    mean_user: Vector
+    eigenvalues: Vector
+    squared_residual: Any
+    rotation: Matrix
+
+
+def users(problem: Problem, state: AlternatingState, groups: UserGroups, fairness: float, effort: Effort) -> Users:
+    """Improve the users, and q with them; the given state is left as it is."""
+    backend, rows = problem.backend, problem.interactions.by_user
+    shared = problem.unobserved_weight * state.item_gramian
+    guess = state.rotation.T if effort.steps == 1 else None
+    values, vectors, rest = eigenbasis(backend, shared, problem.least_user_ridge, guess)
+    U, V = (backend.empty(*x.shape) for x in (state.user_factors, state.item_factors))
+    backend.multiply(state.user_factors, vectors, U)
+    backend.multiply(state.item_factors, vectors, V)
+    q: Vector = vectors.T @ state.coupling
+    strength: Vector | Matrix = fairness * values
+    response: Vector | Matrix = np.zeros_like(q)
+    if problem.fairness_squares is not None:
+        strength = fairness * problem.unobserved_weight * (vectors.T @ state.merit_gramian @ vectors)
+    if fairness > 0:
+        response = sampled_response(problem, values, V) if effort.sampled else groups.response(problem, values, V)
+
+    def correct(q: Vector) -> Vector:
+        """Set q to what fits the present users, and move all users to what fits that q."""
+        t = backend.mean(U)
+        off_diagonal = None if rest is None or strength.ndim == 2 else fairness * (rest @ t)
+        better, change = corrected(backend, q, t, strength, response, off_diagonal)
+        backend.add_vector(change, U)
+        return better
+
+    squared_residual: Any = 0.0
+    if fairness > 0:
+        q = correct(q)  # V, and so G_V, has moved since q was set
+    rounds = effort.rounds if fairness > 0 else 1
+    for number in range(rounds):
+        sums = backend.improve_rows(
+            rows, V, values, problem.user_ridge, q, effort.steps, effort.tolerance, effort.relaxation, U, None, rest
+        )
+        squared_residual = squared_residual if number else sums.squared_residual
+        if fairness > 0:
+            before, q = q, correct(q)
+            if number + 1 < rounds and np.linalg.norm(q - before) <= 1e-4 * np.linalg.norm(q):
+                break
+    return Users(U, V, q, backend.mean(U), values, squared_residual, vectors)
+
+
+def epoch(
+    problem: Problem, state: AlternatingState, groups: UserGroups, fairness: float, effort: Effort
+) -> AlternatingState:
+    """Users, then items."""
+    backend = problem.backend
+    done = users(problem, state, groups, fairness, effort)
+    U, V, q, t = done.user_factors, done.item_factors, done.coupling, done.mean_user
+    gramian_u = backend.gramian(U)
+    common, _ = problem.fairness_pull(t)
+    matrix = problem.unobserved_weight * gramian_u + common * np.outer(t, t)
+    guess = done.rotation.T if effort.steps == 1 else None
+    values, vectors, rest = eigenbasis(backend, matrix, problem.least_item_ridge, guess)
+    U, V = backend.turned(U, vectors), backend.turned(V, vectors)
+    q, t = vectors.T @ q, vectors.T @ t
+    sums = backend.improve_rows(
+        problem.interactions.by_item, U, values, problem.item_ridge, np.zeros_like(q),
+        effort.steps, effort.tolerance, effort.relaxation, V, problem.fairness_pull(t)[1], rest,
+    )  # fmt: skip
+    gramian_v = backend.gramian(V)
+    merit_gramian = problem.merit_gramian(V, gramian_v)
+    # sum(shared * G_V) is the unobserved term and what of fairness all items share; shared is nearly diagonal here.
+    shared_sum = values @ np.diag(gramian_v) + (0.0 if rest is None else (rest * gramian_v).sum())
+    unevenness = t @ merit_gramian @ t
+    # All numbers at once: a device is waited for only here.
+    loss, item_squares, user_squares, at_users, at_items, shared, merit, squares = backend.numbers(
+        sums.loss, sums.ridge_squares, backend.weighted_squares(U, problem.user_ridge).sum(),
+        done.squared_residual, sums.squared_residual, shared_sum, unevenness,
+        unevenness if merit_gramian is gramian_v else t @ gramian_v @ t,
+    )  # fmt: skip
+    value = Objective(
+        observed=0.5 * loss,
+        unobserved=0.5 * shared - 0.5 * common * squares,
+        l2=0.5 * (user_squares + item_squares),
+        fairness=0.5 * problem.lambda_f * merit,
+    )
+    user_gradient, item_gradient = (float(np.sqrt(square)) for square in (at_users, at_items))
+    return replace(
+        state, user_factors=U, item_factors=V, coupling=q, item_gramian=gramian_v, merit_gramian=merit_gramian,
+        objective=value, user_gradient=user_gradient, item_gradient=item_gradient, rotation=vectors,
+    )  # fmt: skip
+
+
+def finish(
+    problem: Problem, state: AlternatingState, groups: UserGroups, fairness: float, sampled: bool
+) -> AlternatingState:
+    """The users' half-step to convergence, so that stored users equal their own fold-in with the q that is kept."""
+    backend = problem.backend
+    # Where the response is sampled the data are hard, and what a round leaves would show in F.
+    effort = replace(SETTLING, sampled=True, tolerance=1e-3) if sampled else SETTLING
+    done = users(problem, state, groups, fairness, effort)
+    # q does not move any more: now the rows, until they belong to it.
+    backend.improve_rows(
+        problem.interactions.by_user, done.item_factors, done.eigenvalues, problem.user_ridge, done.coupling,
+        SETTLING.steps, 1e-4, 1.0, done.user_factors,
+    )  # fmt: skip
+    gramian = backend.gramian(done.item_factors)
+    return replace(
+        state, user_factors=done.user_factors, item_factors=done.item_factors, coupling=done.coupling,
+        item_gramian=gramian, merit_gramian=problem.merit_gramian(done.item_factors, gramian),
+    )  # fmt: skip

@@ -1,0 +1,61 @@
+"""Half-steps by iALS++, the users' coupling q in blocks too. F falls monotonically, and nothing costs d^3 per row.
+
+Over the coordinates P of all users F is a quadratic whose blocks (H_i)_PP are coupled by t alone, as in the exact
+half-step: with g_i the gradient at the present q = C t, C = phi alpha0 G_W, and A_P the mean of (H_i)_PP^-1,
+
+    u_iP -= (H_i)_PP^-1 (g_iP + C_PP dt),     (I + A_P C_PP) dt = - mean of (H_i)_PP^-1 g_iP
+
+is its minimum: a system of the block's size and no larger (docs/mathematics.md 5b).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from fairmf.backends import solve
+from fairmf.models.als_cg import AlternatingState
+from fairmf.models.objective import Objective
+from fairmf.models.problem import Problem
+
+
+def users(problem: Problem, state: AlternatingState, fairness: float, block_size: int) -> AlternatingState:
+    """One sweep over the users' coordinates; the given state is left as it is."""
+    backend, V = problem.backend, state.item_factors
+    if fairness == 0:
+        step = problem.user_half_step(V, gramian=state.item_gramian)
+        return replace(state, user_factors=solve.improve_by_blocks(step, state.user_factors, block_size))
+    kernels, U = solve.kernels_of(backend), state.user_factors.copy()
+    rows, shared = problem.interactions.by_user, problem.unobserved_weight * state.item_gramian
+    scores = kernels.entry_scores(rows, U, V)
+    C = fairness * problem.unobserved_weight * state.merit_gramian
+    t = backend.mean(U)
+    for first, last in solve.blocks(U.shape[1], block_size):
+        P = slice(first, last)
+        q = C[P] @ t
+        system = rows, V, shared, problem.user_ridge
+        A, step_of_mean = kernels.subspace_response(*system, q, first, last, scores, U)
+        dt = np.linalg.solve(backend.vector(np.eye(last - first)) + A @ C[P, P], step_of_mean)
+        kernels.improve_subspace(*system, q + C[P, P] @ dt, first, last, scores, U)
+        t[P] += dt
+    return replace(state, user_factors=U, coupling=C @ backend.mean(U))
+
+
+def epoch(problem: Problem, state: AlternatingState, fairness: float, block_size: int) -> AlternatingState:
+    """A sweep over the users, then one over the items."""
+    backend = problem.backend
+    after = users(problem, state, fairness, block_size)
+    U = after.user_factors
+    t, gramian_u = backend.mean(U), backend.gramian(U)
+    V = solve.improve_by_blocks(problem.item_half_step(U, t, gramian_u), state.item_factors, block_size)
+    gramian_v = backend.gramian(V)
+    merit_gramian = problem.merit_gramian(V, gramian_v)
+    squares = ((problem.user_ridge, U), (problem.item_ridge, V))
+    value = Objective(
+        observed=0.5 * backend.observed_loss(problem.interactions.by_user, U, V),
+        unobserved=0.5 * problem.unobserved_weight * float((gramian_u * gramian_v).sum()),
+        l2=0.5 * sum(float(backend.weighted_squares(x, ridge).sum()) for ridge, x in squares),
+        fairness=0.5 * problem.lambda_f * float(t @ merit_gramian @ t),
+    )
+    return replace(after, item_factors=V, item_gramian=gramian_v, merit_gramian=merit_gramian, objective=value)

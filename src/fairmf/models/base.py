@@ -1,0 +1,415 @@
+"""The settings, `fit` and fold-in that all trained models share; each model adds `start`, `epoch` and its own knobs."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import copy
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.backends import random_start
+from fairmf.backends.contract import Backend, Factors, Vector
+from fairmf.backends.registry import CHOICES, chosen, get_backend
+from fairmf.data.interactions import Interactions, as_interactions
+from fairmf.distributed.cluster import RayCluster
+from fairmf.distributed.shards import ShardSource
+from fairmf.errors import InvalidData, InvalidParameter, NotFinite
+from fairmf.models import explain as explaining
+from fairmf.models import fit_loop, partial_fit
+from fairmf.models import fold_in as folding
+from fairmf.models.checkpoint import open_checkpoints
+from fairmf.models.dial import dialled_users
+from fairmf.models.explain import Explanation
+from fairmf.models.factor_model import FactorModel
+from fairmf.models.fit_loop import Callback
+from fairmf.models.fitted import Fitted, History, on_snapshot, positions
+from fairmf.models.fold_in import check_fairness
+from fairmf.models.objective import Objective, objective
+from fairmf.models.problem import FairnessWeights, Problem, normal_factors, problem_for, read_fairness_weights
+from fairmf.params import check_settings, setting, settings_of
+
+# From data and settings to the problem of a fit, with whoever computes it at hand for as long as it lasts.
+
+
+@contextlib.contextmanager
+def posed(model: Any, data: Any, fairness_weights: FairnessWeights | None, cluster: Any) -> Iterator[Problem]:
+    """The problem that a model's settings pose on this data."""
+    if model.engine == "ray":
+        with _on_a_cluster(model, data, fairness_weights, cluster) as problem:
+            yield problem
+        return
+    if cluster is not None or isinstance(data, ShardSource):
+        what = "Data in shards" if cluster is None else "cluster="
+        raise InvalidParameter(f"{what} needs engine='ray'. Got engine={model.engine!r} instead.")
+    data = as_interactions(data)
+    if data.nnz == 0:
+        raise InvalidData("There are no interactions to learn from.")
+    settings = settings_of(model)
+    settings["backend"] = chosen(model.backend, data.nnz * model.factors)
+    yield problem_for(data, model.lambda_f_for(data.n_users), settings, _weights(fairness_weights, data))
+
+
+def _weights(fairness_weights: FairnessWeights | None, data: Any) -> Vector | None:
+    if fairness_weights is None:
+        return None
+    return read_fairness_weights(fairness_weights, data.n_items, data.item_ids)
+
+
+@contextlib.contextmanager
+def _on_a_cluster(model: Any, data: Any, fairness_weights: Any, cluster: Any) -> Iterator[Problem]:
+    from fairmf.models.shard_problem import sharded_problem
+
+    cluster = RayCluster() if cluster is None else cluster
+    if not isinstance(cluster, RayCluster):
+        raise InvalidParameter(f"cluster must be a RayCluster. Got {type(cluster).__name__} instead.")
+    cluster.check()
+    name = type(model).__name__
+    if model.solver != "eigenbasis_cg":
+        raise InvalidParameter(
+            f"{name}: engine='ray' solves rows by solver='eigenbasis_cg' alone. Got solver={model.solver!r} instead."
+        )
+    if model.regularization <= 0:
+        raise InvalidParameter(f"{name}: engine='ray' needs regularization > 0. Got {model.regularization!r} instead.")
+    own = None if isinstance(data, ShardSource) else as_interactions(data)
+    if (data if own is None else own).nnz == 0:
+        raise InvalidData("There are no interactions to learn from.")
+    with cluster.team(data if own is None else own, model.backend, model.factor_dtype) as team:
+        weights = _weights(fairness_weights, team.source)
+        local = get_backend("reference" if model.backend == "reference" else "cpu")
+        team.gather_users = own is not None if cluster.gather_users is None else cluster.gather_users
+        yield sharded_problem(team, local, model.lambda_f_for(team.n_users), settings_of(model), weights, own)
+
+
+LARGE = 1e6  # no setting that is meant is larger
+Self = TypeVar("Self", bound="IterativeModel")
+
+
+@dataclass(eq=False)
+class IterativeModel(FactorModel):
+    """A factor model trained in epochs on the objective of docs/mathematics.md."""
+
+    factors: int = setting(128, "Latent dimension.", symbol="d", low=1, integer=True)
+    regularization: float = setting(0.005, "Weight of the frequency-scaled L2 term.", symbol="lambda2", low=0)
+    regularization_exponent: float = setting(
+        1.0, "How strongly L2 grows with a row's interactions.", symbol="eta", low=-4, high=4
+    )
+    unobserved_weight: float = setting(
+        0.1, "Weight of the pull to 0 on all pairs, observed or not.", symbol="alpha0", low=0
+    )
+    epochs: int = setting(16, "Ceiling on training epochs.", low=1, integer=True)
+    tolerance: float = setting(0.0, "Stop when F changes relatively by less than this; 0 never does.", low=0)
+    init_scale: float = setting(0.1, "Factors start as Normal(0, (init_scale/sqrt(d))^2).", symbol="sigma", above=0)
+    random_state: int | None = setting(0, "Seed of the start; None draws one.", low=0, integer=True, choices=(None,))
+    num_threads: int = setting(0, "Threads; 0 uses all. Results are the same for any number.", low=0, integer=True)
+    backend: str = setting("cpu", "Where arithmetic runs; 'auto' takes a device where that pays.", choices=CHOICES)
+    factor_dtype: str = setting(
+        "float32", "What a device stores gathered factors as; 'float16' reads half as much.",
+        choices=("float32", "float16"),
+    )  # fmt: skip
+
+    engine: str = setting("local", "Who computes.", choices=("local",))
+
+    kept: ClassVar[tuple[str, ...]] = ()
+    """Numbers of the last state that prediction needs."""
+
+    def _backend(self) -> Backend:
+        # Workers of a cluster may have had devices that this process has not.
+        fitted = self._fitted
+        return (
+            super()._backend() if self.engine == "local" or fitted is None else get_backend(fitted.settings["backend"])
+        )
+
+    # -- what each model supplies -----------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def lambda_f_for(self, n_users: int) -> float:
+        """Weight of the fairness term for that many users (0 for models without one)."""
+
+    @abc.abstractmethod
+    def start(self, problem: Problem, U: Factors, V: Factors) -> Any:
+        """The state before the first epoch."""
+
+    @abc.abstractmethod
+    def epoch(self, problem: Problem, state: Any) -> Any:
+        """One epoch; the given state is left as it is."""
+
+    def report(self, problem: Problem, before: Any, after: Any, value: Objective | None) -> dict[str, Any]:  # noqa: ARG002
+        """What this model adds to the epoch's record."""
+        return {}
+
+    def objective(self, problem: Problem, state: Any) -> Objective:
+        """F of a state."""
+        return objective(problem, state.user_factors, state.item_factors)
+
+    def finish(self, problem: Problem, state: Any) -> Any:  # noqa: ARG002
+        """What is still to be done when the epochs are over."""
+        return state
+
+    def merit(self, problem: Problem, state: Any) -> Vector:
+        """The merit direction q1 = alpha0 G_W t."""
+        t = problem.backend.mean(state.user_factors)
+        return problem.unobserved_weight * (problem.merit_gramian(state.item_factors) @ t)
+
+    def remedy(self) -> str:
+        """What a user can change when training diverges."""
+        for name in ("regularization", "unobserved_weight", "fairness", "lambda_f"):
+            value = getattr(self, name, None)
+            if isinstance(value, (int, float)) and value > LARGE:
+                return f"{name} is too large for this precision: lower it (now {value:g})."
+        return (
+            "The systems are too ill-conditioned for this precision: raise regularization "
+            f"(now {self.regularization:g}) or lower the confidences."
+        )
+
+    # -- fit --------------------------------------------------------------------------------------------------------
+
+    def fit(
+        self: Self,
+        data: Interactions | Any,
+        *,
+        init: FactorModel | tuple[NDArray[Any], NDArray[Any]] | None = None,
+        callbacks: Sequence[Callback] = (),
+        objective_every: int = 1,
+        progress: bool | None = None,
+        settle: bool = True,
+        fairness_weights: FairnessWeights | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: int = 1,
+        cluster: Any = None,
+    ) -> Self:
+        """Train on Interactions (or a SciPy sparse matrix, users as rows) and return the model itself.
+
+        `init` starts from another model's factors, or from a pair (U, V). `objective_every=0` skips the objective,
+        which is not needed for training. `progress=None` shows a bar on a terminal. `callbacks` are called each epoch
+        (see fairmf.EarlyStopping). `settle=False` leaves out the last half-step, which makes the stored users equal
+        their own fold-in: for models that will only ever be asked about users who are folded in. `fairness_weights`
+        says how strongly the fairness term holds each item down: one number >= 0 per item, or a mapping from item id
+        (items not named have 1); see docs/groups.md.
+
+        With `checkpoint`, a folder, the state of every `checkpoint_every`-th epoch and of the last is stored there; the
+        same call on the same data goes on after the last one stored, and ends with the same bits as a fit that was
+        never broken off (docs/persistence.md). Ctrl-C ends a fit after its last complete epoch: the model of that epoch
+        is returned, with the verdict "interrupted" in its history.
+
+        With `engine="ray"` the data may also be shards of a Parquet data set, and `cluster`, a `RayCluster`, says how
+        many workers there are and where (docs/scaling.md).
+        """
+        check_settings(self)
+        with posed(self, data, fairness_weights, cluster) as problem, problem.backend.threads(self.num_threads):
+            state = problem.attempt(lambda: self.start(problem, *self._initial_factors(problem, init)))
+            stored = open_checkpoints(checkpoint, checkpoint_every, self, problem, init, callbacks, objective_every)
+            try:
+                with stored as checkpoints:
+                    state, history = fit_loop.run(
+                        self, problem, state, snapshot=lambda s: self._snapshot(problem, s, History()),
+                        callbacks=callbacks, objective_every=objective_every, progress=progress, settle=settle,
+                        checkpoints=checkpoints,
+                    )  # fmt: skip
+            except fit_loop.Diverged as error:
+                self._fitted = self._results(problem, error.state, error.history)
+                raise
+            self._fitted = self._results(problem, state, history)
+        return self
+
+    def _settings(self) -> dict[str, Any]:
+        return settings_of(self)
+
+    def _initial_factors(
+        self, problem: Problem, init: FactorModel | tuple[NDArray[Any], NDArray[Any]] | None
+    ) -> tuple[Factors, Factors]:
+        backend, (n, m) = problem.backend, problem.interactions.shape
+        if init is None:
+            key, scale = random_start.key_of(self.random_state), self.init_scale / np.sqrt(self.factors)
+            U = problem.drawn_users(random_start.Stream(key, random_start.USERS), self.factors, scale)
+            items = random_start.Stream(key, random_start.ITEMS)
+            return U, normal_factors(items, m, self.factors, scale, backend)
+        # Copies: no epoch may write into arrays that belong to the caller.
+        pair = (init.user_factors, init.item_factors) if isinstance(init, FactorModel) else init
+        start_u, start_v = (np.array(x, dtype=backend.dtype) for x in pair)
+        if start_u.shape != (n, self.factors) or start_v.shape != (m, self.factors):
+            raise InvalidParameter(
+                f"init must have factors of shapes {(n, self.factors)} and {(m, self.factors)}. "
+                f"Got {start_u.shape} and {start_v.shape} instead."
+            )
+        if not (np.isfinite(start_u).all() and np.isfinite(start_v).all()):
+            raise InvalidParameter("init holds numbers that are not finite.")
+        return problem.given_users(start_u), backend.array(start_v)
+
+    def _results(self, problem: Problem, state: Any, history: History) -> Fitted:
+        return problem.attempt(lambda: self._fitted_from(problem, state, history))
+
+    def _fitted_from(self, problem: Problem, state: Any, history: History) -> Fitted:
+        backend = problem.backend
+        data, n, strength = problem.interactions, problem.n_users, problem.unobserved_weight
+        fairness = problem.lambda_f / (strength * n) if problem.lambda_f else 0.0
+        return Fitted(
+            user_factors=problem.kept_users(state.user_factors),
+            item_factors=backend.host(state.item_factors),
+            user_ids=data.user_ids,
+            item_ids=data.item_ids,
+            popularity=data.by_item.sums(),
+            mean_user=backend.host(backend.mean(state.user_factors)),
+            merit=backend.host(self.merit(problem, state)),
+            trained_fairness=fairness,
+            fairness=fairness,
+            history=history,
+            settings=self._settings() | {"backend": problem.backend.name},
+            extra={name: float(getattr(state, name)) for name in self.kept},
+            fairness_weights=problem.fairness_weights,
+            interactions=problem.histories,
+        )
+
+    def _snapshot(self: Self, problem: Problem, state: Any, history: History) -> Self:
+        model = copy.copy(self)
+        model._fitted = self._results(problem, state, history)
+        return model
+
+    # -- users who were not in training -----------------------------------------------------------------------------
+
+    cohort_options: ClassVar[tuple[str, ...]] = ()
+    """What `fold_in(method="cohort")` of this model takes besides `scale`."""
+
+    @on_snapshot
+    def fold_in(
+        self,
+        history: Interactions | Any,
+        *,
+        fairness: float | None = None,
+        method: str = "frozen",
+        scale: str = "phi",
+        **options: Any,
+    ) -> NDArray[Any]:
+        """User vectors for new histories, one row each (docs/fold-in.md).
+
+        method="frozen" (default): u = H^-1 (b - psi q1), q1 = alpha0 G_V t of training. One user's vector depends on
+        nobody else's. `fairness` is psi; by default the one the model serves with.
+        method="cohort": V fixed, U and its mean t optimised over the given batch of n_b users. How lambda_f carries
+        over to it: scale="phi" (same fairness: times n_b/n), "paper" (unchanged) or "authors" (times (n_b/n)^2).
+        """
+        fitted = self.fitted
+        folding.check_options(type(self).__name__, method, fairness, options, self.cohort_options)
+        batch = self._aligned(history)
+        backend = get_backend(fitted.settings["backend"])
+        with backend.threads(self.num_threads):
+            if method == "cohort":
+                fitted.check_users("a cohort's fold-in")
+                factor = folding.scale_factor(scale, batch.n_users, self.n_users)
+                vectors = self._fold_in_cohort(batch, factor, **options) if batch.n_users else None
+            else:
+                vectors = folding.frozen(fitted, batch, fitted.fairness if fairness is None else fairness)
+        if vectors is None:
+            return np.zeros((0, fitted.item_factors.shape[1]), dtype=fitted.item_factors.dtype)
+        if not backend.all_finite(vectors):
+            raise NotFinite(f"{type(self).__name__}: these users have no finite vectors. {self.remedy()}")
+        return vectors
+
+    @abc.abstractmethod
+    def _fold_in_cohort(self, cohort: Interactions, factor: float, **options: Any) -> NDArray[Any]:
+        """Fold-in of a batch by its own mean; `factor` scales the trained lambda_f."""
+
+    @on_snapshot
+    def with_fairness(self: Self, fairness: float) -> Self:
+        """The same model turned to another fairness, without training: shares V, users re-solved from their histories.
+
+        Where the model was stored without histories, `user_sensitivity` stands in, if it was stored.
+        It serves with that fairness by default. `with_fairness(a).with_fairness(b)` equals `with_fairness(b)`.
+        """
+        turned = copy.copy(self)
+        turned._fitted = dataclasses.replace(
+            self.fitted,
+            fairness=check_fairness(fairness),
+            user_factors=dialled_users(self, None, fairness),
+        )
+        return turned
+
+    @on_snapshot
+    def fold_in_user(self, items: Any, weights: Any = None, *, fairness: float | None = None) -> NDArray[Any]:
+        """The vector of one user who is known by a list of items (ids, or positions in a model without ids).
+
+        `weights` are confidences, one per item, 1 by default; an item that is named twice counts as in `Interactions`:
+        once, or with the sum of its weights. The same as `fold_in` of a matrix with one row.
+        """
+        vector: NDArray[Any] = self.fold_in(folding.one_user(self.fitted, items, weights), fairness=fairness)[0]
+        return vector
+
+    @on_snapshot
+    def fold_in_items(self, item_users: Interactions | Any) -> NDArray[Any]:
+        """Vectors of items that were not in training: one row per item, one column per user of the model.
+
+        They are what the items' half-step of training gives for these rows, with the users as they were trained and
+        fairness weight 1.
+        """
+        return self._fold_in_items(item_users, None)
+
+    def _fold_in_items(self, item_users: Interactions | Any, weights: Vector | None) -> NDArray[Any]:
+        fitted = self.fitted
+        fitted.check_users("fold_in_items")
+        batch = partial_fit.item_batch(fitted, item_users)
+        users = partial_fit.trained_users(fitted, self._folded)
+        backend = get_backend(fitted.settings["backend"])
+        with backend.threads(self.num_threads):
+            vectors = folding.items(fitted, users, batch, weights)
+        if not backend.all_finite(vectors):
+            raise NotFinite(f"{type(self).__name__}: these items have no finite vectors. {self.remedy()}")
+        return vectors
+
+    def _folded(self, histories: Interactions, fairness: float) -> NDArray[Any]:
+        return self.fold_in(histories, fairness=fairness)
+
+    # -- updates ----------------------------------------------------------------------------------------------------
+
+    def partial_fit_users(self: Self, userids: Any, user_items: Interactions | Any) -> Self:
+        """Add users, or replace the histories of those the model has: one row of `user_items` for each of `userids`.
+
+        Ids that are unknown are added; in a model without ids, users are row numbers and the next free ones are added.
+        Their vectors are their own fold-in at the fairness the model serves with; nobody else's change, and t and q1
+        stay those of training (docs/fold-in.md). Changes the model itself and returns it, as `fit` does; a call that
+        fails changes nothing.
+        """
+        model = copy.copy(self)
+        self._fitted = partial_fit.with_users(model.fitted, userids, model._aligned(user_items), model._folded)
+        return self
+
+    def partial_fit_items(self: Self, itemids: Any, item_users: Interactions | Any) -> Self:
+        """Add items, or solve those the model has anew: one row of `item_users` (items x users) for each of `itemids`.
+
+        Ids as in `partial_fit_users`. Vectors are those of `fold_in_items`, where items the model has keep the fairness
+        weights they were trained with. The items enter the histories of the users
+        who had them, but no user's vector changes until it is solved again (docs/fold-in.md).
+        """
+        model = copy.copy(self)
+        batch = partial_fit.item_batch(model.fitted, item_users)
+        weights = partial_fit.item_weights(model.fitted, itemids)
+        vectors = model._fold_in_items(batch, weights)
+        self._fitted = partial_fit.with_items(model.fitted, itemids, batch, vectors, weights)
+        return self
+
+    # -- reasons ----------------------------------------------------------------------------------------------------
+
+    @on_snapshot
+    def explain(
+        self, user: Any, item: Any, *, user_items: Interactions | Any = None, fairness: float | None = None
+    ) -> Explanation:
+        """Which past items the score of `item` comes from, and what fairness takes away from it.
+
+        `user_items` is the history of a user who is not in the model (one row); `user` is then only a name, or None.
+        The score is that of the user's fold-in, which for FairALS and IALS is the stored one to solver tolerance.
+        """
+        fitted = self.fitted
+        psi = fitted.fairness if fairness is None else check_fairness(fairness)
+        column = positions([item], fitted.item_ids, self.n_items, "item")[0]
+        if user_items is None:
+            history = fitted.histories("explain").take_users(self._user_rows([user]))
+        else:
+            history = self._aligned(user_items)
+            if history.n_users != 1:
+                raise InvalidData(f"explain takes the history of one user; user_items has {history.n_users:,} rows.")
+        with get_backend(fitted.settings["backend"]).threads(self.num_threads):
+            return explaining.explain(fitted, user, history, int(column), psi)

@@ -1,0 +1,84 @@
+"""Why a score is what it is: what each past item adds, and what fairness takes away.
+
+u = H^-1 (sum_j c_j v_j - psi q1), so the score u.v of an item is a sum over the user's history:
+
+    score = sum_j c_j v'H^-1 v_j  -  psi v'H^-1 q1
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from fairmf.data.interactions import Interactions
+from fairmf.errors import NotFinite
+from fairmf.io.values import plain
+from fairmf.models.fitted import Fitted, named
+from fairmf.models.problem import problem_for
+
+SHOWN = 5  # contributions that the printed form lists
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One score, taken apart: `score` = the sum of all contributions - `fairness_cost` + `offset`."""
+
+    user: Any
+    """The user's id (None for one who was given by history alone)."""
+    item: Any
+    score: float
+    contributions: tuple[tuple[Any, float], ...]
+    """(past item, what it adds), the largest first; negative where it speaks against the item."""
+    fairness: float
+    """The fairness psi of this score."""
+    fairness_cost: float
+    """What the fairness vector takes away; negative where it gives, as to seldom recommended items."""
+    offset: float = 0.0
+    """What the item is given (or loses) so that its exposure keeps the bounds it was learned for."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON; ids as they are."""
+        past = [{"item": item, "amount": amount} for item, amount in self.contributions]
+        return {**vars(self), "contributions": past}
+
+    def __str__(self) -> str:
+        who = "" if self.user is None else f" for user {self.user!r}"
+        lines = [f"item {self.item!r}{who}: score {self.score:.4f} at fairness {self.fairness:g}"]
+        lines += [f"  {amount:+.4f}  item {item!r}" for item, amount in self.contributions[:SHOWN]]
+        rest = self.contributions[SHOWN:]
+        if rest:
+            lines.append(f"  {sum(amount for _, amount in rest):+.4f}  {len(rest)} other items")
+        lines.append(f"  {-self.fairness_cost:+.4f}  fairness")
+        return "\n".join([*lines, f"  {self.offset:+.4f}  exposure offset"] if self.offset else lines)
+
+
+def explain(fitted: Fitted, user: Any, history: Interactions, item: int, fairness: float) -> Explanation:
+    """Take the score of the item at that row apart for the one user in `history`. Call it inside `backend.threads`."""
+    problem = problem_for(history, 0.0, fitted.settings)
+    columns, weights = history.by_user.row(0)
+    # In float64: the parts are to add up to the score to the last digits, and it is one small system.
+    past = fitted.item_factors[columns].astype(np.float64)
+    confidence = np.ones(len(columns)) if weights is None else weights.astype(np.float64)
+    matrix = problem.unobserved_weight * fitted.item_gramian + (past.T * confidence) @ past
+    matrix[np.diag_indices_from(matrix)] += problem.user_ridge[0]
+    try:
+        response = scipy.linalg.solve(matrix, fitted.item_factors[item].astype(np.float64), assume_a="pos")
+    except np.linalg.LinAlgError as error:
+        raise NotFinite("This user's system is singular: raise regularization or unobserved_weight.") from error
+    amounts = confidence * (past @ response)
+    cost = fairness * float(response @ fitted.merit)
+    offset = 0.0 if fitted.item_offsets is None else float(fitted.item_offsets[item])
+    order = np.argsort(-amounts, kind="stable")
+    names = named(columns[order], fitted.item_ids).tolist()
+    return Explanation(
+        user=plain(user),
+        item=named(np.array([item]), fitted.item_ids).tolist()[0],
+        score=float(amounts.sum()) - cost + offset,
+        contributions=tuple(zip(names, amounts[order].tolist(), strict=True)),
+        fairness=fairness,
+        fairness_cost=cost,
+        offset=offset,
+    )

@@ -1,0 +1,254 @@
+"""FiADMM: the paper's algorithm on the paper's objective (docs/mathematics.md 4).
+
+One epoch: V exactly, U by one linearised step with the users coupled through their mean, then s and w. With fairness 0
+its minimum is iALS's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.backends.contract import Factors
+from fairmf.data.interactions import Interactions
+from fairmf.errors import InvalidParameter, NotFinite
+from fairmf.models import step_sizes
+from fairmf.models.base import IterativeModel
+from fairmf.models.fiadmm_steps import AdmmState, consensus_step, dual_step, item_step, item_step_by_cg, user_step
+from fairmf.models.objective import Objective
+from fairmf.models.problem import Problem, problem_for
+from fairmf.params import setting
+
+# Does a run satisfy the paper's convergence theorem (docs/mathematics.md 4, with its misprints mended)?
+#
+# Practical settings usually do not: the guarantee asks for a rho and a gamma far from what trains well.
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The largest squared norms |V|_F^2, |U|_F^2, |s|^2 seen so far."""
+
+    items: float = 0.0
+    users: float = 0.0
+    consensus: float = 0.0
+
+    def grown(self, items: float, users: float, consensus: float) -> Bounds:
+        """The bounds after one more epoch."""
+        return Bounds(max(self.items, items), max(self.users, users), max(self.consensus, consensus))
+
+
+def required_rho(problem: Problem, seen: Bounds) -> float:
+    """The smallest rho the theorem allows. Its proof bounds lambda_f V'V, so weights enter by the largest of them."""
+    lam, c_v, c_s = problem.lambda_f * problem.largest_fairness_square, seen.items, seen.consensus
+    smallest_ridge = float(problem.item_ridge.min())
+    first = 24 * lam**2 * c_v * c_s / smallest_ridge if smallest_ridge > 0 else float("inf")
+    return max(first, 0.5 + float(np.sqrt(0.25 + 6 * lam**2 * c_v**2)), lam * c_v)
+
+
+def allowed_gamma(problem: Problem, seen: Bounds) -> float:
+    """The largest gamma the theorem allows. (Its statement prints sqrt(m); the lemma behind it needs sqrt(n).)"""
+    weights = problem.interactions.by_user.weights
+    c_max = 1.0 if weights is None else float(weights.max())
+    smoothness = (c_max + problem.unobserved_weight) * seen.items + float(problem.user_ridge.max())
+    return 1.0 / (float(np.sqrt(problem.n_users)) * smoothness + 1.0)
+
+
+def check(problem: Problem, seen: Bounds, rho: float, gamma: float, exact_items: bool = True) -> dict[str, Any]:
+    """The theorem's conditions for the run so far, as a record. It speaks of exact item steps only."""
+    rho_needed, gamma_allowed = required_rho(problem, seen), allowed_gamma(problem, seen)
+    return {
+        "satisfied": bool(exact_items and rho >= rho_needed and gamma <= gamma_allowed),
+        "required_rho": rho_needed,
+        "allowed_gamma": gamma_allowed,
+        "bounds": asdict(seen),
+    }
+
+
+StateT = TypeVar("StateT", bound=AdmmState)
+
+
+@dataclass(frozen=True)
+class TrainingState(AdmmState):
+    """An ADMM state that also remembers what the theorem check needs."""
+
+    seen: Bounds = field(default_factory=Bounds)
+    epochs_done: int = 0
+
+
+@dataclass(eq=False)
+class FiADMM(IterativeModel):
+    """Fair implicit ADMM (Togashi & Abe 2022): iALS plus lambda_f/2 |V t|^2, which evens out items' average scores."""
+
+    epochs: int = setting(100, "Ceiling on training epochs.", low=1, integer=True)
+    fairness: float = setting(
+        1.0,
+        "Strength of fairness, free of the data's size: lambda_f = fairness * alpha0 * n.",
+        symbol="phi",
+        low=0,
+    )
+    lambda_f: float | None = setting(
+        None, "The paper's weight of the fairness term; set, it is used instead of `fairness`.", symbol="lambda_f",
+        low=0, choices=(None,),
+    )  # fmt: skip
+    rho: float | str = setting("auto", "ADMM penalty.", symbol="rho", above=0, choices=("auto",))
+    gamma: float | str = setting("auto", "Step size of the users' step.", symbol="gamma", above=0, choices=("auto",))
+
+    solver: str = setting(
+        "cholesky", "How the items' step is solved: exactly, as in the paper, or by conjugate gradient steps.",
+        choices=("cholesky", "eigenbasis_cg"),
+    )  # fmt: skip
+    cg_steps: int = setting(3, "Conjugate gradient steps per item with solver='eigenbasis_cg'.", low=1, integer=True)
+
+    kept: ClassVar[tuple[str, ...]] = ("rho", "gamma")
+
+    def lambda_f_for(self, n_users: int) -> float:
+        """lambda_f as given, or fairness * alpha0 * n."""
+        asked_for = self.fairness if self.lambda_f is None else self.lambda_f
+        if asked_for > 0 and self.unobserved_weight == 0:
+            raise InvalidParameter(
+                "FiADMM needs unobserved_weight > 0 where fairness is asked for: "
+                "lambda_f = fairness * unobserved_weight * n."
+            )
+        return self.fairness * self.unobserved_weight * n_users if self.lambda_f is None else self.lambda_f
+
+    def start(self, problem: Problem, U: Factors, V: Factors) -> TrainingState:
+        """s = t of the initial U, w = 0."""
+        t = problem.backend.mean(U)
+        rho = step_sizes.first_rho(problem, V) if self.rho == "auto" else float(self.rho)
+        # gamma="auto" is set in the first epoch, once there is a V to measure.
+        gamma = 1.0 if self.gamma == "auto" else float(self.gamma)
+        return TrainingState(U, V, consensus=t, dual=np.zeros_like(t), rho=rho, gamma=gamma)
+
+    def epoch(self, problem: Problem, state: TrainingState) -> TrainingState:
+        """V, U, t, s, w, in this order; with "auto", step sizes are set between."""
+        if self._exactly(problem):
+            V = item_step(problem, state.user_factors, state.consensus)
+        else:
+            V = item_step_by_cg(problem, state.user_factors, state.item_factors, state.consensus, self.cg_steps)
+        ready = replace(state, item_factors=V)
+        if self.gamma == "auto":
+            ready = balanced(problem, ready)
+            ready = replace(ready, gamma=step_sizes.safe_gamma(problem, ready.item_factors))
+        after = users_epoch(problem, ready)
+        if self.rho == "auto" and state.epochs_done >= step_sizes.SETTLING:
+            least = step_sizes.least_rho(problem, after.item_factors)
+            rho, w = step_sizes.balanced_rho(after.rho, after.dual, *relative_residuals(problem, ready, after), least)
+            after = replace(after, rho=rho, dual=w)
+        norms = problem.backend.squared_norms
+        seen = state.seen.grown(
+            items=float(norms(after.item_factors).sum()),
+            users=float(norms(after.user_factors).sum()),
+            consensus=float(after.consensus @ after.consensus),
+        )
+        return replace(after, seen=seen, epochs_done=state.epochs_done + 1)
+
+    def report(
+        self, problem: Problem, before: TrainingState, after: TrainingState, value: Objective | None
+    ) -> dict[str, Any]:
+        """Residual norms, the augmented Lagrangian, the step sizes and the theorem check."""
+        record: dict[str, Any] = {
+            "residuals": residuals(problem, before, after),
+            "rho": after.rho,
+            "gamma": after.gamma,
+            "theorem": check(problem, after.seen, after.rho, after.gamma, self._exactly(problem)),
+        }
+        if value is not None:
+            record["augmented_lagrangian"] = augmented_lagrangian(problem, after, value)
+        return record
+
+    def remedy(self) -> str:
+        """Too large a gamma is the usual cause."""
+        if self.gamma == "auto":
+            return super().remedy()
+        return f"gamma={self.gamma:g} is probably too large for this data: try gamma='auto' or a smaller value."
+
+    def _exactly(self, problem: Problem) -> bool:
+        # Without L2 the preconditioner may be singular.
+        return self.solver == "cholesky" or float(problem.item_ridge.min()) <= 0
+
+    # -- prediction -------------------------------------------------------------------------------------------------
+
+    cohort_options: ClassVar[tuple[str, ...]] = ("epochs",)
+
+    def _fold_in_cohort(
+        self,
+        cohort: Interactions,
+        factor: float,
+        epochs: int = 50,
+        **unused: Any,  # noqa: ARG002
+    ) -> NDArray[Any]:
+        """The paper's: V fixed, U, s and w from zeros for `epochs` epochs; rho is scaled as lambda_f is."""
+        if isinstance(epochs, bool) or not isinstance(epochs, (int, np.integer)) or epochs < 1:
+            raise InvalidParameter(f"epochs must be an integer >= 1. Got {epochs!r} instead.")
+        fitted = self.fitted
+        trained_lambda_f = fitted.fairness * fitted.settings["unobserved_weight"] * self.n_users
+        problem = problem_for(cohort, trained_lambda_f * factor, fitted.settings, fitted.fairness_weights)
+        backend = problem.backend
+        V = backend.array(fitted.item_factors)
+        U = backend.array(np.zeros((cohort.n_users, V.shape[1])))
+        gamma = fitted.extra["gamma"]
+        if fitted.settings["gamma"] == "auto":
+            gamma = step_sizes.safe_gamma(problem, V)
+        zero = backend.vector(np.zeros(V.shape[1]))
+        state = AdmmState(U, V, zero, zero, rho=fitted.extra["rho"] * factor, gamma=gamma)
+        with np.errstate(over="ignore", invalid="ignore"):  # found by the check after the loop
+            for _ in range(epochs):
+                state = users_epoch(problem, state)
+        if not backend.all_finite(state.user_factors):
+            raise NotFinite(f"FiADMM: folding in this cohort diverged. {self.remedy()}")
+        return backend.host(state.user_factors)
+
+
+def balanced(problem: Problem, state: TrainingState) -> TrainingState:
+    """The same predictions, with the norm spread over U and V so that the L2 term is least (gamma="auto" only)."""
+    c = step_sizes.balancing_scale(problem, state.user_factors, state.item_factors)
+    number = problem.backend.dtype.type
+    return replace(
+        state,
+        user_factors=state.user_factors * number(c),
+        item_factors=state.item_factors * number(1 / c),
+        consensus=state.consensus * c,
+        dual=state.dual * c,
+    )
+
+
+def users_epoch(problem: Problem, state: StateT) -> StateT:
+    """Steps 2 to 5 with V fixed: U, t, s, w."""
+    V, s, w, rho = state.item_factors, state.consensus, state.dual, state.rho
+    U = user_step(problem, state.user_factors, V, s, w, rho, state.gamma)
+    t = problem.backend.mean(U)
+    s = consensus_step(problem, V, t, w, rho)
+    return replace(state, user_factors=U, consensus=s, dual=dual_step(w, t, s))
+
+
+def residuals(problem: Problem, before: AdmmState, after: AdmmState) -> dict[str, float]:
+    """How far each variable moved, and how far the constraint s = t is from holding."""
+    backend = problem.backend
+    t = backend.mean(after.user_factors)
+    return {
+        "items": float(np.sqrt(backend.squared_distance(after.item_factors, before.item_factors))),
+        "users": float(np.sqrt(backend.squared_distance(after.user_factors, before.user_factors))),
+        "consensus": float(np.linalg.norm(after.consensus - before.consensus)),
+        "dual": float(np.linalg.norm(t - after.consensus)),  # = |w+ - w|, the constraint violation
+    }
+
+
+def relative_residuals(problem: Problem, before: AdmmState, after: AdmmState) -> tuple[float, float]:
+    """Primal |t - s| and dual |s+ - s|, each against the size of what it should vanish beside."""
+    t, s, w = problem.backend.mean(after.user_factors), after.consensus, after.dual
+    tiny = np.finfo(np.float64).tiny
+    primal = np.linalg.norm(t - s) / max(np.linalg.norm(t), np.linalg.norm(s), tiny)
+    dual = np.linalg.norm(s - before.consensus) / max(np.linalg.norm(w), tiny)
+    return float(primal), float(dual)
+
+
+def augmented_lagrangian(problem: Problem, state: AdmmState, value: Objective) -> float:
+    """L_rho = F with s in the fairness term + rho/2 |t - s + w|^2 - rho/2 |w|^2."""
+    backend = problem.backend
+    t, s, w = backend.mean(state.user_factors), state.consensus, state.dual
+    split_fairness = 0.5 * problem.lambda_f * float(s @ problem.merit_gramian(state.item_factors) @ s)
+    gap = t - s + w
+    return value.total - value.fairness + split_fairness + 0.5 * state.rho * float(gap @ gap - w @ w)

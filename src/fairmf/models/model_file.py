@@ -1,0 +1,267 @@
+"""A file into a fitted model. Quick: nothing is compiled, and Numba is not even imported."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import math
+import os
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairmf.backends.registry import available
+from fairmf.data import stored_arrays
+from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.io import container
+from fairmf.io.container import Arrays, Format
+from fairmf.io.strict_json import Malformed
+from fairmf.io.values import NotStorable, decode, encode
+from fairmf.models.dial import user_sensitivity as sensitivity_of
+from fairmf.models.factor_model import FactorModel
+from fairmf.models.fitted import Fitted, History
+from fairmf.params import check_settings
+from fairmf.version import versions
+
+# What the JSON of a model file says, and whether it can be believed.
+
+
+FIELDS = {
+    "model": str,
+    "parameters": dict,
+    "settings": dict,
+    "trained_fairness": (int, float),
+    "fairness": (int, float),
+    "extra": dict,
+    "history": dict,
+    "ids": dict,
+    "interactions": bool,
+    "data_fingerprint": (str, type(None)),
+    "created": str,
+    "versions": dict,
+}
+"""The content of a model file, part by part, and the JSON kind of each."""
+
+
+def describe(model: Any, fitted: Fitted, ids: dict[str, str], fingerprint: str | None, interactions: bool) -> Any:
+    """The content of a model's file, but for its arrays."""
+    content = {
+        "model": type(model).__name__,
+        "parameters": parameters_of(model),
+        "settings": fitted.settings,
+        "trained_fairness": float(fitted.trained_fairness),
+        "fairness": float(fitted.fairness),
+        "extra": fitted.extra,
+        "history": vars(fitted.history),
+        "ids": ids,
+        "interactions": interactions,
+        "data_fingerprint": fingerprint,
+        "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "versions": versions(),
+    }
+    return {name: encoded(name, value) for name, value in content.items()}
+
+
+def parameters_of(model: Any) -> dict[str, Any]:
+    """The hyper-parameters a model has now (those it was trained with are in its settings)."""
+    return {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
+
+
+def encoded(name: str, value: Any) -> Any:
+    """The JSON form of one part; InvalidData names the part that has none."""
+    try:
+        return encode(value)
+    except NotStorable as error:
+        raise InvalidData(f"The {name} of this model cannot be stored: it holds {error}.") from error
+
+
+def check(content: Any) -> dict[str, Any]:
+    """The content decoded, if it has exactly the parts of this format, each of its kind."""
+    if not isinstance(content, dict) or set(content) != set(FIELDS):
+        raise Malformed("its document has other parts than a model's")
+    decoded = {}
+    for name, kind in FIELDS.items():
+        value = decoded[name] = decode(content[name])
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):  # type: ignore[arg-type]
+            raise Malformed(f"the {name!r} in its document is of the wrong kind")
+    for name in ("trained_fairness", "fairness"):
+        if not (math.isfinite(decoded[name]) and decoded[name] >= 0):
+            raise Malformed(f"the {name!r} in its document must be a number >= 0")
+    return decoded
+
+
+def stored_settings(model_class: Any, values: dict[str, Any]) -> dict[str, Any]:
+    """All settings of a model class, those that the file does not name at their defaults, every one in its range."""
+    known = [field.name for field in dataclasses.fields(model_class)]
+    unknown = [name for name in values if name not in known]
+    if unknown:
+        raise Malformed(f"{model_class.__name__} has no setting {str(unknown[0])[:60]!r} in this version of fairmf")
+    model = model_class(**values)
+    check_settings(model)
+    return parameters_of(model)
+
+
+def extra(model_class: Any, values: dict[str, Any]) -> dict[str, float]:
+    """The further numbers a model class keeps for prediction."""
+    wanted = getattr(model_class, "kept", ())
+    if set(values) != set(wanted) or not all(type(x) is float and math.isfinite(x) for x in values.values()):
+        raise Malformed(f"{model_class.__name__} needs the numbers {', '.join(wanted) or 'none'}; the file has others")
+    return values
+
+
+def history(values: dict[str, Any]) -> History:
+    """The history again."""
+    kinds = {"records": list, "verdict": str, "reason": str, "kept_epoch": int, "final": dict}
+    if set(values) != set(kinds) or not all(isinstance(values[name], kind) for name, kind in kinds.items()):
+        raise Malformed("its history is incomplete")
+    for record in [*values["records"], {"seconds": 0.0, **values["final"]}]:
+        if not isinstance(record, dict) or not isinstance(record.get("seconds"), (int, float)):
+            raise Malformed("its history holds something else than records of epochs")
+    return History(**values)
+
+
+# A fitted model into a file.
+
+
+MODEL = Format("fairmf model", version=1)
+NAMES = ("FairALS", "FiADMM", "IALS", "Popularity")
+"""The models a file may hold."""
+OPTIONAL = ("fairness_weights", "item_offsets", "user_sensitivity")
+FACTORS = ("user_factors", "item_factors", "popularity", "mean_user", "merit", *OPTIONAL)
+"""The arrays of `Fitted`, by the names they have there."""
+
+
+def save_model(
+    model: FactorModel,
+    path: str | os.PathLike[str],
+    *,
+    interactions: bool = True,
+    user_sensitivity: bool | None = None,
+) -> None:
+    """See FactorModel.save."""
+    fitted = model.fitted
+    name = type(model).__name__
+    if name not in NAMES or not type(model).__module__.startswith("fairmf."):
+        raise InvalidParameter(f"Files hold fairmf's own models ({', '.join(NAMES)}). Got a {name} instead.")
+    arrays = _fitted_arrays(model, fitted, user_sensitivity)
+    kinds = {}
+    for side, ids in (("user_ids", fitted.user_ids), ("item_ids", fitted.item_ids)):
+        kinds[side], own = stored_arrays.ids_to_arrays(side, ids)
+        arrays |= own
+    data = fitted.interactions
+    fingerprint = fitted.provenance.get("data_fingerprint") if data is None else data.fingerprint()
+    if data is not None and interactions:
+        arrays |= stored_arrays.rows_to_arrays("interactions", data)
+    content = describe(model, fitted, kinds, fingerprint, "interactions.indptr" in arrays)
+    container.write(Path(path), MODEL, content, arrays)
+
+
+def _fitted_arrays(model: Any, fitted: Fitted, user_sensitivity: bool | None) -> Arrays:
+    arrays = {name: getattr(fitted, name) for name in FACTORS if getattr(fitted, name) is not None}
+    if user_sensitivity is False:
+        arrays.pop("user_sensitivity", None)
+    elif user_sensitivity and "user_sensitivity" not in arrays:
+        arrays["user_sensitivity"] = sensitivity_of(model)
+    for name, array in arrays.items():
+        # Refused here, where there is still a model to mend, rather than by whoever loads the file.
+        if not all_finite(array):
+            raise InvalidData(f"This model was not saved: its {name} hold numbers that are not finite.")
+    return arrays
+
+
+def all_finite(array: np.ndarray[Any, Any]) -> bool:
+    """Whether there is no NaN or infinity, without an array of flags as long as the array."""
+    return all(bool(np.isfinite(array[a : a + 65536]).all()) for a in range(0, len(array), 65536))
+
+
+def load_model(path: str | os.PathLike[str], *, mmap: bool = False, verify: bool | None = None) -> Any:
+    """The model that `model.save(path)` stored; it answers with the same bits.
+
+    `mmap=True` leaves the arrays in the file, to be read when they are needed and shared by all processes that do the
+    same. `verify` says whether the arrays' checksums are compared, which reads the whole file: by default they are, but
+    not with `mmap=True`. Sizes, settings, ids and interactions are always checked. BrokenFile says what is wrong with a
+    file that cannot be used. Nothing in a file is ever executed.
+
+    >>> import tempfile, os
+    >>> from fairmf import IALS, load_model, synthetic
+    >>> model = IALS(factors=4, epochs=2).fit(synthetic(n_users=300, n_items=200, n_interactions=6000))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model.save(os.path.join(folder, "model.fairmf"))
+    ...     load_model(os.path.join(folder, "model.fairmf")).user_factors.shape
+    (300, 4)
+    """
+    path = Path(path)
+    content, arrays = container.read(path, MODEL, mmap=mmap, verify=not mmap if verify is None else verify)
+    with container.reading(path, MODEL.name):
+        return _model(check(content), arrays, check_numbers=not mmap)
+
+
+def _model(content: dict[str, Any], arrays: Arrays, check_numbers: bool) -> FactorModel:
+    name = content["model"]
+    if name not in NAMES:
+        raise Malformed(f"it holds a model of the unknown class {name[:60]!r}")
+    model_class = getattr(importlib.import_module("fairmf"), name)
+    model: FactorModel = model_class(**stored_settings(model_class, content["parameters"]))
+    settings = stored_settings(model_class, content["settings"]) if content["settings"] else {}
+    _put_where_it_runs(model, settings)
+    own = {name: arrays.pop(name, None) for name in FACTORS}
+    n, m = _check_factors(own, settings.get("factors", 1), check_numbers)
+    if set(content["ids"]) != {"user_ids", "item_ids"}:
+        raise Malformed("it does not say what kinds of ids it has")
+    users = stored_arrays.ids_from_arrays("user_ids", content["ids"]["user_ids"], n, arrays)
+    items = stored_arrays.ids_from_arrays("item_ids", content["ids"]["item_ids"], m, arrays)
+    # Checked whatever `verify` says.
+    data = (
+        stored_arrays.rows_from_arrays("interactions", n, m, users, items, arrays) if content["interactions"] else None
+    )
+    if arrays:
+        raise Malformed(f"it holds an array {next(iter(arrays))[:60]!r} that does not belong there")
+    model._fitted = Fitted(
+        **own,  # type: ignore[arg-type]
+        user_ids=users,
+        item_ids=items,
+        trained_fairness=content["trained_fairness"],
+        fairness=content["fairness"],
+        history=history(content["history"]),
+        settings=settings,
+        extra=extra(model_class, content["extra"]),
+        interactions=data,
+        provenance={name: content[name] for name in ("created", "versions", "data_fingerprint")},
+    )
+    return model
+
+
+def _put_where_it_runs(model: FactorModel, settings: dict[str, Any]) -> None:
+    """Let a model that was trained on a device answer without one."""
+    there = settings.get("backend", model.backend)
+    here = available(there)
+    if here != there:
+        model.backend = settings["backend"] = here
+        model.factor_dtype = settings["factor_dtype"] = "float32"  # type: ignore[attr-defined]
+
+
+def _check_factors(own: dict[str, Any], d: int, check_numbers: bool) -> tuple[int, int]:
+    """Every array has the shape that the others and the settings ask for; returns the numbers of users and items."""
+    for name in ("user_factors", "item_factors"):
+        if own[name] is None or own[name].ndim != 2:
+            raise Malformed(f"it has no {name}")
+    n, m = len(own["user_factors"]), len(own["item_factors"])
+    shapes = {
+        "user_factors": (n, d), "item_factors": (m, d), "popularity": (m,), "mean_user": (d,), "merit": (d,),
+        "fairness_weights": (m,), "item_offsets": (m,), "user_sensitivity": (n, d),
+    }  # fmt: skip
+    for name, shape in shapes.items():
+        array = own[name]
+        if array is None and name in OPTIONAL:
+            continue
+        kinds = ("f8",) if name in ("popularity", "mean_user", "merit", "fairness_weights") else ("f4", "f8")
+        if array is None or array.shape != shape or array.dtype.str[1:] not in kinds:
+            raise Malformed(f"its {name} are not {' x '.join(map(str, shape))} floating-point numbers")
+        if (check_numbers or array.ndim == 1) and not all_finite(array):
+            raise Malformed(f"its {name} hold numbers that are not finite")
+    weights = own["fairness_weights"]
+    if weights is not None and (weights < 0).any():
+        raise Malformed("its fairness_weights hold numbers below 0")
+    return n, m

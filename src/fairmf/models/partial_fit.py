@@ -1,0 +1,178 @@
+"""partial_fit: users and items added to a fitted model, or solved anew, while everything else stays (docs/fold-in.md).
+
+A new user is its own frozen fold-in; a new item is the items' half-step of training for that row. Both change a copy of
+what was fitted, so that a call that fails leaves the model as it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.data.csr import replace_rows
+from fairmf.data.ids import Ids
+from fairmf.data.interactions import Interactions, as_interactions, transpose
+from fairmf.errors import InvalidData
+from fairmf.io.values import plain
+from fairmf.models.fitted import Fitted, as_list, row_numbers
+
+FoldIn = Callable[[Interactions, float], NDArray[Any]]
+
+
+def with_users(fitted: Fitted, names: Any, batch: Interactions, fold_in: FoldIn) -> Fitted:
+    """Append users or replace their rows; `fold_in(histories, fairness)` gives their vectors. t and q1 stay."""
+    where, ids = places(names, fitted.user_ids, len(fitted.user_factors), "user")
+    _check_rows(names, where, batch, "user")
+    changes: dict[str, Any] = {
+        "user_factors": put(fitted.user_factors, where, fold_in(batch, fitted.fairness)),
+        "user_ids": ids,
+    }
+    held = fitted.interactions
+    if held is not None:
+        rows = replace_rows(held.by_user, where, batch.by_user)
+        changes["interactions"] = Interactions(rows, held.n_items, ids, held.item_ids)
+        changes["popularity"] = _counts(changes["interactions"])
+    else:  # what replaced users had before is not known: only those who are new can be counted
+        appended = batch.take_users(np.flatnonzero(where >= len(fitted.user_factors)))
+        changes["popularity"] = fitted.popularity + _counts(appended)
+    if fitted.user_sensitivity is not None:
+        changes["user_sensitivity"] = put(fitted.user_sensitivity, where, fold_in(batch, 0.0) - fold_in(batch, 1.0))
+    return dataclasses.replace(fitted, **changes)
+
+
+def item_weights(fitted: Fitted, names: Any) -> NDArray[np.float64] | None:
+    """The fairness weights of the named items: as trained, 1 for new ones; None in a model without weights."""
+    if fitted.fairness_weights is None:
+        return None
+    where, _ = places(names, fitted.item_ids, len(fitted.item_factors), "item")
+    full = put(fitted.fairness_weights, where[where >= len(fitted.item_factors)], 1.0)
+    weights: NDArray[np.float64] = full[where]
+    return weights
+
+
+def with_items(
+    fitted: Fitted,
+    names: Any,
+    batch: Interactions,
+    vectors: NDArray[Any],
+    weights: NDArray[np.float64] | None = None,
+) -> Fitted:
+    """Append items or replace their columns (rows of `batch`). U and t stay; q1 = alpha0 G_W t follows V."""
+    V = fitted.item_factors
+    where, ids = places(names, fitted.item_ids, len(V), "item")
+    _check_rows(names, where, batch, "item")
+    changes: dict[str, Any] = {
+        "item_factors": put(V, where, vectors),
+        "item_ids": ids,
+        "popularity": put(fitted.popularity, where, batch.by_user.sums()),
+    }
+    # By the difference, so that the q1 which training ended with is kept to the bit where nothing changes.
+    known = where < len(V)
+    of_gone = None if weights is None else weights[known]
+    change = _merit(vectors, fitted.mean_user, weights) - _merit(V[where[known]], fitted.mean_user, of_gone)
+    changes["merit"] = fitted.merit + fitted.settings["unobserved_weight"] * change
+    held = fitted.interactions
+    if held is not None:
+        rows = replace_rows(held.by_item, where, batch.by_user)
+        changes["interactions"] = Interactions(transpose(rows, held.n_users), rows.count, held.user_ids, ids)
+    if weights is not None and fitted.fairness_weights is not None:
+        changes["fairness_weights"] = put(fitted.fairness_weights, where, weights)
+    changes["user_sensitivity"] = None  # every H_i and q1 have changed
+    offsets = fitted.item_offsets  # of replaced items as learned, of new ones none
+    if offsets is not None:
+        changes["item_offsets"] = put(offsets, np.arange(len(V), rows_after(where, len(V))), 0.0)
+    return dataclasses.replace(fitted, **changes)
+
+
+def item_batch(fitted: Fitted, item_users: Interactions | Any) -> Interactions:
+    """Items as rows over exactly the model's users. (Interactions are taken by place: their rows are items here.)"""
+    batch, n = as_interactions(item_users, allow_empty=True), len(fitted.user_factors)
+    if batch.n_items != n:
+        hint = " It looks transposed: items must be rows here." if batch.n_users == n else ""
+        raise InvalidData(f"item_users has {batch.n_items:,} users (columns), the model {n:,}.{hint}")
+    if fitted.user_ids is not None and batch.item_ids is not None and fitted.user_ids != batch.item_ids:
+        raise InvalidData("The columns of item_users are not the model's users, or in another order.")
+    return batch
+
+
+def trained_users(fitted: Fitted, fold_in: FoldIn) -> NDArray[Any]:
+    """U at the fairness of training: as stored, or solved anew where the dial was turned."""
+    if fitted.fairness == fitted.trained_fairness:
+        return fitted.user_factors
+    return fold_in(fitted.histories("an update of items after with_fairness"), fitted.trained_fairness)
+
+
+def places(names: Any, ids: Ids | None, size: int, kind: str) -> tuple[NDArray[np.int64], Ids | None]:
+    """The row of every name, the next free ones for those that are new, and the ids with these added."""
+    if ids is None:
+        where = row_numbers(as_list(names), kind)
+        fresh = np.sort(where[where >= size])
+        if len(where) and where.min() < 0:
+            raise InvalidData(f"Row numbers start at 0; got {where.min()}.")
+        if len(np.unique(where)) != len(where):
+            raise InvalidData(f"Every {kind} can be given once, but {_first_repeated(where.tolist())} appears twice.")
+        if not np.array_equal(fresh, size + np.arange(len(fresh))):
+            raise InvalidData(
+                f"This model has {kind}s 0 to {size - 1:,}; new ones must take the next free numbers, from {size:,} on "
+                f"without a gap. Got {fresh[0]:,}{f' to {fresh[-1]:,}' if len(fresh) > 1 else ''} instead."
+            )
+        return where, None
+    given = Ids(as_list(names)).values.tolist()
+    _check_kinds(given, ids, kind)
+    if len(set(given)) != len(given):
+        raise InvalidData(f"Every {kind} can be given once, but {_first_repeated(given)!r} appears twice.")
+    new = [name for name in given if name not in ids]
+    added = {name: size + k for k, name in enumerate(new)}
+    where = np.array([added[name] if name in added else ids.position(name) for name in given], dtype=np.int64)
+    return where, Ids([*ids.values.tolist(), *new]).check(kind) if new else ids
+
+
+def rows_after(where: NDArray[np.integer], size: int) -> int:
+    """The number of rows once `where` is filled."""
+    return max(size, int(where.max(initial=-1)) + 1)
+
+
+def put(old: NDArray[Any], where: NDArray[np.integer], new: Any) -> NDArray[Any]:
+    """A copy of `old` with `new` at the given rows, longer where they go beyond its end."""
+    out = np.empty((rows_after(where, len(old)), *old.shape[1:]), dtype=old.dtype)
+    out[: len(old)] = old
+    out[where] = new
+    return out
+
+
+def _check_rows(names: Any, where: NDArray[np.int64], batch: Interactions, kind: str) -> None:
+    if batch.n_users != len(where):
+        raise InvalidData(f"{len(where):,} {kind}s are named, but the matrix has {batch.n_users:,} rows, one for each.")
+    if batch.user_ids is not None and batch.user_ids.values.tolist() != [plain(x) for x in as_list(names)]:
+        raise InvalidData(f"The matrix names its rows otherwise than the given {kind}s, or in another order.")
+
+
+def _check_kinds(given: list[Any], ids: Ids, kind: str) -> None:
+    """'12' is not 12: taken for a new id, such a slip would never be noticed."""
+    known = {int} if ids.values.dtype.kind in "iu" else {type(x) for x in ids.values.tolist()}
+    strange = next((x for x in given if type(x) not in known), None) if len(ids) else None
+    if strange is not None:
+        kinds = ", ".join(sorted(x.__name__ for x in known))
+        raise InvalidData(f"This model's {kind} ids are of type {kinds}; {strange!r} is {type(strange).__name__}.")
+
+
+def _first_repeated(names: list[Any]) -> Any:
+    seen: set[Any] = set()
+    return next(x for x in names if x in seen or seen.add(x))  # type: ignore[func-returns-value]
+
+
+def _merit(vectors: NDArray[Any], t: NDArray[np.float64], weights: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """G_W t of these vectors alone."""
+    wide = vectors.astype(np.float64)
+    scores = wide @ t
+    result: NDArray[np.float64] = wide.T @ (scores if weights is None else weights**2 * scores)
+    return result
+
+
+def _counts(data: Interactions) -> NDArray[np.float64]:
+    rows = data.by_user
+    return np.bincount(rows.indices, rows.weights, minlength=data.n_items).astype(np.float64)

@@ -1,0 +1,160 @@
+"""A model whose lists go through FairRec: a cohort is served at once, and every item is shown to enough of it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.data.interactions import Interactions
+from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.models.dial import dialled_users
+from fairmf.models.fitted import as_list, is_one
+from fairmf.ranking.ann import AnnIndex
+from fairmf.ranking.fairrec import Certificate
+from fairmf.ranking.top_n import list_length, popular_n
+
+if TYPE_CHECKING:
+    from fairmf.models.factor_model import FactorModel
+    from fairmf.ranking.fairrec import FairLists
+
+
+# A model that answers through a nearest-neighbour index instead of scoring every item.
+
+
+USERS_AT_ONCE = 4096
+
+
+class AnnRanker:
+    """`rank` and `recommend` of a model, through its index; `evaluate` takes it as it takes the model."""
+
+    def __init__(self, model: FactorModel, index: AnnIndex):
+        fitted = model.fitted
+        if not np.array_equal(index.item_vectors, np.asarray(fitted.item_factors, dtype=np.float32)):
+            raise InvalidData("This index was built from other item vectors than the model's: build it with to_ann().")
+        given, held = fitted.item_offsets, index.offsets
+        same = given is held if given is None or held is None else np.array_equal(given, held)
+        if not same:
+            raise InvalidData("This index was built with other item offsets than the model's: build it with to_ann().")
+        if index.ids != fitted.item_ids:
+            raise InvalidData("The index names its items otherwise than the model: build it with to_ann().")
+        self.model, self.index = model, index
+        self._items = fitted.item_factors
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return self.index.n_items
+
+    def rank(
+        self, history: Interactions | Any, N: int, *, known_users: bool = False, **options: Any
+    ) -> Iterator[tuple[int, NDArray[np.int32]]]:
+        """As the model's `rank`: top-N item positions for every row of `history`, in blocks."""
+        model = self._unchanged()
+        history, users = model._to_rank(history, known_users, options)
+        for start in range(0, history.n_users, USERS_AT_ONCE):
+            stop = min(start + USERS_AT_ONCE, history.n_users)
+            block = history.take_users(np.arange(start, stop))
+            yield start, self._lists(model, users[start:stop], block, N, exclude=True)[0]
+
+    def recommend(
+        self,
+        users: Hashable | Sequence[Hashable] | NDArray[Any],
+        N: int = 10,
+        *,
+        filter_already_liked_items: bool = True,
+        fairness: float | None = None,
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        """As the model's `recommend`: (ids, scores) of training users, best first."""
+        model = self._unchanged()
+        single = is_one(users)
+        rows = model._user_rows(as_list(users))
+        history = model.fitted.histories("recommend").take_users(rows)
+        vectors = model.user_factors[rows] if fairness is None else dialled_users(model, rows, fairness)
+        items, scores = self._lists(model, vectors, history, N, exclude=filter_already_liked_items)
+        ids = self.index.named(items)
+        return (ids[0], scores[0]) if single else (ids, scores)
+
+    def _lists(
+        self, model: FactorModel, users: NDArray[Any], history: Interactions, N: int, *, exclude: bool
+    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        N = list_length(N, self.n_items)
+        items, scores = self.index.search(
+            users, N, exclude=history.by_user if exclude else None, num_threads=model.num_threads
+        )
+        empty = np.flatnonzero(np.diff(history.by_user.indptr) == 0)  # as in the model: popular items, without scores
+        items[empty], scores[empty] = popular_n(model.fitted.most_popular, len(empty), N), np.nan
+        return items, scores
+
+    def _unchanged(self) -> FactorModel:
+        """The model as it is now: a fit in another thread does not change this one."""
+        model = copy.copy(self.model)
+        if model.item_factors is not self._items:
+            raise InvalidData("The model has other item vectors since this index was built: build it again.")
+        return model
+
+
+@dataclass(frozen=True)
+class FairRecommendations:
+    """Lists for a cohort, as `recommend` gives them, and what they guarantee to items."""
+
+    users: NDArray[Any]
+    ids: NDArray[Any]
+    scores: NDArray[np.float32]
+    certificate: Certificate
+
+
+class FairRecRanker:
+    """FairRec on top of a model's scores; `evaluate` takes it as it takes the model.
+
+    `share` of the uniform exposure K n / m is what every item is owed. Lists have K items (by default as many as are
+    asked for); of longer lists than asked for the first are given, which with order="allocation" are those that were
+    allocated first, as in the paper's figure 3.
+    """
+
+    def __init__(
+        self,
+        model: FactorModel,
+        share: float,
+        *,
+        K: int | None = None,
+        order: str = "score",
+        random_state: int | None = 0,
+    ):
+        if K is not None:
+            list_length(K, model.n_items, "K")
+        self.model, self.share, self.K, self.order, self.random_state = model, share, K, order, random_state
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return self.model.n_items
+
+    def rank(
+        self, history: Interactions | Any, N: int, *, known_users: bool = False, **options: Any
+    ) -> Iterator[tuple[int, NDArray[np.int32]]]:
+        """Top-N item positions for every row of `history`, in blocks; `options` go to the model's fold-in."""
+        ranker = copy.copy(self)
+        ranker.model = copy.copy(self.model)  # as it is now: a fit in another thread does not change this one
+        history, users = ranker.model._to_rank(history, known_users, options)
+        lists = ranker.lists(users, history, N).items[:, : list_length(N, ranker.n_items)]
+        for start in range(0, history.n_users, USERS_AT_ONCE):
+            yield start, lists[start : start + USERS_AT_ONCE]
+
+    def lists(self, users: NDArray[Any], history: Interactions, N: int) -> FairLists:
+        """FairRec on these user vectors, without the items of their histories."""
+        from fairmf.ranking.fairrec import fair_rec  # imports Numba, which a model that only loads can do without
+
+        model = self.model
+        N = list_length(N, self.n_items)
+        K = N if self.K is None else list_length(self.K, self.n_items, "K")
+        if K < N:
+            raise InvalidParameter(f"FairRec makes lists of K = {K}; {N} items cannot be asked for.")
+        return fair_rec(
+            users, model.item_factors, K, self.share, exclude=history.by_user, offsets=model.fitted.item_offsets,
+            order=self.order, random_state=self.random_state, backend=model.backend, num_threads=model.num_threads,
+        )  # fmt: skip

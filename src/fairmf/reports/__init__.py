@@ -1,0 +1,1 @@
+"""Show comparisons: the report page, tables, plots, run records."""

@@ -1,0 +1,419 @@
+"""Plots as files: the same figure gives the same bytes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fairmf.control.trade_off import Curve
+from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.io.atomic import replacing
+from fairmf.metrics.audit_result import Audit
+from fairmf.metrics.evaluate import Evaluation
+from fairmf.metrics.exposure import coverage, lorenz_curve
+from fairmf.metrics.registry import signed
+from fairmf.metrics.registry import title as metric_title
+from fairmf.models.fitted import History
+from fairmf.reports import plot_style
+from fairmf.reports.content import cut
+from fairmf.reports.payload import band_of, band_shares
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+# How exposure is spread: exposure curves, coverage, Lorenz curves. Several models in one picture.
+
+
+IN_AXES: dict[str, Any] = {"xycoords": "axes fraction", "va": "bottom", "ha": "left", "fontweight": "bold"}
+IN_CORNER = 3  # names that the free corner of an exposure plot holds
+POINTS = 400  # of a curve: more cannot be seen
+Values = NDArray[np.float64]
+
+
+def exposure_curves(exposures: Mapping[str, ArrayLike], *, title: str = "", theme: str = "light") -> Figure:
+    """Users reached by the most shown item, the second, and so on, on logarithmic axes.
+
+    `exposures` maps a model's name to its items' exposure, such as `evaluation.exposure[20]`. Each name tells the
+    coverage: the line ends where items are shown to nobody.
+    """
+    words = "rank of the item by exposure", "users who are shown it"
+    figure, axes, colours = plot_style.new_figure(theme, *words, title=title)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    names, longest, checked = [], 2, _checked(exposures)
+    for k, (name, counts) in enumerate(checked.items()):
+        descending = np.sort(counts)[::-1]
+        shown = int((descending > 0).sum())
+        if not shown:
+            raise InvalidData(f"{name} shows no item to anybody: there is no exposure to draw.")
+        ranks = np.unique(np.round(np.geomspace(1, shown, POINTS)).astype(np.int64))
+        look = plot_style.look(colours, k) | {"marker": ""}
+        told = f"{name}\n{float(coverage(counts)):.0%} of items shown"
+        if len(checked) > IN_CORNER:  # lines that lie on each other are seen by their dashes
+            look["linestyle"], name = plot_style.DASHES[k % len(plot_style.DASHES)], told
+        axes.plot(ranks, descending[ranks - 1], label=name, **look)
+        names.append((told, look["color"]))
+        longest = max(longest, len(counts))
+    axes.set_xlim(1, longest)
+    if len(names) > IN_CORNER:
+        plot_style.legend_beside(figure, axes)
+        return figure
+    for k, (told, colour) in enumerate(reversed(names)):  # the lower left is free: exposure curves fall to the right
+        plot_style.write(axes, told, (0.03, 0.04 + 0.155 * k), (0, 0), colour, **IN_AXES)
+    return figure
+
+
+def coverage_curves(
+    evaluations: Mapping[str, Evaluation | Mapping[int, ArrayLike]], *, title: str = "", theme: str = "light"
+) -> Figure:
+    """Part of the catalogue shown to anybody, by the length of the lists.
+
+    A model's evaluation (at several K), or a mapping from K to the items' exposure in the first K places.
+    """
+    words = "length of the lists", "part of the catalogue shown to anybody"
+    figure, axes, colours = plot_style.new_figure(theme, *words, title=title)
+    ends = []
+    for k, (name, found) in enumerate(evaluations.items()):
+        by_length = found.exposure if isinstance(found, Evaluation) else found
+        if not by_length:
+            raise InvalidData(f"{name} has no exposure to draw.")
+        lengths = sorted(by_length)
+        parts = [float(coverage(np.asarray(by_length[K], dtype=np.float64))) for K in lengths]
+        look = plot_style.look(colours, k)
+        axes.plot(lengths, parts, label=name, **look)
+        ends.append((name, (float(lengths[-1]), parts[-1]), look["color"]))
+    if not ends:
+        raise InvalidData("There is nothing to draw.")
+    axes.set_ylim(0, 1)
+    _in_percent(axes.yaxis)
+    plot_style.label_ends(axes, ends)
+    return figure
+
+
+def lorenz_curves(exposures: Mapping[str, ArrayLike], *, title: str = "", theme: str = "light") -> Figure:
+    """What part of all exposure the items shown least get; the dashed line is perfectly even."""
+    words = "share of the catalogue, least shown first", "share of the exposure"
+    figure, axes, colours = plot_style.new_figure(theme, *words, title=title)
+    axes.plot([0, 1], [0, 1], color=colours.soft, linewidth=1, linestyle="--", label="_even")
+    names = []
+    for k, (name, counts) in enumerate(_checked(exposures).items()):
+        if not counts.any():
+            raise InvalidData(f"{name} shows no item to anybody: there is no exposure to draw.")
+        curve = np.asarray(lorenz_curve(counts))
+        places = np.unique(np.round(np.linspace(0, len(curve) - 1, POINTS)).astype(np.int64))
+        look = plot_style.look(colours, k) | {"marker": ""}
+        axes.plot(places / (len(curve) - 1), curve[places], label=name, **look)
+        half = float(np.interp(0.5, np.linspace(0, 1, len(curve)), curve))
+        names.append((f"{name}: half the items get {half:.1%}", look["color"]))
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1)
+    for axis in (axes.xaxis, axes.yaxis):
+        _in_percent(axis)
+    for k, (told, colour) in enumerate(names):  # the upper left is free: Lorenz curves stay below the diagonal
+        plot_style.write(axes, told, (0.02, 0.97 - 0.075 * k), (0, 0), colour, **(IN_AXES | {"va": "top"}))
+    return figure
+
+
+def _checked(exposures: Mapping[str, ArrayLike]) -> dict[str, Values]:
+    found = {str(name): np.asarray(counts, dtype=np.float64) for name, counts in exposures.items()}
+    if not found:
+        raise InvalidData("There is nothing to draw.")
+    for name, counts in found.items():
+        if counts.ndim != 1 or not len(counts) or not np.isfinite(counts).all() or (counts < 0).any():
+            raise InvalidData(f"The exposure of {name} must be finite numbers >= 0, one per item.")
+    return found
+
+
+def _in_percent(axis: Any) -> None:
+    from matplotlib.ticker import PercentFormatter
+
+    axis.set_major_formatter(PercentFormatter(1, decimals=0))
+
+
+# Quality against inequality of exposure: the trade-off front of one or several models.
+
+
+CROWDED = 3  # fronts meet where their names would stand: more are named beside the plot
+
+
+def trade_off_front(
+    curves: Curve | Mapping[str, Curve],
+    *,
+    quality: str | None = None,
+    inequality: str | None = None,
+    title: str = "",
+    theme: str = "light",
+) -> Figure:
+    """Each curve's points joined by rising fairness: up is better for users, left is more even for items.
+
+    One curve is divided by its `way` ("dial", "re-trained", ...); of a single series every point is marked with its
+    fairness. The axes are the curves' first accuracy and first Gini unless others are named.
+    """
+    series = _by_way(curves) if isinstance(curves, Curve) else dict(curves)
+    if not series or not all(len(curve) for curve in series.values()):
+        raise InvalidData("There are no points to draw: every curve needs at least one.")
+    first = next(iter(series.values()))
+    up, across = quality or first.quality, inequality or first.inequality
+    words = f"{metric_title(across)} of exposure (left is fairer to items)", f"{metric_title(up)} (up is better)"
+    figure, axes, colours = plot_style.new_figure(theme, *words, title=title)
+    ends = []
+    for k, (name, curve) in enumerate(series.items()):
+        rows = sorted(curve, key=lambda row: row.get("fairness") or 0.0)
+        x, y = [row[across] for row in rows], [row[up] for row in rows]
+        axes.plot(x, y, label=name, **plot_style.look(colours, k) | ({"linestyle": ""} if len(x) == 1 else {}))
+        lowest = min(range(len(x)), key=lambda i: x[i])
+        ends.append((name, (x[lowest], y[lowest]), colours.series[k % len(colours.series)]))
+    if len(series) == 1:
+        _mark(axes, [(row[across], row[up], f"{row['fairness']:g}") for row in first], colours.soft)
+    axes.margins(0.08)
+    axes.autoscale_view()
+    if len(series) > CROWDED:
+        plot_style.legend_beside(figure, axes)
+    elif len(series) > 1:
+        plot_style.label_ends(axes, ends)
+    return figure
+
+
+def _mark(axes: Axes, points: Sequence[tuple[float, float, str]], colour: str) -> None:
+    """The fairness beside every point that has room for it."""
+    across, up = [x for x, _, _ in points], [y for _, y, _ in points]
+    width, height = max(across) - min(across) or 1.0, max(up) - min(up) or 1.0
+    taken: list[tuple[float, float]] = []
+    for x, y, told in points:
+        if all(abs(x - a) > 0.05 * width or abs(y - b) > 0.06 * height for a, b in taken):
+            plot_style.write(axes, told, (x, y), (4, -10), colour)
+            taken.append((x, y))
+
+
+def _by_way(curve: Curve) -> dict[str, Curve]:
+    ways = dict.fromkeys(row["way"] for row in curve)
+    return {way: Curve(tuple(row for row in curve if row["way"] == way), curve.metrics) for way in ways}
+
+
+# Who gains and who loses exposure, from an audit: by popularity, or by group.
+
+
+MOST_GROUPS = 12
+
+
+def who_gains(audit: Audit, *, by: str = "popularity", title: str = "", theme: str = "light") -> Figure:
+    """Each part's share of the exposure after minus before, in points: tenths of the catalogue by training
+    popularity, or (`by="group"`) the groups that change most, with their intervals.
+    """
+    if by not in ("popularity", "group"):
+        raise InvalidParameter(f"The 'by' of who_gains must be 'popularity' or 'group'. Got {by!r} instead.")
+    return _by_popularity(audit, title, theme) if by == "popularity" else _by_group(audit, title, theme)
+
+
+def _by_popularity(audit: Audit, title: str, theme: str) -> Figure:
+    items = audit.items
+    if items.popularity is None:
+        raise InvalidData("The audit knows no popularity: audit a Split, or pass train=.")
+    codes = band_of(items.popularity)
+    before, after = (band_shares(exposure, codes) for exposure in (items.before, items.after))
+    change = 100 * (after - before)
+    if not np.isfinite(change).all():
+        raise InvalidData("One side of the audit shows no item to anybody: there is no exposure to draw.")
+    words = "tenths of the catalogue by popularity", "change in the share of exposure, points"
+    figure, axes, colours = plot_style.new_figure(theme, *words, title=title)
+    places = np.arange(len(change))
+    bars = axes.bar(places, change, color=[colours.gain if c >= 0 else colours.loss for c in change], width=0.75)
+    for bar, value in zip(bars, change, strict=True):
+        up = value >= 0
+        at = (bar.get_x() + bar.get_width() / 2, value)
+        plot_style.write(
+            axes, signed(value, 1), at, (0, 2 if up else -2), colours.ink, ha="center", va="bottom" if up else "top"
+        )
+    axes.set_xticks(places, _ends(len(change)))
+    axes.margins(y=0.14)
+    _zero(axes, colours, vertical=False)
+    return figure
+
+
+def _by_group(audit: Audit, title: str, theme: str) -> Figure:
+    if not audit.groups:
+        raise InvalidData("The audit has no groups: pass groups= to audit.")
+    known = [g for g in audit.groups if np.isfinite(g.share.difference)]
+    most = sorted(known, key=lambda g: -abs(g.share.difference))[:MOST_GROUPS]
+    shown = sorted(most, key=lambda g: g.share.difference)
+    if not shown:
+        raise InvalidData("One side of the audit shows no item to anybody: there is no exposure to draw.")
+    size = (plot_style.SIZE[0], max(2.2, 0.3 * len(shown) + 1.0))
+    figure, axes, colours = plot_style.new_figure(
+        theme, "change in the share of exposure, points", "", title=title, size=size
+    )
+    change = [100 * g.share.difference for g in shown]
+    ends = [(100 * (g.share.low or 0), 100 * (g.share.high or 0)) for g in shown]
+    bars = [colours.gain if c >= 0 else colours.loss for c in change]
+    axes.barh(range(len(shown)), change, color=bars, height=0.7)
+    if all(g.share.beyond_chance is not None for g in shown):
+        for place, (low, high) in enumerate(ends):
+            axes.plot([low, high], [place, place], color=colours.ink, linewidth=1.3, label="interval")
+    axes.set_yticks(range(len(shown)), [cut(str(g.group))[:24] for g in shown], color=colours.ink)
+    axes.grid(visible=False, axis="y")
+    _zero(axes, colours, vertical=True)
+    return figure
+
+
+def _ends(count: int) -> list[str]:
+    return ["least\npopular", *([""] * (count - 2)), "most\npopular"] if count > 1 else ["all items"]
+
+
+def _zero(axes: Axes, colours: plot_style.Theme, *, vertical: bool) -> None:
+    (axes.axvline if vertical else axes.axhline)(0, color=colours.soft, linewidth=1)
+
+
+# Any measured quantity against any other: a line per model.
+
+
+MARKED = 12  # points: a line of more has no markers
+
+
+def measured_lines(
+    lines: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    across: str,
+    up: str,
+    logarithmic: bool = False,
+    logarithmic_x: bool = False,
+    title: str = "",
+    theme: str = "light",
+) -> Figure:
+    """Points (x, y) joined in their order, one line per name; `across` and `up` say what x and y are.
+
+    What cannot be drawn (a number that is not finite, or not above 0 on a logarithmic axis) is left out.
+    """
+    figure, axes, colours = plot_style.new_figure(theme, across, up, title=title)
+    if logarithmic:
+        axes.set_yscale("log")
+    if logarithmic_x:
+        axes.set_xscale("log")
+    ends = []
+    for k, (name, points) in enumerate(lines.items()):
+        kept = [(x, y) for x, y in points if np.isfinite([x, y]).all()]
+        kept = [(x, y) for x, y in kept if (y > 0 or not logarithmic) and (x > 0 or not logarithmic_x)]
+        if not kept:
+            continue
+        look = plot_style.look(colours, k) | ({"marker": ""} if len(kept) > MARKED else {})
+        axes.plot(*zip(*kept, strict=True), label=name, **look)
+        ends.append((name, (float(kept[-1][0]), float(kept[-1][1])), look["color"]))
+    if not ends:
+        raise InvalidData("There is nothing to draw.")
+    if not logarithmic_x and all(float(x).is_integer() for points in lines.values() for x, _ in points):
+        from matplotlib.ticker import MaxNLocator
+
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    axes.autoscale_view()
+    plot_style.name_lines(figure, axes, ends)
+    return figure
+
+
+# Training: the objective and its terms, ADMM's residuals, and what an epoch costs.
+
+
+TERMS = {"total": "F", "observed": "observed", "unobserved": "unobserved", "l2": "L2", "fairness": "fairness"}
+RESIDUALS = {"items": "items", "users": "users", "consensus": "consensus", "dual": "dual (constraint)"}
+
+
+def convergence(histories: History | Mapping[str, History], *, title: str = "", theme: str = "light") -> Figure:
+    """The objective by epoch: of one fit with its four terms, of several only the total of each."""
+    if isinstance(histories, History):
+        columns = {words: histories.column(f"objective.{term}") for term, words in TERMS.items()}
+    else:
+        columns = {name: history.column("objective.total") for name, history in histories.items()}
+    return _by_epoch(columns, "objective", title, theme, logarithmic=False)
+
+
+def residuals(
+    histories: History | Mapping[str, History], *, which: str = "dual", title: str = "", theme: str = "light"
+) -> Figure:
+    """FiADMM's residuals by epoch, on a logarithmic axis: all of one fit, of several the one named by `which`."""
+    if isinstance(histories, History):
+        columns = {words: histories.column(f"residuals.{name}") for name, words in RESIDUALS.items()}
+        label = "how far each variable moved"
+    else:
+        if which not in RESIDUALS:
+            raise InvalidData(f"There are residuals of {', '.join(RESIDUALS)}. Got {which!r} instead.")
+        columns = {name: history.column(f"residuals.{which}") for name, history in histories.items()}
+        label = f"residual of {RESIDUALS[which]}"
+    return _by_epoch(columns, label, title, theme, logarithmic=True)
+
+
+def time_per_epoch(seconds: Mapping[str, Mapping[int, float]], *, title: str = "", theme: str = "light") -> Figure:
+    """Seconds of an epoch against the number of factors, on logarithmic axes; a solver per line."""
+    figure, axes, colours = plot_style.new_figure(theme, "factors", "seconds per epoch", title=title)
+    from matplotlib.ticker import LogLocator
+
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    ends = []
+    for k, (name, measured) in enumerate(seconds.items()):
+        if not measured or not all(d > 0 and t > 0 for d, t in measured.items()):
+            raise InvalidData(f"{name} needs seconds > 0 for at least one number of factors.")
+        factors = sorted(measured)
+        look = plot_style.look(colours, k)
+        axes.plot(factors, [measured[d] for d in factors], label=name, **look)
+        ends.append((name, (float(factors[-1]), float(measured[factors[-1]])), look["color"]))
+    if not ends:
+        raise InvalidData("There is nothing to draw.")
+    every = sorted({d for measured in seconds.values() for d in measured})
+    axes.set_xticks(every, [str(d) for d in every])
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(lambda seconds, _: f"{seconds:g}")
+    axes.minorticks_off()
+    axes.autoscale_view()
+    plot_style.name_lines(figure, axes, ends)
+    return figure
+
+
+def _by_epoch(
+    columns: Mapping[str, Sequence[float | None]], label: str, title: str, theme: str, *, logarithmic: bool
+) -> Figure:
+    figure, axes, colours = plot_style.new_figure(theme, "epoch", label, title=title)
+    from matplotlib.ticker import MaxNLocator
+
+    if logarithmic:
+        axes.set_yscale("log")
+    ends = []
+    for k, (name, column) in enumerate(columns.items()):
+        points = [(epoch, y) for epoch, y in enumerate(column, start=1) if y is not None and np.isfinite(y)]
+        points = [(epoch, y) for epoch, y in points if y > 0 or not logarithmic]
+        if not points:
+            continue
+        epochs, values = zip(*points, strict=True)
+        look = plot_style.look(colours, k) | ({} if len(points) == 1 else {"marker": ""})
+        axes.plot(epochs, values, label=name, **look)
+        ends.append((name, (float(epochs[-1]), float(values[-1])), look["color"]))
+    if not ends:
+        raise InvalidData(f"The history records no {label.partition(' ')[0]}: there is nothing to draw.")
+    if not logarithmic:
+        axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    axes.autoscale_view()
+    axes.set_xlim(left=1 if axes.get_xlim()[1] > 1 else None)
+    plot_style.name_lines(figure, axes, ends)
+    return figure
+
+
+FORMATS = {"svg": {"Date": None}, "png": {"Software": None}, "pdf": {"CreationDate": None}}
+
+
+def save(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 200) -> Path:
+    """Write a figure as SVG, PNG or PDF, by the file's ending; an older file is replaced in one step."""
+    import matplotlib
+
+    target = Path(path)
+    kind = target.suffix.lower().removeprefix(".")
+    if kind not in FORMATS:
+        raise InvalidParameter(f"A plot is saved as .svg, .png or .pdf. Got {target.name!r} instead.")
+    metadata: Any = FORMATS[kind]
+    with matplotlib.rc_context({"svg.hashsalt": "fairmf", "svg.fonttype": "path"}), replacing(target) as file:
+        figure.savefig(file, format=kind, dpi=dpi, facecolor=figure.get_facecolor(), metadata=metadata)
+    return target

@@ -1,0 +1,44 @@
+"""Seconds of an epoch against the number of factors: figure 4, left. The grid of a series is its `factors`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairmf.reproduce.pieces import Outcome, Piece, seeded
+from fairmf.reproduce.spec import Experiment
+from fairmf.reproduce.tables import Row, by_settings, of_series, over_runs
+
+SECONDS = "seconds_per_epoch"
+
+
+def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: ARG001
+    """Every number of factors with every seed."""
+    return [
+        Piece(series.name, series.model, one, {"measure": "seconds"})
+        for series in experiment.series
+        for settings in series.combinations
+        for one in seeded(series.model, settings, experiment.seeds)
+    ]
+
+
+def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
+    """A row per series and number of factors."""
+    found = []
+    for series in experiment.series:
+        for runs in by_settings(of_series(outcomes, series)):
+            told = over_runs(one.result[SECONDS] for one in runs)
+            if told is not None:
+                found.append(
+                    Row({"series": series.name, "factors": runs[0].piece.settings["factors"]}, {SECONDS: told})
+                )
+    return found
+
+
+def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
+    """A line per series."""
+    from fairmf.reports import plots
+
+    lines: dict[str, dict[int, float]] = {}
+    for row in rows(experiment, outcomes):
+        lines.setdefault(row.label["series"], {})[row.label["factors"]] = row.measured[SECONDS].mean
+    return {"time": plots.time_per_epoch(lines, title=title)} if lines else {}

@@ -1,0 +1,75 @@
+"""How exposure is spread over items, and how much of the catalogue is shown: figure 2, at a few levels of fairness."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fairmf.reproduce.pieces import Outcome, Piece, seeded
+from fairmf.reproduce.spec import Experiment, Series
+from fairmf.reproduce.tables import Row, by_settings, measured, of_series, over_runs, setting_words, short
+
+LENGTHS = (5, 10, 20, 50, 100)
+
+
+def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: ARG001
+    """Every combination with every seed."""
+    lengths = list(experiment.options.get("lengths", LENGTHS))
+    how = {"measure": "exposure", "metrics": list(experiment.metrics), "K": experiment.options.get("K", 20)}
+    how["lengths"] = lengths
+    pieces = []
+    for series in experiment.series:
+        mine = {**how, **({"dials": list(series.dials)} if series.dials else {})}
+        mine |= {"ranking": series.ranking} if series.ranking else {}
+        for settings in series.combinations:
+            for one in seeded(series.model, settings, experiment.seeds):
+                pieces.append(Piece(series.name, series.model, one, mine))
+    return pieces
+
+
+def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
+    """A row per level of fairness: metrics, and coverage at every length of lists."""
+    found = []
+    for series in experiment.series:
+        for runs in by_settings(of_series(outcomes, series)):
+            for k, point in enumerate(runs[0].result["points"]):
+                values = measured(experiment.metrics, [one.result["points"][k]["test"] for one in runs])
+                for K in point["coverage"]:
+                    told = over_runs(one.result["points"][k]["coverage"][K] for one in runs)
+                    if told is not None:
+                        values[f"coverage@{K}"] = told
+                found.append(Row({"series": _name(series, runs[0], point)}, values))
+    return found
+
+
+def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
+    """Exposure by rank of the first seed, and coverage by length of lists, the mean over seeds."""
+    from fairmf.reports import plots
+
+    counts, shown = {}, {}
+    for series in experiment.series:
+        for runs in by_settings(of_series(outcomes, series)):
+            for k, point in enumerate(runs[0].result["points"]):
+                name = _name(series, runs[0], point)
+                everything = np.zeros(runs[0].result["items"])
+                everything[: len(point["exposure"])] = point["exposure"]
+                counts[name] = everything
+                means = {
+                    K: over_runs(one.result["points"][k]["coverage"][K] for one in runs) for K in point["coverage"]
+                }
+                shown[name] = {int(K): mean.mean for K, mean in means.items() if mean is not None}
+    if not counts:
+        return {}
+    lines = {name: sorted(points.items()) for name, points in shown.items()}
+    coverage = plots.measured_lines(
+        lines, across="length of the lists", up="part of the catalogue shown to anybody", title=title
+    )
+    return {"exposure": plots.exposure_curves(counts, title=title), "coverage": coverage}
+
+
+def _name(series: Series, outcome: Outcome, point: dict[str, Any]) -> str:
+    words = setting_words(series, outcome.piece.settings)
+    dialled = "" if point["dial"] is None else f"dial {short(float(point['dial']))}"
+    told = ", ".join(part for part in (words, dialled) if part)
+    return f"{series.name}, {told}" if told else series.name

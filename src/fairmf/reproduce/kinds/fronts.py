@@ -1,0 +1,102 @@
+"""Quality against inequality of exposure: every model over its range of fairness (figures 1 and 3).
+
+Each combination of a series' grid is fitted with every seed and measured at every dial and FairRec share. Which points
+form the front is decided on the validation users; what is told and drawn is measured on the test users.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairmf.control.trade_off import front_positions
+from fairmf.reproduce.kinds.ranking_table import piece
+from fairmf.reproduce.pieces import Outcome, Piece, seeded
+from fairmf.reproduce.spec import Experiment, Series
+from fairmf.reproduce.tables import Row, by_settings, measured, of_series, setting_words
+
+
+def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: ARG001
+    """Every combination with every seed."""
+    return [
+        piece(experiment, series, one)
+        for series in experiment.series
+        for settings in series.combinations
+        for one in seeded(series.model, settings, experiment.seeds)
+    ]
+
+
+def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
+    """A row per point; `front` marks those that no other of their series beats on the validation users."""
+    found = []
+    for name, points in _points(experiment, outcomes).items():
+        on_front = _front(points, *axes(experiment)[0])
+        for k, (label, values, _) in enumerate(points):
+            found.append(Row({"series": name, **label, "front": "yes" if k in on_front else ""}, values))
+    return found
+
+
+def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
+    """The fronts, joined by falling Gini; a plot for every pair of axes."""
+    from fairmf.reports import plots
+
+    figures: dict[str, Any] = {}
+    for quality, inequality in axes(experiment):
+        curves = _curves(experiment, outcomes, quality, inequality)
+        if curves:
+            name = f"front-{quality.replace('@', '-')}" if figures else "front"
+            figures[name] = plots.trade_off_front(curves, quality=quality, inequality=inequality, title=title)
+    return figures
+
+
+def _curves(experiment: Experiment, outcomes: list[Outcome], quality: str, inequality: str) -> dict[str, Any]:
+    from fairmf.control.trade_off import Curve
+
+    curves = {}
+    for name, points in _points(experiment, outcomes).items():
+        kept = [points[k][1] for k in _front(points, quality, inequality)]
+        kept.sort(key=lambda values: -values[inequality].mean)
+        if kept:
+            told = [{metric: value.mean for metric, value in values.items()} for values in kept]
+            curves[name] = Curve(tuple({"fairness": float(k), **t} for k, t in enumerate(told)), experiment.metrics)
+    return curves
+
+
+def axes(experiment: Experiment) -> list[tuple[str, str]]:
+    """The metrics of the figures: the first accuracy with the first Gini, the second with the second."""
+    qualities = [metric for metric in experiment.metrics if metric.startswith(("ndcg", "recall"))]
+    return list(zip(qualities, (metric for metric in experiment.metrics if metric.startswith("gini")), strict=False))
+
+
+Points = list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]
+
+
+def _points(experiment: Experiment, outcomes: list[Outcome]) -> dict[str, Points]:
+    """By series, with and without FairRec apart: what a point is, its test values, its validation values."""
+    found: dict[str, Points] = {}
+    for series in experiment.series:
+        for runs in by_settings(of_series(outcomes, series)):
+            for k, point in enumerate(runs[0].result["points"]):
+                test, validation = (
+                    measured(experiment.metrics, [one.result["points"][k][part] for one in runs])
+                    for part in ("test", "validation")
+                )
+                name = series.name + (" + FairRec" if point["share"] else "")
+                label = _label(experiment, series, runs[0].piece.settings, point)
+                found.setdefault(name, []).append((label, test, validation))
+    return found
+
+
+def _label(experiment: Experiment, series: Series, settings: dict[str, Any], point: dict[str, Any]) -> dict[str, Any]:
+    label = {"settings": setting_words(series, settings)}
+    if any(one.dials for one in experiment.series):
+        label["dial"] = "" if point["dial"] is None else point["dial"]
+    if any(one.shares for one in experiment.series):
+        label["share"] = point["share"] or ""
+    return label
+
+
+def _front(points: Points, quality: str, inequality: str) -> list[int]:
+    """Positions of the points that no other beats on the validation users."""
+    known = [k for k, (_, test, seen) in enumerate(points) if {quality, inequality} <= set(seen) & set(test)]
+    values = [(points[k][2][quality].mean, points[k][2][inequality].mean) for k in known]
+    return [known[k] for k in front_positions(values, (False, True))]

@@ -1,0 +1,88 @@
+"""Ranking quality of several models: settings chosen on the validation users, numbers on the test users (table 1).
+
+A series with a grid is fitted once at every combination; the best by `options.select` is fitted with the other seeds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairmf.reproduce.pieces import Outcome, Piece, seeded
+from fairmf.reproduce.spec import Experiment, Series
+from fairmf.reproduce.tables import Row, by_settings, measured, of_series, setting_words
+
+SELECT = "ndcg@100"
+
+
+def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:
+    """All seeds of a series without a choice; else the grid, and then the other seeds of what was chosen."""
+    pieces = []
+    for series in experiment.series:
+        grid = series.combinations
+        if len(grid) == 1:
+            pieces += [piece(experiment, series, one) for one in seeded(series.model, grid[0], experiment.seeds)]
+            continue
+        first = [piece(experiment, series, seeded(series.model, settings, 1)[0]) for settings in grid]
+        pieces += first
+        best = chosen(experiment, series, done)
+        finished = [one.piece for one in done]
+        if best is not None and all(one in finished for one in first):
+            pieces += [piece(experiment, series, one) for one in seeded(series.model, best, experiment.seeds)[1:]]
+    return pieces
+
+
+def later(experiment: Experiment) -> list[Piece]:
+    """The second round, as if the first of every grid were chosen: what it costs is about that."""
+    return [
+        piece(experiment, series, one)
+        for series in experiment.series
+        if len(series.combinations) > 1
+        for one in seeded(series.model, series.combinations[0], experiment.seeds)[1:]
+    ]
+
+
+def piece(experiment: Experiment, series: Series, settings: dict[str, Any]) -> Piece:
+    """One fit, measured on both parts."""
+    how: dict[str, Any] = {"measure": "points", "metrics": list(experiment.metrics)}
+    how |= {"dials": list(series.dials)} if series.dials else {}
+    how |= {"ranking": series.ranking} if series.ranking else {}
+    how |= {"shares": list(series.shares), "fairrec": series.fairrec} if series.shares else {}
+    if series.patience:
+        how |= {"patience": series.patience, "select": experiment.options.get("select", SELECT)}
+    return Piece(series.name, series.model, settings, how)
+
+
+def chosen(experiment: Experiment, series: Series, done: list[Outcome]) -> dict[str, Any] | None:
+    """The settings whose first seed is best on the validation users; None while there are none."""
+    select = experiment.options.get("select", SELECT)
+    firsts = [one for one in of_series(done, series) if one.piece.seed in (None, 0)]
+    scored = [(one.result["points"][0]["validation"].get(select), one) for one in firsts]
+    known = [(value, one) for value, one in scored if value is not None]
+    return max(known, key=lambda pair: pair[0])[1].piece.without_seed if known else None
+
+
+def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
+    """One row per series."""
+    found = []
+    for series in experiment.series:
+        best = chosen(experiment, series, outcomes)
+        for runs in by_settings(of_series(outcomes, series)):
+            if runs[0].piece.without_seed != best:
+                continue
+            values = [one.result["points"][0]["test"] for one in runs]
+            label = {"series": series.name, "chosen": setting_words(series, runs[0].piece.settings)}
+            found.append(Row(label, measured(experiment.metrics, values), series.paper, series.tolerance))
+    return found
+
+
+def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
+    """Quality against Gini, a point per series."""
+    from fairmf.control.trade_off import Curve
+    from fairmf.reports import plots
+
+    curves = {}
+    for row in rows(experiment, outcomes):
+        values = {metric: value.mean for metric, value in row.measured.items()}
+        curves[row.label["series"]] = Curve(({"fairness": 0.0, **values},), experiment.metrics)
+    quality = experiment.options.get("select", SELECT)
+    return {"quality-gini": plots.trade_off_front(curves, quality=quality, title=title)} if curves else {}

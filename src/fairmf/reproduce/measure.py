@@ -1,0 +1,159 @@
+"""What is measured of a fit, by name: points, exposure, epochs, residuals, seconds. Plain numbers come out.
+
+Choices are made by the validation users and told by the test users, so points have both.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fairmf.data.split import HeldOut, Split
+from fairmf.errors import NotFinite
+from fairmf.metrics.early_stopping import EarlyStopping
+from fairmf.metrics.evaluate import evaluate
+from fairmf.reproduce.pieces import Piece
+from fairmf.reproduce.spec import build
+
+PARTS = ("validation", "test")
+
+
+def measure(piece: Piece, split: Split) -> dict[str, Any]:
+    """Fit the piece's model and measure it. A fit that diverges is a result too: `diverged` says why."""
+    try:
+        return MEASURES[piece.how["measure"]](piece, split)
+    except NotFinite as error:
+        return {"diverged": str(error)}
+
+
+def points(piece: Piece, split: Split) -> dict[str, Any]:
+    """Metrics at every position of the dial and every FairRec share; both parts of the held-out users."""
+    model = _fitted(piece, split)
+    how, found = piece.how, []
+    for dial in how.get("dials") or [None]:
+        options = {**how.get("ranking", {}), **({} if dial is None else {"fairness": dial})}
+        for share in how.get("shares") or [0.0]:
+            ranker = model if share == 0 else model.with_fairrec(share, **how.get("fairrec", {}))
+            point: dict[str, Any] = {"dial": dial, "share": share}
+            for part in PARTS:
+                held_out = getattr(split, part)
+                point[part] = _values(ranker, held_out, split, how["metrics"], options)
+            found.append(point)
+    return {"points": found, "fit_seconds": _seconds_of(model)}
+
+
+def exposure(piece: Piece, split: Split) -> dict[str, Any]:
+    """Metrics on the test users, the items' exposure in the first K places, and coverage by length of lists."""
+    model = _fitted(piece, split)
+    how = piece.how
+    found = []
+    for dial in how.get("dials") or [None]:
+        options = {**how.get("ranking", {}), **({} if dial is None else {"fairness": dial})}
+        lengths = sorted(how["lengths"])
+        told = evaluate(
+            model, split.test, at=lengths, metrics=[*how["metrics"], "coverage"], train=split.train, bootstrap=0,
+            **options,
+        )  # fmt: skip
+        counts = np.sort(told.exposure[how["K"]])[::-1].astype(int)
+        found.append(
+            {
+                "dial": dial,
+                "test": {name: told.to_dict()["values"][name] for name in how["metrics"]},
+                "exposure": counts[counts > 0].tolist(),  # the rest is 0
+                "coverage": {str(K): told[f"coverage@{K}"] for K in lengths},
+            }
+        )
+    return {"points": found, "items": split.train.n_items, "fit_seconds": _seconds_of(model)}
+
+
+def epochs(piece: Piece, split: Split) -> dict[str, Any]:
+    """Metrics on the validation users after epochs, with the seconds that training took up to there."""
+    watch = _Watch(split.validation, split, piece.how)
+    _fitted(piece, split, callbacks=[watch], objective_every=0)
+    return {"epochs": watch.seen}
+
+
+def residuals(piece: Piece, split: Split) -> dict[str, Any]:
+    """FiADMM's residual norms, F and the augmented Lagrangian by epoch; up to where it diverged, if it did."""
+    model = build(piece.model, piece.settings)
+    diverged = None
+    try:
+        _whole(model.fit(split.train, progress=False, settle=False))
+    except NotFinite as error:
+        diverged = str(error)
+    history = model.fitted.history
+    columns = {
+        "objective": "objective.total",
+        "lagrangian": "augmented_lagrangian",
+        **{name: f"residuals.{name}" for name in ("items", "users", "consensus", "dual")},
+    }
+    found: dict[str, Any] = {name: [_finite(x) for x in history.column(path)] for name, path in columns.items()}
+    return {**found, **({} if diverged is None else {"stopped": diverged})}
+
+
+def seconds(piece: Piece, split: Split) -> dict[str, Any]:
+    """Seconds of an epoch: the median after the first, which also compiles and warms up."""
+    model = build(piece.model, piece.settings)
+    _whole(model.fit(split.train, progress=False, settle=False, objective_every=0))
+    every = [record["seconds"] for record in model.fitted.history.records]
+    return {"seconds_per_epoch": statistics.median(every[1:] or every), "all": every}
+
+
+MEASURES: dict[str, Callable[[Piece, Split], dict[str, Any]]] = {
+    "points": points, "exposure": exposure, "epochs": epochs, "residuals": residuals, "seconds": seconds,
+}  # fmt: skip
+
+
+class _Watch:
+    """A callback that measures the model after every so many epochs; its own time does not count."""
+
+    def __init__(self, held_out: HeldOut, split: Split, how: dict[str, Any]):
+        self.held_out, self.split, self.how = held_out, split, how
+        self.spent = 0.0
+        self.seen: list[dict[str, Any]] = []
+
+    def on_epoch(self, progress: Any) -> None:
+        """Called by the fit loop."""
+        self.spent += float(progress.record["seconds"])
+        every = self.how.get("every", 1)
+        if progress.epoch % every == 0 or progress.epoch == 1:
+            values = _values(progress.model, self.held_out, self.split, self.how["metrics"], {})
+            self.seen.append({"epoch": progress.epoch, "seconds": self.spent, **values})
+
+
+def _fitted(piece: Piece, split: Split, **options: Any) -> Any:
+    model = build(piece.model, piece.settings)
+    if piece.model == "popularity":
+        return model.fit(split.train)
+    if piece.how.get("patience"):
+        stopping = EarlyStopping(split.validation, piece.how["select"], patience=piece.how["patience"])
+        options["callbacks"] = [stopping]
+    elif piece.model in ("ials", "fair-als", "fiadmm"):
+        options = {"objective_every": 0, **options}
+    return _whole(model.fit(split.train, progress=False, **options))
+
+
+def _whole(model: Any) -> Any:
+    """The model, unless Ctrl-C broke its fit off: half a training is no piece."""
+    if model.fitted.history.verdict == "interrupted":
+        raise KeyboardInterrupt
+    return model
+
+
+def _values(
+    ranker: Any, held_out: HeldOut, split: Split, metrics: list[str], options: dict[str, Any]
+) -> dict[str, Any]:
+    found = evaluate(ranker, held_out, metrics=metrics, train=split.train, bootstrap=0, **options)
+    values: dict[str, Any] = found.to_dict()["values"]
+    return values
+
+
+def _seconds_of(model: Any) -> float:
+    return float(model.fitted.history.seconds)
+
+
+def _finite(x: Any) -> float | None:
+    return float(x) if x is not None and np.isfinite(x) else None

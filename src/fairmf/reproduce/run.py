@@ -1,0 +1,275 @@
+"""Run an experiment: compute the pieces that are missing, store each at once, and write what they come to."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fairmf.errors import MissingDependency
+from fairmf.io.atomic import replacing
+from fairmf.models.progress import progress_bar
+from fairmf.reproduce.data import Data
+from fairmf.reproduce.estimate import Estimate, Speed, estimate, measure_speed, shape_of
+from fairmf.reproduce.kinds import kind_of, later_pieces, total
+from fairmf.reproduce.measure import measure
+from fairmf.reproduce.pieces import FORMAT, Outcome, Piece, Store
+from fairmf.reproduce.spec import Experiment
+from fairmf.reproduce.tables import Row, diverged
+from fairmf.version import versions
+
+# What an experiment leaves: results.json (everything), table.md and table.csv, and a plot or more as SVG.
+
+
+def write_results(
+    experiment: Experiment, data: Data, outcomes: list[Outcome], rows: list[Row], folder: Path
+) -> tuple[dict[str, Any], list[Path]]:
+    """Write all files; returns the content of results.json and the files. Plots need the `[report]` extra."""
+    kind = kind_of(experiment)
+    results = _results(experiment, data, outcomes, rows)
+    same = data.name == experiment.data
+    texts = {
+        "results.json": json.dumps(results, indent=1, allow_nan=False) + "\n",
+        "table.md": markdown(experiment, results, rows, same_data=same),
+        "table.csv": as_csv(rows, same_data=same),
+    }
+    files = []
+    for name, text in texts.items():
+        with replacing(folder / name) as file:
+            file.write(text.encode())
+        files.append(folder / name)
+    title = f"{experiment.title.partition(':')[0]}, {data.shown}"
+    try:
+        figures = kind.draw(experiment, outcomes, title)
+    except MissingDependency:
+        figures = {}  # numbers do not depend on matplotlib; the command line says that there is no plot
+    from fairmf.reports import plots
+
+    files += [plots.save(figure, folder / f"{name}.svg") for name, figure in figures.items()]
+    return results, files
+
+
+def _results(experiment: Experiment, data: Data, outcomes: list[Outcome], rows: list[Row]) -> dict[str, Any]:
+    same = data.name == experiment.data
+    return {
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "kind": experiment.kind,
+        "papers_data": experiment.data,
+        "data": data.facts,
+        "on_the_papers_data": same,
+        "seeds": experiment.seeds,
+        "rows": [_row(row, same) for row in rows],
+        "diverged": diverged(outcomes, experiment),
+        "pieces": [
+            {"key": one.key, "series": one.piece.series, "model": one.piece.model, "settings": one.piece.settings,
+             "how": one.piece.how, "seconds": one.seconds, "result": one.result}
+            for one in outcomes
+        ],
+        "piece_format": FORMAT,
+        "versions": versions(),
+    }  # fmt: skip
+
+
+def _row(row: Row, same: bool) -> dict[str, Any]:
+    measured = {
+        metric: {"mean": value.mean, "spread": value.spread, "runs": value.runs}
+        for metric, value in row.measured.items()
+    }
+    told: dict[str, Any] = {**row.label, "measured": measured}
+    if row.quoted:
+        told["quoted"] = {metric: {"value": value, "tolerance": row.tolerance} for metric, value in row.quoted.items()}
+        told["verdict"] = {metric: row.verdict(metric, same_data=same) for metric in row.quoted}
+    return told
+
+
+def markdown(experiment: Experiment, results: dict[str, Any], rows: list[Row], *, same_data: bool) -> str:
+    """The table for people: measured as mean ± spread; the paper's numbers in columns of their own."""
+    data = results["data"]
+    sizes = f"{data['users']:,} users, {data['items']:,} items, {data['interactions']:,} interactions"
+    lines = [
+        f"# {experiment.title}, on {data['name']}",
+        "",
+        experiment.about.strip(),
+        "",
+        f"Measured on {data['name']} (training part: {sizes}; {data['test_users']:,} test users), mean ± standard "
+        f"deviation over seeds where there are several. " + _about_paper(rows, experiment, same_data=same_data),
+        "",
+    ]
+    shown = [row for row in rows if row.shown]
+    labels, metrics, quoted = columns(shown)
+    heads = [*labels, *metrics, *(f"{metric}, paper (quoted)" for metric in quoted)]
+    lines += ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    for row in shown:
+        cells = [str(row.label.get(name, "")) for name in labels]
+        cells += [measured_cell(row, metric) for metric in metrics]
+        cells += [_quoted_cell(row, metric, same_data=same_data) for metric in quoted]
+        lines.append("| " + " | ".join(cells) + " |")
+    if results["diverged"]:
+        lines += ["", "Diverged:", "", *(f"* {line}" for line in results["diverged"])]
+    return "\n".join(lines) + "\n"
+
+
+def as_csv(rows: list[Row], *, same_data: bool) -> str:
+    """All rows: a column per quantity, its spread and runs, and apart from them the paper's and the verdict."""
+    labels, metrics, quoted = columns(rows)
+    heads = [*labels]
+    for metric in metrics:
+        heads += [metric, f"{metric} spread", f"{metric} runs"]
+    for metric in quoted:
+        heads += [f"{metric} quoted", f"{metric} verdict"]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(heads)
+    for row in rows:
+        cells: list[Any] = [row.label.get(name, "") for name in labels]
+        for metric in metrics:
+            value = row.measured.get(metric)
+            cells += ["", "", ""] if value is None else [value.mean, value.spread, value.runs]
+        for metric in quoted:
+            cells += [row.quoted.get(metric, ""), row.verdict(metric, same_data=same_data)]
+        writer.writerow(cells)
+    return text.getvalue()
+
+
+def columns(rows: list[Row]) -> tuple[list[str], list[str], list[str]]:
+    """Names of the labels, of what was measured, and of what is quoted."""
+    labels = dict.fromkeys(name for row in rows for name in row.label)
+    metrics = dict.fromkeys(name for row in rows for name in row.measured)
+    quoted = dict.fromkeys(name for row in rows for name in row.quoted)
+    return list(labels), list(metrics), list(quoted)
+
+
+def _about_paper(rows: list[Row], experiment: Experiment, *, same_data: bool) -> str:
+    if not any(row.quoted for row in rows):
+        return "The paper shows this as a picture; no number is quoted."
+    if same_data:
+        return "The paper's numbers are quoted, with whether ours are within the tolerance."
+    return f"The paper's numbers are quoted; they are of {experiment.data}, other data, and no goal here."
+
+
+def measured_cell(row: Row, metric: str) -> str:
+    """Mean ± spread."""
+    value = row.measured.get(metric)
+    if value is None:
+        return ""
+    digits = _format(value.mean)
+    spread = "" if value.spread is None else f" ± {value.spread:{digits}}"
+    return f"{value.mean:{digits}}{spread}"
+
+
+def _quoted_cell(row: Row, metric: str, *, same_data: bool) -> str:
+    if metric not in row.quoted:
+        return ""
+    verdict = f" ({row.verdict(metric, same_data=True)} {row.tolerance:g})" if same_data else ""
+    return f"{row.quoted[metric]:.3f}{verdict}"
+
+
+def _format(value: float) -> str:
+    """Four decimals where that says something, else four digits; a spread is written as its mean."""
+    return ".4f" if 0.001 <= abs(value) < 100 or value == 0 else ".4g"
+
+
+PIECES = "pieces"
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What came out: the content of results.json, its rows, the files written, how many pieces were computed now."""
+
+    results: dict[str, Any]
+    rows: tuple[Row, ...]
+    files: tuple[Path, ...]
+    computed: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """An experiment on some data, into a folder; nothing is computed yet."""
+
+    experiment: Experiment
+    data: Data
+    folder: Path
+    store: Store
+
+    def plan(self, done: Sequence[Outcome] = ()) -> list[Piece]:
+        """The pieces that are known so far, each once."""
+        pieces: dict[str, Piece] = {}
+        for piece in kind_of(self.experiment).plan(self.experiment, list(done)):
+            pieces.setdefault(f"{piece.series} {piece.key(self.data.fingerprint)}", piece)
+        return list(pieces.values())
+
+    def done(self) -> tuple[list[Outcome], list[Piece]]:
+        """What is stored already, over all rounds that can be told, and what is missing of them."""
+        found: list[Outcome] = []
+        while True:
+            pieces = self.plan(found)
+            read = [self.store.read(piece) for piece in pieces]
+            missing = [piece for piece, outcome in zip(pieces, read, strict=True) if outcome is None]
+            now = [outcome for outcome in read if outcome is not None]
+            if missing or len(now) == len(found):
+                return now, missing
+            found = now
+
+    def estimate(self, speed: Speed | None = None) -> Estimate:
+        """Pieces done and left, time and memory. Measures this machine's speed where it is not given."""
+        found, missing = self.done()
+        to_come = total(self.experiment) - len(found) - len(missing)  # of a round that cannot be told yet
+        left = [*missing, *later_pieces(self.experiment)[:to_come]]
+        return estimate(self.experiment, shape_of(self.data), measure_speed() if speed is None else speed, left)
+
+
+def open_run(
+    experiment: Experiment,
+    data: Data,
+    folder: str | os.PathLike[str],
+    *,
+    seeds: int | None = None,
+    epochs: int | None = None,
+    without: Sequence[str] = (),
+) -> Run:
+    """The experiment as it will be run on this data: settings of a stand-in, fewer seeds or epochs, left-out models."""
+    fitted = experiment.on(data.name).limited(seeds=seeds, epochs=epochs, without=tuple(without))
+    place = Path(folder)
+    return Run(fitted, data, place, Store(place / PIECES, data.fingerprint))
+
+
+def reproduce(
+    experiment: Experiment,
+    data: Data,
+    folder: str | os.PathLike[str],
+    *,
+    seeds: int | None = None,
+    epochs: int | None = None,
+    without: Sequence[str] = (),
+    progress: bool | None = None,
+    measure: Callable[[Piece, Any], dict[str, Any]] = measure,
+) -> Reproduction:
+    """Compute what is missing of the experiment in this folder, then write its table, plots and results.json.
+
+    A piece that is stored there is not computed again, so the same call goes on where a killed one stopped; another
+    setting, seed or data set is another piece.
+    """
+    run = open_run(experiment, data, folder, seeds=seeds, epochs=epochs, without=without)
+    computed = 0
+    done, missing = run.done()
+    with progress_bar(experiment.name, total(run.experiment), progress) as advance:
+        advance("", len(done))
+        while missing:
+            for piece in missing:
+                if run.store.read(piece) is None:  # not the same fit as another series'
+                    began = time.perf_counter()
+                    result = measure(piece, data.split)
+                    run.store.write(piece, result, time.perf_counter() - began)
+                    computed += 1
+                advance(piece.series)
+            done, missing = run.done()
+    rows = kind_of(run.experiment).rows(run.experiment, done)
+    results, files = write_results(run.experiment, data, done, rows, run.folder)
+    return Reproduction(results, tuple(rows), tuple(files), computed)

@@ -1,0 +1,273 @@
+"""An experiment: one table or figure of the paper, read from its TOML file and checked.
+
+    title, about, kind, data, seeds, metrics      what it is; `data` is the set the paper used
+    [[series]]                                    a line or row: name, model, settings, grid, how the fit is used
+    [stand_ins.NAME]                              what changes on other data ("all": on any); series by their name
+
+Settings of a series are the model's own; `grid` maps some of them to lists, every combination is one fit per seed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any
+
+from fairmf.errors import InvalidParameter
+from fairmf.metrics.registry import parse_metric
+from fairmf.params import check_settings, settings_of
+from fairmf.reports.run_record import parse_toml
+
+# The models that experiments may name, and what each of them takes.
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A model's class, and what an experiment has to know of it."""
+
+    load: Callable[[], Any]
+    """Its class; a function, because only what is used should be imported."""
+    extra: str = ""
+    """The extra of the package that it needs."""
+    has_dial: bool = False
+    is_trained: bool = True
+    """By epochs, from a seed."""
+
+    def settings(self) -> list[str]:
+        """Names of its settings."""
+        return [part.name for part in dataclasses.fields(self.load())]
+
+
+def _public(name: str) -> Callable[[], Any]:
+    def load() -> Any:
+        import fairmf
+
+        return getattr(fairmf, name)
+
+    return load
+
+
+MODELS: dict[str, Kind] = {
+    "popularity": Kind(_public("Popularity"), is_trained=False),
+    "ials": Kind(_public("IALS"), has_dial=True),
+    "fair-als": Kind(_public("FairALS"), has_dial=True),
+    "fiadmm": Kind(_public("FiADMM"), has_dial=True),
+    "mult-vae": Kind(_public("MultVAE"), extra="vae"),
+    "rec-vae": Kind(_public("RecVAE"), extra="vae"),
+}
+
+# The result does not depend on them, and they depend on the machine.
+_ELSEWHERE = ("num_threads", "engine")
+
+
+def build(model: str, settings: dict[str, Any]) -> Any:
+    """The model with these settings, which are checked."""
+    kind = MODELS[model]
+    known = kind.settings()
+    for name in settings:
+        if name not in known:
+            raise InvalidParameter(f"The model {model} has no setting {name!r}. It has {', '.join(known)}.")
+    made = kind.load()(**settings)
+    check_settings(made)
+    return made
+
+
+def effective(model: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """All settings, defaults included, so that another default is another fit."""
+    every = settings_of(build(model, settings))
+    return {name: value for name, value in every.items() if name not in _ELSEWHERE}
+
+
+KINDS = ("ranking_table", "fronts", "exposure_curves", "epoch_time", "learning", "residuals")
+STAND_INS = "stand-ins.toml"
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line or row: a model, its settings, and how its fits are used."""
+
+    name: str
+    model: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    grid: dict[str, list[Any]] = field(default_factory=dict)
+    dials: tuple[float, ...] = ()
+    """Fairness values asked for after training; none: as trained."""
+    shares: tuple[float, ...] = ()
+    """FairRec's shares; 0 is without FairRec."""
+    fairrec: dict[str, Any] = field(default_factory=dict)
+    """FairRec's K and order."""
+    ranking: dict[str, Any] = field(default_factory=dict)
+    """Options of fold-in, such as method = "cohort"."""
+    patience: int = 0
+    """Early stopping on the validation users after so many epochs without gain; 0: all epochs."""
+    paper: dict[str, float] = field(default_factory=dict)
+    """The paper's numbers, quoted, by metric."""
+    tolerance: float = 0.005
+    """How far from the paper's number counts as the same."""
+
+    @property
+    def combinations(self) -> list[dict[str, Any]]:
+        """The settings of every fit, without the seed."""
+        choices = itertools.product(*self.grid.values())
+        return [{**self.settings, **dict(zip(self.grid, values, strict=True))} for values in choices]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table or figure."""
+
+    name: str
+    title: str
+    about: str
+    kind: str
+    data: str
+    seeds: int
+    metrics: tuple[str, ...]
+    series: tuple[Series, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+    """What only its kind knows."""
+    stand_ins: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def on(self, data: str) -> Experiment:
+        """The experiment as it is run on other data than the paper's."""
+        if data == self.data:
+            return self
+        usual = _stand_in_settings().get(data, _stand_in_settings()["other"])
+        changed = self
+        for change in ({"settings": usual}, self.stand_ins.get("all", {}), self.stand_ins.get(data, {})):
+            changed = _changed(changed, change)
+        return changed
+
+    def limited(self, *, seeds: int | None, epochs: int | None, without: tuple[str, ...]) -> Experiment:
+        """With other numbers of seeds and epochs, and without the models that need some extra."""
+        kept = tuple(one for one in self.series if MODELS[one.model].extra not in without)
+        if not kept:
+            raise InvalidParameter(f"Nothing of {self.name} is left without {', '.join(without)}.")
+        if epochs is not None:
+            kept = tuple(_with_settings(one, {"epochs": epochs}, only_known=True) for one in kept)
+        return dataclasses.replace(self, series=kept, seeds=self.seeds if seeds is None else seeds)
+
+
+def experiments() -> dict[str, Experiment]:
+    """All of them by name, in the paper's order."""
+    return dict(_all())
+
+
+def experiment(name: str) -> Experiment:
+    """The experiment of that name; InvalidParameter suggests the nearest."""
+    known = _all()
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(str(name).lower(), known, n=1, cutoff=0.4)
+    advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}."
+    raise InvalidParameter(f"There is no table or figure {name!r}; {advice}")
+
+
+def read_experiment(name: str, text: str) -> Experiment:
+    """An experiment from its TOML text, every part of it checked."""
+    try:
+        table = parse_toml(text)
+    except ValueError as error:
+        raise InvalidParameter(f"The settings of {name} are not TOML: {error}.") from error
+    common = ("title", "about", "kind", "data", "seeds", "metrics", "series")
+    for key in common:
+        if key not in table:
+            raise InvalidParameter(f"The settings of {name} lack {key!r}.")
+    series = tuple(_series(name, dict(one)) for one in table.pop("series"))
+    stand_ins = table.pop("stand_ins", {})
+    values = {key: table.pop(key) for key in common if key != "series"}
+    values["metrics"] = tuple(values["metrics"])
+    made = Experiment(name, **values, series=series, stand_ins=stand_ins, options=table.pop("options", {}))
+    if table:
+        raise InvalidParameter(f"The settings of {name} have an unknown {next(iter(table))!r}.")
+    _check(made)
+    for data in stand_ins:
+        _check(made.on(data))
+    return made
+
+
+@functools.cache
+def _all() -> dict[str, Experiment]:
+    folder = resources.files("fairmf.reproduce") / "settings"
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
+    found = {
+        file.name.removesuffix(".toml"): file.read_text(encoding="utf-8") for file in files if file.name != STAND_INS
+    }
+    names = sorted(found, key=lambda name: (not name.startswith("table"), name))
+    return {name: read_experiment(name, found[name]) for name in names}
+
+
+@functools.cache
+def _stand_in_settings() -> dict[str, dict[str, Any]]:
+    """The weights that suit each data set, for the models that have them."""
+    text = (resources.files("fairmf.reproduce") / "settings" / STAND_INS).read_text(encoding="utf-8")
+    return {name: dict(values) for name, values in parse_toml(text).items()}
+
+
+def _series(owner: str, table: dict[str, Any]) -> Series:
+    known = {part.name for part in dataclasses.fields(Series)}
+    for key in table:
+        if key not in known:
+            raise InvalidParameter(f"A series of {owner} has an unknown {key!r}.")
+    for key in ("dials", "shares"):
+        table[key] = tuple(table.get(key, ()))
+    made = Series(**table)
+    if made.model not in MODELS:
+        raise InvalidParameter(f"The series {made.name!r} of {owner} has an unknown model {made.model!r}.")
+    return dataclasses.replace(made, settings=_plain(made.settings))
+
+
+def _changed(whole: Experiment, change: dict[str, Any]) -> Experiment:
+    """With a stand-in's changes: settings for all series that have them, and more for series by name."""
+    own = change.get("series", {})
+    for name in own:
+        if name not in [one.name for one in whole.series]:
+            raise InvalidParameter(f"The stand-ins of {whole.name} change a series {name!r}, which there is not.")
+    series = []
+    for one in whole.series:
+        changed = _with_settings(one, change.get("settings", {}), only_known=True)
+        mine = dict(own.get(one.name, {}))
+        changed = _with_settings(changed, mine.pop("settings", {}), only_known=False)
+        mine |= {key: tuple(mine[key]) for key in ("dials", "shares") if key in mine}
+        unknown = set(mine) - {"grid", "dials", "shares", "ranking", "fairrec", "patience"}
+        if unknown:
+            raise InvalidParameter(f"The stand-ins of {whole.name} change an unknown {min(unknown)!r}.")
+        series.append(dataclasses.replace(changed, **mine))
+    options = {**whole.options, **change.get("options", {})}
+    return dataclasses.replace(whole, series=tuple(series), options=options, seeds=change.get("seeds", whole.seeds))
+
+
+def _with_settings(one: Series, settings: dict[str, Any], *, only_known: bool) -> Series:
+    """The series with these settings. What is set is no longer in the grid, unless the grid is what varies it."""
+    known = MODELS[one.model].settings()
+    new = {name: value for name, value in settings.items() if name in known or not only_known}
+    return dataclasses.replace(one, settings={**one.settings, **_plain(new)})
+
+
+def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+    """TOML has no null: the word "none" stands for it."""
+    return {name: None if value == "none" else value for name, value in settings.items()}
+
+
+def _check(whole: Experiment) -> None:
+    if whole.kind not in KINDS:
+        raise InvalidParameter(
+            f"The kind of {whole.name} must be one of {', '.join(KINDS)}. Got {whole.kind!r} instead."
+        )
+    names = [one.name for one in whole.series]
+    if len(set(names)) < len(names) or not names:
+        raise InvalidParameter(f"{whole.name} needs series, each with a name of its own.")
+    for metric in whole.metrics:
+        parse_metric(metric)
+    for one in whole.series:
+        for settings in one.combinations:
+            build(one.model, settings)
+        if one.dials and not MODELS[one.model].has_dial:
+            raise InvalidParameter(f"The series {one.name!r} of {whole.name} has dials, but {one.model} has none.")
+        for metric in one.paper:
+            parse_metric(metric)

@@ -1,0 +1,101 @@
+"""Rows of a table: what was measured (mean and spread over seeds) beside what the paper says, never mixed up."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairmf.reproduce.pieces import Outcome
+from fairmf.reproduce.spec import Experiment, Series
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A number over several runs: mean, standard deviation (None of a single run), how many."""
+
+    mean: float
+    spread: float | None
+    runs: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: what it is about, what was measured, and the paper's numbers where there are any."""
+
+    label: dict[str, Any]
+    measured: dict[str, Measured]
+    quoted: dict[str, float] = field(default_factory=dict)
+    tolerance: float = 0.0
+    shown: bool = True
+    """In the Markdown table; all rows are in the CSV and the JSON."""
+
+    def verdict(self, metric: str, *, same_data: bool) -> str:
+        """Whether the measured number is the paper's: "within", "outside", or "other data"."""
+        if metric not in self.quoted or metric not in self.measured:
+            return ""
+        if not same_data:
+            return "other data"
+        near = abs(self.measured[metric].mean - self.quoted[metric]) <= self.tolerance
+        return "within" if near else "outside"
+
+
+def over_runs(values: Iterable[float | None]) -> Measured | None:
+    """Mean and spread of the numbers there are; None where there is none."""
+    found = [float(value) for value in values if value is not None and math.isfinite(value)]
+    if not found:
+        return None
+    return Measured(statistics.fmean(found), statistics.stdev(found) if len(found) > 1 else None, len(found))
+
+
+def measured(metrics: Iterable[str], runs: list[dict[str, Any]]) -> dict[str, Measured]:
+    """Every metric over the runs' values."""
+    found = {metric: over_runs(run.get(metric) for run in runs) for metric in metrics}
+    return {metric: value for metric, value in found.items() if value is not None}
+
+
+def of_series(outcomes: list[Outcome], series: Series) -> list[Outcome]:
+    """The outcomes of one series that did not diverge."""
+    return [one for one in outcomes if one.piece.series == series.name and "diverged" not in one.result]
+
+
+def by_settings(outcomes: list[Outcome]) -> list[list[Outcome]]:
+    """Outcomes that differ in nothing but the seed, together; in the order of their first."""
+    groups: list[list[Outcome]] = []
+    for one in outcomes:
+        home = next((group for group in groups if group[0].piece.without_seed == one.piece.without_seed), None)
+        if home is None:
+            groups.append([one])
+        else:
+            home.append(one)
+    return groups
+
+
+def setting_words(series: Series, settings: dict[str, Any]) -> str:
+    """What distinguishes a fit of a series: the settings of its grid."""
+    return ", ".join(f"{name} {short(settings[name])}" for name in series.grid)
+
+
+def short(value: Any) -> str:
+    """A number in few digits: 0.05, 3000, 2e5."""
+    if not isinstance(value, float):
+        return str(value)
+    digits = f"{value:.6g}" if abs(value) < 1e5 else f"{value:.6e}"
+    if "e" not in digits:
+        return digits
+    mantissa, _, exponent = digits.partition("e")
+    return f"{float(mantissa):g}e{int(exponent)}"
+
+
+def diverged(outcomes: list[Outcome], experiment: Experiment) -> list[str]:
+    """A sentence for every fit that diverged."""
+    names = {one.name: one for one in experiment.series}
+    lines = []
+    for one in outcomes:
+        said = one.result.get("diverged") or one.result.get("stopped")
+        if said:
+            words = setting_words(names[one.piece.series], one.piece.settings)
+            lines.append(f"{one.piece.series}{f' ({words})' if words else ''}, seed {one.piece.seed}: {said}")
+    return lines
