@@ -19,7 +19,7 @@ from conftest import random_item_weights, random_rows
 import numba
 from fairmf.data.interactions import Interactions
 from fairmf.models.als import IALS, FairALS
-from fairmf.models import FiADMM
+from fairmf.models.fiadmm import FiADMM
 
 def Subspace(**settings):
     return FairALS(**settings, solver="subspace", block_size=20)

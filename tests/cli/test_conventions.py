@@ -278,7 +278,7 @@ def test_what_is_wrong_with_settings_or_output_is_said_before_anything_is_read(f
 # Processes whose output nobody reads, which end as any other; all from one that has imported what they need.
 NO_READERS = """
 import json, os, sys
-import fairmf.cli.inspect, fairmf.interactions.datasets, fairmf.interactions.guessing, pandas, pydantic, rich.table
+import fairmf.cli.inspect, fairmf.data.datasets, fairmf.data.sniff, pandas, pydantic, rich.table
 from fairmf.cli import main
 for arguments in json.loads(sys.argv[1]):
     child = os.fork()

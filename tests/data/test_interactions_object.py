@@ -166,7 +166,7 @@ def test_the_fingerprint_is_the_same_in_every_process():
     rows = Rows(np.array([0, 1, 2]), np.array([1, 0], dtype=np.int32), np.array([1, 2.5], dtype=np.float32))
     data = Interactions(rows, 2, Ids([("a", 1), frozenset(["x", "yy", "zzz"])]), Ids([3, 4]))
     code = (
-        "import numpy as np; from fairmf.data import *;"
+        "import numpy as np; from fairmf import Ids, Interactions; from fairmf.data.csr import Rows;"
         "rows = Rows(np.array([0, 1, 2]), np.array([1, 0], dtype=np.int32), np.array([1, 2.5], dtype=np.float32));"
         "ids = Ids([('a', 1), frozenset(['x', 'yy', 'zzz'])]);"
         "import sys; sys.stdout.write(Interactions(rows, 2, ids, Ids([3, 4])).fingerprint())"

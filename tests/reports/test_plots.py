@@ -331,7 +331,7 @@ def test_many_fronts_are_named_beside_the_plot(theme):
 def test_without_matplotlib_the_error_says_what_to_install():
     code = (
         "import sys; sys.modules['matplotlib'] = None; sys.modules['matplotlib.figure'] = None\n"
-        "from fairmf.reports import plots, report\n"
+        "from fairmf import report\nfrom fairmf.reports import plots\n"
         "try: plots.lorenz_curves({'a': [1.0, 2.0]})\n"
         "except ImportError as error: print(type(error).__name__, error)"
     )

@@ -31,9 +31,10 @@ def solve_exactly(step: HalfStep) -> Factors:
 
 # Eigenbasis PCG: rotate both sides so that the shared matrix is diagonal, then take a few conjugate gradient steps.
 #
-# U V' does not change under a common rotation, so factors are never rotated back. In the eigenbasis a row's matrix-vector
-# product costs O(nnz_i d) instead of O(nnz_i d + d^2), and the inverse of (diagonal + ridge_i) is the preconditioner.
-# Per half-step: O(k nnz d + (n + m) d^2 [two matrix products] + d^3). Equals Cholesky when the steps go to convergence.
+# U V' does not change under a common rotation, so factors are never rotated back. In the eigenbasis a row's matrix-
+# vector product costs O(nnz_i d) instead of O(nnz_i d + d^2), and the inverse of (diagonal + ridge_i) is the
+# preconditioner. Per half-step: O(k nnz d + (n + m) d^2 [two matrix products] + d^3). Equals Cholesky when the steps
+# go to convergence.
 
 
 def eigenbasis(backend: Backend, shared: Matrix, ridge: float = 0.0, guess: Matrix | None = None) -> Diagonalised:
@@ -88,8 +89,9 @@ def _apply(step: HalfStep, this: Factors, target: float, shift: Vector) -> Facto
 
 # Rows solved to the backend's precision, by whichever way costs less: Cholesky, or eigenbasis PCG run to convergence.
 #
-# PCG needs an eigendecomposition and a rotation of the other side first, so a few rows are cheaper by Cholesky, and many
-# by PCG (docs/performance.md). A row on which PCG has not arrived is solved by Cholesky: the answer is exact either way.
+# PCG needs an eigendecomposition and a rotation of the other side first, so a few rows are cheaper by Cholesky, and
+# many by PCG (docs/performance.md). A row on which PCG has not arrived is solved by Cholesky: the answer is exact
+# either way.
 
 
 TYPICAL_STEPS = 15  # PCG steps a row needs to converge on usual data

@@ -31,8 +31,8 @@ from fairmf.params import check_settings
 # Optuna, as tuning uses it: one trial at a time, each draw seeded by its place, so that a resumed study goes on alike.
 #
 # A killed process leaves a trial behind that is still "running"; it is marked failed and its place is taken again. The
-# sampler of place k is made anew from the seed and k and sees only settled trials, so a study that was interrupted draws
-# the same settings as one that was not. One process at a time may work on a study.
+# sampler of place k is made anew from the seed and k and sees only settled trials, so a study that was interrupted
+# draws the same settings as one that was not. One process at a time may work on a study.
 
 
 DIVERGED = "diverged"  # on a failed trial: it failed by its settings, not by an interruption

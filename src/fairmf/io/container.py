@@ -29,8 +29,8 @@ from fairmf.version import __version__
 
 # The header of a safetensors file: 8 bytes of length, then JSON that says where every array lies.
 #
-# Read with suspicion. Every size is held against the size of the file before memory is asked for, so that a header which
-# claims terabytes costs nothing.
+# Read with suspicion. Every size is held against the size of the file before memory is asked for, so that a header
+# which claims terabytes costs nothing.
 
 
 MAX_BYTES = 16 << 20

@@ -153,8 +153,8 @@ class AlternatingModel(IterativeModel):
 
 # FairALS: the paper's objective, minimised by alternating least squares (docs/mathematics.md 5).
 #
-# Both half-steps have closed forms, because one vector q is all that couples the users: no ADMM, no rho, no gamma. Equals
-# IALS when fairness is 0, and reaches FiADMM's minimum otherwise.
+# Both half-steps have closed forms, because one vector q is all that couples the users: no ADMM, no rho, no gamma.
+# Equals IALS when fairness is 0, and reaches FiADMM's minimum otherwise.
 
 
 @dataclass(eq=False)

@@ -31,8 +31,8 @@ from fairmf.models.fold_in import check_fairness
 
 # A model over the users of one shard: what a task on a cluster ranks with.
 #
-# Users are folded in from their own histories, which is what a fit leaves them as. So a model needs none of its users to
-# serve all of them, and a task that is lost can be done again anywhere.
+# Users are folded in from their own histories, which is what a fit leaves them as. So a model needs none of its users
+# to serve all of them, and a task that is lost can be done again anywhere.
 
 
 def without_users(model: FactorModel) -> FactorModel:

@@ -63,8 +63,8 @@ def reduce_users(vectors: NDArray[Any], radius: float, with_offsets: bool) -> tu
 
 # The file of a nearest-neighbour index: what is in it, and whether it fits together (the file itself: fairmf.io).
 #
-# It holds the vectors and their groups rather than faiss's own format: reading that executes a parser on untrusted bytes,
-# and what it reads depends on the version. Its content is {"probes": number, "item_ids": kind of the ids}.
+# It holds the vectors and their groups rather than faiss's own format: reading that executes a parser on untrusted
+# bytes, and what it reads depends on the version. Its content is {"probes": number, "item_ids": kind of the ids}.
 
 
 INDEX = Format("fairmf nearest-neighbour index", version=1)

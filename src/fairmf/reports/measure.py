@@ -94,8 +94,8 @@ def read_stops(
 
 # A model asked at one stop of the dial after another, each compared with the first for the same users.
 #
-# Of every stop the metrics, the items' exposure and the example users' lists are kept. Two sets of lists are in memory at
-# a time (users x K integers each), never anything as large as users x items.
+# Of every stop the metrics, the items' exposure and the example users' lists are kept. Two sets of lists are in memory
+# at a time (users x K integers each), never anything as large as users x items.
 
 
 STEPS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
