@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 
@@ -172,7 +173,7 @@ def test_the_fingerprint_is_the_same_in_every_process():
         "import sys; sys.stdout.write(Interactions(rows, 2, ids, Ids([3, 4])).fingerprint())"
     )
     for seed in ("1", "2"):
-        env = {"PYTHONHASHSEED": seed}
+        env = os.environ | {"PYTHONHASHSEED": seed}
         other = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
         assert other.stdout == data.fingerprint()
 
