@@ -1,6 +1,6 @@
-"""Make the files of tests/saved: one of each kind that fairmf writes. Run once, with the version whose files must load.
+"""Make the files of tests/saved, one of each kind that fairmf writes, with the version whose files must load.
 
-`python tests/saved/make.py` writes them beside itself. Later versions do not run it again: they must read what is there.
+`python tests/saved/make.py` writes them beside itself. Later versions must read what is there: they do not run it.
 """
 
 import json
