@@ -1,4 +1,4 @@
-"""Write the tree of docs/architecture.md from the first line of every module: `python tools/architecture.py [--check]`."""
+"""Write the tree of docs/architecture.md from the first line of every module; `--check` only compares."""
 
 from __future__ import annotations
 
