@@ -13,13 +13,10 @@ import typer
 from fairmf.backends.registry import get_backend
 from fairmf.cli.errors import Problem
 from fairmf.cli.options import Flags, starting
-from fairmf.models.als import IALS, FairALS
 from fairmf.models.factor_model import FactorModel
-from fairmf.models.fiadmm import FiADMM
-from fairmf.models.popularity import Popularity
+from fairmf.models.registry import Kind, factor_models
 from fairmf.params import check_settings, describe_range, settings_of
 
-MODELS: dict[str, Any] = {"fair-als": FairALS, "ials": IALS, "fiadmm": FiADMM, "popularity": Popularity}
 PANEL = "Settings of the model"
 FLAG_OF = {"random_state": "--seed", "num_threads": "--threads"}
 """Settings whose flag is not simply their name."""
@@ -35,9 +32,9 @@ class ModelSettings(Flags):
     @classmethod
     def parameters(cls) -> list[inspect.Parameter]:
         """--model, and a flag for every setting that any model has."""
-        names = ", ".join(MODELS)
+        names = list(_kinds())
         option = typer.Option(
-            metavar="NAME", rich_help_panel=PANEL, help=f"One of {names}.", autocompletion=starting(MODELS)
+            metavar="NAME", rich_help_panel=PANEL, help=f"One of {', '.join(names)}.", autocompletion=starting(names)
         )
         model = Annotated[str, option]
         keyword = inspect.Parameter.KEYWORD_ONLY
@@ -59,18 +56,18 @@ class ModelSettings(Flags):
     def build(self) -> FactorModel:
         """The model, its settings checked against their ranges; whatever is wrong is said before any data are read."""
         # The names of Python's classes are understood as well: FairALS, IALS, ...
-        name = next((n for n, kind in MODELS.items() if self.model.lower() in (n, kind.__name__.lower())), None)
-        if name is None:
-            raise Problem(f"There is no model {self.model!r}.", f"--model takes {', '.join(MODELS)}")
-        self.model = name
-        kind = MODELS[name]
-        known = [field.name for field in dataclasses.fields(kind)]
+        kinds = _kinds()
+        kind = next((k for k in kinds.values() if self.model.lower() in (k.name, k.class_name.lower())), None)
+        if kind is None:
+            raise Problem(f"There is no model {self.model!r}.", f"--model takes {', '.join(kinds)}")
+        self.model = kind.name
+        known = kind.settings()
         for name in self.given:
             if name not in known:
                 flag = FLAG_OF.get(name, f"--{name.replace('_', '-')}")
-                owners = ", ".join(model for model, other in MODELS.items() if name in _names(other))
+                owners = ", ".join(other.name for other in kinds.values() if name in other.settings())
                 raise Problem(f"The model {self.model} has no {flag}.", f"{flag} belongs to {owners}")
-        model: FactorModel = kind(**self.given)
+        model: FactorModel = kind.load()(**self.given)
         check_settings(model)
         get_backend(model.backend)  # says what is missing, a package or a device
         return model
@@ -81,15 +78,16 @@ def effective_settings(model: FactorModel) -> dict[str, Any]:
     return {name: "none" if value is None else value for name, value in settings_of(model).items()}
 
 
-def _names(kind: Any) -> list[str]:
-    return [field.name for field in dataclasses.fields(kind)]
+def _kinds() -> dict[str, Kind]:
+    """Return the models that the command line fits, by name."""
+    return {kind.name: kind for kind in factor_models().values()}
 
 
 def _owners() -> dict[str, dict[str, dataclasses.Field[Any]]]:
     """Setting -> the models that have it, with its field in each."""
     owners: dict[str, dict[str, dataclasses.Field[Any]]] = {}
-    for model, kind in MODELS.items():
-        for field in dataclasses.fields(kind):
+    for model, kind in _kinds().items():
+        for field in dataclasses.fields(kind.load()):
             owners.setdefault(field.name, {})[model] = field
     return dict(sorted(owners.items(), key=lambda pair: pair[0] != "fairness"))  # the knob first, then as declared
 
@@ -98,8 +96,8 @@ def _help(owners: dict[str, dataclasses.Field[Any]]) -> str:
     field = next(iter(owners.values()))
     text = field.metadata["doc"]
     text += f" {describe_range(field).capitalize()}." if field.metadata["numeric"] or field.metadata["choices"] else ""
-    shared = set(owners) == set(MODELS) or set(owners) == set(MODELS) - {"popularity"}
-    only = "" if shared else f"{', '.join(owners)} only; "
+    trained = {kind.name for kind in _kinds().values() if kind.is_trained}
+    only = "" if trained <= set(owners) else f"{', '.join(owners)} only; "
     return f"{text} [dim]\\[{only}default: {_defaults(owners)}][/dim]"
 
 

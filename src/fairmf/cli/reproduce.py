@@ -190,7 +190,7 @@ def _check_installed(experiment: Any, left_out: tuple[str, ...]) -> None:
     import importlib.util
 
     from fairmf.errors import MissingDependency
-    from fairmf.reproduce.spec import MODELS
+    from fairmf.models.registry import MODELS
 
     for extra, package in EXTRAS.items():
         needing = [one.name for one in experiment.series if MODELS[one.model].extra == extra]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import math
 import os
 from datetime import datetime, timezone
@@ -22,6 +21,7 @@ from fairmf.io.values import NotStorable, decode, encode
 from fairmf.models.dial import user_sensitivity as sensitivity_of
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import Fitted, History
+from fairmf.models.registry import factor_models
 from fairmf.params import check_settings
 from fairmf.version import versions
 
@@ -126,8 +126,6 @@ def history(values: dict[str, Any]) -> History:
 
 
 MODEL = Format("fairmf model", version=1)
-NAMES = ("FairALS", "FiADMM", "IALS", "Popularity")
-"""The models a file may hold."""
 OPTIONAL = ("fairness_weights", "item_offsets", "user_sensitivity")
 FACTORS = ("user_factors", "item_factors", "popularity", "mean_user", "merit", *OPTIONAL)
 """The arrays of `Fitted`, by the names they have there."""
@@ -142,9 +140,9 @@ def save_model(
 ) -> None:
     """See FactorModel.save."""
     fitted = model.fitted
-    name = type(model).__name__
-    if name not in NAMES or not type(model).__module__.startswith("fairmf."):
-        raise InvalidParameter(f"Files hold fairmf's own models ({', '.join(NAMES)}). Got a {name} instead.")
+    name, known = type(model).__name__, factor_models()
+    if name not in known or type(model).__module__ != known[name].module:
+        raise InvalidParameter(f"Files hold fairmf's own models ({', '.join(known)}). Got a {name} instead.")
     arrays = _fitted_arrays(model, fitted, user_sensitivity)
     kinds = {}
     for side, ids in (("user_ids", fitted.user_ids), ("item_ids", fitted.item_ids)):
@@ -200,9 +198,9 @@ def load_model(path: str | os.PathLike[str], *, mmap: bool = False, verify: bool
 
 def _model(content: dict[str, Any], arrays: Arrays, check_numbers: bool) -> FactorModel:
     name = content["model"]
-    if name not in NAMES:
+    if name not in factor_models():
         raise Malformed(f"it holds a model of the unknown class {name[:60]!r}")
-    model_class = getattr(importlib.import_module("fairmf"), name)
+    model_class = factor_models()[name].load()
     model: FactorModel = model_class(**stored_settings(model_class, content["parameters"]))
     settings = stored_settings(model_class, content["settings"]) if content["settings"] else {}
     _put_where_it_runs(model, settings)

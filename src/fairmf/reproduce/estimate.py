@@ -28,6 +28,7 @@ from threadpoolctl import threadpool_limits
 
 from fairmf.data.interactions import Interactions
 from fairmf.data.synthetic import synthetic
+from fairmf.models.registry import MODELS
 from fairmf.reproduce.data import SOURCES, Data
 from fairmf.reproduce.kinds import kind_of, later_pieces
 from fairmf.reproduce.pieces import Piece
@@ -158,10 +159,10 @@ def _fit_work(model: str, settings: dict[str, Any], shape: Shape) -> tuple[float
     """Operations by conjugate gradients, by exact solving, by matrix products."""
     n, m, nz = shape.users, shape.items, shape.interactions
     epochs, d = settings.get("epochs", 0), settings.get("factors", 1)
-    if model == "popularity":
+    if not MODELS[model].is_trained:
         return 0.0, 0.0, 0.0
-    if model in ("mult-vae", "rec-vae"):
-        passes = 1 if model == "mult-vae" else settings["encoder_passes"] + settings["decoder_passes"]
+    if "hidden" in settings:  # a network
+        passes = settings.get("encoder_passes", 1) + settings.get("decoder_passes", 0)
         return 0.0, 0.0, 12.0 * epochs * passes * n * m * settings["hidden"]
     by_cg = 2 * nz * d + (n + m) * d**2
     if model == "fiadmm":

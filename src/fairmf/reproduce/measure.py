@@ -15,6 +15,7 @@ from fairmf.data.split import HeldOut, Split
 from fairmf.errors import NotFinite
 from fairmf.metrics.early_stopping import EarlyStopping
 from fairmf.metrics.evaluate import evaluate
+from fairmf.models.registry import MODELS
 from fairmf.reproduce.pieces import Piece
 from fairmf.reproduce.spec import build
 
@@ -126,12 +127,13 @@ class _Watch:
 
 def _fitted(piece: Piece, split: Split, **options: Any) -> Any:
     model = build(piece.model, piece.settings)
-    if piece.model == "popularity":
+    kind = MODELS[piece.model]
+    if not kind.is_trained:
         return model.fit(split.train)
     if piece.how.get("patience"):
         stopping = EarlyStopping(split.validation, piece.how["select"], patience=piece.how["patience"])
         options["callbacks"] = [stopping]
-    elif piece.model in ("ials", "fair-als", "fiadmm"):
+    elif kind.has_factors:  # the others have no objective to leave out
         options = {"objective_every": 0, **options}
     return _whole(model.fit(split.train, progress=False, **options))
 

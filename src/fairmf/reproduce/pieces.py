@@ -15,7 +15,8 @@ from typing import Any
 from fairmf.errors import CannotWrite
 from fairmf.io import strict_json
 from fairmf.io.atomic import replacing
-from fairmf.reproduce.spec import MODELS, effective
+from fairmf.models.registry import MODELS
+from fairmf.reproduce.spec import effective
 
 FORMAT = 2
 """Raised when pieces are computed differently, so that older ones are computed anew."""

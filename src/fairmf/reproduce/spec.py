@@ -13,53 +13,15 @@ import dataclasses
 import difflib
 import functools
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
 from fairmf.errors import InvalidParameter
 from fairmf.metrics.registry import parse_metric
+from fairmf.models.registry import MODELS
 from fairmf.params import check_settings, settings_of
 from fairmf.reports.run_record import parse_toml
-
-# The models that experiments may name, and what each of them takes.
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A model's class, and what an experiment has to know of it."""
-
-    load: Callable[[], Any]
-    """Its class; a function, because only what is used should be imported."""
-    extra: str = ""
-    """The extra of the package that it needs."""
-    has_dial: bool = False
-    is_trained: bool = True
-    """By epochs, from a seed."""
-
-    def settings(self) -> list[str]:
-        """Names of its settings."""
-        return [part.name for part in dataclasses.fields(self.load())]
-
-
-def _public(name: str) -> Callable[[], Any]:
-    def load() -> Any:
-        import fairmf
-
-        return getattr(fairmf, name)
-
-    return load
-
-
-MODELS: dict[str, Kind] = {
-    "popularity": Kind(_public("Popularity"), is_trained=False),
-    "ials": Kind(_public("IALS"), has_dial=True),
-    "fair-als": Kind(_public("FairALS"), has_dial=True),
-    "fiadmm": Kind(_public("FiADMM"), has_dial=True),
-    "mult-vae": Kind(_public("MultVAE"), extra="vae"),
-    "rec-vae": Kind(_public("RecVAE"), extra="vae"),
-}
 
 # The result does not depend on them, and they depend on the machine.
 _ELSEWHERE = ("num_threads", "engine")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from fairmf.control.trade_off import front_positions
+from fairmf.metrics.registry import is_accuracy
 from fairmf.reproduce.kinds.ranking_table import piece
 from fairmf.reproduce.pieces import Outcome, Piece, seeded
 from fairmf.reproduce.spec import Experiment, Series
@@ -63,7 +64,7 @@ def _curves(experiment: Experiment, outcomes: list[Outcome], quality: str, inequ
 
 def axes(experiment: Experiment) -> list[tuple[str, str]]:
     """The metrics of the figures: the first accuracy with the first Gini, the second with the second."""
-    qualities = [metric for metric in experiment.metrics if metric.startswith(("ndcg", "recall"))]
+    qualities = [metric for metric in experiment.metrics if is_accuracy(metric)]
     return list(zip(qualities, (metric for metric in experiment.metrics if metric.startswith("gini")), strict=False))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairmf.metrics.registry import title as metric_title
+from fairmf.metrics.sentences import title as metric_title
 from fairmf.reproduce.pieces import Outcome, Piece, seeded
 from fairmf.reproduce.spec import Experiment
 from fairmf.reproduce.tables import Row, by_settings, measured, of_series, setting_words
