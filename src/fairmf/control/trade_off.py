@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.metrics.evaluate import evaluate
+from fairmf.metrics.registry import is_accuracy
 from fairmf.models.als import FairALS
 from fairmf.models.base import IterativeModel
 from fairmf.models.fiadmm import FiADMM
@@ -113,7 +114,7 @@ class Curve:
     @property
     def quality(self) -> str:
         """The metric that is up: the first of accuracy."""
-        return next(name for name in self.metrics if name.startswith(("ndcg", "recall")))
+        return next(name for name in self.metrics if is_accuracy(name))
 
     @property
     def inequality(self) -> str:
@@ -266,7 +267,7 @@ def marked(dial: Dial, inequality: str) -> list[dict[str, object]]:
 
 
 def _check_axes(curve: Curve) -> None:
-    if not any(name.startswith(("ndcg", "recall")) for name in curve.metrics) or not any(
+    if not any(is_accuracy(name) for name in curve.metrics) or not any(
         name.startswith("gini") for name in curve.metrics
     ):
         raise InvalidParameter(

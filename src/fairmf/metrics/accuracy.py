@@ -7,11 +7,8 @@ without targets has NaN.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fairmf.data.csr import Rows
 
@@ -64,13 +61,5 @@ def discounts(K: int) -> NDArray[np.float64]:
     return weights
 
 
-def _only_scored(values: Any, n_targets: NDArray[np.integer]) -> PerUser:
+def _only_scored(values: ArrayLike, n_targets: NDArray[np.integer]) -> PerUser:
     return np.where(n_targets > 0, values, np.nan)
-
-
-ACCURACY: dict[str, Callable[[Hits, NDArray[np.integer], int], PerUser]] = {
-    "recall": recall,
-    "ndcg": ndcg,
-    "hit_rate": hit_rate,
-    "mrr": mrr,
-}

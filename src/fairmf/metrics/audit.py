@@ -23,7 +23,7 @@ from fairmf.metrics.bootstrap import interval, list_matrices
 from fairmf.metrics.evaluate import Blocks, Counted, Ranker, Statistics, count_lists, given_lists, ranked_by, resample
 from fairmf.metrics.exposure import add_up
 from fairmf.metrics.plan import Plan, check_resampling, make_plan
-from fairmf.metrics.registry import Wanted
+from fairmf.metrics.registry import is_accuracy, known_names
 
 # The arguments of `audit`, read and checked.
 
@@ -46,7 +46,7 @@ def read_quality(quality: Sequence[str] | None, K: int) -> list[str]:
         return [f"ndcg@{K}", f"recall@{K}"]
     given = [quality] if isinstance(quality, str) else list(quality)
     labels = [label if "@" in str(label) else f"{label}@{K}" for label in given]
-    wrong = [label for label in labels if not Wanted(str(label).partition("@")[0], 0).is_accuracy]
+    wrong = [label for label in labels if not is_accuracy(label)]
     if wrong or not labels:
         got = repr(wrong[0]) if wrong else "none"
         raise InvalidParameter(
@@ -78,12 +78,11 @@ def ids_or_positions(ids: Ids | None, count: int) -> list[Hashable]:
 
 Values = NDArray[np.float64]
 Lists = NDArray[np.integer]
-OF_EXPOSURE = (
+AUDITED = (
     "gini", "gini_dcg", "coverage", "entropy", "max_exposure", "top1_share", "top10_share", "bottom50_share",
-    "bottom80_share",
+    "bottom80_share", "tail_share", "popularity", "group_gini",
 )  # fmt: skip
-WITH_TRAIN = ("tail_share", "popularity")
-WITH_GROUPS = ("group_gini",)
+"""The exposure metrics of an audit, where their inputs are given."""
 
 
 class Pair(NamedTuple):
@@ -125,8 +124,9 @@ def audit(
     K = check_count("audit", "at", at, 1)
     check_resampling("audit", bootstrap, confidence, random_state)
     labels = read_quality(quality, K)
-    wanted = OF_EXPOSURE + (WITH_TRAIN if train is not None else ()) + (WITH_GROUPS if groups is not None else ())
-    plan = make_plan(held_out, K, [*labels, *(f"{name}@{K}" for name in wanted)], groups, train, None)
+    given = known_names([name for name, value in (("train", train), ("groups", groups)) if value is not None])
+    wanted = [f"{name}@{K}" for name in AUDITED if name in given]
+    plan = make_plan(held_out, K, [*labels, *wanted], groups, train, None)
     titles = read_titles(names, plan.n_items, held_out.fold_in.item_ids)
     keep = bootstrap > 0 and held_out.n_users > 0
     sides = (("before", before, before_options), ("after", after, after_options))

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.metrics import audit_text
 from fairmf.metrics.audit_change import Change, Estimate, UserChange, finite, plain_id
 from fairmf.metrics.exposure import lorenz_curve
+from fairmf.metrics.sentences import statements
 
 # An audit as Arrow tables.
 
@@ -213,7 +213,7 @@ class Audit:
 
     def statements(self) -> list[str]:
         """What was found, in sentences; every number in them is computed."""
-        return audit_text.statements(self)
+        return statements(self)
 
     def summary(self) -> str:
         """The statements, one per line."""

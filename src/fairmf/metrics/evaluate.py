@@ -17,7 +17,7 @@ from fairmf.data.groups import GroupLabels
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut
 from fairmf.errors import InvalidData
-from fairmf.metrics.accuracy import ACCURACY, find_hits
+from fairmf.metrics.accuracy import find_hits
 from fairmf.metrics.bootstrap import ListMatrices, draw_weights, interval, list_matrices, weighted_means
 from fairmf.metrics.exposure import add_up, exposure
 from fairmf.metrics.plan import Plan, check_resampling, make_plan
@@ -221,7 +221,7 @@ def count_lists(blocks: Blocks, held_out: HeldOut, plan: Plan, keep_lists: bool)
         wanted = targets.block(first, stop)
         hits, n_targets = find_hits(items, wanted, m), np.diff(wanted.indptr)
         for w in plan.accuracy:
-            per_user[w.label][first:stop] = ACCURACY[w.name](hits, n_targets, min(w.K, m))
+            per_user[w.label][first:stop] = w.accuracy.per_user(hits, n_targets, min(w.K, m))
         for (weighting, K), total in counted.items():
             total += exposure(items, m, K, weighting)
         if keep_lists:

@@ -1,34 +1,34 @@
-"""Metrics in the words of people: what each is called, what it tells, and how its numbers are written."""
+"""The table of metrics: name, formula, direction, what each needs, and the words people use for it.
+
+Everything that lists metrics reads `METRICS`: `evaluate`, early stopping, tuning, audits, reports and the command line.
+To add one, write its formula in accuracy.py or exposure.py, its row here, and its definition in docs/metrics.md.
+A full name has a cut-off: "ndcg@100", "group_gini@20".
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.data.popularity import gini
 from fairmf.errors import InvalidParameter
-from fairmf.metrics.accuracy import ACCURACY
-from fairmf.metrics.exposure import (
-    average_popularity,
-    bottom_share,
-    coverage,
-    entropy,
-    merit_distance,
-    merit_gini,
-    tail_share,
-    top_share,
-)
-
-# Every metric by name, and what each needs. A full name has a cut-off: "ndcg@100", "group_gini@20".
-
+from fairmf.metrics import accuracy, exposure
+from fairmf.metrics.accuracy import Hits, PerUser
 
 Values = NDArray[np.float64]
 GROUP = "group_"
+INPUTS = {
+    "train": "the training data: pass train=",
+    "merit": "the training data or each item's merit: pass train= or merit=",
+    "groups": "the items' groups: pass groups=",
+}
+"""Optional inputs that some metrics need, and how to ask for each."""
 
 
 class Background(NamedTuple):
@@ -39,14 +39,40 @@ class Background(NamedTuple):
     merit: Values | None
 
 
-class ExposureMetric(NamedTuple):
-    """How one measure of exposure is computed from exposure vectors, and how it is to be read."""
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """What all metrics have. `percent`: write values in per cent and differences in points."""
+
+    name: str
+    title: str
+    meaning: str
+    percent: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracyMetric(Metric):
+    """A mean over the users with targets: `per_user(hits, number of targets, K)` scores each of them."""
+
+    per_user: Callable[[Hits, NDArray[np.integer], int], PerUser]
+    needs: ClassVar[str] = ""
+    lower_is_better: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExposureMetric(Metric):
+    """A function of how often each item (or group) is shown.
+
+    `measure` takes exposure vectors along the last axis. `weighting` says what a rank is worth (`slot_weights`),
+    `needs` names an input of INPUTS, `highest` bounds the interval. `owners` names the items whose share of the
+    exposure this is, for sentences.
+    """
 
     measure: Callable[[Values, Background], Values]
     weighting: str = "count"
     needs: str = ""
-    fairer: str = "low"
+    lower_is_better: bool = True
     highest: float = 1.0
+    owners: str = ""
 
 
 def _popularity(background: Background) -> Values:
@@ -57,22 +83,85 @@ def _merit(background: Background) -> Values:
     return np.empty(0) if background.merit is None else background.merit
 
 
-EXPOSURE: dict[str, ExposureMetric] = {
-    "gini": ExposureMetric(lambda o, _: gini(o)),
-    "gini_dcg": ExposureMetric(lambda o, _: gini(o), weighting="dcg"),
-    "gini_rbp": ExposureMetric(lambda o, _: gini(o), weighting="rbp"),
-    "coverage": ExposureMetric(lambda o, _: coverage(o), fairer="high"),
-    "entropy": ExposureMetric(lambda o, _: entropy(o), fairer="high"),
-    "max_exposure": ExposureMetric(lambda o, b: o.max(axis=-1) / max(b.n_lists, 1), highest=math.inf),
-    "top1_share": ExposureMetric(lambda o, _: top_share(o, 1)),
-    "top10_share": ExposureMetric(lambda o, _: top_share(o, 10)),
-    "bottom50_share": ExposureMetric(lambda o, _: bottom_share(o, 50), fairer="high"),
-    "bottom80_share": ExposureMetric(lambda o, _: bottom_share(o, 80), fairer="high"),
-    "popularity": ExposureMetric(lambda o, b: average_popularity(o, _popularity(b)), needs="train", highest=math.inf),
-    "tail_share": ExposureMetric(lambda o, b: tail_share(o, _popularity(b)), needs="train", fairer="high"),
-    "merit_distance": ExposureMetric(lambda o, b: merit_distance(o, _merit(b)), needs="merit"),
-    "merit_gini": ExposureMetric(lambda o, b: merit_gini(o, _merit(b)), needs="merit"),
-}
+_TABLE: tuple[AccuracyMetric | ExposureMetric, ...] = (
+    AccuracyMetric(
+        name="recall", title="Recall", per_user=accuracy.recall,
+        meaning="part of a user's held-out items that the list finds",
+    ),
+    AccuracyMetric(
+        name="ndcg", title="nDCG", per_user=accuracy.ndcg,
+        meaning="how well held-out items are found and placed high, over users with targets",
+    ),
+    AccuracyMetric(
+        name="hit_rate", title="Hit rate", per_user=accuracy.hit_rate,
+        meaning="part of users whose list holds a held-out item",
+    ),
+    AccuracyMetric(
+        name="mrr", title="MRR", per_user=accuracy.mrr,
+        meaning="one over the rank of the first held-out item",
+    ),
+    ExposureMetric(
+        name="gini", title="Gini", measure=lambda o, _: gini(o),
+        meaning="inequality of exposure: 0 all items alike, 1 one item has all",
+    ),
+    ExposureMetric(
+        name="gini_dcg", title="Gini (DCG)", measure=lambda o, _: gini(o), weighting="dcg",
+        meaning="inequality of exposure where higher places count for more",
+    ),
+    ExposureMetric(
+        name="gini_rbp", title="Gini (RBP)", measure=lambda o, _: gini(o), weighting="rbp",
+        meaning="inequality of exposure where the first places count for most",
+    ),
+    ExposureMetric(
+        name="coverage", title="Coverage", measure=lambda o, _: exposure.coverage(o), lower_is_better=False,
+        meaning="part of the catalogue that is shown to anybody", percent=True,
+    ),
+    ExposureMetric(
+        name="entropy", title="Entropy", measure=lambda o, _: exposure.entropy(o), lower_is_better=False,
+        meaning="evenness of exposure: 1 all items alike, 0 one item has all",
+    ),
+    ExposureMetric(
+        name="max_exposure", title="Most shown item", measure=lambda o, b: o.max(axis=-1) / max(b.n_lists, 1),
+        meaning="part of users who are shown the most shown item", highest=math.inf, percent=True,
+    ),
+    ExposureMetric(
+        name="top1_share", title="Top-1% share", measure=lambda o, _: exposure.top_share(o, 1),
+        meaning="share of exposure of the 1% of items shown most", percent=True,
+    ),
+    ExposureMetric(
+        name="top10_share", title="Top-10% share", measure=lambda o, _: exposure.top_share(o, 10),
+        meaning="share of exposure of the 10% of items shown most", percent=True,
+    ),
+    ExposureMetric(
+        name="bottom50_share", title="Bottom-half share", measure=lambda o, _: exposure.bottom_share(o, 50),
+        meaning="share of exposure of the half of items shown least", lower_is_better=False, percent=True,
+        owners="the half of the catalogue that is shown least",
+    ),
+    ExposureMetric(
+        name="bottom80_share", title="Bottom-80% share", measure=lambda o, _: exposure.bottom_share(o, 80),
+        meaning="share of exposure of the 80% of items shown least", lower_is_better=False, percent=True,
+        owners="the 80% of the catalogue that is shown least",
+    ),
+    ExposureMetric(
+        name="popularity", title="Popularity", measure=lambda o, b: exposure.average_popularity(o, _popularity(b)),
+        meaning="mean training interactions of what is shown", needs="train", highest=math.inf,
+    ),
+    ExposureMetric(
+        name="tail_share", title="Tail share", measure=lambda o, b: exposure.tail_share(o, _popularity(b)),
+        meaning="share of exposure of the 80% of items with fewest interactions", needs="train",
+        lower_is_better=False, percent=True, owners="the 80% of items with the fewest interactions",
+    ),
+    ExposureMetric(
+        name="merit_distance", title="Distance from merit", needs="merit",
+        measure=lambda o, b: exposure.merit_distance(o, _merit(b)),
+        meaning="distance of exposure shares from merit shares: 0 in proportion, 1 nothing in common",
+    ),
+    ExposureMetric(
+        name="merit_gini", title="Gini per merit", measure=lambda o, b: exposure.merit_gini(o, _merit(b)),
+        meaning="inequality of exposure per unit of merit: 0 in proportion to merit", needs="merit",
+    ),
+)  # fmt: skip
+METRICS: dict[str, AccuracyMetric | ExposureMetric] = {metric.name: metric for metric in _TABLE}
 
 
 class Wanted(NamedTuple):
@@ -87,31 +176,56 @@ class Wanted(NamedTuple):
         return f"{self.name}@{self.K}"
 
     @property
-    def is_accuracy(self) -> bool:
-        """True for metrics that are means over users with targets."""
-        return self.name in ACCURACY
-
-    @property
     def of_groups(self) -> bool:
         """True for measures of the exposure of groups of items."""
         return self.name.startswith(GROUP)
 
     @property
+    def metric(self) -> AccuracyMetric | ExposureMetric:
+        """Its row of the table, for items and for groups alike."""
+        return METRICS[self.name.removeprefix(GROUP)]
+
+    @property
+    def is_accuracy(self) -> bool:
+        """True for metrics that are means over users with targets."""
+        return isinstance(self.metric, AccuracyMetric)
+
+    @property
+    def accuracy(self) -> AccuracyMetric:
+        """The row of an accuracy metric."""
+        if not isinstance(self.metric, AccuracyMetric):
+            raise TypeError(f"{self.name} does not score users")
+        return self.metric
+
+    @property
     def exposure(self) -> ExposureMetric:
-        """The measure behind an exposure metric, for items and for groups alike."""
-        return EXPOSURE[self.name.removeprefix(GROUP)]
+        """The row of an exposure metric."""
+        if not isinstance(self.metric, ExposureMetric):
+            raise TypeError(f"{self.name} does not measure exposure")
+        return self.metric
 
     @property
     def lower_is_better(self) -> bool:
-        """True where less means fairer; every accuracy metric is better when higher."""
-        return not self.is_accuracy and self.exposure.fairer == "low"
+        """True where less means better or fairer."""
+        return self.metric.lower_is_better
+
+    @property
+    def title(self) -> str:
+        """The name as people write it: "nDCG@100"."""
+        return f"{self.metric.title}{' of groups' if self.of_groups else ''}@{self.K}"
+
+    @property
+    def meaning(self) -> str:
+        """What the metric tells, in a phrase."""
+        return f"{self.metric.meaning}{' (of groups)' if self.of_groups else ''}"
 
 
-def known_names(available: Iterable[str] = ("train", "merit", "groups")) -> list[str]:
-    """Metrics that can be computed when these optional inputs ("train", "merit", "groups") are there."""
+def known_names(available: Iterable[str] = tuple(INPUTS)) -> list[str]:
+    """Return the metrics that can be computed when these optional inputs are given."""
     given = {"", *available}
-    names = [name for name, metric in EXPOSURE.items() if metric.needs in given]
-    return [*ACCURACY, *names, *([GROUP + name for name in names] if "groups" in given else [])]
+    of_items = [name for name, metric in METRICS.items() if metric.needs in given]
+    of_groups = [GROUP + name for name in of_items if isinstance(METRICS[name], ExposureMetric)]
+    return [*of_items, *(of_groups if "groups" in given else [])]
 
 
 def parse_metrics(metrics: Iterable[str] | None, at: int | Iterable[int], available: Iterable[str]) -> list[Wanted]:
@@ -137,94 +251,20 @@ def parse_metric(full: str) -> Wanted:
     """Read one full name, such as "ndcg@100"."""
     if "@" not in str(full):
         raise InvalidParameter(f"The metric {full!r} lacks its cut-off: write for example '{full}@20'.")
-    return parse_metrics([full], (), ("train", "merit", "groups"))[0]
+    return parse_metrics([full], (), INPUTS)[0]
 
 
-def _cutoff(K: Any, shown: str) -> int:
-    if not isinstance(K, Integral) or K is True or K < 1:
+def is_accuracy(full: str) -> bool:
+    """Whether this names an accuracy metric, with or without a cut-off; False for names that are not known."""
+    return isinstance(METRICS.get(str(full).partition("@")[0]), AccuracyMetric)
+
+
+def _cutoff(K: object, shown: str) -> int:
+    if isinstance(K, bool) or not isinstance(K, Integral) or K < 1:
         raise InvalidParameter(f"The cut-off K of a metric must be an integer >= 1. Got {shown} instead.")
     return int(K)
 
 
 def _missing(name: str, available: list[str]) -> str:
-    words = {
-        "train": "the training data: pass train=",
-        "merit": "the training data or each item's merit: pass train= or merit=",
-        "groups": "the items' groups: pass groups=",
-    }
-    needed = [EXPOSURE[name.removeprefix(GROUP)].needs] + (["groups"] if name.startswith(GROUP) else [])
-    return " and ".join(words[need] for need in needed if need and need not in available)
-
-
-class Words(NamedTuple):
-    """How one metric is spoken of. `share`: it is written in per cent."""
-
-    title: str
-    meaning: str
-    share: bool = False
-
-
-WORDS = {
-    "ndcg": Words("nDCG", "how well held-out items are found and placed high, over users with targets"),
-    "recall": Words("Recall", "part of a user's held-out items that the list finds"),
-    "hit_rate": Words("Hit rate", "part of users whose list holds a held-out item"),
-    "mrr": Words("MRR", "one over the rank of the first held-out item"),
-    "gini": Words("Gini", "inequality of exposure: 0 all items alike, 1 one item has all"),
-    "gini_dcg": Words("Gini (DCG)", "inequality of exposure where higher places count for more"),
-    "gini_rbp": Words("Gini (RBP)", "inequality of exposure where the first places count for most"),
-    "coverage": Words("Coverage", "part of the catalogue that is shown to anybody", share=True),
-    "entropy": Words("Entropy", "evenness of exposure: 1 all items alike, 0 one item has all"),
-    "max_exposure": Words("Most shown item", "part of users who are shown the most shown item", share=True),
-    "top1_share": Words("Top-1% share", "share of exposure of the 1% of items shown most", share=True),
-    "top10_share": Words("Top-10% share", "share of exposure of the 10% of items shown most", share=True),
-    "bottom50_share": Words("Bottom-half share", "share of exposure of the half of items shown least", share=True),
-    "bottom80_share": Words("Bottom-80% share", "share of exposure of the 80% of items shown least", share=True),
-    "tail_share": Words("Tail share", "share of exposure of the 80% of items with fewest interactions", share=True),
-    "popularity": Words("Popularity", "mean training interactions of what is shown"),
-}
-MINUS, MISSING = "\N{MINUS SIGN}", "\N{EN DASH}"
-
-
-def words_of(metric: str) -> Words:
-    """The words for a full name such as "ndcg@100"; a metric without any is called by its own name."""
-    name, _, _ = metric.partition("@")
-    if name.startswith(GROUP):
-        found = words_of(name.removeprefix(GROUP))
-        return found._replace(title=f"{found.title} of groups", meaning=f"{found.meaning} (of groups)")
-    return WORDS.get(name, Words(name.replace("_", " "), ""))
-
-
-def title(metric: str) -> str:
-    """A metric's name as people write it: "nDCG@100"."""
-    words, cut_off = words_of(metric), metric.partition("@")[2]
-    return f"{words.title}@{cut_off}" if cut_off else words.title
-
-
-def arrow(metric: str) -> str:
-    """Which way is better (or fairer)."""
-    return "↓" if lower_is_better(metric) else "↑"
-
-
-def lower_is_better(metric: str) -> bool:
-    """True where less is better or fairer."""
-    return parse_metric(metric).lower_is_better
-
-
-def written(metric: str, value: float | None) -> str:
-    """A value as it stands in tables and sentences."""
-    if value is None or not math.isfinite(value):
-        return MISSING
-    return f"{value:.1%}" if words_of(metric).share else f"{value:.3f}"
-
-
-def written_change(metric: str, difference: float | None) -> str:
-    """A difference: in points where the metric is a share."""
-    if difference is None or not math.isfinite(difference):
-        return MISSING
-    return f"{signed(100 * difference, 1)} points" if words_of(metric).share else signed(difference, 3)
-
-
-def signed(value: float, digits: int) -> str:
-    """A number with its sign, and no sign before what rounds to nothing."""
-    text = f"{value:+,.{digits}f}"
-    return text.replace("-", MINUS) if any(digit in text for digit in "123456789") else text[1:]
+    needed = [METRICS[name.removeprefix(GROUP)].needs, "groups" if name.startswith(GROUP) else ""]
+    return " and ".join(INPUTS[need] for need in needed if need and need not in available)

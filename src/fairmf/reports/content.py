@@ -1,9 +1,13 @@
-"""Example users: chosen by rule, from those whose lists change most to those whose lists change least."""
+"""What a report shows, as data: the page and its JSON are made from `Content` alone.
+
+Also the comparison of models that tables show, and the choice of example users.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,60 +18,16 @@ from numpy.typing import NDArray
 
 from fairmf.data.split import HeldOut
 from fairmf.io.atomic import replacing
+from fairmf.metrics import sentences
 from fairmf.metrics.audit_change import Change, UserChange
 from fairmf.metrics.audit_result import GroupChange
 from fairmf.metrics.evaluate import Evaluation
 from fairmf.metrics.exposure import bottom_share
-from fairmf.metrics.registry import title
 from fairmf.models.fitted import History
-
-# A comparison of models on the same held-out users: what every table and report shows.
-
-
-COLUMNS = ("recall@20", "recall@50", "ndcg@100", "gini@20", "coverage@20")
-
-
-@dataclass(frozen=True)
-class Contender:
-    """One model's result."""
-
-    name: str
-    evaluation: Evaluation
-    seconds: float
-
-
-def write_json(contenders: Sequence[Contender], facts: dict[str, Any], path: Path) -> None:
-    """All values and intervals, for machines."""
-    rows = [{"name": c.name, "seconds": c.seconds, **c.evaluation.to_dict()} for c in contenders]
-    text = json.dumps({"facts": facts, "models": rows}, indent=1) + "\n"
-    with replacing(path) as file:
-        file.write(text.encode())
-
-
-def summary(before: Contender, after: Contender, at: int = 20, quality: str = "ndcg@100") -> str:
-    """In plain words: what the less exposed part of the catalogue gains, and what it costs."""
-    shares = [float(bottom_share(c.evaluation.exposure[at], 80)) for c in (before, after)]
-    was, now = before.evaluation[quality], after.evaluation[quality]
-    change = f"changes by {now / was - 1:+.1%}" if was > 0 else f"goes from {was:.3f} to {now:.3f}"
-    cover = [c.evaluation[f"coverage@{at}"] for c in (before, after)]
-    return (
-        f"From {before.name} to {after.name}: the 80% of items shown least go from {shares[0]:.1%} to {shares[1]:.1%} "
-        f"of the top-{at} exposure, the part of the catalogue shown at all from {cover[0]:.0%} to {cover[1]:.0%}, "
-        f"and {title(quality)} {change}."
-    )
-
-
-# What a report shows, as data: the page and its JSON are made from this alone.
-
 
 Values = NDArray[np.float64]
 Lists = NDArray[np.integer]
-LONGEST_NAME, LONGEST_GROUP = 120, 40
-
-
-def cut(name: str, longest: int = LONGEST_NAME) -> str:
-    """A name no longer than a page can bear."""
-    return name if len(name) <= longest else name[: longest - 1] + "…"
+LONGEST_GROUP = 40  # letters of a group's name in the item table
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -156,6 +116,77 @@ class Content:
         """The stop that the summary speaks of."""
         return self.positions[self.chosen]
 
+    def change(self, now: Position, metric: str) -> Change:
+        """Return a metric's change against the first stop; without an interval where none was computed."""
+        if metric in now.changes:
+            return now.changes[metric]
+        return Change(self.before.values.get(metric, math.nan), now.values.get(metric, math.nan))
+
+    def headline(self, now: Position) -> str:
+        """Say in one sentence what the less shown part of the catalogue gets, and what users lose or win."""
+        before = self.before
+        if now is before:
+            axes = (self.quality, self.inequality)
+            values = ", ".join(f"{sentences.title(m)} {sentences.written(m, before.values[m])}" for m in axes)
+            return f"At {before.name}, which all else is compared with: {values}."
+        quality = sentences.told_quality(self.quality, self.change(now, self.quality), self.confidence)
+        metric = self.share or self.inequality
+        tell = sentences.told_share if self.share else sentences.told_inequality
+        exposure = tell(metric, self.change(now, metric), self.confidence)
+        return f"From {before.name} to {now.name}, {exposure} and {quality}."
+
+    def summary(self) -> list[str]:
+        """Say more about the chosen stop: spread, users, groups, what gets better and worse, and how sure that is."""
+        now = self.after
+        if now is self.before:
+            return []
+        verdicts = sentences.told_verdicts({m: self.change(now, m) for m in self.metrics})
+        sure = f" Judged by {self.confidence:.0%} intervals over resampled users." if now.changes else ""
+        end = "This stop lies beyond the lowest Gini that the dial reaches: a lower stop spreads exposure more evenly."
+        found = [
+            sentences.told_spread({m: self.change(now, m) for m in now.values}, self.at),
+            sentences.told_users(self.quality, now.users.get(self.quality)),
+            sentences.told_groups(now.groups),
+            verdicts + sure,
+            end if now.past_minimum else "",
+        ]
+        return [text for text in found if text]
+
+
+# -- models compared on the same held-out users -----------------------------------------------------------------------
+
+COLUMNS = ("recall@20", "recall@50", "ndcg@100", "gini@20", "coverage@20")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One model's result."""
+
+    name: str
+    evaluation: Evaluation
+    seconds: float
+
+
+def write_json(contenders: Sequence[Contender], facts: dict[str, Any], path: Path) -> None:
+    """All values and intervals, for machines."""
+    rows = [{"name": c.name, "seconds": c.seconds, **c.evaluation.to_dict()} for c in contenders]
+    text = json.dumps({"facts": facts, "models": rows}, indent=1) + "\n"
+    with replacing(path) as file:
+        file.write(text.encode())
+
+
+def summary(before: Contender, after: Contender, at: int = 20, quality: str = "ndcg@100") -> str:
+    """Say in one sentence what the less exposed part of the catalogue gains, and what it costs."""
+    shares = Change(*(float(bottom_share(c.evaluation.exposure[at], 80)) for c in (before, after)))
+    found = {m: Change(before.evaluation[m], after.evaluation[m]) for m in (f"coverage@{at}", quality)}
+    cover = sentences.told_spread(found, at).removesuffix(".")
+    return (
+        f"From {before.name} to {after.name}, {sentences.told_share(f'bottom80_share@{at}', shares, 0.95)}, "
+        f"{cover[:1].lower()}{cover[1:]}, and {sentences.told_quality(quality, found[quality], 0.95)}."
+    )
+
+
+# -- example users ----------------------------------------------------------------------------------------------------
 
 LISTED = 10  # places of a list that are shown
 HISTORY = 8  # items of a history that are shown: the least popular, which tell most about a taste

@@ -20,11 +20,11 @@ from fairmf.metrics.audit_result import Audit
 from fairmf.metrics.evaluate import Ranker, ranked_by
 from fairmf.metrics.plan import check_held_out, check_resampling
 from fairmf.metrics.registry import parse_metric
+from fairmf.metrics.sentences import spoken_share
 from fairmf.models.base import IterativeModel
 from fairmf.models.fitted import Fitted
 from fairmf.models.fold_in import check_fairness
 from fairmf.models.progress import progress_bar
-from fairmf.reports import wording
 from fairmf.reports.content import LISTED, Catalogue, Contender, Content, Position, Series, choose, described
 
 # The arguments of a report on a model, read and checked before anything is ranked.
@@ -234,7 +234,7 @@ def of_model(
         measured = measure(model, question, stops, picked, fairness is None, advance)
     place = next(k for k, p in enumerate(measured.positions) if p.fairness == picked)
     values = measured.positions[place].values
-    share = wording.spoken_share(values, K)
+    share = spoken_share(values, K)
     catalogue = Catalogue(titles, measured.last.items.groups, measured.last.items.popularity)
     return Content(
         title=title,
@@ -268,7 +268,7 @@ def of_audit(
     """The two sides of an audit."""
     labels = tuple(found.users)
     sides = both_sides(found)
-    share = wording.spoken_share(sides[1].values, found.at)
+    share = spoken_share(sides[1].values, found.at)
     return Content(
         title=title,
         subtitle=_who(f"{found.before_name} and {found.after_name}", found, ""),

@@ -21,7 +21,7 @@ from fairmf.io.atomic import replacing
 from fairmf.metrics.audit import Names
 from fairmf.metrics.audit_result import Audit
 from fairmf.models.base import IterativeModel
-from fairmf.reports import tables, wording
+from fairmf.reports import tables
 from fairmf.reports.content import Contender, Content
 from fairmf.reports.measure import of_audit, of_curve, of_model
 from fairmf.reports.payload import to_json
@@ -97,9 +97,9 @@ def _sections(content: Content) -> list[tuple[str, str, str]]:
 
 
 def _summary(content: Content) -> dict[str, str]:
-    sentences = "".join(f"<p>{escape(text)}</p>" for text in wording.summary(content))
+    sentences = "".join(f"<p>{escape(text)}</p>" for text in content.summary())
     return {
-        "headline": escape(wording.headline(content, content.after)),
+        "headline": escape(content.headline(content.after)),
         "sentences": sentences,
         "figures": tables.figures(content),
     }

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from fairmf.metrics.audit_change import Change, finite
 from fairmf.metrics.exposure import lorenz_curve
-from fairmf.metrics.registry import lower_is_better, title, words_of, written
-from fairmf.reports import wording
-from fairmf.reports.content import HISTORY, LONGEST_GROUP, Content, Position, Values, cut
+from fairmf.metrics.registry import parse_metric
+from fairmf.metrics.sentences import VERDICTS, better, cut, with_ends, written
+from fairmf.reports.content import HISTORY, LONGEST_GROUP, Content, Position, Values
 from fairmf.text import whole
 
 # The catalogue in bands of equal size by training popularity: who gains and who loses, without picking items.
@@ -143,15 +143,15 @@ def payload(content: Content) -> dict[str, Any]:
 
 
 def _metric(label: str) -> dict[str, Any]:
-    words = words_of(label)
+    wanted = parse_metric(label)
     return {
-        "label": label, "title": title(label), "meaning": words.meaning, "share": words.share,
-        "lower": lower_is_better(label),
+        "label": label, "title": wanted.title, "meaning": wanted.meaning, "share": wanted.metric.percent,
+        "lower": wanted.lower_is_better,
     }  # fmt: skip
 
 
 def _position(content: Content, position: Position) -> dict[str, Any]:
-    verdicts = {m: wording.better(m, wording.change_of(content, position, m)) for m in content.metrics}
+    verdicts = {m: better(m, content.change(position, m)) for m in content.metrics}
     users = position.users.get(content.quality)
     return {
         "name": position.name,
@@ -161,7 +161,7 @@ def _position(content: Content, position: Position) -> dict[str, Any]:
         "changed": {} if position is content.before else {m: _told(content, position, m) for m in content.metrics},
         "changes": {m: _ends(position.changes[m]) for m in content.metrics if m in position.changes},
         "better": verdicts,
-        "sentence": wording.headline(content, position),
+        "sentence": content.headline(position),
         "past": position.past_minimum,
         "users": None if users is None else [finite(users.worse_off.value), finite(users.better_off.value)],
     }
@@ -169,8 +169,8 @@ def _position(content: Content, position: Position) -> dict[str, Any]:
 
 def _told(content: Content, position: Position, metric: str) -> str:
     """A change for its card: "−0.024 (−0.031 to −0.018), worse"."""
-    change = wording.change_of(content, position, metric)
-    return f"{wording.with_ends(metric, change)}, {wording.VERDICTS[wording.better(metric, change)]}"
+    change = content.change(position, metric)
+    return f"{with_ends(metric, change)}, {VERDICTS[better(metric, change)]}"
 
 
 def _ends(change: Change) -> list[float | None]:

@@ -16,11 +16,10 @@ from fairmf.io.atomic import replacing
 from fairmf.metrics.audit_result import Audit
 from fairmf.metrics.evaluate import Evaluation
 from fairmf.metrics.exposure import coverage, lorenz_curve
-from fairmf.metrics.registry import signed
-from fairmf.metrics.registry import title as metric_title
+from fairmf.metrics.sentences import cut, signed
+from fairmf.metrics.sentences import title as metric_title
 from fairmf.models.fitted import History
 from fairmf.reports import plot_style
-from fairmf.reports.content import cut
 from fairmf.reports.payload import band_of, band_shares
 
 if TYPE_CHECKING:

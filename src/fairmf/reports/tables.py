@@ -9,9 +9,20 @@ from typing import Any
 
 from rich.table import Table
 
-from fairmf.metrics.registry import arrow, signed, title, words_of, written, written_change
-from fairmf.reports import wording
-from fairmf.reports.content import COLUMNS, Contender, Content, Position, cut
+from fairmf.metrics.registry import parse_metric
+from fairmf.metrics.sentences import (
+    VERDICTS,
+    arrow,
+    better,
+    cut,
+    ends_of,
+    points,
+    signed,
+    title,
+    written,
+    written_change,
+)
+from fairmf.reports.content import COLUMNS, Contender, Content, Position
 from fairmf.reports.payload import shown_groups, shown_items
 
 # Tables for a terminal.
@@ -64,7 +75,7 @@ def _with_interval(position: Position, metric: str) -> str:
     change = position.changes.get(metric)
     if change is None or change.beyond_chance is None:
         return text
-    return f"{text}<br><small>{wording.ends_of(metric, change)}</small>"
+    return f"{text}<br><small>{ends_of(metric, change)}</small>"
 
 
 def figures(content: Content) -> str:
@@ -72,8 +83,8 @@ def figures(content: Content) -> str:
     wanted = [content.quality, content.inequality, f"coverage@{content.at}", content.share]
     cards = []
     for metric in (m for m in wanted if m is not None and m in content.metrics):
-        change = wording.change_of(content, content.after, metric)
-        word = wording.VERDICTS[wording.better(metric, change)]
+        change = content.change(content.after, metric)
+        word = VERDICTS[better(metric, change)]
         cards.append(
             f'<li class="figure {word.replace(" ", "-")}"><span class="name">{escape(title(metric))}</span>'
             f'<span class="value">{written(metric, change.before)} <span class="to">to</span> '
@@ -96,7 +107,7 @@ def metric_cards(content: Content) -> str:
 
 def meanings(content: Content) -> str:
     """What each metric tells."""
-    told = (f"<dt>{escape(title(m))}</dt><dd>{escape(words_of(m).meaning)}</dd>" for m in content.metrics)
+    told = (f"<dt>{escape(title(m))}</dt><dd>{escape(parse_metric(m).meaning)}</dd>" for m in content.metrics)
     return f"<dl>{''.join(told)}</dl>"
 
 
@@ -127,10 +138,10 @@ def group_table(content: Content) -> str:
     for g in shown_groups(content):
         group = now.groups[g]
         ends = group.share
-        difference = written_change("tail_share", ends.difference)
+        difference = points(ends.difference)
         if ends.beyond_chance is not None:
-            difference += f"<br><small>{wording.ends_of('tail_share', ends)}</small>"
-        shares = [written("tail_share", x) for x in (ends.before, ends.after)]
+            difference += f"<br><small>{ends_of('tail_share@1', ends)}</small>"
+        shares = [written("tail_share@1", x) for x in (ends.before, ends.after)]
         rows.append([escape(cut(str(group.group))), f"{group.n_items:,}", *shares, difference])
     head = ["group", "items", escape(cut(content.before.name)), escape(cut(now.name)), "change"]
     return table("Share of the exposure", head, rows)
