@@ -156,6 +156,34 @@ def test_nothing_hostile_is_markup(written):
     assert "\u2028" not in re.search(r'id="data">(.*?)</script>', page, flags=re.DOTALL)[1]
 
 
+class Hostile:
+    """An object that claims to be safe HTML."""
+
+    def __html__(self):
+        return "<b>"
+
+    __str__ = __html__
+
+
+def test_every_free_text_is_escaped(tmp_path):
+    """Names of sides, models and settings are a caller's text as well."""
+    split, bad = small_split(), "</title></script><b>{{ 7 * 7 }}{% raw %}"
+    lists = [lists_at(psi, 20) for psi in (0, 1)]
+    evaluation = evaluate(small_model(), split.test, bootstrap=0)
+    found = audit(*lists, split, before_name=f"a {bad}", after_name=f"b {bad}", bootstrap=0)
+    report(
+        found, tmp_path / "page.html", title=bad, compare=[Contender(bad, evaluation, 1.0)],
+        record={bad: bad, f"{bad} nested": {bad: [bad]}, "object": Hostile()},
+    )  # fmt: skip
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    markup = re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.DOTALL)
+    assert "<b>" not in markup
+    assert page.count("</title>") == 1
+    assert page.count("</script>") == 3
+    assert text_of(page).count(bad) >= 8
+    assert "49" not in re.findall(r"<title>.*?</title>", page)[0]
+
+
 def test_nothing_is_fetched(written):
     page, _ = written
     markup = re.sub(r"<script\b.*?</script>", "", page, flags=re.DOTALL)

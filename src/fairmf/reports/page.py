@@ -1,26 +1,35 @@
-"""`report`: one HTML file that shows what a dial does, to be opened by people (docs/report.md)."""
+"""`report`: write one HTML file that shows what a dial does, to be opened by people (docs/report.md).
+
+The templates (jinja2, assets/) escape every value they show. The page's own policy allows only the scripts written
+here, by their hash, and no request: even a name that got past the escaping could run nothing and send nothing.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from html import escape
 from importlib import resources
 from pathlib import Path
-from string import Template
 from typing import Any, overload
+
+import jinja2
+from markupsafe import Markup
 
 from fairmf.control.trade_off import Curve
 from fairmf.data.groups import GroupLabels
 from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidParameter
 from fairmf.io.atomic import replacing
+from fairmf.metrics import sentences
 from fairmf.metrics.audit import Names
 from fairmf.metrics.audit_result import Audit
+from fairmf.metrics.registry import parse_metric
 from fairmf.models.base import IterativeModel
+from fairmf.models.fitted import History
 from fairmf.reports import tables
 from fairmf.reports.content import Contender, Content
 from fairmf.reports.measure import of_audit, of_curve, of_model
@@ -28,125 +37,18 @@ from fairmf.reports.payload import to_json
 from fairmf.text import whole
 from fairmf.version import __version__
 
-# A report as one HTML file: assets and content put together. Nothing in it is fetched from anywhere.
-#
-# The page's own policy allows only the scripts written here, by their hash, and no request: even a name that got past
-# the escaping could run nothing and send nothing.
-
-
 SCRIPTS = (
-    "start",
-    "format",
-    "theme",
-    "charts",
-    "dial",
-    "spread",
-    "gains",
-    "lists",
-    "items",
-    "groups",
-    "training",
-    "go",
-)
+    "start", "format", "theme", "charts", "dial", "spread", "gains", "lists", "items", "groups", "training", "go",
+)  # fmt: skip
 STYLES = ("base", "tables", "parts", "print")
-
-
-def page(content: Content) -> str:
-    """The whole file as text."""
-    library, program = _asset("echarts", "echarts.common.min.js"), _program()
-    hashes = " ".join(f"'sha256-{_hash(script)}'" for script in (library, program))
-    policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
-    sections = _sections(content)
-    links = "".join(f'<a href="#{name}">{escape(label)}</a>' for name, label, _ in sections)
-    return Template(_asset("page.html")).substitute(
-        policy=policy,
-        version=escape(__version__),
-        title=escape(content.title),
-        subtitle=escape(content.subtitle),
-        style="\n".join(_asset("styles", f"{name}.css") for name in STYLES),
-        links=links,
-        sections="\n".join(text for _, _, text in sections),
-        data=to_json(content),
-        library=library,
-        program=program,
-    )
-
-
-def _sections(content: Content) -> list[tuple[str, str, str]]:
-    """(anchor, what the menu calls it, HTML) of every section that has something to show."""
-    items = content.catalogue is not None and content.before.exposure is not None
-    groups = tables.group_table(content)
-    models = tables.comparison(content.contenders)
-    catalogue = len(content.catalogue) if content.catalogue is not None else 0
-    parts: list[tuple[bool, str, str, dict[str, str]]] = [
-        (True, "summary", "Summary", _summary(content)),
-        (bool(models), "models", "Models", {"table": models}),
-        (len(content.positions) > 1, "dial", "Dial", _dial(content)),
-        (items, "spread", "Exposure", {"at": str(content.at)}),
-        (bool(content.examples), "lists", "Lists", {}),
-        (items, "items", "Items", {"table": tables.item_table(content), "total": f"{catalogue:,}"}),
-        (bool(groups), "groups", "Groups", {"table": groups, "total": f"{len(content.after.groups):,}"}),
-        (bool(content.history), "training", "Training", _training(content)),
-        (bool(content.record), "record", "Record", {"list": tables.record_list(content.record)}),
-    ]
-    return [
-        (name, label, Template(_asset("sections", f"{name}.html")).substitute(values))
-        for wanted, name, label, values in parts
-        if wanted
-    ]
-
-
-def _summary(content: Content) -> dict[str, str]:
-    sentences = "".join(f"<p>{escape(text)}</p>" for text in content.summary())
-    return {
-        "headline": escape(content.headline(content.after)),
-        "sentences": sentences,
-        "figures": tables.figures(content),
-    }
-
-
-def _dial(content: Content) -> dict[str, str]:
-    return {
-        "last": str(len(content.positions) - 1),
-        "chosen": str(content.chosen),
-        "name": escape(content.after.name),
-        "first": escape(content.before.name),
-        "end": escape(content.positions[-1].name),
-        "cards": tables.metric_cards(content),
-        "table": tables.dial_table(content),
-        "meanings": tables.meanings(content),
-    }
-
-
-def _training(content: Content) -> dict[str, str]:
-    history = content.history
-    if history is None:
-        return {}
-    ends = {
-        "converged": "ended because the tolerance was met",
-        "stopped": "was stopped by a callback",
-        "diverged": "diverged: a number was not finite any more",
-        "interrupted": "was interrupted",
-        "ceiling": "ran all the epochs it was given",
-    }
-    told = f"{len(history):,} epochs in {history.seconds:.1f} seconds. Training {ends.get(history.verdict, 'ended')}."
-    return {"told": escape(told)}
-
-
-def _program() -> str:
-    """Our scripts in one function of their own, so that they leave nothing behind in the page's scope."""
-    body = "\n".join(_asset("scripts", f"{name}.js") for name in SCRIPTS)
-    return f'(() => {{\n"use strict";\n{body}\n}})();'
-
-
-@cache
-def _asset(*path: str) -> str:
-    return resources.files("fairmf.reports").joinpath("assets", *path).read_text(encoding="utf-8")
-
-
-def _hash(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
+ENDS = {
+    "converged": "ended because the tolerance was met",
+    "stopped": "was stopped by a callback",
+    "diverged": "diverged: a number was not finite any more",
+    "interrupted": "was interrupted",
+    "ceiling": "ran all the epochs it was given",
+}
+"""How a training ended, by the verdict of its history."""
 
 PathLike = str | os.PathLike[str]
 
@@ -222,3 +124,94 @@ def report(subject: Any, *where: Any, **options: Any) -> Path:
     with replacing(path) as file:
         file.write(text.encode())
     return path
+
+
+def page(content: Content) -> str:
+    """Return the whole file as text."""
+    library, program = _asset("echarts", "echarts.common.min.js"), _program()
+    hashes = " ".join(f"'sha256-{_hash(script)}'" for script in (library, program))
+    policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
+    shown = {
+        "models": tables.model_table(content.contenders),
+        "items": tables.item_table(content),
+        "groups": tables.group_table(content),
+    }
+    # Markup is not escaped: our own files, and the data, which `to_json` has made safe inside a <script>.
+    return _templates().get_template("page.html").render(
+        content=content,
+        sections=_sections(content, shown),
+        tables={**shown, "dial": tables.dial_table(content)},
+        training="" if content.history is None else _training(content.history),
+        record={str(name): _written(value) for name, value in content.record.items()},
+        version=__version__,
+        policy=Markup(policy),
+        style=Markup("\n".join(_asset("styles", f"{name}.css") for name in STYLES)),
+        data=Markup(to_json(content)),
+        library=Markup(library),
+        program=Markup(program),
+    )  # fmt: skip
+
+
+def _sections(content: Content, shown: Mapping[str, tables.PageTable | None]) -> dict[str, str]:
+    """Return the sections that have something to show: name of the template and anchor, and its name in the menu."""
+    items = content.catalogue is not None and content.before.exposure is not None
+    parts = (
+        ("summary", "Summary", True),
+        ("models", "Models", shown["models"]),
+        ("dial", "Dial", len(content.positions) > 1),
+        ("spread", "Exposure", items),
+        ("lists", "Lists", content.examples),
+        ("items", "Items", items),
+        ("groups", "Groups", shown["groups"]),
+        ("training", "Training", content.history),
+        ("record", "Record", content.record),
+    )
+    return {name: label for name, label, wanted in parts if wanted}
+
+
+@cache
+def _templates() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("fairmf.reports", "assets"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.globals |= {
+        "VERDICTS": sentences.VERDICTS,
+        "arrow": sentences.arrow,
+        "better": sentences.better,
+        "meaning": lambda metric: parse_metric(metric).meaning,
+        "title": sentences.title,
+        "written": sentences.written,
+        "written_change": sentences.written_change,
+    }
+    return made
+
+
+def _training(history: History) -> str:
+    ended = ENDS.get(history.verdict, "ended")
+    return f"{len(history):,} epochs in {history.seconds:.1f} seconds. Training {ended}."
+
+
+def _written(value: object) -> tuple[bool, str]:
+    """Return a value of the record as text, and whether it is nested and so indented."""
+    if isinstance(value, (Mapping, list, tuple)):
+        return True, json.dumps(value, indent=1, default=str, ensure_ascii=False)
+    return False, str(value)
+
+
+def _program() -> str:
+    """Put our scripts into one function of their own, so that they leave nothing behind in the page's scope."""
+    body = "\n".join(_asset("scripts", f"{name}.js") for name in SCRIPTS)
+    return f'(() => {{\n"use strict";\n{body}\n}})();'
+
+
+@cache
+def _asset(*path: str) -> str:
+    return resources.files("fairmf.reports").joinpath("assets", *path).read_text(encoding="utf-8")
+
+
+def _hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
