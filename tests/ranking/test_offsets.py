@@ -9,7 +9,7 @@ from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows
 from fairmf.errors import InvalidParameter
 from fairmf.ranking import offsets
-from fairmf.ranking.offsets import Bounds
+from fairmf.ranking.offsets import Bounds, Schedule
 
 N, M, D, K = 60, 15, 4, 3
 
@@ -95,7 +95,7 @@ def test_without_need_there_are_no_offsets(backend):
     generator = np.random.default_rng(1)
     users, items = generator.normal(size=(400, M)).astype(np.float32), np.eye(M, dtype=np.float32)
     learned = offsets.learn(
-        backend, backend.array(users), backend.array(items), None, K, Bounds(0.3, 3.0), iterations=20
+        backend, backend.array(users), backend.array(items), None, K, Bounds(0.3, 3.0), Schedule(iterations=20)
     )
     np.testing.assert_array_equal(learned, 0)
 
@@ -117,12 +117,12 @@ def test_small_batches_learn_the_same_prices():
     backend = get_backend("cpu")
     users, items = problem(n=600)
     whole, part = (
-        offsets.learn(backend, users, items, None, K, Bounds(0.5), users_at_once=size) for size in (600, 120)
+        offsets.learn(backend, users, items, None, K, Bounds(0.5), Schedule(users_at_once=size)) for size in (600, 120)
     )
     np.testing.assert_allclose(part, whole, atol=0.15 * np.abs(whole).max())
-    again = offsets.learn(backend, users, items, None, K, Bounds(0.5), users_at_once=120)
+    again = offsets.learn(backend, users, items, None, K, Bounds(0.5), Schedule(users_at_once=120))
     np.testing.assert_array_equal(part, again)
-    other = offsets.learn(backend, users, items, None, K, Bounds(0.5), users_at_once=120, random_state=1)
+    other = offsets.learn(backend, users, items, None, K, Bounds(0.5), Schedule(users_at_once=120, random_state=1))
     assert np.abs(part - other).max() > 0
 
 
@@ -133,7 +133,9 @@ def test_the_same_bits_for_any_number_of_threads():
     for threads in (1, 2):
         with backend.threads(threads):
             found.append(
-                offsets.learn(backend, users, items, None, K, Bounds(0.5, 2.0), iterations=60, users_at_once=200)
+                offsets.learn(
+                    backend, users, items, None, K, Bounds(0.5, 2.0), Schedule(iterations=60, users_at_once=200)
+                )
             )
     assert (found[0] > 0).any()
     assert (found[0] < 0).any()

@@ -1,4 +1,4 @@
-"""What both autoencoders share: fit, fold-in by the encoder, and the front of every factor model.
+"""Autoencoder: what Mult-VAE and RecVAE share, fit, fold-in by the encoder, and the interface of factor models.
 
 The last layer of either decoder is linear, so that a user's score of item j is w_j.h + b_j, with h what the layer
 before makes of the user's history. That is a factor model with user vectors (h, 1) and item vectors (w_j, b_j):
@@ -32,122 +32,23 @@ from fairmf.models.objective import Objective
 from fairmf.models.problem import Problem
 from fairmf.params import check_settings, setting, settings_of
 
-# PyTorch, where it is installed: the device, its threads and its random numbers.
-
-
-def torch_or_error(who: str) -> Any:
-    """The package; MissingDependency where it is not installed."""
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingDependency(f'{who} needs PyTorch: pip install "fairmf[vae]"') from error
-    return torch
-
-
-def find_device(torch: Any, name: str, who: str) -> Any:
-    """The device of that name ("auto": a GPU if there is one); InvalidParameter where this machine has none."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
-        raise InvalidParameter(
-            f"The 'device' parameter of {who} is 'cuda', but PyTorch finds no GPU here. Use device='cpu'."
-        )
-    return torch.device(name)
-
-
-@contextlib.contextmanager
-def threads(torch: Any, num_threads: int) -> Iterator[None]:
-    """Use that many threads (0: as many as PyTorch is set to); restores on exit."""
-    before = torch.get_num_threads()
-    if num_threads > 0:
-        torch.set_num_threads(num_threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def random_generator(torch: Any, device: Any, random_state: int | None) -> Any:
-    """Random numbers of one fit: from its seed, or a drawn one. PyTorch's global numbers are left alone."""
-    seed = int(np.random.SeedSequence().generate_state(1)[0]) if random_state is None else int(random_state)
-    return torch.Generator(device=device).manual_seed(seed)
-
-
-# What the autoencoders are made of, as functions of tensors. Parameters live in dictionaries: no module, no pickle.
-
-
-Tensor = Any  # torch.Tensor; PyTorch is an extra
-Parameters = dict[str, Tensor]
-
-
-def dense_rows(torch: Any, rows: Rows, n_items: int, device: Any) -> Tensor:
-    """A batch of sparse rows as a matrix: batch x items, the one place where zeros are stored."""
-    matrix = np.zeros((rows.count, n_items), dtype=np.float32)
-    users = np.repeat(np.arange(rows.count), np.diff(rows.indptr))
-    matrix[users, rows.indices] = 1.0 if rows.weights is None else rows.weights
-    return torch.from_numpy(matrix).to(device)
-
-
-def normalised(x: Tensor) -> Tensor:
-    """Rows of length 1; rows of zeros stay."""
-    return x / x.square().sum(1, keepdim=True).sqrt().clamp_min(1e-12)
-
-
-def dropped(torch: Any, x: Tensor, rate: float, generator: Any) -> Tensor:
-    """Each number is 0 with probability `rate`, the others grow so that the mean stays."""
-    if rate == 0:
-        return x
-    kept = torch.rand(x.shape, generator=generator, device=x.device) >= rate
-    return x * kept / (1 - rate)
-
-
-def linear(parameters: Parameters, name: str, x: Tensor) -> Tensor:
-    """x W' + b."""
-    return x @ parameters[f"{name}.weight"].T + parameters[f"{name}.bias"]
-
-
-def sampled(torch: Any, mu: Tensor, logvar: Tensor, generator: Any) -> Tensor:
-    """One draw from Normal(mu, exp(logvar)), through which gradients pass."""
-    noise = torch.randn(mu.shape, generator=generator, device=mu.device)
-    return mu + (0.5 * logvar).exp() * noise
-
-
-def multinomial_loss(torch: Any, logits: Tensor, x: Tensor) -> Tensor:
-    """- sum_j x_j log softmax_j of every row: minus the log likelihood, up to what does not depend on the model."""
-    return -(torch.log_softmax(logits, dim=1) * x).sum(1)
-
-
-def kl_to_standard(mu: Tensor, logvar: Tensor) -> Tensor:
-    """KL(Normal(mu, exp(logvar)) | Normal(0, 1)) of every row."""
-    return 0.5 * (mu.square() + logvar.exp() - logvar - 1).sum(1)
-
-
-def log_normal(x: Tensor, mu: Tensor, logvar: Tensor) -> Tensor:
-    """log Normal(x; mu, exp(logvar)) of every coordinate."""
-    return -0.5 * (logvar + math.log(2 * math.pi) + (x - mu).square() / logvar.exp())
-
-
-def uniform_layer(
-    torch: Any, name: str, inputs: int, outputs: int, weight: float, bias: float, generator: Any, device: Any
-) -> Parameters:
-    """A layer with weights and biases uniform within +-weight and +-bias."""
-    shapes = {f"{name}.weight": ((outputs, inputs), weight), f"{name}.bias": ((outputs,), bias)}
-    return {
-        key: (2 * torch.rand(shape, generator=generator, device=device) - 1) * limit
-        for key, (shape, limit) in shapes.items()
-    }
-
-
 Self = TypeVar("Self", bound="Autoencoder")
+# PyTorch is an extra and untyped here: these names say what is meant.
+Torch = Any  # the package
+Device = Any  # torch.device
+Generator = Any  # torch.Generator
+Tensor = Any  # torch.Tensor
+Parameters = dict[str, Tensor]
+Network = dict[str, NDArray[np.float32]]
 
 
 @dataclass
 class Training:
-    """What a fit works on, epoch by epoch."""
+    """What a fit changes from epoch to epoch."""
 
-    torch: Any
-    device: Any
-    generator: Any
+    torch: Torch
+    device: Device
+    generator: Generator
     parameters: Parameters
     optimisers: dict[str, Any]
     updates: int = 0
@@ -155,10 +56,10 @@ class Training:
 
 @dataclass(frozen=True)
 class NetworkState:
-    """The network after an epoch, copied, because training goes on in place; and the epoch's mean loss terms."""
+    """A copy of the network after an epoch, since training goes on in place, and the epoch's mean loss terms."""
 
     training: Training
-    network: dict[str, NDArray[np.float32]]
+    network: Network
     loss: float
     terms: dict[str, float]
 
@@ -180,31 +81,31 @@ class Autoencoder(FactorModel):
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        self._network: dict[str, NDArray[np.float32]] | None = None
+        self._network: Network | None = None
 
     tolerance = 0.0  # the loss of random batches is no measure of convergence
 
     # -- what each autoencoder supplies -----------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def _start(self, torch: Any, n_items: int, generator: Any, device: Any) -> Parameters:
-        """The parameters before the first epoch."""
+    def _start(self, torch: Torch, n_items: int, generator: Generator, device: Device) -> Parameters:
+        """Return the parameters before the first epoch."""
 
     @abc.abstractmethod
     def _trained(self, parameters: Parameters) -> dict[str, list[str]]:
-        """Which parameters each optimiser moves."""
+        """Return which parameters each optimiser moves."""
 
     @abc.abstractmethod
     def _epoch(self, training: Training, data: Interactions) -> dict[str, float]:
-        """One epoch in place; the means of its loss terms, "loss" among them."""
+        """Train one epoch in place; return the means of its loss terms, "loss" among them."""
 
     @abc.abstractmethod
-    def _user_vectors(self, torch: Any, parameters: Parameters, x: Tensor) -> Tensor:
-        """The layer before the last, with the latent variable at its mean."""
+    def _user_vectors(self, torch: Torch, parameters: Parameters, x: Tensor) -> Tensor:
+        """Return the layer before the last, with the latent variable at its mean."""
 
     @abc.abstractmethod
     def _shapes(self, n_items: int) -> dict[str, tuple[int, ...]]:
-        """The parameters that prediction needs, and their shapes."""
+        """Return the parameters that prediction needs, and their shapes."""
 
     # -- fit --------------------------------------------------------------------------------------------------------
 
@@ -215,10 +116,23 @@ class Autoencoder(FactorModel):
         callbacks: Sequence[Callback] = (),
         progress: bool | None = None,
     ) -> Self:
-        """Train on Interactions (or a SciPy sparse matrix, users as rows) and return the model itself.
+        """Train the network and return the model itself.
 
-        `callbacks` are called each epoch: with `fairmf.EarlyStopping` on validation users the best epoch is kept.
-        Confidences, where there are any, count as repeated interactions.
+        Parameters
+        ----------
+        data
+            Interactions, or a SciPy sparse matrix with users as rows. Confidences count as repeated interactions.
+        callbacks
+            Called after every epoch: with `fairmf.EarlyStopping` on validation users the best epoch is kept.
+        progress
+            Whether to show a progress bar; None shows it in a terminal.
+
+        Raises
+        ------
+        MissingDependency
+            If PyTorch is not installed (extra `[vae]`).
+        InvalidData
+            If there are no interactions.
         """
         check_settings(self)
         torch = torch_or_error(type(self).__name__)
@@ -246,28 +160,28 @@ class Autoencoder(FactorModel):
             self._keep(data, state, history)
         return self
 
-    # What the one fit loop (models/fitting.py) asks of a model.
+    # -- called by the fit loop (models/fit_loop.py) ------------------------------------------------------------------
 
     def epoch(self, problem: Problem, state: NetworkState) -> NetworkState:
-        """One epoch."""
+        """Train one epoch."""
         return _copied(state.training, self._epoch(state.training, problem.interactions))
 
     def finish(self, problem: Problem, state: NetworkState) -> NetworkState:  # noqa: ARG002
-        """Nothing is left to do."""
+        """Return the state as it is: nothing is left to do."""
         return state
 
     def objective(self, problem: Problem, state: NetworkState) -> Objective:  # noqa: ARG002
-        """F is another model's: the loss is part of the report, and the loop is told not to ask."""
+        """Refuse: an autoencoder has a loss, which is in the history, but not the objective F of other models."""
         raise InvalidParameter(f"{type(self).__name__} does not minimise F; see history.column('loss').")
 
     def report(
-        self, problem: Problem, before: Any, after: NetworkState, value: Objective | None  # noqa: ARG002
+        self, problem: Problem, before: NetworkState, after: NetworkState, value: Objective | None  # noqa: ARG002
     ) -> dict[str, Any]:  # fmt: skip
-        """The means of the loss terms over the epoch's users."""
+        """Return the means of the loss terms over the epoch's users."""
         return dict(after.terms)
 
     def remedy(self) -> str:
-        """What a user can change when training diverges."""
+        """Say what a user can change when training diverges."""
         return f"Lower learning_rate (now {self.learning_rate:g})."
 
     def _snapshot(self: Self, data: Interactions, state: NetworkState, history: History) -> Self:
@@ -283,14 +197,14 @@ class Autoencoder(FactorModel):
 
     def _restore(
         self,
-        network: dict[str, NDArray[np.float32]],
+        network: Network,
         users: NDArray[np.float32],
         popularity: NDArray[np.float64],
         ids: dict[str, Ids | None],
         history: History,
         data: Interactions | None,
     ) -> None:
-        """Hold these as what a fit left."""
+        """Set what a fit leaves: the network and the factors it implies."""
         items = np.column_stack((network["decoder.weight"], network["decoder.bias"]))
         fitted = Fitted(
             user_factors=users,
@@ -306,14 +220,14 @@ class Autoencoder(FactorModel):
             settings=settings_of(self),
             interactions=data,
         )
-        # In one step: whoever copies the model meanwhile gets both or neither.
+        # In one step: a thread that copies the model meanwhile gets both or neither.
         vars(self).update(_network=network, _fitted=fitted)
 
     # -- users ------------------------------------------------------------------------------------------------------
 
     @on_snapshot
     def fold_in(self, history: Interactions | Any, **options: Any) -> NDArray[Any]:
-        """What the network makes of these histories, one row each; the last column is 1, for the items' biases."""
+        """Encode histories, one row each; the last column is 1, for the items' biases."""
         if options:
             name = type(self).__name__
             if "fairness" in options:
@@ -335,7 +249,7 @@ class Autoencoder(FactorModel):
                 out[start:stop, :width] = self._user_vectors(torch, parameters, x).cpu().numpy()
         return out
 
-    def _fitted_network(self) -> dict[str, NDArray[np.float32]]:
+    def _fitted_network(self) -> Network:
         if self._network is None:
             _ = self.fitted  # says that fit comes first
             raise InvalidData(f"This {type(self).__name__} has no network.")
@@ -344,7 +258,7 @@ class Autoencoder(FactorModel):
     # -- batches of training ----------------------------------------------------------------------------------------
 
     def _batches(self, training: Training, data: Interactions) -> Iterator[Tensor]:
-        """All users that have interactions, in a random order, as dense batches."""
+        """Yield all users that have interactions, in a random order, as dense batches."""
         torch, rows = training.torch, data.by_user
         known = np.flatnonzero(np.diff(rows.indptr) > 0)
         order = torch.randperm(len(known), generator=training.generator, device=training.device).cpu().numpy()
@@ -352,7 +266,7 @@ class Autoencoder(FactorModel):
             chosen = known[order[start : start + self.batch_size]]
             yield dense_rows(torch, rows.take(chosen), data.n_items, training.device)
 
-    # -- keeping ----------------------------------------------------------------------------------------------------
+    # -- files ------------------------------------------------------------------------------------------------------
 
     @on_snapshot
     def save(
@@ -367,7 +281,7 @@ class Autoencoder(FactorModel):
 
     @classmethod
     def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
-        """The model that `save` stored. BrokenFile says what is wrong with a file that cannot be used."""
+        """Load the model that `save` stored. BrokenFile says what is wrong with a file that cannot be used."""
         from fairmf.baselines.network_file import load_network
 
         return load_network(cls, path)
@@ -376,3 +290,105 @@ class Autoencoder(FactorModel):
 def _copied(training: Training, terms: dict[str, float]) -> NetworkState:
     network = {name: x.detach().cpu().numpy().copy() for name, x in training.parameters.items()}
     return NetworkState(training, network, terms["loss"], terms)
+
+
+# -- layers and losses as functions of tensors; parameters live in dictionaries: no module, no pickle -----------------
+
+
+def dense_rows(torch: Torch, rows: Rows, n_items: int, device: Device) -> Tensor:
+    """Return a batch of sparse rows as a matrix: batch x items, the one place where zeros are stored."""
+    matrix = np.zeros((rows.count, n_items), dtype=np.float32)
+    users = np.repeat(np.arange(rows.count), np.diff(rows.indptr))
+    matrix[users, rows.indices] = 1.0 if rows.weights is None else rows.weights
+    return torch.from_numpy(matrix).to(device)
+
+
+def normalised(x: Tensor) -> Tensor:
+    """Scale rows to length 1; rows of zeros stay."""
+    return x / x.square().sum(1, keepdim=True).sqrt().clamp_min(1e-12)
+
+
+def dropped(torch: Torch, x: Tensor, rate: float, generator: Generator) -> Tensor:
+    """Apply dropout: set each number to 0 with probability `rate`, scale the others so that the mean stays."""
+    if rate == 0:
+        return x
+    kept = torch.rand(x.shape, generator=generator, device=x.device) >= rate
+    return x * kept / (1 - rate)
+
+
+def linear(parameters: Parameters, name: str, x: Tensor) -> Tensor:
+    """Return x W' + b."""
+    return x @ parameters[f"{name}.weight"].T + parameters[f"{name}.bias"]
+
+
+def sampled(torch: Torch, mu: Tensor, logvar: Tensor, generator: Generator) -> Tensor:
+    """Draw from Normal(mu, exp(logvar)) so that gradients pass through the draw."""
+    noise = torch.randn(mu.shape, generator=generator, device=mu.device)
+    return mu + (0.5 * logvar).exp() * noise
+
+
+def multinomial_loss(torch: Torch, logits: Tensor, x: Tensor) -> Tensor:
+    """Return - sum_j x_j log softmax_j of every row: minus the log likelihood up to a constant."""
+    return -(torch.log_softmax(logits, dim=1) * x).sum(1)
+
+
+def kl_to_standard(mu: Tensor, logvar: Tensor) -> Tensor:
+    """Return KL(Normal(mu, exp(logvar)) | Normal(0, 1)) of every row."""
+    return 0.5 * (mu.square() + logvar.exp() - logvar - 1).sum(1)
+
+
+def log_normal(x: Tensor, mu: Tensor, logvar: Tensor) -> Tensor:
+    """Return log Normal(x; mu, exp(logvar)) of every coordinate."""
+    return -0.5 * (logvar + math.log(2 * math.pi) + (x - mu).square() / logvar.exp())
+
+
+def uniform_layer(
+    torch: Torch, name: str, inputs: int, outputs: int, weight: float, bias: float, generator: Generator, device: Device
+) -> Parameters:
+    """Return a layer with weights and biases uniform within +-weight and +-bias."""
+    shapes = {f"{name}.weight": ((outputs, inputs), weight), f"{name}.bias": ((outputs,), bias)}
+    return {
+        key: (2 * torch.rand(shape, generator=generator, device=device) - 1) * limit
+        for key, (shape, limit) in shapes.items()
+    }
+
+
+# -- PyTorch: the package, the device, its threads and its random numbers ---------------------------------------------
+
+
+def torch_or_error(who: str) -> Torch:
+    """Import PyTorch; MissingDependency says how to install it."""
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingDependency(f'{who} needs PyTorch: pip install "fairmf[vae]"') from error
+    return torch
+
+
+def find_device(torch: Torch, name: str, who: str) -> Device:
+    """Return the device of that name ("auto": a GPU if there is one); InvalidParameter if there is none here."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InvalidParameter(
+            f"The 'device' parameter of {who} is 'cuda', but PyTorch finds no GPU here. Use device='cpu'."
+        )
+    return torch.device(name)
+
+
+@contextlib.contextmanager
+def threads(torch: Torch, num_threads: int) -> Iterator[None]:
+    """Use that many threads (0: as many as PyTorch is set to), and restore the number on exit."""
+    before = torch.get_num_threads()
+    if num_threads > 0:
+        torch.set_num_threads(num_threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def random_generator(torch: Torch, device: Device, random_state: int | None) -> Generator:
+    """Return the random numbers of one fit, from its seed or a drawn one. PyTorch's global state is left alone."""
+    seed = int(np.random.SeedSequence().generate_state(1)[0]) if random_state is None else int(random_state)
+    return torch.Generator(device=device).manual_seed(seed)

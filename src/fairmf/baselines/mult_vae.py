@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from fairmf.baselines.autoencoder import (
     Autoencoder,
+    Device,
+    Generator,
     Parameters,
     Tensor,
+    Torch,
     Training,
     dropped,
     kl_to_standard,
@@ -34,13 +36,46 @@ SMALL_BIAS = 0.002
 
 @dataclass(eq=False)
 class MultVAE(Autoencoder):
-    """The variational autoencoder with a multinomial likelihood and an annealed KL term."""
+    """Mult-VAE: a variational autoencoder with a multinomial likelihood and an annealed KL term.
+
+    Parameters
+    ----------
+    factors
+        Latent dimension d.
+    hidden
+        Units of a hidden layer.
+    dropout
+        Share of a history that is hidden in training.
+    epochs
+        Most training epochs.
+    batch_size
+        Users per update.
+    learning_rate
+        Step size of Adam.
+    random_state
+        Seed; None draws one.
+    num_threads
+        Threads; 0 leaves them to PyTorch.
+    device
+        "cpu", "cuda", or "auto" for a GPU where there is one.
+    anneal_cap
+        Largest weight beta of the KL term.
+    anneal_steps
+        Updates after which that weight would reach 1.
+
+    Examples
+    --------
+    >>> from fairmf import EarlyStopping, MultVAE, split_by_user, synthetic
+    >>> split = split_by_user(synthetic(400, 200, 9000), heldout=60, protocol="seeded")
+    >>> model = MultVAE(factors=16, hidden=32, epochs=2)
+    >>> model.fit(split.train, callbacks=[EarlyStopping(split.validation)])  # doctest: +SKIP
+    """
 
     anneal_cap: float = setting(0.2, "Largest weight of the KL term.", symbol="beta", low=0)
     anneal_steps: int = setting(200_000, "Updates after which that weight would reach 1.", low=1, integer=True)
 
     def kl_weight(self, updates: int) -> float:
-        """beta of the update that follows so many others."""
+        """Return beta of the update that follows so many others."""
         return min(self.anneal_cap, updates / self.anneal_steps)
 
     def _shapes(self, n_items: int) -> dict[str, tuple[int, ...]]:
@@ -53,7 +88,7 @@ class MultVAE(Autoencoder):
             shapes |= {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
         return shapes
 
-    def _start(self, torch: Any, n_items: int, generator: Any, device: Any) -> Parameters:
+    def _start(self, torch: Torch, n_items: int, generator: Generator, device: Device) -> Parameters:
         parameters: Parameters = {}
         for name in ("encoder", "latent", "middle", "decoder"):
             outputs, inputs = self._shapes(n_items)[f"{name}.weight"]
@@ -65,17 +100,17 @@ class MultVAE(Autoencoder):
         return {"all": list(parameters)}
 
     def _posterior(self, parameters: Parameters, x: Tensor) -> tuple[Tensor, Tensor]:
-        """mu and log variance of z given a normalised history."""
+        """Return mu and log variance of z given a normalised history."""
         hidden = linear(parameters, "encoder", x).tanh()
         both = linear(parameters, "latent", hidden)
         return both[:, : self.factors], both[:, self.factors :]
 
-    def _user_vectors(self, torch: Any, parameters: Parameters, x: Tensor) -> Tensor:  # noqa: ARG002
+    def _user_vectors(self, torch: Torch, parameters: Parameters, x: Tensor) -> Tensor:  # noqa: ARG002
         mu, _ = self._posterior(parameters, normalised(x))
         return linear(parameters, "middle", mu).tanh()
 
     def _terms(self, training: Training, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Reconstruction and KL, means over the batch."""
+        """Return reconstruction and KL, means over the batch."""
         torch, parameters, generator = training.torch, training.parameters, training.generator
         mu, logvar = self._posterior(parameters, dropped(torch, normalised(x), self.dropout, generator))
         z = sampled(torch, mu, logvar, generator)

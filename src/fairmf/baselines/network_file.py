@@ -1,4 +1,4 @@
-"""The file of an autoencoder: its network, its users' vectors, ids and histories (the file itself: fairmf.io)."""
+"""Save and load autoencoders: the network, the users' vectors, ids and histories (the container: fairmf.io)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fairmf.data import stored_arrays
 from fairmf.errors import InvalidData
@@ -60,7 +61,7 @@ def load_network(model_class: type[Model], path: str | os.PathLike[str]) -> Mode
         return _model(model_class, _checked(content), arrays)
 
 
-def _checked(content: Any) -> dict[str, Any]:
+def _checked(content: object) -> dict[str, Any]:
     if not isinstance(content, dict) or set(content) != set(PARTS):
         raise Malformed("its document has other parts than an autoencoder's")
     decoded = {name: values.decode(content[name]) for name in PARTS}
@@ -106,7 +107,7 @@ def _model(model_class: type[Model], content: dict[str, Any], arrays: Arrays) ->
     return model
 
 
-def _layer(name: str, shape: tuple[int, ...], arrays: Arrays) -> Any:
+def _layer(name: str, shape: tuple[int, ...], arrays: Arrays) -> NDArray[np.float32]:
     array = arrays.pop(f"network.{name}", None)
     if array is None or array.shape != shape or array.dtype != np.float32 or not all_finite(array):
         raise Malformed(f"its network has no {name} of {' x '.join(map(str, shape))} finite numbers")

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from fairmf.baselines.autoencoder import (
     Autoencoder,
+    Device,
+    Generator,
     Parameters,
     Tensor,
+    Torch,
     Training,
     dropped,
     linear,
@@ -42,7 +44,40 @@ OLD = "old."
 
 @dataclass(eq=False)
 class RecVAE(Autoencoder):
-    """The autoencoder with a composite prior and alternating updates."""
+    """RecVAE: an autoencoder with a composite prior and alternating updates of encoder and decoder.
+
+    Parameters
+    ----------
+    factors
+        Latent dimension d.
+    hidden
+        Units of a hidden layer.
+    dropout
+        Share of a history that is hidden in training.
+    epochs
+        Most training epochs.
+    batch_size
+        Users per update.
+    learning_rate
+        Step size of Adam.
+    random_state
+        Seed; None draws one.
+    num_threads
+        Threads; 0 leaves them to PyTorch.
+    device
+        "cpu", "cuda", or "auto" for a GPU where there is one.
+    kl_scale
+        Weight gamma of the KL term per interaction of a user.
+    encoder_passes, decoder_passes
+        Passes over the users per epoch that train the encoder, then the decoder.
+
+    Examples
+    --------
+    >>> from fairmf import EarlyStopping, RecVAE, split_by_user, synthetic
+    >>> split = split_by_user(synthetic(400, 200, 9000), heldout=60, protocol="seeded")
+    >>> model = RecVAE(factors=16, hidden=32, epochs=2)
+    >>> model.fit(split.train, callbacks=[EarlyStopping(split.validation)])  # doctest: +SKIP
+    """
 
     learning_rate: float = setting(5e-4, "Step size of Adam.", above=0)
     kl_scale: float = setting(0.005, "Weight of the KL term per interaction of a user.", symbol="gamma", low=0)
@@ -61,7 +96,7 @@ class RecVAE(Autoencoder):
             shapes |= {f"norm{k}.weight": (self.hidden,), f"norm{k}.bias": (self.hidden,)}
         return shapes
 
-    def _start(self, torch: Any, n_items: int, generator: Any, device: Any) -> Parameters:
+    def _start(self, torch: Torch, n_items: int, generator: Generator, device: Device) -> Parameters:
         parameters: Parameters = {}
         for name, (inputs, outputs) in (self._encoder_sizes(n_items) | {"decoder": (self.factors, n_items)}).items():
             limit = 1 / math.sqrt(inputs)
@@ -78,8 +113,8 @@ class RecVAE(Autoencoder):
             "decoder": decoder,
         }
 
-    def _posterior(self, torch: Any, parameters: Parameters, x: Tensor, which: str = "") -> tuple[Tensor, Tensor]:
-        """mu and log variance of z given a normalised history, by the present encoder or the prior's."""
+    def _posterior(self, torch: Torch, parameters: Parameters, x: Tensor, which: str = "") -> tuple[Tensor, Tensor]:
+        """Return mu and log variance of z given a normalised history, by the present encoder or the prior's."""
         done: Tensor = 0.0
         hidden = x
         for k in range(DEPTH):
@@ -89,11 +124,11 @@ class RecVAE(Autoencoder):
             done = done + hidden
         return linear(parameters, f"{which}mu", hidden), linear(parameters, f"{which}logvar", hidden)
 
-    def _user_vectors(self, torch: Any, parameters: Parameters, x: Tensor) -> Tensor:
+    def _user_vectors(self, torch: Torch, parameters: Parameters, x: Tensor) -> Tensor:
         return self._posterior(torch, parameters, normalised(x))[0]
 
-    def _log_prior(self, torch: Any, parameters: Parameters, x: Tensor, z: Tensor) -> Tensor:
-        """log of the mixture in every coordinate of z."""
+    def _log_prior(self, torch: Torch, parameters: Parameters, x: Tensor, z: Tensor) -> Tensor:
+        """Return the log of the mixture in every coordinate of z."""
         with torch.no_grad():
             mu, logvar = self._posterior(torch, parameters, normalised(x), OLD)
         zero = torch.zeros_like(mu)
@@ -102,7 +137,7 @@ class RecVAE(Autoencoder):
         return torch.logsumexp(torch.stack(weighted), dim=0)
 
     def _terms(self, training: Training, x: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
-        """Reconstruction and weighted KL, means over the batch."""
+        """Return reconstruction and weighted KL, means over the batch."""
         torch, parameters, generator = training.torch, training.parameters, training.generator
         mu, logvar = self._posterior(torch, parameters, dropped(torch, normalised(x), dropout, generator))
         z = sampled(torch, mu, logvar, generator)
@@ -111,7 +146,7 @@ class RecVAE(Autoencoder):
         return reconstruction.mean(), (self.kl_scale * x.sum(1) * kl).mean()
 
     def _pass(self, training: Training, data: Interactions, part: str, dropout: float) -> dict[str, float]:
-        """All users once, moving the encoder or the decoder."""
+        """Go through all users once, moving the encoder or the decoder."""
         for optimiser in training.optimisers.values():
             for group in optimiser.param_groups:
                 for tensor in group["params"]:
@@ -137,7 +172,7 @@ class RecVAE(Autoencoder):
         return terms
 
     def _update_prior(self, training: Training) -> None:
-        """The prior's encoder becomes the present one."""
+        """Set the prior's encoder to the present one."""
         for key, tensor in training.parameters.items():
             if key.startswith(OLD):
                 tensor.copy_(training.parameters[key.removeprefix(OLD)].detach())

@@ -193,7 +193,7 @@ def _table(made: Split) -> Any:
     from rich.table import Table
 
     table = Table(
-        caption="scored: users with something to find; targets: what there is to find", caption_justify="left"
+        caption="scored: users with at least one held-out item; targets: their held-out items", caption_justify="left"
     )
     rows = made.summary()
     for name in rows[0]:

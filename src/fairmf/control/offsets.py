@@ -1,4 +1,4 @@
-"""`fit_offsets`: floors and caps on items' exposure, kept in the model as one offset per item."""
+"""`fit_offsets`: learn one offset per item that keeps its exposure between a floor and a cap."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import on_snapshot
 from fairmf.models.progress import progress_bar
 from fairmf.ranking import offsets
-from fairmf.ranking.offsets import Bounds
+from fairmf.ranking.offsets import Bounds, Schedule
 
 Model = TypeVar("Model", bound=FactorModel)
 COUNTED = 250_000  # users: a tenth of those that 300 iterations rank; of more, a sample is counted
@@ -25,13 +25,30 @@ COUNTED = 250_000  # users: a tenth of those that 300 iterations rank; of more, 
 
 @dataclass(frozen=True)
 class Offsets:
-    """A model that serves with the offsets, and what exposure they brought the users they were learned on."""
+    """What `fit_offsets` found.
+
+    Attributes
+    ----------
+    model
+        A copy of the model that serves with the offsets.
+    share
+        Exposure of every item among the users the offsets were learned on; 1 is the exposure of each if all items were
+        shown equally often.
+    violations
+        How many items are below the floor or above the cap, and by how much.
+
+    Examples
+    --------
+    >>> from fairmf import FairALS, fit_offsets, synthetic
+    >>> model = FairALS(factors=8, epochs=4).fit(synthetic(400, 200, 9000))
+    >>> found = fit_offsets(model, K=10, max_exposure=3, iterations=50)
+    >>> found.share.shape, found.violations["items_below_floor"]
+    ((200,), 0)
+    """
 
     model: Any
     share: NDArray[np.float64]
-    """Exposure of every item, as a share of the exposure it had if all items were shown equally often."""
     violations: dict[str, float]
-    """How many items are below the floor or above the cap, and by how much."""
 
     def __repr__(self) -> str:
         v = self.violations
@@ -57,11 +74,45 @@ def fit_offsets(
 ) -> Offsets:
     """Learn how much each item's scores must be raised or lowered so that its exposure keeps the bounds.
 
-    `min_exposure` and `max_exposure` are shares of the exposure K n / m that all items would have if they were shown
-    equally often, among top-K lists of the training users (or of a `cohort`, who are folded in). The result is a copy
-    of the model that adds the offsets in `recommend`, `rank`, `score` and `to_ann`, and keeps them in its file. Any
-    user is then served alone: no cohort is needed. There is no hard guarantee: `violations` says what came out.
+    The copy of the model that is returned adds the offsets in `recommend`, `rank`, `score` and `to_ann`, and keeps them
+    in its file. Any user is then served alone: no cohort is needed. There is no hard guarantee: `violations` says what
+    came out. Bounds are shares of K n / m, the exposure of each item if all were shown equally often.
 
+    Parameters
+    ----------
+    model
+        A fitted model.
+    K
+        Length of the lists whose exposure counts.
+    min_exposure
+        Floor, between 0 and 1.
+    max_exposure
+        Cap, at least 1.
+    cohort
+        Users to learn on, who are folded in; by default the training users.
+    fairness
+        Fairness that the users are asked at; by default the model's own.
+    iterations
+        Steps of learning.
+    users_at_once
+        Users that are ranked in each iteration.
+    random_state
+        Seed that draws these users.
+    progress
+        Whether to show a progress bar; None shows it in a terminal.
+
+    Returns
+    -------
+    Offsets
+        The model with offsets, and the exposure they bring.
+
+    Raises
+    ------
+    InvalidParameter
+        If no lists can satisfy the bounds, or a number is out of its range.
+
+    Examples
+    --------
     >>> from fairmf import FairALS, fit_offsets, synthetic
     >>> model = FairALS(factors=8, epochs=4).fit(synthetic(400, 200, 9000))
     >>> fair = fit_offsets(model, K=10, min_exposure=0.5, iterations=100).model
@@ -78,8 +129,8 @@ def fit_offsets(
     with backend.threads(model.num_threads), progress_bar("offsets", int(iterations), progress) as advance:
         U, V = backend.array(users), backend.array(fitted.item_factors)
         learned = offsets.learn(
-            backend, U, V, history.by_user, int(K), bounds, iterations=int(iterations),
-            users_at_once=int(users_at_once), random_state=random_state, advance=advance,
+            backend, U, V, history.by_user, int(K), bounds,
+            Schedule(int(iterations), int(users_at_once), random_state), advance,
         )  # fmt: skip
         share = _share(backend, U, V, learned, history, int(K), random_state)
     turned = copy.copy(model)

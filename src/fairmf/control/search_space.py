@@ -1,4 +1,4 @@
-"""Where tuning looks: for every setting a range, a doubling range, or a choice."""
+"""The space that `tune` searches: for every setting a range, a doubling range, or a choice."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ class Range:
     integer: bool = False
 
     def distribution(self, optuna: Any) -> Any:
-        """What Optuna draws from."""
+        """Return what Optuna draws from."""
         kind = optuna.distributions.IntDistribution if self.integer else optuna.distributions.FloatDistribution
         return kind(self.low, self.high, log=self.log)
 
     def value(self, drawn: Any) -> Any:
-        """The setting's value for what was drawn."""
+        """Return the setting's value for what was drawn."""
         return int(drawn) if self.integer else float(drawn)
 
     def drawn(self, value: Any) -> Any:
-        """What would have to be drawn for this value; None if it is outside."""
+        """Return what would have to be drawn for this value; None if it is outside."""
         return value if _is_number(value) and self.low <= value <= self.high else None
 
     def ends(self) -> tuple[Any, ...]:
-        """The extreme values, to be checked before any work is done."""
+        """Return the extreme values, to be checked before any work is done."""
         return self.value(self.low), self.value(self.high)
 
     def problem(self) -> str:
-        """What is wrong with it; empty if nothing."""
+        """Say what is wrong with it; empty if nothing."""
         if not (_is_number(self.low) and _is_number(self.high) and self.low < self.high):
             return "low must be a number below high"
         if self.integer and not (float(self.low).is_integer() and float(self.high).is_integer()):
@@ -62,23 +62,23 @@ class Doubling:
         return (self.high // self.low).bit_length() - 1
 
     def distribution(self, optuna: Any) -> Any:
-        """The number of doublings: ordered, so that the sampler sees neighbours as neighbours."""
+        """Draw the number of doublings: ordered, so that the sampler sees neighbours as neighbours."""
         return optuna.distributions.IntDistribution(0, self.steps)
 
     def value(self, drawn: Any) -> Any:
-        """The setting's value after that many doublings."""
+        """Return the setting's value after that many doublings."""
         return self.low * 2 ** int(drawn)
 
-    def drawn(self, value: Any) -> Any:
-        """The number of doublings that gives this value; None if none does."""
+    def drawn(self, value: object) -> Any:
+        """Return the number of doublings that gives this value; None if none does."""
         return next((k for k in range(self.steps + 1) if self.value(k) == value), None)
 
     def ends(self) -> tuple[Any, ...]:
-        """The extreme values."""
+        """Return the extreme values."""
         return self.low, self.value(self.steps)
 
     def problem(self) -> str:
-        """What is wrong with it; empty if nothing."""
+        """Say what is wrong with it; empty if nothing."""
         good = all(isinstance(x, int) and not isinstance(x, bool) for x in (self.low, self.high))
         return "" if good and 1 <= self.low <= self.high else "low and high must be integers with 1 <= low <= high"
 
@@ -90,23 +90,23 @@ class Choice:
     values: tuple[Hashable, ...]
 
     def distribution(self, optuna: Any) -> Any:
-        """What Optuna draws from."""
+        """Return what Optuna draws from."""
         return optuna.distributions.CategoricalDistribution(self.values)
 
     def value(self, drawn: Any) -> Any:
-        """The value itself."""
+        """Return the value itself."""
         return drawn
 
-    def drawn(self, value: Any) -> Any:
-        """The value itself; None if it is none of them."""
+    def drawn(self, value: object) -> Any:
+        """Return the value itself; None if it is none of them."""
         return value if value in self.values else None
 
     def ends(self) -> tuple[Any, ...]:
-        """All values."""
+        """Return all values."""
         return self.values
 
     def problem(self) -> str:
-        """What is wrong with it; empty if nothing."""
+        """Say what is wrong with it; empty if nothing."""
         good = all(isinstance(x, (bool, int, float, str)) for x in self.values) and len(self.values) > 0
         return "" if good else "it needs at least one value; values are numbers, words or booleans"
 
@@ -116,7 +116,7 @@ Space = dict[str, Part]
 
 
 def read_space(space: Mapping[str, Any] | None, model: Any, several: bool) -> Space:
-    """The space to search: as given ((low, high) is a Range, a list a Choice), or the default for this model."""
+    """Read the space to search: as given ((low, high) is a Range, a list a Choice), or the default for this model."""
     if space is None:
         return default_space(model, several)
     found = {name: _read_part(name, part) for name, part in space.items()}
@@ -134,7 +134,7 @@ def read_space(space: Mapping[str, Any] | None, model: Any, several: bool) -> Sp
 
 
 def default_space(model: Any, several: bool) -> Space:
-    """Both weights and the dimension; with several objectives also the fairness of training and of serving."""
+    """Return both weights and the dimension; with several objectives also the fairness of training and of serving."""
     fields = {field.name for field in dataclasses.fields(model)}
     found: Space = {
         "regularization": Range(1e-3, 1e-1),
@@ -148,7 +148,7 @@ def default_space(model: Any, several: bool) -> Space:
     return {name: part for name, part in found.items() if name == DIAL or name in fields}
 
 
-def _read_part(name: str, part: Any) -> Part:
+def _read_part(name: str, part: object) -> Part:
     if isinstance(part, (Range, Doubling, Choice)):
         return part
     if isinstance(part, tuple) and len(part) == 2:
@@ -167,5 +167,5 @@ def _check_value(model: Any, name: str, value: Any) -> None:
         raise InvalidParameter(f"The dial must be a number >= 0. Got {value!r} instead.")
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,128 +1,26 @@
-"""`fit_to_target`: the dial turned to what the owner of a catalogue asks for, rather than to a number of its own."""
+"""`fit_to_target`: find the fairness that meets a target such as "Gini at most .85" or "lose at most 2 % of nDCG".
+
+Where the dial cannot reach the target, exposure offsets and FairRec are measured on the same users.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from fairmf.control.offsets import fit_offsets
 from fairmf.control.trade_off import Curve, Dial, Row, marked, rounded, validation_of
 from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidParameter
-from fairmf.metrics.evaluate import evaluate
+from fairmf.metrics.evaluate import Ranker, evaluate
 from fairmf.models.base import IterativeModel
 from fairmf.models.progress import progress_bar
 
-# What else would reach a goal that the dial does not: exposure offsets and FairRec, measured on the same users.
-
-
 GRID = (0.25, 0.5, 1.0)  # of the exposure that all items would have if they were shown equally often
 USERS_AT_ONCE = 4096  # a look ahead need not rank more in each iteration
-
-
-def measure_alternatives(
-    model: IterativeModel,
-    held_out: HeldOut,
-    metrics: Sequence[str],
-    at: int,
-    advance: Callable[[str], None] = lambda _: None,
-) -> Curve:
-    """Offsets and FairRec with lists of `at`, on top of the model as it serves, at every share of GRID.
-
-    Offsets are learned on the training users, or on the held-out ones where the model has no histories. FairRec's lists
-    end at `at`: metrics of longer ones are None there. Where lists of `at` hold the whole catalogue, exposure is equal
-    anyway and there is nothing to learn.
-    """
-    rows: list[Row] = []
-    cohort = held_out if model.fitted.interactions is None else None
-    for floor in GRID if at < model.n_items else ():
-        began = time.perf_counter()
-        made = fit_offsets(
-            model, K=at, min_exposure=floor, cohort=cohort, users_at_once=USERS_AT_ONCE, progress=False
-        ).model  # fmt: skip
-        row = {"way": "offsets", "fairness": model.fitted.fairness, "min_exposure": floor}
-        rows.append({**row, **_measured(made, held_out, metrics, metrics), "seconds": time.perf_counter() - began})
-        advance(f"offsets {floor:g}")
-    short = [name for name in metrics if int(name.split("@")[1]) <= at]
-    for share in GRID:
-        began = time.perf_counter()
-        row = {"way": "FairRec", "fairness": model.fitted.fairness, "share": share}
-        found = _measured(model.with_fairrec(share, K=at), held_out, short, metrics)
-        rows.append({**row, **found, "seconds": time.perf_counter() - began})
-        advance(f"FairRec {share:g}")
-    return Curve(tuple(rows), tuple(metrics))
-
-
-def _measured(model: Any, held_out: HeldOut, asked: Sequence[str], metrics: Sequence[str]) -> Row:
-    found = evaluate(model, held_out, metrics=asked, bootstrap=0)
-    return {name: found[name] if name in asked else None for name in metrics}
-
-
-def advice(alternatives: Curve, goal: Goal, quality: str) -> str:
-    """The best of either way in one sentence: of those that meet the goal the one with the best quality, else the
-    nearest to it. Empty where nothing was measured.
-    """
-    said = []
-    for way, name in (("offsets", "min_exposure"), ("FairRec", "share")):
-        rows = [row for row in alternatives if row["way"] == way]
-        if not rows:
-            continue
-        best = best_of(rows, goal, quality)
-        verb = "give" if way == "offsets" else "gives"
-        found = f"{way} with {name} {best[name]:g} {verb} {goal.metric} {best[goal.metric]:.4f} at "
-        known = [metric for metric in ("ndcg@100", quality) if best[metric] is not None]
-        said.append(found + " and ".join(f"{metric} {best[metric]:.4f}" for metric in dict.fromkeys(known)))
-    fairness = alternatives.rows[0]["fairness"] if said else 0.0
-    return f"On top of the model at fairness {fairness:g}, {'; '.join(said)}." if said else ""
-
-
-def best_of(rows: Sequence[Row], goal: Goal, quality: str) -> Row:
-    """Of the rows that meet the goal the one with the best quality; where none does, the nearest to it."""
-    met = [row for row in rows if goal.met_by(row)]
-    if met:
-        return max(met, key=lambda row: row[quality])
-    return min(rows, key=lambda row: row[goal.metric] if goal.at_most else -row[goal.metric])
-
-
 CLOSE = 0.0005  # of the metric: bisection ends when the two sides of the wanted value are as near as that
 MOST = 40  # evaluations
-
-
-@dataclass(frozen=True)
-class Goal:
-    """What is wanted of one metric: at most, or at least, a value."""
-
-    metric: str
-    value: float
-    at_most: bool
-
-    def met_by(self, row: Row) -> bool:
-        """Whether a row satisfies it."""
-        found: float = row[self.metric]
-        return found <= self.value if self.at_most else found >= self.value
-
-    def __str__(self) -> str:
-        return f"{self.metric} {'<=' if self.at_most else '>='} {self.value:.4g}"
-
-
-@dataclass(frozen=True)
-class Target:
-    """The answer: a model that serves with the fairness found, whether that reaches the goal, and what was measured."""
-
-    model: IterativeModel
-    goal: Goal
-    reached: bool
-    fairness: float
-    message: str
-    curve: Curve
-    alternatives: Curve
-    """Where the dial does not reach the goal: what exposure offsets (way "offsets", with `min_exposure`) and FairRec
-    (way "FairRec", with `share`) on top of the model as given come to, on the same users. Otherwise without rows."""
-
-    def __repr__(self) -> str:
-        return f"Target({'reached' if self.reached else 'NOT reached'}: {self.message})"
 
 
 def fit_to_target(
@@ -136,14 +34,47 @@ def fit_to_target(
     alternatives: bool = True,
     progress: bool | None = None,
 ) -> Target:
-    """Turn the dial until the validation users' lists satisfy one goal; train first if the model is not fitted.
+    """Turn the dial until the validation users' lists meet one target; train first if the model is not fitted.
 
-    `max_gini` and `min_coverage` (of the first `at` slots) take the smallest fairness that reaches them;
-    `max_ndcg_loss` (a share of nDCG@100 at dial 0) takes the largest that keeps it. The search goes up from 0 and never
-    past the dial's Gini minimum. `result.model` serves with the fairness found by default; where a goal cannot be
-    reached, it is the nearest the dial comes, `result.reached` is False and `result.message` says so. Then
-    `result.alternatives` holds what exposure offsets and FairRec on top of the model as given would reach on the same
-    users; that takes as long as learning offsets three times, and `alternatives=False` leaves it out.
+    The search goes up from 0 and never past the dial's lowest Gini. Give exactly one of `max_gini`, `min_coverage` and
+    `max_ndcg_loss`.
+
+    Parameters
+    ----------
+    model
+        A FairALS, IALS or FiADMM, fitted or not.
+    split
+        A Split, of which the validation users are used, or a HeldOut if the model is fitted.
+    max_gini
+        Highest Gini of the exposure in the first `at` slots: takes the smallest fairness that reaches it.
+    min_coverage
+        Lowest share of the catalogue in the first `at` slots: takes the smallest fairness that reaches it.
+    max_ndcg_loss
+        Share of nDCG@100 at dial 0 that may be lost: takes the largest fairness that keeps it.
+    at
+        Length of the lists whose exposure counts.
+    alternatives
+        Whether to measure offsets and FairRec where the dial does not reach the target, which takes as long as
+        learning offsets three times.
+    progress
+        Whether to show a progress bar; None shows it in a terminal.
+
+    Returns
+    -------
+    Target
+        The model, serving with the fairness found; the nearest the dial comes where `reached` is False.
+
+    Raises
+    ------
+    InvalidParameter
+        Unless exactly one target between 0 and 1 is given, or if the model is not fitted and there is no Split.
+
+    Examples
+    --------
+    >>> from fairmf import FairALS, fit_to_target, split_by_user, synthetic
+    >>> split = split_by_user(synthetic(400, 200, 9000), heldout=60, protocol="seeded")
+    >>> fit_to_target(FairALS(factors=8, epochs=4), split, max_gini=0.6).reached
+    True
     """
     held_out = validation_of(split)
     name, value = one_goal({"max_gini": max_gini, "min_coverage": min_coverage, "max_ndcg_loss": max_ndcg_loss})
@@ -174,8 +105,68 @@ def fit_to_target(
     return Target(turned, goal, reached, row["fairness"], message, curve, others)
 
 
+@dataclass(frozen=True)
+class Goal:
+    """A bound on one metric: at most, or at least, a value."""
+
+    metric: str
+    value: float
+    at_most: bool
+
+    def met_by(self, row: Row) -> bool:
+        """Whether a row meets the bound."""
+        found: float = row[self.metric]
+        return found <= self.value if self.at_most else found >= self.value
+
+    def __str__(self) -> str:
+        return f"{self.metric} {'<=' if self.at_most else '>='} {self.value:.4g}"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What `fit_to_target` found.
+
+    Attributes
+    ----------
+    model
+        The model, serving with the fairness found.
+    goal
+        The bound that was asked for.
+    reached
+        Whether the model meets it on the validation users.
+    fairness
+        The fairness found.
+    message
+        The result in a sentence.
+    curve
+        Every position of the dial that was measured.
+    alternatives
+        Where the dial does not reach the goal: what exposure offsets (way "offsets", with `min_exposure`) and FairRec
+        (way "FairRec", with `share`) on top of the given model reach on the same users. Otherwise without rows.
+
+    Examples
+    --------
+    >>> from fairmf import FairALS, fit_to_target, split_by_user, synthetic
+    >>> split = split_by_user(synthetic(400, 200, 9000), heldout=60, protocol="seeded")
+    >>> found = fit_to_target(FairALS(factors=8, epochs=4), split, max_ndcg_loss=0.05)
+    >>> found.reached, found.goal.metric
+    (True, 'ndcg@100')
+    """
+
+    model: IterativeModel
+    goal: Goal
+    reached: bool
+    fairness: float
+    message: str
+    curve: Curve
+    alternatives: Curve
+
+    def __repr__(self) -> str:
+        return f"Target({'reached' if self.reached else 'NOT reached'}: {self.message})"
+
+
 def one_goal(goals: dict[str, float | None]) -> tuple[str, float]:
-    """The one that was given, checked."""
+    """Return the name and value of the one target that was given."""
     given = {name: value for name, value in goals.items() if value is not None}
     if len(given) != 1:
         raise InvalidParameter(f"Give exactly one of {', '.join(goals)}. Got {', '.join(given) or 'none'} instead.")
@@ -186,7 +177,7 @@ def one_goal(goals: dict[str, float | None]) -> tuple[str, float]:
 
 
 def nearest(dial: Dial, goal: Goal, gini: str) -> Row:
-    """The smallest fairness that meets the goal; the best there is where none does."""
+    """Return the row of the smallest fairness that meets the goal; the nearest row where none does."""
     below, last = 0.0, dial(0.0)
     for psi in dial.first_steps():
         row = dial(psi)
@@ -207,7 +198,7 @@ def nearest(dial: Dial, goal: Goal, gini: str) -> Row:
 
 
 def furthest(dial: Dial, goal: Goal, gini: str) -> Row:
-    """The largest fairness up to the Gini minimum that still meets the goal."""
+    """Return the row of the largest fairness up to the lowest Gini that still meets the goal."""
     last = dial(0.0)
     for psi in dial.first_steps()[1:]:
         row = dial(psi)
@@ -223,7 +214,7 @@ def furthest(dial: Dial, goal: Goal, gini: str) -> Row:
 
 
 def between(dial: Dial, low: float, high: float, met: Callable[[Row], bool], metric: str) -> Row:
-    """The first fairness in (low, high] that is `met`, by bisection, until both ends nearly agree."""
+    """Return the row of the first fairness in (low, high] that is `met`, by bisection until both ends nearly agree."""
     while len(dial.rows) < MOST:
         gap = abs(dial(high)[metric] - dial(low)[metric])
         middle = rounded((low + high) / 2)
@@ -237,7 +228,7 @@ def between(dial: Dial, low: float, high: float, met: Callable[[Row], bool], met
 
 
 def around_minimum(dial: Dial, high: float, gini: str) -> None:
-    """Close in on the Gini minimum below `high`: always measure beside the best position so far."""
+    """Close in on the lowest Gini below `high`: measure beside the best position so far, again and again."""
     for _ in range(6):
         positions = sorted(psi for psi in dial.rows if psi <= high)
         best = min(range(len(positions)), key=lambda k: dial.rows[positions[k]][gini])
@@ -252,10 +243,75 @@ def around_minimum(dial: Dial, high: float, gini: str) -> None:
 
 
 def sentence(goal: Goal, row: Row, dial: Dial, reached: bool) -> str:
-    """What was found, in one line."""
+    """Say in one sentence what was found."""
     plain = dial(0.0)
     here = ", ".join(f"{name} {row[name]:.4f} ({row[name] - plain[name]:+.4f})" for name in dial.metrics)
     found = f"fairness {row['fairness']:g} gives {here} against the dial at 0"
     if reached:
         return f"{goal} is reached: {found}."
     return f"{goal} cannot be reached by the dial of this model; the nearest is {found}."
+
+
+# -- alternatives to the dial -----------------------------------------------------------------------------------------
+
+
+def measure_alternatives(
+    model: IterativeModel,
+    held_out: HeldOut,
+    metrics: Sequence[str],
+    at: int,
+    advance: Callable[[str], None] = lambda _: None,
+) -> Curve:
+    """Measure offsets and FairRec with lists of `at`, on top of the model as it serves, at every share of GRID.
+
+    Offsets are learned on the training users, or on the held-out ones where the model has no histories. FairRec's lists
+    end at `at`: metrics of longer ones are None there. Where lists of `at` hold the whole catalogue, exposure is equal
+    anyway and there is nothing to learn.
+    """
+    rows: list[Row] = []
+    cohort = held_out if model.fitted.interactions is None else None
+    for floor in GRID if at < model.n_items else ():
+        began = time.perf_counter()
+        made = fit_offsets(
+            model, K=at, min_exposure=floor, cohort=cohort, users_at_once=USERS_AT_ONCE, progress=False
+        ).model  # fmt: skip
+        row = {"way": "offsets", "fairness": model.fitted.fairness, "min_exposure": floor}
+        rows.append({**row, **_measured(made, held_out, metrics, metrics), "seconds": time.perf_counter() - began})
+        advance(f"offsets {floor:g}")
+    short = [name for name in metrics if int(name.split("@")[1]) <= at]
+    for share in GRID:
+        began = time.perf_counter()
+        row = {"way": "FairRec", "fairness": model.fitted.fairness, "share": share}
+        found = _measured(model.with_fairrec(share, K=at), held_out, short, metrics)
+        rows.append({**row, **found, "seconds": time.perf_counter() - began})
+        advance(f"FairRec {share:g}")
+    return Curve(tuple(rows), tuple(metrics))
+
+
+def _measured(model: Ranker, held_out: HeldOut, asked: Sequence[str], metrics: Sequence[str]) -> Row:
+    found = evaluate(model, held_out, metrics=asked, bootstrap=0)
+    return {name: found[name] if name in asked else None for name in metrics}
+
+
+def advice(alternatives: Curve, goal: Goal, quality: str) -> str:
+    """Name the best row of either way in one sentence (see `best_of`); empty where nothing was measured."""
+    said = []
+    for way, name in (("offsets", "min_exposure"), ("FairRec", "share")):
+        rows = [row for row in alternatives if row["way"] == way]
+        if not rows:
+            continue
+        best = best_of(rows, goal, quality)
+        verb = "give" if way == "offsets" else "gives"
+        found = f"{way} with {name} {best[name]:g} {verb} {goal.metric} {best[goal.metric]:.4f} at "
+        known = [metric for metric in ("ndcg@100", quality) if best[metric] is not None]
+        said.append(found + " and ".join(f"{metric} {best[metric]:.4f}" for metric in dict.fromkeys(known)))
+    fairness = alternatives.rows[0]["fairness"] if said else 0.0
+    return f"On top of the model at fairness {fairness:g}, {'; '.join(said)}." if said else ""
+
+
+def best_of(rows: Sequence[Row], goal: Goal, quality: str) -> Row:
+    """Return the row with the best quality of those that meet the goal; where none does, the nearest to it."""
+    met = [row for row in rows if goal.met_by(row)]
+    if met:
+        return max(met, key=lambda row: row[quality])
+    return min(rows, key=lambda row: row[goal.metric] if goal.at_most else -row[goal.metric])

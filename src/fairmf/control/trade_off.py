@@ -1,4 +1,8 @@
-"""`fit_path`: re-trained models along a list of fairness values, each started from its neighbour."""
+"""Curves of quality against exposure: `trade_off` along the dial of one model, `fit_path` by re-training.
+
+A model is measured at one dial position after another on the same users; no position is measured twice. Helpers for
+fronts (which points no other beats) are at the end.
+"""
 
 from __future__ import annotations
 
@@ -22,178 +26,10 @@ from fairmf.models.fiadmm import FiADMM
 from fairmf.models.fold_in import check_fairness
 from fairmf.models.progress import progress_bar
 
-# Fronts: which points no other point beats, and how much a set of points beats.
-#
-# A point has one number per objective. `lower` says of each objective whether less is better.
-
-
-def dominates(a: Sequence[float], b: Sequence[float], lower: Sequence[bool]) -> bool:
-    """Whether a is at least as good as b everywhere and better somewhere."""
-    gains = [y - x if less else x - y for x, y, less in zip(a, b, lower, strict=True)]
-    return min(gains) >= 0 and max(gains) > 0
-
-
-def front_positions(points: Sequence[Sequence[float]], lower: Sequence[bool]) -> list[int]:
-    """Positions of the points that no other dominates, best in the first objective first; equal points all stay."""
-    kept = [i for i, p in enumerate(points) if not any(dominates(q, p, lower) for q in points)]
-    return sorted(kept, key=lambda i: (points[i][0] if lower[0] else -points[i][0], i))
-
-
-def hypervolume(points: ArrayLike, worst: tuple[float, float], lower: Sequence[bool]) -> float:
-    """Area that the points (two objectives) dominate inside the rectangle up to `worst`; points beyond it count for 0.
-
-    One front with a larger area than another is better on the whole, though not everywhere.
-    """
-    values: NDArray[np.float64] = np.asarray(points, dtype=np.float64).reshape(-1, 2)
-    if len(lower) != 2:
-        raise InvalidParameter(f"hypervolume is for two objectives. Got {len(lower)} instead.")
-    sign = np.where(np.asarray(lower), -1.0, 1.0)
-    gains = sign * (values - np.asarray(worst))  # how far inside the rectangle, in each direction
-    inside = gains[(gains > 0).all(axis=1)]
-    area, height = 0.0, 0.0
-    for x, y in inside[np.lexsort((-inside[:, 1], -inside[:, 0]))]:
-        if y > height:  # a strip that nothing further right covers
-            area += float(x * (y - height))
-            height = float(y)
-    return area
-
-
-# Curve: quality and exposure at several fairness values, one row each. Curves add up to one table.
-
-
 Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Measured points. Every row has `way` ("dial", "re-trained", "offsets", "FairRec"), `fairness`, the metrics and
-    `seconds`.
-    """
-
-    rows: tuple[Row, ...]
-    metrics: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[Row]:
-        return iter(self.rows)
-
-    def __add__(self, other: Curve) -> Curve:
-        """Both in one table; they must have measured the same."""
-        if set(self.metrics) != set(other.metrics):
-            raise InvalidParameter(
-                f"The curves have different metrics: {', '.join(self.metrics)} and {', '.join(other.metrics)}."
-            )
-        return Curve(self.rows + other.rows, self.metrics)
-
-    def column(self, name: str) -> list[Any]:
-        """One quantity, row by row; None where a row does not have it."""
-        if self.rows and not any(name in row for row in self.rows):
-            raise KeyError(f"{name!r} is not a column; there are {', '.join(self.rows[0])}")
-        return [row.get(name) for row in self.rows]
-
-    def table(self) -> pa.Table:
-        """An Arrow table; `.to_pandas()` on it gives a data frame."""
-        names = list(dict.fromkeys(name for row in self.rows for name in row))
-        return pa.table({name: [row.get(name) for row in self.rows] for name in names})
-
-    def front(self, quality: str | None = None, inequality: str | None = None) -> Curve:
-        """The rows that no other beats: at least as good a quality and as low an inequality, one of them better."""
-        up, down = quality or self.quality, inequality or self.inequality
-        kept = [
-            row
-            for row in self.rows
-            if not any(
-                other[up] >= row[up] and other[down] <= row[down] and (other[up] > row[up] or other[down] < row[down])
-                for other in self.rows
-            )
-        ]
-        return Curve(tuple(sorted(kept, key=lambda row: row[down])), self.metrics)
-
-    @property
-    def quality(self) -> str:
-        """The metric that is up: the first of accuracy."""
-        return next(name for name in self.metrics if is_accuracy(name))
-
-    @property
-    def inequality(self) -> str:
-        """The metric that is down: the first Gini."""
-        return next(name for name in self.metrics if name.startswith("gini"))
-
-    def __repr__(self) -> str:
-        names = [name for name in ("way", "fairness", *self.metrics) if any(name in row for row in self.rows)]
-        lines = ["  ".join(f"{name:>12}" for name in names)]
-        for row in self.rows:
-            cells = (row.get(name) for name in names)
-            lines.append("  ".join(f"{cell:>12.4g}" if isinstance(cell, float) else f"{cell!s:>12}" for cell in cells))
-        return "\n".join(lines)
-
-
-# One model asked at one dial position after another; what was measured is never measured again.
-
-
-LIMIT = 1e4  # no dial is worth turning further
-
-
-def validation_of(split: Split | HeldOut) -> HeldOut:
-    """The users that choices are made on: a split's validation part, never its test part."""
-    if isinstance(split, Split):
-        return split.validation
-    if isinstance(split, HeldOut):
-        return split
-    raise InvalidData(f"Expected a Split or a HeldOut, got {type(split).__name__}.")
-
-
-class Dial:
-    """Measures `metrics` of a fitted model at any fairness on the same users."""
-
-    def __init__(
-        self,
-        model: IterativeModel,
-        held_out: HeldOut,
-        metrics: Sequence[str],
-        advance: Callable[[str], None] = lambda _: None,
-    ):
-        if not isinstance(model, IterativeModel):
-            raise InvalidParameter(f"A {type(model).__name__} has no dial: use FairALS, IALS or FiADMM.")
-        self.model = model
-        self.held_out = held_out
-        self.metrics = tuple(metrics)
-        self.rows: dict[float, Row] = {}
-        self._advance = advance
-
-    def __call__(self, fairness: float) -> Row:
-        """The row of one position."""
-        if fairness not in self.rows:
-            began = time.perf_counter()
-            found = evaluate(self.model, self.held_out, metrics=self.metrics, bootstrap=0, fairness=fairness)
-            values: dict[str, Any] = {name: found[name] for name in self.metrics}
-            self.rows[fairness] = {
-                "way": "dial", "fairness": fairness, **values, "seconds": time.perf_counter() - began,
-            }  # fmt: skip
-            self._advance(f"fairness {fairness:g}")
-        return self.rows[fairness]
-
-    def first_steps(self) -> list[float]:
-        """Where a search upwards begins: 0, then doubling from a quarter of the trained fairness (or of 1)."""
-        unit = self.model.fitted.trained_fairness or 1.0
-        steps, psi = [0.0], unit / 4
-        while psi <= LIMIT * unit:
-            steps.append(psi)
-            psi *= 2
-        return steps
-
-
-def rounded(value: float) -> float:
-    """Three digits: a dial position that can be read and typed again."""
-    return float(f"{value:.3g}")
-
-
-# `trade_off`: quality and exposure along the dial of one trained model. Nothing is trained.
-
-
 METRICS = ("ndcg@100", "recall@20", "gini@20", "coverage@20")
+LIMIT = 1e4  # times the trained fairness: no dial is worth turning further
+TOLERANCE = 5e-4  # relative fall of F per epoch at which a warm fit is about where a cold one ends (docs/trade-off.md)
 
 
 def trade_off(
@@ -205,12 +41,39 @@ def trade_off(
     metrics: Sequence[str] = METRICS,
     progress: bool | None = None,
 ) -> Curve:
-    """Measure a fitted model on the validation users at the given fairness values, or at `points` chosen ones.
+    """Measure a fitted model on the validation users at several fairness values. Nothing is trained.
 
-    Chosen values start at 0, double until the first Gini rises again (the dial's end: beyond it everybody is given the
-    same unpopular items), and then fill the widest gaps, so that the curve is evenly covered. Rows beyond the Gini
-    minimum are marked `past_minimum`. The first accuracy metric and the first Gini of `metrics` are the two axes.
+    Chosen values start at 0, double until the Gini rises again (beyond this point everyone gets the same unpopular
+    items), and then fill the widest gaps, so that points lie evenly along the curve. Rows beyond the lowest Gini are
+    marked `past_minimum`.
 
+    Parameters
+    ----------
+    model
+        A fitted FairALS, IALS or FiADMM.
+    split
+        A Split, of which the validation users are used, or a HeldOut.
+    fairness
+        The values to measure at; None chooses them.
+    points
+        How many values to choose.
+    metrics
+        Full names; the first accuracy metric and the first Gini are the two axes.
+    progress
+        Whether to show a progress bar; None shows it in a terminal.
+
+    Returns
+    -------
+    Curve
+        One row per fairness value.
+
+    Raises
+    ------
+    InvalidParameter
+        If the model has no dial, or `metrics` lack an axis that choosing values needs.
+
+    Examples
+    --------
     >>> from fairmf import FairALS, split_by_user, synthetic, trade_off
     >>> split = split_by_user(synthetic(400, 200, 9000), heldout=60, protocol="seeded")
     >>> curve = trade_off(FairALS(factors=8, epochs=4).fit(split.train), split, points=6)
@@ -234,51 +97,6 @@ def trade_off(
     return Curve(tuple(marked(dial, axes.inequality)), axes.metrics)
 
 
-def cover(dial: Dial, points: int, quality: str, inequality: str) -> None:
-    """Measure `points` positions: upwards to the Gini minimum, then in the middle of the widest gap."""
-    last = np.inf
-    for psi in dial.first_steps():
-        if len(dial.rows) == points:
-            return
-        here = dial(psi)[inequality]
-        if here > last:
-            break
-        last = here
-    while len(dial.rows) < points:
-        positions = sorted(dial.rows)
-        values = np.array([[dial.rows[psi][quality], dial.rows[psi][inequality]] for psi in positions])
-        spread = np.ptp(values, axis=0)
-        gaps = np.linalg.norm(np.diff(values, axis=0) / np.where(spread > 0, spread, 1), axis=1)
-        for k in np.argsort(-gaps, kind="stable"):
-            low, high = positions[k], positions[k + 1]
-            middle = rounded(np.sqrt(low * high) if low > 0 else high / 2)
-            if middle not in dial.rows:
-                dial(middle)
-                break
-        else:
-            return  # no three-digit number is left between any two
-
-
-def marked(dial: Dial, inequality: str) -> list[dict[str, object]]:
-    """The rows by rising fairness; those past the Gini minimum say so."""
-    rows = [dial.rows[psi] for psi in sorted(dial.rows)]
-    end = int(np.argmin([row[inequality] for row in rows]))
-    return [{**row, "past_minimum": k > end} for k, row in enumerate(rows)]
-
-
-def _check_axes(curve: Curve) -> None:
-    if not any(is_accuracy(name) for name in curve.metrics) or not any(
-        name.startswith("gini") for name in curve.metrics
-    ):
-        raise InvalidParameter(
-            "To choose fairness values, metrics must hold an accuracy (ndcg@K or recall@K) and a gini@K. "
-            f"Got {', '.join(curve.metrics) or 'none'} instead."
-        )
-
-
-TOLERANCE = 5e-4  # relative fall of F per epoch at which a warm fit is about where a cold one ends (docs/trade-off.md)
-
-
 def fit_path(
     model: FairALS | FiADMM,
     split: Split,
@@ -288,11 +106,44 @@ def fit_path(
     metrics: Sequence[str] = METRICS,
     progress: bool | None = None,
 ) -> Curve:
-    """Train at every fairness and measure on the validation users: what the dial's curve is to be compared with.
+    """Train at every fairness and measure on the validation users, to compare with the dial of one model.
 
-    The first (lowest) is a cold fit of `model.epochs` epochs; each next one starts from the one before and ends as soon
-    as an epoch lowers F relatively by less than `tolerance`, which takes a few epochs unless the values lie far apart.
-    The given model is left as it is. Rows also hold the objective F that training reached and its epochs.
+    The first (lowest) fairness is a fit of `model.epochs` epochs; each next one starts from the one before and ends as
+    soon as an epoch lowers the objective F relatively by less than `tolerance`: a few epochs, unless values lie far
+    apart. The given model is left as it is.
+
+    Parameters
+    ----------
+    model
+        A FairALS or FiADMM with the settings to train with.
+    split
+        Training data and validation users.
+    fairness
+        The values to train at.
+    tolerance
+        Relative fall of F per epoch below which a fit ends.
+    metrics
+        Full names of what to measure.
+    progress
+        Whether to show a progress bar; None shows it in a terminal.
+
+    Returns
+    -------
+    Curve
+        One row per fairness value, with the objective that training reached and its epochs.
+
+    Raises
+    ------
+    InvalidParameter
+        If the model cannot be trained with fairness, or there are no values.
+
+    Examples
+    --------
+    >>> from fairmf import FairALS, fit_path, split_by_user, synthetic
+    >>> split = split_by_user(synthetic(400, 200, 9000), heldout=60, protocol="seeded")
+    >>> curve = fit_path(FairALS(factors=8, epochs=4), split, fairness=[0, 1])
+    >>> curve.column("way")
+    ['re-trained', 're-trained']
     """
     if not isinstance(model, (FairALS, FiADMM)):
         raise InvalidParameter(f"A {type(model).__name__} has no fairness to train with: use FairALS or FiADMM.")
@@ -323,3 +174,210 @@ def fit_path(
             previous = trained
             advance(f"fairness {phi:g}")
     return Curve(tuple(rows), tuple(metrics))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Quality and exposure at several fairness values, one row each. Curves can be added.
+
+    Attributes
+    ----------
+    rows
+        Dictionaries with `way` ("dial", "re-trained", "offsets", "FairRec"), `fairness`, the metrics and `seconds`.
+    metrics
+        Full names of the metrics in every row.
+
+    Examples
+    --------
+    >>> from fairmf import Curve
+    >>> first = {"way": "dial", "fairness": 0, "ndcg@100": 0.4, "gini@20": 0.9}
+    >>> second = {"way": "dial", "fairness": 1, "ndcg@100": 0.3, "gini@20": 0.95}
+    >>> curve = Curve((first, second), ("ndcg@100", "gini@20"))
+    >>> curve.column("fairness"), len(curve.front())  # the second row is worse in both
+    ([0, 1], 1)
+    """
+
+    rows: tuple[Row, ...]
+    metrics: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __add__(self, other: Curve) -> Curve:
+        """Join two curves that measured the same metrics."""
+        if set(self.metrics) != set(other.metrics):
+            raise InvalidParameter(
+                f"The curves have different metrics: {', '.join(self.metrics)} and {', '.join(other.metrics)}."
+            )
+        return Curve(self.rows + other.rows, self.metrics)
+
+    def column(self, name: str) -> list[Any]:
+        """Return one quantity, row by row; None where a row does not have it."""
+        if self.rows and not any(name in row for row in self.rows):
+            raise KeyError(f"{name!r} is not a column; there are {', '.join(self.rows[0])}")
+        return [row.get(name) for row in self.rows]
+
+    def table(self) -> pa.Table:
+        """Return an Arrow table; `.to_pandas()` on it gives a data frame."""
+        names = list(dict.fromkeys(name for row in self.rows for name in row))
+        return pa.table({name: [row.get(name) for row in self.rows] for name in names})
+
+    def front(self, quality: str | None = None, inequality: str | None = None) -> Curve:
+        """Return the rows that no other beats (at least as good in both metrics, better in one), by inequality."""
+        up, down = quality or self.quality, inequality or self.inequality
+        kept = front_positions([(row[up], row[down]) for row in self.rows], (False, True))
+        return Curve(tuple(sorted((self.rows[i] for i in sorted(kept)), key=lambda row: row[down])), self.metrics)
+
+    @property
+    def quality(self) -> str:
+        """The metric of the upward axis: the first accuracy metric."""
+        return next(name for name in self.metrics if is_accuracy(name))
+
+    @property
+    def inequality(self) -> str:
+        """The metric of the other axis: the first Gini."""
+        return next(name for name in self.metrics if name.startswith("gini"))
+
+    def __repr__(self) -> str:
+        names = [name for name in ("way", "fairness", *self.metrics) if any(name in row for row in self.rows)]
+        lines = ["  ".join(f"{name:>12}" for name in names)]
+        for row in self.rows:
+            cells = (row.get(name) for name in names)
+            lines.append("  ".join(f"{cell:>12.4g}" if isinstance(cell, float) else f"{cell!s:>12}" for cell in cells))
+        return "\n".join(lines)
+
+
+# -- the dial ---------------------------------------------------------------------------------------------------------
+
+
+def validation_of(split: Split | HeldOut) -> HeldOut:
+    """Return the users that choices are made on: a split's validation part, never its test part."""
+    if isinstance(split, Split):
+        return split.validation
+    if isinstance(split, HeldOut):
+        return split
+    raise InvalidData(f"Expected a Split or a HeldOut, got {type(split).__name__}.")
+
+
+class Dial:
+    """Measure `metrics` of a fitted model at any fairness on the same users, each fairness once."""
+
+    def __init__(
+        self,
+        model: IterativeModel,
+        held_out: HeldOut,
+        metrics: Sequence[str],
+        advance: Callable[[str], None] = lambda _: None,
+    ):
+        if not isinstance(model, IterativeModel):
+            raise InvalidParameter(f"A {type(model).__name__} has no dial: use FairALS, IALS or FiADMM.")
+        self.model = model
+        self.held_out = held_out
+        self.metrics = tuple(metrics)
+        self.rows: dict[float, Row] = {}
+        self._advance = advance
+
+    def __call__(self, fairness: float) -> Row:
+        """Return the row of one position."""
+        if fairness not in self.rows:
+            began = time.perf_counter()
+            found = evaluate(self.model, self.held_out, metrics=self.metrics, bootstrap=0, fairness=fairness)
+            values: dict[str, Any] = {name: found[name] for name in self.metrics}
+            self.rows[fairness] = {
+                "way": "dial", "fairness": fairness, **values, "seconds": time.perf_counter() - began,
+            }  # fmt: skip
+            self._advance(f"fairness {fairness:g}")
+        return self.rows[fairness]
+
+    def first_steps(self) -> list[float]:
+        """Return where a search upwards begins: 0, then doubling from a quarter of the trained fairness (or of 1)."""
+        unit = self.model.fitted.trained_fairness or 1.0
+        steps, psi = [0.0], unit / 4
+        while psi <= LIMIT * unit:
+            steps.append(psi)
+            psi *= 2
+        return steps
+
+
+def rounded(value: float) -> float:
+    """Round to three digits: a dial position that people can read and type."""
+    return float(f"{value:.3g}")
+
+
+def cover(dial: Dial, points: int, quality: str, inequality: str) -> None:
+    """Measure `points` positions: upwards to the lowest Gini, then in the middle of the widest gap."""
+    last = np.inf
+    for psi in dial.first_steps():
+        if len(dial.rows) == points:
+            return
+        here = dial(psi)[inequality]
+        if here > last:
+            break
+        last = here
+    while len(dial.rows) < points:
+        positions = sorted(dial.rows)
+        values = np.array([[dial.rows[psi][quality], dial.rows[psi][inequality]] for psi in positions])
+        spread = np.ptp(values, axis=0)
+        gaps = np.linalg.norm(np.diff(values, axis=0) / np.where(spread > 0, spread, 1), axis=1)
+        for k in np.argsort(-gaps, kind="stable"):
+            low, high = positions[k], positions[k + 1]
+            middle = rounded(np.sqrt(low * high) if low > 0 else high / 2)
+            if middle not in dial.rows:
+                dial(middle)
+                break
+        else:
+            return  # no three-digit number is left between any two
+
+
+def marked(dial: Dial, inequality: str) -> list[dict[str, object]]:
+    """Return the rows by rising fairness, and mark those past the lowest Gini."""
+    rows = [dial.rows[psi] for psi in sorted(dial.rows)]
+    end = int(np.argmin([row[inequality] for row in rows]))
+    return [{**row, "past_minimum": k > end} for k, row in enumerate(rows)]
+
+
+def _check_axes(curve: Curve) -> None:
+    if not any(is_accuracy(name) for name in curve.metrics) or not any(
+        name.startswith("gini") for name in curve.metrics
+    ):
+        raise InvalidParameter(
+            "To choose fairness values, metrics must hold an accuracy (ndcg@K or recall@K) and a gini@K. "
+            f"Got {', '.join(curve.metrics) or 'none'} instead."
+        )
+
+
+# -- fronts: a point has one number per objective; `lower` says of each whether less is better -------------------------
+
+
+def dominates(a: Sequence[float], b: Sequence[float], lower: Sequence[bool]) -> bool:
+    """Whether a is at least as good as b everywhere and better somewhere."""
+    gains = [y - x if less else x - y for x, y, less in zip(a, b, lower, strict=True)]
+    return min(gains) >= 0 and max(gains) > 0
+
+
+def front_positions(points: Sequence[Sequence[float]], lower: Sequence[bool]) -> list[int]:
+    """Return positions of the points that no other dominates, best in the first objective first. Equal points stay."""
+    kept = [i for i, p in enumerate(points) if not any(dominates(q, p, lower) for q in points)]
+    return sorted(kept, key=lambda i: (points[i][0] if lower[0] else -points[i][0], i))
+
+
+def hypervolume(points: ArrayLike, worst: tuple[float, float], lower: Sequence[bool]) -> float:
+    """Return the area that the points (two objectives) dominate up to `worst`; points beyond it count for 0.
+
+    One front with a larger area than another is better on the whole, though not everywhere.
+    """
+    values: NDArray[np.float64] = np.asarray(points, dtype=np.float64).reshape(-1, 2)
+    if len(lower) != 2:
+        raise InvalidParameter(f"hypervolume is for two objectives. Got {len(lower)} instead.")
+    sign = np.where(np.asarray(lower), -1.0, 1.0)
+    gains = sign * (values - np.asarray(worst))  # how far inside the rectangle, in each direction
+    inside = gains[(gains > 0).all(axis=1)]
+    area, height = 0.0, 0.0
+    for x, y in inside[np.lexsort((-inside[:, 1], -inside[:, 0]))]:
+        if y > height:  # a strip that nothing further right covers
+            area += float(x * (y - height))
+            height = float(y)
+    return area

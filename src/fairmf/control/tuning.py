@@ -1,6 +1,6 @@
 """`tune`: search settings with Optuna, for quality alone or for quality and even exposure together.
 
-Settings are judged on the validation users of a split, never on its test users.
+Settings are judged on the validation users of a split, never on its test users unless that is allowed.
 """
 
 from __future__ import annotations
@@ -22,25 +22,241 @@ from fairmf.control.tuning_result import Trial, TuningResult
 from fairmf.data.groups import GroupLabels
 from fairmf.data.split import HeldOut, Split, check_count, check_not_negative, check_seed
 from fairmf.errors import InvalidData, InvalidParameter, MissingDependency, NotFinite
-from fairmf.metrics.evaluate import evaluate
+from fairmf.metrics.early_stopping import Progress
+from fairmf.metrics.evaluate import Ranker, evaluate
 from fairmf.metrics.registry import parse_metric
 from fairmf.models.base import IterativeModel
 from fairmf.models.progress import progress_bar
 from fairmf.params import check_settings
 
-# Optuna, as tuning uses it: one trial at a time, each draw seeded by its place, so that a resumed study goes on alike.
-#
-# A killed process leaves a trial behind that is still "running"; it is marked failed and its place is taken again. The
-# sampler of place k is made anew from the seed and k and sees only settled trials, so a study that was interrupted
-# draws the same settings as one that was not. One process at a time may work on a study.
-
-
+ALSO = ("ndcg@100", "recall@20", "gini@20", "coverage@20")
+# Optuna is an extra and untyped here: these names say what is meant.
+Optuna = Any  # the package
+Study = Any  # optuna.Study
+OptunaTrial = Any  # optuna.Trial, or a FrozenTrial of a stored study
+Storage = Any  # optuna.storages.BaseStorage
 DIVERGED = "diverged"  # on a failed trial: it failed by its settings, not by an interruption
 RECIPE = "recipe"  # on the study: what it was made for
 
 
-def import_optuna() -> Any:
-    """Optuna, or one clear line on how to get it."""
+def tune(
+    model: IterativeModel,
+    split: Split,
+    *,
+    metric: str = "ndcg@100",
+    objectives: Sequence[str] | None = None,
+    trials: int = 50,
+    timeout: float | None = None,
+    space: Mapping[str, Any] | None = None,
+    also: Sequence[str] = ALSO,
+    storage: str | os.PathLike[str] | None = None,
+    study_name: str = "fairmf",
+    random_state: int | None = 0,
+    startup_trials: int = 10,
+    prune: bool | None = None,
+    prune_every: int = 4,
+    groups: GroupLabels | None = None,
+    part: str = "validation",
+    allow_test: bool = False,
+    progress: bool | None = None,
+) -> TuningResult:
+    """Search settings of a model with Optuna, for quality alone or for quality and even exposure together.
+
+    Parameters
+    ----------
+    model
+        A FairALS, IALS or FiADMM. Its own settings are tried first; those outside the space stay as they are.
+    split
+        Training data and held-out users.
+    metric
+        What to make as good as possible.
+    objectives
+        Several metrics instead of one, such as ("ndcg@100", "gini@20"); the result then has a front.
+    trials
+        Number of trials in all, those of an interrupted search included.
+    timeout
+        Seconds after which no further trial starts.
+    space
+        Where to look, by setting: (low, high), a list of values, or a part of docs/tuning.md; None for the default.
+    also
+        Further metrics to measure, for constraints.
+    storage
+        A file in which trials are kept: called again, an interrupted search goes on where it stopped.
+    study_name
+        Name of the study in the storage.
+    random_state
+        Seed: the same seed gives the same trials. None draws one.
+    startup_trials
+        Number of first trials that are drawn evenly.
+    prune
+        Whether to stop unpromising fits; None does with one objective, the only case that Optuna can prune.
+    prune_every
+        Epochs between two judgements of a fit.
+    groups
+        A label per item, for metrics of groups.
+    part
+        "validation" or, with `allow_test`, "test".
+    allow_test
+        Allow choosing settings on the test users, which makes the test worthless.
+    progress
+        Whether to show a progress bar; None shows it in a terminal.
+
+    Returns
+    -------
+    TuningResult
+        Every trial, and the best settings under constraints.
+
+    Raises
+    ------
+    MissingDependency
+        If Optuna is not installed (extra `[tune]`).
+    InvalidParameter
+        If the space, an objective or a number is wrong, or the stored study was made for something else.
+    InvalidData
+        If no held-out user has targets.
+
+    Examples
+    --------
+    >>> from fairmf import FairALS, split_by_user, synthetic, tune
+    >>> split = split_by_user(synthetic(400, 200, 9000), heldout=60, protocol="seeded")
+    >>> found = tune(FairALS(factors=8, epochs=2), split, trials=2, space={"regularization": (0.001, 0.1)})
+    >>> len(found.trials)
+    2
+    """
+    optuna = import_optuna()
+    held_out = _held_out(split, part, allow_test)
+    targets = _objectives(metric, objectives)
+    pruning = _pruning(prune, len(targets))
+    _check_numbers(model, trials, timeout, random_state, startup_trials, prune_every)
+    searched = read_space(space, model, several=len(targets) > 1)
+    labels = list(dict.fromkeys([*targets, *(parse_metric(label).label for label in also)]))
+    attempt = Attempt(model, split, held_out, labels, targets, searched, groups, prune_every if pruning else 0)
+    seed = int(np.random.SeedSequence().generate_state(1)[0]) if random_state is None else int(random_state)
+    recipe = _recipe(attempt, seed if random_state is not None else None, startup_trials)
+    with quietly(optuna), opened(optuna, storage) as store:
+        lower = [parse_metric(label).lower_is_better for label in targets]
+        study = open_study(optuna, store, study_name, lower, recipe, startup_trials)
+        _search(optuna, study, attempt, trials, timeout, seed, startup_trials, progress)
+        found = tuple(_trial(trial, searched) for trial in settled(study))
+    return TuningResult(model, split.train, targets, found, study)
+
+
+def _search(
+    optuna: Optuna,
+    study: Study,
+    attempt: Attempt,
+    trials: int,
+    timeout: float | None,
+    seed: int,
+    startup: int,
+    show: bool | None,
+) -> None:
+    began = time.monotonic()
+    remaining = max(trials - len(settled(study)), 0)
+    own = {name: getattr(attempt.model, "fairness" if name == DIAL else name, None) for name in attempt.space}
+    with progress_bar("trials", remaining, show) as advance:
+        for _ in range(remaining):
+            if timeout is not None and time.monotonic() - began >= timeout:
+                return
+            trial = ask(optuna, study, attempt.space, own, seed, startup)
+            advance(_settle(optuna, study, trial, attempt))
+
+
+def _settle(optuna: Optuna, study: Study, trial: OptunaTrial, attempt: Attempt) -> str:
+    """Run one trial and store how it ended. An interrupted trial does not count: its place is taken again."""
+    states = optuna.trial.TrialState
+    began = time.perf_counter()
+    try:
+        values, pruned = attempt.run(trial)
+        state = states.PRUNED if pruned else states.COMPLETE
+    except NotFinite:  # a setting that diverges is an answer too
+        values, state = {}, states.FAIL
+        trial.set_user_attr(DIVERGED, True)
+    except BaseException:
+        study.tell(trial, state=states.FAIL)
+        raise
+    trial.set_user_attr("metrics", values)
+    trial.set_user_attr("seconds", time.perf_counter() - began)
+    wanted = [values[label] for label in attempt.targets] if state == states.COMPLETE else None
+    study.tell(trial, wanted, state=state)  # last: only now the trial counts
+    return ", ".join(f"{label} {values[label]:.4f}" for label in attempt.targets if label in values)
+
+
+def _trial(trial: OptunaTrial, space: Space) -> Trial:
+    names = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}
+    settings, dial = chosen(trial.params, space)
+    attrs = trial.user_attrs
+    return Trial(trial.number, names[trial.state.name], settings, dial, dict(attrs["metrics"]), attrs["seconds"])
+
+
+# -- one trial --------------------------------------------------------------------------------------------------------
+
+
+def chosen(drawn: Mapping[str, Any], space: Space) -> tuple[dict[str, Any], float | None]:
+    """Return the model's settings and the dial (None: not searched) that were drawn."""
+    values = {name: part.value(drawn[name]) for name, part in space.items()}
+    dial = values.pop(DIAL, None)
+    return values, dial
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Attempt:
+    """Everything one trial needs. `prune_every=0` never prunes."""
+
+    model: IterativeModel
+    split: Split
+    held_out: HeldOut
+    labels: list[str]
+    targets: tuple[str, ...]
+    space: Space
+    groups: GroupLabels | None
+    prune_every: int
+
+    def run(self, trial: OptunaTrial) -> tuple[dict[str, float], bool]:
+        """Fit and measure. Return the metrics, and whether the fit was pruned: then only what it was judged by."""
+        settings, dial = chosen(trial.params, self.space)
+        model = dataclasses.replace(self.model, **settings)
+        watch = Pruning(trial, self, dial, model.epochs)
+        callbacks = [watch] if self.prune_every else []
+        model.fit(self.split.train, callbacks=callbacks, objective_every=0, progress=False)
+        return (watch.seen, True) if watch.pruned else (self.values(model, self.labels, dial), False)
+
+    def values(self, model: Ranker, labels: Sequence[str], dial: float | None) -> dict[str, float]:
+        """Measure a fitted model on the validation users."""
+        options: dict[str, Any] = {} if dial is None else {"fairness": dial}
+        train, groups = self.split.train, self.groups
+        measured = evaluate(model, self.held_out, metrics=labels, groups=groups, train=train, bootstrap=0, **options)
+        return {label: float(measured[label]) for label in labels}
+
+
+class Pruning:
+    """Report the metric to Optuna during a fit, and stop the fit when Optuna says so."""
+
+    def __init__(self, trial: OptunaTrial, attempt: Attempt, dial: float | None, epochs: int):
+        self.trial, self.attempt, self.dial, self.epochs = trial, attempt, dial, epochs
+        self.pruned = False
+        self.seen: dict[str, float] = {}
+
+    def on_epoch(self, progress: Progress) -> None:
+        """Judge this epoch; the last one is not judged, since there is nothing left to save."""
+        if progress.epoch % self.attempt.prune_every or progress.epoch >= self.epochs:
+            return
+        self.seen = self.attempt.values(progress.model, self.attempt.targets, self.dial)
+        self.trial.report(self.seen[self.attempt.targets[0]], progress.epoch)
+        if self.trial.should_prune():
+            self.pruned = True
+            progress.stop("unpromising against the trials before it")
+
+
+# -- Optuna -----------------------------------------------------------------------------------------------------------
+#
+# One trial at a time. A killed process leaves a trial behind that is still "running"; it is marked failed and its place
+# is taken again. The sampler of place k is made anew from the seed and k and sees only settled trials, so that a study
+# that was interrupted draws the same settings as one that was not. One process at a time may work on a study.
+
+
+def import_optuna() -> Optuna:
+    """Import Optuna; MissingDependency says how to install it."""
     try:
         import optuna
     except ImportError as error:
@@ -49,8 +265,8 @@ def import_optuna() -> Any:
 
 
 @contextlib.contextmanager
-def quietly(optuna: Any) -> Iterator[None]:
-    """Optuna without its notes on new studies and on experimental parts."""
+def quietly(optuna: Optuna) -> Iterator[None]:
+    """Silence Optuna's messages on new studies and on experimental features."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
@@ -62,7 +278,7 @@ def quietly(optuna: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def opened(optuna: Any, storage: str | os.PathLike[str] | None) -> Iterator[Any]:
+def opened(optuna: Optuna, storage: str | os.PathLike[str] | None) -> Iterator[Storage]:
     """Open a SQLite file (made if absent), a database by its URL, or memory; close its connections at the end."""
     store = _storage(optuna, storage)
     try:
@@ -73,7 +289,7 @@ def opened(optuna: Any, storage: str | os.PathLike[str] | None) -> Iterator[Any]
             store.engine.dispose()
 
 
-def _storage(optuna: Any, storage: str | os.PathLike[str] | None) -> Any:
+def _storage(optuna: Optuna, storage: str | os.PathLike[str] | None) -> Storage:
     if storage is None:
         return optuna.storages.InMemoryStorage()
     url = os.fspath(storage)
@@ -107,9 +323,9 @@ def _is_sqlite(path: Path) -> bool:
 
 
 def open_study(
-    optuna: Any, storage: Any, name: str, lower: list[bool], recipe: Mapping[str, Any], startup_trials: int
-) -> Any:
-    """A new study, or the stored one of that name if it was made for the same purpose."""
+    optuna: Optuna, storage: Storage, name: str, lower: list[bool], recipe: Mapping[str, Any], startup_trials: int
+) -> Study:
+    """Create a study, or open the stored one of that name if it was made for the same purpose."""
     study = optuna.create_study(
         storage=storage,
         study_name=name,
@@ -133,14 +349,16 @@ def open_study(
     return study
 
 
-def settled(study: Any) -> list[Any]:
-    """The trials that count, in their order."""
+def settled(study: Study) -> list[OptunaTrial]:
+    """Return the trials that count, in their order: complete, pruned, or failed by their settings."""
     trials = study.get_trials(deepcopy=False)
     return [t for t in trials if t.state.name in ("COMPLETE", "PRUNED") or (t.state.name == "FAIL" and _diverged(t))]
 
 
-def ask(optuna: Any, study: Any, space: Space, own: Mapping[str, Any], seed: int, startup_trials: int) -> Any:
-    """The next trial. The first one tries the settings the model came with, as far as they are in the space."""
+def ask(
+    optuna: Optuna, study: Study, space: Space, own: Mapping[str, Any], seed: int, startup_trials: int
+) -> OptunaTrial:
+    """Draw the next trial. The first one tries the model's own settings, as far as they are in the space."""
     place = len(settled(study))
     drawn_seed = int(np.random.SeedSequence([seed, place]).generate_state(1)[0])
     sampler = optuna.samplers.TPESampler(seed=drawn_seed, n_startup_trials=startup_trials, multivariate=True)
@@ -152,162 +370,11 @@ def ask(optuna: Any, study: Any, space: Space, own: Mapping[str, Any], seed: int
     return study.ask({name: part.distribution(optuna) for name, part in space.items()})
 
 
-def _diverged(trial: Any) -> bool:
+def _diverged(trial: OptunaTrial) -> bool:
     return DIVERGED in trial.user_attrs and "seconds" in trial.user_attrs
 
 
-# One trial of tuning: fit with the drawn settings, measure on the validation users, stop early where told to.
-
-
-def chosen(drawn: Mapping[str, Any], space: Space) -> tuple[dict[str, Any], float | None]:
-    """The model's settings and the dial (None: not searched) that were drawn."""
-    values = {name: part.value(drawn[name]) for name, part in space.items()}
-    dial = values.pop(DIAL, None)
-    return values, dial
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Attempt:
-    """Everything one trial needs. `prune_every=0` never prunes."""
-
-    model: IterativeModel
-    split: Split
-    held_out: HeldOut
-    labels: list[str]
-    targets: tuple[str, ...]
-    space: Space
-    groups: GroupLabels | None
-    prune_every: int
-
-    def run(self, trial: Any) -> tuple[dict[str, float], bool]:
-        """The metrics, and whether the fit was pruned: then only what it was judged by."""
-        settings, dial = chosen(trial.params, self.space)
-        model = dataclasses.replace(self.model, **settings)
-        watch = Pruning(trial, self, dial, model.epochs)
-        callbacks = [watch] if self.prune_every else []
-        model.fit(self.split.train, callbacks=callbacks, objective_every=0, progress=False)
-        return (watch.seen, True) if watch.pruned else (self.values(model, self.labels, dial), False)
-
-    def values(self, model: Any, labels: Sequence[str], dial: float | None) -> dict[str, float]:
-        """The metrics of a fitted model on the validation users."""
-        options: dict[str, Any] = {} if dial is None else {"fairness": dial}
-        train, groups = self.split.train, self.groups
-        measured = evaluate(model, self.held_out, metrics=labels, groups=groups, train=train, bootstrap=0, **options)
-        return {label: float(measured[label]) for label in labels}
-
-
-class Pruning:
-    """A callback of the fit: tells Optuna how the metric stands, and stops the fit when Optuna says so."""
-
-    def __init__(self, trial: Any, attempt: Attempt, dial: float | None, epochs: int):
-        self.trial, self.attempt, self.dial, self.epochs = trial, attempt, dial, epochs
-        self.pruned = False
-        self.seen: dict[str, float] = {}
-
-    def on_epoch(self, progress: Any) -> None:
-        """Called by the fit loop after every epoch; after the last one there is nothing left to save."""
-        if progress.epoch % self.attempt.prune_every or progress.epoch >= self.epochs:
-            return
-        self.seen = self.attempt.values(progress.model, self.attempt.targets, self.dial)
-        self.trial.report(self.seen[self.attempt.targets[0]], progress.epoch)
-        if self.trial.should_prune():
-            self.pruned = True
-            progress.stop("unpromising against the trials before it")
-
-
-ALSO = ("ndcg@100", "recall@20", "gini@20", "coverage@20")
-
-
-def tune(
-    model: IterativeModel,
-    split: Split,
-    *,
-    metric: str = "ndcg@100",
-    objectives: Sequence[str] | None = None,
-    trials: int = 50,
-    timeout: float | None = None,
-    space: Mapping[str, Any] | None = None,
-    also: Sequence[str] = ALSO,
-    storage: str | os.PathLike[str] | None = None,
-    study_name: str = "fairmf",
-    random_state: int | None = 0,
-    startup_trials: int = 10,
-    prune: bool | None = None,
-    prune_every: int = 4,
-    groups: GroupLabels | None = None,
-    part: str = "validation",
-    allow_test: bool = False,
-    progress: bool | None = None,
-) -> TuningResult:
-    """Try settings for `model` until `trials` of them are settled, or `timeout` seconds have passed.
-
-    `metric` is made as good as possible; with `objectives=("ndcg@100", "gini@20")` several are, and the answer is a
-    front. `space` says where to look (default: docs/tuning.md); every other setting stays as it is in `model`, whose
-    own settings are tried first. `also` are metrics to be measured besides, for constraints. With `storage`, a file, an
-    interrupted search goes on where it stopped when called again: `trials` is the total. The first `startup_trials` are
-    drawn evenly. `prune` stops unpromising fits, judged every `prune_every` epochs (None: with one objective, the only
-    case that Optuna can prune). The same `random_state` gives the same trials.
-    """
-    optuna = import_optuna()
-    held_out = _held_out(split, part, allow_test)
-    targets = _objectives(metric, objectives)
-    pruning = _pruning(prune, len(targets))
-    _check_numbers(model, trials, timeout, random_state, startup_trials, prune_every)
-    searched = read_space(space, model, several=len(targets) > 1)
-    labels = list(dict.fromkeys([*targets, *(parse_metric(label).label for label in also)]))
-    attempt = Attempt(model, split, held_out, labels, targets, searched, groups, prune_every if pruning else 0)
-    seed = int(np.random.SeedSequence().generate_state(1)[0]) if random_state is None else int(random_state)
-    recipe = _recipe(attempt, seed if random_state is not None else None, startup_trials)
-    with quietly(optuna), opened(optuna, storage) as store:
-        lower = [parse_metric(label).lower_is_better for label in targets]
-        study = open_study(optuna, store, study_name, lower, recipe, startup_trials)
-        _search(optuna, study, attempt, trials, timeout, seed, startup_trials, progress)
-        found = tuple(_trial(trial, searched) for trial in settled(study))
-    return TuningResult(model, split.train, targets, found, study)
-
-
-def _search(
-    optuna: Any, study: Any, attempt: Attempt, trials: int, timeout: float | None, seed: int, startup: int, show: Any
-) -> None:
-    began = time.monotonic()
-    remaining = max(trials - len(settled(study)), 0)
-    own = {name: getattr(attempt.model, "fairness" if name == DIAL else name, None) for name in attempt.space}
-    with progress_bar("trials", remaining, show) as advance:
-        for _ in range(remaining):
-            if timeout is not None and time.monotonic() - began >= timeout:
-                return
-            trial = ask(optuna, study, attempt.space, own, seed, startup)
-            advance(_settle(optuna, study, trial, attempt))
-
-
-def _settle(optuna: Any, study: Any, trial: Any, attempt: Attempt) -> str:
-    """Run one trial to whatever end, and write it down. An interruption leaves its place to be taken again."""
-    states = optuna.trial.TrialState
-    began = time.perf_counter()
-    try:
-        values, pruned = attempt.run(trial)
-        state = states.PRUNED if pruned else states.COMPLETE
-    except NotFinite:  # a setting that diverges is an answer too
-        values, state = {}, states.FAIL
-        trial.set_user_attr(DIVERGED, True)
-    except BaseException:
-        study.tell(trial, state=states.FAIL)
-        raise
-    trial.set_user_attr("metrics", values)
-    trial.set_user_attr("seconds", time.perf_counter() - began)
-    wanted = [values[label] for label in attempt.targets] if state == states.COMPLETE else None
-    study.tell(trial, wanted, state=state)  # last: only now the trial counts
-    return ", ".join(f"{label} {values[label]:.4f}" for label in attempt.targets if label in values)
-
-
-def _trial(trial: Any, space: Space) -> Trial:
-    names = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}
-    settings, dial = chosen(trial.params, space)
-    attrs = trial.user_attrs
-    return Trial(trial.number, names[trial.state.name], settings, dial, dict(attrs["metrics"]), attrs["seconds"])
-
-
-# -- reading the arguments --------------------------------------------------------------------------------------------
+# -- arguments --------------------------------------------------------------------------------------------------------
 
 
 def _held_out(split: Split, part: str, allow_test: bool) -> HeldOut:
@@ -343,7 +410,7 @@ def _pruning(prune: bool | None, n_objectives: int) -> bool:
 
 
 def _check_numbers(
-    model: Any, trials: Any, timeout: Any, random_state: Any, startup_trials: Any, prune_every: Any
+    model: object, trials: int, timeout: float | None, random_state: int | None, startup_trials: int, prune_every: int
 ) -> None:
     if not isinstance(model, IterativeModel):
         raise InvalidParameter(
@@ -359,7 +426,7 @@ def _check_numbers(
 
 
 def _recipe(attempt: Attempt, seed: int | None, startup_trials: int) -> dict[str, Any]:
-    """What a stored study must agree with to be continued."""
+    """Return what a stored study must agree with to be continued."""
     model = attempt.model
     idle = {*attempt.space, "num_threads"}  # searched, or without influence on results
     return {

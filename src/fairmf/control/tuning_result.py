@@ -1,9 +1,11 @@
-"""What tuning found: every trial, the front, and the best model under a constraint."""
+"""TuningResult: every trial of a search, its front, and the best model under constraints."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
+
+import pyarrow as pa
 
 from fairmf.control.search_space import DIAL
 from fairmf.control.trade_off import Curve, front_positions, trade_off
@@ -11,14 +13,16 @@ from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidParameter
 from fairmf.metrics.registry import parse_metric
+from fairmf.models.base import IterativeModel
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """One setting that was tried. `state` is "complete", "pruned" (stopped as unpromising) or "failed" (diverged).
+    """One set of settings that was tried.
 
-    `settings` are the model's; `dial` is the fairness it served with (None: the trained one). `metrics` were measured
-    on the validation users, of the last evaluated epoch if pruned.
+    `state` is "complete", "pruned" (stopped as unpromising) or "failed" (diverged); `dial` is the fairness the model
+    served with (None: the trained one); `metrics` were measured on the validation users, of a pruned trial after its
+    last evaluated epoch.
     """
 
     number: int
@@ -28,16 +32,38 @@ class Trial:
     metrics: dict[str, float]
     seconds: float
 
-    def build(self, model: Any) -> Any:
-        """The given model with these settings, not fitted."""
+    def build(self, model: IterativeModel) -> IterativeModel:
+        """Return the given model with these settings, not fitted."""
         return dataclasses.replace(model, **self.settings)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TuningResult:
-    """All trials of a study, and what follows from them. `study` is Optuna's own object."""
+    """All trials of a search.
 
-    model: Any
+    Attributes
+    ----------
+    model
+        The model whose settings were searched.
+    train
+        The training data, for `best_model`.
+    objectives
+        Full names of what was made as good as possible.
+    trials
+        Every settled trial, in order.
+    study
+        Optuna's own object.
+
+    Examples
+    --------
+    >>> from fairmf import IALS, split_by_user, synthetic, tune
+    >>> split = split_by_user(synthetic(400, 200, 9000), heldout=60, protocol="seeded")
+    >>> found = tune(IALS(factors=8, epochs=2), split, trials=2, space={"regularization": (0.001, 0.1)})
+    >>> 0.001 <= found.best(max_gini=1.0).settings["regularization"] <= 0.1
+    True
+    """
+
+    model: IterativeModel
     train: Interactions
     objectives: tuple[str, ...]
     trials: tuple[Trial, ...]
@@ -49,7 +75,7 @@ class TuningResult:
         return [trial for trial in self.trials if trial.state == "complete"]
 
     def best(self, **constraints: float) -> Trial:
-        """The complete trial best in the first objective among those that meet the constraints.
+        """Return the complete trial best in the first objective among those that meet the constraints.
 
         A constraint is `max_` or `min_` and a metric that was measured: max_gini=0.85, min_recall=0.3. Where a metric
         was measured at several cut-offs, the constraint names one: {"max_gini@20": 0.85}.
@@ -71,8 +97,8 @@ class TuningResult:
         sign = -1 if parse_metric(first).lower_is_better else 1
         return max(tried, key=lambda t: (sign * t.metrics[first], -t.number))
 
-    def best_model(self, **constraints: float) -> Any:
-        """The best trial's model, fitted again on the training data (the same seed gives the same model).
+    def best_model(self, **constraints: float) -> IterativeModel:
+        """Fit the best trial's model again on the training data and return it (the same seed gives the same model).
 
         Where the dial was tuned, the model serves with the trial's fairness by default.
         """
@@ -81,14 +107,14 @@ class TuningResult:
         return model if trial.dial is None else model.with_fairness(trial.dial)
 
     def pareto_front(self) -> list[Trial]:
-        """The complete trials that no other beats in all objectives, best in the first objective first."""
+        """Return the complete trials that no other beats in all objectives, best in the first objective first."""
         tried = self.complete
         points = [[trial.metrics[label] for label in self.objectives] for trial in tried]
         lower = [parse_metric(label).lower_is_better for label in self.objectives]
         return [tried[i] for i in front_positions(points, lower)]
 
     def dialled_front(self, split: Split | HeldOut, *, points: int = 12, progress: bool | None = None) -> Curve:
-        """The front once the dial of every model on it is turned: each is fitted again and measured at `points` places.
+        """Return the front after turning the dial of every model on it: fit each again, measure at `points` places.
 
         A trial is one point; the model behind it is a whole curve that costs no further training. Rows say which
         `trial` they come from. Needs objectives with an accuracy and a Gini.
@@ -105,10 +131,8 @@ class TuningResult:
             rows += [{**row, "trial": trial.number} for row in found]
         return Curve(tuple(rows), self.objectives).front()
 
-    def table(self) -> Any:
-        """An Arrow table with one row per trial: state, settings, metrics, seconds (`.to_pandas()` makes a frame)."""
-        import pyarrow as pa
-
+    def table(self) -> pa.Table:
+        """Return an Arrow table with one row per trial: state, settings, metrics, seconds."""
         names = list(dict.fromkeys(name for t in self.trials for name in t.settings))
         labels = list(dict.fromkeys(label for t in self.trials for label in t.metrics))
         columns: dict[str, list[Any]] = {

@@ -1,4 +1,4 @@
-"""`audit`: rank for the same users in two ways, count both, and resample the users for the differences.
+"""`audit`: rank for the same users in two ways, compare the lists, and resample the users for intervals.
 
 Lists come in blocks and are counted as they come; for the intervals users x K integers are kept. Nothing is ever as
 large as users x items.
@@ -19,77 +19,20 @@ from fairmf.data.split import HeldOut, Split, check_count
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.metrics.audit_change import Change, UserStatistics
 from fairmf.metrics.audit_result import Audit, GroupChange, Items, Users
-from fairmf.metrics.bootstrap import interval, list_matrices
+from fairmf.metrics.bootstrap import Bootstrap, interval, list_matrices
 from fairmf.metrics.evaluate import Blocks, Counted, Ranker, Statistics, count_lists, given_lists, ranked_by, resample
 from fairmf.metrics.exposure import add_up
-from fairmf.metrics.plan import Plan, check_resampling, make_plan
+from fairmf.metrics.plan import Plan, make_plan
 from fairmf.metrics.registry import is_accuracy, known_names
-
-# The arguments of `audit`, read and checked.
-
-
-Names = Sequence[Any] | NDArray[Any] | Mapping[Any, Any]
-
-
-def read_part(held_out: HeldOut | Split, part: str, train: Interactions | None) -> tuple[HeldOut, Interactions | None]:
-    """The users of the audit, and the training data that popularity is counted in."""
-    if not isinstance(held_out, Split):
-        return held_out, train
-    if part not in ("validation", "test"):
-        raise InvalidParameter(f"The 'part' parameter of audit must be 'validation' or 'test'. Got {part!r} instead.")
-    return (held_out.test if part == "test" else held_out.validation), held_out.train if train is None else train
-
-
-def read_quality(quality: Sequence[str] | None, K: int) -> list[str]:
-    """Full names of the metrics that are compared user by user."""
-    if quality is None:
-        return [f"ndcg@{K}", f"recall@{K}"]
-    given = [quality] if isinstance(quality, str) else list(quality)
-    labels = [label if "@" in str(label) else f"{label}@{K}" for label in given]
-    wrong = [label for label in labels if not is_accuracy(label)]
-    if wrong or not labels:
-        got = repr(wrong[0]) if wrong else "none"
-        raise InvalidParameter(
-            f"The 'quality' parameter of audit must name accuracy metrics, such as 'ndcg@100'. Got {got} instead."
-        )
-    return list(dict.fromkeys(labels))
-
-
-def read_titles(names: Names | None, n_items: int, item_ids: Ids | None) -> list[str]:
-    """A name for every item; where there is none the id stands for it."""
-    own = ids_or_positions(item_ids, n_items)
-    if names is None:
-        return [str(item) for item in own]
-    if isinstance(names, Mapping):
-        if item_ids is None:
-            raise InvalidData("names is a mapping from item ids, but the items have no ids; pass one name per item.")
-        if n_items and not any(item in names for item in own):
-            raise InvalidData(f"names has none of the items; the first item is {own[0]!r}.")
-        return [str(names.get(item, item)) for item in own]
-    if len(names) != n_items:
-        raise InvalidData(f"names holds {len(names):,} names, but there are {n_items:,} items.")
-    return [str(name) for name in names]
-
-
-def ids_or_positions(ids: Ids | None, count: int) -> list[Hashable]:
-    """Ids as Python values; positions where the data has no ids."""
-    return list(range(count)) if ids is None else list(ids.values.tolist())
-
 
 Values = NDArray[np.float64]
 Lists = NDArray[np.integer]
+Names = Sequence[object] | NDArray[Any] | Mapping[Any, object]
 AUDITED = (
     "gini", "gini_dcg", "coverage", "entropy", "max_exposure", "top1_share", "top10_share", "bottom50_share",
     "bottom80_share", "tail_share", "popularity", "group_gini",
 )  # fmt: skip
 """The exposure metrics of an audit, where their inputs are given."""
-
-
-class Pair(NamedTuple):
-    """Both sides, counted over the same users."""
-
-    before: Counted
-    after: Counted
 
 
 def audit(
@@ -111,18 +54,57 @@ def audit(
     confidence: float = 0.95,
     random_state: int = 0,
 ) -> Audit:
-    """Assess what changes for items, groups and users when `after` replaces `before` in top-`at` lists.
+    """Assess what changes for items, groups and users when `after` replaces `before` (docs/audit.md).
 
-    Each side is a model, or lists that are there already (users x N item positions, -1 for none); options such as
-    {"fairness": 2} go to the model's `rank`, so one model can be held against itself with the dial turned. Of a Split
-    the `part` "test" (or "validation") is used, and its training data for popularity. `quality` names the metrics that
-    are compared user by user (default nDCG and recall at `at`); `groups` is a label per item or a mapping from item id;
-    `names` are titles, given likewise. Intervals are of the differences: `bootstrap` resamples of the users, the same
-    for both sides.
+    Parameters
+    ----------
+    before, after
+        Fitted models, or lists that exist already (users x N item positions, -1 for none).
+    held_out
+        The users to rank for: a HeldOut, or a Split, of which `part` is used.
+    at
+        Length K of the lists that are compared.
+    quality
+        Accuracy metrics that are compared user by user; by default nDCG and recall at `at`.
+    groups
+        A label per item, or a mapping from item id.
+    names
+        Titles of the items, one per item or by item id.
+    train
+        Training data that popularity is counted in; a Split has its own.
+    part
+        "test" or "validation" of a Split.
+    before_options, after_options
+        Passed on to each model's `rank`, such as {"fairness": 2}: one model can be compared with itself.
+    before_name, after_name
+        What sentences call the two sides.
+    bootstrap, confidence, random_state
+        Resamples of the users (the same for both sides), confidence and seed of the intervals of the differences.
+
+    Returns
+    -------
+    Audit
+        Every metric before and after, gains and losses of items, groups and users.
+
+    Raises
+    ------
+    InvalidData
+        If a side does not fit the held-out users, or its lists are too short.
+    InvalidParameter
+        If `quality` names no accuracy metric, or another parameter is out of its range.
+
+    Examples
+    --------
+    >>> from fairmf import FairALS, audit, split_by_user, synthetic
+    >>> split = split_by_user(synthetic(400, 200, 9000), heldout=60, protocol="seeded")
+    >>> model = FairALS(factors=8, epochs=4).fit(split.train)
+    >>> found = audit(model, model, split, before_options={"fairness": 0}, after_options={"fairness": 2})
+    >>> found["coverage@20"].difference > 0
+    True
     """
     held_out, train = read_part(held_out, part, train)
     K = check_count("audit", "at", at, 1)
-    check_resampling("audit", bootstrap, confidence, random_state)
+    resamples = Bootstrap.checked("audit", bootstrap, confidence, random_state)
     labels = read_quality(quality, K)
     given = known_names([name for name, value in (("train", train), ("groups", groups)) if value is not None])
     wanted = [f"{name}@{K}" for name in AUDITED if name in given]
@@ -135,7 +117,7 @@ def audit(
     replicates: dict[str, Values] = {}
     if keep:
         statistics = _differences(pair, K, list(users.values()))
-        replicates = resample(statistics, held_out.n_users, plan.n_items, bootstrap, random_state)
+        replicates = resample(statistics, held_out.n_users, plan.n_items, resamples)
     return Audit(
         at=K,
         before_name=before_name,
@@ -149,6 +131,13 @@ def audit(
         items=_items(pair, K, held_out, titles),
         per_user=Users(ids_or_positions(held_out.fold_in.user_ids, held_out.n_users), *(c.per_user for c in pair)),
     )
+
+
+class Pair(NamedTuple):
+    """Both sides, counted for the same users."""
+
+    before: Counted
+    after: Counted
 
 
 def _count(
@@ -245,3 +234,51 @@ def _items(pair: Pair, K: int, held_out: HeldOut, titles: list[str]) -> Items:
     counts, weighted = ([counted.exposure[weighting, K] for counted in pair] for weighting in ("count", "dcg"))
     ids = ids_or_positions(held_out.fold_in.item_ids, plan.n_items)
     return Items(ids, titles, labels, plan.of_items.popularity, *counts, *weighted)
+
+
+# -- arguments --------------------------------------------------------------------------------------------------------
+
+
+def read_part(held_out: HeldOut | Split, part: str, train: Interactions | None) -> tuple[HeldOut, Interactions | None]:
+    """Return the users of the audit, and the training data that popularity is counted in."""
+    if not isinstance(held_out, Split):
+        return held_out, train
+    if part not in ("validation", "test"):
+        raise InvalidParameter(f"The 'part' parameter of audit must be 'validation' or 'test'. Got {part!r} instead.")
+    return (held_out.test if part == "test" else held_out.validation), held_out.train if train is None else train
+
+
+def read_quality(quality: Sequence[str] | None, K: int) -> list[str]:
+    """Return the full names of the metrics that are compared user by user."""
+    if quality is None:
+        return [f"ndcg@{K}", f"recall@{K}"]
+    given = [quality] if isinstance(quality, str) else list(quality)
+    labels = [label if "@" in str(label) else f"{label}@{K}" for label in given]
+    wrong = [label for label in labels if not is_accuracy(label)]
+    if wrong or not labels:
+        got = repr(wrong[0]) if wrong else "none"
+        raise InvalidParameter(
+            f"The 'quality' parameter of audit must name accuracy metrics, such as 'ndcg@100'. Got {got} instead."
+        )
+    return list(dict.fromkeys(labels))
+
+
+def read_titles(names: Names | None, n_items: int, item_ids: Ids | None) -> list[str]:
+    """Return a name for every item: its id where no name is given."""
+    own = ids_or_positions(item_ids, n_items)
+    if names is None:
+        return [str(item) for item in own]
+    if isinstance(names, Mapping):
+        if item_ids is None:
+            raise InvalidData("names is a mapping from item ids, but the items have no ids; pass one name per item.")
+        if n_items and not any(item in names for item in own):
+            raise InvalidData(f"names has none of the items; the first item is {own[0]!r}.")
+        return [str(names.get(item, item)) for item in own]
+    if len(names) != n_items:
+        raise InvalidData(f"names holds {len(names):,} names, but there are {n_items:,} items.")
+    return [str(name) for name in names]
+
+
+def ids_or_positions(ids: Ids | None, count: int) -> list[Hashable]:
+    """Return ids as Python values; positions where the data has no ids."""
+    return list(range(count)) if ids is None else list(ids.values.tolist())

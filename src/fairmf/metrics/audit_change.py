@@ -1,98 +1,18 @@
-"""The small numbers an audit is made of: a value with its interval, and a metric before and after."""
+"""The numbers of an audit: a value with its interval, a metric before and after, and what changes for users."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Hashable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.metrics.bootstrap import interval, weighted_means
 
-# What a change does to users: the distribution of each one's gain or loss in quality.
-
-
 Values = NDArray[np.float64]
 QUANTILES = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0)
-
-
-@dataclasses.dataclass(frozen=True)
-class UserChange:
-    """One quality metric, after minus before, over the users with targets.
-
-    `quantiles` maps 0.05 to the difference that 5 % of users do not exceed; `worst_decile` is the mean difference of
-    the tenth of users who lose most; the shares count users whose quality fell, rose or is exactly the same.
-    """
-
-    metric: str
-    n_scored: int
-    quantiles: dict[float, float]
-    worst_decile: Estimate
-    worse_off: Estimate
-    better_off: Estimate
-
-    @property
-    def unchanged(self) -> float:
-        """Share of users whose quality is exactly the same."""
-        return 1.0 - self.worse_off.value - self.better_off.value
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain Python, ready for JSON."""
-        return {
-            "n_scored": self.n_scored,
-            "quantiles": {f"{share:g}": finite(value) for share, value in self.quantiles.items()},
-            "worst_decile": self.worst_decile.to_dict(),
-            "worse_off": self.worse_off.to_dict(),
-            "better_off": self.better_off.to_dict(),
-            "unchanged": finite(self.unchanged),
-        }
-
-
-class UserStatistics:
-    """The figures of UserChange as functions of the users' weights, so that they can be resampled."""
-
-    def __init__(self, metric: str, before: Values, after: Values):
-        self.metric = metric
-        self.difference = after - before  # NaN for users without targets
-        self.scored = np.flatnonzero(np.isfinite(self.difference))
-        self.order = self.scored[np.argsort(self.difference[self.scored], kind="stable")]
-
-    def __call__(self, weights: Values) -> dict[str, Values]:
-        """Worst decile and shares for weights (users x replicates)."""
-        worse = np.where(np.isnan(self.difference), np.nan, self.difference < 0)
-        better = np.where(np.isnan(self.difference), np.nan, self.difference > 0)
-        return {
-            self._key("worst_decile"): worst_tenth(self.difference[self.order], weights[self.order]),
-            self._key("worse_off"): weighted_means(worse, weights),
-            self._key("better_off"): weighted_means(better, weights),
-        }
-
-    def change(self, replicates: dict[str, Values], confidence: float) -> UserChange:
-        """The figures themselves (every user once), with intervals where there are replicates."""
-        once = self(np.ones((len(self.difference), 1)))
-        found = {}
-        for name in ("worst_decile", "worse_off", "better_off"):
-            key = self._key(name)
-            ends = interval(replicates[key], confidence) if key in replicates else (None, None)
-            found[name] = Estimate(float(once[key][0]), *ends)
-        seen = self.difference[self.scored]
-        values = np.quantile(seen, QUANTILES) if len(seen) else np.full(len(QUANTILES), np.nan)
-        return UserChange(self.metric, len(seen), dict(zip(QUANTILES, values.tolist(), strict=True)), **found)
-
-    def _key(self, name: str) -> str:
-        return f"users.{self.metric}.{name}"
-
-
-def worst_tenth(ascending: Values, weights: Values) -> Values:
-    """Mean of the lowest tenth of the values, by weight (values x replicates); the user on the edge counts in part."""
-    wanted = weights.sum(axis=0) / 10
-    already = np.cumsum(weights, axis=0) - weights
-    taken = np.clip(wanted - already, 0.0, weights)
-    mean: Values = np.divide(ascending @ taken, wanted, out=np.full(len(wanted), np.nan), where=wanted > 0)
-    return mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,8 +23,8 @@ class Estimate:
     low: float | None = None
     high: float | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain Python, ready for JSON."""
+    def to_dict(self) -> dict[str, object]:
+        """Return plain Python, ready for JSON."""
         return {"value": finite(self.value), "low": finite(self.low), "high": finite(self.high)}
 
 
@@ -134,19 +54,98 @@ class Change:
             return None
         return self.low > 0 or self.high < 0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain Python, ready for JSON."""
+    def to_dict(self) -> dict[str, object]:
+        """Return plain Python, ready for JSON."""
         numbers = {"before": self.before, "after": self.after, "difference": self.difference}
         return {name: finite(x) for name, x in (numbers | {"low": self.low, "high": self.high}).items()}
 
 
+@dataclasses.dataclass(frozen=True)
+class UserChange:
+    """One quality metric, after minus before, over the users with targets.
+
+    `quantiles` maps 0.05 to the difference that 5 % of users do not exceed; `worst_decile` is the mean difference of
+    the tenth of users who lose most; the shares count users whose quality fell, rose or is exactly the same.
+    """
+
+    metric: str
+    n_scored: int
+    quantiles: dict[float, float]
+    worst_decile: Estimate
+    worse_off: Estimate
+    better_off: Estimate
+
+    @property
+    def unchanged(self) -> float:
+        """Share of users whose quality is exactly the same."""
+        return 1.0 - self.worse_off.value - self.better_off.value
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain Python, ready for JSON."""
+        return {
+            "n_scored": self.n_scored,
+            "quantiles": {f"{share:g}": finite(value) for share, value in self.quantiles.items()},
+            "worst_decile": self.worst_decile.to_dict(),
+            "worse_off": self.worse_off.to_dict(),
+            "better_off": self.better_off.to_dict(),
+            "unchanged": finite(self.unchanged),
+        }
+
+
+class UserStatistics:
+    """The figures of UserChange as functions of the users' weights, so that they can be resampled."""
+
+    def __init__(self, metric: str, before: Values, after: Values):
+        self.metric = metric
+        self.difference = after - before  # NaN for users without targets
+        self.scored = np.flatnonzero(np.isfinite(self.difference))
+        self.order = self.scored[np.argsort(self.difference[self.scored], kind="stable")]
+
+    def __call__(self, weights: Values) -> dict[str, Values]:
+        """Compute worst decile and shares for weights (users x replicates)."""
+        worse = np.where(np.isnan(self.difference), np.nan, self.difference < 0)
+        better = np.where(np.isnan(self.difference), np.nan, self.difference > 0)
+        return {
+            self._key("worst_decile"): worst_tenth(self.difference[self.order], weights[self.order]),
+            self._key("worse_off"): weighted_means(worse, weights),
+            self._key("better_off"): weighted_means(better, weights),
+        }
+
+    def change(self, replicates: dict[str, Values], confidence: float) -> UserChange:
+        """Return the figures themselves (every user once), with intervals where there are replicates."""
+        once = self(np.ones((len(self.difference), 1)))
+        found = {}
+        for name in ("worst_decile", "worse_off", "better_off"):
+            key = self._key(name)
+            ends = interval(replicates[key], confidence) if key in replicates else (None, None)
+            found[name] = Estimate(float(once[key][0]), *ends)
+        seen = self.difference[self.scored]
+        values = np.quantile(seen, QUANTILES) if len(seen) else np.full(len(QUANTILES), np.nan)
+        return UserChange(self.metric, len(seen), dict(zip(QUANTILES, values.tolist(), strict=True)), **found)
+
+    def _key(self, name: str) -> str:
+        return f"users.{self.metric}.{name}"
+
+
+def worst_tenth(ascending: Values, weights: Values) -> Values:
+    """Return the mean of the lowest tenth of the values, by weight (values x replicates).
+
+    The user on the edge of the tenth counts in part.
+    """
+    wanted = weights.sum(axis=0) / 10
+    already = np.cumsum(weights, axis=0) - weights
+    taken = np.clip(wanted - already, 0.0, weights)
+    mean: Values = np.divide(ascending @ taken, wanted, out=np.full(len(wanted), np.nan), where=wanted > 0)
+    return mean
+
+
 def finite(value: float | None) -> float | None:
-    """The number as JSON can hold it: None for what is missing or undefined."""
+    """Return the number as JSON can hold it: None if missing or undefined."""
     return float(value) if value is not None and math.isfinite(value) else None
 
 
-def plain_id(value: Hashable) -> Any:
-    """An id or a label as JSON can hold it: numbers, strings and lists as they are, anything else in its own words."""
+def plain_id(value: Hashable) -> object:
+    """Return an id or a label as JSON can hold it: numbers, strings and lists as they are, else its text."""
     if isinstance(value, (tuple, list)):
         return [plain_id(part) for part in value]
     if value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value)):

@@ -1,4 +1,4 @@
-"""Audit: what an audit found, as data. Tables, JSON and sentences are made from it."""
+"""Audit: what an audit found, as data, and the same as Arrow tables, JSON and sentences."""
 
 from __future__ import annotations
 
@@ -8,157 +8,51 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from fairmf.metrics.audit_change import Change, Estimate, UserChange, finite, plain_id
+from fairmf.metrics.audit_change import Change, UserChange, finite, plain_id
 from fairmf.metrics.exposure import lorenz_curve
 from fairmf.metrics.sentences import statements
 
-# An audit as Arrow tables.
-
-
 Values = NDArray[np.float64]
-
-
-def items_table(items: Items) -> Any:
-    """One row per item, in the order of the data."""
-    import pyarrow as pa
-
-    columns: dict[str, Any] = {"item": id_column(items.ids), "name": pa.array(items.names, pa.string())}
-    if items.groups is not None:
-        columns["group"] = id_column(items.groups)
-    if items.popularity is not None:
-        columns["popularity"] = pa.array(items.popularity)
-    columns |= {
-        "before": pa.array(items.before.astype(np.int64)),
-        "after": pa.array(items.after.astype(np.int64)),
-        "difference": pa.array((items.after - items.before).astype(np.int64)),
-        "before_dcg": pa.array(items.before_dcg),
-        "after_dcg": pa.array(items.after_dcg),
-    }
-    for side, exposure in (("before", items.before), ("after", items.after)):
-        columns[f"{side}_share"] = pa.array(exposure / max(exposure.sum(), 1.0))
-    return pa.table(columns)
-
-
-def groups_table(groups: Sequence[GroupChange]) -> Any:
-    """One row per group, in order of appearance."""
-    import pyarrow as pa
-
-    return pa.table(
-        {
-            "group": id_column([g.group for g in groups]),
-            "n_items": pa.array([g.n_items for g in groups], pa.int64()),
-            "before": pa.array([g.before for g in groups], pa.float64()),
-            "after": pa.array([g.after for g in groups], pa.float64()),
-            "before_share": pa.array([g.share.before for g in groups], pa.float64(), from_pandas=True),
-            "after_share": pa.array([g.share.after for g in groups], pa.float64(), from_pandas=True),
-            "share_difference": pa.array([g.share.difference for g in groups], pa.float64(), from_pandas=True),
-            "low": pa.array([g.share.low for g in groups], pa.float64(), from_pandas=True),
-            "high": pa.array([g.share.high for g in groups], pa.float64(), from_pandas=True),
-        }
-    )
-
-
-def users_table(users: Users) -> Any:
-    """One row per user, in the order of the held-out data."""
-    import pyarrow as pa
-
-    columns = {"user": id_column(users.ids)}
-    for label, before in users.before.items():
-        after = users.after[label]
-        for name, values in (("before", before), ("after", after), ("difference", after - before)):
-            columns[f"{label} {name}"] = pa.array(values, from_pandas=True)  # NaN becomes null
-    return pa.table(columns)
-
-
-def id_column(ids: Sequence[Hashable]) -> Any:
-    """Ids as Arrow holds them; kinds it cannot hold together become strings."""
-    import pyarrow as pa
-
-    try:
-        return pa.array(ids)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-        return pa.array([str(x) for x in ids], pa.string())
-
-
-__all__ = ["Audit", "Change", "Estimate", "GroupChange", "ItemChange", "Items", "Users"]
-
 CURVE_POINTS = 101  # of a Lorenz curve in JSON
-
-
-@dataclasses.dataclass(frozen=True)
-class ItemChange:
-    """One item's exposure: number of users who have it in their list, before and after."""
-
-    item: Hashable
-    name: str
-    group: Hashable | None
-    before: int
-    after: int
-
-    @property
-    def difference(self) -> int:
-        """Users gained (or lost)."""
-        return self.after - self.before
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain Python, ready for JSON."""
-        named = {"item": plain_id(self.item), "name": self.name, "group": plain_id(self.group)}
-        return {**named, "before": self.before, "after": self.after, "difference": self.difference}
-
-
-@dataclasses.dataclass(frozen=True)
-class GroupChange:
-    """One group's exposure in slots, and its share of all exposure."""
-
-    group: Hashable
-    n_items: int
-    before: float
-    after: float
-    share: Change
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain Python, ready for JSON."""
-        counts = {"before": self.before, "after": self.after}
-        return {"group": plain_id(self.group), "n_items": self.n_items, **counts, "share": self.share.to_dict()}
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Items:
-    """The catalogue, one entry per item: ids (positions where there are none), names, exposure before and after."""
-
-    ids: list[Hashable]
-    names: list[str]
-    groups: list[Hashable] | None
-    popularity: Values | None
-    before: Values
-    after: Values
-    before_dcg: Values
-    after_dcg: Values
-
-    def change(self, j: int) -> ItemChange:
-        """Item j, by position."""
-        group = None if self.groups is None else self.groups[j]
-        return ItemChange(self.ids[j], self.names[j], group, int(self.before[j]), int(self.after[j]))
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Users:
-    """The users who were given lists: ids (positions where there are none) and quality by metric, NaN if unscored."""
-
-    ids: list[Hashable]
-    before: dict[str, Values]
-    after: dict[str, Values]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Audit:
     """What changes from `before` to `after` in top-`at` lists for the same users (docs/audit.md).
 
-    `metrics` has every metric before and after with the interval of its difference, `users` the distribution of each
-    quality metric's change, `groups` the exposure of groups. `gainers` and `losers` name items; `summary` says it in
-    sentences.
+    `audit["gini@20"]` is one metric's Change; `gainers` and `losers` name items; `summary` says it in sentences.
+
+    Attributes
+    ----------
+    at
+        Length of the lists.
+    before_name, after_name
+        What sentences call the two sides.
+    n_users, n_scored
+        Users who were given lists, and those of them with held-out items.
+    confidence
+        Confidence of the intervals.
+    metrics
+        Every metric before and after, with the interval of its difference.
+    users
+        How the change of each quality metric is distributed over users.
+    groups
+        Exposure of the groups, before and after.
+    items, per_user
+        The same for single items and users, as arrays.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fairmf import audit, split_by_user, synthetic
+    >>> split = split_by_user(synthetic(400, 200, 9000), heldout=60, protocol="seeded")
+    >>> same = np.tile(np.arange(20), (60, 1))
+    >>> other = (same + np.arange(60)[:, None]) % 200
+    >>> print(audit(same, other, split.test, bootstrap=0).statements()[1])
+    The 80% of the catalogue that is shown least goes from 0.0% to 40.0% of the exposure (+40.0 points).
     """
 
     at: int
@@ -184,11 +78,11 @@ class Audit:
         return len(self.items.before)
 
     def gainers(self, top: int = 10) -> list[ItemChange]:
-        """The items that gain most exposure, most first; of equal gains the item that comes first in the data."""
+        """Return the items that gain most exposure, most first; of equal gains the one that comes first in the data."""
         return self._most(self.items.after - self.items.before, top)
 
     def losers(self, top: int = 10) -> list[ItemChange]:
-        """The items that lose most exposure, most first."""
+        """Return the items that lose most exposure, most first."""
         return self._most(self.items.before - self.items.after, top)
 
     def _most(self, gain: Values, top: int) -> list[ItemChange]:
@@ -196,31 +90,31 @@ class Audit:
         return [self.items.change(int(j)) for j in order if gain[j] > 0]
 
     def lorenz(self) -> tuple[Values, Values]:
-        """Lorenz curves before and after: point k is the share of exposure of the k least exposed items."""
+        """Return the Lorenz curves before and after: point k is the share of exposure of the k least exposed items."""
         return lorenz_curve(self.items.before), lorenz_curve(self.items.after)
 
-    def items_table(self) -> Any:
-        """An Arrow table with one row per item (`.to_pandas()` makes a data frame)."""
+    def items_table(self) -> pa.Table:
+        """Return an Arrow table with one row per item (`.to_pandas()` makes a data frame)."""
         return items_table(self.items)
 
-    def groups_table(self) -> Any:
-        """An Arrow table with one row per group."""
+    def groups_table(self) -> pa.Table:
+        """Return an Arrow table with one row per group."""
         return groups_table(self.groups)
 
-    def users_table(self) -> Any:
-        """An Arrow table with one row per user; quality is null for users without targets."""
+    def users_table(self) -> pa.Table:
+        """Return an Arrow table with one row per user; quality is null for users without targets."""
         return users_table(self.per_user)
 
     def statements(self) -> list[str]:
-        """What was found, in sentences; every number in them is computed."""
+        """Return the findings in sentences; every number in them is computed."""
         return statements(self)
 
     def summary(self) -> str:
-        """The statements, one per line."""
+        """Return the statements, one per line."""
         return "\n".join(self.statements())
 
     def to_dict(self, *, top: int = 20, every_item: bool = False) -> dict[str, Any]:
-        """All findings as plain Python, ready for JSON: undefined numbers are None, ids are as they are.
+        """Return all findings as plain Python, ready for JSON: undefined numbers are None, ids are as they are.
 
         Items are the `top` gainers and losers; `every_item` adds all of them. Single users are never in it.
         """
@@ -248,9 +142,128 @@ class Audit:
         return found
 
     def to_json(self, *, top: int = 20, every_item: bool = False) -> str:
-        """`to_dict` as JSON text."""
+        """Return `to_dict` as JSON text."""
         found = self.to_dict(top=top, every_item=every_item)
         return json.dumps(found, indent=1, allow_nan=False, ensure_ascii=False)
 
     def __repr__(self) -> str:
         return f"Audit({self.before_name} to {self.after_name}, {self.n_users:,} users, {self.n_items:,} items)"
+
+
+@dataclasses.dataclass(frozen=True)
+class ItemChange:
+    """One item's exposure: number of users who have it in their list, before and after."""
+
+    item: Hashable
+    name: str
+    group: Hashable | None
+    before: int
+    after: int
+
+    @property
+    def difference(self) -> int:
+        """Users gained (or lost)."""
+        return self.after - self.before
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain Python, ready for JSON."""
+        named = {"item": plain_id(self.item), "name": self.name, "group": plain_id(self.group)}
+        return {**named, "before": self.before, "after": self.after, "difference": self.difference}
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupChange:
+    """One group's exposure in slots, and its share of all exposure."""
+
+    group: Hashable
+    n_items: int
+    before: float
+    after: float
+    share: Change
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain Python, ready for JSON."""
+        counts = {"before": self.before, "after": self.after}
+        return {"group": plain_id(self.group), "n_items": self.n_items, **counts, "share": self.share.to_dict()}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Items:
+    """The catalogue, one entry per item: ids (positions where there are none), names, exposure before and after."""
+
+    ids: list[Hashable]
+    names: list[str]
+    groups: list[Hashable] | None
+    popularity: Values | None
+    before: Values
+    after: Values
+    before_dcg: Values
+    after_dcg: Values
+
+    def change(self, j: int) -> ItemChange:
+        """Return the change of item j, by position."""
+        group = None if self.groups is None else self.groups[j]
+        return ItemChange(self.ids[j], self.names[j], group, int(self.before[j]), int(self.after[j]))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Users:
+    """The users who were given lists: ids (positions where there are none) and quality by metric, NaN if unscored."""
+
+    ids: list[Hashable]
+    before: dict[str, Values]
+    after: dict[str, Values]
+
+
+def items_table(items: Items) -> pa.Table:
+    """Return one row per item, in the order of the data."""
+    columns: dict[str, pa.Array] = {"item": id_column(items.ids), "name": pa.array(items.names, pa.string())}
+    if items.groups is not None:
+        columns["group"] = id_column(items.groups)
+    if items.popularity is not None:
+        columns["popularity"] = pa.array(items.popularity)
+    columns |= {
+        "before": pa.array(items.before.astype(np.int64)),
+        "after": pa.array(items.after.astype(np.int64)),
+        "difference": pa.array((items.after - items.before).astype(np.int64)),
+        "before_dcg": pa.array(items.before_dcg),
+        "after_dcg": pa.array(items.after_dcg),
+    }
+    for side, exposure in (("before", items.before), ("after", items.after)):
+        columns[f"{side}_share"] = pa.array(exposure / max(exposure.sum(), 1.0))
+    return pa.table(columns)
+
+
+def groups_table(groups: Sequence[GroupChange]) -> pa.Table:
+    """Return one row per group, in order of appearance."""
+    return pa.table(
+        {
+            "group": id_column([g.group for g in groups]),
+            "n_items": pa.array([g.n_items for g in groups], pa.int64()),
+            "before": pa.array([g.before for g in groups], pa.float64()),
+            "after": pa.array([g.after for g in groups], pa.float64()),
+            "before_share": pa.array([g.share.before for g in groups], pa.float64(), from_pandas=True),
+            "after_share": pa.array([g.share.after for g in groups], pa.float64(), from_pandas=True),
+            "share_difference": pa.array([g.share.difference for g in groups], pa.float64(), from_pandas=True),
+            "low": pa.array([g.share.low for g in groups], pa.float64(), from_pandas=True),
+            "high": pa.array([g.share.high for g in groups], pa.float64(), from_pandas=True),
+        }
+    )
+
+
+def users_table(users: Users) -> pa.Table:
+    """Return one row per user, in the order of the held-out data."""
+    columns = {"user": id_column(users.ids)}
+    for label, before in users.before.items():
+        after = users.after[label]
+        for name, values in (("before", before), ("after", after), ("difference", after - before)):
+            columns[f"{label} {name}"] = pa.array(values, from_pandas=True)  # NaN becomes null
+    return pa.table(columns)
+
+
+def id_column(ids: Sequence[Hashable]) -> pa.Array:
+    """Return ids as an Arrow array; kinds that Arrow cannot hold together become strings."""
+    try:
+        return pa.array(ids)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        return pa.array([str(x) for x in ids], pa.string())

@@ -1,4 +1,4 @@
-"""How far the numbers would move with other users: users are resampled and their lists recounted.
+"""Bootstrap intervals: resample the users and recount their lists, to see how far numbers would move.
 
 A replicate is a weight per user (how often it was drawn). Weighted exposures of many replicates are one
 product of a sparse matrix (items x users) with a dense one (users x replicates), which costs no more than
@@ -8,17 +8,36 @@ adding up the lists.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fairmf.data.split import check_count, check_seed, check_share
 from fairmf.metrics.exposure import slot_weights
 
 Values = NDArray[np.float64]
 Interval = tuple[float, float]
 CELLS_AT_ONCE = 4_000_000  # replicates x (items or users) held at a time, 32 MB
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """How intervals are made: number of resamples (0: none), confidence and seed."""
+
+    count: int
+    confidence: float
+    random_state: int
+
+    @classmethod
+    def checked(cls, owner: str, count: int, confidence: float, random_state: int) -> Bootstrap:
+        """Check the three arguments of `owner`."""
+        check_count(owner, "bootstrap", count, 0)
+        check_share(owner, "confidence", confidence)
+        check_seed(owner, random_state)
+        return cls(count, float(confidence), random_state)
 
 
 class ListMatrices(NamedTuple):

@@ -1,4 +1,4 @@
-"""Early stopping: a callback of the fit loop that watches one metric on held-out users."""
+"""Early stopping: a callback of the fit loop that evaluates one metric on held-out users."""
 
 from __future__ import annotations
 
@@ -52,10 +52,43 @@ class Progress(Protocol):
 class EarlyStopping:
     """Stop when `metric` has not improved on held-out users for `patience` evaluations; keep the best epoch.
 
-    `every` epochs the model is evaluated; the value goes into the epoch's record under "validation".
-    `minimise=None` means what the metric's own definition says (Gini low, nDCG high). An improvement must
-    exceed `min_change`. `train` and `groups` are for the metrics that need them; `rank_options` go to the
-    model's `rank`. One object can serve several fits, one after the other: it starts anew when the epochs do.
+    The value goes into the epoch's record under "validation". One object can serve several fits, one after the other:
+    it starts anew when the epochs do.
+
+    Parameters
+    ----------
+    held_out
+        The users to evaluate on, such as `split.validation`.
+    metric
+        Full name of the metric.
+    patience
+        Number of evaluations without improvement after which the fit stops.
+    every
+        Epochs between two evaluations.
+    minimise
+        Whether less is better; None takes it from the metric (Gini low, nDCG high).
+    min_change
+        An improvement must exceed this.
+    train, groups
+        Inputs of the metrics that need them, as in `evaluate`.
+    **rank_options
+        Passed on to the model's `rank`, such as fairness=.
+
+    Raises
+    ------
+    InvalidParameter
+        If the metric is unknown or a number is out of its range.
+    InvalidData
+        If `held_out` is not one held-out set.
+
+    Examples
+    --------
+    >>> from fairmf import EarlyStopping, FairALS, split_by_user, synthetic
+    >>> split = split_by_user(synthetic(400, 200, 9000), heldout=60, protocol="seeded")
+    >>> stopping = EarlyStopping(split.validation, "ndcg@20", patience=2)
+    >>> model = FairALS(factors=8, epochs=6).fit(split.train, callbacks=[stopping])
+    >>> 1 <= stopping.best_epoch <= 6
+    True
     """
 
     def __init__(

@@ -1,13 +1,18 @@
 """Evaluate a model on held-out users: accuracy for users, exposure for items, with bootstrap intervals.
 
-Lists come in blocks of users and are counted as they come: memory is O(users * K), never users x items.
+Lists come in blocks of users and are counted as they come: memory is O(users * K), never users x items. Order of calls:
+
+1. `make_plan` reads the arguments: which metrics, at which cut-offs, against what.
+2. `ranked_by` asks the model for lists, or `given_lists` takes lists that exist already.
+3. `count_lists` goes through the lists once: exposure of every item, accuracy of every user.
+4. `resample` draws the users again and again and recounts, for the intervals.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,63 +23,144 @@ from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut
 from fairmf.errors import InvalidData
 from fairmf.metrics.accuracy import find_hits
-from fairmf.metrics.bootstrap import ListMatrices, draw_weights, interval, list_matrices, weighted_means
-from fairmf.metrics.exposure import add_up, exposure
-from fairmf.metrics.plan import Plan, check_resampling, make_plan
+from fairmf.metrics.bootstrap import Bootstrap, ListMatrices, draw_weights, interval, list_matrices, weighted_means
+from fairmf.metrics.exposure import exposure
+from fairmf.metrics.plan import Plan, make_plan
 
-# Where ranked lists come from: a model that is asked block by block, or an array that is there already.
-
-
+Values = NDArray[np.float64]
 Blocks = Iterable[tuple[int, NDArray[np.integer]]]
+"""Consecutive blocks of lists: (first user, users x N item positions)."""
+Statistics = Callable[[Values], dict[str, Values]]
+"""Weights (users x replicates) to named numbers, one per replicate (or a row of them)."""
+
+
+def evaluate(
+    model: Ranker,
+    held_out: HeldOut,
+    *,
+    at: int | Sequence[int] = (20, 50, 100),
+    metrics: Sequence[str] | None = None,
+    groups: GroupLabels | None = None,
+    train: Interactions | None = None,
+    merit: ArrayLike | None = None,
+    bootstrap: int = 200,
+    confidence: float = 0.95,
+    random_state: int = 0,
+    **rank_options: Any,
+) -> Evaluation:
+    """Rank all items for every held-out user and measure the lists (docs/metrics.md defines each metric).
+
+    Parameters
+    ----------
+    model
+        A fitted model, or anything with `n_items` and `rank`.
+    held_out
+        The users to rank for: `split.validation` or `split.test`.
+    at
+        Cut-offs K for metrics that are named without one.
+    metrics
+        Names with a cut-off ("ndcg@100") or without; None means all that can be computed.
+    groups
+        A label per item, or a mapping from item id: adds the exposure of groups.
+    train
+        The training data, for metrics that need the items' popularity.
+    merit
+        One number >= 0 per item that exposure is compared with; popularity by default.
+    bootstrap
+        Resamples of the users for the intervals; 0 gives no intervals and keeps no lists.
+    confidence
+        Confidence of the intervals.
+    random_state
+        Seed of the resamples.
+    **rank_options
+        Passed on to the model's `rank`, such as fairness=.
+
+    Returns
+    -------
+    Evaluation
+        Values and intervals by full name, and the vectors they were computed from.
+
+    Raises
+    ------
+    InvalidData
+        If the held-out data do not fit the model, or `held_out` is a whole Split.
+    InvalidParameter
+        If a metric is unknown or lacks an input that it needs.
+
+    Examples
+    --------
+    >>> from fairmf import Popularity, evaluate, split_by_user, synthetic
+    >>> split = split_by_user(synthetic(400, 200, 9000), heldout=60, protocol="seeded")
+    >>> found = evaluate(Popularity().fit(split.train), split.test, metrics=["recall@20", "gini@20"])
+    >>> found["gini@20"] > 0.5
+    True
+    """
+    plan = make_plan(held_out, at, metrics, groups, train, merit)
+    resamples = Bootstrap.checked("evaluate", bootstrap, confidence, random_state)
+    return measure_lists(ranked_by(model, held_out, plan.longest, rank_options), held_out, plan, resamples)
+
+
+def evaluate_lists(items: NDArray[np.integer], held_out: HeldOut, **options: Any) -> Evaluation:
+    """Evaluate lists that exist already: users x N item positions, best first, -1 for none.
+
+    The options are those of `evaluate`.
+    """
+    return evaluate(GivenLists(items, held_out), held_out, **options)
+
+
+class GivenLists:
+    """Lists that were made elsewhere, as a `Ranker` for these users alone."""
+
+    def __init__(self, items: NDArray[np.integer], held_out: HeldOut):
+        self.items = items
+        self.n_items = held_out.fold_in.n_items if isinstance(held_out, HeldOut) else 0
+
+    def rank(self, history: Interactions, N: int, *, known_users: bool = False, **options: Any) -> Blocks:  # noqa: ARG002
+        """Return all lists as one block."""
+        if options:
+            raise TypeError(f"evaluate_lists has no option {next(iter(options))!r}: its lists are ranked already.")
+        return given_lists(self.items)
 
 
 class Ranker(Protocol):
-    """What `evaluate` needs of a model."""
+    """What `evaluate` needs of a model. Every fairmf model has it."""
 
     @property
     def n_items(self) -> int:
         """Number of items in the catalogue."""
         ...
 
-    def rank(
-        self, history: Interactions, N: int, *, known_users: bool = False, **options: Any
-    ) -> Iterator[tuple[int, NDArray[np.int32]]]:
-        """Yield (first row, items rows x N, best first, -1 if none) for consecutive blocks of users."""
+    def rank(self, history: Interactions, N: int, *, known_users: bool = False, **options: Any) -> Blocks:
+        """Return (first row, items rows x N, best first, -1 if none) for consecutive blocks of users."""
         ...
-
-
-def ranked_by(model: Ranker, held_out: HeldOut, N: int, options: Mapping[str, Any]) -> Blocks:
-    """The model's top-N lists of the held-out users; `options` go to its `rank`."""
-    n_items = held_out.fold_in.n_items
-    if model.n_items != n_items:
-        raise InvalidData(f"The model knows {model.n_items:,} items, the held-out data has {n_items:,}.")
-    return model.rank(held_out.fold_in, N, known_users=held_out.known_users, **options)
-
-
-def given_lists(items: NDArray[np.integer]) -> Blocks:
-    """Lists that were made elsewhere, as one block, if they can be lists at all."""
-    lists = np.asarray(items)
-    if lists.ndim != 2 or lists.dtype.kind not in "iu":
-        raise InvalidData("Lists must be a two-dimensional array of item positions, one row per held-out user.")
-    ordered = np.sort(lists, axis=1)
-    if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any():
-        raise InvalidData("A list holds the same item twice.")
-    return [(0, lists)]
-
-
-# Evaluation: the numbers that `evaluate` found.
-
-
-Values = NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Metric values by full name ("ndcg@100"), with intervals, and the vectors they were computed from.
+    """What `evaluate` found. `evaluation["ndcg@100"]` is one value.
 
-    `exposure[K][j]` is the number of users whose first K slots hold item j; `group_exposure` the same, added
-    up over groups. `per_user["ndcg@100"][i]` is NaN for users without targets. `intervals` is empty when
-    bootstrap=0.
+    Attributes
+    ----------
+    values
+        Metric values by full name ("ndcg@100").
+    intervals
+        (low, high) by full name; empty where bootstrap=0.
+    exposure
+        exposure[K][j] is the number of users whose first K slots hold item j.
+    per_user
+        per_user["ndcg@100"][i] is the score of user i, NaN for users without targets.
+    n_users, n_scored
+        Users who were given lists, and those of them with targets.
+    group_names, group_exposure
+        The groups, and their exposure by cut-off, in the same order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fairmf import Evaluation
+    >>> found = Evaluation({"gini@2": 0.5}, {}, {2: np.array([4.0, 0.0])}, {}, n_users=4, n_scored=0)
+    >>> found["gini@2"], "ndcg@2" in found
+    (0.5, False)
     """
 
     values: dict[str, float]
@@ -95,14 +181,14 @@ class Evaluation:
         return name in self.values
 
     def group_shares(self, K: int) -> dict[Hashable, float]:
-        """Each group's share of the exposure in the first K slots."""
+        """Return each group's share of the exposure in the first K slots."""
         exposure = self.group_exposure[K]
         total = exposure.sum()
         shares = exposure / total if total > 0 else np.full(len(exposure), np.nan)
         return dict(zip(self.group_names, shares.tolist(), strict=True))
 
     def table(self) -> list[dict[str, Any]]:
-        """One row per metric name and cut-off: metric, K, value, low, high (None without bootstrap)."""
+        """Return one row per metric name and cut-off: metric, K, value, low, high (None without bootstrap)."""
         rows = []
         for label, value in self.values.items():
             name, _, K = label.partition("@")
@@ -111,7 +197,7 @@ class Evaluation:
         return rows
 
     def to_dict(self) -> dict[str, Any]:
-        """Values, intervals and sizes as plain Python, ready for JSON (NaN becomes None)."""
+        """Return values, intervals and sizes as plain Python, ready for JSON (NaN becomes None)."""
         return {
             "n_users": self.n_users,
             "n_scored": self.n_scored,
@@ -131,20 +217,44 @@ class Evaluation:
         return "\n".join(lines)
 
 
-def _plain(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
+def ranked_by(model: Ranker, held_out: HeldOut, N: int, options: Mapping[str, Any]) -> Blocks:
+    """Ask the model for the top-N lists of the held-out users; `options` go to its `rank`."""
+    n_items = held_out.fold_in.n_items
+    if model.n_items != n_items:
+        raise InvalidData(f"The model knows {model.n_items:,} items, the held-out data has {n_items:,}.")
+    return model.rank(held_out.fold_in, N, known_users=held_out.known_users, **options)
 
 
-# From blocks of ranked lists to numbers: one pass over the lists, one over the resampled users.
+def given_lists(items: NDArray[np.integer]) -> Blocks:
+    """Return lists that were made elsewhere as one block; InvalidData unless they can be lists."""
+    lists = np.asarray(items)
+    if lists.ndim != 2 or lists.dtype.kind not in "iu":
+        raise InvalidData("Lists must be a two-dimensional array of item positions, one row per held-out user.")
+    ordered = np.sort(lists, axis=1)
+    if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any():
+        raise InvalidData("A list holds the same item twice.")
+    return [(0, lists)]
 
 
-Statistics = Callable[[Values], dict[str, Values]]
-"""Weights (users x replicates) to named numbers, one per replicate (or a row of them)."""
+def measure_lists(blocks: Blocks, held_out: HeldOut, plan: Plan, resamples: Bootstrap) -> Evaluation:
+    """Go through blocks of lists and compute what the plan asks for."""
+    intervals = resamples.count > 0 and held_out.n_users > 0
+    counted = count_lists(blocks, held_out, plan, keep_lists=intervals)
+    exposures = {K: counted.exposure["count", K] for K in plan.cutoffs}
+    return Evaluation(
+        values=counted.values(),
+        intervals=_intervals(counted, resamples) if intervals else {},
+        exposure=exposures,
+        per_user=counted.per_user,
+        n_users=held_out.n_users,
+        n_scored=held_out.n_scored,
+        **plan.of_all_groups(exposures),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class Counted:
-    """Lists, counted: exposure by weighting and cut-off, accuracy per user, and the lists where they were kept."""
+    """What one pass over the lists found: exposure by weighting and cut-off, accuracy per user, the lists if kept."""
 
     plan: Plan
     exposure: dict[tuple[str, int], Values]
@@ -152,7 +262,7 @@ class Counted:
     lists: NDArray[np.int32] | None
 
     def values(self) -> dict[str, float]:
-        """Every metric of the plan, by full name."""
+        """Return every metric of the plan, by full name."""
         plan = self.plan
         found = {w.label: _mean(self.per_user[w.label]) for w in plan.accuracy}
         for weighting, chosen in plan.by_weighting.items():
@@ -160,7 +270,7 @@ class Counted:
         return {w.label: found[w.label] for w in plan.wanted}
 
     def matrices(self) -> dict[str, ListMatrices]:
-        """The kept lists, ready to be counted for resampled users, by weighting."""
+        """Return the kept lists as matrices that can be counted for resampled users, by weighting."""
         if self.lists is None:
             raise ValueError("The lists were not kept: they cannot be resampled.")
         lists, plan = self.lists, self.plan
@@ -168,7 +278,7 @@ class Counted:
         return {weighting: list_matrices(lists, plan.n_items, plan.cutoffs, weighting) for weighting in chosen}
 
     def statistics(self) -> Statistics:
-        """Every metric of the plan as a function of the users' weights."""
+        """Return every metric of the plan as a function of the users' weights."""
         matrices, plan = self.matrices(), self.plan
 
         def measured(weights: Values) -> dict[str, Values]:
@@ -182,29 +292,8 @@ class Counted:
         return measured
 
 
-def measure_lists(
-    blocks: Blocks, held_out: HeldOut, plan: Plan, bootstrap: int, confidence: float, random_state: int
-) -> Evaluation:
-    """Go through blocks of lists (first user, users x N items) and compute what the plan asks for."""
-    counted = count_lists(blocks, held_out, plan, keep_lists=bootstrap > 0)
-    exposures = {K: counted.exposure["count", K] for K in plan.cutoffs}
-    groups = plan.groups
-    return Evaluation(
-        values=counted.values(),
-        intervals=_intervals(counted, bootstrap, confidence, random_state)
-        if bootstrap > 0 and held_out.n_users
-        else {},
-        exposure=exposures,
-        per_user=counted.per_user,
-        n_users=held_out.n_users,
-        n_scored=held_out.n_scored,
-        group_names=groups.names if groups else (),
-        group_exposure={K: add_up(o, groups.codes, len(groups.names)) for K, o in exposures.items()} if groups else {},
-    )
-
-
 def count_lists(blocks: Blocks, held_out: HeldOut, plan: Plan, keep_lists: bool) -> Counted:
-    """One pass over the lists. They are kept only if wanted, which resampling needs: users x N integers."""
+    """Go through the lists once. Keep them only if asked to, for resampling: users x N integers."""
     m, n = plan.n_items, held_out.n_users
     counted: dict[tuple[str, int], Values]
     counted = {(weighting, K): np.zeros(m) for weighting in plan.by_weighting for K in plan.cutoffs}
@@ -233,27 +322,22 @@ def count_lists(blocks: Blocks, held_out: HeldOut, plan: Plan, keep_lists: bool)
     return Counted(plan, counted, per_user, kept)
 
 
-def resample(
-    statistics: Statistics, n_users: int, n_items: int, bootstrap: int, random_state: int
-) -> dict[str, Values]:
-    """The statistics of `bootstrap` resamples of the users; the same seed draws the same users."""
+def resample(statistics: Statistics, n_users: int, n_items: int, resamples: Bootstrap) -> dict[str, Values]:
+    """Compute the statistics of resampled users; the same seed draws the same users."""
     found: dict[str, list[Values]] = {}
-    for weights in draw_weights(n_users, bootstrap, n_items, random_state):
+    for weights in draw_weights(n_users, resamples.count, n_items, resamples.random_state):
         for label, replicates in statistics(weights).items():
             found.setdefault(label, []).append(replicates)
     return {label: np.concatenate(parts) for label, parts in found.items()}
 
 
-def _intervals(
-    counted: Counted, bootstrap: int, confidence: float, random_state: int
-) -> dict[str, tuple[float, float]]:
+def _intervals(counted: Counted, resamples: Bootstrap) -> dict[str, tuple[float, float]]:
     plan, values = counted.plan, counted.values()
-    n_users = plan.of_items.n_lists
-    replicates = resample(counted.statistics(), n_users, plan.n_items, bootstrap, random_state)
+    replicates = resample(counted.statistics(), plan.of_items.n_lists, plan.n_items, resamples)
     result = {}
     for w in plan.wanted:
         shift = {} if w.is_accuracy else {"centre": values[w.label], "highest": w.exposure.highest}
-        result[w.label] = interval(replicates[w.label], confidence, **shift)
+        result[w.label] = interval(replicates[w.label], resamples.confidence, **shift)
     return result
 
 
@@ -262,49 +346,5 @@ def _mean(per_user: Values) -> float:
     return float(scored.mean()) if len(scored) else float("nan")
 
 
-def evaluate(
-    model: Ranker,
-    held_out: HeldOut,
-    *,
-    at: int | Sequence[int] = (20, 50, 100),
-    metrics: Sequence[str] | None = None,
-    groups: GroupLabels | None = None,
-    train: Interactions | None = None,
-    merit: ArrayLike | None = None,
-    bootstrap: int = 200,
-    confidence: float = 0.95,
-    random_state: int = 0,
-    **rank_options: Any,
-) -> Evaluation:
-    """Rank all items for every held-out user and measure the lists.
-
-    `metrics` are names with a cut-off ("ndcg@100") or without, which means at every K of `at`; None means all
-    that can be computed (docs/metrics.md defines each). `train` allows those that need popularity, `merit`
-    (one non-negative number per item, default popularity) what exposure is held against, `groups` (a label
-    per item, or a mapping from item id) adds the exposure of groups. `bootstrap` resamples of the users give
-    the intervals; 0 gives none and keeps no lists. Further arguments go to the model's `rank`, such as
-    fairness=.
-    """
-    plan = make_plan(held_out, at, metrics, groups, train, merit)
-    check_resampling("evaluate", bootstrap, confidence, random_state)
-    blocks = ranked_by(model, held_out, plan.longest, rank_options)
-    return measure_lists(blocks, held_out, plan, bootstrap, confidence, random_state)
-
-
-def evaluate_lists(
-    items: NDArray[np.integer],
-    held_out: HeldOut,
-    *,
-    at: int | Sequence[int] = (20, 50, 100),
-    metrics: Sequence[str] | None = None,
-    groups: GroupLabels | None = None,
-    train: Interactions | None = None,
-    merit: ArrayLike | None = None,
-    bootstrap: int = 200,
-    confidence: float = 0.95,
-    random_state: int = 0,
-) -> Evaluation:
-    """As `evaluate`, for lists that are there already: users x N item positions, best first, -1 for none."""
-    plan = make_plan(held_out, at, metrics, groups, train, merit)
-    check_resampling("evaluate", bootstrap, confidence, random_state)
-    return measure_lists(given_lists(items), held_out, plan, bootstrap, confidence, random_state)
+def _plain(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

@@ -1,10 +1,10 @@
-"""What is to be measured, and against what: the arguments of `evaluate`, read and checked."""
+"""Read and check the arguments of `evaluate`: what to measure, and against what."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from fairmf.data.groups import GroupLabels, Groups, read_groups
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
-from fairmf.data.split import HeldOut, Split, check_count, check_same_items, check_seed, check_share
+from fairmf.data.split import HeldOut, Split, check_same_items
 from fairmf.errors import InvalidData
 from fairmf.metrics.exposure import add_up
 from fairmf.metrics.registry import Background, Wanted, parse_metrics
@@ -20,9 +20,16 @@ from fairmf.metrics.registry import Background, Wanted, parse_metrics
 Values = NDArray[np.float64]
 
 
+class GroupResults(TypedDict):
+    """The part of an Evaluation that is about groups."""
+
+    group_names: tuple[Hashable, ...]
+    group_exposure: dict[int, Values]
+
+
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What is to be measured, and against what."""
+    """Which metrics to compute, at which cut-offs, and what exposure is compared with."""
 
     wanted: list[Wanted]
     n_items: int
@@ -32,12 +39,12 @@ class Plan:
 
     @property
     def cutoffs(self) -> list[int]:
-        """Every K that is asked for, ascending."""
+        """Every cut-off, ascending."""
         return sorted({w.K for w in self.wanted})
 
     @property
     def longest(self) -> int:
-        """How many slots of a list are needed."""
+        """Number of slots of a list that are needed."""
         return min(self.cutoffs[-1], self.n_items)
 
     @property
@@ -55,10 +62,18 @@ class Plan:
         return found
 
     def measure(self, w: Wanted, o: Values) -> Values:
-        """One exposure metric of exposure vectors over items (along the last axis)."""
+        """Compute one exposure metric of exposure vectors over items (along the last axis)."""
         if w.of_groups and self.groups is not None:
             o = add_up(o, self.groups.codes, len(self.groups.names))
         return w.exposure.measure(o, self.of_groups if w.of_groups else self.of_items)
+
+    def of_all_groups(self, exposures: Mapping[int, Values]) -> GroupResults:
+        """Return the groups' part of an Evaluation: names, and exposure by cut-off; empty without groups."""
+        groups = self.groups
+        if groups is None:
+            return {"group_names": (), "group_exposure": {}}
+        sums = {K: add_up(o, groups.codes, len(groups.names)) for K, o in exposures.items()}
+        return {"group_names": groups.names, "group_exposure": sums}
 
 
 def make_plan(
@@ -69,7 +84,7 @@ def make_plan(
     train: Interactions | None,
     merit: ArrayLike | None,
 ) -> Plan:
-    """Read the arguments of `evaluate`: what is wrong with them is found before anything is ranked."""
+    """Read the arguments of `evaluate`, so that mistakes are found before anything is ranked."""
     check_held_out(held_out)
     m = held_out.fold_in.n_items
     popularity = None
@@ -91,7 +106,7 @@ def plan_for(
     groups: GroupLabels | None,
     merit: ArrayLike | None,
 ) -> Plan:
-    """The same where there is no held-out set at hand: its sizes, and how many users each item had in training."""
+    """Make the plan from the sizes of a held-out set and the number of training users of each item (`popularity`)."""
     worth = popularity if merit is None else _check_merit(merit, n_items)
     there = {"train": popularity is not None, "merit": worth is not None, "groups": groups is not None}
     wanted = parse_metrics(metrics, at, [name for name, given in there.items() if given])
@@ -103,8 +118,8 @@ def plan_for(
     return Plan(wanted, n_items, of_items, of_groups, found)
 
 
-def check_held_out(held_out: Any) -> None:
-    """Raise InvalidData for what is not one held-out set, a whole split above all."""
+def check_held_out(held_out: object) -> None:
+    """Raise InvalidData for anything but one held-out set; of a whole Split say which parts it has."""
     if not isinstance(held_out, HeldOut):
         hint = ": choose split.validation or split.test" if isinstance(held_out, Split) else ""
         raise InvalidData(f"A model is evaluated on a HeldOut, not on {type(held_out).__name__}{hint}.")
@@ -118,10 +133,3 @@ def _check_merit(merit: ArrayLike, n_items: int) -> Values:
     if worth.shape != (n_items,) or not np.isfinite(worth).all() or (worth < 0).any() or not worth.any():
         raise InvalidData(f"merit must be {n_items:,} finite numbers >= 0, not all 0, one per item.")
     return worth
-
-
-def check_resampling(owner: str, bootstrap: Any, confidence: Any, random_state: Any) -> None:
-    """Refuse what intervals cannot be made with."""
-    check_count(owner, "bootstrap", bootstrap, 0)
-    check_share(owner, "confidence", confidence)
-    check_seed(owner, random_state)

@@ -1,4 +1,4 @@
-"""What an approximate ranker loses: recall of the exact lists, and accuracy and exposure before and after.
+"""Measure what an approximate ranker loses: recall of the exact lists, and accuracy and exposure of both.
 
 An index that misses items does not miss them evenly, so exposure is measured on the lists that are served.
 """
@@ -45,7 +45,7 @@ def evaluate_retrieval(
     rank_options: dict[str, Any] | None = None,
     **options: Any,
 ) -> Retrieval:
-    """Top-N lists of both rankers for the same held-out users, compared and evaluated (docs/ann.md).
+    """Rank the same held-out users with both rankers, and compare and evaluate the lists (docs/ann.md).
 
     `rank_options` go to both rankers, such as {"fairness": 3.0}; further options are those of `evaluate`.
     """
@@ -61,7 +61,7 @@ def evaluate_retrieval(
 
 
 def recall_of_lists(exact: NDArray[np.integer], approximate: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Share of every exact list that the other one holds, in whatever order; -1 is nobody."""
+    """Return the share of every exact list that the other one holds, in any order; -1 is no item."""
     if len(exact) != len(approximate):
         raise InvalidData(f"There are {len(exact):,} exact lists and {len(approximate):,} others.")
     row = np.arange(len(exact), dtype=np.int64)[:, None]

@@ -20,7 +20,6 @@ from fairmf.distributed.shards import Shard, ShardSource
 from fairmf.distributed.task_pool import RayTasks, Tasks
 from fairmf.errors import InvalidData
 from fairmf.metrics.evaluate import Evaluation, count_lists
-from fairmf.metrics.exposure import add_up
 from fairmf.metrics.plan import Plan, plan_for
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fold_in import check_fairness
@@ -30,7 +29,7 @@ Values = NDArray[np.float64]
 
 
 class Sums(NamedTuple):
-    """What one shard adds to the whole."""
+    """The sums of one shard."""
 
     n_users: int
     n_scored: int
@@ -56,11 +55,33 @@ def evaluate_shards(
 ) -> Evaluation:
     """Rank all items for every user of `history` and measure the lists against `targets`, as `evaluate` does.
 
-    Both are sources with the model's items (`ParquetShards.read(..., items=model.fitted.item_ids)`) and as many shards;
-    users are the same where their ids are. Users are folded in from `history`, at another `fairness` where one is
-    given; the items of their history are left out. Users without targets count in exposure only, users without history
-    not at all. `train` (the source of training) allows metrics that need popularity. `per_user` and `intervals` of the
-    result are empty.
+    Users are matched by their ids and folded in from their history, whose items are left out of the lists. Users
+    without targets count in exposure only, users without history not at all.
+
+    Parameters
+    ----------
+    model
+        A fitted model.
+    history, targets
+        Sources with the model's items (`ParquetShards.read(..., items=model.fitted.item_ids)`) and as many shards.
+    at, metrics, groups, merit
+        As in `evaluate`.
+    train
+        The source of training, for metrics that need popularity.
+    fairness
+        Fairness that users are folded in at; by default the model's own.
+    tasks
+        Where the shards are measured; by default Ray.
+
+    Returns
+    -------
+    Evaluation
+        With `per_user` and `intervals` empty.
+
+    Raises
+    ------
+    InvalidData
+        If the sources have other items or numbers of shards, or no user of the targets is in the history.
     """
     for what, source in (("history", history), ("targets", targets), ("train", train)):
         if source is not None:
@@ -102,9 +123,9 @@ def measure_shard(
 
 
 def aligned(shard: Shard, history: Interactions) -> tuple[Interactions, int]:
-    """The targets as rows of the history's users, and how many users have targets but no history.
+    """Return the targets as rows of the history's users, and how many users have targets but no history.
 
-    What a user has had already is no target: it is never in the list.
+    Items of a user's history are dropped from the targets, since no list holds them.
     """
     if shard.user_ids is None or history.user_ids is None:
         raise InvalidData("Users of history and targets are matched by their ids, and one of them has none.")
@@ -121,7 +142,7 @@ def aligned(shard: Shard, history: Interactions) -> tuple[Interactions, int]:
 
 
 def _without(rows: Rows, history: Interactions) -> Rows:
-    """The rows without the entries that the history has too."""
+    """Return the rows without the entries that the history has too."""
     m, seen = history.n_items, history.by_user
 
     def keys(of: Rows) -> NDArray[np.int64]:
@@ -137,7 +158,7 @@ def _without(rows: Rows, history: Interactions) -> Rows:
 
 
 def _users_of_items(tasks: Tasks, train: ShardSource) -> Values:
-    """How many users each item has in training."""
+    """Count the training users of each item."""
     if train.is_binary:
         return np.asarray(train.popularity, dtype=np.float64)
     parts = tasks.each(item_counts, [(number,) for number in range(train.shards)], (train,))
@@ -146,7 +167,7 @@ def _users_of_items(tasks: Tasks, train: ShardSource) -> Values:
 
 
 def item_counts(source: ShardSource, number: int) -> Values:
-    """How many users of a shard each item has."""
+    """Count the users of each item in one shard."""
     return np.bincount(source.load(number).rows.indices, minlength=source.n_items).astype(np.float64)
 
 
@@ -171,9 +192,8 @@ def _evaluation(plan: Plan, total: Sums) -> Evaluation:
             values[w.label] = reached / count if count else float("nan")
         else:
             values[w.label] = float(plan.measure(w, total.exposure[w.exposure.weighting, w.K]))
-    groups, counts = plan.groups, {K: total.exposure["count", K] for K in plan.cutoffs}
+    counts = {K: total.exposure["count", K] for K in plan.cutoffs}
     return Evaluation(
         values=values, intervals={}, exposure=counts, per_user={}, n_users=total.n_users, n_scored=total.n_scored,
-        group_names=groups.names if groups else (),
-        group_exposure={K: add_up(o, groups.codes, len(groups.names)) for K, o in counts.items()} if groups else {},
+        **plan.of_all_groups(counts),
     )  # fmt: skip

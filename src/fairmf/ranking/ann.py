@@ -1,8 +1,8 @@
 """Approximate top-N: item vectors in a nearest-neighbour index (faiss, extra `[ann]`). Arrays only, knows no model.
 
-Items are put on a sphere (inner_product.py), grouped by k-means, and a search looks only into the `probes` groups
-nearest to the user. Scores are full inner products; what is approximate is which items are looked at. Building and
-searching give the same bits for any number of threads.
+Items are put on a sphere (`reduce_items`), grouped by k-means, and a search looks only into the `probes` groups nearest
+to the user. Scores are full inner products; what is approximate is which items are looked at. Building and searching
+give the same bits for any number of threads.
 """
 
 from __future__ import annotations
@@ -27,106 +27,19 @@ from fairmf.io.container import Arrays, Format
 from fairmf.io.strict_json import Malformed
 from fairmf.ranking.top_n import check_exclusions, first_allowed, list_length
 
-# From the largest inner product to the nearest neighbour: one more coordinate puts all items at the same distance.
-#
-# With M the largest item norm, x_j = (v_j, sqrt(M^2 - |v_j|^2)) has norm M and y = (u, 0) gives y.x_j = u.v_j, so that
-# |y - x_j|^2 = |u|^2 + M^2 - 2 u.v_j: the nearest x_j is the item with the largest score (Bachrach et al. 2014). An
-# offset per item is a coordinate of its own: (v_j, o_j) against (u, 1).
-
-
 Vectors = NDArray[np.float32]
-
-
-def reduce_items(vectors: Vectors, offsets: Vectors | None) -> tuple[Vectors, float]:
-    """The items on a sphere, and its radius M."""
-    parts = [vectors] if offsets is None else [vectors, offsets[:, None]]
-    squares = sum(np.einsum("ij,ij->i", part, part, dtype=np.float64) for part in parts)
-    largest = float(np.max(squares))
-    rest = np.sqrt(np.maximum(largest - squares, 0.0)).astype(np.float32)
-    return np.concatenate([*parts, rest[:, None]], axis=1), float(np.sqrt(largest))
-
-
-def reduce_users(vectors: NDArray[Any], radius: float, with_offsets: bool) -> tuple[Vectors, Vectors]:
-    """The users near the items' sphere, and the factor each was multiplied with.
-
-    Only a user's direction decides the order of the items, but which groups of items are near depends on the length.
-    The factor is a power of two: dividing a score by it gives the inner product back without any rounding.
-    """
-    columns = [vectors, *([np.ones((len(vectors), 1))] if with_offsets else []), np.zeros((len(vectors), 1))]
-    extended = np.concatenate(columns, axis=1).astype(np.float32)
-    norms = np.sqrt(np.einsum("ij,ij->i", extended, extended, dtype=np.float64))
-    ratio = np.divide(radius, norms, out=np.ones_like(norms), where=(norms > 0) & (radius > 0))
-    # Within float32's normal range, so that no power underflows.
-    scale = np.exp2(np.clip(np.round(np.log2(ratio)), -60, 60)).astype(np.float32)
-    return extended * scale[:, None], scale
-
-
-# The file of a nearest-neighbour index: what is in it, and whether it fits together (the file itself: fairmf.io).
-#
-# It holds the vectors and their groups rather than faiss's own format: reading that executes a parser on untrusted
-# bytes, and what it reads depends on the version. Its content is {"probes": number, "item_ids": kind of the ids}.
-
-
+CANDIDATES_AT_ONCE = 1 << 20  # fetched for a block of users: bounds memory, whatever the number of users
+LEAST_PROBES = 64
+LARGEST = 1e15  # squared and summed over thousands of factors it is far from the end of float32
+GROUPS_PER_PROBE = 16
 INDEX = Format("fairmf nearest-neighbour index", version=1)
 DTYPES = {"item_vectors": "f4", "centroids": "f4", "assignment": "i4", "offsets": "f4"}
 DIMENSIONS = {"item_vectors": 2, "centroids": 2, "assignment": 1, "offsets": 1}
 OPTIONAL = ("offsets",)
 
 
-def write(path: Path, arrays: Arrays, ids: Ids | None, probes: int) -> None:
-    """Write the arrays of an index, named as in DTYPES, in one atomic step."""
-    kind, own = stored_arrays.ids_to_arrays("item_ids", ids)
-    container.write(path, INDEX, {"probes": probes, "item_ids": kind}, arrays | own)
-
-
-def read(path: Path) -> dict[str, Any]:
-    """The arguments of AnnIndex, checked; BrokenFile says what is wrong with the file."""
-    content, arrays = container.read(path, INDEX)
-    with container.reading(path, INDEX.name):
-        return _checked(content, arrays)
-
-
-def _checked(content: Any, arrays: Arrays) -> dict[str, Any]:
-    if not isinstance(content, dict) or set(content) != {"probes", "item_ids"}:
-        raise Malformed("its document has other parts than an index's")
-    own = {name: _taken(name, arrays) for name in DTYPES}
-    vectors, centroids, assignment, offsets = own.values()
-    m, d = vectors.shape
-    groups, width = centroids.shape
-    fitting = width == d + 1 + (offsets is not None) and assignment.shape == (m,) and m > 0 and groups > 0 and d > 0
-    if not fitting or (offsets is not None and offsets.shape != (m,)):
-        raise Malformed("its arrays do not fit each other")
-    if assignment.min() < 0 or assignment.max() >= groups:
-        raise Malformed("an item is in a group that does not exist")
-    probes = content["probes"]
-    if type(probes) is not int or not 1 <= probes <= groups:
-        raise Malformed(f"its probes must be from 1 to {groups}")
-    ids = stored_arrays.ids_from_arrays("item_ids", content["item_ids"], m, arrays)
-    if arrays:
-        raise Malformed(f"it holds an array {next(iter(arrays))[:60]!r} that does not belong there")
-    return own | {"ids": None if ids is None else ids.check("item"), "probes": probes}
-
-
-def _taken(name: str, arrays: Arrays) -> Any:
-    """One array out of `arrays`, of its kind and finite; None where it may be missing and is."""
-    array = arrays.pop(name, None)
-    if array is None and name in OPTIONAL:
-        return None
-    if array is None or array.ndim != DIMENSIONS[name]:
-        raise Malformed(f"it has no {name}, or not in the right shape")
-    if array.dtype != DTYPES[name] or not np.isfinite(array).all():
-        raise Malformed(f"its {name} must hold finite numbers of type {DTYPES[name]}")
-    return array
-
-
-CANDIDATES_AT_ONCE = 1 << 20  # fetched for a block of users: bounds memory, whatever the number of users
-LEAST_PROBES = 64
-LARGEST = 1e15  # squared and summed over thousands of factors it is far from the end of float32
-GROUPS_PER_PROBE = 16
-
-
 class AnnIndex:
-    """Item vectors, grouped for search. Make one with `build`, `load` or a model's `to_ann()`."""
+    """Item vectors, grouped for search. Create one with `build`, `load` or a model's `to_ann()`."""
 
     def __init__(
         self,
@@ -194,7 +107,7 @@ class AnnIndex:
         probes: int | None = None,
         num_threads: int = 0,
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Item positions and scores, users x min(N, items), best first; of equal scores the lower position first.
+        """Return item positions and scores, users x min(N, items), best first, ties to the lower position.
 
         Row i of `exclude` holds the positions user i must not get. More is fetched than asked for, and then more groups
         are looked into, until N items are found or the catalogue is exhausted: only then a slot holds -1 and NaN.
@@ -219,7 +132,7 @@ class AnnIndex:
     def _fetch(
         self, queries: NDArray[np.float32], N: int, k: int, exclude: Rows | None, probes: int
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """The N best allowed items of each query, looking into more groups for those who have found too few."""
+        """Return the N best allowed items of each query; look into more groups for queries that found too few."""
         looked = _faiss().SearchParametersIVF(nprobe=probes)
         found_scores, found = self._faiss.search(queries, k, params=looked)
         order = np.lexsort((found, -found_scores), axis=1)
@@ -235,12 +148,12 @@ class AnnIndex:
     def recommend(
         self, user_vectors: NDArray[Any], N: int = 10, *, exclude: Rows | None = None, **options: Any
     ) -> tuple[NDArray[Any], NDArray[np.float32]]:
-        """As `search`, with the items' ids (positions where there are none); missing slots hold -1 or None, and NaN."""
+        """Search, and return the items' ids (positions if there are none); missing slots hold -1 or None, and NaN."""
         items, scores = self.search(user_vectors, N, exclude=exclude, **options)
         return self.named(items), scores
 
     def named(self, items: NDArray[np.int32]) -> NDArray[Any]:
-        """The ids of item positions."""
+        """Return the ids of item positions."""
         return items if self.ids is None else self.ids.named(items)
 
     def save(self, path: str | Path) -> None:
@@ -265,6 +178,92 @@ class AnnIndex:
     def __repr__(self) -> str:
         m, d = self.item_vectors.shape
         return f"AnnIndex({m:,} items, {d} factors, {self.n_groups:,} groups, {self.probes} probes)"
+
+
+# -- the largest inner product as a nearest neighbour -----------------------------------------------------------------
+#
+# With M the largest item norm, x_j = (v_j, sqrt(M^2 - |v_j|^2)) has norm M and y = (u, 0) gives y.x_j = u.v_j, so that
+# |y - x_j|^2 = |u|^2 + M^2 - 2 u.v_j: the nearest x_j is the item with the largest score (Bachrach et al. 2014). An
+# offset per item is a coordinate of its own: (v_j, o_j) against (u, 1).
+
+
+def reduce_items(vectors: Vectors, offsets: Vectors | None) -> tuple[Vectors, float]:
+    """Return the items on a sphere, and its radius M."""
+    parts = [vectors] if offsets is None else [vectors, offsets[:, None]]
+    squares = sum(np.einsum("ij,ij->i", part, part, dtype=np.float64) for part in parts)
+    largest = float(np.max(squares))
+    rest = np.sqrt(np.maximum(largest - squares, 0.0)).astype(np.float32)
+    return np.concatenate([*parts, rest[:, None]], axis=1), float(np.sqrt(largest))
+
+
+def reduce_users(vectors: NDArray[Any], radius: float, with_offsets: bool) -> tuple[Vectors, Vectors]:
+    """Return the users scaled to about the items' sphere, and the factor each was multiplied with.
+
+    Only a user's direction decides the order of the items, but which groups of items are near depends on the length.
+    The factor is a power of two: dividing a score by it gives the inner product back without any rounding.
+    """
+    columns = [vectors, *([np.ones((len(vectors), 1))] if with_offsets else []), np.zeros((len(vectors), 1))]
+    extended = np.concatenate(columns, axis=1).astype(np.float32)
+    norms = np.sqrt(np.einsum("ij,ij->i", extended, extended, dtype=np.float64))
+    ratio = np.divide(radius, norms, out=np.ones_like(norms), where=(norms > 0) & (radius > 0))
+    # Within float32's normal range, so that no power underflows.
+    scale = np.exp2(np.clip(np.round(np.log2(ratio)), -60, 60)).astype(np.float32)
+    return extended * scale[:, None], scale
+
+
+# -- the file of an index (the container: fairmf.io) ------------------------------------------------------------------
+#
+# It holds the vectors and their groups rather than faiss's own format: reading that runs a parser on untrusted bytes,
+# and the format depends on the version. Its content is {"probes": number, "item_ids": kind of the ids}.
+
+
+def write(path: Path, arrays: Arrays, ids: Ids | None, probes: int) -> None:
+    """Write the arrays of an index, named as in DTYPES, in one atomic step."""
+    kind, own = stored_arrays.ids_to_arrays("item_ids", ids)
+    container.write(path, INDEX, {"probes": probes, "item_ids": kind}, arrays | own)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read and check the arguments of AnnIndex; BrokenFile says what is wrong with the file."""
+    content, arrays = container.read(path, INDEX)
+    with container.reading(path, INDEX.name):
+        return _checked(content, arrays)
+
+
+def _checked(content: object, arrays: Arrays) -> dict[str, Any]:
+    if not isinstance(content, dict) or set(content) != {"probes", "item_ids"}:
+        raise Malformed("its document has other parts than an index's")
+    own = {name: _taken(name, arrays) for name in DTYPES}
+    vectors, centroids, assignment, offsets = own.values()
+    m, d = vectors.shape
+    groups, width = centroids.shape
+    fitting = width == d + 1 + (offsets is not None) and assignment.shape == (m,) and m > 0 and groups > 0 and d > 0
+    if not fitting or (offsets is not None and offsets.shape != (m,)):
+        raise Malformed("its arrays do not fit each other")
+    if assignment.min() < 0 or assignment.max() >= groups:
+        raise Malformed("an item is in a group that does not exist")
+    probes = content["probes"]
+    if type(probes) is not int or not 1 <= probes <= groups:
+        raise Malformed(f"its probes must be from 1 to {groups}")
+    ids = stored_arrays.ids_from_arrays("item_ids", content["item_ids"], m, arrays)
+    if arrays:
+        raise Malformed(f"it holds an array {next(iter(arrays))[:60]!r} that does not belong there")
+    return own | {"ids": None if ids is None else ids.check("item"), "probes": probes}
+
+
+def _taken(name: str, arrays: Arrays) -> Any:
+    """Take one array out of `arrays` and check its kind; None where it may be missing and is."""
+    array = arrays.pop(name, None)
+    if array is None and name in OPTIONAL:
+        return None
+    if array is None or array.ndim != DIMENSIONS[name]:
+        raise Malformed(f"it has no {name}, or not in the right shape")
+    if array.dtype != DTYPES[name] or not np.isfinite(array).all():
+        raise Malformed(f"its {name} must hold finite numbers of type {DTYPES[name]}")
+    return array
+
+
+# -- faiss ------------------------------------------------------------------------------------------------------------
 
 
 _forked = False
@@ -304,7 +303,7 @@ def _group(reduced: NDArray[np.float32], groups: int) -> tuple[NDArray[np.float3
 
 
 def _inverted_lists(reduced: NDArray[np.float32], centroids: NDArray[np.float32], assignment: NDArray[np.int32]) -> Any:
-    """Groups are found by distance, items inside them by inner product: their order is the same, the number is u.v."""
+    """Build the index: groups are found by distance, items inside them by inner product, which is the score u.v."""
     faiss = _faiss()
     m, width = reduced.shape
     nearest = faiss.IndexFlatL2(width)
@@ -331,7 +330,7 @@ def _threads(num_threads: int) -> Iterator[None]:
 
 
 def _batches(wanted: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], int]]:
-    """Users who need about equally many candidates (within a factor of two), and the most any of them needs."""
+    """Yield users who need about equally many candidates (within a factor of two), and the most any of them needs."""
     doublings = np.frexp(wanted.astype(np.float64))[1]
     for size in np.unique(doublings):
         rows = np.flatnonzero(doublings == size)

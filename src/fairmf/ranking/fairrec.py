@@ -24,11 +24,80 @@ from fairmf.data.csr import Rows
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.ranking.top_n import check_exclusions, empty_lists, list_length
 
-# What lists guarantee to items, and which items got less, and why.
-
-
+CHUNK = 32  # candidates kept per user: more would be scored less often, but selecting them costs more than that saves
+MOST_AHEAD = 4096  # users prepared at once
+ORDERS = ("score", "allocation")
 EXCLUDED = "fewer users may be given it than it is owed"
 FULL = "every user who may be given it had it, or a full list"
+
+
+@dataclass(frozen=True)
+class FairLists:
+    """Lists of item positions (-1 for none) with their scores (NaN), and what they guarantee to items."""
+
+    items: NDArray[np.int32]
+    scores: NDArray[np.float32]
+    certificate: Certificate
+
+
+def fair_rec(
+    users: NDArray[Any],
+    items: NDArray[Any],
+    K: int,
+    share: float,
+    *,
+    exclude: Rows | None = None,
+    offsets: NDArray[Any] | None = None,
+    order: str = "score",
+    random_state: int | None = 0,
+    backend: str = "cpu",
+    num_threads: int = 0,
+) -> FairLists:
+    """Run FairRec on the scores users . items (+ offsets), vectors as rows.
+
+    A list has min(K, items) slots. Of equal scores the lower position comes first.
+
+    Parameters
+    ----------
+    users, items
+        Vectors as rows.
+    K
+        Length of the lists.
+    share
+        Part of the uniform exposure K n / m that every item is owed, above 0 and up to 1.
+    exclude
+        Row i holds the positions that user i must not get.
+    offsets
+        One number per item that is added to its scores.
+    order
+        "score" sorts every list by score, "allocation" leaves it in the order in which items were allocated.
+    random_state
+        Seed of the users' order in phase 1: the same seed gives the same lists.
+    backend, num_threads
+        Where arithmetic runs, and on how many threads.
+
+    Returns
+    -------
+    FairLists
+        Lists, scores, and a certificate of the exposure that items got.
+    """
+    U, V = _check_vectors(users, items, offsets)
+    n, m = len(U), len(V)
+    K = list_length(K, m, "The 'K' parameter of fair_rec")
+    _check_choices(order, random_state)
+    if exclude is not None:
+        check_exclusions(exclude, n, m)
+    engine = get_backend(backend)
+    with engine.threads(num_threads):
+        allocation = _Allocation(engine, engine.array(U), engine.array(V), K, exclude)
+        ell = minimum_exposure(share, K, n, m)
+        if ell > 0:
+            allocation.share_stock(ell, np.random.default_rng(random_state).permutation(n))
+        allocation.fill_up()
+    lists = allocation.lists
+    scores = np.full((n, K), np.nan, dtype=np.float32)
+    _score(U, V, lists, scores, sort=order == "score")
+    return FairLists(lists, scores, certify(lists, m, ell, exclude))
 
 
 @dataclass(frozen=True)
@@ -66,7 +135,7 @@ class Certificate:
 
 
 def certify(lists: NDArray[np.int32], n_items: int, guaranteed: int, exclude: Rows | None) -> Certificate:
-    """Count the exposure of every item in the lists and hold it against the guarantee."""
+    """Count the exposure of every item in the lists and compare it with the guarantee."""
     exposure = np.bincount(lists[lists >= 0], minlength=n_items)
     short = np.flatnonzero(exposure < guaranteed)
     feasible = np.full(len(short), len(lists), dtype=np.int64)
@@ -81,61 +150,8 @@ def certify(lists: NDArray[np.int32], n_items: int, guaranteed: int, exclude: Ro
     return Certificate(guaranteed, int(exposure.min()), short, exposure[short], feasible)
 
 
-CHUNK = 32  # candidates kept per user: more would be scored less often, but selecting them costs more than that saves
-MOST_AHEAD = 4096  # users prepared at once
-ORDERS = ("score", "allocation")
-
-
-@dataclass(frozen=True)
-class FairLists:
-    """Lists of item positions (-1 for none) with their scores (NaN), and what they guarantee to items."""
-
-    items: NDArray[np.int32]
-    scores: NDArray[np.float32]
-    certificate: Certificate
-
-
-def fair_rec(
-    users: NDArray[Any],
-    items: NDArray[Any],
-    K: int,
-    share: float,
-    *,
-    exclude: Rows | None = None,
-    offsets: NDArray[Any] | None = None,
-    order: str = "score",
-    random_state: int | None = 0,
-    backend: str = "cpu",
-    num_threads: int = 0,
-) -> FairLists:
-    """FairRec on the scores users . items (+ offsets), vectors as rows.
-
-    `share` in (0, 1] is the part of the uniform exposure K n / m that every item is owed. Row i of `exclude` holds the
-    positions user i must not get. `order="score"` sorts every list by score, `"allocation"` leaves it in the order in
-    which items were allocated. A list has min(K, items) slots. Of equal scores the lower position comes first. The same
-    seed gives the same lists.
-    """
-    U, V = _check_vectors(users, items, offsets)
-    n, m = len(U), len(V)
-    K = list_length(K, m, "The 'K' parameter of fair_rec")
-    _check_choices(order, random_state)
-    if exclude is not None:
-        check_exclusions(exclude, n, m)
-    engine = get_backend(backend)
-    with engine.threads(num_threads):
-        allocation = _Allocation(engine, engine.array(U), engine.array(V), K, exclude)
-        ell = minimum_exposure(share, K, n, m)
-        if ell > 0:
-            allocation.share_stock(ell, np.random.default_rng(random_state).permutation(n))
-        allocation.fill_up()
-    lists = allocation.lists
-    scores = np.full((n, K), np.nan, dtype=np.float32)
-    _score(U, V, lists, scores, sort=order == "score")
-    return FairLists(lists, scores, certify(lists, m, ell, exclude))
-
-
 def minimum_exposure(share: float, K: int, n_users: int, n_items: int) -> int:
-    """floor(share K n / m), with the share taken as the decimal it was written as: .29 of 100 is 29, not 28."""
+    """Return floor(share K n / m), with the share taken as the decimal it was written as: .29 of 100 is 29, not 28."""
     number = isinstance(share, (int, float, np.integer, np.floating)) and not isinstance(share, bool)
     if not number or not 0 < share <= 1:
         raise InvalidParameter(
@@ -145,7 +161,7 @@ def minimum_exposure(share: float, K: int, n_users: int, n_items: int) -> int:
 
 
 class _Allocation:
-    """Lists while they grow."""
+    """The lists while they grow."""
 
     def __init__(self, backend: Backend, U: NDArray[Any], V: NDArray[Any], K: int, exclude: Rows | None):
         self.backend, self.U, self.V, self.exclude = backend, U, V, exclude
@@ -154,7 +170,7 @@ class _Allocation:
         self.taken = np.zeros(n, dtype=np.int64)
 
     def share_stock(self, ell: int, order: NDArray[np.int64]) -> None:
-        """Phase 1."""
+        """Phase 1: users take turns until the stock is gone or nobody can take."""
         from fairmf.ranking.fairrec_kernels import take_turns  # here: Numba is not imported before it is needed
 
         n, m = len(self.U), len(self.V)
@@ -180,7 +196,7 @@ class _Allocation:
                 place = at
 
     def _prepare(self, users: NDArray[np.int64]) -> None:
-        """New candidates for those users who have none left in stock."""
+        """Find new candidates for users who have none left in stock."""
         from fairmf.ranking.fairrec_kernels import used_up
 
         used = np.empty(len(users), dtype=np.bool_)
@@ -197,7 +213,7 @@ class _Allocation:
         self.complete[again] = (self.candidates[again, -1] < 0) | (k == len(in_stock))
 
     def fill_up(self) -> None:
-        """Phase 2."""
+        """Phase 2: everyone fills up with the best items, stock or not."""
         K = self.lists.shape[1]
         short = np.flatnonzero(self.taken < K)
         for start in range(0, len(short), MOST_AHEAD):
@@ -210,7 +226,7 @@ class _Allocation:
     def _best(
         self, users: NDArray[np.int64], V: NDArray[Any], k: int, positions: NDArray[np.int64]
     ) -> NDArray[np.int32]:
-        """The k best of the items at `positions`, with vectors V, that a user may have and has not yet; -1 pads."""
+        """Return the k best of the items at `positions` (vectors V) that a user may have and has not yet; -1 pads."""
         found, scores = empty_lists(len(users), k)
         self.backend.top_k(self.U[users], V, k, self._hidden(users, positions), found, scores)
         best = positions[found].astype(np.int32)
@@ -218,7 +234,7 @@ class _Allocation:
         return best
 
     def _hidden(self, users: NDArray[np.int64], positions: NDArray[np.int64]) -> Rows:
-        """What the users must not get or have already, numbered within `positions`."""
+        """Return what the users must not get or have already, numbered within `positions`."""
         number = np.full(len(self.V), -1, dtype=np.int32)
         number[positions] = np.arange(len(positions), dtype=np.int32)
         lists = self.lists[users]
@@ -236,7 +252,7 @@ class _Allocation:
 
 
 def _score(U: NDArray[Any], V: NDArray[Any], lists: NDArray[np.int32], scores: NDArray[np.float32], sort: bool) -> None:
-    """The scores of the lists, in blocks; the lists are sorted by them where wanted.   out: lists, scores"""
+    """Score the lists in blocks, and sort them by score if asked to.   out: lists, scores"""
     at_once = max(1, (1 << 22) // (lists.shape[1] * V.shape[1]))
     for start in range(0, len(lists), at_once):
         block = lists[start : start + at_once]
@@ -249,7 +265,7 @@ def _score(U: NDArray[Any], V: NDArray[Any], lists: NDArray[np.int32], scores: N
         scores[start : start + at_once] = np.where(block < 0, np.nan, value)
 
 
-def _check_choices(order: Any, random_state: Any) -> None:
+def _check_choices(order: str, random_state: int | None) -> None:
     if order not in ORDERS:
         raise InvalidParameter(f"The 'order' parameter of fair_rec must be one of {ORDERS}. Got {order!r} instead.")
     whole = isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool)

@@ -31,7 +31,7 @@ SETTLED = 0.75  # after this part of the iterations prices are averaged: steadie
 
 @dataclass(frozen=True)
 class Bounds:
-    """Least and greatest exposure of an item, as shares of what it had if all items were shown equally often."""
+    """Least and greatest exposure of an item; 1 is the exposure of each if all items were shown equally often."""
 
     floor: float = 0.0
     cap: float = float("inf")
@@ -48,7 +48,7 @@ class Bounds:
             raise InvalidParameter(f"K must be below the number of items, {n_items:,}. Got {K} instead.")
 
     def violations(self, share: Vector) -> dict[str, float]:
-        """How many items lie outside, and how far below the floor the worst of them is (0 = never shown)."""
+        """Count the items outside the bounds, and say how far outside they are."""
         below, above = share < self.floor, share > self.cap
         return {
             "items_below_floor": int(below.sum()),
@@ -60,13 +60,22 @@ class Bounds:
         }
 
 
+@dataclass(frozen=True)
+class Schedule:
+    """How prices are learned: each iteration ranks `users_at_once` users (or all), drawn by the seed."""
+
+    iterations: int = 300
+    users_at_once: int = 8192
+    random_state: int = 0
+
+
 def items_with(items: NDArray[Any], offsets: NDArray[np.floating]) -> NDArray[Any]:
-    """[v, o]: with [u, 1] the inner product is score + offset, for a top-K kernel or an ANN index."""
+    """Return [v, o]: with [u, 1] the inner product is score + offset, for a top-K kernel or an ANN index."""
     return np.hstack([items, offsets[:, None].astype(items.dtype)])
 
 
 def users_with_constant(users: NDArray[Any]) -> NDArray[Any]:
-    """[u, 1]."""
+    """Return [u, 1] for every user, to be multiplied with `items_with`."""
     return np.hstack([users, np.ones((len(users), 1), dtype=users.dtype)])
 
 
@@ -77,17 +86,16 @@ def learn(
     exclude: Rows | None,
     K: int,
     bounds: Bounds,
-    *,
-    iterations: int = 300,
-    users_at_once: int = 8192,
-    random_state: int = 0,
+    schedule: Schedule | None = None,
     advance: Callable[[str], None] = lambda _: None,
 ) -> NDArray[np.float32]:
-    """The offsets. Each iteration ranks `users_at_once` users (all, where there are fewer), drawn by the seed."""
+    """Learn the offsets; `advance` is told after every iteration how many items lack exposure."""
+    schedule = Schedule() if schedule is None else schedule
+    iterations = schedule.iterations
     n, m = len(users), len(items)
     bounds.check(K, m)
-    generator = np.random.default_rng(random_state)
-    batch = min(users_at_once, n)
+    generator = np.random.default_rng(schedule.random_state)
+    batch = min(schedule.users_at_once, n)
     spread = score_spread(backend, users, items)
     prices = np.zeros(m)
     settled, weight = np.zeros(m), 0.0
@@ -110,7 +118,7 @@ def learn(
 
 
 def moved(prices: Vector, share: Vector, bounds: Bounds, step: float, level_step: float) -> Vector:
-    """One subgradient step: up where short, down where over, back towards 0 (never past it) where neither."""
+    """Take one subgradient step: up where short, down where over, back towards 0 (never past it) where neither."""
     floor, cap = bounds.floor, bounds.cap
     up = lift(prices, share, floor, step, level_step) if floor > 0 else np.full_like(share, -step)
     down = np.clip((share - cap) / cap, -1, 1) if np.isfinite(cap) else np.full_like(share, -1.0)
@@ -120,12 +128,12 @@ def moved(prices: Vector, share: Vector, bounds: Bounds, step: float, level_step
 
 
 def lift(prices: Vector, share: Vector, floor: float, step: float, level_step: float) -> Vector:
-    """How far each price rises for the floor: all lifted items together by what they lack together, and each against
-    the others by what it lacks, at most a `step`.
+    """Return how far each price rises for the floor.
 
-    With bounded moves alone a few items that have far too much weigh less than many that have nothing, and all prices
-    would climb until lifted items fill the lists. Together they lack little more or less, whoever of them is shown: a
-    steady figure, which bears longer steps.
+    The mean of all lifted prices moves by what these items lack together (`level_step`), each price relative to that
+    mean by what its item lacks (at most `step`). With bounded moves of single prices alone, a few items that have far
+    too much weigh less than many that have nothing, and all prices would climb until lifted items fill the lists. What
+    items lack together varies little between batches, so that it bears longer steps.
     """
     lacking = 1 - share / floor
     lifted = (prices > 0) | (lacking > 0)
@@ -144,7 +152,7 @@ def exposure_share(
     chosen: NDArray[np.integer],
     K: int,
 ) -> Vector:
-    """Exposure of every item among the chosen users' top K, divided by K * users / items."""
+    """Count the exposure of every item among the chosen users' top K, divided by K * users / items."""
     m = len(items)
     left, right = users_with_constant(backend.host(users)[chosen]), items_with(backend.host(items), offsets)
     lists, scores = empty_lists(len(chosen), K)
@@ -156,7 +164,7 @@ def exposure_share(
 
 
 def score_spread(backend: Backend, users: Factors, items: Factors) -> float:
-    """Standard deviation of all scores u_i.v_j, from two Gramians and two means."""
+    """Return the standard deviation of all scores u_i.v_j, from two Gramians and two means."""
     squares = float((backend.gramian(users) * backend.gramian(items)).sum()) / (len(users) * len(items))
     mean = float(backend.mean(users) @ backend.mean(items))
     return float(np.sqrt(max(squares - mean**2, 0.0)))

@@ -1,4 +1,4 @@
-"""The N best items of every user: by score, or by popularity for those whom no score can be given."""
+"""Rank: the N best items of every user, by score, or by popularity for users without a score."""
 
 from __future__ import annotations
 
@@ -11,71 +11,7 @@ from fairmf.backends.contract import Backend
 from fairmf.data.csr import Rows
 from fairmf.errors import InvalidData, InvalidParameter
 
-# What a user must not be given, as sparse rows: one per user.
-
-
-def merged(first: Rows | None, second: Rows | None) -> Rows | None:
-    """The union of two sets of rows, row by row; an item may stand in both."""
-    if first is None or second is None:
-        return second if first is None else first
-    lengths = np.diff(first.indptr) + np.diff(second.indptr)
-    indptr = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
-    indices = np.empty(indptr[-1], dtype=np.int32)
-    for rows, starts in ((first, indptr[:-1]), (second, indptr[:-1] + np.diff(first.indptr))):
-        shift = np.repeat(starts - rows.indptr[:-1], np.diff(rows.indptr))
-        indices[np.arange(rows.nnz) + shift] = rows.indices
-    return Rows(indptr, indices, None)
-
-
-def restricted(rows: Rows, allowed: NDArray[np.integer], n_items: int) -> Rows:
-    """The rows over `allowed` items only, renumbered: column c of the answer is item allowed[c]."""
-    place = np.full(n_items, -1, dtype=np.int32)
-    place[allowed] = np.arange(len(allowed), dtype=np.int32)
-    places = place[rows.indices]
-    kept = places >= 0
-    before = np.concatenate(([0], np.cumsum(kept)))
-    return Rows(before[rows.indptr].astype(np.int64), places[kept], None)
-
-
-def check_exclusions(exclude: Rows, n_users: int, n_items: int) -> None:
-    """Raise InvalidData unless there is one row per user, of item positions."""
-    if exclude.count != n_users:
-        raise InvalidData(f"exclude must have one row per user: {n_users:,}. Got {exclude.count:,} instead.")
-    if len(exclude.indices) and (exclude.indices.min() < 0 or exclude.indices.max() >= n_items):
-        raise InvalidData(f"exclude holds item positions outside 0..{n_items - 1:,}.")
-
-
-def first_allowed(
-    items: NDArray[np.int32], scores: NDArray[np.float32], N: int, exclude: Rows | None, n_items: int
-) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """The first N entries of every row that are neither -1 nor excluded; -1 and NaN where there are fewer."""
-    allowed = items >= 0
-    if exclude is not None:
-        row = np.arange(exclude.count, dtype=np.int64)
-        hidden = np.repeat(row, np.diff(exclude.indptr)) * n_items + exclude.indices
-        allowed &= ~np.isin(row[:, None] * n_items + items, hidden)
-    slot = np.cumsum(allowed, axis=1) - 1
-    taken = allowed & (slot < N)
-    rows = np.nonzero(taken)[0]
-    best = np.full((len(items), N), -1, dtype=np.int32)
-    value = np.full((len(items), N), np.nan, dtype=np.float32)
-    best[rows, slot[taken]], value[rows, slot[taken]] = items[taken], scores[taken]
-    return best, value
-
-
 Lists = tuple[NDArray[np.int32], NDArray[np.float32]]
-
-
-def list_length(N: Any, n_items: int, name: str = "N") -> int:
-    """Check N and clip it to the number of items, so that no memory is spent on slots that nothing can fill."""
-    if isinstance(N, (bool, np.bool_)) or not isinstance(N, (int, np.integer)) or N < 1:
-        raise InvalidParameter(f"{name} must be an integer >= 1. Got {N!r} instead.")
-    return min(int(N), n_items)
-
-
-def empty_lists(n_users: int, N: int) -> Lists:
-    """Lists in which every slot is missing: item -1, score NaN."""
-    return np.full((n_users, N), -1, dtype=np.int32), np.full((n_users, N), np.nan, dtype=np.float32)
 
 
 def top_n(
@@ -86,7 +22,7 @@ def top_n(
     exclude: Rows | None = None,
     allowed: NDArray[np.integer] | None = None,
 ) -> Lists:
-    """The N best items by inner product, best first, ties to the lower item; what is missing is -1 and NaN.
+    """Return the N best items by inner product, best first, ties to the lower item; missing slots are -1 and NaN.
 
     Row i of `exclude` is never given to user i. With `allowed` (ascending, no repeats) only these items are ranked.
     Call it inside `backend.threads`.
@@ -115,7 +51,7 @@ def popular_n(
     exclude: Rows | None = None,
     allowed: NDArray[np.integer] | None = None,
 ) -> NDArray[np.int32]:
-    """The first N of `most_popular` that each user may be given; `exclude` and `allowed` as in `top_n`."""
+    """Return the first N of `most_popular` that each user may be given; `exclude` and `allowed` as in `top_n`."""
     if allowed is not None:
         may = np.zeros(len(most_popular), dtype=bool)
         may[allowed] = True
@@ -127,3 +63,67 @@ def popular_n(
         first = first[~np.isin(first, barred)][:N] if len(barred) else first[:N]
         lists[i, : len(first)] = first
     return lists
+
+
+def list_length(N: object, n_items: int, name: str = "N") -> int:
+    """Check N and clip it to the number of items, so that no memory is spent on slots that nothing can fill."""
+    if isinstance(N, (bool, np.bool_)) or not isinstance(N, (int, np.integer)) or N < 1:
+        raise InvalidParameter(f"{name} must be an integer >= 1. Got {N!r} instead.")
+    return min(int(N), n_items)
+
+
+def empty_lists(n_users: int, N: int) -> Lists:
+    """Return lists in which every slot is missing: item -1, score NaN."""
+    return np.full((n_users, N), -1, dtype=np.int32), np.full((n_users, N), np.nan, dtype=np.float32)
+
+
+# -- exclusions: what a user must not be given, as sparse rows, one per user ------------------------------------------
+
+
+def merged(first: Rows | None, second: Rows | None) -> Rows | None:
+    """Return the union of two sets of rows, row by row; an item may stand in both."""
+    if first is None or second is None:
+        return second if first is None else first
+    lengths = np.diff(first.indptr) + np.diff(second.indptr)
+    indptr = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    indices = np.empty(indptr[-1], dtype=np.int32)
+    for rows, starts in ((first, indptr[:-1]), (second, indptr[:-1] + np.diff(first.indptr))):
+        shift = np.repeat(starts - rows.indptr[:-1], np.diff(rows.indptr))
+        indices[np.arange(rows.nnz) + shift] = rows.indices
+    return Rows(indptr, indices, None)
+
+
+def restricted(rows: Rows, allowed: NDArray[np.integer], n_items: int) -> Rows:
+    """Return the rows over `allowed` items only, renumbered: column c of the result is item allowed[c]."""
+    place = np.full(n_items, -1, dtype=np.int32)
+    place[allowed] = np.arange(len(allowed), dtype=np.int32)
+    places = place[rows.indices]
+    kept = places >= 0
+    before = np.concatenate(([0], np.cumsum(kept)))
+    return Rows(before[rows.indptr].astype(np.int64), places[kept], None)
+
+
+def check_exclusions(exclude: Rows, n_users: int, n_items: int) -> None:
+    """Raise InvalidData unless there is one row per user, of item positions."""
+    if exclude.count != n_users:
+        raise InvalidData(f"exclude must have one row per user: {n_users:,}. Got {exclude.count:,} instead.")
+    if len(exclude.indices) and (exclude.indices.min() < 0 or exclude.indices.max() >= n_items):
+        raise InvalidData(f"exclude holds item positions outside 0..{n_items - 1:,}.")
+
+
+def first_allowed(
+    items: NDArray[np.int32], scores: NDArray[np.float32], N: int, exclude: Rows | None, n_items: int
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Return the first N entries of every row that are neither -1 nor excluded; -1 and NaN where there are fewer."""
+    allowed = items >= 0
+    if exclude is not None:
+        row = np.arange(exclude.count, dtype=np.int64)
+        hidden = np.repeat(row, np.diff(exclude.indptr)) * n_items + exclude.indices
+        allowed &= ~np.isin(row[:, None] * n_items + items, hidden)
+    slot = np.cumsum(allowed, axis=1) - 1
+    taken = allowed & (slot < N)
+    rows = np.nonzero(taken)[0]
+    best = np.full((len(items), N), -1, dtype=np.int32)
+    value = np.full((len(items), N), np.nan, dtype=np.float32)
+    best[rows, slot[taken]], value[rows, slot[taken]] = items[taken], scores[taken]
+    return best, value

@@ -1,4 +1,7 @@
-"""A report's content from what it is made of: a model and its users, an audit, or a curve."""
+"""Measure what a report shows: a model at several stops of its dial, an audit, or a curve.
+
+Two sets of lists are in memory at a time (users x K integers each), never anything as large as users x items.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,9 @@ from fairmf.data.split import HeldOut, Split, check_count
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.metrics.audit import Names, audit, read_part, read_quality, read_titles
 from fairmf.metrics.audit_result import Audit
+from fairmf.metrics.bootstrap import Bootstrap
 from fairmf.metrics.evaluate import Ranker, ranked_by
-from fairmf.metrics.plan import check_held_out, check_resampling
+from fairmf.metrics.plan import check_held_out
 from fairmf.metrics.registry import parse_metric
 from fairmf.metrics.sentences import spoken_share
 from fairmf.models.base import IterativeModel
@@ -27,234 +31,69 @@ from fairmf.models.fold_in import check_fairness
 from fairmf.models.progress import progress_bar
 from fairmf.reports.content import LISTED, Catalogue, Contender, Content, Position, Series, choose, described
 
-# The arguments of a report on a model, read and checked before anything is ranked.
-
-
 MOST_STOPS, MOST_EXAMPLES = 25, 12  # so that all items they name fit into the page
-
-
-def with_dial(model: Any) -> IterativeModel:
-    """The model, if it has a dial to turn."""
-    if not isinstance(model, IterativeModel):
-        raise InvalidParameter(
-            f"A {type(model).__name__} has no dial: use FairALS, IALS or FiADMM, or compare two rankings with audit()."
-        )
-    return model
-
-
-def read_users(split: Split | HeldOut, part: str, fitted: Fitted) -> tuple[HeldOut, Interactions | None]:
-    """The users to report on, and the training data that popularity is counted in, where there are any."""
-    if part not in ("validation", "test"):
-        raise InvalidParameter(f"The 'part' parameter of report must be 'validation' or 'test'. Got {part!r} instead.")
-    held_out, train = read_part(split, part, None if isinstance(split, Split) else fitted.interactions)
-    check_held_out(held_out)
-    if not held_out.n_users:
-        raise InvalidData("There are no held-out users to report on.")
-    return held_out, train
-
-
-def read_lists(at: int, quality: str) -> tuple[int, tuple[str, ...]]:
-    """The length of lists whose exposure counts, and the accuracy metrics, the one of the axes first."""
-    K = check_count("report", "at", at, 1)
-    return K, tuple(dict.fromkeys([*read_quality([quality], K), f"recall@{K}"]))
-
-
-def check_examples(examples: int) -> None:
-    """Refuse more example users than a page can hold."""
-    if check_count("report", "examples", examples, 0) > MOST_EXAMPLES:
-        raise InvalidParameter(
-            f"The 'examples' parameter of report must be at most {MOST_EXAMPLES}. Got {examples} instead."
-        )
-
-
-def read_stops(
-    model: IterativeModel, fairness: Iterable[float] | None, chosen: float | None
-) -> tuple[list[float], float]:
-    """The stops in rising order, at least two of them, and the one the summary speaks of."""
-    fitted = model.fitted
-    picked = check_fairness(chosen) if chosen is not None else (fitted.fairness or 1.0)
-    if fairness is None:
-        unit = fitted.trained_fairness or 1.0
-        stops = {rounded(step * unit) for step in STEPS} | {picked}
-    else:
-        stops = {check_fairness(psi) for psi in fairness}
-        if not stops:
-            raise InvalidParameter("fairness holds no values: leave it out to have them chosen.")
-        if chosen is None and picked not in stops:
-            picked = max(stops)
-        stops.add(picked)
-    if picked == 0 or len(stops) == 1:
-        stops.add(0.0)
-    if len(stops) == 1:
-        raise InvalidParameter("A report compares stops of the dial: give at least one fairness above 0.")
-    if len(stops) > MOST_STOPS:
-        raise InvalidParameter(f"A report has at most {MOST_STOPS} stops. Got {len(stops)} instead.")
-    return sorted(stops), picked
-
-
-# A model asked at one stop of the dial after another, each compared with the first for the same users.
-#
-# Of every stop the metrics, the items' exposure and the example users' lists are kept. Two sets of lists are in memory
-# at a time (users x K integers each), never anything as large as users x items.
-
-
 STEPS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 """Stops of the dial in units of the trained fairness; they end where the Gini rises again."""
 
 Lists = NDArray[np.int32]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Question:
-    """What is asked at every stop."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """The options of `report(model, split, path)`, which explains each."""
 
-    held_out: HeldOut
-    at: int
-    quality: tuple[str, ...]
-    groups: GroupLabels | None
-    train: Interactions | None
-    examples: int
-    bootstrap: int
-    confidence: float
-    random_state: int
-
-    @property
-    def longest(self) -> int:
-        """How many places of a list are needed."""
-        cutoffs = [parse_metric(label).K for label in self.quality]
-        return min(max(self.at, LISTED, *cutoffs), self.held_out.fold_in.n_items)
-
-    def compare(self, before: Lists, after: Lists) -> Audit:
-        """What changes from one set of lists to another."""
-        return audit(
-            before, after, self.held_out, at=self.at, quality=self.quality, groups=self.groups, train=self.train,
-            bootstrap=self.bootstrap, confidence=self.confidence, random_state=self.random_state,
-        )  # fmt: skip
+    fairness: Iterable[float] | None = None
+    chosen: float | None = None
+    at: int = 20
+    quality: str = "ndcg@100"
+    names: Names | None = None
+    groups: GroupLabels | None = None
+    part: str = "test"
+    examples: int = 6
+    bootstrap: int = 200
+    confidence: float = 0.95
+    random_state: int = 0
+    progress: bool | None = None
+    title: str = "Fair recommendations"
+    compare: Sequence[Contender] = ()
+    record: Mapping[str, Any] | None = None
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Measured:
-    """The stops, the rows of the example users, and the last comparison (for what all of them share)."""
-
-    positions: tuple[Position, ...]
-    example_rows: NDArray[np.int64]
-    last: Audit
-
-
-def measure(
-    model: Ranker,
-    question: Question,
-    stops: Sequence[float],
-    chosen: float,
-    open_end: bool,
-    advance: Callable[[str], None],
-) -> Measured:
-    """Ask at the stops, which rise from the one all others are compared with. With `open_end` those beyond the first
-    that has a higher Gini than its neighbour are left out.
-    """
-    lists = {psi: lists_at(model, question, psi) for psi in (stops[0], chosen)}
-    first = lists[stops[0]]
-    rows = choose(first, lists[chosen], question.held_out, question.examples)
-    positions: list[Position] = []
-    gini = f"gini@{question.at}"
-    for psi in stops[1:]:
-        now = lists[psi] if psi == chosen else lists_at(model, question, psi)
-        found = question.compare(first, now)
-        if not positions:
-            positions.append(_first(found, named(stops[0]), stops[0], first[rows, :LISTED]))
-        positions.append(_next(found, named(psi), psi, now[rows, :LISTED]))
-        advance(named(psi))
-        if open_end and psi > chosen and positions[-1].values[gini] > positions[-2].values[gini]:
-            break
-    return Measured(tuple(_marked(positions, gini)), rows, found)
-
-
-def lists_at(model: Ranker, question: Question, psi: float) -> Lists:
-    """The lists of all users at one stop."""
-    blocks = ranked_by(model, question.held_out, question.longest, {"fairness": psi})
-    return np.concatenate([np.array(items, dtype=np.int32) for _, items in blocks])
-
-
-def named(psi: float) -> str:
-    """What a stop is called."""
-    return f"fairness {psi:g}"
-
-
-def both_sides(found: Audit) -> tuple[Position, ...]:
-    """An audit as two stops."""
-    return _first(found, found.before_name, None, None), _next(found, found.after_name, None, None)
-
-
-def _first(found: Audit, name: str, psi: float | None, lists: Any) -> Position:
-    values = {label: change.before for label, change in found.metrics.items()}
-    return Position(name, values, psi, exposure=found.items.before, lists=lists)
-
-
-def _next(found: Audit, name: str, psi: float | None, lists: Any) -> Position:
-    values = {label: change.after for label, change in found.metrics.items()}
-    return Position(name, values, psi, found.metrics, found.users, found.groups, found.items.after, lists)
-
-
-def _marked(positions: Sequence[Position], gini: str) -> list[Position]:
-    """Stops beyond the lowest Gini say so."""
-    end = int(np.argmin([position.values[gini] for position in positions]))
-    return [dataclasses.replace(position, past_minimum=k > end) for k, position in enumerate(positions)]
-
-
-def of_model(
-    model: IterativeModel,
-    split: Split | HeldOut,
-    *,
-    fairness: Iterable[float] | None = None,
-    chosen: float | None = None,
-    at: int = 20,
-    quality: str = "ndcg@100",
-    names: Names | None = None,
-    groups: GroupLabels | None = None,
-    part: str = "test",
-    examples: int = 6,
-    bootstrap: int = 200,
-    confidence: float = 0.95,
-    random_state: int = 0,
-    progress: bool | None = None,
-    title: str = "Fair recommendations",
-    compare: Sequence[Contender] = (),
-    record: Mapping[str, Any] | None = None,
-) -> Content:
-    """The dial of a model, asked for held-out users; see `report` for the options."""
+def of_model(model: IterativeModel, split: Split | HeldOut, options: ModelOptions) -> Content:
+    """Measure the dial of a model for held-out users."""
     fitted = with_dial(model).fitted
-    held_out, train = read_users(split, part, fitted)
-    K, labels = read_lists(at, quality)
-    check_examples(examples)
-    check_resampling("report", bootstrap, confidence, random_state)
-    stops, picked = read_stops(model, fairness, chosen)
-    question = Question(held_out, K, labels, groups, train, examples, bootstrap, float(confidence), random_state)
-    titles = read_titles(names, held_out.fold_in.n_items, held_out.fold_in.item_ids)
-    with progress_bar("report", len(stops) - 1, progress) as advance:
-        measured = measure(model, question, stops, picked, fairness is None, advance)
+    held_out, train = read_users(split, options.part, fitted)
+    K, labels = read_lists(options.at, options.quality)
+    check_examples(options.examples)
+    resamples = Bootstrap.checked("report", options.bootstrap, options.confidence, options.random_state)
+    stops, picked = read_stops(model, options.fairness, options.chosen)
+    question = Question(held_out, K, labels, options.groups, train, options.examples, resamples)
+    titles = read_titles(options.names, held_out.fold_in.n_items, held_out.fold_in.item_ids)
+    with progress_bar("report", len(stops) - 1, options.progress) as advance:
+        measured = measure(model, question, stops, picked, options.fairness is None, advance)
     place = next(k for k, p in enumerate(measured.positions) if p.fairness == picked)
     values = measured.positions[place].values
     share = spoken_share(values, K)
     catalogue = Catalogue(titles, measured.last.items.groups, measured.last.items.popularity)
     return Content(
-        title=title,
-        subtitle=_who(type(model).__name__, measured.last, part if isinstance(split, Split) else ""),
+        title=options.title,
+        subtitle=_who(type(model).__name__, measured.last, options.part if isinstance(split, Split) else ""),
         positions=measured.positions,
         chosen=place,
         metrics=_shown(values, labels, share, K),
         quality=labels[0],
         inequality=f"gini@{K}",
         share=share,
-        confidence=float(confidence),
+        confidence=resamples.confidence,
         at=K,
         n_users=held_out.n_users,
         n_scored=held_out.n_scored,
         catalogue=catalogue,
         examples=described(measured.example_rows, held_out, catalogue),
-        series=_points(compare, labels[0], f"gini@{K}"),
-        contenders=tuple(compare),
+        series=_points(options.compare, labels[0], f"gini@{K}"),
+        contenders=tuple(options.compare),
         history=fitted.history if len(fitted.history) else None,
-        record=dict(record or {}),
+        record=dict(options.record or {}),
     )
 
 
@@ -265,7 +104,7 @@ def of_audit(
     compare: Sequence[Contender] = (),
     record: Mapping[str, Any] | None = None,
 ) -> Content:
-    """The two sides of an audit."""
+    """Return the content of a report on an audit: its two sides."""
     labels = tuple(found.users)
     sides = both_sides(found)
     share = spoken_share(sides[1].values, found.at)
@@ -296,7 +135,7 @@ def of_curve(
     compare: Sequence[Contender] = (),
     record: Mapping[str, Any] | None = None,
 ) -> Content:
-    """Measured points: the dial's (or the first way's) are the stops, all other ways are drawn beside them."""
+    """Return the content of a report on a curve: the dial's points are stops, all others are drawn beside them."""
     if not len(curve):
         raise InvalidData("The curve has no points to report.")
     ways = list(dict.fromkeys(row["way"] for row in curve))
@@ -327,7 +166,7 @@ def of_curve(
 
 
 def _stops_of(curve: Curve, way: str) -> tuple[Position, ...]:
-    """The rows of one way as stops, by rising fairness."""
+    """Return the rows of one way as stops, by rising fairness."""
     rows = sorted((row for row in curve if row["way"] == way), key=lambda row: row["fairness"])
     return tuple(
         Position(
@@ -341,13 +180,13 @@ def _stops_of(curve: Curve, way: str) -> tuple[Position, ...]:
 
 
 def _shown(known: Mapping[str, float], labels: Sequence[str], share: str | None, at: int) -> tuple[str, ...]:
-    """The metrics that have a card and a column: accuracy, then exposure."""
+    """Return the metrics that have a card and a column: accuracy, then exposure."""
     wanted = (f"gini@{at}", f"coverage@{at}", share, f"tail_share@{at}", f"top1_share@{at}")
     return (*labels, *dict.fromkeys(metric for metric in wanted if metric in known and metric is not None))
 
 
 def _points(compare: Sequence[Contender], quality: str, inequality: str) -> tuple[Series, ...]:
-    """Compared models as points, where both axes were measured."""
+    """Return compared models as points, where both axes were measured."""
     found = []
     for contender in compare:
         values = contender.evaluation.values
@@ -360,3 +199,165 @@ def _points(compare: Sequence[Contender], quality: str, inequality: str) -> tupl
 def _who(what: str, found: Audit, part: str) -> str:
     users = f"{found.n_users:,} {part} users" if part else f"{found.n_users:,} users"
     return f"{what}; lists of {found.at} for {users} ({found.n_scored:,} with held-out items), {found.n_items:,} items"
+
+
+# -- one stop of the dial after another, each compared with the first for the same users ------------------------------
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Question:
+    """What is measured at every stop."""
+
+    held_out: HeldOut
+    at: int
+    quality: tuple[str, ...]
+    groups: GroupLabels | None
+    train: Interactions | None
+    examples: int
+    resamples: Bootstrap
+
+    @property
+    def longest(self) -> int:
+        """Number of places of a list that are needed."""
+        cutoffs = [parse_metric(label).K for label in self.quality]
+        return min(max(self.at, LISTED, *cutoffs), self.held_out.fold_in.n_items)
+
+    def compare(self, before: Lists, after: Lists) -> Audit:
+        """Compare two sets of lists."""
+        return audit(
+            before, after, self.held_out, at=self.at, quality=self.quality, groups=self.groups, train=self.train,
+            bootstrap=self.resamples.count, confidence=self.resamples.confidence,
+            random_state=self.resamples.random_state,
+        )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Measured:
+    """The stops, the rows of the example users, and the last comparison (for what all of them share)."""
+
+    positions: tuple[Position, ...]
+    example_rows: NDArray[np.int64]
+    last: Audit
+
+
+def measure(
+    model: Ranker,
+    question: Question,
+    stops: Sequence[float],
+    chosen: float,
+    open_end: bool,
+    advance: Callable[[str], None],
+) -> Measured:
+    """Measure the model at the stops, which rise from the one that all others are compared with.
+
+    With `open_end`, stop after the first stop beyond `chosen` whose Gini is higher than the one before.
+    """
+    lists = {psi: lists_at(model, question, psi) for psi in (stops[0], chosen)}
+    first = lists[stops[0]]
+    rows = choose(first, lists[chosen], question.held_out, question.examples)
+    positions: list[Position] = []
+    gini = f"gini@{question.at}"
+    for psi in stops[1:]:
+        now = lists[psi] if psi == chosen else lists_at(model, question, psi)
+        found = question.compare(first, now)
+        if not positions:
+            positions.append(_first(found, named(stops[0]), stops[0], first[rows, :LISTED]))
+        positions.append(_next(found, named(psi), psi, now[rows, :LISTED]))
+        advance(named(psi))
+        if open_end and psi > chosen and positions[-1].values[gini] > positions[-2].values[gini]:
+            break
+    return Measured(tuple(_marked(positions, gini)), rows, found)
+
+
+def lists_at(model: Ranker, question: Question, psi: float) -> Lists:
+    """Rank for all users at one stop."""
+    blocks = ranked_by(model, question.held_out, question.longest, {"fairness": psi})
+    return np.concatenate([np.array(items, dtype=np.int32) for _, items in blocks])
+
+
+def named(psi: float) -> str:
+    """Return the name of a stop."""
+    return f"fairness {psi:g}"
+
+
+def both_sides(found: Audit) -> tuple[Position, ...]:
+    """Return the two sides of an audit as stops."""
+    return _first(found, found.before_name, None, None), _next(found, found.after_name, None, None)
+
+
+def _first(found: Audit, name: str, psi: float | None, lists: Lists | None) -> Position:
+    values = {label: change.before for label, change in found.metrics.items()}
+    return Position(name, values, psi, exposure=found.items.before, lists=lists)
+
+
+def _next(found: Audit, name: str, psi: float | None, lists: Lists | None) -> Position:
+    values = {label: change.after for label, change in found.metrics.items()}
+    return Position(name, values, psi, found.metrics, found.users, found.groups, found.items.after, lists)
+
+
+def _marked(positions: Sequence[Position], gini: str) -> list[Position]:
+    """Mark the stops beyond the lowest Gini."""
+    end = int(np.argmin([position.values[gini] for position in positions]))
+    return [dataclasses.replace(position, past_minimum=k > end) for k, position in enumerate(positions)]
+
+
+# -- arguments, checked before anything is ranked ---------------------------------------------------------------------
+
+
+def with_dial(model: object) -> IterativeModel:
+    """Return the model if it has a dial to turn; InvalidParameter otherwise."""
+    if not isinstance(model, IterativeModel):
+        raise InvalidParameter(
+            f"A {type(model).__name__} has no dial: use FairALS, IALS or FiADMM, or compare two rankings with audit()."
+        )
+    return model
+
+
+def read_users(split: Split | HeldOut, part: str, fitted: Fitted) -> tuple[HeldOut, Interactions | None]:
+    """Return the users to report on, and the training data that popularity is counted in, if any."""
+    if part not in ("validation", "test"):
+        raise InvalidParameter(f"The 'part' parameter of report must be 'validation' or 'test'. Got {part!r} instead.")
+    held_out, train = read_part(split, part, None if isinstance(split, Split) else fitted.interactions)
+    check_held_out(held_out)
+    if not held_out.n_users:
+        raise InvalidData("There are no held-out users to report on.")
+    return held_out, train
+
+
+def read_lists(at: int, quality: str) -> tuple[int, tuple[str, ...]]:
+    """Return the length of lists whose exposure counts, and the accuracy metrics, the one of the axes first."""
+    K = check_count("report", "at", at, 1)
+    return K, tuple(dict.fromkeys([*read_quality([quality], K), f"recall@{K}"]))
+
+
+def check_examples(examples: int) -> None:
+    """Refuse more example users than a page can hold."""
+    if check_count("report", "examples", examples, 0) > MOST_EXAMPLES:
+        raise InvalidParameter(
+            f"The 'examples' parameter of report must be at most {MOST_EXAMPLES}. Got {examples} instead."
+        )
+
+
+def read_stops(
+    model: IterativeModel, fairness: Iterable[float] | None, chosen: float | None
+) -> tuple[list[float], float]:
+    """Return the stops in rising order, at least two of them, and the one the summary speaks of."""
+    fitted = model.fitted
+    picked = check_fairness(chosen) if chosen is not None else (fitted.fairness or 1.0)
+    if fairness is None:
+        unit = fitted.trained_fairness or 1.0
+        stops = {rounded(step * unit) for step in STEPS} | {picked}
+    else:
+        stops = {check_fairness(psi) for psi in fairness}
+        if not stops:
+            raise InvalidParameter("fairness holds no values: leave it out to have them chosen.")
+        if chosen is None and picked not in stops:
+            picked = max(stops)
+        stops.add(picked)
+    if picked == 0 or len(stops) == 1:
+        stops.add(0.0)
+    if len(stops) == 1:
+        raise InvalidParameter("A report compares stops of the dial: give at least one fairness above 0.")
+    if len(stops) > MOST_STOPS:
+        raise InvalidParameter(f"A report has at most {MOST_STOPS} stops. Got {len(stops)} instead.")
+    return sorted(stops), picked

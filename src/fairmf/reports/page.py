@@ -32,7 +32,7 @@ from fairmf.models.base import IterativeModel
 from fairmf.models.fitted import History
 from fairmf.reports import tables
 from fairmf.reports.content import Contender, Content
-from fairmf.reports.measure import of_audit, of_curve, of_model
+from fairmf.reports.measure import ModelOptions, of_audit, of_curve, of_model
 from fairmf.reports.payload import to_json
 from fairmf.text import whole
 from fairmf.version import __version__
@@ -91,21 +91,70 @@ def report(
 
 
 def report(subject: Any, *where: Any, **options: Any) -> Path:
-    """Write one self-contained HTML page and return its path.
+    """Write one self-contained HTML page that shows what a dial does, and return its path.
 
-    Three calls:
+    Three calls: `report(model, split, path)` measures a fitted model at several stops of its dial;
+    `report(audit, path)` shows the two sides of an audit; `report(curve, path)` shows a curve of `trade_off` or
+    `fit_path`, without items. Parameters after `path` are given by name; those before `title` are for models only.
 
-    * `report(model, split, "report.html")` asks a fitted model at several stops of its dial. Options: `fairness` (the
-      stops; by default up to eleven, until the Gini rises again), `chosen` (the stop that the summary speaks of; the
-      fairness the model serves with, or 1 if that is 0), `at` (length of the lists whose exposure counts), `quality`
-      (the accuracy metric), `names` (titles, one per item or by item id), `groups` (a label per item, or by item id),
-      `part` ("test" or "validation" of a Split), `examples` (how many users' lists are shown; 0 for none),
-      `bootstrap`, `confidence`, `random_state` (the intervals), `progress`.
-    * `report(audit, "report.html")` shows the two sides of an audit.
-    * `report(curve, "report.html")` shows a curve of `trade_off` or `fit_path`, without items.
+    Parameters
+    ----------
+    subject
+        A fitted FairALS, IALS or FiADMM, an Audit, or a Curve.
+    split
+        The users to measure on (models only): a Split or a HeldOut.
+    path
+        The HTML file to write.
+    fairness
+        Stops of the dial; by default up to eleven, until the Gini rises again.
+    chosen
+        The stop that the summary speaks of; by default the fairness the model serves with, or 1 if that is 0.
+    at
+        Length of the lists whose exposure counts.
+    quality
+        The accuracy metric.
+    names
+        Titles, one per item or by item id.
+    groups
+        A label per item, or by item id.
+    part
+        "test" or "validation" of a Split.
+    examples
+        How many users' lists are shown; 0 for none.
+    bootstrap, confidence, random_state
+        Resamples of the users, confidence and seed of the intervals.
+    progress
+        Whether to show a progress bar; None shows it in a terminal.
+    title
+        The page's title.
+    compare
+        Models measured on the same users: a sequence of `fairmf.reports.content.Contender`.
+    record
+        A mapping that says how the numbers were made.
 
-    All take `title`, `compare` (models measured on the same users: a sequence of
-    `fairmf.reports.content.Contender`) and `record` (a mapping that says how the numbers were made).
+    Returns
+    -------
+    Path
+        The file that was written.
+
+    Raises
+    ------
+    InvalidParameter
+        If the call is none of the three, or the model has no dial.
+    InvalidData
+        If there are no users or points to report on.
+    CannotWrite
+        If the file cannot be written; an older report stays as it is.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from fairmf import FairALS, report, split_by_user, synthetic, trade_off
+    >>> split = split_by_user(synthetic(400, 200, 9000), heldout=60, protocol="seeded")
+    >>> curve = trade_off(FairALS(factors=8, epochs=4).fit(split.train), split, points=3)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     report(curve, os.path.join(folder, "report.html")).name
+    'report.html'
     """
     asked_of = isinstance(subject, (Curve, Audit))
     wanted = "report(curve_or_audit, path)" if asked_of else "report(model, split, path)"
@@ -119,7 +168,7 @@ def report(subject: Any, *where: Any, **options: Any) -> Path:
     elif isinstance(subject, Audit):
         content = of_audit(subject, **options)
     else:
-        content = of_model(subject, where[0], **options)
+        content = of_model(subject, where[0], ModelOptions(**options))
     text = whole(page(content))
     with replacing(path) as file:
         file.write(text.encode())

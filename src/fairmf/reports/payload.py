@@ -1,4 +1,4 @@
-"""A report's content as the JSON that its scripts read. Items are called by their row in `items`."""
+"""Turn a report's content into the JSON that its scripts read. Items are named by their row in `items`."""
 
 from __future__ import annotations
 
@@ -17,104 +17,16 @@ from fairmf.metrics.sentences import VERDICTS, better, cut, with_ends, written
 from fairmf.reports.content import HISTORY, LONGEST_GROUP, Content, Position, Values
 from fairmf.text import whole
 
-# The catalogue in bands of equal size by training popularity: who gains and who loses, without picking items.
-
-
 BANDS = 10
-
-
-def band_of(popularity: Values, bands: int = BANDS) -> NDArray[np.int64]:
-    """The band of every item, 0 for the least popular; of equally popular ones the higher index is in the lower."""
-    m = len(popularity)
-    count = max(1, min(bands, m))
-    codes = np.empty(m, dtype=np.int64)
-    codes[np.lexsort((-np.arange(m), popularity))] = np.arange(m) * count // max(m, 1)
-    return codes
-
-
-def band_shares(exposure: Values, codes: NDArray[np.int64]) -> Values:
-    """Each band's share of the exposure; NaN where there is none."""
-    totals = np.bincount(codes, weights=exposure)
-    whole = totals.sum()
-    shares: Values = totals / whole if whole > 0 else np.full(len(totals), np.nan)
-    return shares
-
-
-# Which groups a page lists: all of a few, of many those whose share changes most anywhere on the dial.
-
-
 MOST_GROUPS = 200
-
-
-def shown_groups(content: Content, most: int = MOST_GROUPS) -> list[int]:
-    """Positions of the groups in the page, the largest share at the first stop first."""
-    compared = [position.groups for position in content.positions if position.groups]
-    if not compared:
-        return []
-    count = len(compared[0])
-    change = [max(abs(finite(groups[g].share.difference) or 0.0) for groups in compared) for g in range(count)]
-    chosen = sorted(range(count), key=lambda g: (-change[g], g))[:most]
-    return sorted(chosen, key=lambda g: (-(finite(compared[0][g].share.before) or 0.0), g))
-
-
-# Which items of the catalogue a page lists: all of a small one, of a large one those with something to tell.
-
-
 MOST_ITEMS = 4000  # items in the page: with every one's exposure at every stop it stays a fraction of 6 MB
 MOVERS = 10  # gainers and losers that are named at every stop
-
-
-def shown_items(content: Content, most: int = MOST_ITEMS) -> NDArray[np.int64]:
-    """Positions of the items in the page, most exposed at the first stop first.
-
-    Those that are named somewhere (in example lists, as gainers or losers) are always in; then come those with the most
-    exposure at any stop.
-    """
-    exposures = np.stack([p.exposure for p in content.positions if p.exposure is not None])
-    highest = exposures.max(axis=0)
-    highest[_named(content)] = np.inf
-    chosen = np.argsort(-highest, kind="stable")[:most]
-    ranks: NDArray[np.int64] = chosen[np.lexsort((chosen, -exposures[0][chosen]))]
-    return ranks
-
-
-def movers(first: Position, now: Position) -> tuple[list[int], list[int]]:
-    """The items that gain and those that lose most users, most first; of equal ones the lower position."""
-    if first.exposure is None or now.exposure is None:
-        return [], []
-    gain = now.exposure - first.exposure
-    return _most(gain), _most(-gain)
-
-
-def _most(gain: NDArray[np.float64]) -> list[int]:
-    order = np.argsort(-gain, kind="stable")[:MOVERS]
-    return [int(j) for j in order if gain[j] > 0]
-
-
-def _named(content: Content) -> list[int]:
-    named: set[int] = set()
-    for position in content.positions:
-        if position.lists is not None:
-            named.update(position.lists.ravel().tolist())
-        for part in movers(content.before, position):
-            named.update(part)
-    for example in content.examples:
-        named.update(seen(example.history))
-    named.discard(-1)
-    return sorted(named)
-
-
-def seen(history: Sequence[int]) -> Sequence[int]:
-    """The part of a history that is shown."""
-    return history[:HISTORY]
-
-
 LORENZ_POINTS = 51
 RANK_POINTS = 60
 
 
 def to_json(content: Content) -> str:
-    """The payload as text that can stand inside a <script> element whatever the names hold."""
+    """Return the payload as text that is safe inside a <script> element, whatever the names hold."""
     text = json.dumps(payload(content), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     for sign in "<>&\u2028\u2029":  # "<" could end the element, the others end lines in old engines
         text = text.replace(sign, f"\\u{ord(sign):04x}")
@@ -122,7 +34,7 @@ def to_json(content: Content) -> str:
 
 
 def payload(content: Content) -> dict[str, Any]:
-    """All that the scripts need, as plain Python."""
+    """Return all that the scripts need, as plain Python."""
     found: dict[str, Any] = {
         "metrics": [_metric(label) for label in content.metrics],
         "quality": content.quality,
@@ -168,7 +80,7 @@ def _position(content: Content, position: Position) -> dict[str, Any]:
 
 
 def _told(content: Content, position: Position, metric: str) -> str:
-    """A change for its card: "−0.024 (−0.031 to −0.018), worse"."""
+    """Write a change for its card: "−0.024 (−0.031 to −0.018), worse"."""
     change = content.change(position, metric)
     return f"{with_ends(metric, change)}, {VERDICTS[better(metric, change)]}"
 
@@ -240,7 +152,7 @@ def _groups(content: Content) -> dict[str, Any]:
 
 
 def history_columns(content: Content) -> dict[str, Any]:
-    """Objective terms and residuals by epoch; None where an epoch did not record them."""
+    """Return objective terms and residuals by epoch; None where an epoch did not record them."""
     history = content.history
     if history is None:
         return {}
@@ -253,7 +165,7 @@ def history_columns(content: Content) -> dict[str, Any]:
 
 
 def lorenz_points(exposure: Values) -> Values:
-    """The Lorenz curve at evenly spaced shares of the catalogue."""
+    """Return the Lorenz curve at evenly spaced shares of the catalogue."""
     curve = np.asarray(lorenz_curve(exposure))
     at: Values = np.interp(np.linspace(0, 1, LORENZ_POINTS), np.linspace(0, 1, len(curve)), curve)
     return at
@@ -269,3 +181,82 @@ def _counts(values: Values) -> list[float | int]:
 
 def _number(value: Any) -> float | None:
     return finite(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+# -- which groups and items the page lists: all of a few, of many those that change or are shown most -----------------
+
+
+def shown_groups(content: Content, most: int = MOST_GROUPS) -> list[int]:
+    """Return positions of the groups in the page, the largest share at the first stop first."""
+    compared = [position.groups for position in content.positions if position.groups]
+    if not compared:
+        return []
+    count = len(compared[0])
+    change = [max(abs(finite(groups[g].share.difference) or 0.0) for groups in compared) for g in range(count)]
+    chosen = sorted(range(count), key=lambda g: (-change[g], g))[:most]
+    return sorted(chosen, key=lambda g: (-(finite(compared[0][g].share.before) or 0.0), g))
+
+
+def shown_items(content: Content, most: int = MOST_ITEMS) -> NDArray[np.int64]:
+    """Return positions of the items in the page, most exposed at the first stop first.
+
+    Those that are named somewhere (in example lists, as gainers or losers) are always in; then come those with the most
+    exposure at any stop.
+    """
+    exposures = np.stack([p.exposure for p in content.positions if p.exposure is not None])
+    highest = exposures.max(axis=0)
+    highest[_named(content)] = np.inf
+    chosen = np.argsort(-highest, kind="stable")[:most]
+    ranks: NDArray[np.int64] = chosen[np.lexsort((chosen, -exposures[0][chosen]))]
+    return ranks
+
+
+def movers(first: Position, now: Position) -> tuple[list[int], list[int]]:
+    """Return the items that gain and those that lose most users, most first; of equal ones the lower position."""
+    if first.exposure is None or now.exposure is None:
+        return [], []
+    gain = now.exposure - first.exposure
+    return _most(gain), _most(-gain)
+
+
+def _most(gain: NDArray[np.float64]) -> list[int]:
+    order = np.argsort(-gain, kind="stable")[:MOVERS]
+    return [int(j) for j in order if gain[j] > 0]
+
+
+def _named(content: Content) -> list[int]:
+    named: set[int] = set()
+    for position in content.positions:
+        if position.lists is not None:
+            named.update(position.lists.ravel().tolist())
+        for part in movers(content.before, position):
+            named.update(part)
+    for example in content.examples:
+        named.update(seen(example.history))
+    named.discard(-1)
+    return sorted(named)
+
+
+def seen(history: Sequence[int]) -> Sequence[int]:
+    """Return the part of a history that is shown."""
+    return history[:HISTORY]
+
+
+# -- bands: the catalogue in parts of equal size by training popularity -----------------------------------------------
+
+
+def band_of(popularity: Values, bands: int = BANDS) -> NDArray[np.int64]:
+    """Return the band of every item, 0 for the least popular; ties put the higher index into the lower band."""
+    m = len(popularity)
+    count = max(1, min(bands, m))
+    codes = np.empty(m, dtype=np.int64)
+    codes[np.lexsort((-np.arange(m), popularity))] = np.arange(m) * count // max(m, 1)
+    return codes
+
+
+def band_shares(exposure: Values, codes: NDArray[np.int64]) -> Values:
+    """Return each band's share of the exposure; NaN where there is none."""
+    totals = np.bincount(codes, weights=exposure)
+    whole = totals.sum()
+    shares: Values = totals / whole if whole > 0 else np.full(len(totals), np.nan)
+    return shares

@@ -1,4 +1,8 @@
-"""Which line is which: names at the ends of lines, or in a legend beside the plot, never on top of each other."""
+"""The style of all plots: colours that colour-blind eyes tell apart, light and dark, readable at 460 pixels.
+
+Lines are named at their ends or in a legend beside the plot, and names never overlap. Figures are made without pyplot,
+so that nothing global changes and no window opens.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +17,6 @@ from fairmf.errors import InvalidParameter, MissingDependency
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-
-# The one style of all plots: colours that colour-blind eyes tell apart, light and dark, readable at 460 pixels.
-#
-# Figures are made without pyplot, so that nothing global changes and no window opens.
 
 
 SIZE = (4.6, 3.4)  # inches: 460 x 340 pixels at 100 per inch
@@ -51,7 +50,7 @@ THEMES = {
 
 
 def theme_of(name: str) -> Theme:
-    """A theme by name."""
+    """Return a theme by name."""
     if name not in THEMES:
         raise InvalidParameter(f"The 'theme' of a plot must be 'light' or 'dark'. Got {name!r} instead.")
     return THEMES[name]
@@ -60,7 +59,7 @@ def theme_of(name: str) -> Theme:
 def new_figure(
     theme: str, x_label: str, y_label: str, *, title: str = "", size: tuple[float, float] = SIZE
 ) -> tuple[Figure, Axes, Theme]:
-    """An empty figure with one pair of axes in the style, and its theme."""
+    """Return an empty figure with one pair of axes in the style, and its theme."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -83,7 +82,7 @@ def new_figure(
 
 
 def look(theme: Theme, k: int) -> dict[str, Any]:
-    """Colour, marker and dashes of the k-th series: they differ in more than colour."""
+    """Return colour, marker and dashes of the k-th series, which differ in more than colour."""
     round_ = k // len(theme.series)
     return {
         "color": theme.series[k % len(theme.series)],
@@ -97,7 +96,7 @@ def look(theme: Theme, k: int) -> dict[str, Any]:
 def write(
     axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], colour: str, **more: Any
 ) -> None:
-    """Words beside a point, with a halo in the colour of the ground so that lines do not cross them."""
+    """Write words beside a point, with a halo in the colour of the ground so that lines do not cross them."""
     from matplotlib import patheffects
 
     halo = [patheffects.withStroke(linewidth=2.5, foreground=axes.get_facecolor())]
@@ -107,7 +106,7 @@ def write(
 
 
 def readable(colour: str, ground: Any, wanted: float = 4.5) -> Any:
-    """The colour, moved towards black or white until words in it can be read on the ground."""
+    """Move a colour towards black or white until words in it can be read on the ground."""
     from matplotlib.colors import to_rgb
 
     own, behind = to_rgb(colour), to_rgb(ground)
@@ -120,13 +119,13 @@ def readable(colour: str, ground: Any, wanted: float = 4.5) -> Any:
 
 
 def contrast(a: Sequence[float], b: Sequence[float]) -> float:
-    """The contrast of two colours, from 1 to 21, as WCAG defines it."""
+    """Return the contrast of two colours, from 1 to 21, as WCAG defines it."""
     low, high = sorted((luminance(a), luminance(b)))
     return (high + 0.05) / (low + 0.05)
 
 
 def luminance(colour: Sequence[float]) -> float:
-    """Relative luminance of red, green and blue in [0, 1] (WCAG)."""
+    """Return the relative luminance of red, green and blue in [0, 1] (WCAG)."""
     red, green, blue = (x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in colour[:3])
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
@@ -137,7 +136,7 @@ AT_ENDS = 5  # lines: names of more would crowd
 
 
 def name_lines(figure: Figure, axes: Axes, labels: Sequence[tuple[str, tuple[float, float], str]]) -> None:
-    """Names of the lines: at their ends where they are few and all end at the right, else beside the plot."""
+    """Name the lines: at their ends where they are few and all end at the right, else beside the plot."""
     if len(labels) <= AT_ENDS and len({end[0] for _, end, _ in labels}) == 1:
         label_ends(axes, labels)
     else:
@@ -145,7 +144,7 @@ def name_lines(figure: Figure, axes: Axes, labels: Sequence[tuple[str, tuple[flo
 
 
 def legend_beside(figure: Figure, axes: Axes, *, by_height: bool = False) -> None:
-    """A legend to the right of the plot, which becomes wider by it; by_height: in the order in which lines end."""
+    """Put a legend to the right of the plot, which becomes wider; by_height: in the order in which lines end."""
     lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
     if by_height:
         lines.sort(key=lambda line: -float(np.asarray(line.get_ydata())[-1]))
@@ -163,7 +162,7 @@ def legend_beside(figure: Figure, axes: Axes, *, by_height: bool = False) -> Non
 
 
 def label_ends(axes: Axes, labels: Sequence[tuple[str, tuple[float, float], str]]) -> None:
-    """A name at the end of every line, (name, end, colour), moved up or down where two would overlap."""
+    """Write a name at the end of every line, (name, end, colour), moved up or down where two would overlap."""
     height = SIZE[1] * 72 * 0.72  # of the axes, in points, nearly
     to_share = axes.transScale + axes.transLimits
     places = [float(to_share.transform(end)[1]) * height for _, end, _ in labels]
@@ -173,7 +172,7 @@ def label_ends(axes: Axes, labels: Sequence[tuple[str, tuple[float, float], str]
 
 
 def apart(places: Sequence[float], room: float, low: float = -math.inf, high: float = math.inf) -> list[float]:
-    """The places moved as little as possible (least squares), so that no two are closer than `room`; their order stays.
+    """Move the places as little as possible (least squares), so that no two are closer than `room`; keep their order.
 
     Neighbours that would overlap move together about their own middle, and nothing else moves: with k room taken from
     the k-th place it is a monotone regression, by pooling. Between `low` and `high`, if they fit.

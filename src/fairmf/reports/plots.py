@@ -1,4 +1,4 @@
-"""Plots as files: the same figure gives the same bytes."""
+"""Plots for papers (matplotlib, extra `[report]`), and `save`: the same figure gives the same bytes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# How exposure is spread: exposure curves, coverage, Lorenz curves. Several models in one picture.
-
-
 IN_AXES: dict[str, Any] = {"xycoords": "axes fraction", "va": "bottom", "ha": "left", "fontweight": "bold"}
 IN_CORNER = 3  # names that the free corner of an exposure plot holds
 POINTS = 400  # of a curve: more cannot be seen
@@ -37,7 +34,7 @@ Values = NDArray[np.float64]
 
 
 def exposure_curves(exposures: Mapping[str, ArrayLike], *, title: str = "", theme: str = "light") -> Figure:
-    """Users reached by the most shown item, the second, and so on, on logarithmic axes.
+    """Draw the users reached by the most shown item, the second, and so on, on logarithmic axes.
 
     `exposures` maps a model's name to its items' exposure, such as `evaluation.exposure[20]`. Each name tells the
     coverage: the line ends where items are shown to nobody.
@@ -72,7 +69,7 @@ def exposure_curves(exposures: Mapping[str, ArrayLike], *, title: str = "", them
 def coverage_curves(
     evaluations: Mapping[str, Evaluation | Mapping[int, ArrayLike]], *, title: str = "", theme: str = "light"
 ) -> Figure:
-    """Part of the catalogue shown to anybody, by the length of the lists.
+    """Draw the part of the catalogue shown to anybody, by the length of the lists.
 
     A model's evaluation (at several K), or a mapping from K to the items' exposure in the first K places.
     """
@@ -97,7 +94,7 @@ def coverage_curves(
 
 
 def lorenz_curves(exposures: Mapping[str, ArrayLike], *, title: str = "", theme: str = "light") -> Figure:
-    """What part of all exposure the items shown least get; the dashed line is perfectly even."""
+    """Draw what part of all exposure the items shown least get; the dashed line is perfectly even."""
     words = "share of the catalogue, least shown first", "share of the exposure"
     figure, axes, colours = plot_style.new_figure(theme, *words, title=title)
     axes.plot([0, 1], [0, 1], color=colours.soft, linewidth=1, linestyle="--", label="_even")
@@ -136,7 +133,7 @@ def _in_percent(axis: Any) -> None:
     axis.set_major_formatter(PercentFormatter(1, decimals=0))
 
 
-# Quality against inequality of exposure: the trade-off front of one or several models.
+# -- quality against inequality of exposure ---------------------------------------------------------------------------
 
 
 CROWDED = 3  # fronts meet where their names would stand: more are named beside the plot
@@ -150,7 +147,7 @@ def trade_off_front(
     title: str = "",
     theme: str = "light",
 ) -> Figure:
-    """Each curve's points joined by rising fairness: up is better for users, left is more even for items.
+    """Draw each curve's points joined by rising fairness: up is better for users, left is more even for items.
 
     One curve is divided by its `way` ("dial", "re-trained", ...); of a single series every point is marked with its
     fairness. The axes are the curves' first accuracy and first Gini unless others are named.
@@ -181,7 +178,7 @@ def trade_off_front(
 
 
 def _mark(axes: Axes, points: Sequence[tuple[float, float, str]], colour: str) -> None:
-    """The fairness beside every point that has room for it."""
+    """Write the fairness beside every point that has room for it."""
     across, up = [x for x, _, _ in points], [y for _, y, _ in points]
     width, height = max(across) - min(across) or 1.0, max(up) - min(up) or 1.0
     taken: list[tuple[float, float]] = []
@@ -196,14 +193,14 @@ def _by_way(curve: Curve) -> dict[str, Curve]:
     return {way: Curve(tuple(row for row in curve if row["way"] == way), curve.metrics) for way in ways}
 
 
-# Who gains and who loses exposure, from an audit: by popularity, or by group.
+# -- who gains and who loses exposure, from an audit ------------------------------------------------------------------
 
 
 MOST_GROUPS = 12
 
 
 def who_gains(audit: Audit, *, by: str = "popularity", title: str = "", theme: str = "light") -> Figure:
-    """Each part's share of the exposure after minus before, in points: tenths of the catalogue by training
+    """Draw each part's share of the exposure after minus before, in points: tenths of the catalogue by training
     popularity, or (`by="group"`) the groups that change most, with their intervals.
     """
     if by not in ("popularity", "group"):
@@ -269,7 +266,7 @@ def _zero(axes: Axes, colours: plot_style.Theme, *, vertical: bool) -> None:
     (axes.axvline if vertical else axes.axhline)(0, color=colours.soft, linewidth=1)
 
 
-# Any measured quantity against any other: a line per model.
+# -- any measured quantity against any other --------------------------------------------------------------------------
 
 
 MARKED = 12  # points: a line of more has no markers
@@ -285,7 +282,7 @@ def measured_lines(
     title: str = "",
     theme: str = "light",
 ) -> Figure:
-    """Points (x, y) joined in their order, one line per name; `across` and `up` say what x and y are.
+    """Draw points (x, y) joined in their order, one line per name; `across` and `up` say what x and y are.
 
     What cannot be drawn (a number that is not finite, or not above 0 on a logarithmic axis) is left out.
     """
@@ -314,7 +311,7 @@ def measured_lines(
     return figure
 
 
-# Training: the objective and its terms, ADMM's residuals, and what an epoch costs.
+# -- training ---------------------------------------------------------------------------------------------------------
 
 
 TERMS = {"total": "F", "observed": "observed", "unobserved": "unobserved", "l2": "L2", "fairness": "fairness"}
@@ -322,7 +319,7 @@ RESIDUALS = {"items": "items", "users": "users", "consensus": "consensus", "dual
 
 
 def convergence(histories: History | Mapping[str, History], *, title: str = "", theme: str = "light") -> Figure:
-    """The objective by epoch: of one fit with its four terms, of several only the total of each."""
+    """Draw the objective by epoch: of one fit with its four terms, of several only the total of each."""
     if isinstance(histories, History):
         columns = {words: histories.column(f"objective.{term}") for term, words in TERMS.items()}
     else:
@@ -333,7 +330,7 @@ def convergence(histories: History | Mapping[str, History], *, title: str = "", 
 def residuals(
     histories: History | Mapping[str, History], *, which: str = "dual", title: str = "", theme: str = "light"
 ) -> Figure:
-    """FiADMM's residuals by epoch, on a logarithmic axis: all of one fit, of several the one named by `which`."""
+    """Draw FiADMM's residuals by epoch, on a logarithmic axis: all of one fit, of several the one named by `which`."""
     if isinstance(histories, History):
         columns = {words: histories.column(f"residuals.{name}") for name, words in RESIDUALS.items()}
         label = "how far each variable moved"
@@ -346,7 +343,7 @@ def residuals(
 
 
 def time_per_epoch(seconds: Mapping[str, Mapping[int, float]], *, title: str = "", theme: str = "light") -> Figure:
-    """Seconds of an epoch against the number of factors, on logarithmic axes; a solver per line."""
+    """Draw the seconds of an epoch against the number of factors, on logarithmic axes; a solver per line."""
     figure, axes, colours = plot_style.new_figure(theme, "factors", "seconds per epoch", title=title)
     from matplotlib.ticker import LogLocator
 

@@ -1,4 +1,4 @@
-"""Data of an experiment: a benchmark set, one of its stand-ins, events made up at its shape, or a stored split."""
+"""Load the data of an experiment: a benchmark set, a stand-in, synthetic events of its shape, or a stored split."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fairmf.errors import InvalidData, InvalidParameter
 
 @dataclass(frozen=True)
 class Source:
-    """A data set that experiments know by name: how it is divided, and about how large its training part is."""
+    """A data set that experiments know by name: how it is split, and about how large its training part is."""
 
     heldout: int
     users: int
@@ -54,7 +54,7 @@ class Data:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Sizes, for results."""
+        """Return the sizes, for results."""
         train = self.split.train
         return {
             "name": self.shown,
@@ -68,7 +68,7 @@ class Data:
 
 
 def load_data(name: str, *, from_path: str | os.PathLike[str] | None = None) -> Data:
-    """The data of that name, divided as experiments do; or the stored split in the folder of that name.
+    """Load the data of that name and split them as experiments do; or load the stored split in that folder.
 
     `from_path` is a copy of the named data set, as `load_dataset` takes it, or the folder of a split of it.
     """

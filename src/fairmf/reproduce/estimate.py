@@ -1,6 +1,6 @@
-"""How long an experiment will take and how much memory it needs, said before it starts. Rough, and it says so.
+"""Estimate roughly how long an experiment will take and how much memory it needs, before it starts.
 
-The cost model counts operations; what one costs is measured on this machine, on a small made-up problem (n users, m
+The cost model counts operations; the price of one is measured on this machine, on a small synthetic problem (n users, m
 items, nz interactions, d factors, b a block of factors):
 
     conjugate gradients   2 nz d + (n + m) d^2                      per epoch
@@ -74,7 +74,7 @@ class Estimate:
     bytes: int
 
     def words(self) -> str:
-        """In a line."""
+        """Write the estimate in a line."""
         if not self.left:
             return f"{self.pieces} pieces, all done"
         done = self.pieces - self.left
@@ -83,7 +83,7 @@ class Estimate:
 
 
 def duration(seconds: float) -> str:
-    """In the unit a person would use."""
+    """Write seconds in the unit a person would use."""
     for size, unit in ((86_400, "days"), (3_600, "hours"), (60, "min")):
         if seconds >= 1.5 * size:
             return f"{seconds / size:.1f} {unit}"
@@ -91,7 +91,7 @@ def duration(seconds: float) -> str:
 
 
 def shape_of(data: Data | str) -> Shape:
-    """Of data at hand, or of a known set about."""
+    """Return the sizes of loaded data, or the rough sizes of a known set."""
     if isinstance(data, str):
         source = SOURCES[data]
         return Shape(source.users, source.items, source.interactions, source.heldout)
@@ -101,7 +101,7 @@ def shape_of(data: Data | str) -> Shape:
 
 @functools.cache
 def measure_speed() -> Speed:
-    """Measure what operations cost here, once per process: in under two seconds once the kernels are compiled."""
+    """Measure the price of operations here, once per process; under two seconds once kernels are compiled."""
     from fairmf.models.als import IALS
 
     data = synthetic(3000, 1500, 90_000)
@@ -126,12 +126,12 @@ def measure_speed() -> Speed:
 
 
 def _one_epoch(model: Any) -> dict[str, Any]:
-    """A model's settings, for one epoch."""
+    """Return a model's settings, for one epoch."""
     return {**vars(model), "epochs": 1}
 
 
 def estimate(experiment: Experiment, shape: Shape, speed: Speed, left: Sequence[Piece] | None = None) -> Estimate:
-    """For the pieces that are left, by default all."""
+    """Estimate the pieces that are left, by default all."""
     every = [*kind_of(experiment).plan(experiment, []), *later_pieces(experiment)]
     wanted = every if left is None else left
     seconds = sum(_seconds(piece, shape, speed) for piece in wanted)
@@ -156,7 +156,7 @@ def _seconds(piece: Piece, shape: Shape, speed: Speed) -> float:
 
 
 def _fit_work(model: str, settings: dict[str, Any], shape: Shape) -> tuple[float, float, float]:
-    """Operations by conjugate gradients, by exact solving, by matrix products."""
+    """Count operations of conjugate gradients, of exact solving, of matrix products."""
     n, m, nz = shape.users, shape.items, shape.interactions
     epochs, d = settings.get("epochs", 0), settings.get("factors", 1)
     if not MODELS[model].is_trained:
@@ -178,7 +178,7 @@ def _fit_work(model: str, settings: dict[str, Any], shape: Shape) -> tuple[float
 
 
 def _bytes(piece: Piece, shape: Shape) -> int:
-    """The data in both orientations, three copies of the factors, the lists; of a network its batch and parameters."""
+    """Count bytes: the data twice, three copies of the factors, the lists; of a network its batch and parameters."""
     settings = effective(piece.model, piece.settings)
     rows, d = shape.users + shape.items, settings.get("factors", 1)
     needed = 2 * shape.interactions * 8 + 3 * rows * d * 4 + shape.held_out * 100 * 16
@@ -188,7 +188,7 @@ def _bytes(piece: Piece, shape: Shape) -> int:
 
 
 def _epoch_seconds(model: Any, data: Interactions) -> float:
-    """The fastest epoch after the first, which may compile."""
+    """Return the seconds of the fastest epoch after the first, which may compile."""
     model.fit(data, objective_every=0, settle=False, progress=False)
     return float(min(record["seconds"] for record in model.fitted.history.records[1:]))
 

@@ -1,4 +1,4 @@
-"""What is measured of a fit, by name: points, exposure, epochs, residuals, seconds. Plain numbers come out.
+"""Measure a fit, by name: points, exposure, epochs, residuals, seconds. Results are plain numbers.
 
 Choices are made by the validation users and told by the test users, so points have both.
 """
@@ -31,7 +31,7 @@ def measure(piece: Piece, split: Split) -> dict[str, Any]:
 
 
 def points(piece: Piece, split: Split) -> dict[str, Any]:
-    """Metrics at every position of the dial and every FairRec share; both parts of the held-out users."""
+    """Measure metrics at every position of the dial and every FairRec share, for both parts of the held-out users."""
     model = _fitted(piece, split)
     how, found = piece.how, []
     for dial in how.get("dials") or [None]:
@@ -47,7 +47,7 @@ def points(piece: Piece, split: Split) -> dict[str, Any]:
 
 
 def exposure(piece: Piece, split: Split) -> dict[str, Any]:
-    """Metrics on the test users, the items' exposure in the first K places, and coverage by length of lists."""
+    """Measure metrics on the test users, the items' exposure in the first K places, and coverage by list length."""
     model = _fitted(piece, split)
     how = piece.how
     found = []
@@ -71,14 +71,14 @@ def exposure(piece: Piece, split: Split) -> dict[str, Any]:
 
 
 def epochs(piece: Piece, split: Split) -> dict[str, Any]:
-    """Metrics on the validation users after epochs, with the seconds that training took up to there."""
+    """Measure metrics on the validation users during training, with the seconds that training took up to there."""
     watch = _Watch(split.validation, split, piece.how)
     _fitted(piece, split, callbacks=[watch], objective_every=0)
     return {"epochs": watch.seen}
 
 
 def residuals(piece: Piece, split: Split) -> dict[str, Any]:
-    """FiADMM's residual norms, F and the augmented Lagrangian by epoch; up to where it diverged, if it did."""
+    """Return FiADMM's residual norms, F and the augmented Lagrangian by epoch, until it diverged if it did."""
     model = build(piece.model, piece.settings)
     diverged = None
     try:
@@ -96,7 +96,7 @@ def residuals(piece: Piece, split: Split) -> dict[str, Any]:
 
 
 def seconds(piece: Piece, split: Split) -> dict[str, Any]:
-    """Seconds of an epoch: the median after the first, which also compiles and warms up."""
+    """Return the seconds of an epoch: the median after the first, which also compiles and warms up."""
     model = build(piece.model, piece.settings)
     _whole(model.fit(split.train, progress=False, settle=False, objective_every=0))
     every = [record["seconds"] for record in model.fitted.history.records]
@@ -109,7 +109,7 @@ MEASURES: dict[str, Callable[[Piece, Split], dict[str, Any]]] = {
 
 
 class _Watch:
-    """A callback that measures the model after every so many epochs; its own time does not count."""
+    """A callback that measures the model every few epochs; its own time does not count."""
 
     def __init__(self, held_out: HeldOut, split: Split, how: dict[str, Any]):
         self.held_out, self.split, self.how = held_out, split, how
@@ -117,7 +117,7 @@ class _Watch:
         self.seen: list[dict[str, Any]] = []
 
     def on_epoch(self, progress: Any) -> None:
-        """Called by the fit loop."""
+        """Measure after this epoch, if it is due."""
         self.spent += float(progress.record["seconds"])
         every = self.how.get("every", 1)
         if progress.epoch % every == 0 or progress.epoch == 1:
@@ -139,7 +139,7 @@ def _fitted(piece: Piece, split: Split, **options: Any) -> Any:
 
 
 def _whole(model: Any) -> Any:
-    """The model, unless Ctrl-C broke its fit off: half a training is no piece."""
+    """Return the model, unless Ctrl-C interrupted its fit: half a training is no piece."""
     if model.fitted.history.verdict == "interrupted":
         raise KeyboardInterrupt
     return model

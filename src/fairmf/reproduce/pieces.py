@@ -31,20 +31,20 @@ class Piece:
     model: str
     settings: dict[str, Any]
     how: dict[str, Any] = field(default_factory=dict)
-    """What is measured (`measure`: a name in `measuring.MEASURES`) and with what options."""
+    """What is measured (`measure`: a name in `measure.MEASURES`) and with what options."""
 
     @property
     def seed(self) -> int | None:
-        """Of the fit."""
+        """The seed of the fit."""
         return self.settings.get("random_state")
 
     @property
     def without_seed(self) -> dict[str, Any]:
-        """The settings that runs with different seeds have in common."""
+        """The settings without the seed: what runs with different seeds have in common."""
         return {name: value for name, value in self.settings.items() if name != "random_state"}
 
     def key(self, fingerprint: str) -> str:
-        """The digest of everything the piece's numbers depend on."""
+        """Return the digest of everything the piece's numbers depend on."""
         parts = {
             "format": FORMAT,
             "model": self.model,
@@ -66,20 +66,20 @@ class Outcome:
 
 
 def seeded(model: str, settings: dict[str, Any], seeds: int) -> list[dict[str, Any]]:
-    """The settings with each of the seeds 0, 1, ...; once where nothing is drawn."""
+    """Return the settings with each of the seeds 0, 1, ...; once for models that draw nothing."""
     if not MODELS[model].is_trained:
         return [settings]
     return [{**settings, "random_state": seed} for seed in range(seeds)]
 
 
 class Store:
-    """The folder that holds finished pieces; it is made when the first is written."""
+    """The folder of finished pieces, created when the first is written."""
 
     def __init__(self, folder: Path, fingerprint: str):
         self.folder, self.fingerprint = folder, fingerprint
 
     def read(self, piece: Piece) -> Outcome | None:
-        """What was stored of the piece; None if nothing, or nothing that can be believed."""
+        """Return the stored outcome of a piece; None if there is none or its file is damaged."""
         key = piece.key(self.fingerprint)
         try:
             stored = strict_json.parse((self.folder / f"{key}.json").read_text(encoding="utf-8"), "a piece")
@@ -89,7 +89,7 @@ class Store:
         return Outcome(piece, found[1], found[2], key) if found[0] == key else None
 
     def write(self, piece: Piece, result: dict[str, Any], seconds: float) -> Outcome:
-        """Store a finished piece: whole, or not at all."""
+        """Store a finished piece in one atomic step."""
         key = piece.key(self.fingerprint)
         about = {"series": piece.series, "model": piece.model, "settings": piece.settings, "how": piece.how}
         stored: dict[str, Any] = {"key": key, "piece": about, "seconds": round(seconds, 3), "result": result}

@@ -1,4 +1,4 @@
-"""Run an experiment: compute the pieces that are missing, store each at once, and write what they come to."""
+"""Run an experiment: compute the missing pieces, store each at once, then write table, plots and results.json."""
 
 from __future__ import annotations
 
@@ -24,13 +24,112 @@ from fairmf.reproduce.spec import Experiment
 from fairmf.reproduce.tables import Row, diverged
 from fairmf.version import versions
 
-# What an experiment leaves: results.json (everything), table.md and table.csv, and a plot or more as SVG.
+PIECES = "pieces"
+
+
+def reproduce(
+    experiment: Experiment,
+    data: Data,
+    folder: str | os.PathLike[str],
+    *,
+    seeds: int | None = None,
+    epochs: int | None = None,
+    without: Sequence[str] = (),
+    progress: bool | None = None,
+    measure: Callable[[Piece, Any], dict[str, Any]] = measure,
+) -> Reproduction:
+    """Compute what is missing of the experiment in this folder, then write its table, plots and results.json.
+
+    A stored piece is not computed again, so that the same call goes on where a killed one stopped; another setting,
+    seed or data set is another piece.
+    """
+    run = open_run(experiment, data, folder, seeds=seeds, epochs=epochs, without=without)
+    computed = 0
+    done, missing = run.done()
+    with progress_bar(experiment.name, total(run.experiment), progress) as advance:
+        advance("", len(done))
+        while missing:
+            for piece in missing:
+                if run.store.read(piece) is None:  # not the same fit as another series'
+                    began = time.perf_counter()
+                    result = measure(piece, data.split)
+                    run.store.write(piece, result, time.perf_counter() - began)
+                    computed += 1
+                advance(piece.series)
+            done, missing = run.done()
+    rows = kind_of(run.experiment).rows(run.experiment, done)
+    results, files = write_results(run.experiment, data, done, rows, run.folder)
+    return Reproduction(results, tuple(rows), tuple(files), computed)
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """The result: the content of results.json, its rows, the files written, how many pieces were computed now."""
+
+    results: dict[str, Any]
+    rows: tuple[Row, ...]
+    files: tuple[Path, ...]
+    computed: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """An experiment on some data, to be written into a folder; nothing is computed yet."""
+
+    experiment: Experiment
+    data: Data
+    folder: Path
+    store: Store
+
+    def plan(self, done: Sequence[Outcome] = ()) -> list[Piece]:
+        """Return the pieces that are known so far, each once."""
+        pieces: dict[str, Piece] = {}
+        for piece in kind_of(self.experiment).plan(self.experiment, list(done)):
+            pieces.setdefault(f"{piece.series} {piece.key(self.data.fingerprint)}", piece)
+        return list(pieces.values())
+
+    def done(self) -> tuple[list[Outcome], list[Piece]]:
+        """Return the stored outcomes of all rounds that are known yet, and the pieces that are missing."""
+        found: list[Outcome] = []
+        while True:
+            pieces = self.plan(found)
+            read = [self.store.read(piece) for piece in pieces]
+            missing = [piece for piece, outcome in zip(pieces, read, strict=True) if outcome is None]
+            now = [outcome for outcome in read if outcome is not None]
+            if missing or len(now) == len(found):
+                return now, missing
+            found = now
+
+    def estimate(self, speed: Speed | None = None) -> Estimate:
+        """Estimate pieces done and left, time and memory; measure this machine's speed unless it is given."""
+        found, missing = self.done()
+        to_come = total(self.experiment) - len(found) - len(missing)  # of a round that cannot be told yet
+        left = [*missing, *later_pieces(self.experiment)[:to_come]]
+        return estimate(self.experiment, shape_of(self.data), measure_speed() if speed is None else speed, left)
+
+
+def open_run(
+    experiment: Experiment,
+    data: Data,
+    folder: str | os.PathLike[str],
+    *,
+    seeds: int | None = None,
+    epochs: int | None = None,
+    without: Sequence[str] = (),
+) -> Run:
+    """Prepare a run on this data: settings of a stand-in, other numbers of seeds or epochs, left-out models."""
+    fitted = experiment.on(data.name).limited(seeds=seeds, epochs=epochs, without=tuple(without))
+    place = Path(folder)
+    return Run(fitted, data, place, Store(place / PIECES, data.fingerprint))
+
+
+# -- files: results.json (everything), table.md and table.csv, and plots as SVG ---------------------------------------
 
 
 def write_results(
     experiment: Experiment, data: Data, outcomes: list[Outcome], rows: list[Row], folder: Path
 ) -> tuple[dict[str, Any], list[Path]]:
-    """Write all files; returns the content of results.json and the files. Plots need the `[report]` extra."""
+    """Write all files; return the content of results.json and the files. Plots need the `[report]` extra."""
     kind = kind_of(experiment)
     results = _results(experiment, data, outcomes, rows)
     same = data.name == experiment.data
@@ -90,7 +189,7 @@ def _row(row: Row, same: bool) -> dict[str, Any]:
 
 
 def markdown(experiment: Experiment, results: dict[str, Any], rows: list[Row], *, same_data: bool) -> str:
-    """The table for people: measured as mean ± spread; the paper's numbers in columns of their own."""
+    """Return the table as Markdown: measured as mean ± spread; the paper's numbers in columns of their own."""
     data = results["data"]
     sizes = f"{data['users']:,} users, {data['items']:,} items, {data['interactions']:,} interactions"
     lines = [
@@ -117,7 +216,7 @@ def markdown(experiment: Experiment, results: dict[str, Any], rows: list[Row], *
 
 
 def as_csv(rows: list[Row], *, same_data: bool) -> str:
-    """All rows: a column per quantity, its spread and runs, and apart from them the paper's and the verdict."""
+    """Return all rows as CSV: a column per quantity, its spread and runs, then the paper's number and the verdict."""
     labels, metrics, quoted = columns(rows)
     heads = [*labels]
     for metric in metrics:
@@ -139,7 +238,7 @@ def as_csv(rows: list[Row], *, same_data: bool) -> str:
 
 
 def columns(rows: list[Row]) -> tuple[list[str], list[str], list[str]]:
-    """Names of the labels, of what was measured, and of what is quoted."""
+    """Return the names of the labels, of what was measured, and of what is quoted."""
     labels = dict.fromkeys(name for row in rows for name in row.label)
     metrics = dict.fromkeys(name for row in rows for name in row.measured)
     quoted = dict.fromkeys(name for row in rows for name in row.quoted)
@@ -155,7 +254,7 @@ def _about_paper(rows: list[Row], experiment: Experiment, *, same_data: bool) ->
 
 
 def measured_cell(row: Row, metric: str) -> str:
-    """Mean ± spread."""
+    """Write mean ± spread."""
     value = row.measured.get(metric)
     if value is None:
         return ""
@@ -172,104 +271,5 @@ def _quoted_cell(row: Row, metric: str, *, same_data: bool) -> str:
 
 
 def _format(value: float) -> str:
-    """Four decimals where that says something, else four digits; a spread is written as its mean."""
+    """Return the format of a number: four decimals where that says something, else four digits."""
     return ".4f" if 0.001 <= abs(value) < 100 or value == 0 else ".4g"
-
-
-PIECES = "pieces"
-
-
-@dataclass(frozen=True)
-class Reproduction:
-    """What came out: the content of results.json, its rows, the files written, how many pieces were computed now."""
-
-    results: dict[str, Any]
-    rows: tuple[Row, ...]
-    files: tuple[Path, ...]
-    computed: int
-
-
-@dataclass(frozen=True)
-class Run:
-    """An experiment on some data, into a folder; nothing is computed yet."""
-
-    experiment: Experiment
-    data: Data
-    folder: Path
-    store: Store
-
-    def plan(self, done: Sequence[Outcome] = ()) -> list[Piece]:
-        """The pieces that are known so far, each once."""
-        pieces: dict[str, Piece] = {}
-        for piece in kind_of(self.experiment).plan(self.experiment, list(done)):
-            pieces.setdefault(f"{piece.series} {piece.key(self.data.fingerprint)}", piece)
-        return list(pieces.values())
-
-    def done(self) -> tuple[list[Outcome], list[Piece]]:
-        """What is stored already, over all rounds that can be told, and what is missing of them."""
-        found: list[Outcome] = []
-        while True:
-            pieces = self.plan(found)
-            read = [self.store.read(piece) for piece in pieces]
-            missing = [piece for piece, outcome in zip(pieces, read, strict=True) if outcome is None]
-            now = [outcome for outcome in read if outcome is not None]
-            if missing or len(now) == len(found):
-                return now, missing
-            found = now
-
-    def estimate(self, speed: Speed | None = None) -> Estimate:
-        """Pieces done and left, time and memory. Measures this machine's speed where it is not given."""
-        found, missing = self.done()
-        to_come = total(self.experiment) - len(found) - len(missing)  # of a round that cannot be told yet
-        left = [*missing, *later_pieces(self.experiment)[:to_come]]
-        return estimate(self.experiment, shape_of(self.data), measure_speed() if speed is None else speed, left)
-
-
-def open_run(
-    experiment: Experiment,
-    data: Data,
-    folder: str | os.PathLike[str],
-    *,
-    seeds: int | None = None,
-    epochs: int | None = None,
-    without: Sequence[str] = (),
-) -> Run:
-    """The experiment as it will be run on this data: settings of a stand-in, fewer seeds or epochs, left-out models."""
-    fitted = experiment.on(data.name).limited(seeds=seeds, epochs=epochs, without=tuple(without))
-    place = Path(folder)
-    return Run(fitted, data, place, Store(place / PIECES, data.fingerprint))
-
-
-def reproduce(
-    experiment: Experiment,
-    data: Data,
-    folder: str | os.PathLike[str],
-    *,
-    seeds: int | None = None,
-    epochs: int | None = None,
-    without: Sequence[str] = (),
-    progress: bool | None = None,
-    measure: Callable[[Piece, Any], dict[str, Any]] = measure,
-) -> Reproduction:
-    """Compute what is missing of the experiment in this folder, then write its table, plots and results.json.
-
-    A piece that is stored there is not computed again, so the same call goes on where a killed one stopped; another
-    setting, seed or data set is another piece.
-    """
-    run = open_run(experiment, data, folder, seeds=seeds, epochs=epochs, without=without)
-    computed = 0
-    done, missing = run.done()
-    with progress_bar(experiment.name, total(run.experiment), progress) as advance:
-        advance("", len(done))
-        while missing:
-            for piece in missing:
-                if run.store.read(piece) is None:  # not the same fit as another series'
-                    began = time.perf_counter()
-                    result = measure(piece, data.split)
-                    run.store.write(piece, result, time.perf_counter() - began)
-                    computed += 1
-                advance(piece.series)
-            done, missing = run.done()
-    rows = kind_of(run.experiment).rows(run.experiment, done)
-    results, files = write_results(run.experiment, data, done, rows, run.folder)
-    return Reproduction(results, tuple(rows), tuple(files), computed)

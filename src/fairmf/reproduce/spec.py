@@ -23,12 +23,12 @@ from fairmf.models.registry import MODELS
 from fairmf.params import check_settings, settings_of
 from fairmf.reports.run_record import parse_toml
 
-# The result does not depend on them, and they depend on the machine.
+# Settings that do not change the result and depend on the machine.
 _ELSEWHERE = ("num_threads", "engine")
 
 
 def build(model: str, settings: dict[str, Any]) -> Any:
-    """The model with these settings, which are checked."""
+    """Create the model with these settings, which are checked."""
     kind = MODELS[model]
     known = kind.settings()
     for name in settings:
@@ -40,7 +40,7 @@ def build(model: str, settings: dict[str, Any]) -> Any:
 
 
 def effective(model: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """All settings, defaults included, so that another default is another fit."""
+    """Return all settings, defaults included, so that another default is another fit."""
     every = settings_of(build(model, settings))
     return {name: value for name, value in every.items() if name not in _ELSEWHERE}
 
@@ -96,7 +96,7 @@ class Experiment:
     stand_ins: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def on(self, data: str) -> Experiment:
-        """The experiment as it is run on other data than the paper's."""
+        """Return the experiment as it is run on these data, which may be others than the paper's."""
         if data == self.data:
             return self
         usual = _stand_in_settings().get(data, _stand_in_settings()["other"])
@@ -106,7 +106,7 @@ class Experiment:
         return changed
 
     def limited(self, *, seeds: int | None, epochs: int | None, without: tuple[str, ...]) -> Experiment:
-        """With other numbers of seeds and epochs, and without the models that need some extra."""
+        """Return the experiment with other numbers of seeds and epochs, without the models that need some extra."""
         kept = tuple(one for one in self.series if MODELS[one.model].extra not in without)
         if not kept:
             raise InvalidParameter(f"Nothing of {self.name} is left without {', '.join(without)}.")
@@ -116,12 +116,12 @@ class Experiment:
 
 
 def experiments() -> dict[str, Experiment]:
-    """All of them by name, in the paper's order."""
+    """Return all experiments by name, in the paper's order."""
     return dict(_all())
 
 
 def experiment(name: str) -> Experiment:
-    """The experiment of that name; InvalidParameter suggests the nearest."""
+    """Return the experiment of that name; InvalidParameter suggests the nearest."""
     known = _all()
     if name in known:
         return known[name]
@@ -131,7 +131,7 @@ def experiment(name: str) -> Experiment:
 
 
 def read_experiment(name: str, text: str) -> Experiment:
-    """An experiment from its TOML text, every part of it checked."""
+    """Read an experiment from its TOML text and check every part."""
     try:
         table = parse_toml(text)
     except ValueError as error:
@@ -166,7 +166,7 @@ def _all() -> dict[str, Experiment]:
 
 @functools.cache
 def _stand_in_settings() -> dict[str, dict[str, Any]]:
-    """The weights that suit each data set, for the models that have them."""
+    """Return the weights that suit each data set, for the models that have them."""
     text = (resources.files("fairmf.reproduce") / "settings" / STAND_INS).read_text(encoding="utf-8")
     return {name: dict(values) for name, values in parse_toml(text).items()}
 
@@ -185,7 +185,7 @@ def _series(owner: str, table: dict[str, Any]) -> Series:
 
 
 def _changed(whole: Experiment, change: dict[str, Any]) -> Experiment:
-    """With a stand-in's changes: settings for all series that have them, and more for series by name."""
+    """Apply a stand-in's changes: settings for all series that have them, and more for series by name."""
     own = change.get("series", {})
     for name in own:
         if name not in [one.name for one in whole.series]:
@@ -205,14 +205,14 @@ def _changed(whole: Experiment, change: dict[str, Any]) -> Experiment:
 
 
 def _with_settings(one: Series, settings: dict[str, Any], *, only_known: bool) -> Series:
-    """The series with these settings. What is set is no longer in the grid, unless the grid is what varies it."""
+    """Return the series with these settings; `only_known` drops those its model does not have."""
     known = MODELS[one.model].settings()
     new = {name: value for name, value in settings.items() if name in known or not only_known}
     return dataclasses.replace(one, settings={**one.settings, **_plain(new)})
 
 
 def _plain(settings: dict[str, Any]) -> dict[str, Any]:
-    """TOML has no null: the word "none" stands for it."""
+    """Replace the word "none", which stands for TOML's missing null."""
     return {name: None if value == "none" else value for name, value in settings.items()}
 
 

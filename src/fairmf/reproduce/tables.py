@@ -1,4 +1,4 @@
-"""Rows of a table: what was measured (mean and spread over seeds) beside what the paper says, never mixed up."""
+"""Rows of a table: what was measured (mean and spread over seeds) beside, and never mixed with, the paper's numbers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Row:
     """In the Markdown table; all rows are in the CSV and the JSON."""
 
     def verdict(self, metric: str, *, same_data: bool) -> str:
-        """Whether the measured number is the paper's: "within", "outside", or "other data"."""
+        """Say whether the measured number agrees with the paper's: "within", "outside", or "other data"."""
         if metric not in self.quoted or metric not in self.measured:
             return ""
         if not same_data:
@@ -43,7 +43,7 @@ class Row:
 
 
 def over_runs(values: Iterable[float | None]) -> Measured | None:
-    """Mean and spread of the numbers there are; None where there is none."""
+    """Return mean and spread of the numbers there are; None where there is none."""
     found = [float(value) for value in values if value is not None and math.isfinite(value)]
     if not found:
         return None
@@ -51,18 +51,18 @@ def over_runs(values: Iterable[float | None]) -> Measured | None:
 
 
 def measured(metrics: Iterable[str], runs: list[dict[str, Any]]) -> dict[str, Measured]:
-    """Every metric over the runs' values."""
+    """Return every metric over the runs' values."""
     found = {metric: over_runs(run.get(metric) for run in runs) for metric in metrics}
     return {metric: value for metric, value in found.items() if value is not None}
 
 
 def of_series(outcomes: list[Outcome], series: Series) -> list[Outcome]:
-    """The outcomes of one series that did not diverge."""
+    """Return the outcomes of one series that did not diverge."""
     return [one for one in outcomes if one.piece.series == series.name and "diverged" not in one.result]
 
 
 def by_settings(outcomes: list[Outcome]) -> list[list[Outcome]]:
-    """Outcomes that differ in nothing but the seed, together; in the order of their first."""
+    """Group outcomes that differ in nothing but the seed, in the order of their first."""
     groups: list[list[Outcome]] = []
     for one in outcomes:
         home = next((group for group in groups if group[0].piece.without_seed == one.piece.without_seed), None)
@@ -74,12 +74,12 @@ def by_settings(outcomes: list[Outcome]) -> list[list[Outcome]]:
 
 
 def setting_words(series: Series, settings: dict[str, Any]) -> str:
-    """What distinguishes a fit of a series: the settings of its grid."""
+    """Name what distinguishes a fit of a series: the settings of its grid."""
     return ", ".join(f"{name} {short(settings[name])}" for name in series.grid)
 
 
 def short(value: Any) -> str:
-    """A number in few digits: 0.05, 3000, 2e5."""
+    """Write a number in few digits: 0.05, 3000, 2e5."""
     if not isinstance(value, float):
         return str(value)
     digits = f"{value:.6g}" if abs(value) < 1e5 else f"{value:.6e}"
@@ -90,7 +90,7 @@ def short(value: Any) -> str:
 
 
 def diverged(outcomes: list[Outcome], experiment: Experiment) -> list[str]:
-    """A sentence for every fit that diverged."""
+    """Return a sentence for every fit that diverged."""
     names = {one.name: one for one in experiment.series}
     lines = []
     for one in outcomes:

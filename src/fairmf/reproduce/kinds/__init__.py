@@ -15,29 +15,29 @@ from fairmf.reproduce.tables import Row
 
 
 class Kind(Protocol):
-    """What a kind's file has."""
+    """What the file of a kind provides."""
 
     def plan(self, experiment: Experiment, done: list[Outcome]) -> list[Piece]:
-        """The pieces that can be computed now."""
+        """Return the pieces that can be computed now."""
 
     def rows(self, experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
-        """The table."""
+        """Return the rows of the table."""
 
     def draw(self, experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
-        """The plots, by the name of their file."""
+        """Return the plots, by the name of their file."""
 
 
 def kind_of(experiment: Experiment) -> Kind:
-    """The file of an experiment's kind."""
+    """Return the module of an experiment's kind."""
     return cast(Kind, importlib.import_module(f"fairmf.reproduce.kinds.{experiment.kind}"))
 
 
 def later_pieces(experiment: Experiment) -> list[Piece]:
-    """Pieces like those that follow the first round; none for most kinds."""
+    """Return pieces like those that follow the first round; none for most kinds."""
     later = getattr(kind_of(experiment), "later", None)
     return [] if later is None else list(later(experiment))
 
 
 def total(experiment: Experiment) -> int:
-    """How many pieces there are in all rounds."""
+    """Count the pieces of all rounds."""
     return len(kind_of(experiment).plan(experiment, [])) + len(later_pieces(experiment))

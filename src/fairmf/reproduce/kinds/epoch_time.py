@@ -12,7 +12,7 @@ SECONDS = "seconds_per_epoch"
 
 
 def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: ARG001
-    """Every number of factors with every seed."""
+    """Plan every number of factors with every seed."""
     return [
         Piece(series.name, series.model, one, {"measure": "seconds"})
         for series in experiment.series
@@ -22,7 +22,7 @@ def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: A
 
 
 def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
-    """A row per series and number of factors."""
+    """Return a row per series and number of factors."""
     found = []
     for series in experiment.series:
         for runs in by_settings(of_series(outcomes, series)):
@@ -35,7 +35,7 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
 
 
 def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
-    """A line per series."""
+    """Draw a line per series."""
     from fairmf.reports import plots
 
     lines: dict[str, dict[int, float]] = {}

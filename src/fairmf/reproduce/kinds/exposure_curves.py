@@ -14,7 +14,7 @@ LENGTHS = (5, 10, 20, 50, 100)
 
 
 def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: ARG001
-    """Every combination with every seed."""
+    """Plan every combination with every seed."""
     lengths = list(experiment.options.get("lengths", LENGTHS))
     how = {"measure": "exposure", "metrics": list(experiment.metrics), "K": experiment.options.get("K", 20)}
     how["lengths"] = lengths
@@ -29,7 +29,7 @@ def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: A
 
 
 def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
-    """A row per level of fairness: metrics, and coverage at every length of lists."""
+    """Return a row per level of fairness: metrics, and coverage at every length of lists."""
     found = []
     for series in experiment.series:
         for runs in by_settings(of_series(outcomes, series)):
@@ -44,7 +44,7 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
 
 
 def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
-    """Exposure by rank of the first seed, and coverage by length of lists, the mean over seeds."""
+    """Draw exposure by rank of the first seed, and coverage by length of lists, the mean over seeds."""
     from fairmf.reports import plots
 
     counts, shown = {}, {}

@@ -17,7 +17,7 @@ from fairmf.reproduce.tables import Row, by_settings, measured, of_series, setti
 
 
 def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: ARG001
-    """Every combination with every seed."""
+    """Plan every combination with every seed."""
     return [
         piece(experiment, series, one)
         for series in experiment.series
@@ -27,7 +27,7 @@ def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: A
 
 
 def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
-    """A row per point; `front` marks those that no other of their series beats on the validation users."""
+    """Return a row per point; `front` marks those that no other of their series beats on the validation users."""
     found = []
     for name, points in _points(experiment, outcomes).items():
         on_front = _front(points, *axes(experiment)[0])
@@ -37,7 +37,7 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
 
 
 def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
-    """The fronts, joined by falling Gini; a plot for every pair of axes."""
+    """Draw the fronts, joined by falling Gini; a plot for every pair of axes."""
     from fairmf.reports import plots
 
     figures: dict[str, Any] = {}
@@ -63,7 +63,7 @@ def _curves(experiment: Experiment, outcomes: list[Outcome], quality: str, inequ
 
 
 def axes(experiment: Experiment) -> list[tuple[str, str]]:
-    """The metrics of the figures: the first accuracy with the first Gini, the second with the second."""
+    """Return the metrics of the figures: the first accuracy with the first Gini, the second with the second."""
     qualities = [metric for metric in experiment.metrics if is_accuracy(metric)]
     return list(zip(qualities, (metric for metric in experiment.metrics if metric.startswith("gini")), strict=False))
 
@@ -72,7 +72,7 @@ Points = list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]
 
 
 def _points(experiment: Experiment, outcomes: list[Outcome]) -> dict[str, Points]:
-    """By series, with and without FairRec apart: what a point is, its test values, its validation values."""
+    """Group points by series, FairRec apart: what a point is, its test values, its validation values."""
     found: dict[str, Points] = {}
     for series in experiment.series:
         for runs in by_settings(of_series(outcomes, series)):
@@ -97,7 +97,7 @@ def _label(experiment: Experiment, series: Series, settings: dict[str, Any], poi
 
 
 def _front(points: Points, quality: str, inequality: str) -> list[int]:
-    """Positions of the points that no other beats on the validation users."""
+    """Return positions of the points that no other beats on the validation users."""
     known = [k for k, (_, test, seen) in enumerate(points) if {quality, inequality} <= set(seen) & set(test)]
     values = [(points[k][2][quality].mean, points[k][2][inequality].mean) for k in known]
     return [known[k] for k in front_positions(values, (False, True))]

@@ -13,7 +13,7 @@ SHOWN = (1, 2, 4, 8, 16, 32, 50, 64, 100)  # epochs in the Markdown table
 
 
 def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: ARG001
-    """Every combination with every seed."""
+    """Plan every combination with every seed."""
     how = {"measure": "epochs", "metrics": list(experiment.metrics), "every": experiment.options.get("every", 1)}
     return [
         Piece(series.name, series.model, one, how)
@@ -24,7 +24,7 @@ def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: A
 
 
 def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
-    """A row per measured epoch."""
+    """Return a row per measured epoch."""
     found = []
     for name, runs in _named(experiment, outcomes):
         last = min(len(one.result["epochs"]) for one in runs)
@@ -36,7 +36,7 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
 
 
 def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
-    """Every metric against epochs and against seconds."""
+    """Draw every metric against epochs and against seconds."""
     from fairmf.reports import plots
 
     every = rows(experiment, outcomes)

@@ -15,7 +15,7 @@ SELECT = "ndcg@100"
 
 
 def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:
-    """All seeds of a series without a choice; else the grid, and then the other seeds of what was chosen."""
+    """Plan all seeds of a series without a grid; else the grid, and then the other seeds of what was chosen."""
     pieces = []
     for series in experiment.series:
         grid = series.combinations
@@ -32,7 +32,7 @@ def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:
 
 
 def later(experiment: Experiment) -> list[Piece]:
-    """The second round, as if the first of every grid were chosen: what it costs is about that."""
+    """Return the second round as if the first of every grid were chosen, for estimates."""
     return [
         piece(experiment, series, one)
         for series in experiment.series
@@ -42,7 +42,7 @@ def later(experiment: Experiment) -> list[Piece]:
 
 
 def piece(experiment: Experiment, series: Series, settings: dict[str, Any]) -> Piece:
-    """One fit, measured on both parts."""
+    """Plan one fit, measured on both parts."""
     how: dict[str, Any] = {"measure": "points", "metrics": list(experiment.metrics)}
     how |= {"dials": list(series.dials)} if series.dials else {}
     how |= {"ranking": series.ranking} if series.ranking else {}
@@ -53,7 +53,7 @@ def piece(experiment: Experiment, series: Series, settings: dict[str, Any]) -> P
 
 
 def chosen(experiment: Experiment, series: Series, done: list[Outcome]) -> dict[str, Any] | None:
-    """The settings whose first seed is best on the validation users; None while there are none."""
+    """Return the settings whose first seed is best on the validation users; None while there are none."""
     select = experiment.options.get("select", SELECT)
     firsts = [one for one in of_series(done, series) if one.piece.seed in (None, 0)]
     scored = [(one.result["points"][0]["validation"].get(select), one) for one in firsts]
@@ -62,7 +62,7 @@ def chosen(experiment: Experiment, series: Series, done: list[Outcome]) -> dict[
 
 
 def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
-    """One row per series."""
+    """Return one row per series."""
     found = []
     for series in experiment.series:
         best = chosen(experiment, series, outcomes)
@@ -76,7 +76,7 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
 
 
 def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
-    """Quality against Gini, a point per series."""
+    """Draw quality against Gini, a point per series."""
     from fairmf.control.trade_off import Curve
     from fairmf.reports import plots
 

@@ -21,7 +21,7 @@ DECADE = 10  # a logarithmic axis over less has hardly a number on it
 
 
 def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: ARG001
-    """Every rho with every gamma and every seed."""
+    """Plan every rho with every gamma and every seed."""
     return [
         Piece(series.name, series.model, one, {"measure": "residuals"})
         for series in experiment.series
@@ -31,7 +31,7 @@ def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: A
 
 
 def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
-    """A row per epoch of each fit; means over seeds."""
+    """Return a row per epoch of each fit; means over seeds."""
     found = []
     for series in experiment.series:
         for runs in by_settings(of_series(outcomes, series)):
@@ -49,7 +49,7 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
 
 
 def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
-    """A plot per quantity, a line per setting."""
+    """Draw a plot per quantity, a line per setting."""
     from fairmf.reports import plots
 
     every = rows(experiment, outcomes)
