@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.registry import get_backend
+from fairmf.baselines.network_file import load_network, save_network
 from fairmf.data.csr import Rows
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions, as_interactions
@@ -175,7 +176,7 @@ class Autoencoder(FactorModel):
         raise InvalidParameter(f"{type(self).__name__} does not minimise F; see history.column('loss').")
 
     def report(
-        self, problem: Problem, before: NetworkState, after: NetworkState, value: Objective | None  # noqa: ARG002
+        self, problem: Problem, before: Any, after: NetworkState, value: Objective | None  # noqa: ARG002
     ) -> dict[str, Any]:  # fmt: skip
         """Return the means of the loss terms over the epoch's users."""
         return dict(after.terms)
@@ -273,8 +274,6 @@ class Autoencoder(FactorModel):
         self, path: str | os.PathLike[str], *, interactions: bool = True, user_sensitivity: bool | None = None
     ) -> None:
         """Write the fitted model to one file, which `load` of its class reads. An existing file is replaced."""
-        from fairmf.baselines.network_file import save_network
-
         if user_sensitivity:
             raise InvalidParameter(f"{type(self).__name__} has no dial, so no user_sensitivity.")
         save_network(self, path, interactions=interactions)
@@ -282,8 +281,6 @@ class Autoencoder(FactorModel):
     @classmethod
     def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
         """Load the model that `save` stored. BrokenFile says what is wrong with a file that cannot be used."""
-        from fairmf.baselines.network_file import load_network
-
         return load_network(cls, path)
 
 

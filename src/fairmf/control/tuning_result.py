@@ -63,7 +63,7 @@ class TuningResult:
     True
     """
 
-    model: IterativeModel
+    model: Any
     train: Interactions
     objectives: tuple[str, ...]
     trials: tuple[Trial, ...]
@@ -97,7 +97,7 @@ class TuningResult:
         sign = -1 if parse_metric(first).lower_is_better else 1
         return max(tried, key=lambda t: (sign * t.metrics[first], -t.number))
 
-    def best_model(self, **constraints: float) -> IterativeModel:
+    def best_model(self, **constraints: float) -> Any:
         """Fit the best trial's model again on the training data and return it (the same seed gives the same model).
 
         Where the dial was tuned, the model serves with the trial's fairness by default.
@@ -131,7 +131,7 @@ class TuningResult:
             rows += [{**row, "trial": trial.number} for row in found]
         return Curve(tuple(rows), self.objectives).front()
 
-    def table(self) -> pa.Table:
+    def table(self) -> Any:
         """Return an Arrow table with one row per trial: state, settings, metrics, seconds."""
         names = list(dict.fromkeys(name for t in self.trials for name in t.settings))
         labels = list(dict.fromkeys(label for t in self.trials for label in t.metrics))

@@ -93,15 +93,15 @@ class Audit:
         """Return the Lorenz curves before and after: point k is the share of exposure of the k least exposed items."""
         return lorenz_curve(self.items.before), lorenz_curve(self.items.after)
 
-    def items_table(self) -> pa.Table:
+    def items_table(self) -> Any:
         """Return an Arrow table with one row per item (`.to_pandas()` makes a data frame)."""
         return items_table(self.items)
 
-    def groups_table(self) -> pa.Table:
+    def groups_table(self) -> Any:
         """Return an Arrow table with one row per group."""
         return groups_table(self.groups)
 
-    def users_table(self) -> pa.Table:
+    def users_table(self) -> Any:
         """Return an Arrow table with one row per user; quality is null for users without targets."""
         return users_table(self.per_user)
 

@@ -17,6 +17,7 @@ from fairmf.metrics.sentences import VERDICTS, better, cut, with_ends, written
 from fairmf.reports.content import HISTORY, LONGEST_GROUP, Content, Position, Values
 from fairmf.text import whole
 
+Json = dict[str, Any]
 BANDS = 10
 MOST_GROUPS = 200
 MOST_ITEMS = 4000  # items in the page: with every one's exposure at every stop it stays a fraction of 6 MB
@@ -33,9 +34,9 @@ def to_json(content: Content) -> str:
     return whole(text)
 
 
-def payload(content: Content) -> dict[str, Any]:
+def payload(content: Content) -> Json:
     """Return all that the scripts need, as plain Python."""
-    found: dict[str, Any] = {
+    found: Json = {
         "metrics": [_metric(label) for label in content.metrics],
         "quality": content.quality,
         "inequality": content.inequality,
@@ -54,7 +55,7 @@ def payload(content: Content) -> dict[str, Any]:
     return found
 
 
-def _metric(label: str) -> dict[str, Any]:
+def _metric(label: str) -> Json:
     wanted = parse_metric(label)
     return {
         "label": label, "title": wanted.title, "meaning": wanted.meaning, "share": wanted.metric.percent,
@@ -62,7 +63,7 @@ def _metric(label: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _position(content: Content, position: Position) -> dict[str, Any]:
+def _position(content: Content, position: Position) -> Json:
     verdicts = {m: better(m, content.change(position, m)) for m in content.metrics}
     users = position.users.get(content.quality)
     return {
@@ -89,7 +90,7 @@ def _ends(change: Change) -> list[float | None]:
     return [finite(x) for x in (change.difference, change.low, change.high)]
 
 
-def _of_items(content: Content) -> dict[str, Any]:
+def _of_items(content: Content) -> Json:
     catalogue = content.catalogue
     if catalogue is None:
         return {}
@@ -122,7 +123,7 @@ def _of_items(content: Content) -> dict[str, Any]:
     return {"items": items, "ranks": ranks.tolist(), "stops": stops, "examples": _examples(content, row_of)}
 
 
-def _examples(content: Content, row_of: dict[int, int]) -> list[dict[str, Any]]:
+def _examples(content: Content, row_of: dict[int, int]) -> list[Json]:
     return [
         {
             "label": example.label,
@@ -134,7 +135,7 @@ def _examples(content: Content, row_of: dict[int, int]) -> list[dict[str, Any]]:
     ]
 
 
-def _groups(content: Content) -> dict[str, Any]:
+def _groups(content: Content) -> Json:
     shown = shown_groups(content)
     compared = next(p for p in content.positions if p.groups)
     chosen = [compared.groups[g] for g in shown]
@@ -151,12 +152,12 @@ def _groups(content: Content) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def history_columns(content: Content) -> dict[str, Any]:
+def history_columns(content: Content) -> Json:
     """Return objective terms and residuals by epoch; None where an epoch did not record them."""
     history = content.history
     if history is None:
         return {}
-    found: dict[str, Any] = {"verdict": history.verdict}
+    found: Json = {"verdict": history.verdict}
     for part in ("objective", "residuals"):
         names = dict.fromkeys(name for record in history.records for name in (record.get(part) or {}))
         columns = {name: [_number(x) for x in history.column(f"{part}.{name}")] for name in names}
@@ -179,7 +180,7 @@ def _counts(values: Values) -> list[float | int]:
     return [int(x) if x == int(x) else round(float(x), 2) for x in values.tolist()]
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
     return finite(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 

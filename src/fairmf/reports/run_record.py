@@ -83,7 +83,7 @@ def _key(name: str) -> str:
     return name if _BARE_KEY.fullmatch(name) else _text(name)
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):

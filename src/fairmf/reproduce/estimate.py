@@ -21,18 +21,18 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from fairmf.data.interactions import Interactions
 from fairmf.data.synthetic import synthetic
+from fairmf.models.als import IALS
 from fairmf.models.registry import MODELS
 from fairmf.reproduce.data import SOURCES, Data
 from fairmf.reproduce.kinds import kind_of, later_pieces
 from fairmf.reproduce.pieces import Piece
-from fairmf.reproduce.spec import Experiment, effective
+from fairmf.reproduce.spec import Experiment, Settings, effective
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,6 @@ def shape_of(data: Data | str) -> Shape:
 @functools.cache
 def measure_speed() -> Speed:
     """Measure the price of operations here, once per process; under two seconds once kernels are compiled."""
-    from fairmf.models.als import IALS
-
     data = synthetic(3000, 1500, 90_000)
     shape = Shape(3000, 1500, 90_000, 1000)
     prices, gains = [], []
@@ -125,7 +123,7 @@ def measure_speed() -> Speed:
     return Speed(prices[0], prices[1], ranking, dense, gains[0], gains[1])
 
 
-def _one_epoch(model: Any) -> dict[str, Any]:
+def _one_epoch(model: IALS) -> Settings:
     """Return a model's settings, for one epoch."""
     return {**vars(model), "epochs": 1}
 
@@ -155,7 +153,7 @@ def _seconds(piece: Piece, shape: Shape, speed: Speed) -> float:
     return float(fit + dense * speed.dense + ranked * speed.ranking)
 
 
-def _fit_work(model: str, settings: dict[str, Any], shape: Shape) -> tuple[float, float, float]:
+def _fit_work(model: str, settings: Settings, shape: Shape) -> tuple[float, float, float]:
     """Count operations of conjugate gradients, of exact solving, of matrix products."""
     n, m, nz = shape.users, shape.items, shape.interactions
     epochs, d = settings.get("epochs", 0), settings.get("factors", 1)
@@ -187,13 +185,13 @@ def _bytes(piece: Piece, shape: Shape) -> int:
     return int(needed + 150e6)  # the interpreter and its libraries
 
 
-def _epoch_seconds(model: Any, data: Interactions) -> float:
+def _epoch_seconds(model: IALS, data: Interactions) -> float:
     """Return the seconds of the fastest epoch after the first, which may compile."""
     model.fit(data, objective_every=0, settle=False, progress=False)
     return float(min(record["seconds"] for record in model.fitted.history.records[1:]))
 
 
-def _best(call: Callable[[], Any], times: int = 3) -> float:
+def _best(call: Callable[[], object], times: int = 3) -> float:
     found = []
     for _ in range(times):
         began = time.perf_counter()

@@ -13,16 +13,17 @@ import numpy as np
 
 from fairmf.data.split import HeldOut, Split
 from fairmf.errors import NotFinite
-from fairmf.metrics.early_stopping import EarlyStopping
-from fairmf.metrics.evaluate import evaluate
+from fairmf.metrics.early_stopping import EarlyStopping, Progress
+from fairmf.metrics.evaluate import Ranker, evaluate
+from fairmf.models.factor_model import FactorModel
 from fairmf.models.registry import MODELS
-from fairmf.reproduce.pieces import Piece
-from fairmf.reproduce.spec import build
+from fairmf.reproduce.pieces import Piece, Result
+from fairmf.reproduce.spec import Settings, build
 
 PARTS = ("validation", "test")
 
 
-def measure(piece: Piece, split: Split) -> dict[str, Any]:
+def measure(piece: Piece, split: Split) -> Result:
     """Fit the piece's model and measure it. A fit that diverges is a result too: `diverged` says why."""
     try:
         return MEASURES[piece.how["measure"]](piece, split)
@@ -30,7 +31,7 @@ def measure(piece: Piece, split: Split) -> dict[str, Any]:
         return {"diverged": str(error)}
 
 
-def points(piece: Piece, split: Split) -> dict[str, Any]:
+def points(piece: Piece, split: Split) -> Result:
     """Measure metrics at every position of the dial and every FairRec share, for both parts of the held-out users."""
     model = _fitted(piece, split)
     how, found = piece.how, []
@@ -38,7 +39,7 @@ def points(piece: Piece, split: Split) -> dict[str, Any]:
         options = {**how.get("ranking", {}), **({} if dial is None else {"fairness": dial})}
         for share in how.get("shares") or [0.0]:
             ranker = model if share == 0 else model.with_fairrec(share, **how.get("fairrec", {}))
-            point: dict[str, Any] = {"dial": dial, "share": share}
+            point: Result = {"dial": dial, "share": share}
             for part in PARTS:
                 held_out = getattr(split, part)
                 point[part] = _values(ranker, held_out, split, how["metrics"], options)
@@ -46,7 +47,7 @@ def points(piece: Piece, split: Split) -> dict[str, Any]:
     return {"points": found, "fit_seconds": _seconds_of(model)}
 
 
-def exposure(piece: Piece, split: Split) -> dict[str, Any]:
+def exposure(piece: Piece, split: Split) -> Result:
     """Measure metrics on the test users, the items' exposure in the first K places, and coverage by list length."""
     model = _fitted(piece, split)
     how = piece.how
@@ -70,14 +71,14 @@ def exposure(piece: Piece, split: Split) -> dict[str, Any]:
     return {"points": found, "items": split.train.n_items, "fit_seconds": _seconds_of(model)}
 
 
-def epochs(piece: Piece, split: Split) -> dict[str, Any]:
+def epochs(piece: Piece, split: Split) -> Result:
     """Measure metrics on the validation users during training, with the seconds that training took up to there."""
     watch = _Watch(split.validation, split, piece.how)
     _fitted(piece, split, callbacks=[watch], objective_every=0)
     return {"epochs": watch.seen}
 
 
-def residuals(piece: Piece, split: Split) -> dict[str, Any]:
+def residuals(piece: Piece, split: Split) -> Result:
     """Return FiADMM's residual norms, F and the augmented Lagrangian by epoch, until it diverged if it did."""
     model = build(piece.model, piece.settings)
     diverged = None
@@ -91,11 +92,11 @@ def residuals(piece: Piece, split: Split) -> dict[str, Any]:
         "lagrangian": "augmented_lagrangian",
         **{name: f"residuals.{name}" for name in ("items", "users", "consensus", "dual")},
     }
-    found: dict[str, Any] = {name: [_finite(x) for x in history.column(path)] for name, path in columns.items()}
+    found: Result = {name: [_finite(x) for x in history.column(path)] for name, path in columns.items()}
     return {**found, **({} if diverged is None else {"stopped": diverged})}
 
 
-def seconds(piece: Piece, split: Split) -> dict[str, Any]:
+def seconds(piece: Piece, split: Split) -> Result:
     """Return the seconds of an epoch: the median after the first, which also compiles and warms up."""
     model = build(piece.model, piece.settings)
     _whole(model.fit(split.train, progress=False, settle=False, objective_every=0))
@@ -103,7 +104,7 @@ def seconds(piece: Piece, split: Split) -> dict[str, Any]:
     return {"seconds_per_epoch": statistics.median(every[1:] or every), "all": every}
 
 
-MEASURES: dict[str, Callable[[Piece, Split], dict[str, Any]]] = {
+MEASURES: dict[str, Callable[[Piece, Split], Result]] = {
     "points": points, "exposure": exposure, "epochs": epochs, "residuals": residuals, "seconds": seconds,
 }  # fmt: skip
 
@@ -111,12 +112,12 @@ MEASURES: dict[str, Callable[[Piece, Split], dict[str, Any]]] = {
 class _Watch:
     """A callback that measures the model every few epochs; its own time does not count."""
 
-    def __init__(self, held_out: HeldOut, split: Split, how: dict[str, Any]):
+    def __init__(self, held_out: HeldOut, split: Split, how: Settings):
         self.held_out, self.split, self.how = held_out, split, how
         self.spent = 0.0
-        self.seen: list[dict[str, Any]] = []
+        self.seen: list[Result] = []
 
-    def on_epoch(self, progress: Any) -> None:
+    def on_epoch(self, progress: Progress) -> None:
         """Measure after this epoch, if it is due."""
         self.spent += float(progress.record["seconds"])
         every = self.how.get("every", 1)
@@ -125,11 +126,11 @@ class _Watch:
             self.seen.append({"epoch": progress.epoch, "seconds": self.spent, **values})
 
 
-def _fitted(piece: Piece, split: Split, **options: Any) -> Any:
+def _fitted(piece: Piece, split: Split, **options: Any) -> FactorModel:
     model = build(piece.model, piece.settings)
     kind = MODELS[piece.model]
     if not kind.is_trained:
-        return model.fit(split.train)
+        return _whole(model.fit(split.train))
     if piece.how.get("patience"):
         stopping = EarlyStopping(split.validation, piece.how["select"], patience=piece.how["patience"])
         options["callbacks"] = [stopping]
@@ -138,24 +139,22 @@ def _fitted(piece: Piece, split: Split, **options: Any) -> Any:
     return _whole(model.fit(split.train, progress=False, **options))
 
 
-def _whole(model: Any) -> Any:
+def _whole(model: FactorModel) -> FactorModel:
     """Return the model, unless Ctrl-C interrupted its fit: half a training is no piece."""
     if model.fitted.history.verdict == "interrupted":
         raise KeyboardInterrupt
     return model
 
 
-def _values(
-    ranker: Any, held_out: HeldOut, split: Split, metrics: list[str], options: dict[str, Any]
-) -> dict[str, Any]:
+def _values(ranker: Ranker, held_out: HeldOut, split: Split, metrics: list[str], options: Settings) -> Result:
     found = evaluate(ranker, held_out, metrics=metrics, train=split.train, bootstrap=0, **options)
-    values: dict[str, Any] = found.to_dict()["values"]
+    values: Result = found.to_dict()["values"]
     return values
 
 
-def _seconds_of(model: Any) -> float:
+def _seconds_of(model: FactorModel) -> float:
     return float(model.fitted.history.seconds)
 
 
-def _finite(x: Any) -> float | None:
+def _finite(x: float | None) -> float | None:
     return float(x) if x is not None and np.isfinite(x) else None

@@ -16,10 +16,14 @@ from fairmf.errors import CannotWrite
 from fairmf.io import strict_json
 from fairmf.io.atomic import replacing
 from fairmf.models.registry import MODELS
-from fairmf.reproduce.spec import effective
+from fairmf.reproduce.spec import Settings, effective
 
 FORMAT = 2
 """Raised when pieces are computed differently, so that older ones are computed anew."""
+
+
+Result = dict[str, Any]
+"""What was measured of a fit, as JSON holds it."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +33,8 @@ class Piece:
     series: str
     """The line or row it belongs to; a name alone, so no part of the key."""
     model: str
-    settings: dict[str, Any]
-    how: dict[str, Any] = field(default_factory=dict)
+    settings: Settings
+    how: Settings = field(default_factory=dict)
     """What is measured (`measure`: a name in `measure.MEASURES`) and with what options."""
 
     @property
@@ -39,7 +43,7 @@ class Piece:
         return self.settings.get("random_state")
 
     @property
-    def without_seed(self) -> dict[str, Any]:
+    def without_seed(self) -> Settings:
         """The settings without the seed: what runs with different seeds have in common."""
         return {name: value for name, value in self.settings.items() if name != "random_state"}
 
@@ -60,12 +64,12 @@ class Outcome:
     """A piece that is done."""
 
     piece: Piece
-    result: dict[str, Any]
+    result: Result
     seconds: float
     key: str
 
 
-def seeded(model: str, settings: dict[str, Any], seeds: int) -> list[dict[str, Any]]:
+def seeded(model: str, settings: Settings, seeds: int) -> list[Settings]:
     """Return the settings with each of the seeds 0, 1, ...; once for models that draw nothing."""
     if not MODELS[model].is_trained:
         return [settings]
@@ -88,11 +92,11 @@ class Store:
             return None  # computed again, and written over
         return Outcome(piece, found[1], found[2], key) if found[0] == key else None
 
-    def write(self, piece: Piece, result: dict[str, Any], seconds: float) -> Outcome:
+    def write(self, piece: Piece, result: Result, seconds: float) -> Outcome:
         """Store a finished piece in one atomic step."""
         key = piece.key(self.fingerprint)
         about = {"series": piece.series, "model": piece.model, "settings": piece.settings, "how": piece.how}
-        stored: dict[str, Any] = {"key": key, "piece": about, "seconds": round(seconds, 3), "result": result}
+        stored: Result = {"key": key, "piece": about, "seconds": round(seconds, 3), "result": result}
         text = json.dumps(stored, allow_nan=False)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

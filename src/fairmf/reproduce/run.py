@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fairmf.data.split import Split
 from fairmf.errors import MissingDependency
 from fairmf.io.atomic import replacing
 from fairmf.models.progress import progress_bar
+from fairmf.reports import plots
 from fairmf.reproduce.data import Data
 from fairmf.reproduce.estimate import Estimate, Speed, estimate, measure_speed, shape_of
 from fairmf.reproduce.kinds import kind_of, later_pieces, total
 from fairmf.reproduce.measure import measure
-from fairmf.reproduce.pieces import FORMAT, Outcome, Piece, Store
+from fairmf.reproduce.pieces import FORMAT, Outcome, Piece, Result, Store
 from fairmf.reproduce.spec import Experiment
 from fairmf.reproduce.tables import Row, diverged
 from fairmf.version import versions
@@ -36,7 +38,7 @@ def reproduce(
     epochs: int | None = None,
     without: Sequence[str] = (),
     progress: bool | None = None,
-    measure: Callable[[Piece, Any], dict[str, Any]] = measure,
+    measure: Callable[[Piece, Split], Result] = measure,
 ) -> Reproduction:
     """Compute what is missing of the experiment in this folder, then write its table, plots and results.json.
 
@@ -66,7 +68,7 @@ def reproduce(
 class Reproduction:
     """The result: the content of results.json, its rows, the files written, how many pieces were computed now."""
 
-    results: dict[str, Any]
+    results: Result
     rows: tuple[Row, ...]
     files: tuple[Path, ...]
     computed: int
@@ -128,7 +130,7 @@ def open_run(
 
 def write_results(
     experiment: Experiment, data: Data, outcomes: list[Outcome], rows: list[Row], folder: Path
-) -> tuple[dict[str, Any], list[Path]]:
+) -> tuple[Result, list[Path]]:
     """Write all files; return the content of results.json and the files. Plots need the `[report]` extra."""
     kind = kind_of(experiment)
     results = _results(experiment, data, outcomes, rows)
@@ -148,13 +150,11 @@ def write_results(
         figures = kind.draw(experiment, outcomes, title)
     except MissingDependency:
         figures = {}  # numbers do not depend on matplotlib; the command line says that there is no plot
-    from fairmf.reports import plots
-
     files += [plots.save(figure, folder / f"{name}.svg") for name, figure in figures.items()]
     return results, files
 
 
-def _results(experiment: Experiment, data: Data, outcomes: list[Outcome], rows: list[Row]) -> dict[str, Any]:
+def _results(experiment: Experiment, data: Data, outcomes: list[Outcome], rows: list[Row]) -> Result:
     same = data.name == experiment.data
     return {
         "experiment": experiment.name,
@@ -176,19 +176,19 @@ def _results(experiment: Experiment, data: Data, outcomes: list[Outcome], rows: 
     }  # fmt: skip
 
 
-def _row(row: Row, same: bool) -> dict[str, Any]:
+def _row(row: Row, same: bool) -> Result:
     measured = {
         metric: {"mean": value.mean, "spread": value.spread, "runs": value.runs}
         for metric, value in row.measured.items()
     }
-    told: dict[str, Any] = {**row.label, "measured": measured}
+    told: Result = {**row.label, "measured": measured}
     if row.quoted:
         told["quoted"] = {metric: {"value": value, "tolerance": row.tolerance} for metric, value in row.quoted.items()}
         told["verdict"] = {metric: row.verdict(metric, same_data=same) for metric in row.quoted}
     return told
 
 
-def markdown(experiment: Experiment, results: dict[str, Any], rows: list[Row], *, same_data: bool) -> str:
+def markdown(experiment: Experiment, results: Result, rows: list[Row], *, same_data: bool) -> str:
     """Return the table as Markdown: measured as mean ± spread; the paper's numbers in columns of their own."""
     data = results["data"]
     sizes = f"{data['users']:,} users, {data['items']:,} items, {data['interactions']:,} interactions"

@@ -23,11 +23,14 @@ from fairmf.models.registry import MODELS
 from fairmf.params import check_settings, settings_of
 from fairmf.reports.run_record import parse_toml
 
+Settings = dict[str, Any]
+"""Settings of a model, or options of a measurement, by name."""
+
 # Settings that do not change the result and depend on the machine.
 _ELSEWHERE = ("num_threads", "engine")
 
 
-def build(model: str, settings: dict[str, Any]) -> Any:
+def build(model: str, settings: Settings) -> Any:
     """Create the model with these settings, which are checked."""
     kind = MODELS[model]
     known = kind.settings()
@@ -39,7 +42,7 @@ def build(model: str, settings: dict[str, Any]) -> Any:
     return made
 
 
-def effective(model: str, settings: dict[str, Any]) -> dict[str, Any]:
+def effective(model: str, settings: Settings) -> Settings:
     """Return all settings, defaults included, so that another default is another fit."""
     every = settings_of(build(model, settings))
     return {name: value for name, value in every.items() if name not in _ELSEWHERE}
@@ -55,15 +58,15 @@ class Series:
 
     name: str
     model: str
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
     grid: dict[str, list[Any]] = field(default_factory=dict)
     dials: tuple[float, ...] = ()
     """Fairness values asked for after training; none: as trained."""
     shares: tuple[float, ...] = ()
     """FairRec's shares; 0 is without FairRec."""
-    fairrec: dict[str, Any] = field(default_factory=dict)
+    fairrec: Settings = field(default_factory=dict)
     """FairRec's K and order."""
-    ranking: dict[str, Any] = field(default_factory=dict)
+    ranking: Settings = field(default_factory=dict)
     """Options of fold-in, such as method = "cohort"."""
     patience: int = 0
     """Early stopping on the validation users after so many epochs without gain; 0: all epochs."""
@@ -73,7 +76,7 @@ class Series:
     """How far from the paper's number counts as the same."""
 
     @property
-    def combinations(self) -> list[dict[str, Any]]:
+    def combinations(self) -> list[Settings]:
         """The settings of every fit, without the seed."""
         choices = itertools.product(*self.grid.values())
         return [{**self.settings, **dict(zip(self.grid, values, strict=True))} for values in choices]
@@ -91,9 +94,9 @@ class Experiment:
     seeds: int
     metrics: tuple[str, ...]
     series: tuple[Series, ...]
-    options: dict[str, Any] = field(default_factory=dict)
+    options: Settings = field(default_factory=dict)
     """What only its kind knows."""
-    stand_ins: dict[str, Any] = field(default_factory=dict, repr=False)
+    stand_ins: Settings = field(default_factory=dict, repr=False)
 
     def on(self, data: str) -> Experiment:
         """Return the experiment as it is run on these data, which may be others than the paper's."""
@@ -165,13 +168,13 @@ def _all() -> dict[str, Experiment]:
 
 
 @functools.cache
-def _stand_in_settings() -> dict[str, dict[str, Any]]:
+def _stand_in_settings() -> dict[str, Settings]:
     """Return the weights that suit each data set, for the models that have them."""
     text = (resources.files("fairmf.reproduce") / "settings" / STAND_INS).read_text(encoding="utf-8")
     return {name: dict(values) for name, values in parse_toml(text).items()}
 
 
-def _series(owner: str, table: dict[str, Any]) -> Series:
+def _series(owner: str, table: Settings) -> Series:
     known = {part.name for part in dataclasses.fields(Series)}
     for key in table:
         if key not in known:
@@ -184,7 +187,7 @@ def _series(owner: str, table: dict[str, Any]) -> Series:
     return dataclasses.replace(made, settings=_plain(made.settings))
 
 
-def _changed(whole: Experiment, change: dict[str, Any]) -> Experiment:
+def _changed(whole: Experiment, change: Settings) -> Experiment:
     """Apply a stand-in's changes: settings for all series that have them, and more for series by name."""
     own = change.get("series", {})
     for name in own:
@@ -204,14 +207,14 @@ def _changed(whole: Experiment, change: dict[str, Any]) -> Experiment:
     return dataclasses.replace(whole, series=tuple(series), options=options, seeds=change.get("seeds", whole.seeds))
 
 
-def _with_settings(one: Series, settings: dict[str, Any], *, only_known: bool) -> Series:
+def _with_settings(one: Series, settings: Settings, *, only_known: bool) -> Series:
     """Return the series with these settings; `only_known` drops those its model does not have."""
     known = MODELS[one.model].settings()
     new = {name: value for name, value in settings.items() if name in known or not only_known}
     return dataclasses.replace(one, settings={**one.settings, **_plain(new)})
 
 
-def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+def _plain(settings: Settings) -> Settings:
     """Replace the word "none", which stands for TOML's missing null."""
     return {name: None if value == "none" else value for name, value in settings.items()}
 

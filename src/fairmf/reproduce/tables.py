@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairmf.reproduce.pieces import Outcome
-from fairmf.reproduce.spec import Experiment, Series
+from fairmf.reproduce.spec import Experiment, Series, Settings
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,12 @@ def by_settings(outcomes: list[Outcome]) -> list[list[Outcome]]:
     return groups
 
 
-def setting_words(series: Series, settings: dict[str, Any]) -> str:
+def setting_words(series: Series, settings: Settings) -> str:
     """Name what distinguishes a fit of a series: the settings of its grid."""
     return ", ".join(f"{name} {short(settings[name])}" for name in series.grid)
 
 
-def short(value: Any) -> str:
+def short(value: object) -> str:
     """Write a number in few digits: 0.05, 3000, 2e5."""
     if not isinstance(value, float):
         return str(value)

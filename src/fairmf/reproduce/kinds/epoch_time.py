@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fairmf.reports import plots
 from fairmf.reproduce.pieces import Outcome, Piece, seeded
 from fairmf.reproduce.spec import Experiment
 from fairmf.reproduce.tables import Row, by_settings, of_series, over_runs
@@ -36,8 +37,6 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
 
 def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
     """Draw a line per series."""
-    from fairmf.reports import plots
-
     lines: dict[str, dict[int, float]] = {}
     for row in rows(experiment, outcomes):
         lines.setdefault(row.label["series"], {})[row.label["factors"]] = row.measured[SECONDS].mean

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fairmf.reports import plots
 from fairmf.reproduce.pieces import Outcome, Piece, seeded
 from fairmf.reproduce.spec import Experiment, Series
 from fairmf.reproduce.tables import Row, by_settings, measured, of_series, over_runs, setting_words, short
@@ -45,8 +46,6 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
 
 def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
     """Draw exposure by rank of the first seed, and coverage by length of lists, the mean over seeds."""
-    from fairmf.reports import plots
-
     counts, shown = {}, {}
     for series in experiment.series:
         for runs in by_settings(of_series(outcomes, series)):

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairmf.control.trade_off import front_positions
+from fairmf.control.trade_off import Curve, front_positions
 from fairmf.metrics.registry import is_accuracy
+from fairmf.reports import plots
 from fairmf.reproduce.kinds.ranking_table import piece
 from fairmf.reproduce.pieces import Outcome, Piece, seeded
-from fairmf.reproduce.spec import Experiment, Series
+from fairmf.reproduce.spec import Experiment, Series, Settings
 from fairmf.reproduce.tables import Row, by_settings, measured, of_series, setting_words
 
 
@@ -38,8 +39,6 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
 
 def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
     """Draw the fronts, joined by falling Gini; a plot for every pair of axes."""
-    from fairmf.reports import plots
-
     figures: dict[str, Any] = {}
     for quality, inequality in axes(experiment):
         curves = _curves(experiment, outcomes, quality, inequality)
@@ -50,8 +49,6 @@ def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[st
 
 
 def _curves(experiment: Experiment, outcomes: list[Outcome], quality: str, inequality: str) -> dict[str, Any]:
-    from fairmf.control.trade_off import Curve
-
     curves = {}
     for name, points in _points(experiment, outcomes).items():
         kept = [points[k][1] for k in _front(points, quality, inequality)]
@@ -87,7 +84,7 @@ def _points(experiment: Experiment, outcomes: list[Outcome]) -> dict[str, Points
     return found
 
 
-def _label(experiment: Experiment, series: Series, settings: dict[str, Any], point: dict[str, Any]) -> dict[str, Any]:
+def _label(experiment: Experiment, series: Series, settings: Settings, point: dict[str, Any]) -> dict[str, Any]:
     label = {"settings": setting_words(series, settings)}
     if any(one.dials for one in experiment.series):
         label["dial"] = "" if point["dial"] is None else point["dial"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fairmf.metrics.sentences import title as metric_title
+from fairmf.reports import plots
 from fairmf.reproduce.pieces import Outcome, Piece, seeded
 from fairmf.reproduce.spec import Experiment
 from fairmf.reproduce.tables import Row, by_settings, measured, of_series, setting_words
@@ -37,8 +38,6 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
 
 def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
     """Draw every metric against epochs and against seconds."""
-    from fairmf.reports import plots
-
     every = rows(experiment, outcomes)
     if not every:
         return {}

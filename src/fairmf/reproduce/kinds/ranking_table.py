@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from fairmf.control.trade_off import Curve
+from fairmf.reports import plots
 from fairmf.reproduce.pieces import Outcome, Piece, seeded
-from fairmf.reproduce.spec import Experiment, Series
+from fairmf.reproduce.spec import Experiment, Series, Settings
 from fairmf.reproduce.tables import Row, by_settings, measured, of_series, setting_words
 
 SELECT = "ndcg@100"
@@ -41,9 +43,9 @@ def later(experiment: Experiment) -> list[Piece]:
     ]
 
 
-def piece(experiment: Experiment, series: Series, settings: dict[str, Any]) -> Piece:
+def piece(experiment: Experiment, series: Series, settings: Settings) -> Piece:
     """Plan one fit, measured on both parts."""
-    how: dict[str, Any] = {"measure": "points", "metrics": list(experiment.metrics)}
+    how: Settings = {"measure": "points", "metrics": list(experiment.metrics)}
     how |= {"dials": list(series.dials)} if series.dials else {}
     how |= {"ranking": series.ranking} if series.ranking else {}
     how |= {"shares": list(series.shares), "fairrec": series.fairrec} if series.shares else {}
@@ -77,9 +79,6 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
 
 def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
     """Draw quality against Gini, a point per series."""
-    from fairmf.control.trade_off import Curve
-    from fairmf.reports import plots
-
     curves = {}
     for row in rows(experiment, outcomes):
         values = {metric: value.mean for metric, value in row.measured.items()}

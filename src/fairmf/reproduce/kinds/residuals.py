@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fairmf.reports import plots
 from fairmf.reproduce.pieces import Outcome, Piece, seeded
 from fairmf.reproduce.spec import Experiment
 from fairmf.reproduce.tables import Row, by_settings, of_series, over_runs, setting_words
@@ -50,8 +51,6 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
 
 def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
     """Draw a plot per quantity, a line per setting."""
-    from fairmf.reports import plots
-
     every = rows(experiment, outcomes)
     figures = {}
     for name, words in COLUMNS.items():
