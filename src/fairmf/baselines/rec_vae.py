@@ -48,24 +48,8 @@ class RecVAE(Autoencoder):
 
     Parameters
     ----------
-    factors
-        Latent dimension d.
-    hidden
-        Units of a hidden layer.
-    dropout
-        Share of a history that is hidden in training.
-    epochs
-        Most training epochs.
-    batch_size
-        Users per update.
-    learning_rate
-        Step size of Adam.
-    random_state
-        Seed; None draws one.
-    num_threads
-        Threads; 0 leaves them to PyTorch.
-    device
-        "cpu", "cuda", or "auto" for a GPU where there is one.
+    factors, hidden, dropout, epochs, batch_size, learning_rate, random_state, num_threads, device
+        Size and training of the network, as every autoencoder has them (docs/baselines.md).
     kl_scale
         Weight gamma of the KL term per interaction of a user.
     encoder_passes, decoder_passes

@@ -17,7 +17,7 @@ PerUser = NDArray[np.float64]
 
 
 def find_hits(items: NDArray[np.integer], targets: Rows, n_items: int) -> Hits:
-    """Which slots of the lists hold one of their user's targets. Row i of `items` is row i of `targets`."""
+    """Mark the slots of the lists that hold one of their user's targets. Row i of `items` is row i of `targets`."""
     users = np.arange(targets.count, dtype=np.int64)
     # Indices ascend within a row, so these keys ascend as a whole and can be searched.
     wanted = np.repeat(users * n_items, np.diff(targets.indptr)) + targets.indices
@@ -30,13 +30,13 @@ def find_hits(items: NDArray[np.integer], targets: Rows, n_items: int) -> Hits:
 
 
 def recall(hits: Hits, n_targets: NDArray[np.integer], K: int) -> PerUser:
-    """Hits among the first K, divided by min(K, number of targets): 1 is always reachable."""
+    """Return the hits among the first K, divided by min(K, number of targets): 1 is always reachable."""
     found = hits[:, :K].sum(axis=1)
     return _only_scored(found / np.maximum(np.minimum(K, n_targets), 1), n_targets)
 
 
 def ndcg(hits: Hits, n_targets: NDArray[np.integer], K: int) -> PerUser:
-    """Binary DCG of the first K, gain 1/log2(rank + 1), divided by that of min(K, targets) hits on top."""
+    """Return the binary DCG of the first K, gain 1/log2(rank + 1), divided by that of min(K, targets) hits on top."""
     gain = discounts(K)
     ideal = np.concatenate(([1.0], np.cumsum(gain)))  # place 0 is never used: no targets, no score
     reached = hits[:, :K] @ gain[: hits.shape[1]]
@@ -44,19 +44,19 @@ def ndcg(hits: Hits, n_targets: NDArray[np.integer], K: int) -> PerUser:
 
 
 def hit_rate(hits: Hits, n_targets: NDArray[np.integer], K: int) -> PerUser:
-    """1 if at least one of the first K is a target, else 0."""
+    """Return 1 if at least one of the first K is a target, else 0."""
     return _only_scored(hits[:, :K].any(axis=1).astype(np.float64), n_targets)
 
 
 def mrr(hits: Hits, n_targets: NDArray[np.integer], K: int) -> PerUser:
-    """1 / rank of the first hit among the first K, 0 if there is none."""
+    """Return 1 / rank of the first hit among the first K, 0 if there is none."""
     first = hits[:, :K]
     rank = first.argmax(axis=1) + 1.0
     return _only_scored(first.any(axis=1) / rank, n_targets)
 
 
 def discounts(K: int) -> NDArray[np.float64]:
-    """The weight 1/log2(rank + 1) of ranks 1..K."""
+    """Return the weights 1/log2(rank + 1) of ranks 1..K."""
     weights: NDArray[np.float64] = 1.0 / np.log2(np.arange(2, K + 2))
     return weights
 

@@ -47,7 +47,7 @@ class ListMatrices(NamedTuple):
     matrices: tuple[sp.csc_array, ...]
 
     def exposures(self, weights: Values) -> Iterator[tuple[int, Values]]:
-        """For every cut-off K the exposures (replicates x items) under weights (users x replicates)."""
+        """Yield for every cut-off K the exposures (replicates x items) under weights (users x replicates)."""
         total = np.zeros((self.matrices[0].shape[0], weights.shape[1]))
         for K, matrix in zip(self.cutoffs, self.matrices, strict=True):
             total += matrix @ weights
@@ -71,7 +71,7 @@ def list_matrices(items: NDArray[np.integer], n_items: int, cutoffs: list[int], 
 
 
 def draw_weights(n_users: int, replicates: int, n_items: int, random_state: int) -> Iterator[Values]:
-    """How often each user is drawn when n are drawn with replacement, in blocks users x replicates."""
+    """Draw n users with replacement; yield how often each was drawn, in blocks users x replicates."""
     random = np.random.default_rng(random_state)
     at_once = max(1, CELLS_AT_ONCE // max(n_users, n_items, 1))
     for start in range(0, replicates, at_once):
@@ -81,7 +81,7 @@ def draw_weights(n_users: int, replicates: int, n_items: int, random_state: int)
 
 
 def weighted_means(per_user: Values, weights: Values) -> Values:
-    """Mean over the users that have a value, per replicate; NaN where a replicate drew none of them."""
+    """Return the mean over the users that have a value, per replicate; NaN where a replicate drew none of them."""
     scored = np.isfinite(per_user)
     count = scored @ weights
     total = np.where(scored, per_user, 0.0) @ weights
@@ -92,7 +92,7 @@ def weighted_means(per_user: Values, weights: Values) -> Values:
 def interval(
     replicates: Values, confidence: float, centre: float | None = None, highest: float = np.inf, lowest: float = 0.0
 ) -> Interval:
-    """The percentile interval; with `centre` shifted to have the replicates' mean there, in [lowest, highest].
+    """Return the percentile interval; with `centre` shifted to have the replicates' mean there, in [lowest, highest].
 
     The shift is for measures of exposure: drawing users twice makes every exposure vector more unequal than
     the lists it comes from, so unshifted intervals of Gini or coverage can miss the very value they belong

@@ -20,7 +20,7 @@ Values = NDArray[np.float64]
 
 
 def slot_weights(K: int, weighting: str = "count") -> Values:
-    """What rank 1..K is worth: "count" 1, "dcg" 1/log2(rank + 1), "rbp" (1 - p) p^(rank - 1) with p = .85."""
+    """Return what rank 1..K is worth: "count" 1, "dcg" 1/log2(rank + 1), "rbp" (1 - p) p^(rank - 1) with p = .85."""
     if weighting == "count":
         return np.ones(K)
     if weighting == "dcg":
@@ -31,7 +31,7 @@ def slot_weights(K: int, weighting: str = "count") -> Values:
 
 
 def exposure(items: NDArray[np.integer], n_items: int, K: int, weighting: str = "count") -> Values:
-    """Exposure of every item in the first K slots of the lists; slots with -1 count for nobody."""
+    """Count the exposure of every item in the first K slots of the lists; slots with -1 count for no item."""
     shown = items[:, :K]
     weights = np.broadcast_to(slot_weights(shown.shape[1], weighting), shown.shape)
     filled = shown >= 0
@@ -39,12 +39,12 @@ def exposure(items: NDArray[np.integer], n_items: int, K: int, weighting: str = 
 
 
 def coverage(o: ArrayLike) -> Values:
-    """Share of items that are shown to anybody."""
+    """Return the share of items that are shown to anybody."""
     return np.asarray(np.mean(np.asarray(o) > 0, axis=-1))
 
 
 def entropy(o: ArrayLike) -> Values:
-    """Shannon entropy of the exposure shares divided by log m: 1 all equal, 0 one takes all."""
+    """Return the Shannon entropy of the exposure shares divided by log m: 1 all equal, 0 one takes all."""
     share = _shares(o)
     m = share.shape[-1]
     terms = share * np.log(share, out=np.zeros_like(share), where=share > 0)
@@ -52,7 +52,7 @@ def entropy(o: ArrayLike) -> Values:
 
 
 def top_share(o: ArrayLike, percent: int) -> Values:
-    """Share of the exposure that goes to the ceil(percent % of m) most exposed items."""
+    """Return the share of the exposure that goes to the ceil(percent % of m) most exposed items."""
     values = np.asarray(o, dtype=np.float64)
     m = values.shape[-1]
     count = -(-m * percent // 100)
@@ -62,7 +62,7 @@ def top_share(o: ArrayLike, percent: int) -> Values:
 
 
 def bottom_share(o: ArrayLike, percent: int) -> Values:
-    """Share of the exposure that goes to the floor(percent % of m) least exposed items."""
+    """Return the share of the exposure that goes to the floor(percent % of m) least exposed items."""
     values = np.asarray(o, dtype=np.float64)
     m = values.shape[-1]
     count = m * percent // 100
@@ -71,7 +71,7 @@ def bottom_share(o: ArrayLike, percent: int) -> Values:
 
 
 def lorenz_curve(o: ArrayLike) -> Values:
-    """The m + 1 points of the Lorenz curve: point k is the share of exposure of the k least exposed items."""
+    """Return the m + 1 points of the Lorenz curve: point k is the share of the k least exposed items."""
     ordered = np.sort(np.asarray(o, dtype=np.float64), axis=-1)
     start = np.zeros((*ordered.shape[:-1], 1))
     running = np.concatenate((start, np.cumsum(ordered, axis=-1)), axis=-1)
@@ -79,13 +79,13 @@ def lorenz_curve(o: ArrayLike) -> Values:
 
 
 def average_popularity(o: ArrayLike, popularity: Values) -> Values:
-    """Mean popularity of what is shown: sum_j o_j p_j / sum_j o_j."""
+    """Return the mean popularity of what is shown: sum_j o_j p_j / sum_j o_j."""
     values = np.asarray(o, dtype=np.float64)
     return _divide(values @ popularity, values.sum(axis=-1))
 
 
 def tail(popularity: Values) -> NDArray[np.bool_]:
-    """The floor(0.8 m) least popular items; of equally popular ones, those with the higher index first."""
+    """Mark the floor(0.8 m) least popular items; of equally popular ones, those with the higher index first."""
     m = len(popularity)
     ascending = np.lexsort((-np.arange(m), popularity))
     chosen = np.zeros(m, dtype=bool)
@@ -94,25 +94,25 @@ def tail(popularity: Values) -> NDArray[np.bool_]:
 
 
 def tail_share(o: ArrayLike, popularity: Values) -> Values:
-    """Share of the exposure that goes to the tail of the popularity distribution."""
+    """Return the share of the exposure that goes to the tail of the popularity distribution."""
     values = np.asarray(o, dtype=np.float64)
     return _divide(values[..., tail(popularity)].sum(axis=-1), values.sum(axis=-1))
 
 
 def merit_distance(o: ArrayLike, merit: Values) -> Values:
-    """Total variation distance of exposure shares from merit shares: 0 in proportion, 1 nothing in common."""
+    """Return the total variation distance of exposure from merit shares: 0 in proportion, 1 nothing in common."""
     distance: Values = 0.5 * np.abs(_shares(o) - _shares(merit)).sum(axis=-1)
     return distance
 
 
 def merit_gini(o: ArrayLike, merit: Values) -> Values:
-    """Gini index of exposure per unit of merit, over the items that have merit: 0 when in proportion."""
+    """Return the Gini index of exposure per unit of merit, over the items that have merit: 0 when in proportion."""
     having = merit > 0
     return gini(np.asarray(o, dtype=np.float64)[..., having] / merit[having])
 
 
 def add_up(o: ArrayLike, codes: NDArray[np.integer], n_groups: int) -> Values:
-    """Exposure of groups: the sum over each group's items. codes[j] is the group of item j."""
+    """Sum exposure over each group's items; codes[j] is the group of item j."""
     values = np.asarray(o, dtype=np.float64)
     flat = values.reshape(-1, values.shape[-1])
     sums = np.stack([np.bincount(codes, row, n_groups).astype(np.float64) for row in flat])
@@ -125,6 +125,6 @@ def _shares(o: ArrayLike) -> Values:
 
 
 def _divide(above: Values, below: Values) -> Values:
-    """Division that gives NaN, and no warning, where there was no exposure at all."""
+    """Divide; NaN, and no warning, where there was no exposure at all."""
     result: Values = np.divide(above, below, out=np.full(np.shape(above), np.nan), where=np.asarray(below) > 0)
     return result

@@ -108,7 +108,7 @@ class Content:
 
     @property
     def before(self) -> Position:
-        """What everything is compared with."""
+        """The first stop, which all others are compared with."""
         return self.positions[0]
 
     @property
@@ -168,7 +168,7 @@ class Contender:
 
 
 def write_json(contenders: Sequence[Contender], facts: dict[str, Any], path: Path) -> None:
-    """All values and intervals, for machines."""
+    """Write all values and intervals as JSON."""
     rows = [{"name": c.name, "seconds": c.seconds, **c.evaluation.to_dict()} for c in contenders]
     text = json.dumps({"facts": facts, "models": rows}, indent=1) + "\n"
     with replacing(path) as file:
@@ -193,9 +193,9 @@ HISTORY = 8  # items of a history that are shown: the least popular, which tell 
 
 
 def choose(before: Lists, after: Lists, held_out: HeldOut, count: int) -> NDArray[np.int64]:
-    """Rows of `count` users, evenly spread over how much of their list changes, most changed first.
+    """Choose `count` users, evenly spread over how much of their list changes, most changed first.
 
-    Only users with a history are asked, and those with targets before others.
+    Only users with a history are chosen, and those with held-out items before others.
     """
     history, targets = (np.diff(part.by_user.indptr) for part in (held_out.fold_in, held_out.targets))
     for candidates in (np.flatnonzero((history > 0) & (targets > 0)), np.flatnonzero(history > 0)):
@@ -210,7 +210,7 @@ def choose(before: Lists, after: Lists, held_out: HeldOut, count: int) -> NDArra
 
 
 def shared(before: Lists, after: Lists) -> NDArray[np.int64]:
-    """How many items each list has in common with the other one."""
+    """Count the items that each list has in common with the other one."""
     found = np.zeros(len(before), dtype=np.int64)
     for column in before.T:  # place by place: nothing larger than the lists themselves
         found += (column[:, None] == after).any(axis=1) & (column >= 0)
@@ -218,7 +218,7 @@ def shared(before: Lists, after: Lists) -> NDArray[np.int64]:
 
 
 def described(rows: NDArray[np.int64], held_out: HeldOut, catalogue: Catalogue) -> tuple[Example, ...]:
-    """The example users, numbered: their ids stay out of the page."""
+    """Describe the example users, numbered: their ids stay out of the page."""
     found = []
     for number, row in enumerate(rows.tolist(), start=1):
         history, targets = (part.by_user.block(row, row + 1).indices for part in (held_out.fold_in, held_out.targets))

@@ -1,4 +1,4 @@
-"""The record of a run: what was asked for, on which data, by which versions, how long it took, what came out.
+"""The record of a run: settings, data, versions, timings and results, as TOML or JSON.
 
 A TOML file (JSON where its name ends so) with the tables `settings`, `versions`, `data`, `timings`, `metrics` and
 `result`. `fairmf VERB --config RECORD` runs the same settings again.
@@ -42,11 +42,11 @@ class RunRecord:
     result: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, the kind of the file first; what is None or not finite is left out, as TOML has no null."""
+        """Return plain values, the kind of the file first, without what is None or not finite: TOML has no null."""
         return _plain({RECORD_KEY: RECORD_VERSION, **asdict(self), "versions": versions()}) or {}
 
     def write(self, path: Path) -> None:
-        """Write the record: whole, or not at all."""
+        """Write the record in one atomic step."""
         content = self.to_dict()
         if path.suffix.lower() == ".json":
             text = json.dumps(content, indent=1, allow_nan=False) + "\n"
@@ -58,7 +58,7 @@ class RunRecord:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The table of a TOML text; ValueError says what is wrong."""
+    """Parse a TOML text; ValueError says what is wrong."""
     try:
         return dict(tomllib.loads(text))
     except RecursionError as error:
@@ -66,7 +66,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def to_toml(table: dict[str, Any]) -> str:
-    """A table of plain values as TOML: values first, then the tables in it."""
+    """Write a table of plain values as TOML: values first, then the tables in it."""
     return "\n".join(_table_lines(table, ())) + "\n"
 
 
@@ -101,7 +101,7 @@ def _text(text: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Plain Python without what neither format can say; None where nothing is left."""
+    """Return plain Python without what neither TOML nor JSON can hold; None where nothing is left."""
     if isinstance(value, Enum):
         return _plain(value.value)
     if isinstance(value, dict):

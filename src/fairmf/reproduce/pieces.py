@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from fairmf.errors import CannotWrite
 from fairmf.io import strict_json
 from fairmf.io.atomic import replacing
 from fairmf.models.registry import MODELS
-from fairmf.reproduce.spec import Settings, effective
+from fairmf.reproduce.spec import Experiment, Series, Settings, effective
 
 FORMAT = 2
 """Raised when pieces are computed differently, so that older ones are computed anew."""
@@ -74,6 +75,16 @@ def seeded(model: str, settings: Settings, seeds: int) -> list[Settings]:
     if not MODELS[model].is_trained:
         return [settings]
     return [{**settings, "random_state": seed} for seed in range(seeds)]
+
+
+def every_fit(experiment: Experiment, how: Callable[[Series], Settings]) -> list[Piece]:
+    """Plan every combination of every series with every seed; `how` says what is measured of a series."""
+    return [
+        Piece(series.name, series.model, one, how(series))
+        for series in experiment.series
+        for settings in series.combinations
+        for one in seeded(series.model, settings, experiment.seeds)
+    ]
 
 
 class Store:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from fairmf.reports import plots
-from fairmf.reproduce.pieces import Outcome, Piece, seeded
-from fairmf.reproduce.spec import Experiment, Series
+from fairmf.reproduce.pieces import Outcome, Piece, every_fit
+from fairmf.reproduce.spec import Experiment, Series, Settings
 from fairmf.reproduce.tables import Row, by_settings, measured, of_series, over_runs, setting_words, short
 
 LENGTHS = (5, 10, 20, 50, 100)
@@ -16,17 +16,14 @@ LENGTHS = (5, 10, 20, 50, 100)
 
 def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: ARG001
     """Plan every combination with every seed."""
-    lengths = list(experiment.options.get("lengths", LENGTHS))
     how = {"measure": "exposure", "metrics": list(experiment.metrics), "K": experiment.options.get("K", 20)}
-    how["lengths"] = lengths
-    pieces = []
-    for series in experiment.series:
+    how["lengths"] = list(experiment.options.get("lengths", LENGTHS))
+
+    def of(series: Series) -> Settings:
         mine = {**how, **({"dials": list(series.dials)} if series.dials else {})}
-        mine |= {"ranking": series.ranking} if series.ranking else {}
-        for settings in series.combinations:
-            for one in seeded(series.model, settings, experiment.seeds):
-                pieces.append(Piece(series.name, series.model, one, mine))
-    return pieces
+        return mine | ({"ranking": series.ranking} if series.ranking else {})
+
+    return every_fit(experiment, of)
 
 
 def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:

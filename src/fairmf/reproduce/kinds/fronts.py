@@ -11,20 +11,15 @@ from typing import Any
 from fairmf.control.trade_off import Curve, front_positions
 from fairmf.metrics.registry import is_accuracy
 from fairmf.reports import plots
-from fairmf.reproduce.kinds.ranking_table import piece
-from fairmf.reproduce.pieces import Outcome, Piece, seeded
+from fairmf.reproduce.kinds.ranking_table import measured_points
+from fairmf.reproduce.pieces import Outcome, Piece, every_fit
 from fairmf.reproduce.spec import Experiment, Series, Settings
 from fairmf.reproduce.tables import Row, by_settings, measured, of_series, setting_words
 
 
 def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: ARG001
     """Plan every combination with every seed."""
-    return [
-        piece(experiment, series, one)
-        for series in experiment.series
-        for settings in series.combinations
-        for one in seeded(series.model, settings, experiment.seeds)
-    ]
+    return every_fit(experiment, lambda series: measured_points(experiment, series))
 
 
 def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from fairmf.metrics.sentences import title as metric_title
 from fairmf.reports import plots
-from fairmf.reproduce.pieces import Outcome, Piece, seeded
+from fairmf.reproduce.pieces import Outcome, Piece, every_fit
 from fairmf.reproduce.spec import Experiment
 from fairmf.reproduce.tables import Row, by_settings, measured, of_series, setting_words
 
@@ -16,12 +16,7 @@ SHOWN = (1, 2, 4, 8, 16, 32, 50, 64, 100)  # epochs in the Markdown table
 def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: ARG001
     """Plan every combination with every seed."""
     how = {"measure": "epochs", "metrics": list(experiment.metrics), "every": experiment.options.get("every", 1)}
-    return [
-        Piece(series.name, series.model, one, how)
-        for series in experiment.series
-        for settings in series.combinations
-        for one in seeded(series.model, settings, experiment.seeds)
-    ]
+    return every_fit(experiment, lambda _: how)
 
 
 def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:

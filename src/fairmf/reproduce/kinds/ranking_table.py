@@ -45,13 +45,18 @@ def later(experiment: Experiment) -> list[Piece]:
 
 def piece(experiment: Experiment, series: Series, settings: Settings) -> Piece:
     """Plan one fit, measured on both parts."""
+    return Piece(series.name, series.model, settings, measured_points(experiment, series))
+
+
+def measured_points(experiment: Experiment, series: Series) -> Settings:
+    """Return what is measured of a fit of the series, on both parts."""
     how: Settings = {"measure": "points", "metrics": list(experiment.metrics)}
     how |= {"dials": list(series.dials)} if series.dials else {}
     how |= {"ranking": series.ranking} if series.ranking else {}
     how |= {"shares": list(series.shares), "fairrec": series.fairrec} if series.shares else {}
     if series.patience:
         how |= {"patience": series.patience, "select": experiment.options.get("select", SELECT)}
-    return Piece(series.name, series.model, settings, how)
+    return how
 
 
 def chosen(experiment: Experiment, series: Series, done: list[Outcome]) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fairmf.reports import plots
-from fairmf.reproduce.pieces import Outcome, Piece, seeded
+from fairmf.reproduce.pieces import Outcome, Piece, every_fit
 from fairmf.reproduce.spec import Experiment
 from fairmf.reproduce.tables import Row, by_settings, of_series, over_runs, setting_words
 
@@ -23,12 +23,7 @@ DECADE = 10  # a logarithmic axis over less has hardly a number on it
 
 def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: ARG001
     """Plan every rho with every gamma and every seed."""
-    return [
-        Piece(series.name, series.model, one, {"measure": "residuals"})
-        for series in experiment.series
-        for settings in series.combinations
-        for one in seeded(series.model, settings, experiment.seeds)
-    ]
+    return every_fit(experiment, lambda _: {"measure": "residuals"})
 
 
 def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
