@@ -19,39 +19,9 @@ from fairmf.data.ids import Ids
 from fairmf.data.read import read_arrow, read_frame, read_parquet
 from fairmf.data.read_csv import read_csv
 from fairmf.data.read_sql import read_sql
+from fairmf.data.weighting import NAMES, BM25Weighting, LogWeighting, Weighting
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property
-
-# Confidences computed from confidences: the logarithm, and BM25.
-
-
-def log_weights(rows: Rows) -> NDArray[np.float32] | None:
-    """log2(1 + c): a confidence of 1 stays 1, so binary rows stay binary (None)."""
-    if rows.weights is None:
-        return None
-    weights: NDArray[np.float32] = np.log2(1 + rows.weights.astype(np.float64)).astype(np.float32)
-    return weights
-
-
-def bm25_weights(rows: Rows, n_items: int, K1: float, B: float) -> NDArray[np.float32]:
-    """BM25 with items as the documents and users as the words; see `Interactions.reweighted` for the formula."""
-    for name, value, top in (("K1", K1, np.inf), ("B", B, 1.0)):
-        if not isinstance(value, (int, float)) or not 0 <= value <= top or (name == "K1" and not 0 < value < np.inf):
-            allowed = "a number > 0" if name == "K1" else "a number >= 0 and <= 1"
-            raise InvalidParameter(f"{name!r} must be {allowed}. Got {value!r} instead.")
-    weights = np.ones(rows.nnz) if rows.weights is None else rows.weights.astype(np.float64)
-    per_user = np.diff(rows.indptr)
-    # A user with (nearly) every item would get a factor of zero or less, which is no confidence: the floor lies
-    # below what any other user gets.
-    rarity = np.maximum(np.log(n_items / (1.0 + per_user)), np.log1p(1.0 / n_items))
-    length = np.bincount(rows.indices, weights=weights, minlength=n_items)
-    norm = K1 * (1.0 - B + B * length / length.mean())
-    weights *= (K1 + 1.0) / (norm[rows.indices] + weights)
-    weights *= np.repeat(rarity, per_user)
-    return weights.astype(np.float32)
-
-
-# Interactions: who interacted with what. Immutable, sparse, in both orientations, with the ids of users and items.
 
 
 class Interactions:
@@ -72,6 +42,7 @@ class Interactions:
         self._n_items = n_items
         self._user_ids = user_ids
         self._item_ids = item_ids
+        self._weighting: Weighting | None = None
 
     # -- where they come from -----------------------------------------------------------------------------------
 
@@ -263,6 +234,11 @@ class Interactions:
         """True when every interaction has weight 1 (then no values are stored)."""
         return self._by_user.weights is None
 
+    @property
+    def weighting(self) -> Weighting | None:
+        """How `reweighted` made the confidences; None where they are raw. Models remember it."""
+        return self._weighting
+
     def __repr__(self) -> str:
         kind = "binary" if self.is_binary else "weighted"
         return f"Interactions({self.n_users:,} users x {self.n_items:,} items, {self.nnz:,} {kind})"
@@ -294,29 +270,76 @@ class Interactions:
     def take_users(self, rows: NDArray[np.integer]) -> Interactions:
         """The given users, in the given order; the items stay all."""
         ids = None if self.user_ids is None else self.user_ids.take(rows)
-        return Interactions(self._by_user.take(rows), self._n_items, ids, self.item_ids)
+        return marked(Interactions(self._by_user.take(rows), self._n_items, ids, self.item_ids), self._weighting)
 
     def reweighted(self, how: str, *, K1: float = 100.0, B: float = 0.8) -> Interactions:
-        """The same interactions with other confidences.
+        """Return the same interactions with other confidences, which carry how they were made (`weighting`).
 
-        `"log"`: log2(1 + c), so that 1 stays 1 and binary data stay binary.
+        A model that is fitted on them remembers it and weights raw histories alike, wherever it is given some.
 
-        `"bm25"`: with items as documents and users as words, the confidence c_ij of user i and item j becomes
+        Parameters
+        ----------
+        how : "log" or "bm25"
+            `"log"`: log2(1 + c), so that 1 stays 1 and binary data stay binary.
 
-            c_ij (K1 + 1) / (K1 (1 - B + B L_j / mean(L)) + c_ij) * ln(n_items / (1 + N_i))
+            `"bm25"`: with items as documents and users as words, the confidence c_ij of user i and item j becomes
 
-        where L_j is the sum of item j's confidences and N_i the number of items of user i. It damps popular items and
-        users who take everything. (For users with all items, or all but one, where the logarithm is not positive, it is
-        replaced by ln(1 + 1/n_items).) `K1` says how fast confidence saturates, `B` in [0, 1] how much popularity is
-        damped; both matter for "bm25" only.
+                c_ij (K1 + 1) / (K1 (1 - B + B L_j / mean(L)) + c_ij) * ln(n_items / (1 + N_i))
+
+            where L_j is the sum of item j's confidences and N_i the number of items of user i. It damps popular items
+            and users who take everything. (For users with all items, or all but one, where the logarithm is not
+            positive, it is replaced by ln(1 + 1/n_items).)
+        K1 : float
+            How slowly confidence saturates; > 0. For "bm25" only.
+        B : float
+            How much popularity is damped, from 0 to 1. For "bm25" only.
+
+        Returns
+        -------
+        Interactions
+
+        Raises
+        ------
+        InvalidParameter
+            For another `how`, parameters out of range, or data that are weighted already.
+
+        Examples
+        --------
+        >>> from scipy.sparse import csr_array
+        >>> data = Interactions.from_csr(csr_array([[1, 3], [0, 7]]), weights="values")
+        >>> data.reweighted("log").to_csr().toarray().tolist()
+        [[1.0, 2.0], [0.0, 3.0]]
         """
-        if how == "log":
-            weights = log_weights(self._by_user)
-        elif how == "bm25":
-            weights = bm25_weights(self._by_user, self._n_items, K1, B)
-        else:
+        if self._weighting is not None:
+            raise InvalidParameter(f"These interactions are weighted already, by {self._weighting.how!r}.")
+        if how not in NAMES:
             raise InvalidParameter(f"Weights can be 'log' or 'bm25'. Got {how!r} instead.")
-        return Interactions(self._by_user._replace(weights=weights), self._n_items, self.user_ids, self.item_ids)
+        if how == "log":
+            return weighted_like(self, LogWeighting())
+        return weighted_like(self, BM25Weighting.learn(self._by_user, self._n_items, K1, B))
+
+
+def weighted_like(data: Interactions, weighting: Weighting | None) -> Interactions:
+    """Apply a model's weighting to raw interactions; return those that carry it already as they are.
+
+    `weighting=None` (a model that knows of none) takes any interactions as they are.
+    """
+    if weighting is None or data.weighting == weighting:
+        return data
+    if data.weighting is not None:
+        raise InvalidData(
+            f"These interactions were weighted by {data.weighting.how!r}, the model's data by {weighting.how!r}"
+            f"{' of other data' if data.weighting.how == weighting.how else ''}: give the raw ones, which the model "
+            "weights itself."
+        )
+    rows = data.by_user._replace(weights=weighting.weights(data.by_user))
+    return marked(Interactions(rows, data.n_items, data.user_ids, data.item_ids), weighting)
+
+
+def marked(data: Interactions, weighting: Weighting | None) -> Interactions:
+    """Say of new interactions how their confidences were made."""
+    data._weighting = weighting
+    return data
 
 
 def transpose(rows: Rows, n_columns: int) -> Rows:

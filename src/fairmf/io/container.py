@@ -145,7 +145,7 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of file, the version written, and the oldest that is still read."""
+    """A kind of file, its newest version, and the oldest that is still read."""
 
     name: str
     version: int
@@ -164,15 +164,18 @@ def reading(path: Path, what: str) -> Iterator[None]:
         raise BrokenFile(f"{path} cannot be read as a {what}: {reason}.") from error
 
 
-def write(path: Path, kind: Format, content: Any, arrays: Arrays) -> None:
-    """Write the file in one atomic step."""
+def write(path: Path, kind: Format, content: Any, arrays: Arrays, version: int | None = None) -> None:
+    """Write the file in one atomic step.
+
+    `version` is the oldest version that can hold this content (default: the newest): older programs read it then.
+    """
     # Large items first: then every array is aligned to its item without gaps.
     ordered = sorted(arrays.items(), key=lambda pair: (-pair[1].dtype.itemsize, pair[0]))
     plain = {name: np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for name, array in ordered}
     table = {name: [NAMES[a.dtype], list(a.shape), _sha256(a)] for name, a in plain.items()}
     metadata = {
         "format": kind.name,
-        "format_version": str(kind.version),
+        "format_version": str(kind.version if version is None else version),
         "written_by": f"fairmf {__version__}",
         "document": strict_json.dump({"arrays": table, "content": content}),
     }

@@ -15,6 +15,7 @@ from fairmf.backends.contract import Matrix
 from fairmf.backends.registry import get_backend
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
+from fairmf.data.weighting import Weighting
 from fairmf.errors import InvalidData, MissingHistories
 from fairmf.lazy import cached_property
 from fairmf.ranking.offsets import items_with, users_with_constant
@@ -106,6 +107,8 @@ class Fitted:
     """A number per item that is added to its scores, where some were learned."""
     user_sensitivity: NDArray[Any] | None = None
     """H_i^-1 q1 of every user, where it was stored: the dial without histories (models/dial.py)."""
+    weighting: Weighting | None = None
+    """How the training data were weighted: raw histories are weighted alike. None: as they are."""
     provenance: dict[str, Any] = field(default_factory=dict)
     """Of a loaded model: when it was `created`, with which `versions`, from data of which `data_fingerprint`."""
 
