@@ -1,4 +1,10 @@
-"""Batches of a plain CSV file, several times as fast as a general reader: anything unusual is left to Arrow."""
+"""Cut plain delimited text into columns, and leave anything unusual to Arrow's parser.
+
+Why not Arrow's parser alone: with it, reading 10 million rows took 2.3 times as long (integer ids: 2.0 times the CPU
+time; text ids: 1.7 times; median of five processes of each, in turn), because it makes an array of texts that must be
+hashed, and checked for 007 and +7, in further passes. Here ids are hashed while they are cut. Even without that check,
+which two ids would be confused without, Arrow took 1.5 and 1.7 times as long.
+"""
 
 from __future__ import annotations
 
