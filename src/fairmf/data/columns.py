@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -15,19 +16,56 @@ from numpy.typing import NDArray
 
 from fairmf.errors import InvalidData, InvalidParameter
 
-# Which column of a table plays which part, and a helpful error where it is not there.
-
-
 ColumnName: TypeAlias = str | int
 
-# What such columns are often called, so that an error can point at the likely one.
-_OTHER_NAMES = {
-    "user": ("user", "customer", "member", "visitor", "uid"),
-    "item": ("item", "movie", "product", "track", "song", "artist", "book", "article", "iid"),
-    "weights": ("weight", "count", "play"),
-    "time": ("time", "date"),
-    "rating": ("rating", "score", "star"),
-}
+IDS = ("user", "item")
+"""The roles whose columns hold ids."""
+SYNONYMS = {
+    "user": ("user", "customer", "member", "visitor", "client", "reviewer", "uid", "account", "profile", "session"),
+    "item": (
+        "item", "movie", "product", "track", "song", "artist", "book", "isbn", "article", "business", "video", "asin",
+        "sku", "iid", "place", "poi", "venue", "game", "news", "title",
+    ),
+    "time": ("timestamp", "time", "datetime", "date", "ts", "created", "when"),
+    "rating": ("rating", "stars", "star", "score", "overall", "grade"),
+    "weights": ("weight", "confidence", "plays", "playcount", "count", "quantity", "frequency"),
+}  # fmt: skip
+"""What the columns of each role are called, in lower case and without "id"; the most general word comes first."""
+ITEM_TITLES = ("name", "title", "item_name", "item_title", "label")
+ITEM_GROUPS = ("group", "genre", "category", "provider", "seller", "artist", "brand")
+"""What a table of items calls their titles and groups."""
+# These name the id of an item without "id" beside them; "track" or "book" alone may be its title.
+_ITEM_CODES = {"item", "iid", "asin", "isbn", "sku"}
+
+
+def words_of(name: ColumnName) -> list[str]:
+    """Return the words of a column's name: "user", "id" for userId, USER_ID, "User ID" and userid."""
+    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", str(name))
+    return [word for part in parts for word in _divided(part.lower())]
+
+
+def _divided(word: str) -> list[str]:
+    for ending in ("id", "ids", "name"):
+        if word.endswith(ending) and any(role_word(role, word.removesuffix(ending)) for role in IDS):
+            return [word.removesuffix(ending), ending]
+    if word.startswith("id") and any(role_word(role, word[2:]) for role in IDS):
+        return ["id", word[2:]]
+    return [word]
+
+
+def role_word(role: str, word: str) -> str | None:
+    """Return the synonym of the role that this word is, perhaps in the plural; None where it is none."""
+    return next((known for known in SYNONYMS[role] if word in (known, f"{known}s")), None)
+
+
+def is_item_id(name: ColumnName) -> bool:
+    """Whether a column of a table of items holds their ids, by its name: "id", "item", "movieId", "asin"."""
+    words = words_of(name)
+    own = [word for word in words if role_word("item", word) is not None]
+    rest = [word for word in words if word not in own]
+    return rest == ["id"] if len(own) != 1 or rest else own[0] in _ITEM_CODES
+
+
 _LISTED = 20
 
 
@@ -99,9 +137,10 @@ def closest(role: str, name: ColumnName, available: Sequence[ColumnName]) -> Col
     near = difflib.get_close_matches(str(name).lower(), list(by_text), n=1, cutoff=0.6)
     if near:
         return by_text[near[0]]
-    for word in _OTHER_NAMES[role]:
+    for word in SYNONYMS[role]:
         for text in reversed(by_text):
-            if word in text:
+            # Short words are in too many others ("ts" in "points"), so these must stand alone.
+            if word in text if len(word) > 3 else word in words_of(by_text[text]):
                 return by_text[text]
     return None
 
