@@ -18,10 +18,11 @@ import urllib.request
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from fairmf.data.datasets import DataSet
 from fairmf.errors import DownloadFailed, LicenceNotAccepted
+from fairmf.io.atomic import locked
 
 # The folder that keeps downloaded data sets, which terms were accepted, and one process at a time per file.
 
@@ -110,33 +111,6 @@ def read_json(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-@contextlib.contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Wait until no other process holds this lock. The system lets go of it when a process ends, however it ends."""
-    with writing(path):
-        file = path.open("ab")
-    with file:
-        _lock(file)
-        yield
-
-
-def _lock(file: IO[bytes]) -> None:
-    if sys.platform == "win32":
-        import msvcrt
-        import time
-
-        while True:
-            try:
-                msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)  # gives up after ten seconds
-                return
-            except OSError:
-                time.sleep(0.1)
-    else:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX)
-
-
 # Called with the bytes there are and the bytes there will be (None where the server does not say).
 Progress: TypeAlias = Callable[[int, "int | None"], None]
 
@@ -164,7 +138,10 @@ def fetch(
     """
     _check_address(address)
     record = target.with_name(target.name + ".json")
-    with alone(target.with_name(target.name + ".lock")):
+    with contextlib.ExitStack() as held:
+        lock = target.with_name(target.name + ".lock")
+        with writing(lock):
+            held.enter_context(locked(lock, wait=True))
         if target.exists() and read_json(record).get("bytes") == target.stat().st_size:
             return read_json(record)
         part = target.with_name(target.name + ".part")
