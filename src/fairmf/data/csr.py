@@ -102,7 +102,8 @@ def rows_from_pairs(
     if weights is None and not count and len(users) >= _MANY_PAIRS:
         from fairmf.data.sort_kernels import distinct_pairs
 
-        return Rows(*distinct_pairs(_frozen(users), _frozen(items), shape), None)
+        rows, columns = (read_only(np.ascontiguousarray(x, dtype=np.int32)) for x in (users, items))
+        return Rows(*distinct_pairs(rows, columns, shape), None)
     if len(users) <= part:
         return _rows_of_part(users, items, shape, weights, count)
     pieces = []
@@ -140,13 +141,6 @@ def rows_from_sparse(matrix: Any, keep_values: bool) -> Rows:
     mine.eliminate_zeros()
     mine.sum_duplicates()
     return _rows_of_csr(mine, keep_values)
-
-
-def _frozen(codes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """A read-only view: one compiled variant for all callers."""
-    view = np.ascontiguousarray(codes, dtype=np.int32).view()
-    view.flags.writeable = False
-    return view
 
 
 def _rows_of_part(
@@ -264,3 +258,36 @@ def _one_after_the_other(first: Rows, second: Rows) -> Rows:
         np.concatenate([first.indices, second.indices]),
         weights,
     )
+
+
+def transpose(rows: Rows, n_columns: int) -> Rows:
+    """The other orientation, with sorted indices; binary rows need and make no values."""
+    # SciPy's transposition carries a value per entry; one byte of zeros is the least it takes.
+    values = np.zeros(rows.nnz, dtype=np.int8) if rows.weights is None else rows.weights
+    other = rows.to_csr(values, n_columns).tocsc()
+    weights = None if rows.weights is None else np.ascontiguousarray(other.data, dtype=np.float32)
+    return Rows(other.indptr.astype(np.int64), other.indices.astype(np.int32, copy=False), weights)
+
+
+def without_ones(rows: Rows) -> Rows:
+    """Drop the weights where all of them are 1."""
+    return rows if rows.weights is None or (rows.weights != 1).any() else rows._replace(weights=None)
+
+
+def check_sparse(matrix: Any) -> None:
+    """Raise InvalidData unless this is a two-dimensional SciPy sparse matrix of a size that int32 can index."""
+    is_sparse: bool = sp.issparse(matrix)
+    if not is_sparse:
+        name = type(matrix).__name__
+        if isinstance(matrix, np.ndarray):
+            advice = "wrap it in scipy.sparse.csr_array(...)"
+        elif hasattr(matrix, "columns"):
+            advice = "use from_frame"
+        else:
+            advice = "build one with scipy.sparse.csr_array"
+        raise InvalidData(f"from_csr takes a SciPy sparse matrix, users as rows, not {name}; {advice}.")
+    shape: tuple[int, ...] = matrix.shape
+    if len(shape) != 2:
+        raise InvalidData(f"The matrix must have two dimensions, users x items, but its shape is {shape}.")
+    if max(shape) >= 2**31:
+        raise InvalidData(f"At most 2^31 - 1 users and items are possible, but the matrix is {shape}.")

@@ -127,6 +127,30 @@ class Events:
         return replace(self, users=users, items=items, user_ids=user_ids, item_ids=item_ids)
 
 
+def with_weight(events: Events) -> Events:
+    """Return the rows whose weight is above 0; InvalidData where there are no weights, or none above 0."""
+    if events.weights is None:
+        raise InvalidData("weights='column' needs events with weights; name their column when you read them.")
+    some = events.weights > 0
+    if len(events) and not some.any():
+        raise InvalidData(
+            f"All {len(events):,} weights are 0, so there are no interactions; check the weights' column."
+        )
+    return events if some.all() else events.select(some)
+
+
+def frequent(events: Events, min_user: int, min_item: int) -> Events:
+    """Return what `at_least` leaves, without the ids that no longer occur; InvalidData where nothing is left."""
+    kept = events.at_least(min_user=min_user, min_item=min_item)
+    if len(kept) == 0:
+        after_items = len(events.at_least(min_item=min_item))
+        raise InvalidData(
+            f"No interactions are left: of {len(events):,} rows min_item={min_item} removed "
+            f"{len(events) - after_items:,} and then min_user={min_user} removed {after_items:,}; lower them."
+        )
+    return kept.compact()
+
+
 def first_of_pairs(users: NDArray[np.int32], items: NDArray[np.int32], n_items: int) -> NDArray[np.bool_] | None:
     """Mask of the first row of every pair; None if no pair is repeated."""
     keys = users.astype(np.int64)

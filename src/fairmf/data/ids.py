@@ -115,6 +115,24 @@ def _as_id_array(values: Ids | Sequence[Hashable] | NDArray[Any]) -> NDArray[Any
     return np.fromiter(listed, dtype=object, count=len(listed))
 
 
+def check_orientation(shape: tuple[int, int], users: Ids | None, items: Ids | None) -> None:
+    """Raise InvalidData unless a matrix has a row for each user id and a column for each item id."""
+    given = [(ids, axis) for axis, ids in enumerate((users, items)) if ids is not None]
+    if all(len(ids) == shape[axis] for ids, axis in given):
+        return
+    if all(len(ids) == shape[1 - axis] for ids, axis in given):
+        raise InvalidData(
+            f"The matrix looks transposed: users must be rows, but its shape {shape} fits the ids only the other way "
+            f"round; pass matrix.T."
+        )
+    for ids, axis in given:
+        if len(ids) != shape[axis]:
+            kind, side = (("user", "rows"), ("item", "columns"))[axis]
+            raise InvalidData(
+                f"{kind}_ids holds {len(ids):,} ids, but the matrix has {shape[axis]:,} {side}; give one id per {kind}."
+            )
+
+
 def written_id(text: str) -> int | str:
     """An id as a file of text has it: an integer if it is written as Python writes integers, else the text.
 

@@ -184,12 +184,5 @@ def row_numbers(names: Any, kind: str) -> NDArray[np.int64]:
 
 
 def named(rows: NDArray[np.integer], ids: Ids | None) -> NDArray[Any]:
-    """Positions as ids; a missing one (-1) stays -1, or is None where ids are not integers."""
-    if ids is None:
-        return rows
-    names = ids.values
-    if names.dtype.kind == "u":  # unsigned integers cannot say -1; those beyond int64 are kept as Python integers
-        names = names.astype(np.int64 if names.max(initial=0) < 2**63 else object)
-    found: NDArray[Any] = names[rows]  # position -1 reads the last name and is overwritten next
-    found[rows < 0] = -1 if names.dtype.kind == "i" else None
-    return found
+    """Return positions as ids (see `Ids.named`), or as they are where there are no ids."""
+    return rows if ids is None else ids.named(rows)

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.data.csr import Rows, replace_rows
+from fairmf.data.csr import Rows, replace_rows, transpose
 from fairmf.data.ids import Ids
-from fairmf.data.interactions import Interactions, as_interactions, marked, transpose, weighted_like
+from fairmf.data.interactions import Interactions, as_interactions, marked, weighted_like
 from fairmf.data.weighting import BM25Weighting, item_lengths
 from fairmf.errors import InvalidData
 from fairmf.io.values import plain
