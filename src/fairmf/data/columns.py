@@ -1,4 +1,4 @@
-"""Which column of a table plays which part, and its values as NumPy arrays."""
+"""Find the columns of users, items, weights, times and ratings in a table, and read their values."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def role_word(role: str, word: str) -> str | None:
 
 
 def is_item_id(name: ColumnName) -> bool:
-    """Whether a column of a table of items holds their ids, by its name: "id", "item", "movieId", "asin"."""
+    """Return whether a column of a table of items holds their ids, by its name: "id", "item", "movieId"."""
     words = words_of(name)
     own = [word for word in words if role_word("item", word) is not None]
     rest = [word for word in words if word not in own]
@@ -71,7 +71,7 @@ _LISTED = 20
 
 @dataclass(frozen=True)
 class Columns:
-    """The names of the columns to read. Rows whose rating is not above `rating_above` are left out."""
+    """Names of the columns to read. Rows whose rating is not above `rating_above` are left out."""
 
     user: ColumnName = "user"
     item: ColumnName = "item"
@@ -95,7 +95,7 @@ class Columns:
 
     @property
     def roles(self) -> dict[str, ColumnName]:
-        """Role -> column, for the columns that are used."""
+        """Map each role that is used to its column."""
         named = {
             "user": self.user,
             "item": self.item,
@@ -107,7 +107,7 @@ class Columns:
 
     @property
     def names(self) -> list[ColumnName]:
-        """The columns to read, each once."""
+        """Columns to read, each once."""
         return list(dict.fromkeys(self.roles.values()))
 
     def check(self, available: Sequence[ColumnName], source: str) -> None:
@@ -132,7 +132,7 @@ def _missing(role: str, name: ColumnName, available: Sequence[ColumnName], sourc
 
 
 def closest(role: str, name: ColumnName, available: Sequence[ColumnName]) -> ColumnName | None:
-    """The column most likely meant by `name`, or None."""
+    """Return the column most likely meant by `name`, or None."""
     by_text = {str(column).lower(): column for column in reversed(available)}
     near = difflib.get_close_matches(str(name).lower(), list(by_text), n=1, cutoff=0.6)
     if near:
@@ -150,7 +150,7 @@ def _is_number(value: object) -> bool:
 
 
 class BadValues:
-    """Counts bad values over all batches and remembers where the first one was."""
+    """Count bad values over all batches and remember where the first one was."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[int, int]] = {}
@@ -182,11 +182,11 @@ def check_weights(weights: NDArray[np.floating], subject: str) -> None:
     """Raise InvalidData unless every weight is finite and not negative."""
     bad = BadValues()
     bad.add_weights(weights)
-    bad.check(subject, "weights must be finite and at least 0, so drop or mend these rows")
+    bad.check(subject, "weights must be finite and at least 0, so remove or correct these rows")
 
 
 def missing(values: Any) -> NDArray[np.bool_]:
-    """Which entries of an Arrow array are null or NaN; an empty array where none can be."""
+    """Return which entries of an Arrow array are null or NaN; an empty array where none can be."""
     import pyarrow as pa
 
     floating = pa.types.is_floating(values.type)
@@ -199,7 +199,7 @@ def missing(values: Any) -> NDArray[np.bool_]:
 
 
 def to_numbers(values: Any, column: str | int, role: str) -> NDArray[np.float64]:
-    """An Arrow array as float64, missing values as NaN."""
+    """Convert an Arrow array to float64, with NaN for missing values."""
     import pyarrow as pa
 
     array = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
@@ -214,7 +214,7 @@ def to_numbers(values: Any, column: str | int, role: str) -> NDArray[np.float64]
 
 
 def to_times(values: Any, column: str | int) -> tuple[NDArray[np.int64] | NDArray[np.float64], str | None]:
-    """An Arrow array without missing values as times, and their unit: numbers as they are (None), dates as "us".
+    """Return an Arrow array without nulls as times, and their unit: None for numbers, "us" for dates.
 
     Text must hold dates as ISO 8601 writes them, such as 2024-01-31 or 2024-01-31 12:30:00.
     """
@@ -262,7 +262,7 @@ _EARLIEST, _LATEST = 1e8, 5e9
 
 
 def time_unit(times: Any) -> str | None:
-    """The unit of times since 1970, told from their size: "s", "ms", "us" or "ns"; None where it cannot be told.
+    """Guess the unit of times since 1970 from their size: "s", "ms", "us" or "ns"; None where it is not clear.
 
     Zeros and other values outside of all units (times that are not known) are allowed if they are fewer than half.
     """
@@ -276,7 +276,7 @@ def time_unit(times: Any) -> str | None:
 
 
 def date_text(time: float, unit: str | None) -> str:
-    """A time as a date and hour, in UTC; as the number it is where its unit is not known."""
+    """Write a time as a date and hour in UTC, or as a number where its unit is not known."""
     if unit is None:
         return f"{time:,}"
     moment = np.asarray(int(time)).astype(f"datetime64[{unit}]")

@@ -1,10 +1,11 @@
-"""Interactions: who interacted with what. An immutable sparse matrix in both orientations, with ids."""
+"""Hold who interacted with what: an immutable sparse matrix in both orientations, with ids."""
 
 from __future__ import annotations
 
 import os
 import warnings
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,13 @@ class Interactions:
 
     Build one with `from_frame`, `from_csv`, `from_parquet`, `from_arrow`, `from_sql`, `from_csr` or `from_events`. The
     object never changes: its arrays are read-only. Binary data (the default) stores no values in either orientation.
+
+    Examples
+    --------
+    >>> from fairmf import synthetic
+    >>> data = synthetic(n_users=50, n_items=40, n_interactions=500)
+    >>> data.shape, data.is_binary
+    ((50, 40), True)
     """
 
     def __init__(self, by_user: Rows, n_items: int, user_ids: Ids | None = None, item_ids: Ids | None = None):
@@ -44,7 +52,7 @@ class Interactions:
         self._item_ids = item_ids
         self._weighting: Weighting | None = None
 
-    # -- where they come from -----------------------------------------------------------------------------------
+    # -- constructors -------------------------------------------------------------------------------------------
 
     @classmethod
     def from_csr(
@@ -187,10 +195,7 @@ class Interactions:
         >>> Interactions.from_frame(plays, weights="plays")
         Interactions(2 users x 2 items, 3 weighted)
         """
-
-        def read(column: ColumnName | None) -> Events:
-            return read_frame(frame, user=user, item=item, weights=column, rating=rating, rating_above=rating_above)
-
+        read = partial(read_frame, frame, user=user, item=item, rating=rating, rating_above=rating_above)
         return cls._from(read, weights, min_user, min_item)
 
     @classmethod
@@ -215,13 +220,10 @@ class Interactions:
         `read_csv` explains `path`, `delimiter`, `header`, `text_ids` and `encoding`, `from_frame` the others. It
         returns and raises what these do.
         """
-
-        def read(column: ColumnName | None) -> Events:
-            return read_csv(
-                path, user=user, item=item, weights=column, rating=rating, rating_above=rating_above,
-                delimiter=delimiter, header=header, text_ids=text_ids, encoding=encoding,
-            )  # fmt: skip
-
+        read = partial(
+            read_csv, path, user=user, item=item, rating=rating, rating_above=rating_above,
+            delimiter=delimiter, header=header, text_ids=text_ids, encoding=encoding,
+        )  # fmt: skip
         return cls._from(read, weights, min_user, min_item)
 
     @classmethod
@@ -238,10 +240,7 @@ class Interactions:
         min_item: int = 0,
     ) -> Interactions:
         """Take a Parquet file, a list of them, or a directory; `from_frame` explains the other arguments."""
-
-        def read(column: ColumnName | None) -> Events:
-            return read_parquet(path, user=user, item=item, weights=column, rating=rating, rating_above=rating_above)
-
+        read = partial(read_parquet, path, user=user, item=item, rating=rating, rating_above=rating_above)
         return cls._from(read, weights, min_user, min_item)
 
     @classmethod
@@ -249,7 +248,7 @@ class Interactions:
         cls, source: Any, *, weights: ColumnName | None = None, min_user: int = 0, min_item: int = 0, **columns: Any
     ) -> Interactions:
         """Take an Arrow file or stream; `read_arrow` explains `source`, `from_frame` all other arguments."""
-        return cls._from(lambda column: read_arrow(source, weights=column, **columns), weights, min_user, min_item)
+        return cls._from(partial(read_arrow, source, **columns), weights, min_user, min_item)
 
     @classmethod
     def from_sql(
@@ -263,19 +262,19 @@ class Interactions:
         **columns: Any,
     ) -> Interactions:
         """Take the answer of a database; `read_sql` explains `query` and `url`, `from_frame` all other arguments."""
-        return cls._from(lambda column: read_sql(query, url, weights=column, **columns), weights, min_user, min_item)
+        return cls._from(partial(read_sql, query, url, **columns), weights, min_user, min_item)
 
     @classmethod
     def _from(
         cls,
-        read: Callable[[ColumnName | None], Events],
+        read: Callable[..., Events],
         weights: ColumnName | None,
         min_user: int,
         min_item: int,
     ) -> Interactions:
         """Read events with a column of weights, unless rows are to be counted, and merge them."""
         merging = None if weights is None else "sum" if weights == "sum" else "column"
-        events = read(weights if merging == "column" else None)
+        events = read(weights=weights if merging == "column" else None)
         return cls.from_events(events, weights=merging, min_user=min_user, min_item=min_item)
 
     # -- size and shape -----------------------------------------------------------------------------------------
@@ -297,22 +296,22 @@ class Interactions:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n_users, n_items)."""
+        """Numbers of users and items."""
         return self.n_users, self.n_items
 
     @property
     def user_ids(self) -> Ids | None:
-        """What the users are called, by row; None where they have no names."""
+        """Ids of the users, by row; None where they have none."""
         return self._user_ids
 
     @property
     def item_ids(self) -> Ids | None:
-        """What the items are called, by column; None where they have no names."""
+        """Ids of the items, by column; None where they have none."""
         return self._item_ids
 
     @property
     def is_binary(self) -> bool:
-        """True when every interaction has weight 1 (then no values are stored)."""
+        """Whether every interaction has weight 1 (then no values are stored)."""
         return self._by_user.weights is None
 
     @property
@@ -325,7 +324,7 @@ class Interactions:
         return f"Interactions({self.n_users:,} users x {self.n_items:,} items, {self.nnz:,} {kind})"
 
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of shape, entries, weights and ids: equal for equal data, on any platform."""
+        """Return the SHA-256 (hex) of shape, entries, weights and ids: equal for equal data, on any platform."""
         return fingerprint(self._by_user, self._n_items, self.user_ids, self.item_ids)
 
     # -- the two orientations -----------------------------------------------------------------------------------
@@ -341,15 +340,15 @@ class Interactions:
         return transpose(self._by_user, self._n_items).read_only()
 
     def to_csr(self) -> sp.csr_array:
-        """A SciPy CSR array (float32 values; ones when binary) that shares this object's index arrays."""
+        """Return a SciPy CSR array (float32 values; ones when binary) that shares this object's index arrays."""
         rows = self._by_user
         values = np.ones(rows.nnz, dtype=np.float32) if rows.weights is None else rows.weights
         return rows.to_csr(values, self._n_items)
 
-    # -- others made from these ---------------------------------------------------------------------------------
+    # -- derived interactions -----------------------------------------------------------------------------------
 
     def take_users(self, rows: NDArray[np.integer]) -> Interactions:
-        """The given users, in the given order; the items stay all."""
+        """Return the given users (row numbers), in the given order, with all items."""
         ids = None if self.user_ids is None else self.user_ids.take(rows)
         return marked(Interactions(self._by_user.take(rows), self._n_items, ids, self.item_ids), self._weighting)
 
@@ -418,13 +417,16 @@ def weighted_like(data: Interactions, weighting: Weighting | None) -> Interactio
 
 
 def marked(data: Interactions, weighting: Weighting | None) -> Interactions:
-    """Say of new interactions how their confidences were made."""
+    """Note on new interactions how their confidences were made, and return them."""
     data._weighting = weighting
     return data
 
 
 def as_interactions(data: Interactions | Any, *, allow_empty: bool = False) -> Interactions:
-    """Interactions as they are; a SciPy sparse matrix (users as rows) as binary data, with a warning if it is not."""
+    """Return Interactions as they are, and a SciPy sparse matrix (users as rows) as binary ones.
+
+    Warn where the matrix holds other values than 1.
+    """
     if isinstance(data, Interactions):
         return data
     if sp.issparse(data):
