@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import difflib
 import math
 import re
@@ -281,3 +282,31 @@ def date_text(time: float, unit: str | None) -> str:
         return f"{time:,}"
     moment = np.asarray(int(time)).astype(f"datetime64[{unit}]")
     return str(moment.astype("datetime64[m]")).replace("T", " ")
+
+
+def since_1970(value: Any) -> int | None:
+    """Return a date as nanoseconds since 1970, UTC; None for what is no date."""
+    if isinstance(value, str) and (zoned := _date_with_zone(value)) is not None:
+        value = zoned
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        value = value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
+    if not isinstance(value, (str, datetime.date, np.datetime64)):
+        return None
+    try:
+        moment = np.datetime64(value)
+    except ValueError:
+        return None
+    if np.isnat(moment):
+        return None
+    if np.datetime_data(moment.dtype)[0] in ("ns", "ps", "fs", "as"):
+        return int(moment.astype("datetime64[ns]").astype(np.int64))
+    return 1000 * int(moment.astype("datetime64[us]").astype(np.int64))
+
+
+def _date_with_zone(text: str) -> datetime.datetime | None:
+    """Read a date that says its zone, such as 2024-01-31T12:00:00Z, which NumPy does not take; None for others."""
+    try:
+        found = datetime.datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text.strip()))
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None

@@ -24,14 +24,11 @@ from fairmf.data.datasets import DataSet
 from fairmf.errors import DownloadFailed, LicenceNotAccepted
 from fairmf.io.atomic import locked
 
-# The folder that keeps downloaded data sets, which terms were accepted, and one process at a time per file.
-
-
 _VARIABLE = "FAIRMF_DATA_CACHE"
 
 
 def cache_folder() -> Path:
-    """`FAIRMF_DATA_CACHE` where that is set, else the platform's folder for caches."""
+    """Return the folder that `FAIRMF_DATA_CACHE` names, else the platform's folder for caches."""
     if given := os.environ.get(_VARIABLE):
         return Path(given).expanduser()
     if sys.platform == "win32":
@@ -44,7 +41,7 @@ def cache_folder() -> Path:
 
 
 def folder_of(entry: DataSet) -> Path:
-    """The data set's own folder, made if it is not there."""
+    """Return the data set's own folder, and make it if it is not there."""
     folder = cache_folder() / entry.name
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -53,20 +50,20 @@ def folder_of(entry: DataSet) -> Path:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what the system says against writing there into DownloadFailed."""
+    """Turn an OSError about writing there into DownloadFailed."""
     try:
         yield
     except DownloadFailed:
         raise
     except OSError as error:
         raise DownloadFailed(
-            f"{path} cannot be written ({error.strerror or error}); make room or rights there, or name another folder "
-            f"in the environment variable {_VARIABLE}."
+            f"{path} cannot be written ({error.strerror or error}); free some space or allow writing there, or name "
+            f"another folder in the environment variable {_VARIABLE}."
         ) from error
 
 
 def require_licence(entry: DataSet, accept: bool) -> None:
-    """Note that the terms are accepted, once; LicenceNotAccepted shows them where they are not."""
+    """Record that the terms are accepted; raise LicenceNotAccepted, which shows them, where they are not."""
     if licence_accepted(entry):
         return
     if not accept:
@@ -79,17 +76,17 @@ def require_licence(entry: DataSet, accept: bool) -> None:
 
 
 def licence_accepted(entry: DataSet) -> bool:
-    """Whether these very terms were accepted before."""
+    """Return whether these very terms were accepted before."""
     return read_json(cache_folder() / entry.name / "accepted.json").get("licence") == entry.licence
 
 
 def use_copy(entry: DataSet, path: Path) -> None:
-    """Note that the data set is read from this copy from now on, which stays where it is."""
+    """Record that the data set is read from this copy from now on, which stays where it is."""
     write_json(folder_of(entry) / "copy.json", {"path": str(path.resolve())})
 
 
 def registered_copy(entry: DataSet) -> Path | None:
-    """The copy that `use_copy` noted, if it is still there."""
+    """Return the copy that `use_copy` recorded, if it is still there."""
     noted = read_json(cache_folder() / entry.name / "copy.json").get("path")
     return Path(noted) if isinstance(noted, str) and Path(noted).exists() else None
 
@@ -103,7 +100,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The record, or an empty one where there is none that can be read."""
+    """Read a record; return an empty one where there is none that can be read."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -131,7 +128,7 @@ def fetch(
     progress: Progress | None = None,
     most_bytes: int = MOST_BYTES,
 ) -> dict[str, Any]:
-    """Have `address` as the file `target`; returns its record (address, bytes, sha256, what it was checked against).
+    """Download `address` to the file `target`; return its record (address, bytes, sha256, checked_against).
 
     A file that is there already is not fetched again. One process fetches, others wait for it. A server that announces
     or sends more than `most_bytes` is left, and what it sent is deleted.
@@ -168,7 +165,7 @@ def fetch(
 
 
 class _TooLarge(DownloadFailed):
-    """More is announced, or has arrived, than the file can have."""
+    """More bytes are announced, or have arrived, than the file can have."""
 
 
 def _check_size(address: str, size: int | None, most_bytes: int) -> None:
@@ -180,7 +177,7 @@ def _check_size(address: str, size: int | None, most_bytes: int) -> None:
 
 
 def _complete(address: str, part: Path, progress: Progress | None, most_bytes: int) -> None:
-    """Fetch until all is there. Gives up after several attempts in a row that bring nothing."""
+    """Retry until the file is complete. Give up after several attempts in a row without progress."""
     failures, most = 0, _size(part)
     while True:
         try:
@@ -206,7 +203,7 @@ def _complete(address: str, part: Path, progress: Progress | None, most_bytes: i
 
 
 def _attempt(address: str, part: Path, progress: Progress | None, most_bytes: int) -> bool:
-    """One request, from where the last one broke off. Whether the file is complete now."""
+    """Make one request, from where the last one broke off; return whether the file is complete."""
     notes = read_json(_notes(part))
     validator = notes.get("validator") if notes.get("address") == address else None
     have = _size(part) if validator else 0
@@ -243,7 +240,7 @@ def _attempt(address: str, part: Path, progress: Progress | None, most_bytes: in
 
 
 def _copied(response: Any, part: Path, start: int) -> Iterator[int]:
-    """Append what arrives to the file; the bytes there are, at the start and after every piece."""
+    """Append what arrives to the file; yield its size at the start and after every piece."""
     with writing(part):
         file = part.open("r+b" if start else "wb")
     with file:
@@ -263,7 +260,7 @@ def _discard(part: Path) -> None:
 
 
 def _verified(address: str, part: Path, expected: list[str], missing: str) -> dict[str, Any]:
-    """The record of the file, if its checksum is as published; otherwise the file is thrown away."""
+    """Return the record of the file if its checksum is as published; else delete the file and raise."""
     digests = {"md5": hashlib.md5(usedforsecurity=False), "sha256": hashlib.sha256()}
     with part.open("rb") as file:
         while chunk := file.read(1 << 20):
@@ -282,7 +279,7 @@ def _verified(address: str, part: Path, expected: list[str], missing: str) -> di
 
 
 def _published_md5(address: str) -> tuple[str | None, str]:
-    """The checksum in the file beside the archive, or None and the reason why there is none."""
+    """Fetch the checksum in the file beside the archive; return it, or None and the reason."""
     try:
         request = urllib.request.Request(f"{address}.md5", headers={"User-Agent": "fairmf"})
         with _opener().open(request, timeout=_TIMEOUT_SECONDS) as response:
@@ -300,7 +297,7 @@ def _published_md5(address: str) -> tuple[str | None, str]:
 
 
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirections to http and https only, and never from https back to http."""
+    """Follow redirections to http and https only, and never from https back to http."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         before, after = (urllib.parse.urlsplit(x).scheme for x in (req.full_url, newurl))
@@ -320,7 +317,7 @@ def _check_address(address: str) -> None:
 
 
 def _validator(response: Any) -> str | None:
-    """What tells this version of the file from another: a strong ETag, or the date it was changed."""
+    """Return what identifies this version of the file: a strong ETag, or the date of its last change."""
     tag: str | None = response.headers.get("ETag")
     date: str | None = response.headers.get("Last-Modified")
     return tag if tag and not tag.startswith("W/") else date

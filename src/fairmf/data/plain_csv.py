@@ -28,7 +28,7 @@ class NotPlain(Exception):
 
 
 class PlainColumns:
-    """Which columns of the file to keep, and what they hold: "int64", "double" or "string" by position."""
+    """Cut blocks of a file into the wanted columns: "int64", "double" or "string" by position."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class PlainColumns:
         self._nulls, self._null_starts = _null_spellings(spellings)
 
     def cut(self, block: bytes, room: int = 0) -> dict[ColumnName, Any]:
-        """The columns of whole lines, as Arrow arrays or TextWords. Raises NotPlain where in doubt.
+        """Return the columns of whole lines, as Arrow arrays or TextWords; raise NotPlain where in doubt.
 
         They are good until the next call with the same `room`: use them, or copy them, before. Calls with different
         rooms may run at the same time.
@@ -85,7 +85,7 @@ class PlainColumns:
         return found
 
     def _room(self, number: int, size: int) -> tuple[NDArray[Any], ...]:
-        """Arrays for what a block of this size may hold; kept, because new ones cost as much as the cutting."""
+        """Return arrays for what a block of this size may hold. They are kept: new ones cost as much as cutting."""
         if size > self._rooms.get(number, (0,))[0]:
             rows = size // len(self.kinds)  # at most: every field takes a delimiter or a newline
             integers, decimals, texts = ((self.kinds == kind).sum() for kind in (INTEGER, DECIMAL, TEXT))
@@ -116,7 +116,7 @@ def _is_text(block: bytes) -> bool:
 
 
 def _null_spellings(spellings: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """Arrow's spellings of null, one a row after its length, and the bytes with which they begin."""
+    """Return Arrow's spellings of null, one a row after its length, and the bytes with which they begin."""
     encoded = [text.encode() for text in spellings if text]
     table = np.zeros((len(encoded), 1 + max(map(len, encoded), default=0)), dtype=np.uint8)
     starts = np.zeros(256, dtype=bool)

@@ -1,4 +1,8 @@
-"""Store ids and sparse rows as arrays, and check them when they are read."""
+"""Store ids, sparse rows and weightings as arrays, and check them when they are read.
+
+Integer ids are one array of their own kind. All others are bytes, with the offsets where each begins: texts in UTF-8,
+other kinds (floats, tuples, dates, ...) as typed JSON.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +22,11 @@ from fairmf.io.container import Arrays
 from fairmf.io.strict_json import Malformed
 from fairmf.io.values import NotStorable, decode, encode
 
-# Ids as arrays. Integers are one array of their own kind; all others are bytes and the offsets where each begins.
-#
-# Texts are stored in UTF-8; ids of other kinds (floats, tuples, dates, ...) as typed JSON, one text each.
-
-
 KINDS = ("none", "integers", "texts", "typed")
 
 
 def ids_to_arrays(name: str, ids: Ids | None) -> tuple[str, Arrays]:
-    """The kind of these ids and the arrays that hold them."""
+    """Return the kind of these ids and the arrays that hold them."""
     if ids is None:
         return "none", {}
     if ids.values.dtype.kind in "iu":
@@ -39,7 +38,7 @@ def ids_to_arrays(name: str, ids: Ids | None) -> tuple[str, Arrays]:
 
 
 def ids_from_arrays(name: str, kind: Any, count: int, arrays: Arrays) -> Ids | None:
-    """The ids again. Takes what it uses out of `arrays`."""
+    """Return the ids again. Takes what it uses out of `arrays`."""
     if kind == "none":
         return None
     if kind == "integers":
@@ -93,14 +92,14 @@ def _unpacked(name: str, count: int, arrays: Arrays) -> list[str]:
 
 
 def check_offsets(name: str, offsets: NDArray[Any], count: int, end: int) -> None:
-    """Offsets of `count` pieces that together cover 0 to `end`."""
+    """Raise Malformed unless these are offsets of `count` pieces that together cover 0 to `end`."""
     wrong = offsets.dtype != np.int64 or offsets.shape != (count + 1,)
     if wrong or offsets[0] != 0 or offsets[-1] != end or (offsets[1:] < offsets[:-1]).any():
         raise Malformed(f"the offsets of {name} do not describe {count:,} pieces")
 
 
 def rows_to_arrays(name: str, data: Interactions) -> Arrays:
-    """The entries of these interactions; their ids are stored by `id_arrays`."""
+    """Return the entries of these interactions; `ids_to_arrays` stores their ids."""
     rows = data.by_user
     arrays: Arrays = {f"{name}.indptr": rows.indptr, f"{name}.indices": rows.indices}
     if rows.weights is not None:
@@ -117,7 +116,7 @@ def rows_from_arrays(
     arrays: Arrays,
     weighting: Weighting | None = None,
 ) -> Interactions:
-    """The interactions of n users and m items again. Takes what it uses out of `arrays`."""
+    """Return the interactions of n users and m items again. Takes what it uses out of `arrays`."""
     indptr, indices, weights = (arrays.pop(f"{name}.{part}", None) for part in ("indptr", "indices", "weights"))
     if indptr is None or indices is None or indices.dtype != np.int32 or indices.ndim != 1:
         raise Malformed(f"its {name} are incomplete")

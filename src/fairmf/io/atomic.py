@@ -80,7 +80,7 @@ def locked(path: Path, *, wait: bool) -> Iterator[None]:
 
 
 def inside(folder: Path, name: str) -> Path:
-    """The file of that name in a folder that a format keeps; CannotWrite where it is a link to somewhere else.
+    """Return the path of a file in a folder of ours; raise CannotWrite where it is a link to somewhere else.
 
     A folder may come from anybody: what is written to it must not replace files that lie elsewhere.
     """
@@ -96,7 +96,7 @@ def _refusal(target: Path, error: OSError) -> CannotWrite:
 
 
 def _sync_folder(folder: Path) -> None:
-    """A rename lasts through a power cut only when the folder is on the disk too."""
+    """Force the folder to the disk: only then does a rename last through a power cut."""
     if os.name == "nt":  # folders cannot be opened there
         return
     handle = os.open(folder, os.O_RDONLY)
