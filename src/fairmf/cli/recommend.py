@@ -42,7 +42,7 @@ def recommend(
         Reweight | None,
         typer.Option(
             help="How new users are weighted. Not needed: a model weights them as it was trained, and refuses another "
-            "weighting. Only files of fairmf 0.1 do not say how."
+            "weighting. Older model files do not say how."
         ),
     ] = None,
     fairness: Annotated[
