@@ -183,6 +183,44 @@ def test_fit_reads_a_file_as_it_is_told(fairmf, made):
     assert load_model("m.fairmf").fitted.interactions.fingerprint() == expected.fingerprint()
 
 
+@pytest.mark.parametrize("how", ["log", "bm25"])
+def test_recommend_weights_new_users_as_the_model_was_trained(fairmf, made, how):
+    flags = ("--weight", "rating", "--reweight", how, "--factors", 3, "--epochs", 1)
+    assert fairmf("fit", made / "events.csv", "-o", "m.fairmf", *flags).code == 0
+    new = ("recommend", "m.fairmf", "--new-users", made / "events.csv", "--weight", "rating", "-o")
+    assert fairmf(*new, "a.csv").code == 0
+    assert fairmf(*new, "b.csv", "--reweight", how).code == 0
+    assert Path("a.csv").read_text() == Path("b.csv").read_text()
+    # The same users by name: their stored histories are weighted already.
+    model = load_model("m.fairmf")
+    users = model.fitted.user_ids.values
+    known = model.recommend(users, N=10, recalculate_user=True)[0]
+    rows = [line.split(",")[:2] for line in Path("a.csv").read_text().splitlines()[1:]]
+    assert rows == [[str(u), str(i)] for u, items in zip(users, known, strict=True) for i in items if i != -1]
+    other = "bm25" if how == "log" else "log"
+    done = fairmf(*new, "c.csv", "--reweight", other)
+    assert done.code != 0
+    assert f"weighted by {how}" in done.err
+    assert "drop --reweight" in done.err
+
+
+def test_reweight_is_used_where_the_model_does_not_say_how(fairmf, made):
+    fit = ("fit", made / "events.csv", "-o", "m.fairmf", "--weight", "rating", "--factors", 3, "--epochs", 1)
+    assert fairmf(*fit).code == 0
+    new = ("recommend", "m.fairmf", "--new-users", made / "events.csv", "--weight", "rating")
+    done = fairmf(*new, "-o", "a.csv", "--reweight", "log")
+    assert done.code == 0
+    assert "does not say how its data were weighted" in done.err
+
+
+def test_a_weighted_split_is_remembered(fairmf, made):
+    split = ("split", made / "events.csv", "-o", "s", "--by", "interaction", "--weight", "rating", "--reweight", "log")
+    assert fairmf(*split).code == 0
+    assert fairmf("fit", "s", "-o", "m.fairmf", "--factors", 3, "--epochs", 1).code == 0
+    assert load_model("m.fairmf").fitted.weighting.how == "log"
+    assert fairmf("evaluate", "m.fairmf", "s").code == 0
+
+
 def test_fit_stops_early_and_goes_on_from_checkpoints(fairmf, made, tmp_path):
     flags = ("--factors", 4, "--epochs", 60, "--early-stopping", "ndcg@10", "--patience", 2)
     done = fairmf("fit", made / "split", "-o", "m.fairmf", *flags, "--json")

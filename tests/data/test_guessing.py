@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fairmf.data.columns import is_item_id
 from fairmf.data.sniff import Peek, guess_columns, peek
 from fairmf.errors import InvalidData
 
@@ -124,3 +125,16 @@ def test_several_likely_columns_are_choices_not_a_guess():
     assert guess.columns == {"user": "user", "weights": "plays"}
     assert guess.choices == {"item": ("artist_id", "track_id")}
     assert guess.reasons == {"user": "by its name", "weights": "by its name"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["item", "item_id", "itemid", "movieId", "movie_id", "id", "ID", "product_id", "asin", "track_id", "artist_id"],
+)
+def test_ids_in_a_table_of_items(name):
+    assert is_item_id(name)
+
+
+@pytest.mark.parametrize("name", ["title", "item_name", "artist", "track", "genres", "user_id", "book author", "name"])
+def test_what_holds_no_ids_in_a_table_of_items(name):
+    assert not is_item_id(name)

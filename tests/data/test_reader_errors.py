@@ -1,4 +1,4 @@
-"""What is wrong with a source is said in one sentence: what, where, and how to mend it."""
+"""What is wrong with a source is said in one sentence: what, where, and how to correct it."""
 
 import gzip
 
@@ -127,7 +127,7 @@ def test_null_ids_are_counted(ids, batch, monkeypatch):
     column = pd.Series(np.fromiter(ids, dtype=object, count=3))
     for values in (column, column if isinstance(ids[1], tuple) else column.infer_objects()):
         data = pd.DataFrame({"user": [1, 2, 3], "item": values})
-        refuses(lambda data=data: read_frame(data), "'item'", f"{count} null or NaN", "row 0", "drop or mend")
+        refuses(lambda data=data: read_frame(data), "'item'", f"{count} null or NaN", "row 0", "remove or correct")
     if not isinstance(ids[1], tuple):
         data = pl.DataFrame({"user": [1, 2, 3], "item": pl.Series(ids, strict=False)})
         refuses(lambda: read_frame(data), f"{count} null or NaN")

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from fairmf.backends.contract import RankOne
 from fairmf.backends.registry import get_backend
-from fairmf.data.interactions import Interactions, transpose
+from fairmf.data.csr import transpose
+from fairmf.data.interactions import Interactions
 from fairmf.distributed.backend import ShardedBackend
 from fairmf.distributed.remote_arrays import ITEMS, Given, ShardedFactors, ShardedRows
 from fairmf.distributed.shards import InMemoryShards

@@ -220,6 +220,7 @@ class Autoencoder(FactorModel):
             history=history,
             settings=settings_of(self),
             interactions=data,
+            weighting=None if data is None else data.weighting,
         )
         # In one step: a thread that copies the model meanwhile gets both or neither.
         vars(self).update(_network=network, _fitted=fitted)

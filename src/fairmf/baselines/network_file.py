@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound="Autoencoder")
 
-NETWORK = Format("fairmf autoencoder", version=1)
+NETWORK = Format("fairmf autoencoder", version=2)
 PARTS = {"model": str, "settings": dict, "history": dict, "ids": dict, "interactions": bool}
 
 
@@ -49,8 +49,11 @@ def save_network(model: Autoencoder, path: str | os.PathLike[str], *, interactio
         "model": type(model).__name__, "settings": fitted.settings, "history": vars(fitted.history), "ids": kinds,
         "interactions": data is not None,
     }  # fmt: skip
+    weighting, own = stored_arrays.weighting_to_arrays(fitted.weighting)
+    arrays |= own
+    content |= weighting
     encoded = {name: model_file.encoded(name, value) for name, value in content.items()}
-    container.write(Path(path), NETWORK, encoded, arrays)
+    container.write(Path(path), NETWORK, encoded, arrays, stored_arrays.version_for(encoded))
 
 
 def load_network(model_class: type[Model], path: str | os.PathLike[str]) -> Model:
@@ -62,9 +65,9 @@ def load_network(model_class: type[Model], path: str | os.PathLike[str]) -> Mode
 
 
 def _checked(content: object) -> dict[str, Any]:
-    if not isinstance(content, dict) or set(content) != set(PARTS):
+    if not isinstance(content, dict) or set(content) - {"weighting"} != set(PARTS):
         raise Malformed("its document has other parts than an autoencoder's")
-    decoded = {name: values.decode(content[name]) for name in PARTS}
+    decoded = {name: values.decode(value) for name, value in content.items()}
     for name, kind in PARTS.items():
         if not isinstance(decoded[name], kind):
             raise Malformed(f"the {name!r} in its document is of the wrong kind")
@@ -94,16 +97,16 @@ def _model(model_class: type[Model], content: dict[str, Any], arrays: Arrays) ->
         raise Malformed("it does not say what kinds of ids it has")
     ids = {side: stored_arrays.ids_from_arrays(side, content["ids"][side], size, arrays) for side, size in
            (("user_ids", n), ("item_ids", m))}  # fmt: skip
-    data = None
+    weighting, data = stored_arrays.weighting_from_arrays(content, m, arrays), None
     if content["interactions"]:
-        data = stored_arrays.rows_from_arrays("interactions", n, m, ids["user_ids"], ids["item_ids"], arrays)
+        data = stored_arrays.rows_from_arrays("interactions", n, m, ids["user_ids"], ids["item_ids"], arrays, weighting)
     offsets = arrays.pop("item_offsets", None)
     if offsets is not None and (offsets.shape != (m,) or offsets.dtype.kind != "f" or not all_finite(offsets)):
         raise Malformed("its item_offsets are not a finite number for each item")
     if arrays:
         raise Malformed(f"it holds an array {next(iter(arrays))[:60]!r} that does not belong there")
     model._restore(network, users, popularity, ids, model_file.history(content["history"]), data)
-    model._fitted = dataclasses.replace(model.fitted, item_offsets=offsets)
+    model._fitted = dataclasses.replace(model.fitted, item_offsets=offsets, weighting=weighting)
     return model
 
 

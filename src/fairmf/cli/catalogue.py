@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from fairmf.data.sniff import Peek
 
 
-NAMES = ("name", "title", "item_name", "item_title", "label")
-GROUPS = ("group", "genre", "category", "provider", "seller", "artist", "brand")
-IDS = ("item", "item_id", "itemid", "movieid", "movie_id", "id", "product_id", "asin", "track_id", "book_id")
 NO_GROUP = "no group"
 
 
@@ -26,11 +23,13 @@ def read_catalogue(
     The columns of ids, names and groups are named, or found by their usual names. Ids are compared as text. An item
     that the table lacks is called by its id and has no group.
     """
+    from fairmf.data.columns import ITEM_GROUPS, ITEM_TITLES, is_item_id
+
     table = _read(path)
-    ids = _column(path, table, None, IDS, "item ids") or next(iter(table))
+    ids = next(filter(is_item_id, table), next(iter(table)))
     columns = [
         _column(path, table, wanted, usual, f"--{flag}")
-        for wanted, usual, flag in ((name, NAMES, "name-column"), (group, GROUPS, "group-column"))
+        for wanted, usual, flag in ((name, ITEM_TITLES, "name-column"), (group, ITEM_GROUPS, "group-column"))
     ]
     if columns == [None, None]:
         raise Problem(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fairmf.cli.errors import Problem
+from fairmf.cli.fit import Reweight
 from fairmf.cli.output import SafeCsv, check_list_file, check_output, lists_of, write_lists
 from fairmf.cli.session import Session
 from fairmf.cli.sources import Reading, as_ids, check_dial, ids_from_file, load_fitted, read_histories, read_ids
-from fairmf.cli.split import Reweight
 from fairmf.cli.terminal import marked
+
+if TYPE_CHECKING:
+    from fairmf.data.interactions import Interactions
 
 MOST_SHOWN = 50  # users in a table for people
 
@@ -36,7 +39,11 @@ def recommend(
         typer.Option(metavar="FILE", help="Events of users the model need not know; they are folded in."),
     ] = None,
     reweight: Annotated[
-        Reweight | None, typer.Option(help="Confidences of new users as log2(1 + c), if the model was trained so.")
+        Reweight | None,
+        typer.Option(
+            help="How new users are weighted. Not needed: a model weights them as it was trained, and refuses another "
+            "weighting. Older model files do not say how."
+        ),
     ] = None,
     fairness: Annotated[
         float | None, typer.Option(metavar="NUMBER", help="Turn the dial to this fairness; nothing is trained.")
@@ -73,7 +80,7 @@ def recommend(
         raise Problem(f"--top {top:,} is more than the catalogue has: {loaded.n_items:,} items.")
     who, options = _asked(loaded, users, users_from, new_users, reading, session)
     if reweight is not None and new_users is not None:
-        options["user_items"] = options["user_items"].reweighted(reweight.value)
+        options["user_items"] = _reweighted(loaded, options["user_items"], reweight.value, session)
     count = loaded.n_users if who is None else len(who)
     if output is None and count > MOST_SHOWN and not session.json:
         raise Problem(
@@ -105,6 +112,20 @@ def _asked(
     if users_from is not None:
         return ids_from_file(users_from, reading.user, known, "user"), {}
     return (as_ids(users, known) if users else None), {}
+
+
+def _reweighted(loaded: Any, histories: Interactions, asked: str, session: Session) -> Interactions:
+    """Check that --reweight agrees with the model, which weights the histories itself where it knows how."""
+    known = loaded.fitted.weighting
+    if known is None:
+        session.warn(f"The model does not say how its data were weighted: new users are weighted by {asked} alone.")
+        return histories.reweighted(asked)
+    if known.how != asked:
+        raise Problem(
+            f"The model was trained on data weighted by {known.how}, so new users cannot be weighted by {asked}.",
+            "drop --reweight: the model weights new users itself",
+        )
+    return histories
 
 
 def _print(loaded: Any, who: Any, top: int, options: dict[str, Any], session: Session) -> None:

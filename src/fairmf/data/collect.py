@@ -14,14 +14,11 @@ from fairmf.data.events import Events
 from fairmf.data.ids import is_missing
 from fairmf.errors import InvalidData
 
-# An array that grows at its end without ever being held twice.
-
-
 _FIRST = 1 << 16
 
 
 class GrowingArray:
-    """Takes arrays by `append`; `finish` gives them as one.
+    """Join arrays without holding all of them twice: `append` each, then `finish`.
 
     It grows in place: large arrays are moved by the system page by page, not copied (where realloc can do so), and what
     is not used yet takes an eighth at most.
@@ -33,14 +30,14 @@ class GrowingArray:
         self._expected = 0
 
     def expect(self, length: int) -> None:
-        """About how long it will become. What is set aside and not used is never touched, and given back."""
+        """Reserve room for about this many values. What is not used in the end is given back."""
         self._expected = length
 
     def __len__(self) -> int:
         return self._length
 
     def append(self, values: NDArray[Any]) -> None:
-        """Add values at the end. If they are of another type than those before, all become of one that holds both."""
+        """Add values at the end. Where types differ, all values get one that holds both."""
         if len(values) == 0:
             return
         if self._values is None:
@@ -55,7 +52,7 @@ class GrowingArray:
         self._length = end
 
     def finish(self) -> NDArray[Any]:
-        """All values in one array; this object is empty afterwards."""
+        """Return all values in one array; this object is empty afterwards."""
         values, length = self._values, self._length
         self._values, self._length = None, 0
         if values is None:
@@ -64,17 +61,17 @@ class GrowingArray:
         return values
 
 
-# Batches of a table, one after the other, into Events. Holds the codes read so far and one batch, nothing more.
-
-
-_REPAIR = "drop or mend these rows"
+_REPAIR = "remove or correct these rows"
 
 
 class EventsCollector:
-    """Takes batches in the order of the file; `finish` gives the events, or the error that sums up what was wrong.
+    """Collect batches of a table, in the order of the file, into Events.
 
-    `many`: whether there are so many rows that compiled code pays from the first on. `first_row`: what the first row is
-    called in errors, where the batches are a part of a file.
+    `finish` returns them, or raises an error that counts the bad values of all batches. Only the codes read so far and
+    one batch are in memory.
+
+    `many`: use compiled code from the first batch, because there are many rows. `first_row`: the number of the first
+    row in errors, where the batches are a part of a file.
     """
 
     def __init__(self, columns: Columns, source: str, many: bool = False, first_row: int = 0):
@@ -88,7 +85,7 @@ class EventsCollector:
         self.highest_rating = -np.inf
 
     def expect(self, rows: int) -> None:
-        """About how many rows there will be, said before the first batch."""
+        """Reserve room for about this many rows; call it before the first batch."""
         for part in self._parts.values():
             part.expect(rows)
 
@@ -107,7 +104,7 @@ class EventsCollector:
         self._rows_read += length
 
     def finish(self, *, allow_empty: bool = False) -> Events:
-        """The events of all batches. Raises InvalidData if there were bad values, or (unless allowed) no rows."""
+        """Return the events of all batches; raise InvalidData for bad values, or (unless allowed) no rows."""
         names, where = self._columns, f"of {self._source}"
         for role, what in (("user", "user ids"), ("item", "item ids"), ("time", "times"), ("rating", "ratings")):
             if role in self._bad:
@@ -191,7 +188,7 @@ def _take(values: Any, kept: NDArray[np.int64] | None) -> Any:
 def collect_batches(
     names: Sequence[ColumnName], batches: Iterable[Any], columns: Columns, source: str, most_rows: int
 ) -> Events:
-    """The events of batches whose columns have these names; at most `most_rows` rows are worked on at once."""
+    """Collect Arrow record batches with these column names, at most `most_rows` rows at a time."""
     columns.check(names, source)
     numbers = {name for role, name in columns.roles.items() if role not in ("user", "item")}
     collector = EventsCollector(columns, source)
@@ -203,7 +200,7 @@ def collect_batches(
 
 
 def _known(values: Any, name: ColumnName, number: bool) -> Any:
-    """The array in a type the collector knows; a database's decimals, which arrive as text, as numbers where needed."""
+    """Convert what the collector does not know: string views, and a database's decimals, which arrive as text."""
     import pyarrow as pa
 
     if str(values.type) == "string_view":  # the compiled tables take plain text

@@ -1,10 +1,12 @@
-"""Which column of a table plays which part, and its values as NumPy arrays."""
+"""Find the columns of users, items, weights, times and ratings in a table, and read their values."""
 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import difflib
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -15,25 +17,62 @@ from numpy.typing import NDArray
 
 from fairmf.errors import InvalidData, InvalidParameter
 
-# Which column of a table plays which part, and a helpful error where it is not there.
-
-
 ColumnName: TypeAlias = str | int
 
-# What such columns are often called, so that an error can point at the likely one.
-_OTHER_NAMES = {
-    "user": ("user", "customer", "member", "visitor", "uid"),
-    "item": ("item", "movie", "product", "track", "song", "artist", "book", "article", "iid"),
-    "weights": ("weight", "count", "play"),
-    "time": ("time", "date"),
-    "rating": ("rating", "score", "star"),
-}
+IDS = ("user", "item")
+"""The roles whose columns hold ids."""
+SYNONYMS = {
+    "user": ("user", "customer", "member", "visitor", "client", "reviewer", "uid", "account", "profile", "session"),
+    "item": (
+        "item", "movie", "product", "track", "song", "artist", "book", "isbn", "article", "business", "video", "asin",
+        "sku", "iid", "place", "poi", "venue", "game", "news", "title",
+    ),
+    "time": ("timestamp", "time", "datetime", "date", "ts", "created", "when"),
+    "rating": ("rating", "stars", "star", "score", "overall", "grade"),
+    "weights": ("weight", "confidence", "plays", "playcount", "count", "quantity", "frequency"),
+}  # fmt: skip
+"""What the columns of each role are called, in lower case and without "id"; the most general word comes first."""
+ITEM_TITLES = ("name", "title", "item_name", "item_title", "label")
+ITEM_GROUPS = ("group", "genre", "category", "provider", "seller", "artist", "brand")
+"""What a table of items calls their titles and groups."""
+# These name the id of an item without "id" beside them; "track" or "book" alone may be its title.
+_ITEM_CODES = {"item", "iid", "asin", "isbn", "sku"}
+
+
+def words_of(name: ColumnName) -> list[str]:
+    """Return the words of a column's name: "user", "id" for userId, USER_ID, "User ID" and userid."""
+    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", str(name))
+    return [word for part in parts for word in _divided(part.lower())]
+
+
+def _divided(word: str) -> list[str]:
+    for ending in ("id", "ids", "name"):
+        if word.endswith(ending) and any(role_word(role, word.removesuffix(ending)) for role in IDS):
+            return [word.removesuffix(ending), ending]
+    if word.startswith("id") and any(role_word(role, word[2:]) for role in IDS):
+        return ["id", word[2:]]
+    return [word]
+
+
+def role_word(role: str, word: str) -> str | None:
+    """Return the synonym of the role that this word is, perhaps in the plural; None where it is none."""
+    return next((known for known in SYNONYMS[role] if word in (known, f"{known}s")), None)
+
+
+def is_item_id(name: ColumnName) -> bool:
+    """Return whether a column of a table of items holds their ids, by its name: "id", "item", "movieId"."""
+    words = words_of(name)
+    own = [word for word in words if role_word("item", word) is not None]
+    rest = [word for word in words if word not in own]
+    return rest == ["id"] if len(own) != 1 or rest else own[0] in _ITEM_CODES
+
+
 _LISTED = 20
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The names of the columns to read. Rows whose rating is not above `rating_above` are left out."""
+    """Names of the columns to read. Rows whose rating is not above `rating_above` are left out."""
 
     user: ColumnName = "user"
     item: ColumnName = "item"
@@ -57,7 +96,7 @@ class Columns:
 
     @property
     def roles(self) -> dict[str, ColumnName]:
-        """Role -> column, for the columns that are used."""
+        """Map each role that is used to its column."""
         named = {
             "user": self.user,
             "item": self.item,
@@ -69,7 +108,7 @@ class Columns:
 
     @property
     def names(self) -> list[ColumnName]:
-        """The columns to read, each once."""
+        """Columns to read, each once."""
         return list(dict.fromkeys(self.roles.values()))
 
     def check(self, available: Sequence[ColumnName], source: str) -> None:
@@ -94,14 +133,15 @@ def _missing(role: str, name: ColumnName, available: Sequence[ColumnName], sourc
 
 
 def closest(role: str, name: ColumnName, available: Sequence[ColumnName]) -> ColumnName | None:
-    """The column most likely meant by `name`, or None."""
+    """Return the column most likely meant by `name`, or None."""
     by_text = {str(column).lower(): column for column in reversed(available)}
     near = difflib.get_close_matches(str(name).lower(), list(by_text), n=1, cutoff=0.6)
     if near:
         return by_text[near[0]]
-    for word in _OTHER_NAMES[role]:
+    for word in SYNONYMS[role]:
         for text in reversed(by_text):
-            if word in text:
+            # Short words are in too many others ("ts" in "points"), so these must stand alone.
+            if word in text if len(word) > 3 else word in words_of(by_text[text]):
                 return by_text[text]
     return None
 
@@ -111,7 +151,7 @@ def _is_number(value: object) -> bool:
 
 
 class BadValues:
-    """Counts bad values over all batches and remembers where the first one was."""
+    """Count bad values over all batches and remember where the first one was."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[int, int]] = {}
@@ -143,11 +183,11 @@ def check_weights(weights: NDArray[np.floating], subject: str) -> None:
     """Raise InvalidData unless every weight is finite and not negative."""
     bad = BadValues()
     bad.add_weights(weights)
-    bad.check(subject, "weights must be finite and at least 0, so drop or mend these rows")
+    bad.check(subject, "weights must be finite and at least 0, so remove or correct these rows")
 
 
 def missing(values: Any) -> NDArray[np.bool_]:
-    """Which entries of an Arrow array are null or NaN; an empty array where none can be."""
+    """Return which entries of an Arrow array are null or NaN; an empty array where none can be."""
     import pyarrow as pa
 
     floating = pa.types.is_floating(values.type)
@@ -160,7 +200,7 @@ def missing(values: Any) -> NDArray[np.bool_]:
 
 
 def to_numbers(values: Any, column: str | int, role: str) -> NDArray[np.float64]:
-    """An Arrow array as float64, missing values as NaN."""
+    """Convert an Arrow array to float64, with NaN for missing values."""
     import pyarrow as pa
 
     array = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
@@ -175,7 +215,7 @@ def to_numbers(values: Any, column: str | int, role: str) -> NDArray[np.float64]
 
 
 def to_times(values: Any, column: str | int) -> tuple[NDArray[np.int64] | NDArray[np.float64], str | None]:
-    """An Arrow array without missing values as times, and their unit: numbers as they are (None), dates as "us".
+    """Return an Arrow array without nulls as times, and their unit: None for numbers, "us" for dates.
 
     Text must hold dates as ISO 8601 writes them, such as 2024-01-31 or 2024-01-31 12:30:00.
     """
@@ -223,7 +263,7 @@ _EARLIEST, _LATEST = 1e8, 5e9
 
 
 def time_unit(times: Any) -> str | None:
-    """The unit of times since 1970, told from their size: "s", "ms", "us" or "ns"; None where it cannot be told.
+    """Guess the unit of times since 1970 from their size: "s", "ms", "us" or "ns"; None where it is not clear.
 
     Zeros and other values outside of all units (times that are not known) are allowed if they are fewer than half.
     """
@@ -237,8 +277,36 @@ def time_unit(times: Any) -> str | None:
 
 
 def date_text(time: float, unit: str | None) -> str:
-    """A time as a date and hour, in UTC; as the number it is where its unit is not known."""
+    """Write a time as a date and hour in UTC, or as a number where its unit is not known."""
     if unit is None:
         return f"{time:,}"
     moment = np.asarray(int(time)).astype(f"datetime64[{unit}]")
     return str(moment.astype("datetime64[m]")).replace("T", " ")
+
+
+def since_1970(value: Any) -> int | None:
+    """Return a date as nanoseconds since 1970, UTC; None for what is no date."""
+    if isinstance(value, str) and (zoned := _date_with_zone(value)) is not None:
+        value = zoned
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        value = value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
+    if not isinstance(value, (str, datetime.date, np.datetime64)):
+        return None
+    try:
+        moment = np.datetime64(value)
+    except ValueError:
+        return None
+    if np.isnat(moment):
+        return None
+    if np.datetime_data(moment.dtype)[0] in ("ns", "ps", "fs", "as"):
+        return int(moment.astype("datetime64[ns]").astype(np.int64))
+    return 1000 * int(moment.astype("datetime64[us]").astype(np.int64))
+
+
+def _date_with_zone(text: str) -> datetime.datetime | None:
+    """Read a date that says its zone, such as 2024-01-31T12:00:00Z, which NumPy does not take; None for others."""
+    try:
+        found = datetime.datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text.strip()))
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None

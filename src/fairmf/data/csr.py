@@ -1,4 +1,4 @@
-"""Sparse rows, and how they are built from pairs and from SciPy matrices."""
+"""Hold sparse rows as kernels read them, and build them from pairs and SciPy matrices in little memory."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fairmf.errors import InvalidData
-
-# Sparse rows: one orientation of the interaction matrix, as every kernel reads it.
 
 
 class Rows(NamedTuple):
@@ -31,13 +29,13 @@ class Rows(NamedTuple):
         return int(self.indptr[-1])
 
     def to_csr(self, values: NDArray[Any], n_columns: int) -> sp.csr_array:
-        """A SciPy CSR array of these rows with the given values; it shares the indices below 2^31 entries."""
+        """Return a SciPy CSR array of these rows with the given values; it shares the indices below 2^31 entries."""
         # SciPy wants one index type: given 8-byte offsets it would copy all indices to 8 bytes too.
         indptr = self.indptr.astype(np.int32) if self.nnz < 2**31 else self.indptr
         return sp.csr_array((values, self.indices, indptr), shape=(self.count, n_columns))
 
     def sums(self) -> NDArray[np.float64]:
-        """Sum of every row: its number of entries, or of confidences (c_i)."""
+        """Return the sum of every row: of its entries, or of its confidences (c_i)."""
         if self.weights is None:
             return np.diff(self.indptr).astype(np.float64)
         # A running sum in float64, differenced at the row ends: empty rows come out as exactly 0.
@@ -46,12 +44,12 @@ class Rows(NamedTuple):
         return sums
 
     def row(self, i: int) -> tuple[NDArray[np.int32], NDArray[np.float32] | None]:
-        """The column indices and weights of row `i`, as views."""
+        """Return the column indices and weights of row `i`, as views."""
         a, b = self.indptr[i], self.indptr[i + 1]
         return self.indices[a:b], None if self.weights is None else self.weights[a:b]
 
     def read_only(self) -> Rows:
-        """These rows as views that cannot be written to; the arrays themselves stay as their owner has them.
+        """Return these rows as views that cannot be written to; the arrays themselves stay writable.
 
         Kernels are given rows in this form alone, so that each is compiled once, whoever owns the memory.
         """
@@ -59,13 +57,13 @@ class Rows(NamedTuple):
         return Rows(read_only(self.indptr), read_only(self.indices), weights)
 
     def block(self, start: int, stop: int) -> Rows:
-        """Rows start..stop as views (the offsets are re-based, nothing else is copied)."""
+        """Return rows start..stop as views; only the offsets are copied."""
         a, b = self.indptr[start], self.indptr[stop]
         weights = None if self.weights is None else self.weights[a:b]
         return Rows(self.indptr[start : stop + 1] - a, self.indices[a:b], weights)
 
     def take(self, rows: NDArray[np.integer]) -> Rows:
-        """The given rows, in the given order, copied."""
+        """Copy the given rows, in the given order."""
         lengths = np.diff(self.indptr)[rows]
         indptr = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
         entries = np.arange(indptr[-1]) + np.repeat(self.indptr[:-1][rows] - indptr[:-1], lengths)
@@ -74,13 +72,10 @@ class Rows(NamedTuple):
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """A view that cannot be written to. Kernels given such views alone are compiled once, whoever owns the memory."""
+    """Return a view that cannot be written to: kernels that get only such views are compiled once."""
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-# Compressed rows out of pairs and out of SciPy matrices: sorted, duplicates merged, in little memory.
 
 
 # SciPy moves to 8-byte indices from 2^31 entries on. Larger data are built in parts of this many rows instead.
@@ -98,11 +93,12 @@ def rows_from_pairs(
     count: bool = False,
     part: int = _PART,
 ) -> Rows:
-    """Rows of the pairs. A repeated pair adds up its `weights`, or counts its rows (`count`), or is just there."""
+    """Build rows from pairs. A repeated pair sums its `weights`, or counts its rows (`count`), or counts once."""
     if weights is None and not count and len(users) >= _MANY_PAIRS:
         from fairmf.data.sort_kernels import distinct_pairs
 
-        return Rows(*distinct_pairs(_frozen(users), _frozen(items), shape), None)
+        rows, columns = (read_only(np.ascontiguousarray(x, dtype=np.int32)) for x in (users, items))
+        return Rows(*distinct_pairs(rows, columns, shape), None)
     if len(users) <= part:
         return _rows_of_part(users, items, shape, weights, count)
     pieces = []
@@ -116,7 +112,7 @@ def rows_from_pairs(
 
 
 def rows_from_sparse(matrix: Any, keep_values: bool) -> Rows:
-    """Rows of any SciPy sparse matrix; neither its arrays nor its flags are touched."""
+    """Build rows from a SciPy sparse matrix, which is left as it is."""
     csr = matrix if matrix.format in ("csr", "coo") else matrix.tocsr()
     if csr.format == "coo":
         _check_values(csr, csr.data)
@@ -140,13 +136,6 @@ def rows_from_sparse(matrix: Any, keep_values: bool) -> Rows:
     mine.eliminate_zeros()
     mine.sum_duplicates()
     return _rows_of_csr(mine, keep_values)
-
-
-def _frozen(codes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """A read-only view: one compiled variant for all callers."""
-    view = np.ascontiguousarray(codes, dtype=np.int32).view()
-    view.flags.writeable = False
-    return view
 
 
 def _rows_of_part(
@@ -190,7 +179,7 @@ def _stack(pieces: list[Rows]) -> Rows:
 
 
 def _user_ranges(users: NDArray[np.int32], n_users: int, part: int) -> list[tuple[int, int]]:
-    """Ranges of users that hold at most `part` pairs each (or a single user)."""
+    """Return ranges of users with at most `part` pairs each (or a single user)."""
     totals = np.zeros(n_users, dtype=np.int64)
     for start in range(0, len(users), _CHUNK):
         totals += np.bincount(users[start : start + _CHUNK], minlength=n_users)
@@ -240,7 +229,7 @@ def _check_indices(indices: NDArray[np.integer], size: int) -> None:
 
 
 def is_ascending(indices: NDArray[np.int32], indptr: NDArray[np.int64]) -> bool:
-    """Whether every row's indices strictly ascend."""
+    """Return whether every row's indices strictly ascend."""
     ascending = indices[1:] > indices[:-1]
     starts = indptr[1:-1]
     ascending[starts[(starts > 0) & (starts < len(indices))] - 1] = True  # from one row to the next anything goes
@@ -248,7 +237,7 @@ def is_ascending(indices: NDArray[np.int32], indptr: NDArray[np.int64]) -> bool:
 
 
 def replace_rows(rows: Rows, where: NDArray[np.integer], new: Rows) -> Rows:
-    """`rows` with row k of `new` at where[k]. Places from `rows.count` on are added; they must leave no gap."""
+    """Put row k of `new` at where[k]. Places from `rows.count` on are added; they must leave no gap."""
     order = np.arange(max(rows.count, int(where.max(initial=-1)) + 1))
     order[where] = rows.count + np.arange(new.count)
     return _one_after_the_other(rows, new).take(order)
@@ -264,3 +253,36 @@ def _one_after_the_other(first: Rows, second: Rows) -> Rows:
         np.concatenate([first.indices, second.indices]),
         weights,
     )
+
+
+def transpose(rows: Rows, n_columns: int) -> Rows:
+    """Return the other orientation, with sorted indices; binary rows stay binary."""
+    # SciPy's transposition carries a value per entry; one byte of zeros is the least it takes.
+    values = np.zeros(rows.nnz, dtype=np.int8) if rows.weights is None else rows.weights
+    other = rows.to_csr(values, n_columns).tocsc()
+    weights = None if rows.weights is None else np.ascontiguousarray(other.data, dtype=np.float32)
+    return Rows(other.indptr.astype(np.int64), other.indices.astype(np.int32, copy=False), weights)
+
+
+def without_ones(rows: Rows) -> Rows:
+    """Drop the weights where all of them are 1."""
+    return rows if rows.weights is None or (rows.weights != 1).any() else rows._replace(weights=None)
+
+
+def check_sparse(matrix: Any) -> None:
+    """Raise InvalidData unless this is a two-dimensional SciPy sparse matrix of a size that int32 can index."""
+    is_sparse: bool = sp.issparse(matrix)
+    if not is_sparse:
+        name = type(matrix).__name__
+        if isinstance(matrix, np.ndarray):
+            advice = "wrap it in scipy.sparse.csr_array(...)"
+        elif hasattr(matrix, "columns"):
+            advice = "use from_frame"
+        else:
+            advice = "build one with scipy.sparse.csr_array"
+        raise InvalidData(f"from_csr takes a SciPy sparse matrix, users as rows, not {name}; {advice}.")
+    shape: tuple[int, ...] = matrix.shape
+    if len(shape) != 2:
+        raise InvalidData(f"The matrix must have two dimensions, users x items, but its shape is {shape}.")
+    if max(shape) >= 2**31:
+        raise InvalidData(f"At most 2^31 - 1 users and items are possible, but the matrix is {shape}.")

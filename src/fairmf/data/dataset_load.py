@@ -1,4 +1,7 @@
-"""Load a benchmark data set as events: from the cache, from its publisher, or from a copy."""
+"""Load a benchmark data set as events: from the cache, from its publisher, or from a copy.
+
+Archives are read as streams: nothing is ever unpacked to the disk.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,6 @@ from fairmf.data.read_csv import read_text
 from fairmf.data.text_source import LARGEST_RATIO, SMALL_BYTES, TextSource, Unpacked, record_blocks, too_much
 from fairmf.errors import DownloadFailed, InvalidData, InvalidParameter
 
-# One named file out of an archive, a folder or by itself. Read as a stream: nothing is ever unpacked.
-
-
 _DAMAGED = (zipfile.BadZipFile, tarfile.TarError, EOFError, NotImplementedError, zlib.error, lzma.LZMAError)
 _PACKED: dict[bytes, Callable[[Any], Any]] = {
     b"\x1f\x8b": gzip.open,
@@ -42,7 +42,7 @@ _PACKED: dict[bytes, Callable[[Any], Any]] = {
 
 
 def find_text(path: Path, member: str) -> TextSource:
-    """The text called `member` in a folder, a zip or tar archive; or the file itself, compressed or not."""
+    """Find the text called `member` in a folder or archive; any other file is the text itself."""
     if path.is_dir():
         return TextSource.of_file(_in_folder(path, member))
     if _is_tar(path):
@@ -116,7 +116,7 @@ def _in_tar(path: Path, member: str) -> TextSource:
 
 @contextlib.contextmanager
 def _unpacked(path: Path) -> Iterator[Any]:
-    """The bytes of a tar archive, decompressed as far as they can be believed."""
+    """Decompress a tar archive, up to the size that text of its packed size can have."""
     with path.open("rb") as below:
         start = below.read(6)
         below.seek(0)
@@ -126,7 +126,7 @@ def _unpacked(path: Path) -> Iterator[Any]:
 
 
 def _is_tar(path: Path) -> bool:
-    """Whether it begins as a tar archive does. tarfile's own answer reads all that the first header claims."""
+    """Return whether a file begins as a tar archive does. (tarfile's own test reads all that the header claims.)"""
     try:
         with _unpacked(path) as stream:
             tarfile.TarInfo.frombuf(stream.read(tarfile.BLOCKSIZE), tarfile.ENCODING, "surrogateescape")
@@ -154,7 +154,7 @@ def _check_names(path: Path, names: Iterable[str]) -> None:
 
 @contextlib.contextmanager
 def _opening(path: Path) -> Iterator[None]:
-    """Turn what a damaged archive raises, also far down while it is read, into InvalidData."""
+    """Turn what a damaged archive raises, when opened or while it is read, into InvalidData."""
     try:
         yield
     except (*_DAMAGED, OSError) as error:
@@ -163,14 +163,14 @@ def _opening(path: Path) -> Iterator[None]:
         raise InvalidData(f"{path} cannot be read, it is damaged or cut short: {error}; fetch it anew.") from error
 
 
-# Lines of a user followed by their items, as the NGCF and LightGCN files have them.
-
-
 _BLOCK_BYTES = 1 << 20
 
 
 def read_adjacency(sources: Sequence[TextSource], columns: Columns) -> tuple[Events, list[int]]:
-    """The events of all sources, one after the other, and how many rows each has."""
+    """Read lines of a user followed by their items, as in the NGCF and LightGCN files.
+
+    Return the events of all sources, one after the other, and how many rows each has.
+    """
     collector = EventsCollector(columns, " and ".join(source.name for source in sources))
     sizes = []
     for source in sources:
@@ -195,7 +195,7 @@ def _add(collector: EventsCollector, columns: Columns, numbers: np.ndarray, leng
 
 
 def _numbers(block: bytes, source: TextSource, before: int) -> tuple[np.ndarray, np.ndarray]:
-    """All numbers of the lines, and how many each line has; empty lines have none and are left out."""
+    """Return all numbers of the lines, and how many each line has; empty lines are left out."""
     rows = [line.split() for line in block.splitlines()]
     try:
         numbers = np.array([word for row in rows for word in row], dtype=np.int64)
@@ -218,15 +218,44 @@ def load_dataset(
     progress: Progress | None = None,
     unprotected: bool = False,
 ) -> Events:
-    """A benchmark data set (`datasets()` lists them), with the paper's filters unless `filtered=False`.
+    """Load a benchmark data set; it is fetched once and kept in the folder that `FAIRMF_DATA_CACHE` names.
 
-    It is fetched once, after its terms were accepted with `accept_licence=True`, and kept in the folder that
-    `FAIRMF_DATA_CACHE` names. `from_path` reads a copy instead: the archive, the folder it unpacks to, or the file of
-    ratings itself; so does every call after `fairmf datasets fetch NAME --from PATH`. Filters: ratings above 3.5 where
-    there are ratings, then the data set's `min_item` and `min_user`. Play counts are the events' weights.
-    `part="train"` or `"test"` gives that part of a set published in two files, with the codes of the whole. `progress`
-    is called with the bytes fetched and the bytes in all. `unprotected=True` also fetches what comes over plain http
-    and has no checksum, so that anybody on the way could have replaced it.
+    Parameters
+    ----------
+    name : str
+        One of `datasets()`.
+    from_path : path, optional
+        Read a copy instead: the archive, the folder it unpacks to, or the file of ratings itself. After
+        `fairmf datasets fetch NAME --from PATH` that copy is the default.
+    accept_licence : bool
+        Accept the data set's terms, which is needed once, before it is fetched.
+    filtered : bool
+        Apply the paper's filters: ratings above 3.5 where there are ratings, then the data set's `min_item` and
+        `min_user`.
+    part : "train" or "test", optional
+        That part of a data set published in two files, with the codes of the whole.
+    progress : callable, optional
+        Called with the bytes fetched and the bytes in all.
+    unprotected : bool
+        Also fetch what comes over plain http without a checksum, so that it could be replaced on the way.
+
+    Returns
+    -------
+    Events
+        Play counts are their weights.
+
+    Raises
+    ------
+    LicenceNotAccepted
+        If the terms were not accepted yet; the message shows them.
+    DownloadFailed
+        If the file cannot be fetched, or is not the published one.
+    InvalidData
+        If a copy is damaged or something else.
+
+    Examples
+    --------
+    >>> load_dataset("ml-1m", accept_licence=True)  # doctest: +SKIP
     """
     entry = dataset(name)
     if part is not None and (len(entry.members) == 1 or part not in ("train", "test")):
@@ -246,9 +275,26 @@ def load_dataset(
 def fetch_dataset(
     name: str, *, accept_licence: bool = False, progress: Progress | None = None, unprotected: bool = False
 ) -> list[dict[str, Any]]:
-    """Have the data set in the cache. Returns a record per file: address, bytes, SHA-256, what checked it.
+    """Fetch a data set into the cache, unless it is there.
 
-    What comes over plain http and has no checksum is fetched only with `unprotected=True`.
+    Parameters
+    ----------
+    name, accept_licence, progress, unprotected
+        As in `load_dataset`.
+
+    Returns
+    -------
+    list of dict
+        A record per file: address, bytes, SHA-256, and what it was checked against.
+
+    Raises
+    ------
+    LicenceNotAccepted, DownloadFailed
+        As in `load_dataset`.
+
+    Examples
+    --------
+    >>> fetch_dataset("ml-1m", accept_licence=True)  # doctest: +SKIP
     """
     entry = dataset(name)
     require_licence(entry, accept_licence)
@@ -264,7 +310,7 @@ def fetch_dataset(
 
 
 def file_name(address: str) -> str:
-    """What the file behind the address is called in the cache."""
+    """Return the name in the cache of the file behind an address."""
     return Path(urllib.parse.urlsplit(address).path).name
 
 
@@ -289,13 +335,13 @@ def _read(entry: DataSet, paths: list[Path], filtered: bool, part: str | None) -
 
 
 def _with_names(events: Events) -> Events:
-    """Without the rows whose user or item has no name."""
+    """Drop the rows whose user or item has no name."""
     named = [ids.values != "" for ids in (events.user_ids, events.item_ids)]
     return events.select(named[0][events.users] & named[1][events.items])
 
 
 def _rows_of(part: str, sizes: list[int]) -> NDArray[np.bool_]:
-    """The rows of one part, as a mask."""
+    """Return a mask of the rows of one part."""
     rows = np.zeros(sum(sizes), dtype=bool)
     rows[: sizes[0]] = part == "train"
     rows[sizes[0] :] = part == "test"

@@ -53,20 +53,20 @@ class DataSet:
 
     @property
     def unprotected(self) -> bool:
-        """Whether anybody on the way could replace a download unseen: plain http, and no checksum of our own."""
+        """Whether a download could be replaced on the way unnoticed: plain http, and no recorded checksum."""
         plain = [urllib.parse.urlsplit(address) for address in self.addresses if address.startswith("http:")]
         return self.md5 is None and any(address.hostname not in ("127.0.0.1", "localhost") for address in plain)
 
     @property
     def checksum(self) -> str:
-        """What a download is checked against, in words."""
+        """What a download is compared with, in words."""
         if self.md5_beside:
             return "MD5 file beside the archive" + (" and recorded MD5" if self.md5 else "")
         return "recorded MD5" if self.md5 else "none published"
 
 
 def dataset(name: str) -> DataSet:
-    """The data set of that name; InvalidParameter suggests the closest where there is none."""
+    """Return the data set of that name; InvalidParameter suggests the closest where there is none."""
     if isinstance(name, str) and name in _BY_NAME:
         return _BY_NAME[name]
     near = difflib.get_close_matches(str(name).lower(), _BY_NAME, n=1, cutoff=0.4)
@@ -75,7 +75,18 @@ def dataset(name: str) -> DataSet:
 
 
 def datasets() -> Mapping[str, DataSet]:
-    """All data sets by name."""
+    """List the benchmark data sets.
+
+    Returns
+    -------
+    dict of str to DataSet
+        With sizes, terms, addresses and filters of each.
+
+    Examples
+    --------
+    >>> datasets()["ml-1m"].users
+    6040
+    """
     return dict(_BY_NAME)
 
 

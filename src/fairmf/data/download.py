@@ -18,19 +18,17 @@ import urllib.request
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from fairmf.data.datasets import DataSet
 from fairmf.errors import DownloadFailed, LicenceNotAccepted
-
-# The folder that keeps downloaded data sets, which terms were accepted, and one process at a time per file.
-
+from fairmf.io.atomic import locked
 
 _VARIABLE = "FAIRMF_DATA_CACHE"
 
 
 def cache_folder() -> Path:
-    """`FAIRMF_DATA_CACHE` where that is set, else the platform's folder for caches."""
+    """Return the folder that `FAIRMF_DATA_CACHE` names, else the platform's folder for caches."""
     if given := os.environ.get(_VARIABLE):
         return Path(given).expanduser()
     if sys.platform == "win32":
@@ -43,7 +41,7 @@ def cache_folder() -> Path:
 
 
 def folder_of(entry: DataSet) -> Path:
-    """The data set's own folder, made if it is not there."""
+    """Return the data set's own folder, and make it if it is not there."""
     folder = cache_folder() / entry.name
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -52,20 +50,20 @@ def folder_of(entry: DataSet) -> Path:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what the system says against writing there into DownloadFailed."""
+    """Turn an OSError about writing there into DownloadFailed."""
     try:
         yield
     except DownloadFailed:
         raise
     except OSError as error:
         raise DownloadFailed(
-            f"{path} cannot be written ({error.strerror or error}); make room or rights there, or name another folder "
-            f"in the environment variable {_VARIABLE}."
+            f"{path} cannot be written ({error.strerror or error}); free some space or allow writing there, or name "
+            f"another folder in the environment variable {_VARIABLE}."
         ) from error
 
 
 def require_licence(entry: DataSet, accept: bool) -> None:
-    """Note that the terms are accepted, once; LicenceNotAccepted shows them where they are not."""
+    """Record that the terms are accepted; raise LicenceNotAccepted, which shows them, where they are not."""
     if licence_accepted(entry):
         return
     if not accept:
@@ -78,17 +76,17 @@ def require_licence(entry: DataSet, accept: bool) -> None:
 
 
 def licence_accepted(entry: DataSet) -> bool:
-    """Whether these very terms were accepted before."""
+    """Return whether these very terms were accepted before."""
     return read_json(cache_folder() / entry.name / "accepted.json").get("licence") == entry.licence
 
 
 def use_copy(entry: DataSet, path: Path) -> None:
-    """Note that the data set is read from this copy from now on, which stays where it is."""
+    """Record that the data set is read from this copy from now on, which stays where it is."""
     write_json(folder_of(entry) / "copy.json", {"path": str(path.resolve())})
 
 
 def registered_copy(entry: DataSet) -> Path | None:
-    """The copy that `use_copy` noted, if it is still there."""
+    """Return the copy that `use_copy` recorded, if it is still there."""
     noted = read_json(cache_folder() / entry.name / "copy.json").get("path")
     return Path(noted) if isinstance(noted, str) and Path(noted).exists() else None
 
@@ -102,39 +100,12 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The record, or an empty one where there is none that can be read."""
+    """Read a record; return an empty one where there is none that can be read."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-@contextlib.contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Wait until no other process holds this lock. The system lets go of it when a process ends, however it ends."""
-    with writing(path):
-        file = path.open("ab")
-    with file:
-        _lock(file)
-        yield
-
-
-def _lock(file: IO[bytes]) -> None:
-    if sys.platform == "win32":
-        import msvcrt
-        import time
-
-        while True:
-            try:
-                msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)  # gives up after ten seconds
-                return
-            except OSError:
-                time.sleep(0.1)
-    else:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 # Called with the bytes there are and the bytes there will be (None where the server does not say).
@@ -157,14 +128,17 @@ def fetch(
     progress: Progress | None = None,
     most_bytes: int = MOST_BYTES,
 ) -> dict[str, Any]:
-    """Have `address` as the file `target`; returns its record (address, bytes, sha256, what it was checked against).
+    """Download `address` to the file `target`; return its record (address, bytes, sha256, checked_against).
 
     A file that is there already is not fetched again. One process fetches, others wait for it. A server that announces
     or sends more than `most_bytes` is left, and what it sent is deleted.
     """
     _check_address(address)
     record = target.with_name(target.name + ".json")
-    with alone(target.with_name(target.name + ".lock")):
+    with contextlib.ExitStack() as held:
+        lock = target.with_name(target.name + ".lock")
+        with writing(lock):
+            held.enter_context(locked(lock, wait=True))
         if target.exists() and read_json(record).get("bytes") == target.stat().st_size:
             return read_json(record)
         part = target.with_name(target.name + ".part")
@@ -191,7 +165,7 @@ def fetch(
 
 
 class _TooLarge(DownloadFailed):
-    """More is announced, or has arrived, than the file can have."""
+    """More bytes are announced, or have arrived, than the file can have."""
 
 
 def _check_size(address: str, size: int | None, most_bytes: int) -> None:
@@ -203,7 +177,7 @@ def _check_size(address: str, size: int | None, most_bytes: int) -> None:
 
 
 def _complete(address: str, part: Path, progress: Progress | None, most_bytes: int) -> None:
-    """Fetch until all is there. Gives up after several attempts in a row that bring nothing."""
+    """Retry until the file is complete. Give up after several attempts in a row without progress."""
     failures, most = 0, _size(part)
     while True:
         try:
@@ -229,7 +203,7 @@ def _complete(address: str, part: Path, progress: Progress | None, most_bytes: i
 
 
 def _attempt(address: str, part: Path, progress: Progress | None, most_bytes: int) -> bool:
-    """One request, from where the last one broke off. Whether the file is complete now."""
+    """Make one request, from where the last one broke off; return whether the file is complete."""
     notes = read_json(_notes(part))
     validator = notes.get("validator") if notes.get("address") == address else None
     have = _size(part) if validator else 0
@@ -266,7 +240,7 @@ def _attempt(address: str, part: Path, progress: Progress | None, most_bytes: in
 
 
 def _copied(response: Any, part: Path, start: int) -> Iterator[int]:
-    """Append what arrives to the file; the bytes there are, at the start and after every piece."""
+    """Append what arrives to the file; yield its size at the start and after every piece."""
     with writing(part):
         file = part.open("r+b" if start else "wb")
     with file:
@@ -286,7 +260,7 @@ def _discard(part: Path) -> None:
 
 
 def _verified(address: str, part: Path, expected: list[str], missing: str) -> dict[str, Any]:
-    """The record of the file, if its checksum is as published; otherwise the file is thrown away."""
+    """Return the record of the file if its checksum is as published; else delete the file and raise."""
     digests = {"md5": hashlib.md5(usedforsecurity=False), "sha256": hashlib.sha256()}
     with part.open("rb") as file:
         while chunk := file.read(1 << 20):
@@ -305,7 +279,7 @@ def _verified(address: str, part: Path, expected: list[str], missing: str) -> di
 
 
 def _published_md5(address: str) -> tuple[str | None, str]:
-    """The checksum in the file beside the archive, or None and the reason why there is none."""
+    """Fetch the checksum in the file beside the archive; return it, or None and the reason."""
     try:
         request = urllib.request.Request(f"{address}.md5", headers={"User-Agent": "fairmf"})
         with _opener().open(request, timeout=_TIMEOUT_SECONDS) as response:
@@ -323,7 +297,7 @@ def _published_md5(address: str) -> tuple[str | None, str]:
 
 
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirections to http and https only, and never from https back to http."""
+    """Follow redirections to http and https only, and never from https back to http."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         before, after = (urllib.parse.urlsplit(x).scheme for x in (req.full_url, newurl))
@@ -343,7 +317,7 @@ def _check_address(address: str) -> None:
 
 
 def _validator(response: Any) -> str | None:
-    """What tells this version of the file from another: a strong ETag, or the date it was changed."""
+    """Return what identifies this version of the file: a strong ETag, or the date of its last change."""
     tag: str | None = response.headers.get("ETag")
     date: str | None = response.headers.get("Last-Modified")
     return tag if tag and not tag.startswith("W/") else date

@@ -1,4 +1,8 @@
-"""Turn ids into integer codes, batch by batch."""
+"""Turn ids into integer codes, batch by batch: every id gets the next free code when it first appears.
+
+There is a table for integers, one for text and one for anything hashable. Compiled kernels are imported on first use,
+because small data do without them.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +20,16 @@ from fairmf.data.ids import Ids
 from fairmf.errors import InvalidData
 from fairmf.io.values import plain
 
-# Texts as 64-bit words, as the compiled reader hands them to the table of ids, without a string on the way.
-
-
-# Another one in every process, which keeps anyone from preparing ids that all collide. Codes do not depend on it.
+# Drawn anew in every process, so that nobody can prepare ids that all collide. Codes do not depend on it.
 SEED = np.uint64(int.from_bytes(os.urandom(8), "little"))
 
 
 @dataclass(frozen=True)
 class TextWords:
-    """Text k is words[places[k]:places[k + 1]], closed and filled as `numbering.to_words` does it."""
+    """Texts as 64-bit words: text k is words[places[k]:places[k + 1]], as `hash_kernels.to_words` writes it.
+
+    The compiled CSV reader hands texts to the table of ids in this form, without making a string of each.
+    """
 
     words: NDArray[np.uint64]
     places: NDArray[np.int64]
@@ -33,7 +37,7 @@ class TextWords:
 
     @classmethod
     def hashed(cls, words: NDArray[np.uint64], places: NDArray[np.int64]) -> TextWords:
-        """With the hashes, computed here so that the thread that reads does it and not the one that numbers."""
+        """Add the hashes, in the thread that reads rather than in the one that numbers."""
         from fairmf.data.hash_kernels import hash_texts
 
         hashes = np.empty(len(places) - 1, dtype=np.uint64)
@@ -44,16 +48,11 @@ class TextWords:
         return len(self.places) - 1
 
     def take(self, rows: NDArray[np.int64]) -> TextWords:
-        """The texts at the given positions."""
+        """Return the texts at the given positions."""
         lengths = np.diff(self.places)[rows]
         places = np.concatenate(([0], np.cumsum(lengths)))
         which = np.arange(places[-1]) + np.repeat(self.places[:-1][rows] - places[:-1], lengths)
         return TextWords(self.words[which], places, self.hashes[rows])
-
-
-# Tables that give every id the next free code when it first appears: for integers, for text, for anything hashable.
-#
-# The compiled kernels are imported on first use: small data do without them.
 
 
 _FIRST_SLOTS = 1 << 12
@@ -61,7 +60,7 @@ _FIRST_WORDS = 1 << 14
 
 
 class IntegerTable:
-    """Codes of 64-bit integers."""
+    """Table of 64-bit integers."""
 
     def __init__(self) -> None:
         self._slots = np.full(_FIRST_SLOTS, -1, dtype=np.int32)
@@ -69,7 +68,7 @@ class IntegerTable:
         self._count = 0
 
     def encode(self, array: Any) -> NDArray[np.int32]:
-        """Codes of an Arrow array of integers without nulls; pyarrow.ArrowInvalid if one does not fit 64 bits."""
+        """Return the codes of an Arrow array without nulls; pyarrow.ArrowInvalid if one does not fit 64 bits."""
         import pyarrow as pa
 
         from fairmf.data.hash_kernels import number_integers
@@ -91,7 +90,7 @@ class IntegerTable:
             self._grow()
 
     def ids(self) -> NDArray[np.int64]:
-        """All ids seen, by code."""
+        """Return all ids seen, by code."""
         return self._known[: self._count].view(np.int64)
 
     def _grow(self) -> None:
@@ -103,7 +102,7 @@ class IntegerTable:
 
 
 class TextTable:
-    """Codes of texts, which are kept one after the other, as the words of `numbering.to_words`."""
+    """Table of texts, which are kept one after the other as the words of `hash_kernels.to_words`."""
 
     def __init__(self) -> None:
         self._slots = np.full(_FIRST_SLOTS, -1, dtype=np.int32)
@@ -112,11 +111,11 @@ class TextTable:
         self._count = 0
 
     def encode(self, array: Any) -> NDArray[np.int32]:
-        """Codes of an Arrow array of (large) strings without nulls."""
+        """Return the codes of an Arrow array of (large) strings without nulls."""
         return self.encode_words(_words(array))
 
     def encode_words(self, texts: TextWords) -> NDArray[np.int32]:
-        """Codes of texts that are words already."""
+        """Return the codes of texts that are words already."""
         from fairmf.data.hash_kernels import number_texts
 
         words, places, hashes = texts.words, texts.places, texts.hashes
@@ -141,7 +140,7 @@ class TextTable:
             self._grow(longest)
 
     def ids(self) -> NDArray[np.object_]:
-        """All ids seen, by code. Raises UnicodeDecodeError for what is not UTF-8."""
+        """Return all ids seen, by code; raise UnicodeDecodeError for what is not UTF-8."""
         starts = self._starts[: self._count + 1]
         text = self._known[: starts[-1]].astype("<u8").tobytes()
         found = np.empty(self._count, dtype=object)
@@ -150,7 +149,7 @@ class TextTable:
         return found
 
     def _grow(self, longest: int) -> None:
-        """Room for one more text, and for comparing any of this many words to the last one."""
+        """Make room for one more text, and for comparing any of this many words to the last one."""
         from fairmf.data.hash_kernels import refill_texts
 
         used = int(self._starts[self._count])
@@ -165,13 +164,13 @@ class TextTable:
 
 
 class ObjectTable:
-    """Codes of any hashable objects, in a Python dictionary."""
+    """Table of any hashable objects, in a Python dictionary."""
 
     def __init__(self, ids: Iterable[Hashable] = ()):
         self._codes: dict[Hashable, int] = {value: code for code, value in enumerate(ids)}
 
     def encode(self, array: Any) -> NDArray[np.int32]:
-        """Codes of an Arrow array without nulls. Only its distinct values pass through the dictionary."""
+        """Return the codes of an Arrow array without nulls. Only distinct values pass through the dictionary."""
         import pyarrow as pa
 
         if isinstance(array, pa.ExtensionArray):
@@ -186,18 +185,18 @@ class ObjectTable:
         return codes
 
     def encode_each(self, values: Sequence[Any]) -> NDArray[np.int32]:
-        """Codes of Python objects. Raises TypeError where one cannot be hashed."""
+        """Return the codes of Python objects; raise TypeError where one cannot be hashed."""
         codes = self._codes
         found = (codes.setdefault(plain(value), len(codes)) for value in values)
         return np.fromiter(found, dtype=np.int32, count=len(values))
 
     def ids(self) -> list[Hashable]:
-        """All ids seen, by code."""
+        """Return all ids seen, by code."""
         return list(self._codes)
 
 
 def _words(array: Any) -> TextWords:
-    """The texts of an Arrow string array."""
+    """Return the texts of an Arrow string array."""
     import pyarrow as pa
 
     from fairmf.data.hash_kernels import to_words
@@ -251,7 +250,7 @@ class IdEncoder:
         self._kind: str | None = None
 
     def encode(self, values: Any) -> NDArray[np.int32]:
-        """Codes of one batch without missing values: an Arrow array, TextWords, or a list of objects."""
+        """Return the codes of a batch without missing values: an Arrow array, TextWords, or a list of objects."""
         try:
             if isinstance(values, TextWords):
                 return self._encode_words(values)
@@ -267,7 +266,7 @@ class IdEncoder:
             ) from error
 
     def ids(self) -> Ids:
-        """All ids seen, by code."""
+        """Return all ids seen, by code."""
         try:
             return Ids(self._table.ids())
         except UnicodeDecodeError as error:
@@ -299,7 +298,7 @@ class IdEncoder:
         return self._objects().encode(array)
 
     def _compile(self, table: IntegerTable | TextTable, arrow_type: Any) -> None:
-        """Go over to a compiled table, which takes over the codes given so far."""
+        """Change to a compiled table, which takes over the codes given so far."""
         import pyarrow as pa
 
         known = self._table.ids()
@@ -309,7 +308,7 @@ class IdEncoder:
             self._table = table
 
     def _objects(self) -> ObjectTable:
-        """The table for anything, which takes over the codes given so far."""
+        """Change to the table for anything, which takes over the codes given so far."""
         if not isinstance(self._table, ObjectTable):
             self._table = ObjectTable(self._table.ids().tolist())
         return self._table
@@ -326,7 +325,7 @@ class IdEncoder:
 
 
 def kind_of(arrow_type: Any) -> str:
-    """What ids of this type are: those of one column must all be of one kind."""
+    """Return the kind of ids of this Arrow type: those of one column must all be of one kind."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(arrow_type):

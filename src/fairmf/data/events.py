@@ -21,10 +21,30 @@ _CHUNK = 1 << 18
 class Events:
     """One row per interaction event, repeated pairs included. Arrays are read-only.
 
-    `users` and `items` are int32 codes: positions in `user_ids` and `item_ids`, which are in order of first
-    appearance. `weights` (float32) and `times` (int64 or float64) are None where the source has none. `time_unit` is
-    that of the times since 1970: "us" where they were read from dates, None where they are numbers as they were found;
-    "s", "ms" and "ns" may be said too.
+    Parameters
+    ----------
+    users, items : arrays of int
+        The codes of each row: positions in `user_ids` and `item_ids`. Stored as int32.
+    user_ids, item_ids : Ids or sequence
+        Readers give them in order of first appearance.
+    weights : array of float, optional
+        A confidence per row, finite and at least 0. Stored as float32.
+    times : array of int or float, optional
+    time_unit : {"s", "ms", "us", "ns"}, optional
+        The unit of the times since 1970: "us" where they were read from dates, None where it is not known.
+
+    Raises
+    ------
+    InvalidData
+        If arrays differ in length, codes are out of range, or weights or times are not numbers that can be used.
+
+    Examples
+    --------
+    >>> events = Events([0, 0, 1, 1], [0, 1, 1, 1], ["ann", "bob"], ["tea", "rum"])
+    >>> events
+    Events(4 rows, 2 users, 2 items)
+    >>> len(events.without_duplicates())
+    3
     """
 
     users: NDArray[np.int32]
@@ -75,7 +95,21 @@ class Events:
     # -- fewer rows ---------------------------------------------------------------------------------------------
 
     def select(self, rows: NDArray[Any]) -> Events:
-        """The rows of a boolean mask, or at the given positions in the given order. Codes and ids stay as they are."""
+        """Return some of the rows; codes and ids stay as they are.
+
+        Parameters
+        ----------
+        rows : boolean mask, or array of positions in the wanted order
+
+        Returns
+        -------
+        Events
+
+        Raises
+        ------
+        InvalidParameter
+            If the mask has another length, or positions are out of range.
+        """
         rows = np.asarray(rows)
         if rows.dtype.kind == "b":
             if rows.shape != self.users.shape:
@@ -95,15 +129,29 @@ class Events:
         )
 
     def without_duplicates(self) -> Events:
-        """The first row of every user-item pair, in the same order."""
+        """Return the first row of every user-item pair, in the same order."""
         first = first_of_pairs(self.users, self.items, len(self.item_ids))
         return self if first is None else self.select(first)
 
     def at_least(self, min_user: int = 0, min_item: int = 0) -> Events:
         """Drop items with fewer than `min_item` interactions, then users with fewer than `min_user` of what is left.
 
-        One pass, as the public protocol has it (docs/splitting.md): an item may end up below its minimum again.
+        It is one pass, as in the public protocol (docs/splitting.md): an item may end up below its minimum again.
         Repeated pairs count once.
+
+        Parameters
+        ----------
+        min_user, min_item : int
+            0 and 1 drop nothing.
+
+        Returns
+        -------
+        Events
+
+        Raises
+        ------
+        InvalidParameter
+            If a minimum is not an integer >= 0.
         """
         for name, value in (("min_user", min_user), ("min_item", min_item)):
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 0:
@@ -120,15 +168,39 @@ class Events:
         return self if kept.all() else self.select(kept)
 
     def compact(self) -> Events:
-        """Without the ids that no longer occur; codes are numbered anew, in order of first appearance."""
+        """Drop the ids that no longer occur, and number codes anew in order of first appearance."""
         users, user_order = number_by_appearance(self.users, len(self.user_ids))
         items, item_order = number_by_appearance(self.items, len(self.item_ids))
         user_ids, item_ids = self.user_ids.take(user_order), self.item_ids.take(item_order)
         return replace(self, users=users, items=items, user_ids=user_ids, item_ids=item_ids)
 
 
+def with_weight(events: Events) -> Events:
+    """Return the rows whose weight is above 0; InvalidData where there are no weights, or none above 0."""
+    if events.weights is None:
+        raise InvalidData("weights='column' needs events with weights; name their column when you read them.")
+    some = events.weights > 0
+    if len(events) and not some.any():
+        raise InvalidData(
+            f"All {len(events):,} weights are 0, so there are no interactions; check the weights' column."
+        )
+    return events if some.all() else events.select(some)
+
+
+def frequent(events: Events, min_user: int, min_item: int) -> Events:
+    """Return what `at_least` leaves, without the ids that no longer occur; InvalidData where nothing is left."""
+    kept = events.at_least(min_user=min_user, min_item=min_item)
+    if len(kept) == 0:
+        after_items = len(events.at_least(min_item=min_item))
+        raise InvalidData(
+            f"No interactions are left: of {len(events):,} rows min_item={min_item} removed "
+            f"{len(events) - after_items:,} and then min_user={min_user} removed {after_items:,}; lower them."
+        )
+    return kept.compact()
+
+
 def first_of_pairs(users: NDArray[np.int32], items: NDArray[np.int32], n_items: int) -> NDArray[np.bool_] | None:
-    """Mask of the first row of every pair; None if no pair is repeated."""
+    """Return a mask of the first row of every pair; None if no pair is repeated."""
     keys = users.astype(np.int64)
     keys *= n_items
     keys += items
@@ -145,7 +217,7 @@ def first_of_pairs(users: NDArray[np.int32], items: NDArray[np.int32], n_items: 
 
 
 def number_by_appearance(codes: NDArray[np.int32], count: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Codes numbered anew by first appearance, and the old code of every new one."""
+    """Number codes anew by first appearance; return them, and the old code of every new one."""
     seen = np.zeros(count, dtype=bool)
     found = []
     for a, b in _chunks(len(codes)):
@@ -160,7 +232,7 @@ def number_by_appearance(codes: NDArray[np.int32], count: int) -> tuple[NDArray[
 
 
 def count_rows(codes: NDArray[np.int32], counted: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
-    """How many of the counted rows each code has."""
+    """Count for every code the rows that are marked to be counted."""
     totals = np.zeros(count, dtype=np.int64)
     for a, b in _chunks(len(codes)):
         totals += np.bincount(codes[a:b][counted[a:b]], minlength=count)
@@ -190,5 +262,5 @@ def _as_times(values: NDArray[Any]) -> NDArray[np.int64] | NDArray[np.float64]:
     if array.dtype.kind != "f":
         raise InvalidData(f"Times must be integers or floats, but they are {array.dtype}; convert them first.")
     if np.isnan(array).any():
-        raise InvalidData(f"{np.isnan(array).sum():,} times are NaN; drop or mend these rows.")
+        raise InvalidData(f"{np.isnan(array).sum():,} times are NaN; remove or correct these rows.")
     return array.astype(np.float64, copy=False)

@@ -13,7 +13,7 @@ from fairmf.data.ids import Ids
 
 
 def fingerprint(rows: Rows, n_items: int, user_ids: Ids | None, item_ids: Ids | None) -> str:
-    """SHA-256 (hex) over shape, offsets, indices, weights and ids."""
+    """Return the SHA-256 (hex) over shape, offsets, indices, weights and ids."""
     digest = hashlib.sha256()
     digest.update(f"fairmf interactions 1: {rows.count} x {n_items}, {rows.nnz}".encode())
     _add(digest, "indptr", rows.indptr, "<i8")
@@ -43,7 +43,7 @@ def _add_ids(digest: Any, name: str, ids: Ids) -> None:
 
 
 def id_text(value: Any) -> str:
-    """A text that tells 1 from "1", and does not depend on the order of hashes."""
+    """Write an id as text that tells 1 from "1" and does not depend on the order of hashes."""
     if isinstance(value, tuple):
         return f"tuple({','.join(id_text(part) for part in value)})"
     if isinstance(value, frozenset):

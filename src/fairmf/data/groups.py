@@ -1,4 +1,4 @@
-"""Groups of items, as metrics know them: read where the other facts about items are read."""
+"""Read groups of items (providers, genres, countries): every item belongs to exactly one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ from numpy.typing import NDArray
 
 from fairmf.data.ids import Ids
 from fairmf.errors import InvalidData
-
-# Groups of items (providers, genres, countries): every item belongs to exactly one.
-
 
 GroupLabels = Sequence[Hashable] | NDArray[Any] | Mapping[Any, Hashable]
 
@@ -43,6 +40,3 @@ def read_groups(groups: GroupLabels, n_items: int, item_ids: Ids | None) -> Grou
     except TypeError as error:
         raise InvalidData(f"A group is named by a number, a string or a tuple: {error}.") from error
     return Groups(codes, tuple(code_of))
-
-
-__all__ = ["GroupLabels", "Groups", "read_groups"]

@@ -17,8 +17,19 @@ from fairmf.lazy import cached_property
 class Ids:
     """An immutable, duplicate-free list of hashable ids. Position k is row (or column) k of the matrix.
 
-    Integers are kept as a NumPy integer array, everything else as an object array, so that ids come back as the kind
-    they went in.
+    Parameters
+    ----------
+    values : sequence of hashable objects, or an array
+        Integers are kept as a NumPy integer array, everything else as an object array, so that ids come back as the
+        kind they went in.
+
+    Examples
+    --------
+    >>> ids = Ids(["ann", "bob", "eve"])
+    >>> ids.positions(["eve", "ann"]).tolist()
+    [2, 0]
+    >>> "dan" in ids
+    False
     """
 
     def __init__(self, values: Ids | Sequence[Hashable] | NDArray[Any]):
@@ -54,11 +65,27 @@ class Ids:
         return value in self._positions
 
     def position(self, value: Hashable) -> int:
-        """The position of one id; KeyError if it is unknown."""
+        """Return the position of one id; raise KeyError if it is unknown."""
         return self._positions[plain(value)]
 
     def positions(self, values: Iterable[Hashable], kind: str = "id") -> NDArray[np.int64]:
-        """Positions of many ids. Unknown ones are an error that names the first of them."""
+        """Return the positions of many ids.
+
+        Parameters
+        ----------
+        values : iterable of ids
+        kind : str
+            What the ids are called in an error: "user", "item".
+
+        Returns
+        -------
+        array of int64
+
+        Raises
+        ------
+        InvalidData
+            If any are unknown; the message names the first.
+        """
         wanted = values.tolist() if isinstance(values, np.ndarray) else list(values)
         try:
             found = [self._positions.get(plain(v), -1) for v in wanted]
@@ -73,7 +100,7 @@ class Ids:
         return result
 
     def check(self, kind: str) -> Ids:
-        """These ids, if they are unique, hashable and none is missing; otherwise InvalidData says which is not."""
+        """Return these ids if they are unique, hashable and none is missing; else raise InvalidData."""
         if self.values.dtype.kind in "iu":
             if len(np.unique(self.values)) != len(self.values):
                 self._positions  # noqa: B018  (names the id that appears twice)
@@ -88,11 +115,11 @@ class Ids:
         return self
 
     def take(self, positions: NDArray[np.integer]) -> Ids:
-        """The ids at the given positions, in that order."""
+        """Return the ids at the given positions, in that order."""
         return Ids(self.values[positions])
 
     def named(self, positions: NDArray[np.integer]) -> NDArray[Any]:
-        """The ids at positions of any shape; -1, which is no position, gives -1 (None where ids are not integers)."""
+        """Return the ids at positions of any shape; the position -1 gives -1 (None where ids are not integers)."""
         names = self.values
         if names.dtype.kind == "u":  # unsigned integers cannot say -1; those beyond int64 become Python integers
             names = names.astype(np.int64 if names.max(initial=0) < 2**63 else object)
@@ -115,8 +142,26 @@ def _as_id_array(values: Ids | Sequence[Hashable] | NDArray[Any]) -> NDArray[Any
     return np.fromiter(listed, dtype=object, count=len(listed))
 
 
+def check_orientation(shape: tuple[int, int], users: Ids | None, items: Ids | None) -> None:
+    """Raise InvalidData unless a matrix has a row for each user id and a column for each item id."""
+    given = [(ids, axis) for axis, ids in enumerate((users, items)) if ids is not None]
+    if all(len(ids) == shape[axis] for ids, axis in given):
+        return
+    if all(len(ids) == shape[1 - axis] for ids, axis in given):
+        raise InvalidData(
+            f"The matrix looks transposed: users must be rows, but its shape {shape} fits the ids only the other way "
+            f"round; pass matrix.T."
+        )
+    for ids, axis in given:
+        if len(ids) != shape[axis]:
+            kind, side = (("user", "rows"), ("item", "columns"))[axis]
+            raise InvalidData(
+                f"{kind}_ids holds {len(ids):,} ids, but the matrix has {shape[axis]:,} {side}; give one id per {kind}."
+            )
+
+
 def written_id(text: str) -> int | str:
-    """An id as a file of text has it: an integer if it is written as Python writes integers, else the text.
+    """Read an id from text: an integer if it is written as Python writes integers, else the text.
 
     So 7 is an integer, and 007, +7, 0x7 and 1_000 are other ids than 7 and 1000.
     """
@@ -124,7 +169,7 @@ def written_id(text: str) -> int | str:
 
 
 def is_missing(value: object) -> bool:
-    """True for None and NaN, which are nobody's id."""
+    """Return whether this is None or NaN, which are nobody's id."""
     return value is None or (isinstance(value, float) and value != value)
 
 

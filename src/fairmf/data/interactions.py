@@ -1,10 +1,11 @@
-"""Interactions: who interacted with what. An immutable sparse matrix in both orientations, with ids."""
+"""Hold who interacted with what: an immutable sparse matrix in both orientations, with ids."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,46 +13,16 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fairmf.data.columns import ColumnName
-from fairmf.data.csr import Rows, rows_from_pairs, rows_from_sparse
-from fairmf.data.events import Events
+from fairmf.data.csr import Rows, check_sparse, rows_from_pairs, rows_from_sparse, transpose, without_ones
+from fairmf.data.events import Events, frequent, with_weight
 from fairmf.data.fingerprint import fingerprint
-from fairmf.data.ids import Ids
+from fairmf.data.ids import Ids, check_orientation
 from fairmf.data.read import read_arrow, read_frame, read_parquet
 from fairmf.data.read_csv import read_csv
 from fairmf.data.read_sql import read_sql
+from fairmf.data.weighting import NAMES, BM25Weighting, LogWeighting, Weighting
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property
-
-# Confidences computed from confidences: the logarithm, and BM25.
-
-
-def log_weights(rows: Rows) -> NDArray[np.float32] | None:
-    """log2(1 + c): a confidence of 1 stays 1, so binary rows stay binary (None)."""
-    if rows.weights is None:
-        return None
-    weights: NDArray[np.float32] = np.log2(1 + rows.weights.astype(np.float64)).astype(np.float32)
-    return weights
-
-
-def bm25_weights(rows: Rows, n_items: int, K1: float, B: float) -> NDArray[np.float32]:
-    """BM25 with items as the documents and users as the words; see `Interactions.reweighted` for the formula."""
-    for name, value, top in (("K1", K1, np.inf), ("B", B, 1.0)):
-        if not isinstance(value, (int, float)) or not 0 <= value <= top or (name == "K1" and not 0 < value < np.inf):
-            allowed = "a number > 0" if name == "K1" else "a number >= 0 and <= 1"
-            raise InvalidParameter(f"{name!r} must be {allowed}. Got {value!r} instead.")
-    weights = np.ones(rows.nnz) if rows.weights is None else rows.weights.astype(np.float64)
-    per_user = np.diff(rows.indptr)
-    # A user with (nearly) every item would get a factor of zero or less, which is no confidence: the floor lies
-    # below what any other user gets.
-    rarity = np.maximum(np.log(n_items / (1.0 + per_user)), np.log1p(1.0 / n_items))
-    length = np.bincount(rows.indices, weights=weights, minlength=n_items)
-    norm = K1 * (1.0 - B + B * length / length.mean())
-    weights *= (K1 + 1.0) / (norm[rows.indices] + weights)
-    weights *= np.repeat(rarity, per_user)
-    return weights.astype(np.float32)
-
-
-# Interactions: who interacted with what. Immutable, sparse, in both orientations, with the ids of users and items.
 
 
 class Interactions:
@@ -59,6 +30,13 @@ class Interactions:
 
     Build one with `from_frame`, `from_csv`, `from_parquet`, `from_arrow`, `from_sql`, `from_csr` or `from_events`. The
     object never changes: its arrays are read-only. Binary data (the default) stores no values in either orientation.
+
+    Examples
+    --------
+    >>> from fairmf import synthetic
+    >>> data = synthetic(n_users=50, n_items=40, n_interactions=500)
+    >>> data.shape, data.is_binary
+    ((50, 40), True)
     """
 
     def __init__(self, by_user: Rows, n_items: int, user_ids: Ids | None = None, item_ids: Ids | None = None):
@@ -72,8 +50,9 @@ class Interactions:
         self._n_items = n_items
         self._user_ids = user_ids
         self._item_ids = item_ids
+        self._weighting: Weighting | None = None
 
-    # -- where they come from -----------------------------------------------------------------------------------
+    # -- constructors -------------------------------------------------------------------------------------------
 
     @classmethod
     def from_csr(
@@ -85,48 +64,92 @@ class Interactions:
         weights: str | None = None,
         allow_empty: bool = False,
     ) -> Interactions:
-        """Take a SciPy sparse matrix, users as rows. `weights="values"` keeps its values as confidences.
+        """Take a SciPy sparse matrix. Explicit zeros are dropped, duplicate entries merged; the matrix is copied.
 
-        Without `weights` every stored entry counts as 1. Explicit zeros are dropped, duplicate entries merged. The
-        matrix itself is copied, never changed. One without entries is an error unless `allow_empty`.
+        Parameters
+        ----------
+        matrix : scipy.sparse matrix or array
+            Users as rows, items as columns.
+        user_ids, item_ids : sequence, optional
+            One id for each row and column. Without ids, users and items are named by row number.
+        weights : None or "values"
+            `"values"` keeps the matrix's values as confidences; by default every stored entry counts as 1.
+        allow_empty : bool
+            Whether a matrix without entries is accepted.
+
+        Returns
+        -------
+        Interactions
+
+        Raises
+        ------
+        InvalidData
+            If the matrix is damaged, transposed or empty, or holds values that are negative or not finite.
+
+        Examples
+        --------
+        >>> from scipy.sparse import csr_array
+        >>> Interactions.from_csr(csr_array([[1, 0, 1], [0, 1, 0]]), item_ids=["a", "b", "c"])
+        Interactions(2 users x 3 items, 3 binary)
         """
         if weights not in (None, "values"):
             raise InvalidParameter(f"'weights' of from_csr must be None or 'values'. Got {weights!r} instead.")
-        _check_sparse(matrix)
-        n_users, n_items = matrix.shape
+        check_sparse(matrix)
+        shape: tuple[int, int] = matrix.shape
         users = None if user_ids is None else Ids(user_ids)
         items = None if item_ids is None else Ids(item_ids)
-        _check_orientation(matrix.shape, users, items)
+        check_orientation(shape, users, items)
         rows = rows_from_sparse(matrix, keep_values=weights == "values")
         if rows.nnz == 0 and not allow_empty:
-            raise InvalidData(f"The {n_users:,} x {n_items:,} matrix holds no interactions; at least one is needed.")
+            raise InvalidData(f"The {shape[0]:,} x {shape[1]:,} matrix holds no interactions; at least one is needed.")
         users = users.check("user") if users is not None else None
         items = items.check("item") if items is not None else None
-        return cls(_plain_if_binary(rows), n_items, users, items)
+        return cls(without_ones(rows), shape[1], users, items)
 
     @classmethod
     def from_events(
         cls, events: Events, *, weights: str | None = None, min_user: int = 0, min_item: int = 0
     ) -> Interactions:
-        """Merge the rows of `events` into one entry per pair; users and items keep the order of their codes.
+        """Merge the rows of events into one entry per pair; users and items keep the order of their codes.
 
-        `weights=None`: every pair counts 1. `"sum"`: the number of its rows. `"column"`: the sum of `events.weights`,
-        where pairs that sum to 0 are dropped. With `min_user` or `min_item` the rows are filtered first as by
-        `Events.at_least` and ids that no longer occur are dropped; without them all ids stay.
+        Parameters
+        ----------
+        events : Events
+        weights : None, "sum" or "column"
+            The confidence of a pair: 1, the number of its rows, or the sum of `events.weights` over its rows (pairs
+            that sum to 0 are dropped).
+        min_user, min_item : int
+            Drop items, then users, with fewer interactions, as `Events.at_least` does, and the ids that no longer
+            occur. Without them all ids stay.
+
+        Returns
+        -------
+        Interactions
+
+        Raises
+        ------
+        InvalidData
+            If no rows are left, or `weights="column"` and the events have no weights.
+
+        Examples
+        --------
+        >>> events = Events([0, 0, 1], [0, 0, 1], ["ann", "bob"], ["tea", "rum"])
+        >>> Interactions.from_events(events, weights="sum").to_csr().toarray().tolist()
+        [[2.0, 0.0], [0.0, 1.0]]
         """
         if weights not in (None, "sum", "column"):
             raise InvalidParameter(
                 f"'weights' of from_events must be None, 'sum' or 'column'. Got {weights!r} instead."
             )
-        kept = _with_weight(events) if weights == "column" else events
+        kept = with_weight(events) if weights == "column" else events
         if len(kept) == 0:
             raise InvalidData("There are no rows in these events; at least one interaction is needed.")
         if min_user or min_item:
-            kept = _filtered(kept, min_user, min_item)
+            kept = frequent(kept, min_user, min_item)
         shape = (len(kept.user_ids), len(kept.item_ids))
         values = kept.weights if weights == "column" else None
         rows = rows_from_pairs(kept.users, kept.items, shape, values, count=weights == "sum")
-        return cls(_plain_if_binary(rows), shape[1], kept.user_ids, kept.item_ids)
+        return cls(without_ones(rows), shape[1], kept.user_ids, kept.item_ids)
 
     @classmethod
     def from_frame(
@@ -141,16 +164,39 @@ class Interactions:
         min_user: int = 0,
         min_item: int = 0,
     ) -> Interactions:
-        """Take a pandas or polars frame or a pyarrow table with a row per event.
+        """Take a data frame with a row per event.
 
-        `weights`: None = binary, repeated rows count once; "sum" = the number of rows of each pair; any other name = a
-        column of confidences, summed over repeated rows. With `rating` and `rating_above` only rows with a rating
-        strictly above stay; then items below `min_item` interactions go, then users below `min_user`.
+        Parameters
+        ----------
+        frame : pandas or polars DataFrame, pyarrow Table
+        user, item : str
+            The columns of user and item ids.
+        weights : str, optional
+            None: binary, repeated rows count once. `"sum"`: the number of rows of each pair. Any other name: a column
+            of confidences, summed over repeated rows.
+        rating, rating_above : str and float, optional
+            Keep only rows whose value in the column `rating` is strictly above `rating_above`.
+        min_user, min_item : int
+            Drop items with fewer interactions, then users with fewer of what is left.
+
+        Returns
+        -------
+        Interactions
+
+        Raises
+        ------
+        InvalidData
+            If a column is missing, ids are null, weights are negative or not finite, or no rows are left.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> plays = pa.table({"user": ["ann", "ann", "bob"], "item": ["x", "y", "x"], "plays": [3, 1, 2]})
+        >>> Interactions.from_frame(plays, weights="plays")
+        Interactions(2 users x 2 items, 3 weighted)
         """
-        events = read_frame(
-            frame, user=user, item=item, weights=_column(weights), rating=rating, rating_above=rating_above
-        )
-        return cls.from_events(events, weights=_merging(weights), min_user=min_user, min_item=min_item)
+        read = partial(read_frame, frame, user=user, item=item, rating=rating, rating_above=rating_above)
+        return cls._from(read, weights, min_user, min_item)
 
     @classmethod
     def from_csv(
@@ -169,20 +215,16 @@ class Interactions:
         text_ids: bool = False,
         encoding: str = "utf8",
     ) -> Interactions:
-        """Take a delimited text file, plain or compressed; see `read_csv` for the file, `from_frame` for the rest."""
-        events = read_csv(
-            path,
-            user=user,
-            item=item,
-            weights=_column(weights),
-            rating=rating,
-            rating_above=rating_above,
-            delimiter=delimiter,
-            header=header,
-            text_ids=text_ids,
-            encoding=encoding,
-        )
-        return cls.from_events(events, weights=_merging(weights), min_user=min_user, min_item=min_item)
+        """Take a delimited text file, plain or compressed.
+
+        `read_csv` explains `path`, `delimiter`, `header`, `text_ids` and `encoding`, `from_frame` the others. It
+        returns and raises what these do.
+        """
+        read = partial(
+            read_csv, path, user=user, item=item, rating=rating, rating_above=rating_above,
+            delimiter=delimiter, header=header, text_ids=text_ids, encoding=encoding,
+        )  # fmt: skip
+        return cls._from(read, weights, min_user, min_item)
 
     @classmethod
     def from_parquet(
@@ -197,19 +239,16 @@ class Interactions:
         min_user: int = 0,
         min_item: int = 0,
     ) -> Interactions:
-        """Take a Parquet file, a list of them, or a directory; see `from_frame` for the other arguments."""
-        events = read_parquet(
-            path, user=user, item=item, weights=_column(weights), rating=rating, rating_above=rating_above
-        )
-        return cls.from_events(events, weights=_merging(weights), min_user=min_user, min_item=min_item)
+        """Take a Parquet file, a list of them, or a directory; `from_frame` explains the other arguments."""
+        read = partial(read_parquet, path, user=user, item=item, rating=rating, rating_above=rating_above)
+        return cls._from(read, weights, min_user, min_item)
 
     @classmethod
     def from_arrow(
         cls, source: Any, *, weights: ColumnName | None = None, min_user: int = 0, min_item: int = 0, **columns: Any
     ) -> Interactions:
-        """Take an Arrow file or stream; see `read_arrow` for `source`, `from_frame` for all other arguments."""
-        events = read_arrow(source, weights=_column(weights), **columns)
-        return cls.from_events(events, weights=_merging(weights), min_user=min_user, min_item=min_item)
+        """Take an Arrow file or stream; `read_arrow` explains `source`, `from_frame` all other arguments."""
+        return cls._from(partial(read_arrow, source, **columns), weights, min_user, min_item)
 
     @classmethod
     def from_sql(
@@ -222,9 +261,21 @@ class Interactions:
         min_item: int = 0,
         **columns: Any,
     ) -> Interactions:
-        """Take the answer of a database; see `read_sql` for query and URL, `from_frame` for all other arguments."""
-        events = read_sql(query, url, weights=_column(weights), **columns)
-        return cls.from_events(events, weights=_merging(weights), min_user=min_user, min_item=min_item)
+        """Take the answer of a database; `read_sql` explains `query` and `url`, `from_frame` all other arguments."""
+        return cls._from(partial(read_sql, query, url, **columns), weights, min_user, min_item)
+
+    @classmethod
+    def _from(
+        cls,
+        read: Callable[..., Events],
+        weights: ColumnName | None,
+        min_user: int,
+        min_item: int,
+    ) -> Interactions:
+        """Read events with a column of weights, unless rows are to be counted, and merge them."""
+        merging = None if weights is None else "sum" if weights == "sum" else "column"
+        events = read(weights=weights if merging == "column" else None)
+        return cls.from_events(events, weights=merging, min_user=min_user, min_item=min_item)
 
     # -- size and shape -----------------------------------------------------------------------------------------
 
@@ -245,30 +296,35 @@ class Interactions:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n_users, n_items)."""
+        """Numbers of users and items."""
         return self.n_users, self.n_items
 
     @property
     def user_ids(self) -> Ids | None:
-        """What the users are called, by row; None where they have no names."""
+        """Ids of the users, by row; None where they have none."""
         return self._user_ids
 
     @property
     def item_ids(self) -> Ids | None:
-        """What the items are called, by column; None where they have no names."""
+        """Ids of the items, by column; None where they have none."""
         return self._item_ids
 
     @property
     def is_binary(self) -> bool:
-        """True when every interaction has weight 1 (then no values are stored)."""
+        """Whether every interaction has weight 1 (then no values are stored)."""
         return self._by_user.weights is None
+
+    @property
+    def weighting(self) -> Weighting | None:
+        """How `reweighted` made the confidences; None where they are raw. Models remember it."""
+        return self._weighting
 
     def __repr__(self) -> str:
         kind = "binary" if self.is_binary else "weighted"
         return f"Interactions({self.n_users:,} users x {self.n_items:,} items, {self.nnz:,} {kind})"
 
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of shape, entries, weights and ids: equal for equal data, on any platform."""
+        """Return the SHA-256 (hex) of shape, entries, weights and ids: equal for equal data, on any platform."""
         return fingerprint(self._by_user, self._n_items, self.user_ids, self.item_ids)
 
     # -- the two orientations -----------------------------------------------------------------------------------
@@ -284,121 +340,93 @@ class Interactions:
         return transpose(self._by_user, self._n_items).read_only()
 
     def to_csr(self) -> sp.csr_array:
-        """A SciPy CSR array (float32 values; ones when binary) that shares this object's index arrays."""
+        """Return a SciPy CSR array (float32 values; ones when binary) that shares this object's index arrays."""
         rows = self._by_user
         values = np.ones(rows.nnz, dtype=np.float32) if rows.weights is None else rows.weights
         return rows.to_csr(values, self._n_items)
 
-    # -- others made from these ---------------------------------------------------------------------------------
+    # -- derived interactions -----------------------------------------------------------------------------------
 
     def take_users(self, rows: NDArray[np.integer]) -> Interactions:
-        """The given users, in the given order; the items stay all."""
+        """Return the given users (row numbers), in the given order, with all items."""
         ids = None if self.user_ids is None else self.user_ids.take(rows)
-        return Interactions(self._by_user.take(rows), self._n_items, ids, self.item_ids)
+        return marked(Interactions(self._by_user.take(rows), self._n_items, ids, self.item_ids), self._weighting)
 
     def reweighted(self, how: str, *, K1: float = 100.0, B: float = 0.8) -> Interactions:
-        """The same interactions with other confidences.
+        """Return the same interactions with other confidences, which carry how they were made (`weighting`).
 
-        `"log"`: log2(1 + c), so that 1 stays 1 and binary data stay binary.
+        A model that is fitted on them remembers it and weights raw histories alike, wherever it is given some.
 
-        `"bm25"`: with items as documents and users as words, the confidence c_ij of user i and item j becomes
+        Parameters
+        ----------
+        how : "log" or "bm25"
+            `"log"`: log2(1 + c), so that 1 stays 1 and binary data stay binary.
 
-            c_ij (K1 + 1) / (K1 (1 - B + B L_j / mean(L)) + c_ij) * ln(n_items / (1 + N_i))
+            `"bm25"`: with items as documents and users as words, the confidence c_ij of user i and item j becomes
 
-        where L_j is the sum of item j's confidences and N_i the number of items of user i. It damps popular items and
-        users who take everything. (For users with all items, or all but one, where the logarithm is not positive, it is
-        replaced by ln(1 + 1/n_items).) `K1` says how fast confidence saturates, `B` in [0, 1] how much popularity is
-        damped; both matter for "bm25" only.
+                c_ij (K1 + 1) / (K1 (1 - B + B L_j / mean(L)) + c_ij) * ln(n_items / (1 + N_i))
+
+            where L_j is the sum of item j's confidences and N_i the number of items of user i. It damps popular items
+            and users who take everything. (For users with all items, or all but one, where the logarithm is not
+            positive, it is replaced by ln(1 + 1/n_items).)
+        K1 : float
+            How slowly confidence saturates; > 0. For "bm25" only.
+        B : float
+            How much popularity is damped, from 0 to 1. For "bm25" only.
+
+        Returns
+        -------
+        Interactions
+
+        Raises
+        ------
+        InvalidParameter
+            For another `how`, parameters out of range, or data that are weighted already.
+
+        Examples
+        --------
+        >>> from scipy.sparse import csr_array
+        >>> data = Interactions.from_csr(csr_array([[1, 3], [0, 7]]), weights="values")
+        >>> data.reweighted("log").to_csr().toarray().tolist()
+        [[1.0, 2.0], [0.0, 3.0]]
         """
-        if how == "log":
-            weights = log_weights(self._by_user)
-        elif how == "bm25":
-            weights = bm25_weights(self._by_user, self._n_items, K1, B)
-        else:
+        if self._weighting is not None:
+            raise InvalidParameter(f"These interactions are weighted already, by {self._weighting.how!r}.")
+        if how not in NAMES:
             raise InvalidParameter(f"Weights can be 'log' or 'bm25'. Got {how!r} instead.")
-        return Interactions(self._by_user._replace(weights=weights), self._n_items, self.user_ids, self.item_ids)
+        if how == "log":
+            return weighted_like(self, LogWeighting())
+        return weighted_like(self, BM25Weighting.learn(self._by_user, self._n_items, K1, B))
 
 
-def transpose(rows: Rows, n_columns: int) -> Rows:
-    """The other orientation, with sorted indices; binary rows need and make no values."""
-    # SciPy's transposition carries a value per entry; one byte of zeros is the least it takes.
-    values = np.zeros(rows.nnz, dtype=np.int8) if rows.weights is None else rows.weights
-    other = rows.to_csr(values, n_columns).tocsc()
-    weights = None if rows.weights is None else np.ascontiguousarray(other.data, dtype=np.float32)
-    return Rows(other.indptr.astype(np.int64), other.indices.astype(np.int32, copy=False), weights)
+def weighted_like(data: Interactions, weighting: Weighting | None) -> Interactions:
+    """Apply a model's weighting to raw interactions; return those that carry it already as they are.
 
-
-def _plain_if_binary(rows: Rows) -> Rows:
-    return rows if rows.weights is None or (rows.weights != 1).any() else rows._replace(weights=None)
-
-
-def _column(weights: ColumnName | None) -> ColumnName | None:
-    return None if weights == "sum" else weights
-
-
-def _merging(weights: ColumnName | None) -> str | None:
-    return None if weights is None else "sum" if weights == "sum" else "column"
-
-
-def _with_weight(events: Events) -> Events:
-    if events.weights is None:
-        raise InvalidData("weights='column' needs events with weights; name their column when you read them.")
-    some = events.weights > 0
-    if len(events) and not some.any():
+    `weighting=None` (a model that knows of none) takes any interactions as they are.
+    """
+    if weighting is None or data.weighting == weighting:
+        return data
+    if data.weighting is not None:
         raise InvalidData(
-            f"All {len(events):,} weights are 0, so there are no interactions; check the weights' column."
+            f"These interactions were weighted by {data.weighting.how!r}, the model's data by {weighting.how!r}"
+            f"{' of other data' if data.weighting.how == weighting.how else ''}: give the raw ones, which the model "
+            "weights itself."
         )
-    return events if some.all() else events.select(some)
+    rows = data.by_user._replace(weights=weighting.weights(data.by_user))
+    return marked(Interactions(rows, data.n_items, data.user_ids, data.item_ids), weighting)
 
 
-def _filtered(events: Events, min_user: int, min_item: int) -> Events:
-    kept = events.at_least(min_user=min_user, min_item=min_item)
-    if len(kept) == 0:
-        after_items = len(events.at_least(min_item=min_item))
-        raise InvalidData(
-            f"No interactions are left: of {len(events):,} rows min_item={min_item} removed "
-            f"{len(events) - after_items:,} and then min_user={min_user} removed {after_items:,}; lower them."
-        )
-    return kept.compact()
-
-
-def _check_sparse(matrix: Any) -> None:
-    is_sparse: bool = sp.issparse(matrix)
-    if not is_sparse:
-        name = type(matrix).__name__
-        if isinstance(matrix, np.ndarray):
-            advice = "wrap it in scipy.sparse.csr_array(...)"
-        elif hasattr(matrix, "columns"):
-            advice = "use from_frame"
-        else:
-            advice = "build one with scipy.sparse.csr_array"
-        raise InvalidData(f"from_csr takes a SciPy sparse matrix, users as rows, not {name}; {advice}.")
-    shape: tuple[int, ...] = matrix.shape
-    if len(shape) != 2:
-        raise InvalidData(f"The matrix must have two dimensions, users x items, but its shape is {shape}.")
-    if max(shape) >= 2**31:
-        raise InvalidData(f"At most 2^31 - 1 users and items are possible, but the matrix is {shape}.")
-
-
-def _check_orientation(shape: tuple[int, int], users: Ids | None, items: Ids | None) -> None:
-    given = [(ids, axis) for axis, ids in enumerate((users, items)) if ids is not None]
-    if all(len(ids) == shape[axis] for ids, axis in given):
-        return
-    if all(len(ids) == shape[1 - axis] for ids, axis in given):
-        raise InvalidData(
-            f"The matrix looks transposed: users must be rows, but its shape {shape} fits the ids only the other way "
-            f"round; pass matrix.T."
-        )
-    for ids, axis in given:
-        if len(ids) != shape[axis]:
-            kind, side = (("user", "rows"), ("item", "columns"))[axis]
-            raise InvalidData(
-                f"{kind}_ids holds {len(ids):,} ids, but the matrix has {shape[axis]:,} {side}; give one id per {kind}."
-            )
+def marked(data: Interactions, weighting: Weighting | None) -> Interactions:
+    """Note on new interactions how their confidences were made, and return them."""
+    data._weighting = weighting
+    return data
 
 
 def as_interactions(data: Interactions | Any, *, allow_empty: bool = False) -> Interactions:
-    """Interactions as they are; a SciPy sparse matrix (users as rows) as binary data, with a warning if it is not."""
+    """Return Interactions as they are, and a SciPy sparse matrix (users as rows) as binary ones.
+
+    Warn where the matrix holds other values than 1.
+    """
     if isinstance(data, Interactions):
         return data
     if sp.issparse(data):

@@ -1,4 +1,10 @@
-"""Batches of a plain CSV file, several times as fast as a general reader: anything unusual is left to Arrow."""
+"""Cut plain delimited text into columns, and leave anything unusual to Arrow's parser.
+
+Why not Arrow's parser alone: with it, reading 10 million rows took 2.3 times as long (integer ids: 2.0 times the CPU
+time; text ids: 1.7 times; median of five processes of each, in turn), because it makes an array of texts that must be
+hashed, and checked for 007 and +7, in further passes. Here ids are hashed while they are cut. Without that check, which
+keeps 007 and 7 apart, Arrow would take 1.4 and 1.3 times the CPU time.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +28,7 @@ class NotPlain(Exception):
 
 
 class PlainColumns:
-    """Which columns of the file to keep, and what they hold: "int64", "double" or "string" by position."""
+    """Cut blocks of a file into the wanted columns: "int64", "double" or "string" by position."""
 
     def __init__(
         self,
@@ -52,7 +58,7 @@ class PlainColumns:
         self._nulls, self._null_starts = _null_spellings(spellings)
 
     def cut(self, block: bytes, room: int = 0) -> dict[ColumnName, Any]:
-        """The columns of whole lines, as Arrow arrays or TextWords. Raises NotPlain where in doubt.
+        """Return the columns of whole lines, as Arrow arrays or TextWords; raise NotPlain where in doubt.
 
         They are good until the next call with the same `room`: use them, or copy them, before. Calls with different
         rooms may run at the same time.
@@ -79,7 +85,7 @@ class PlainColumns:
         return found
 
     def _room(self, number: int, size: int) -> tuple[NDArray[Any], ...]:
-        """Arrays for what a block of this size may hold; kept, because new ones cost as much as the cutting."""
+        """Return arrays for what a block of this size may hold. They are kept: new ones cost as much as cutting."""
         if size > self._rooms.get(number, (0,))[0]:
             rows = size // len(self.kinds)  # at most: every field takes a delimiter or a newline
             integers, decimals, texts = ((self.kinds == kind).sum() for kind in (INTEGER, DECIMAL, TEXT))
@@ -110,7 +116,7 @@ def _is_text(block: bytes) -> bool:
 
 
 def _null_spellings(spellings: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """Arrow's spellings of null, one a row after its length, and the bytes with which they begin."""
+    """Return Arrow's spellings of null, one a row after its length, and the bytes with which they begin."""
     encoded = [text.encode() for text in spellings if text]
     table = np.zeros((len(encoded), 1 + max(map(len, encoded), default=0)), dtype=np.uint8)
     starts = np.zeros(256, dtype=bool)

@@ -1,4 +1,4 @@
-"""The Gini index, and counts that follow a power law of a given Gini."""
+"""Compute the Gini index (of popularity and of exposure, docs/metrics.md), and draw counts with a given Gini."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fairmf.errors import InvalidParameter
 
-# The Gini index, its one home: of popularity in made-up data, and of exposure in metrics (docs/metrics.md).
-
 
 def gini(values: ArrayLike) -> NDArray[np.float64]:
-    """Gini index sum_r (2r - m - 1) o_(r) / (m sum o), o ascending: 0 all equal, (m - 1)/m one takes all.
+    """Return the Gini index sum_r (2r - m - 1) o_(r) / (m sum o), o ascending: 0 all equal, (m - 1)/m one takes all.
 
     Along the last axis; NaN where the values sum to 0.
     """
@@ -28,14 +26,14 @@ _BISECTIONS = 45
 
 
 def counts_with_total(weights: NDArray[np.float64], total: int, least: int, most: int) -> NDArray[np.int64]:
-    """Counts proportional to `weights` but from `least` to `most`, that add up to `total`."""
+    """Return counts proportional to `weights` but from `least` to `most`, that add up to `total`."""
     return _rounded(_scaled(weights, total, least, most), total)
 
 
 def counts_with_gini(
     size: int, total: int, target: float, least: int, most: int, nearest: bool = False
 ) -> NDArray[np.int64]:
-    """Descending counts from `least` to `most` that add up to `total`: (rank + size/25)^-a, with a for that Gini.
+    """Return descending counts from `least` to `most` with this sum: (rank + size/25)^-a, with a for that Gini.
 
     The shift keeps the head as flat as it is in real catalogues, where no item has a tenth of all interactions. A Gini
     out of reach is an error, unless the `nearest` will do.
@@ -56,7 +54,7 @@ def counts_with_gini(
 
 
 def _scaled(weights: NDArray[np.float64], total: int, least: int, most: int) -> NDArray[np.float64]:
-    """clip(s * weights, least, most) with s such that the sum is `total`."""
+    """Return clip(s * weights, least, most) with s such that the sum is `total`."""
     low, high = 0.0, most / weights.min()
     for _ in range(_BISECTIONS):
         # Halving the exponent where s spans many orders of magnitude, the value itself near zero.
@@ -70,7 +68,7 @@ def _scaled(weights: NDArray[np.float64], total: int, least: int, most: int) -> 
 
 
 def _rounded(values: NDArray[np.float64], total: int) -> NDArray[np.int64]:
-    """Integers next to the values that add up to `total`: the running sum is rounded, and differenced."""
+    """Round values to integers that add up to `total`: round the running sum, and difference it."""
     running = np.cumsum(values)
     running *= total / running[-1]
     whole = np.floor(running + 0.5).astype(np.int64)

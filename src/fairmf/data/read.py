@@ -1,4 +1,8 @@
-"""Read events from data frames, Parquet and Arrow."""
+"""Read events from data frames, Parquet and Arrow.
+
+Files are read in batches, and only the columns asked for, so that a file larger than the memory loads as long as
+its codes fit: 8 bytes a row, 12 with weights, 8 more for times.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +19,6 @@ from fairmf.data.events import Events
 from fairmf.data.text_source import Progress
 from fairmf.errors import InvalidData
 
-# Events from data frames and Parquet files. CSV files have their own module, `csv_reader`.
-#
-# Files are read in batches, only the columns that are asked for, so that a file larger than the memory loads as long as
-# its codes (8 bytes a row, 12 with weights, 8 more for times) fit.
-
-
 _BATCH_ROWS = 1 << 19
 # Parquet pages are fetched through a buffer of this size: without one a whole row group would be in memory.
 _BUFFER_BYTES = 1 << 20
@@ -36,11 +34,34 @@ def read_frame(
     rating: ColumnName | None = None,
     rating_above: float | None = None,
 ) -> Events:
-    """Read a pandas or polars data frame, a pyarrow table, or any other eager frame that narwhals knows.
+    """Read a data frame with a row per event.
 
-    `user` and `item` name the id columns, `weights` a column of confidences, `time` one of numbers or timestamps
-    (timestamps become microseconds). With `rating` and `rating_above` only rows with a rating strictly above stay.
-    Ids may be of any hashable kind and come back as they went in.
+    Parameters
+    ----------
+    frame : pandas or polars DataFrame, pyarrow Table, or any other eager frame that narwhals knows
+    user, item : str
+        The columns of user and item ids. Ids may be of any hashable kind and come back as they went in.
+    weights : str, optional
+        A column of confidences.
+    time : str, optional
+        A column of numbers or timestamps; timestamps become microseconds.
+    rating, rating_above : str and float, optional
+        Keep only rows whose value in the column `rating` is strictly above `rating_above`.
+
+    Returns
+    -------
+    Events
+
+    Raises
+    ------
+    InvalidData
+        If a column is missing, or holds values that cannot be used; the message says how many, and the first row.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> read_frame(pa.table({"user": ["ann", "bob", "ann"], "item": [7, 7, 9]}))
+    Events(3 rows, 2 users, 2 items)
     """
     columns = Columns(user, item, weights, time, rating, rating_above)
     table, source = _narwhals_frame(frame)
@@ -64,10 +85,29 @@ def read_parquet(
     rating_above: float | None = None,
     progress: Progress | None = None,
 ) -> Events:
-    """Read a Parquet file, a list of files in the given order, or all `*.parquet` of a directory by name.
+    """Read Parquet files. They are streamed: memory is needed for the codes and one batch.
 
-    The columns are named as in `read_frame`. Files are streamed: memory is needed for the codes and one batch.
-    `progress` is called with the bytes read, estimated from the rows, and the bytes in all.
+    Parameters
+    ----------
+    path : path, or a list of paths
+        A file, files in the given order, or a directory, of which all `*.parquet` are read by name.
+    user, item, weights, time, rating, rating_above
+        The columns, as in `read_frame`.
+    progress : callable, optional
+        Called with the bytes read, estimated from the rows, and the bytes in all.
+
+    Returns
+    -------
+    Events
+
+    Raises
+    ------
+    InvalidData
+        If a file is missing or damaged, and as in `read_frame`.
+
+    Examples
+    --------
+    >>> read_parquet("2024/", user="user_id", item="track_id")  # doctest: +SKIP
     """
     columns = Columns(user, item, weights, time, rating, rating_above)
     files = parquet_files(path)
@@ -89,7 +129,7 @@ def read_parquet(
 
 
 def parquet_names(file: Path) -> list[ColumnName]:
-    """The names of the file's columns."""
+    """Return the names of the file's columns."""
     import pyarrow.parquet as pq
 
     with reading(file, "Parquet"), pq.ParquetFile(file) as parquet:
@@ -113,7 +153,7 @@ def reading(file: Path | str, kind: str) -> Iterator[None]:
 
 
 def existing(path: str | os.PathLike[str]) -> Path:
-    """The path, if something is there."""
+    """Return the path if something is there; else raise InvalidData."""
     try:
         found = Path(path)
     except TypeError as error:
@@ -124,7 +164,7 @@ def existing(path: str | os.PathLike[str]) -> Path:
 
 
 def parquet_files(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
-    """The files behind a path, a list of paths or a directory, in order."""
+    """Return the files behind a path, a list of paths or a directory, in order."""
     if isinstance(path, (list, tuple)):
         if not path:
             raise InvalidData("The list of Parquet files is empty; give at least one.")
@@ -139,7 +179,7 @@ def parquet_files(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]
 
 
 def _narwhals_frame(frame: Any) -> tuple[Any, str]:
-    """The frame as narwhals sees it, and how to call it in an error."""
+    """Return the frame as narwhals sees it, and what to call it in an error."""
     import narwhals as nw
 
     source = f"the {type(frame).__module__.partition('.')[0]} frame"
@@ -161,7 +201,7 @@ def _narwhals_frame(frame: Any) -> tuple[Any, str]:
 
 
 def _frame_column(column: Any, name: ColumnName, is_id: bool) -> Any:
-    """One column as an Arrow array, or as a list where it holds Python objects that Arrow would change or refuse."""
+    """Return a column as an Arrow array, or as a list where it holds objects that Arrow would change or refuse."""
     import pyarrow as pa
 
     native = column.to_native()
@@ -205,11 +245,32 @@ def read_arrow(
     rating_above: float | None = None,
     progress: Progress | None = None,
 ) -> Events:
-    """Read an Arrow IPC file or stream (a Feather file is one too), or any object that gives an Arrow stream.
+    """Read an Arrow file or stream, batch by batch; of a file, only the columns asked for.
 
-    Such objects are pyarrow's RecordBatchReader, and what DuckDB and ADBC drivers answer a query with. The columns are
-    named as in `read_frame`. Batches are read one after the other; of a file, only the columns asked for. For a file,
-    `progress` is called with the bytes read, estimated from the batches, and the bytes in all.
+    Parameters
+    ----------
+    source : path, or an object with an Arrow stream
+        An Arrow IPC file or stream (a Feather file is one too), a pyarrow RecordBatchReader, or what DuckDB and ADBC
+        drivers answer a query with.
+    user, item, weights, time, rating, rating_above
+        The columns, as in `read_frame`.
+    progress : callable, optional
+        For a file, called with the bytes read, estimated from the batches, and the bytes in all.
+
+    Returns
+    -------
+    Events
+
+    Raises
+    ------
+    InvalidData
+        If the file is missing or damaged, and as in `read_frame`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> read_arrow(pa.table({"user": [1, 2], "item": [3, 3]}).to_reader())
+    Events(2 rows, 2 users, 1 items)
     """
     columns = Columns(user, item, weights, time, rating, rating_above)
     if hasattr(source, "__arrow_c_stream__"):
@@ -235,7 +296,7 @@ def _read_stream(source: Any, columns: Columns) -> Events:
 
 
 def arrow_names(file: Path) -> list[ColumnName]:
-    """The names of the file's columns."""
+    """Return the names of the file's columns."""
     import pyarrow as pa
 
     with reading(file, "Arrow"), pa.OSFile(str(file)) as source:

@@ -54,14 +54,41 @@ def read_csv(
     encoding: str = "utf8",
     progress: Progress | None = None,
 ) -> Events:
-    """Read a delimited text file, which may be compressed (.gz, .bz2, .xz, .zst).
+    """Read a delimited text file in a stream. Fields in quotes may hold line breaks.
 
-    The columns are named as in `read_frame`; with `header=False` they are numbers counting from 0. Without a
-    `delimiter` it is guessed from the first lines: comma, tab, semicolon, bar, space or MovieLens' `::`. It may have
-    several characters; then quotes are text like any other. A column of ids that are all written as integers comes back
-    as int, any other as str (with 007 or 0x10 among them all are text); `text_ids=True` always keeps text. Fields in
-    quotes may hold line breaks; a quote that is not closed is an error. The file is streamed; `progress` is called with
-    the bytes read and the bytes in all.
+    Parameters
+    ----------
+    path : path
+        The file, which may be compressed (.gz, .bz2, .xz, .zst).
+    user, item, weights, time, rating, rating_above
+        The columns, as in `read_frame`; with `header=False` they are numbers counting from 0.
+    delimiter : str, optional
+        By default guessed from the first lines: comma, tab, semicolon, bar, space or MovieLens' `::`. It may have
+        several characters; then quotes are text like any other.
+    header : bool
+        Whether the first line names the columns.
+    text_ids : bool
+        Keep all ids as text. By default a column of ids that are all written as integers comes back as int, any other
+        as str: with 007 or 0x10 among them all are text.
+    encoding : str
+        One that Python knows.
+    progress : callable, optional
+        Called with the bytes read and the bytes in all.
+
+    Returns
+    -------
+    Events
+
+    Raises
+    ------
+    InvalidData
+        If the file is missing or damaged, a quote is not closed, and as in `read_frame`.
+    InvalidParameter
+        If the delimiter or the encoding cannot be used.
+
+    Examples
+    --------
+    >>> read_csv("ml-1m/ratings.dat", user=0, item=1, time=3, header=False)  # doctest: +SKIP
     """
     columns = Columns(user, item, weights, time, rating, rating_above)
     check_text_options(delimiter, encoding)

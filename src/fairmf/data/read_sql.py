@@ -1,4 +1,8 @@
-"""Read events from a SQLite or PostgreSQL database."""
+"""Read events from a SQLite or PostgreSQL database.
+
+URLs are taken apart here so that no error and no record shows a password (docs/decisions/0002-dependencies.md says why
+no library does it).
+"""
 
 from __future__ import annotations
 
@@ -16,9 +20,6 @@ from fairmf.data.events import Events
 from fairmf.data.read import existing
 from fairmf.errors import InvalidData, InvalidParameter, MissingDependency
 
-# Database URLs: which database is meant, and the same URL without its secrets, for errors and records.
-
-
 _KINDS = {"sqlite": "sqlite", "postgresql": "postgresql", "postgres": "postgresql"}
 _SECRET_OPTIONS = ("password", "sslpassword")
 _HIDDEN = "***"
@@ -28,7 +29,7 @@ _CONNECT_SECONDS = "10"
 
 @dataclass(frozen=True)
 class DatabaseUrl:
-    """A URL taken apart. Its text, with the password, is shown nowhere: not by repr either."""
+    """A database URL taken apart. Its text, with the password, is shown nowhere: not by repr either."""
 
     kind: str
     """"sqlite" or "postgresql"."""
@@ -39,7 +40,7 @@ class DatabaseUrl:
     secrets: tuple[str, ...] = field(repr=False, default=())
 
     def censored(self, text: str) -> str:
-        """The text without the password, as it was written or as it is meant."""
+        """Return the text with `***` for the password, quoted or not."""
         for secret in self.secrets:
             text = text.replace(secret, _HIDDEN)
         return text
@@ -63,7 +64,7 @@ def parse_database_url(url: object) -> DatabaseUrl:
 
 
 def without_password(url: object) -> str:
-    """The URL as it may be shown and recorded, with `***` for the password."""
+    """Return the URL with `***` for the password, as it may be shown and recorded."""
     return parse_database_url(url).shown
 
 
@@ -149,12 +150,34 @@ def read_sql(
     rating: ColumnName | None = None,
     rating_above: float | None = None,
 ) -> Events:
-    """Read the answer to `query` from the SQLite or PostgreSQL database at `url`. Needs the extra `[sql]`.
+    """Read the answer of a SQLite or PostgreSQL database, in Arrow batches. Needs the extra `[sql]`.
 
-    `url` is written as for SQLAlchemy: `sqlite:///events.db`, `postgresql://user:password@host:5432/database`. The
-    password may as well come from PGPASSWORD or ~/.pgpass; it never appears in an error. The columns are named as in
-    `read_frame`. `query` is one statement that reads: SELECT, WITH, VALUES or TABLE. The answer is streamed in Arrow
-    batches, and the database is opened for reading only.
+    Parameters
+    ----------
+    query : str
+        One statement that reads: SELECT, WITH, VALUES or TABLE. The database is opened for reading only.
+    url : str
+        As for SQLAlchemy: `sqlite:///events.db`, `postgresql://user:password@host:5432/database`. The password may
+        also come from PGPASSWORD or ~/.pgpass; it never appears in an error.
+    user, item, weights, time, rating, rating_above
+        The columns, as in `read_frame`.
+
+    Returns
+    -------
+    Events
+
+    Raises
+    ------
+    InvalidData
+        If the database cannot be opened or refuses the query, and as in `read_frame`.
+    InvalidParameter
+        If the URL is not one of these databases, or the query is not one statement that reads.
+    MissingDependency
+        If the driver is not installed.
+
+    Examples
+    --------
+    >>> read_sql("SELECT customer AS user, product AS item FROM orders", "sqlite:///shop.db")  # doctest: +SKIP
     """
     columns = Columns(user, item, weights, time, rating, rating_above)
     database = parse_database_url(url)
@@ -187,7 +210,7 @@ def _close(opened: Any) -> None:
 
 
 def _statement(query: object, kind: str) -> str:
-    """The query without what follows it. Raises InvalidParameter unless it is one statement, and one that reads.
+    """Return the query without what follows it; raise InvalidParameter unless it is one statement that reads.
 
     This is checked before a database sees it, because a connection that is read-only in name still does some things:
     SQLite's ATTACH makes files, and its driver runs the first of several statements and forgets the others.
@@ -246,7 +269,7 @@ def _explained(what: str, database: DatabaseUrl, driver: Any) -> Iterator[None]:
 
 
 def _reason(message: str) -> str:
-    """What the database says, without what drivers write around it."""
+    """Return what the database says, without what drivers write around it."""
     said = re.search(r"(?:ERROR|FATAL):\s+([^\n]*)", message)
     if said is not None:
         return said[1].strip().rstrip(".")

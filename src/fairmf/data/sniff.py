@@ -8,28 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairmf.data.columns import ColumnName, time_unit
+from fairmf.data.columns import IDS, SYNONYMS, ColumnName, role_word, time_unit, words_of
 from fairmf.data.read import FEATHER_1, IPC_FILE, arrow_names, existing, parquet_files, parquet_names, reading
 from fairmf.data.read_csv import check_text_options, guess_delimiter, sample_of, text_rows
 from fairmf.data.text_source import TextSource
 
-# What such columns are called. For users and items the first word is the general one: where it is used, others name
-# something else (the product's brand, the session of a user).
-_NAMES = {
-    "user": ("user", "customer", "member", "visitor", "client", "reviewer", "uid", "account", "profile", "session"),
-    "item": (
-        "item", "movie", "product", "track", "song", "artist", "book", "isbn", "article", "business", "video", "asin",
-        "sku", "iid", "place", "poi", "venue", "game", "news", "title",
-    ),
-    "time": ("timestamp", "time", "datetime", "date", "ts", "created", "when"),
-    "rating": ("rating", "stars", "star", "score", "overall", "grade"),
-    "weights": ("weight", "confidence", "plays", "playcount", "count", "quantity", "frequency"),
-}  # fmt: skip
 # Not taken while another word of the same role names a column.
 _WEAK = {"account", "profile", "session", "title"}
 # Words that say "the id of"; every other word beside the role's own makes the column something else.
 _OF_AN_ID = {"id", "ids", "key", "code", "no", "nr", "number", "uuid", "guid", "sha", "hash", "index", "idx", "name"}
-_IDS = ("user", "item")
 # With the words for times, ratings and weights: what no id is called.
 _NO_IDS = {"price", "amount", "value", "year", "age", "rank"}
 
@@ -92,17 +79,17 @@ def guess_columns(seen: Peek) -> Guess:
         return _by_position(seen)
     columns: dict[str, ColumnName] = {}
     choices: dict[str, tuple[ColumnName, ...]] = {}
-    for role in _NAMES:
+    for role in SYNONYMS:
         free = [name for name in seen.names if name not in columns.values()]
-        found = _named_ids(role, free) if role in _IDS else _named_values(role, free)
+        found = _named_ids(role, free) if role in IDS else _named_values(role, free)
         if len(found) == 1:
             columns[role] = found[0]
         elif found:
             choices[role] = tuple(found)
     reasons = dict.fromkeys(columns, "by its name")
-    said = [word for name in seen.names for word in _words(name)]
+    said = [word for name in seen.names for word in words_of(name)]
     if not {*columns, *choices} and len(seen.names) == 2 and not any(map(_is_value, said)):
-        columns = dict(zip(_IDS, seen.names, strict=True))
+        columns = dict(zip(IDS, seen.names, strict=True))
         reasons = {"user": "the first of two columns", "item": "the second of two columns"}
     return Guess(columns, reasons, choices)
 
@@ -111,64 +98,42 @@ def _named_ids(role: str, names: Sequence[ColumnName]) -> list[ColumnName]:
     """The columns that may hold the ids of a role: one, none, or several between which a name cannot decide."""
     by_word: dict[str, list[tuple[int, ColumnName]]] = {}
     for name in names:
-        words = _words(name)
-        own = [word for word in words if _role_word(role, word) is not None]
+        words = words_of(name)
+        own = [word for word in words if role_word(role, word) is not None]
         rest = {word for word in words if word not in own}
         # "item_category" and "book author" are about something else than the item.
         if len(own) == 1 and not any(map(_is_value, words)) and (words[-1] in own or rest <= _OF_AN_ID):
             # "user_id", then "user", then "user_key", then "user_name" or "the user".
             rank = 1 if not rest else 0 if rest <= {"id", "ids"} else 2 if rest <= _OF_AN_ID - {"name"} else 3
-            by_word.setdefault(str(_role_word(role, own[0])), []).append((rank, name))
+            by_word.setdefault(str(role_word(role, own[0])), []).append((rank, name))
     strong = {word: found for word, found in by_word.items() if word not in _WEAK}
-    general = strong.get(_NAMES[role][0], [])
+    general = strong.get(SYNONYMS[role][0], [])
     if any(rank < 3 for rank, _ in general):
         found = general
     elif strong:
         found = [one for each in strong.values() for one in each]
     else:
-        found = next((by_word[word] for word in _NAMES[role] if word in by_word), [])
+        found = next((by_word[word] for word in SYNONYMS[role] if word in by_word), [])
     return [name for rank, name in found if rank == min(rank for rank, _ in found)]
 
 
 def _named_values(role: str, names: Sequence[ColumnName]) -> list[ColumnName]:
     """The column that has the earliest of the role's words; the first such column."""
-    for word in _NAMES[role]:
+    for word in SYNONYMS[role]:
         for name in names:
-            if any(_role_word(role, part) == word for part in _words(name)):
+            if any(role_word(role, part) == word for part in words_of(name)):
                 return [name]
     return []
 
 
-def _words(name: ColumnName) -> list[str]:
-    """The words of a name: "user", "id" of userId, USER_ID, "User ID" and userid."""
-    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", str(name))
-    return [word for part in parts for word in _divided(part.lower())]
-
-
-def _divided(word: str) -> list[str]:
-    for ending in ("id", "ids", "name"):
-        if word.endswith(ending) and any(_role_word(role, word.removesuffix(ending)) for role in _IDS):
-            return [word.removesuffix(ending), ending]
-    if word.startswith("id") and any(_role_word(role, word[2:]) for role in _IDS):
-        return ["id", word[2:]]
-    return [word]
-
-
-def _role_word(role: str, word: str) -> str | None:
-    """The word of the role's list that this one is, perhaps in the plural."""
-    return next((known for known in _NAMES[role] if word in (known, f"{known}s")), None)
-
-
 def _is_value(word: str) -> bool:
-    return word in _NO_IDS or any(_role_word(role, word) is not None for role in _NAMES if role not in _IDS)
+    return word in _NO_IDS or any(role_word(role, word) is not None for role in SYNONYMS if role not in IDS)
 
 
 def _by_position(seen: Peek) -> Guess:
     """User, item, perhaps a rating, perhaps a time: the way such files are usually written."""
     cells = dict(zip(seen.names, seen.first_row, strict=False))
-    columns = {
-        role: name for role, name in zip(_IDS, seen.names, strict=False) if not _is_fraction(cells.get(name, ""))
-    }
+    columns = {role: name for role, name in zip(IDS, seen.names, strict=False) if not _is_fraction(cells.get(name, ""))}
     for name, cell in list(cells.items())[2:4]:
         if _is_number(cell):
             role = "time" if time_unit([float(cell)]) is not None else "rating"

@@ -1,4 +1,4 @@
-"""Split: training data and two held-out sets, checked when made."""
+"""Hold training data and two held-out sets, checked when made."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter
 
-# Checks of plain arguments, worded alike wherever data is split or measured.
+# -- checks of arguments, worded alike wherever data is split or measured -------------------------------------------
 
 
 def check_count(owner: str, name: str, value: Any, low: int) -> int:
-    """The value as an int; anything but an integer >= low is refused."""
+    """Return the value as an int; raise InvalidParameter unless it is an integer >= low."""
     if not isinstance(value, Integral) or value is True or value is False or value < low:
         raise _wrong(owner, name, f"an integer >= {low}", value)
     return int(value)
 
 
 def check_seed(owner: str, value: Any) -> None:
-    """Refuse what NumPy cannot take as a seed. None draws one."""
+    """Raise InvalidParameter for what NumPy cannot take as a seed. None draws one."""
     if value is not None:
         check_count(owner, "random_state", value, 0)
 
 
 def check_share(owner: str, name: str, value: Any) -> float:
-    """The value as a float; anything but a number strictly between 0 and 1 is refused."""
+    """Return the value as a float; raise InvalidParameter unless it is strictly between 0 and 1."""
     if not _is_number(value) or not 0 < value < 1:
         raise _wrong(owner, name, "a number between 0 and 1, both excluded", value)
     return float(value)
 
 
 def check_not_negative(owner: str, name: str, value: Any) -> float:
-    """The value as a float; anything but a number >= 0 is refused."""
+    """Return the value as a float; raise InvalidParameter unless it is a number >= 0."""
     if not _is_number(value) or value < 0:
         raise _wrong(owner, name, "a number >= 0", value)
     return float(value)
@@ -55,7 +55,7 @@ def _wrong(owner: str, name: str, expected: str, value: Any) -> InvalidParameter
     return InvalidParameter(f"The {name!r} parameter of {owner} must be {expected}. Got {value!r} instead.")
 
 
-# From rows of events (parallel arrays) to the matrices of a split.
+# -- from rows of events (parallel arrays) to the matrices of a split -----------------------------------------------
 
 
 Codes = NDArray[np.integer]
@@ -71,7 +71,7 @@ def build_matrix(
     user_ids: Ids | None = None,
     item_ids: Ids | None = None,
 ) -> Interactions:
-    """The matrix with an entry at every (user, item) position given. The pairs must be distinct."""
+    """Build the matrix with an entry at every given (user, item) position. The pairs must be distinct."""
     order = np.argsort(users.astype(np.int64) * n_items + items, kind="stable")
     indptr = np.concatenate(([0], np.cumsum(np.bincount(users, minlength=n_users)))).astype(np.int64)
     values = None if weights is None else weights[order].astype(np.float32)
@@ -80,21 +80,21 @@ def build_matrix(
 
 
 def first_appearance(codes: Codes, n_codes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Distinct codes in order of first appearance, and each code's place in that list (-1 if absent)."""
+    """Return the distinct codes in order of first appearance, and each code's place in that list (-1 if absent)."""
     distinct, first = np.unique(codes, return_index=True)
     listed = distinct[np.argsort(first)].astype(np.int64)
     return listed, positions_in(listed, n_codes)
 
 
 def positions_in(listed: NDArray[np.int64], n_codes: int) -> NDArray[np.int64]:
-    """For every code 0..n_codes-1 its place in `listed`, -1 where it is not there."""
+    """Return for every code 0..n_codes-1 its place in `listed`, -1 where it is not there."""
     place = np.full(n_codes, -1, dtype=np.int64)
     place[listed] = np.arange(len(listed))
     return place
 
 
 def events_of(data: Events | Interactions) -> Events:
-    """Events as they are; a matrix is read user by user, items ascending."""
+    """Return events as they are, and those of a matrix user by user, items ascending."""
     if isinstance(data, Events):
         return data
     if not isinstance(data, Interactions):
@@ -108,7 +108,7 @@ def events_of(data: Events | Interactions) -> Events:
 
 
 def ascending(ids: Ids, codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The codes, sorted by the ids they stand for."""
+    """Sort codes by the ids they stand for."""
     values = ids.values[codes]
     try:
         return codes[np.argsort(values, kind="stable")]
@@ -125,11 +125,20 @@ Method = Literal["by_user", "by_interaction", "by_time"]
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """Users to be scored: what the model may see of them, and what it should find.
+    """Held-out users: the interactions that the model may see, and those that it should find.
 
-    Row i of `fold_in` and of `targets` is the same user. `known_users=True` says that row i of `fold_in` is
-    also row i of the training data (weak generalisation: stored user factors are used); otherwise users are
-    folded in.
+    Parameters
+    ----------
+    fold_in, targets : Interactions
+        Row i of both is the same user. A user's targets are not in the user's fold-in.
+    known_users : bool
+        Row i of `fold_in` is also row i of the training data (weak generalisation), so that stored user factors are
+        used. By default users are folded in.
+
+    Raises
+    ------
+    InvalidData
+        If users or items of the two differ, or they share interactions.
     """
 
     fold_in: Interactions
@@ -169,8 +178,24 @@ class HeldOut:
 class Split:
     """Training data with a validation and a test set over the same items.
 
-    `method` says how users were divided: "by_user" means that no user is in two parts, which is checked where
-    the users have ids.
+    Parameters
+    ----------
+    train : Interactions
+    validation, test : HeldOut
+    method : "by_user", "by_interaction" or "by_time"
+        How users were divided. "by_user" means that no user is in two parts, which is checked where users have ids.
+
+    Raises
+    ------
+    InvalidData
+        If the parts have different items, or share what they must not share.
+
+    Examples
+    --------
+    >>> from fairmf import split_by_interaction, synthetic
+    >>> split = split_by_interaction(synthetic(n_users=60, n_items=50, n_interactions=900))
+    >>> [row["part"] for row in split.summary()]
+    ['train', 'validation', 'test']
     """
 
     train: Interactions
@@ -189,7 +214,7 @@ class Split:
             _check_disjoint("validation.targets", self.validation.targets, "test.targets", self.test.targets)
 
     def summary(self) -> list[dict[str, str | int]]:
-        """One row per part: users, users with targets, items, interactions (fold-in), targets."""
+        """Return a row per part: users, users with targets, items, interactions (fold-in), targets."""
         names = ("part", "users", "scored", "items", "interactions", "targets")
         train = self.train
         rows: list[tuple[str | int, ...]] = [("train", train.n_users, 0, train.n_items, train.nnz, 0)]
@@ -209,7 +234,7 @@ class Split:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Split:
-        """The split that `save` stored. BrokenFile says what is wrong with one that cannot be used."""
+        """Read the split that `save` stored. BrokenFile says what is wrong with one that cannot be used."""
         from fairmf.data.split_io import load_split
 
         return load_split(folder)
@@ -220,7 +245,7 @@ class Split:
 
 
 def pair_keys(data: Interactions) -> NDArray[np.int64]:
-    """One number per interaction, user * n_items + item, ascending: a shared key is a shared pair."""
+    """Return a number per interaction, user * n_items + item, ascending: a shared key is a shared pair."""
     rows = data.by_user
     users = np.repeat(np.arange(rows.count, dtype=np.int64), np.diff(rows.indptr))
     keys: NDArray[np.int64] = users * data.n_items + rows.indices

@@ -27,7 +27,7 @@ from fairmf.io.container import Arrays, Format
 from fairmf.io.strict_json import Malformed
 from fairmf.version import __version__
 
-PART = Format("fairmf part of a split", version=1)
+PART = Format("fairmf part of a split", version=2)
 MANIFEST = "split.json"
 FORMAT, VERSION = "fairmf split", 1
 _LARGEST_MANIFEST = 1 << 20
@@ -82,7 +82,7 @@ def _train(train: Interactions) -> tuple[dict[str, Any], Arrays]:
     for side, ids in (("user_ids", train.user_ids), ("item_ids", train.item_ids)):
         content["ids"][side], own = stored_arrays.ids_to_arrays(side, ids)
         arrays |= own
-    return content, arrays
+    return _with_weighting(train, content, arrays)
 
 
 def _held_out(part: HeldOut, train: Interactions) -> tuple[dict[str, Any], Arrays]:
@@ -99,7 +99,12 @@ def _held_out(part: HeldOut, train: Interactions) -> tuple[dict[str, Any], Array
         "history": "train" if same else "own",
         "ids": {"user_ids": kind},
     }
-    return content, arrays
+    return (content, arrays) if same else _with_weighting(part.fold_in, content, arrays)
+
+
+def _with_weighting(data: Interactions, content: dict[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
+    how, own = stored_arrays.weighting_to_arrays(data.weighting)
+    return content | how, arrays | own
 
 
 def _write(folder: Path, name: str, content: dict[str, Any], arrays: Arrays) -> dict[str, str]:
@@ -109,7 +114,8 @@ def _write(folder: Path, name: str, content: dict[str, Any], arrays: Arrays) -> 
         digest.update(np.ascontiguousarray(array).data)
     fingerprint = digest.hexdigest()
     file = _file_name(name, fingerprint)
-    container.write(inside(folder, file), PART, content | {"part": name, "fingerprint": fingerprint}, arrays)
+    content = content | {"part": name, "fingerprint": fingerprint}
+    container.write(inside(folder, file), PART, content, arrays, stored_arrays.version_for(content))
     return {"file": file, "fingerprint": fingerprint}
 
 
@@ -160,7 +166,8 @@ def _read(folder: Path, part: dict[str, str], fields: set[str]) -> tuple[dict[st
         raise BrokenFile(f"The split in {folder} is incomplete: its {part['file']} is missing; make the split again.")
     content, arrays = container.read(path, PART)
     with container.reading(path, PART.name):
-        if not isinstance(content, dict) or set(content) != fields | {"part", "fingerprint", "users", "items", "ids"}:
+        expected = fields | {"part", "fingerprint", "users", "items", "ids"}
+        if not isinstance(content, dict) or set(content) - {"weighting"} != expected:
             raise Malformed("it has other parts than this format")
         if content["fingerprint"] != part["fingerprint"]:
             raise Malformed("it belongs to another split than the folder's split.json says")
@@ -177,7 +184,8 @@ def _read_train(folder: Path, part: dict[str, str]) -> Interactions:
         n, m, ids = content["users"], content["items"], content["ids"]
         users = stored_arrays.ids_from_arrays("user_ids", ids.get("user_ids"), n, arrays)
         items = stored_arrays.ids_from_arrays("item_ids", ids.get("item_ids"), m, arrays)
-        train = stored_arrays.rows_from_arrays("interactions", n, m, users, items, arrays)
+        how = stored_arrays.weighting_from_arrays(content, m, arrays)
+        train = stored_arrays.rows_from_arrays("interactions", n, m, users, items, arrays, how)
         _check_none_left(arrays)
         return train
 
@@ -193,8 +201,9 @@ def _read_held_out(folder: Path, part: dict[str, str], train: Interactions) -> H
             history = train
         else:
             users = stored_arrays.ids_from_arrays("user_ids", content["ids"].get("user_ids"), content["users"], arrays)
+            how = stored_arrays.weighting_from_arrays(content, train.n_items, arrays)
             history = stored_arrays.rows_from_arrays(
-                "fold_in", content["users"], train.n_items, users, train.item_ids, arrays
+                "fold_in", content["users"], train.n_items, users, train.item_ids, arrays, how
             )
         targets = stored_arrays.rows_from_arrays(
             "targets", history.n_users, train.n_items, history.user_ids, train.item_ids, arrays

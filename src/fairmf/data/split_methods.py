@@ -1,17 +1,21 @@
-"""Split events by user, by interaction or by time."""
+"""Split events by user, by interaction or by time.
+
+By user is strong generalisation: whole users are held out, and part of what they did is shown to the model. The
+protocol "public" repeats, bit for bit, the preprocessing of Liang et al. (2018) on which the published numbers for
+MovieLens-20M and the Million Song Dataset rest (docs/splitting.md lists its steps). By interaction is weak
+generalisation: every user is trained on, and part of what each did is held out.
+"""
 
 from __future__ import annotations
 
-import datetime
 import math
-import re
 from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.data.columns import TIME_UNITS, time_unit
+from fairmf.data.columns import TIME_UNITS, since_1970, time_unit
 from fairmf.data.events import Events
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import (
@@ -28,14 +32,11 @@ from fairmf.data.split import (
 )
 from fairmf.errors import InvalidData, InvalidParameter
 
-# A random share of every user's rows, for all users at once.
-
-
 FEWEST_ITEMS = 5  # nothing is held out of users with fewer
 
 
 def draw_parts(users: NDArray[np.integer], share: float, n_parts: int, random: np.random.Generator) -> NDArray[np.int8]:
-    """For every row its part: 1..n_parts for floor(share * k) of a user's k rows each, 0 for all others.
+    """Draw the part of every row: 1..n_parts for floor(share * k) of a user's k rows each, 0 for all others.
 
     Users with fewer than five rows have all of them in part 0.
     """
@@ -49,13 +50,6 @@ def draw_parts(users: NDArray[np.integer], share: float, n_parts: int, random: n
     parts = np.zeros(len(users), dtype=np.int8)
     parts[order] = np.where(held_out, number, 0)
     return parts
-
-
-# Strong generalisation: whole users are held out, and part of what they did is shown to the model.
-#
-# `protocol="public"` repeats, bit for bit, the preprocessing of Liang et al. (2018) that the published numbers
-# on MovieLens-20M and the Million Song Dataset rest on (docs/splitting.md lists its steps). `protocol="seeded"`
-# has the same shape with a seed and a share of your choice.
 
 
 PUBLIC_SEED = 98765
@@ -73,15 +67,44 @@ def split_by_user(
     target_share: float = PUBLIC_SHARE,
     random_state: int = 0,
 ) -> Split:
-    """Hold out `heldout` users for validation and as many for test.
+    """Hold out whole users: `heldout` for validation and as many for test.
 
-    Items with fewer than `min_item` users are dropped first, then users with fewer than `min_user` items.
-    With `rating_above` the weights are ratings: rows at or below it are dropped and the rest counts as 1. Of
-    a repeated (user, item) pair the first row counts: otherwise an item could be both shown and asked for.
+    Of a repeated (user, item) pair the first row counts: otherwise an item could be both shown and asked for.
 
-    "public" needs Events, because it depends on the order of the file's rows, fixes the seed and the share,
-    and makes binary matrices. "seeded" also takes Interactions, keeps weights, and uses `target_share` and
-    `random_state`.
+    Parameters
+    ----------
+    data : Events or Interactions
+        The public protocol needs Events, because it depends on the order of the file's rows.
+    heldout : int
+        Users each for validation and test.
+    min_user, min_item : int
+        Drop items with fewer users, then users with fewer items.
+    rating_above : float, optional
+        The weights are ratings: drop rows at or below this, and count the rest as 1.
+    protocol : "public" or "seeded"
+        "public" repeats the published draw: it fixes the seed and the share, and makes binary matrices. "seeded" keeps
+        weights and uses `target_share` and `random_state`.
+    target_share : float
+        Share of a held-out user's items that are targets.
+    random_state : int
+
+    Returns
+    -------
+    Split
+
+    Raises
+    ------
+    InvalidParameter
+        If a parameter is out of range, or the public protocol is given a share or a seed.
+    InvalidData
+        If too few users are left to hold out so many.
+
+    Examples
+    --------
+    >>> from fairmf import synthetic_events
+    >>> split = split_by_user(synthetic_events(n_users=60, n_items=50, n_interactions=900), heldout=10)
+    >>> split.train.n_users, split.test.n_users
+    (40, 10)
     """
     check_count("split_by_user", "heldout", heldout, 1)
     check_share("split_by_user", "target_share", target_share)
@@ -180,7 +203,7 @@ def _seeded(
 
 
 def _rows_of(events: Events, part: NDArray[np.int64], items: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Row numbers, in file order, of these users with these items."""
+    """Return the row numbers, in file order, of these users with these items."""
     user_in = positions_in(part, len(events.user_ids)) >= 0
     item_in = positions_in(items, len(events.item_ids)) >= 0
     return np.flatnonzero(user_in[events.users] & item_in[events.items])
@@ -207,7 +230,7 @@ def _matrix(
     *,
     weighted: bool,
 ) -> Interactions:
-    """Rows of the event list as a matrix whose row k is users[k] and whose column k is items[k]."""
+    """Build the matrix of some events, whose row k is users[k] and whose column k is items[k]."""
     return build_matrix(
         positions_in(users, len(events.user_ids))[events.users[rows]],
         positions_in(items, len(events.item_ids))[events.items[rows]],
@@ -219,15 +242,34 @@ def _matrix(
     )
 
 
-# Weak generalisation: every user is trained on, and part of what each did is held out.
-
-
 def split_by_interaction(data: Events | Interactions, *, target_share: float = 0.2, random_state: int = 0) -> Split:
     """Hold out floor(target_share * k) of each user's k items for validation and as many others for test.
 
     Users with fewer than five items keep all in train. Items that no user has in train are dropped from the
     targets and from the catalogue. All users are rows of both held-out sets, with train as their history
     (`known_users=True`): an item held out for validation may still be recommended when test is scored.
+
+    Parameters
+    ----------
+    data : Events or Interactions
+    target_share : float
+        Above 0 and below 0.5.
+    random_state : int
+
+    Returns
+    -------
+    Split
+
+    Raises
+    ------
+    InvalidParameter
+        If the share or the seed is out of range.
+
+    Examples
+    --------
+    >>> from fairmf import synthetic
+    >>> split_by_interaction(synthetic(n_users=60, n_items=50, n_interactions=900)).test.known_users
+    True
     """
     check_share("split_by_interaction", "target_share", target_share)
     check_seed("split_by_interaction", random_state)
@@ -267,15 +309,41 @@ def split_by_time(
 ) -> Split:
     """Train before `validation_from`, validate from there to `test_from`, test from there on.
 
-    A moment not given is placed so that its share of the rows (with all rows of the same moment) lies after
-    it. A moment is a number like the events' times, or a date (text, `datetime`, `np.datetime64`; UTC unless it has a
-    zone), which is understood in the unit of the times: `events.time_unit`, or the one that their size tells. Items
-    first seen after train are dropped. Targets are never items the user had met before.
+    Items first seen after train are dropped. Targets are never items the user had met before.
 
     Validation: rows are train's users with train as history, so stored factors are used (`known_users=True`).
     Test: the history is everything before `test_from`. It has grown since training, so users are folded in
     from it (`known_users=False`). Train's users come first, in train's order, then those who arrived during
     validation.
+
+    Parameters
+    ----------
+    events : Events
+        With times.
+    validation_from, test_from : number or date, optional
+        A number like the events' times, or a date (text, `datetime`, `np.datetime64`; UTC unless it has a zone), which
+        is read in the unit of the times: `events.time_unit`, or the one that their size tells.
+    validation_share, test_share : float
+        Place a moment that is not given so that this share of the rows (with all rows of the same moment) lies after
+        it.
+
+    Returns
+    -------
+    Split
+
+    Raises
+    ------
+    InvalidData
+        If there are no times, or a part would be empty.
+    InvalidParameter
+        If a moment cannot be understood, or validation would not begin before test.
+
+    Examples
+    --------
+    >>> from fairmf import synthetic_events
+    >>> events = synthetic_events(n_users=60, n_items=50, n_interactions=900)
+    >>> split_by_time(events, test_from="2021-09-01").method
+    'by_time'
     """
     times = _times(events)
     start, end = _cuts(events, validation_from, test_from, validation_share, test_share)
@@ -323,7 +391,7 @@ def _times(events: Events) -> NDArray[Any]:
 def _cuts(
     events: Events, validation_from: Any, test_from: Any, validation_share: float, test_share: float
 ) -> tuple[Any, Any]:
-    """The two moments, as values of the same kind as the times."""
+    """Return the two moments, as values of the same kind as the times."""
     check_share("split_by_time", "validation_share", validation_share)
     check_share("split_by_time", "test_share", test_share)
     ordered = np.sort(_times(events))
@@ -348,11 +416,11 @@ def _quantile(ordered: NDArray[Any], share: float) -> Any:
 
 
 def _moment(events: Events, name: str, value: Any) -> Any:
-    """A number as it is; a date in the unit that the times have."""
+    """Return a number as it is, and a date in the unit that the times have."""
     if isinstance(value, Real) and value is not True and value is not False and not math.isnan(value):
         return value
     times = _times(events)
-    nanoseconds = _since_1970(value)
+    nanoseconds = since_1970(value)
     if nanoseconds is None:
         raise InvalidParameter(
             f"The {name!r} parameter of split_by_time must be a number like the events' times ({times.dtype}), "
@@ -371,35 +439,7 @@ def _moment(events: Events, name: str, value: Any) -> Any:
     return -(-nanoseconds // step)  # the first whole step that is not before
 
 
-def _since_1970(value: Any) -> int | None:
-    """A date as nanoseconds since 1970, UTC; None for what is no date."""
-    if isinstance(value, str) and (zoned := _date_with_zone(value)) is not None:
-        value = zoned
-    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
-        value = value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
-    if not isinstance(value, (str, datetime.date, np.datetime64)):
-        return None
-    try:
-        moment = np.datetime64(value)
-    except ValueError:
-        return None
-    if np.isnat(moment):
-        return None
-    if np.datetime_data(moment.dtype)[0] in ("ns", "ps", "fs", "as"):
-        return int(moment.astype("datetime64[ns]").astype(np.int64))
-    return 1000 * int(moment.astype("datetime64[us]").astype(np.int64))
-
-
-def _date_with_zone(text: str) -> datetime.datetime | None:
-    """A date that says its zone, such as 2024-01-31T12:00:00Z, which NumPy does not take; None for others."""
-    try:
-        found = datetime.datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text.strip()))
-    except ValueError:
-        return None
-    return found if found.tzinfo is not None else None
-
-
 def _met(events: Events, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """For every event: had its user met its item in the given rows?"""
+    """Return for every event whether its user had met its item in the given rows."""
     keys = events.users.astype(np.int64) * len(events.item_ids) + events.items
     return np.isin(keys, keys[rows])

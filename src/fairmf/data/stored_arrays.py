@@ -1,4 +1,8 @@
-"""Store ids and sparse rows as arrays, and check them when they are read."""
+"""Store ids, sparse rows and weightings as arrays, and check them when they are read.
+
+Integer ids are one array of their own kind. All others are bytes, with the offsets where each begins: texts in UTF-8,
+other kinds (floats, tuples, dates, ...) as typed JSON.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +14,19 @@ from numpy.typing import NDArray
 
 from fairmf.data.csr import Rows, is_ascending
 from fairmf.data.ids import Ids
-from fairmf.data.interactions import Interactions
+from fairmf.data.interactions import Interactions, marked
+from fairmf.data.weighting import BM25Weighting, LogWeighting, Weighting
 from fairmf.errors import InvalidData
 from fairmf.io import strict_json
 from fairmf.io.container import Arrays
 from fairmf.io.strict_json import Malformed
 from fairmf.io.values import NotStorable, decode, encode
 
-# Ids as arrays. Integers are one array of their own kind; all others are bytes and the offsets where each begins.
-#
-# Texts are stored in UTF-8; ids of other kinds (floats, tuples, dates, ...) as typed JSON, one text each.
-
-
 KINDS = ("none", "integers", "texts", "typed")
 
 
 def ids_to_arrays(name: str, ids: Ids | None) -> tuple[str, Arrays]:
-    """The kind of these ids and the arrays that hold them."""
+    """Return the kind of these ids and the arrays that hold them."""
     if ids is None:
         return "none", {}
     if ids.values.dtype.kind in "iu":
@@ -38,7 +38,7 @@ def ids_to_arrays(name: str, ids: Ids | None) -> tuple[str, Arrays]:
 
 
 def ids_from_arrays(name: str, kind: Any, count: int, arrays: Arrays) -> Ids | None:
-    """The ids again. Takes what it uses out of `arrays`."""
+    """Return the ids again. Takes what it uses out of `arrays`."""
     if kind == "none":
         return None
     if kind == "integers":
@@ -92,14 +92,14 @@ def _unpacked(name: str, count: int, arrays: Arrays) -> list[str]:
 
 
 def check_offsets(name: str, offsets: NDArray[Any], count: int, end: int) -> None:
-    """Offsets of `count` pieces that together cover 0 to `end`."""
+    """Raise Malformed unless these are offsets of `count` pieces that together cover 0 to `end`."""
     wrong = offsets.dtype != np.int64 or offsets.shape != (count + 1,)
     if wrong or offsets[0] != 0 or offsets[-1] != end or (offsets[1:] < offsets[:-1]).any():
         raise Malformed(f"the offsets of {name} do not describe {count:,} pieces")
 
 
 def rows_to_arrays(name: str, data: Interactions) -> Arrays:
-    """The entries of these interactions; their ids are stored by `id_arrays`."""
+    """Return the entries of these interactions; `ids_to_arrays` stores their ids."""
     rows = data.by_user
     arrays: Arrays = {f"{name}.indptr": rows.indptr, f"{name}.indices": rows.indices}
     if rows.weights is not None:
@@ -107,8 +107,16 @@ def rows_to_arrays(name: str, data: Interactions) -> Arrays:
     return arrays
 
 
-def rows_from_arrays(name: str, n: int, m: int, users: Ids | None, items: Ids | None, arrays: Arrays) -> Interactions:
-    """The interactions of n users and m items again. Takes what it uses out of `arrays`."""
+def rows_from_arrays(
+    name: str,
+    n: int,
+    m: int,
+    users: Ids | None,
+    items: Ids | None,
+    arrays: Arrays,
+    weighting: Weighting | None = None,
+) -> Interactions:
+    """Return the interactions of n users and m items again. Takes what it uses out of `arrays`."""
     indptr, indices, weights = (arrays.pop(f"{name}.{part}", None) for part in ("indptr", "indices", "weights"))
     if indptr is None or indices is None or indices.dtype != np.int32 or indices.ndim != 1:
         raise Malformed(f"its {name} are incomplete")
@@ -119,4 +127,55 @@ def rows_from_arrays(name: str, n: int, m: int, users: Ids | None, items: Ids | 
         raise Malformed(f"its {name} have weights that are not numbers > 0")
     if not is_ascending(indices, indptr):
         raise Malformed(f"its {name} are not in order, or repeated")
-    return Interactions(Rows(indptr, indices, weights), m, users, items)
+    return marked(Interactions(Rows(indptr, indices, weights), m, users, items), weighting)
+
+
+# How interactions were weighted: a part of version 2 of the formats of models, splits and autoencoders. Files of raw
+# interactions have no such part and are written as version 1, which older programs read.
+
+
+LENGTHS = "weighting.item_lengths"
+_NUMBERS = {"K1": float, "B": float, "mean_length": float, "n_items": int}
+
+
+def weighting_to_arrays(weighting: Weighting | None) -> tuple[dict[str, Any], Arrays]:
+    """Return what a document and its arrays say of a weighting; both are empty without one."""
+    if weighting is None:
+        return {}, {}
+    stored = {"how": weighting.how}
+    if not isinstance(weighting, BM25Weighting):
+        return {"weighting": stored}, {}
+    stored |= {name: getattr(weighting, name) for name in _NUMBERS}
+    return {"weighting": stored}, {LENGTHS: weighting.item_lengths}
+
+
+def version_for(content: dict[str, Any]) -> int:
+    """Return the oldest version of its format that can hold a document."""
+    return 2 if "weighting" in content else 1
+
+
+def weighting_from_arrays(content: dict[str, Any], n_items: int, arrays: Arrays) -> Weighting | None:
+    """Return the weighting again; None where the document has none. Takes what it uses out of `arrays`."""
+    stored = content.get("weighting")
+    if stored is None and "weighting" not in content:
+        return None
+    if stored == {"how": LogWeighting.how}:
+        return LogWeighting()
+    if not isinstance(stored, dict) or set(stored) != {"how", *_NUMBERS} or stored["how"] != BM25Weighting.how:
+        raise Malformed("it does not say how its interactions were weighted")
+    lengths = arrays.pop(LENGTHS, None)
+    if lengths is None or lengths.dtype != np.float64 or lengths.shape != (n_items,):
+        raise Malformed("it has no length of each item, which its BM25 weights need")
+    numbers = {name: stored[name] for name in _NUMBERS}
+    typed = all(type(numbers[name]) is kind for name, kind in _NUMBERS.items())
+    if not (
+        typed
+        and 0 < numbers["K1"] < np.inf
+        and 0 <= numbers["B"] <= 1
+        and 0 < numbers["mean_length"] < np.inf
+        and numbers["n_items"] >= 1
+        and np.isfinite(lengths).all()
+        and (lengths >= 0).all()
+    ):
+        raise Malformed("the numbers of its BM25 weights are impossible")
+    return BM25Weighting(item_lengths=lengths, **numbers)

@@ -15,9 +15,6 @@ from fairmf.data.popularity import counts_with_gini, counts_with_total
 from fairmf.errors import InvalidParameter
 from fairmf.params import check_settings, setting
 
-# Readable titles for made-up items. Each theme has its own nouns, so that a reader sees the tastes in a list.
-
-
 _ADJECTIVES = tuple(
     word
     for line in (
@@ -55,7 +52,7 @@ _STEP = 10007
 
 
 def titles(tastes: NDArray[np.integer]) -> list[str]:
-    """A unique title for every item, such as "The Quiet Harbour (1987)"; the noun tells its taste (modulo twelve)."""
+    """Make a unique title for every item, such as "The Quiet Harbour (1987)"; the noun tells its taste (modulo 12)."""
     themes = np.asarray(tastes) % len(_THEMES)
     used = [0] * len(_THEMES)
     made = []
@@ -66,7 +63,7 @@ def titles(tastes: NDArray[np.integer]) -> list[str]:
 
 
 def theme_of(title: str) -> str:
-    """What a title made here is about, by its noun: "Sea" for "The Quiet Harbour (1987)"."""
+    """Return the theme of a title made here, by its noun: "Sea" for "The Quiet Harbour (1987)"."""
     return _THEME_OF[title.split()[2].rstrip(",")]
 
 
@@ -116,14 +113,46 @@ def synthetic_events(
     activity_spread: float = 1.0,
     min_per_user: int = 5,
 ) -> Events:
-    """Exactly `n_interactions` different pairs in order of time, the same for the same `random_state`.
+    """Make up events with a long tail of items, heavy users and tastes.
 
-    Items follow a power law whose exponent is chosen so that the Gini of their numbers of interactions is
-    `popularity_gini` (None: 0.75, or the nearest that so dense a matrix allows); every item has at least one where
-    there are enough. Users' activity is log-normal (`activity_spread`), at least `min_per_user` each. Each item has one
-    of `tastes` tastes; a user draws `favourites` tastes, and a share `taste_strength` of the user's interactions falls
-    within them. User ids are the integers from 1; item ids are titles such as "The Quiet Harbour (1987)" whose noun
-    tells the taste; times are seconds since 1970.
+    User ids are the integers from 1; item ids are titles such as "The Quiet Harbour (1987)" whose noun tells the taste;
+    times are seconds since 1970.
+
+    Parameters
+    ----------
+    n_users, n_items : int
+    n_interactions : int
+        The number of different pairs, exactly.
+    random_state : int, SeedSequence or Generator
+        The same seed gives the same events.
+    tastes : int
+        Each item has one of so many tastes.
+    favourites : int
+        Tastes that each user draws as favourites.
+    taste_strength : float
+        Share of a user's interactions within the favourites.
+    popularity_gini : float, optional
+        Gini index of the items' numbers of interactions, which follow a power law. None: 0.75, or the nearest that so
+        dense a matrix allows. Every item has at least one interaction where there are enough.
+    activity_spread : float
+        Standard deviation of the logarithm of users' numbers of interactions.
+    min_per_user : int
+        Least number of interactions of a user.
+
+    Returns
+    -------
+    Events
+        In order of time.
+
+    Raises
+    ------
+    InvalidParameter
+        If a setting is out of range, or there are too many or too few interactions for so many users and items.
+
+    Examples
+    --------
+    >>> synthetic_events(n_users=50, n_items=40, n_interactions=500)
+    Events(500 rows, 50 users, 40 items, with times)
     """
     plan = SyntheticEvents(
         n_users,
@@ -147,7 +176,23 @@ def synthetic_events(
 
 
 def synthetic(n_users: int = 2000, n_items: int = 1000, n_interactions: int = 100_000, **settings: Any) -> Interactions:
-    """`synthetic_events` (same arguments) as binary Interactions."""
+    """Make up binary Interactions with a long tail of items, heavy users and tastes.
+
+    Parameters
+    ----------
+    n_users, n_items, n_interactions : int
+    **settings
+        Those of `synthetic_events`.
+
+    Returns
+    -------
+    Interactions
+
+    Examples
+    --------
+    >>> synthetic(n_users=50, n_items=40, n_interactions=500)
+    Interactions(50 users x 40 items, 500 binary)
+    """
     return Interactions.from_events(synthetic_events(n_users, n_items, n_interactions, **settings))
 
 
@@ -203,7 +248,7 @@ def _deal(
     plan: SyntheticEvents,
     rng: np.random.Generator,
 ) -> NDArray[np.int32]:
-    """The user of every interaction, item after item."""
+    """Deal users to items; return the user of every interaction, item after item."""
     from fairmf.data import deal_kernels
 
     wishes, favourites = _wishes(per_user, per_item, tastes, plan, rng)
@@ -242,7 +287,7 @@ def _wishes(
     plan: SyntheticEvents,
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How many interactions each user wants in each favourite taste (users x favourites), and which these are."""
+    """Draw how many interactions each user wants in each favourite taste (users x favourites), and which these are."""
     demand = np.bincount(tastes, weights=per_item)
     sizes = np.bincount(tastes)
     # Favourites are drawn as often as their items are demanded, so that tastes do not change the popularity.
@@ -266,7 +311,7 @@ def _pools(
     n_tastes: int,
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """One shuffled pool per taste and a last one for any taste, in one array, and where each begins."""
+    """Make a shuffled pool per taste and a last one for any taste, in one array; return it and where each begins."""
     everybody = np.arange(len(per_user), dtype=np.int32)
     pools = []
     for taste in range(n_tastes):

@@ -24,8 +24,8 @@ Progress: TypeAlias = Callable[[int, int], None]
 _LONGEST_RECORD = 16 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _QUOTE = ord('"')
-# Text shrinks to a third or a tenth. What expands more than this, and to more than a few megabytes, is made to fill a
-# memory or a disk. Whoever has such a file and trusts it unpacks it: plain files have no ceiling.
+# Text shrinks to a third or a tenth. A file that expands by more than this, and to more than a few megabytes, is made
+# to fill a memory or a disk. Who trusts such a file can unpack it: plain files have no limit.
 LARGEST_RATIO = 200
 SMALL_BYTES = 1 << 22
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
@@ -33,20 +33,20 @@ _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 @dataclass(frozen=True)
 class TextSource:
-    """Text that can be opened any number of times. `size` is that of what holds it, compressed or not."""
+    """A text that can be opened any number of times. `size` is that of its file, compressed or not."""
 
     name: str
     size: int
     open: Callable[[], Any]
     report: Callable[[], None] = lambda: None
-    """Tell whoever wants to know how far reading is."""
+    """Report how far reading is."""
 
     def __str__(self) -> str:
         return self.name
 
     @classmethod
     def of_file(cls, file: Path, progress: Progress | None = None) -> TextSource:
-        """A plain or compressed file."""
+        """Return the text of a plain or compressed file."""
         size = file.stat().st_size
         latest: list[Any] = []  # the file itself, which knows how much of it was taken
 
@@ -70,14 +70,14 @@ class TextSource:
 
 
 class Unpacked:
-    """What a decompressor gives, up to what text of that packed size can hold; closes the file below it as well."""
+    """A decompressed stream of at most the size that text of its packed size can have."""
 
     def __init__(self, stream: Any, below: Any, name: str, packed_bytes: int):
         self._stream, self._below, self._name, self._packed = stream, below, name, packed_bytes
         self._left = max(SMALL_BYTES, LARGEST_RATIO * packed_bytes)
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes; InvalidData once there are more than can be believed."""
+        """Return the next bytes; raise InvalidData once there are too many."""
         most = self._left + 1  # one more than may come, and never more memory than that
         content: bytes = self._stream.read(most if size is None or size < 0 else min(size, most))
         self._left -= len(content)
@@ -86,13 +86,13 @@ class Unpacked:
         return content
 
     def close(self) -> None:
-        """Close both."""
+        """Close the stream and the file below it."""
         self._stream.close()
         self._below.close()
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed."""
+        """Whether the stream is closed."""
         return bool(self._stream.closed)
 
     def __enter__(self) -> Unpacked:
@@ -103,7 +103,7 @@ class Unpacked:
 
 
 def too_much(name: str, packed_bytes: int) -> str:
-    """What is said of a file that expands more than text does."""
+    """Return the error message for a file that expands more than text does."""
     return (
         f"{name} expands to more than {LARGEST_RATIO} times its {packed_bytes:,} bytes, which no text of interactions "
         f"does; it is damaged or malicious. If you trust it, unpack it and read the plain file."
@@ -112,7 +112,7 @@ def too_much(name: str, packed_bytes: int) -> str:
 
 @dataclass(frozen=True)
 class Block:
-    """Whole records as UTF-8, the last one ended by a line break; `line` is the number of the first line, from 1."""
+    """Whole records as UTF-8, the last one ended by a line break; `line` is the number of its first line, from 1."""
 
     text: bytes
     line: int
@@ -157,12 +157,12 @@ def record_blocks(
 
 
 def is_utf8(encoding: str) -> bool:
-    """Whether text in this encoding needs no recoding."""
+    """Return whether text in this encoding needs no recoding."""
     return codecs.lookup(encoding).name in ("utf-8", "ascii")
 
 
 def _field_quotes(text: bytes, delimiter: bytes | None) -> NDArray[np.int64]:
-    """Positions of the quotes that open (even places) and close (odd places) fields.
+    """Return the positions of the quotes that open (even places) and close (odd places) fields.
 
     Of two quotes for one the first closes and the second opens again.
     """
@@ -181,14 +181,14 @@ def _field_quotes(text: bytes, delimiter: bytes | None) -> NDArray[np.int64]:
 
 
 def _is_one_of(letters: bytes) -> NDArray[np.bool_]:
-    """For every byte whether it is one of these."""
+    """Return a table that says of every byte whether it is one of these."""
     table = np.zeros(256, dtype=bool)
     table[list(letters)] = True
     return table
 
 
 def _without_literal_quotes(quotes: NDArray[np.int64], begins: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The quotes that open and close, found one by one, where some are text; `begins`: whether a field may begin."""
+    """Find one by one the quotes that open and close, where some are text; `begins`: whether a field may begin."""
     kept, inside, latest = [], False, -2
     for place, starts_field in zip(quotes.tolist(), begins.tolist(), strict=True):
         if inside or starts_field or place == latest + 1:
@@ -226,7 +226,7 @@ def _check_quotes(
 
 
 def _opening_line(block: Block, quotes: NDArray[np.int64], place: int) -> int:
-    """The line in which the field begins that the quote at this (even) place opens, or opens again."""
+    """Return the line in which the field begins that the quote at this (even) place opens, or opens again."""
     while place >= 2 and quotes[place] - quotes[place - 1] == 1:
         place -= 2
     return _line_at(block, quotes[place])
@@ -237,12 +237,12 @@ def _line_at(block: Block, position: int | np.int64) -> int:
 
 
 def _lines_in(text: bytes) -> int:
-    """The number of line breaks: LF, CR LF, or CR alone."""
+    """Count line breaks: LF, CR LF, or CR alone."""
     return text.count(b"\n") + (text.count(b"\r") - text.count(b"\r\n") if b"\r" in text else 0)
 
 
 def _last_break(text: bytes, quotes: NDArray[np.int64]) -> int:
-    """The position of the last line break outside quotes, -1 if there is none."""
+    """Return the position of the last line break outside quotes, -1 if there is none."""
     stop = len(text) - text.endswith(b"\r")  # a line feed may follow
     count = len(quotes)
     if count % 2:
@@ -257,7 +257,7 @@ def _last_break(text: bytes, quotes: NDArray[np.int64]) -> int:
 
 
 def _first_break(text: bytes, start: int, quotes: NDArray[np.int64]) -> int:
-    """The position of the first line break outside quotes; there is one."""
+    """Return the position of the first line break outside quotes; there is one."""
     for place in range(0, len(quotes) + 1, 2):
         stop = int(quotes[place]) if place < len(quotes) else len(text)
         feed = text.find(b"\n", start, stop)

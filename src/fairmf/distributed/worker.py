@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from fairmf.backends.contract import Backend, Factors, HalfStep, RowSums
 from fairmf.backends.registry import get_backend
 from fairmf.backends.solve import solve_to_convergence
-from fairmf.data.csr import Rows
-from fairmf.data.interactions import transpose
+from fairmf.data.csr import Rows, transpose
 from fairmf.distributed.remote_arrays import Drawn, Solved
 from fairmf.distributed.shards import ShardSource
 

@@ -1,4 +1,4 @@
-"""Replace files atomically: a reader sees the old file or the new one, never a part."""
+"""Replace files atomically (a reader sees the old file or the new one, never a part), and lock them."""
 
 from __future__ import annotations
 
@@ -50,8 +50,37 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
     _sync_folder(target.parent)
 
 
+class Busy(Exception):
+    """Another process holds the lock."""
+
+
+@contextlib.contextmanager
+def locked(path: Path, *, wait: bool) -> Iterator[None]:
+    """Hold the lock file `path`, which other processes respect; the file stays behind.
+
+    The system releases the lock when the process ends, even when it is killed. Without `wait`, a lock that another
+    process holds raises Busy. On a file system that has no locks nothing is guarded.
+    """
+    from filelock import FileLock, Timeout  # 20 ms, which only downloads and fits with checkpoints need
+
+    lock = FileLock(path, timeout=-1 if wait else 0)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise Busy from error
+    except NotImplementedError:
+        pass
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            raise
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def inside(folder: Path, name: str) -> Path:
-    """The file of that name in a folder that a format keeps; CannotWrite where it is a link to somewhere else.
+    """Return the path of a file in a folder of ours; raise CannotWrite where it is a link to somewhere else.
 
     A folder may come from anybody: what is written to it must not replace files that lie elsewhere.
     """
@@ -67,7 +96,7 @@ def _refusal(target: Path, error: OSError) -> CannotWrite:
 
 
 def _sync_folder(folder: Path) -> None:
-    """A rename lasts through a power cut only when the folder is on the disk too."""
+    """Force the folder to the disk: only then does a rename last through a power cut."""
     if os.name == "nt":  # folders cannot be opened there
         return
     handle = os.open(folder, os.O_RDONLY)

@@ -59,7 +59,7 @@ class Entry:
 
 
 def size_of(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
-    """Bytes of an array."""
+    """Return the bytes of an array."""
     size = dtype.itemsize
     for length in shape:
         size *= length
@@ -67,7 +67,7 @@ def size_of(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
 
 
 def compose(arrays: dict[str, tuple[np.dtype[Any], tuple[int, ...]]], metadata: dict[str, str]) -> bytes:
-    """The bytes before the data. Arrays lie in the given order, without gaps; ValueError if it gets too long."""
+    """Return the header's bytes. Arrays lie in the given order, without gaps; ValueError if it gets too long."""
     table: dict[str, Any] = {METADATA: metadata}
     position = 0
     for name, (dtype, shape) in arrays.items():
@@ -82,7 +82,7 @@ def compose(arrays: dict[str, tuple[np.dtype[Any], tuple[int, ...]]], metadata: 
 
 
 def read_header(file: BinaryIO) -> tuple[dict[str, Entry], dict[str, str]]:
-    """The arrays' places and the metadata of an open file; Malformed if they do not fit each other and the file."""
+    """Return the arrays' places and the metadata of an open file; Malformed if they contradict each other or it."""
     size = os.fstat(file.fileno()).st_size
     if size < 10:
         raise Malformed(f"it has only {size} bytes")
@@ -103,7 +103,7 @@ def read_header(file: BinaryIO) -> tuple[dict[str, Entry], dict[str, str]]:
 
 
 def _places(table: dict[str, Any], first: int, size: int) -> dict[str, Entry]:
-    """Every entry checked; together they cover the file from `first` to its end, once."""
+    """Check every entry: together they must cover the file from `first` to its end, once."""
     entries = {}
     position = first
     for name, value in table.items():
@@ -145,7 +145,7 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of file, the version written, and the oldest that is still read."""
+    """A kind of file, its newest version, and the oldest that is still read."""
 
     name: str
     version: int
@@ -154,7 +154,7 @@ class Format:
 
 @contextmanager
 def reading(path: Path, what: str) -> Iterator[None]:
-    """Turn whatever is found wrong inside into a BrokenFile that names the file."""
+    """Turn errors about the content into a BrokenFile that names the file."""
     try:
         yield
     except (Malformed, FairmfError) as error:
@@ -164,15 +164,18 @@ def reading(path: Path, what: str) -> Iterator[None]:
         raise BrokenFile(f"{path} cannot be read as a {what}: {reason}.") from error
 
 
-def write(path: Path, kind: Format, content: Any, arrays: Arrays) -> None:
-    """Write the file in one atomic step."""
+def write(path: Path, kind: Format, content: Any, arrays: Arrays, version: int | None = None) -> None:
+    """Write the file in one atomic step.
+
+    `version` is the oldest version that can hold this content (default: the newest): older programs read it then.
+    """
     # Large items first: then every array is aligned to its item without gaps.
     ordered = sorted(arrays.items(), key=lambda pair: (-pair[1].dtype.itemsize, pair[0]))
     plain = {name: np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for name, array in ordered}
     table = {name: [NAMES[a.dtype], list(a.shape), _sha256(a)] for name, a in plain.items()}
     metadata = {
         "format": kind.name,
-        "format_version": str(kind.version),
+        "format_version": str(kind.version if version is None else version),
         "written_by": f"fairmf {__version__}",
         "document": strict_json.dump({"arrays": table, "content": content}),
     }
@@ -189,7 +192,7 @@ def write(path: Path, kind: Format, content: Any, arrays: Arrays) -> None:
 
 
 def read(path: Path, kind: Format, *, mmap: bool = False, verify: bool = True) -> tuple[Any, Arrays]:
-    """The content and the arrays. With `mmap` arrays stay in the file (copied page by page if written to)."""
+    """Return the content and the arrays. With `mmap` arrays stay in the file (copied page by page if written to)."""
     with reading(path, kind.name), _open(path) as file:
         entries, metadata = read_header(file)
         content = _checked_content(metadata, entries, kind)
@@ -254,7 +257,7 @@ def _check_version(version: str, written_by: str, kind: Format) -> None:
 
 
 def _seal(metadata: dict[str, str]) -> str:
-    """The rule of every format version, so that a newer file can be told from a damaged one."""
+    """Compute the checksum; the rule is the same in every version, so that newer files do not look damaged."""
     lines = "\n".join(metadata[name] for name in ("format", "format_version", "written_by", "document"))
     return hashlib.sha256(lines.encode("utf-8", errors="surrogatepass")).hexdigest()
 

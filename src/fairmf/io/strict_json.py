@@ -12,16 +12,16 @@ MAX_VALUES = 2_000_000  # a value costs far more memory than the three bytes it 
 
 
 class Malformed(Exception):
-    """What is wrong with a stored file, without its name; the reader of the file adds that."""
+    """A stored file is damaged; the message does not name the file, its reader does."""
 
 
 def dump(value: Any) -> str:
-    """Compact JSON in ASCII. ValueError for what JSON cannot say."""
+    """Write compact JSON in ASCII; raise ValueError for what JSON cannot say."""
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
 def parse(text: str, what: str) -> Any:
-    """The value of a JSON text; Malformed where it is not plain, bounded JSON. `what` names it in the message."""
+    """Read a JSON text; raise Malformed where it is not plain, bounded JSON. `what` names it in the message."""
     if text.count(",") + text.count("[") + text.count("{") > MAX_VALUES:
         raise Malformed(f"{what} holds more than {MAX_VALUES:,} values")
     try:

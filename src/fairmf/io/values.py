@@ -31,12 +31,12 @@ class NotStorable(Exception):
 
 
 def plain(value: Any) -> Any:
-    """The Python number or string behind a NumPy scalar; anything else as it is."""
+    """Return the Python number or string behind a NumPy scalar; anything else as it is."""
     return value.item() if isinstance(value, (np.number, np.bool_, np.str_, np.bytes_)) else value
 
 
 def encode(value: Any) -> Any:
-    """The JSON form of a value; NotStorable where it has none."""
+    """Return the JSON form of a value; raise NotStorable where it has none."""
     value = value.tolist() if isinstance(value, np.ndarray) else plain(value)
     kind = type(value)
     if value is None or kind in (bool, str):
@@ -60,7 +60,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """The value behind its JSON form; Malformed where there is none."""
+    """Return the value behind its JSON form; raise Malformed where there is none."""
     if isinstance(value, list):
         return [decode(part) for part in value]
     if not isinstance(value, dict):

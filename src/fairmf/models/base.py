@@ -264,6 +264,7 @@ class IterativeModel(FactorModel):
             extra={name: float(getattr(state, name)) for name in self.kept},
             fairness_weights=problem.fairness_weights,
             interactions=problem.histories,
+            weighting=None if problem.histories is None else problem.histories.weighting,
         )
 
     def _snapshot(self: Self, problem: Problem, state: Any, history: History) -> Self:
@@ -351,7 +352,7 @@ class IterativeModel(FactorModel):
     def _fold_in_items(self, item_users: Interactions | Any, weights: Vector | None) -> NDArray[Any]:
         fitted = self.fitted
         fitted.check_users("fold_in_items")
-        batch = partial_fit.item_batch(fitted, item_users)
+        batch = partial_fit.weighted_items(fitted, partial_fit.item_batch(fitted, item_users))
         users = partial_fit.trained_users(fitted, self._folded)
         backend = get_backend(fitted.settings["backend"])
         with backend.threads(self.num_threads):

@@ -16,7 +16,7 @@ import numpy as np
 
 from fairmf.backends.contract import Backend
 from fairmf.errors import BrokenFile, CannotWrite, InvalidData, InvalidParameter
-from fairmf.io import container
+from fairmf.io import atomic, container
 from fairmf.io.atomic import TEMPORARY, inside
 from fairmf.io.container import Arrays, Format
 from fairmf.io.strict_json import Malformed
@@ -27,36 +27,23 @@ from fairmf.models.model_file import parameters_of
 from fairmf.models.problem import Problem
 from fairmf.version import versions
 
-# One fit at a time in a folder of checkpoints. The system releases the lock of a process that dies.
-
-
-try:
-    import fcntl
-except ImportError:  # Windows: nothing guards the folder there
-    fcntl = None  # type: ignore[assignment]
-
 NAME = "lock"
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Make the folder if need be, and hold it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / NAME).open("ab")
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise CannotWrite(error.errno, f"{folder} cannot be used for checkpoints: {reason}") from error
-    with file:
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise InvalidParameter(
-                    f"Another fit is using the checkpoint folder {folder}: give each its own."
-                ) from error
-            except OSError:  # a file system without locks: as on Windows, nothing guards the folder
-                pass
+    """Make the folder if need be, and hold its lock: only one fit at a time may write checkpoints there."""
+    with contextlib.ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(atomic.locked(folder / NAME, wait=False))
+        except atomic.Busy as error:
+            raise InvalidParameter(
+                f"Another fit is using the checkpoint folder {folder}: give each its own."
+            ) from error
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise CannotWrite(error.errno, f"{folder} cannot be used for checkpoints: {reason}") from error
         yield
 
 

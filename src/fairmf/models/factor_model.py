@@ -14,7 +14,7 @@ from fairmf.backends.contract import Backend
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows
 from fairmf.data.ids import Ids
-from fairmf.data.interactions import Interactions, as_interactions
+from fairmf.data.interactions import Interactions, as_interactions, weighted_like
 from fairmf.errors import InvalidData, NotFitted
 from fairmf.models import batches
 from fairmf.models import fitted as naming
@@ -361,7 +361,7 @@ class FactorModel(abc.ABC):
         return positions(users, self.fitted.user_ids, self.n_users, "user")
 
     def _aligned(self, history: Interactions | Any) -> Interactions:
-        """The histories as Interactions over exactly the training items."""
+        """Return the histories as Interactions over exactly the training items, weighted like the training data."""
         history = as_interactions(history, allow_empty=True)
         if history.n_items != self.n_items:
             hint = " It looks transposed: users must be rows." if history.n_users == self.n_items else ""
@@ -371,7 +371,7 @@ class FactorModel(abc.ABC):
             raise InvalidData(
                 "The history's items are not the model's, or in another order: column j must be item j of training."
             )
-        return history
+        return weighted_like(history, self.fitted.weighting)
 
     # -- neighbours and single scores -------------------------------------------------------------------------------
 

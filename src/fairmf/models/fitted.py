@@ -15,6 +15,7 @@ from fairmf.backends.contract import Matrix
 from fairmf.backends.registry import get_backend
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
+from fairmf.data.weighting import Weighting
 from fairmf.errors import InvalidData, MissingHistories
 from fairmf.lazy import cached_property
 from fairmf.ranking.offsets import items_with, users_with_constant
@@ -106,6 +107,8 @@ class Fitted:
     """A number per item that is added to its scores, where some were learned."""
     user_sensitivity: NDArray[Any] | None = None
     """H_i^-1 q1 of every user, where it was stored: the dial without histories (models/dial.py)."""
+    weighting: Weighting | None = None
+    """How the training data were weighted: raw histories are weighted alike. None: as they are."""
     provenance: dict[str, Any] = field(default_factory=dict)
     """Of a loaded model: when it was `created`, with which `versions`, from data of which `data_fingerprint`."""
 
@@ -181,12 +184,5 @@ def row_numbers(names: Any, kind: str) -> NDArray[np.int64]:
 
 
 def named(rows: NDArray[np.integer], ids: Ids | None) -> NDArray[Any]:
-    """Positions as ids; a missing one (-1) stays -1, or is None where ids are not integers."""
-    if ids is None:
-        return rows
-    names = ids.values
-    if names.dtype.kind == "u":  # unsigned integers cannot say -1; those beyond int64 are kept as Python integers
-        names = names.astype(np.int64 if names.max(initial=0) < 2**63 else object)
-    found: NDArray[Any] = names[rows]  # position -1 reads the last name and is overwritten next
-    found[rows < 0] = -1 if names.dtype.kind == "i" else None
-    return found
+    """Return positions as ids (see `Ids.named`), or as they are where there are no ids."""
+    return rows if ids is None else ids.named(rows)

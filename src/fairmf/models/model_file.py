@@ -43,6 +43,8 @@ FIELDS = {
     "versions": dict,
 }
 """The content of a model file, part by part, and the JSON kind of each."""
+OPTIONAL_FIELDS = {"weighting": dict}
+"""Parts that only some files have. Those of models on raw data have no weighting, as before there was any."""
 
 
 def describe(model: Any, fitted: Fitted, ids: dict[str, str], fingerprint: str | None, interactions: bool) -> Any:
@@ -79,10 +81,10 @@ def encoded(name: str, value: Any) -> Any:
 
 def check(content: Any) -> dict[str, Any]:
     """The content decoded, if it has exactly the parts of this format, each of its kind."""
-    if not isinstance(content, dict) or set(content) != set(FIELDS):
+    if not isinstance(content, dict) or set(content) - set(OPTIONAL_FIELDS) != set(FIELDS):
         raise Malformed("its document has other parts than a model's")
     decoded = {}
-    for name, kind in FIELDS.items():
+    for name, kind in (FIELDS | {name: kind for name, kind in OPTIONAL_FIELDS.items() if name in content}).items():
         value = decoded[name] = decode(content[name])
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):  # type: ignore[arg-type]
             raise Malformed(f"the {name!r} in its document is of the wrong kind")
@@ -125,7 +127,7 @@ def history(values: dict[str, Any]) -> History:
 # A fitted model into a file.
 
 
-MODEL = Format("fairmf model", version=1)
+MODEL = Format("fairmf model", version=2)
 OPTIONAL = ("fairness_weights", "item_offsets", "user_sensitivity")
 FACTORS = ("user_factors", "item_factors", "popularity", "mean_user", "merit", *OPTIONAL)
 """The arrays of `Fitted`, by the names they have there."""
@@ -152,8 +154,11 @@ def save_model(
     fingerprint = fitted.provenance.get("data_fingerprint") if data is None else data.fingerprint()
     if data is not None and interactions:
         arrays |= stored_arrays.rows_to_arrays("interactions", data)
+    weighting, own = stored_arrays.weighting_to_arrays(fitted.weighting)
+    arrays |= own
     content = describe(model, fitted, kinds, fingerprint, "interactions.indptr" in arrays)
-    container.write(Path(path), MODEL, content, arrays)
+    content |= {name: encoded(name, value) for name, value in weighting.items()}
+    container.write(Path(path), MODEL, content, arrays, stored_arrays.version_for(content))
 
 
 def _fitted_arrays(model: Any, fitted: Fitted, user_sensitivity: bool | None) -> Arrays:
@@ -210,10 +215,10 @@ def _model(content: dict[str, Any], arrays: Arrays, check_numbers: bool) -> Fact
         raise Malformed("it does not say what kinds of ids it has")
     users = stored_arrays.ids_from_arrays("user_ids", content["ids"]["user_ids"], n, arrays)
     items = stored_arrays.ids_from_arrays("item_ids", content["ids"]["item_ids"], m, arrays)
-    # Checked whatever `verify` says.
-    data = (
-        stored_arrays.rows_from_arrays("interactions", n, m, users, items, arrays) if content["interactions"] else None
-    )
+    weighting = stored_arrays.weighting_from_arrays(content, m, arrays)
+    data = None
+    if content["interactions"]:  # checked whatever `verify` says
+        data = stored_arrays.rows_from_arrays("interactions", n, m, users, items, arrays, weighting)
     if arrays:
         raise Malformed(f"it holds an array {next(iter(arrays))[:60]!r} that does not belong there")
     model._fitted = Fitted(
@@ -226,6 +231,7 @@ def _model(content: dict[str, Any], arrays: Arrays, check_numbers: bool) -> Fact
         settings=settings,
         extra=extra(model_class, content["extra"]),
         interactions=data,
+        weighting=weighting,
         provenance={name: content[name] for name in ("created", "versions", "data_fingerprint")},
     )
     return model

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.data.csr import replace_rows
+from fairmf.data.csr import Rows, replace_rows, transpose
 from fairmf.data.ids import Ids
-from fairmf.data.interactions import Interactions, as_interactions, transpose
+from fairmf.data.interactions import Interactions, as_interactions, marked, weighted_like
+from fairmf.data.weighting import BM25Weighting, item_lengths
 from fairmf.errors import InvalidData
 from fairmf.io.values import plain
 from fairmf.models.fitted import Fitted, as_list, row_numbers
@@ -34,7 +35,7 @@ def with_users(fitted: Fitted, names: Any, batch: Interactions, fold_in: FoldIn)
     held = fitted.interactions
     if held is not None:
         rows = replace_rows(held.by_user, where, batch.by_user)
-        changes["interactions"] = Interactions(rows, held.n_items, ids, held.item_ids)
+        changes["interactions"] = marked(Interactions(rows, held.n_items, ids, held.item_ids), fitted.weighting)
         changes["popularity"] = _counts(changes["interactions"])
     else:  # what replaced users had before is not known: only those who are new can be counted
         appended = batch.take_users(np.flatnonzero(where >= len(fitted.user_factors)))
@@ -61,7 +62,8 @@ def with_items(
     vectors: NDArray[Any],
     weights: NDArray[np.float64] | None = None,
 ) -> Fitted:
-    """Append items or replace their columns (rows of `batch`). U and t stay; q1 = alpha0 G_W t follows V."""
+    """Append items or replace their columns (raw rows of `batch`). U and t stay; q1 = alpha0 G_W t follows V."""
+    raw, batch = batch, weighted_items(fitted, batch)
     V = fitted.item_factors
     where, ids = places(names, fitted.item_ids, len(V), "item")
     _check_rows(names, where, batch, "item")
@@ -78,7 +80,13 @@ def with_items(
     held = fitted.interactions
     if held is not None:
         rows = replace_rows(held.by_item, where, batch.by_user)
-        changes["interactions"] = Interactions(transpose(rows, held.n_users), rows.count, held.user_ids, ids)
+        by_user = transpose(rows, held.n_users)
+        if isinstance(fitted.weighting, BM25Weighting):
+            lengths = put(fitted.weighting.item_lengths, where, item_lengths(raw.by_user))
+            changes["weighting"] = fitted.weighting.with_lengths(lengths)
+            by_user = _rescaled(by_user, held.by_user, fitted.weighting)
+        found = Interactions(by_user, rows.count, held.user_ids, ids)
+        changes["interactions"] = marked(found, changes.get("weighting", fitted.weighting))
     if weights is not None and fitted.fairness_weights is not None:
         changes["fairness_weights"] = put(fitted.fairness_weights, where, weights)
     changes["user_sensitivity"] = None  # every H_i and q1 have changed
@@ -97,6 +105,26 @@ def item_batch(fitted: Fitted, item_users: Interactions | Any) -> Interactions:
     if fitted.user_ids is not None and batch.item_ids is not None and fitted.user_ids != batch.item_ids:
         raise InvalidData("The columns of item_users are not the model's users, or in another order.")
     return batch
+
+
+def weighted_items(fitted: Fitted, batch: Interactions) -> Interactions:
+    """Weight raw rows of items (items x users) like the training data."""
+    how = fitted.weighting
+    if not isinstance(how, BM25Weighting):
+        return weighted_like(batch, how)
+    if batch.weighting is not None:
+        raise InvalidData("The model weights rows of items by BM25 itself: give the raw ones.")
+    per_user = np.diff(fitted.histories("a BM25 weight of a new item").by_user.indptr)
+    rows = batch.by_user._replace(weights=how.item_weights(batch.by_user, per_user))
+    return Interactions(rows, batch.n_items, batch.user_ids, batch.item_ids)
+
+
+def _rescaled(rows: Rows, before: Rows, how: BM25Weighting) -> Rows:
+    """Correct the BM25 weights of users whose number of items has changed: one factor of each row depends on it."""
+    per_user = np.diff(rows.indptr)
+    ratio = how.rarity(per_user) / how.rarity(np.diff(before.indptr))
+    weights = np.ones(rows.nnz, dtype=np.float32) if rows.weights is None else rows.weights
+    return rows._replace(weights=(weights * np.repeat(ratio, per_user)).astype(np.float32))
 
 
 def trained_users(fitted: Fitted, fold_in: FoldIn) -> NDArray[Any]:

@@ -46,6 +46,7 @@ class Popularity(FactorModel):
             history=history,
             settings={},
             interactions=data,
+            weighting=data.weighting,
         )
         return self
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shlex
 import sys
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
+
+import tomli_w
 
 from fairmf.io.atomic import replacing
 from fairmf.text import visible, whole
@@ -26,7 +27,6 @@ else:
     import tomli as tomllib
 
 RECORD_KEY, RECORD_VERSION = "fairmf_record", 1
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass
@@ -52,7 +52,7 @@ class RunRecord:
             text = json.dumps(content, indent=1, allow_nan=False) + "\n"
         else:
             command = f"fairmf {self.verb} --config {shlex.quote(path.name)}"
-            text = f"# Run it again: {visible(command, one_line=True)}\n" + to_toml(content)
+            text = f"# Run it again: {visible(command, one_line=True)}\n" + tomli_w.dumps(content)
         with replacing(path) as file:
             file.write(text.encode())
 
@@ -65,55 +65,20 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise ValueError("it is nested too deeply") from error
 
 
-def to_toml(table: dict[str, Any]) -> str:
-    """Write a table of plain values as TOML: values first, then the tables in it."""
-    return "\n".join(_table_lines(table, ())) + "\n"
-
-
-def _table_lines(table: dict[str, Any], path: tuple[str, ...]) -> list[str]:
-    lines = [f"{_key(name)} = {_value(value)}" for name, value in table.items() if not isinstance(value, dict)]
-    for name, value in table.items():
-        if isinstance(value, dict):
-            inner = (*path, name)
-            lines += ["", f"[{'.'.join(map(_key, inner))}]", *_table_lines(value, inner)]
-    return lines
-
-
-def _key(name: str) -> str:
-    return name if _BARE_KEY.fullmatch(name) else _text(name)
-
-
-def _value(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        return repr(value)
-    if isinstance(value, list):
-        return f"[{', '.join(map(_value, value))}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{_key(name)} = {_value(inner)}' for name, inner in value.items())}}}"
-    return _text(str(value))
-
-
-def _text(text: str) -> str:
-    # JSON's escapes are TOML's, but for a character that JSON may leave as it is and for half characters.
-    return json.dumps(whole(text), ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
 def _plain(value: Any) -> Any:
     """Return plain Python without what neither TOML nor JSON can hold; None where nothing is left."""
     if isinstance(value, Enum):
         return _plain(value.value)
     if isinstance(value, dict):
-        inner = {str(name): _plain(part) for name, part in value.items()}
+        inner = {whole(str(name)): _plain(part) for name, part in value.items()}
         return {name: part for name, part in inner.items() if part is not None}
     if isinstance(value, (list, tuple)):
         return [part for part in map(_plain, value) if part is not None]
-    if value is None or isinstance(value, (bool, str)):
+    if value is None or isinstance(value, bool):
         return value
-    if isinstance(value, Path):
-        return str(value)
+    if isinstance(value, (str, Path)):
+        return whole(str(value))
     number = value.item() if hasattr(value, "item") else value
     if isinstance(number, float):
         return number if math.isfinite(number) else None
-    return number if isinstance(number, int) else str(number)
+    return number if isinstance(number, int) else whole(str(number))
