@@ -185,7 +185,7 @@ TABLE = {
     "a header and no rows": (inspect("a.csv", "user,item\n"), PROBLEM, "no rows"),
     "one column": (inspect("a.csv", "user\n1\n2\n"), PROBLEM, "which column of a.csv is the item"),
     "columns nobody knows": (inspect("a.csv", "a,b,c\n1,2,3\n"), PROBLEM, "a, b, c"),
-    "a wrong column": (inspect("a.csv", EVENTS, "--user", "usr"), PROBLEM, "did you mean --user user"),
+    "a wrong column": (inspect("a.csv", EVENTS, "--user", "usr"), PROBLEM, "did you mean --user='user'"),
     "a wrong item column": (inspect("a.csv", EVENTS, "--item", "movie"), PROBLEM, "'movie' is not in a.csv"),
     "the same column twice": (inspect("a.csv", EVENTS, "--item", "user", "--user", "user"), PROBLEM, "two different"),
     "a position outside": (inspect("a.csv", "1,2\n3,4\n", "--user", "7"), PROBLEM, "columns are 0, 1"),

@@ -91,7 +91,7 @@ def test_a_column_that_is_there_twice(tmp_path):
 def test_arguments_that_contradict_each_other():
     refuses(lambda: read_frame(frame(), rating_above=3), "rating='rating'", kind=InvalidParameter)
     refuses(
-        lambda: read_frame(frame(r=[1, 2, 3]), rating="r"), "rating_above=3.5", "weights='r'", kind=InvalidParameter
+        lambda: read_frame(frame(r=[1, 2, 3]), rating="r"), "rating_above=3.5", "'r' as weights", kind=InvalidParameter
     )
     refuses(lambda: read_frame(frame(r=[1, 2, 3]), rating="r", rating_above="x"), "a number", kind=InvalidParameter)
     refuses(lambda: read_frame(frame(), item="user"), "two different columns", kind=InvalidParameter)
@@ -127,7 +127,7 @@ def test_null_ids_are_counted(ids, batch, monkeypatch):
     column = pd.Series(np.fromiter(ids, dtype=object, count=3))
     for values in (column, column if isinstance(ids[1], tuple) else column.infer_objects()):
         data = pd.DataFrame({"user": [1, 2, 3], "item": values})
-        refuses(lambda data=data: read_frame(data), "'item'", f"{count} null or NaN", "row 0", "drop or mend")
+        refuses(lambda data=data: read_frame(data), "'item'", f"{count} null or NaN", "row 0", "remove or correct")
     if not isinstance(ids[1], tuple):
         data = pl.DataFrame({"user": [1, 2, 3], "item": pl.Series(ids, strict=False)})
         refuses(lambda: read_frame(data), f"{count} null or NaN")

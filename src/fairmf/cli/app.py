@@ -115,6 +115,8 @@ def _run(function: Callable[..., None], arguments: dict[str, Any], context: type
     from fairmf.cli.session import Session
 
     session = next(value for value in arguments.values() if isinstance(value, Session))
+    if context.obj is not None:  # see `run`
+        context.obj.update({parameter.name: max(parameter.opts, key=len) for parameter in context.command.params})
     session.start(verb_of(context), context.params)
     with hearing(session), session.running():
         function(**arguments)
@@ -158,9 +160,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run the command line; returns the exit code."""
     debug = "--debug" in arguments
+    flags: dict[str, str] = {}  # of the verb, by parameter: what errors of the library call them
     try:
         with _terminated_as_interrupted():
-            code = typer.main.get_command(app).main(list(arguments), prog_name="fairmf", standalone_mode=False)
+            command = typer.main.get_command(app)
+            code = command.main(list(arguments), prog_name="fairmf", standalone_mode=False, obj=flags)
         sys.stdout.flush()
     except SystemExit as error:  # completion ends so; rich and typer, where nobody reads
         if isinstance(error.__context__, BrokenPipeError):
@@ -173,7 +177,7 @@ def run(arguments: Sequence[str]) -> int:
         _forget_stdout()
         return errors.NO_READER
     except Exception as error:
-        return errors.report(error, debug)
+        return errors.report(error, debug, flags)
     if code == errors.INTERRUPTED:
         typer.echo("Interrupted: nothing is left half-written.", err=True)
     return code if isinstance(code, int) else errors.DONE

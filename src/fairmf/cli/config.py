@@ -67,7 +67,7 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         content = strict_json.parse(text, "it") if kind == "JSON" else parse_toml(text)
     except (ValueError, strict_json.Malformed) as error:
-        reason = str(error).removeprefix("it is not valid JSON (").removesuffix(")")
+        reason = str(error.__cause__ if isinstance(error.__cause__, ValueError) else error)  # as json says it
         raise Problem(
             f"The configuration {path} is not valid {kind}: {reason}.", 'texts need quotes, as in model = "ials"'
         ) from error

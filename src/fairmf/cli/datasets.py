@@ -194,7 +194,9 @@ def _accepted(entry: DataSet, session: Session) -> bool:
         session.note(f"[bold]{entry.title}[/bold] comes under these terms:\n  {entry.licence}\n  {entry.home}")
         if typer.confirm("Do you accept them?", err=True):
             return True
-    raise LicenceNotAccepted(f"The terms of {entry.name} have to be accepted once. {entry.licence} See {entry.home}.")
+    raise LicenceNotAccepted(
+        f"The terms of {entry.name} have to be accepted once. {entry.licence} See {entry.home}.", dataset=entry.name
+    )
 
 
 def _write(events: Any, output: Path) -> None:

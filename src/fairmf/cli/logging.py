@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from fairmf.cli.session import Session
 
 
+# The command line has its own message for an interruption. Kernels that this process has not loaded yet are in most
+# cases compiled already, so that the announcement would be wrong.
+_UNSAID = ("interrupted", "compiling")
+
+
 class _Notes(logging.Handler):
     """A log's entries as notes and warnings."""
 
@@ -22,11 +27,9 @@ class _Notes(logging.Handler):
         self._session = session
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        # The command line has its own word on interruptions; and kernels that this process has not loaded yet are in
-        # most cases compiled already.
-        if text.startswith(("interrupted", "compiling")):
+        if getattr(record, "kind", None) in _UNSAID:
             return
+        text = record.getMessage()
         if record.levelno >= logging.WARNING:
             self._session.warn(text)
         else:

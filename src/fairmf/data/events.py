@@ -58,7 +58,8 @@ class Events:
     def _set(self, name: str, array: NDArray[Any]) -> None:
         if array.shape != np.shape(self.users):
             raise InvalidData(
-                f"{name!r} has shape {array.shape}, but there are {len(self.users):,} rows; give one value per row."
+                f"{name!r} has shape {array.shape}, but there are {len(self.users):,} rows.",
+                hint="give one value per row",
             )
         view = array.view()  # a view: the caller's own array stays writable
         view.flags.writeable = False
@@ -177,8 +178,8 @@ def _codes(values: NDArray[Any], count: int, name: str, ids_name: str) -> NDArra
         raise InvalidData(f"{name!r} must be one integer code per row, positions in {ids_name!r}.")
     if array.size and (array.min() < 0 or array.max() >= count):
         raise InvalidData(
-            f"{name!r} holds codes from {array.min()} to {array.max()}, but {ids_name!r} has {count:,} ids; "
-            f"codes are positions in it, from 0."
+            f"{name!r} holds codes from {array.min()} to {array.max()}, but {ids_name!r} has {count:,} ids.",
+            hint="codes are positions in it, from 0",
         )
     return array.astype(np.int32, copy=False)
 
@@ -188,7 +189,7 @@ def _as_times(values: NDArray[Any]) -> NDArray[np.int64] | NDArray[np.float64]:
     if array.dtype.kind in "iu":
         return array.astype(np.int64, copy=False)
     if array.dtype.kind != "f":
-        raise InvalidData(f"Times must be integers or floats, but they are {array.dtype}; convert them first.")
+        raise InvalidData(f"Times must be integers or floats, but they are {array.dtype}.", hint="convert them first")
     if np.isnan(array).any():
-        raise InvalidData(f"{np.isnan(array).sum():,} times are NaN; drop or mend these rows.")
+        raise InvalidData(f"{np.isnan(array).sum():,} times are NaN.", hint="remove or correct these rows")
     return array.astype(np.float64, copy=False)

@@ -68,7 +68,8 @@ class Ids:
         if (result < 0).any():
             unknown = np.flatnonzero(result < 0)
             raise InvalidData(
-                f"{len(unknown):,} of {len(wanted):,} {kind}s are unknown, the first is {wanted[unknown[0]]!r}."
+                f"{len(unknown):,} of {len(wanted):,} {kind}s are unknown, the first is {wanted[unknown[0]]!r}.",
+                parameter=f"{kind}s",
             )
         return result
 
@@ -81,8 +82,8 @@ class Ids:
         missing = [k for k, value in enumerate(self.values.tolist()) if is_missing(value)]
         if missing:
             raise InvalidData(
-                f"{len(missing):,} of the {kind}_ids are null or NaN, the first at position {missing[0]}; "
-                f"give every {kind} an id."
+                f"{len(missing):,} of the {kind}_ids are null or NaN, the first at position {missing[0]}.",
+                hint=f"give every {kind} an id",
             )
         self._positions  # noqa: B018
         return self

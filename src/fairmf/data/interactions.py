@@ -99,7 +99,9 @@ class Interactions:
         _check_orientation(matrix.shape, users, items)
         rows = rows_from_sparse(matrix, keep_values=weights == "values")
         if rows.nnz == 0 and not allow_empty:
-            raise InvalidData(f"The {n_users:,} x {n_items:,} matrix holds no interactions; at least one is needed.")
+            raise InvalidData(
+                f"The {n_users:,} x {n_items:,} matrix holds no interactions.", hint="at least one is needed"
+            )
         users = users.check("user") if users is not None else None
         items = items.check("item") if items is not None else None
         return cls(_plain_if_binary(rows), n_items, users, items)
@@ -120,7 +122,7 @@ class Interactions:
             )
         kept = _with_weight(events) if weights == "column" else events
         if len(kept) == 0:
-            raise InvalidData("There are no rows in these events; at least one interaction is needed.")
+            raise InvalidData("There are no rows in these events.", hint="at least one interaction is needed")
         if min_user or min_item:
             kept = _filtered(kept, min_user, min_item)
         shape = (len(kept.user_ids), len(kept.item_ids))
@@ -342,11 +344,11 @@ def _merging(weights: ColumnName | None) -> str | None:
 
 def _with_weight(events: Events) -> Events:
     if events.weights is None:
-        raise InvalidData("weights='column' needs events with weights; name their column when you read them.")
+        raise InvalidData("weights='column' needs events with weights.", hint="name their column when you read them")
     some = events.weights > 0
     if len(events) and not some.any():
         raise InvalidData(
-            f"All {len(events):,} weights are 0, so there are no interactions; check the weights' column."
+            f"All {len(events):,} weights are 0, so there are no interactions.", hint="check the weights' column"
         )
     return events if some.all() else events.select(some)
 
@@ -357,7 +359,8 @@ def _filtered(events: Events, min_user: int, min_item: int) -> Events:
         after_items = len(events.at_least(min_item=min_item))
         raise InvalidData(
             f"No interactions are left: of {len(events):,} rows min_item={min_item} removed "
-            f"{len(events) - after_items:,} and then min_user={min_user} removed {after_items:,}; lower them."
+            f"{len(events) - after_items:,} and then min_user={min_user} removed {after_items:,}.",
+            hint="lower them",
         )
     return kept.compact()
 
@@ -372,7 +375,7 @@ def _check_sparse(matrix: Any) -> None:
             advice = "use from_frame"
         else:
             advice = "build one with scipy.sparse.csr_array"
-        raise InvalidData(f"from_csr takes a SciPy sparse matrix, users as rows, not {name}; {advice}.")
+        raise InvalidData(f"from_csr takes a SciPy sparse matrix, users as rows, not {name}.", hint=advice)
     shape: tuple[int, ...] = matrix.shape
     if len(shape) != 2:
         raise InvalidData(f"The matrix must have two dimensions, users x items, but its shape is {shape}.")
@@ -387,13 +390,15 @@ def _check_orientation(shape: tuple[int, int], users: Ids | None, items: Ids | N
     if all(len(ids) == shape[1 - axis] for ids, axis in given):
         raise InvalidData(
             f"The matrix looks transposed: users must be rows, but its shape {shape} fits the ids only the other way "
-            f"round; pass matrix.T."
+            f"round.",
+            hint="pass matrix.T",
         )
     for ids, axis in given:
         if len(ids) != shape[axis]:
             kind, side = (("user", "rows"), ("item", "columns"))[axis]
             raise InvalidData(
-                f"{kind}_ids holds {len(ids):,} ids, but the matrix has {shape[axis]:,} {side}; give one id per {kind}."
+                f"{kind}_ids holds {len(ids):,} ids, but the matrix has {shape[axis]:,} {side}.",
+                hint=f"give one id per {kind}",
             )
 
 

@@ -181,7 +181,9 @@ class ParquetShards:
             gathered, _ = parquet_read.filtered(gathered, self.n_items, None, reading.min_user)
         numbers = np.array(kept_value(self._numbers[number]))
         if len(numbers) != len(gathered.user_ids):
-            raise InvalidData("The Parquet files have changed since they were first read; build the shards anew.")
+            raise InvalidData(
+                "The Parquet files have changed since they were first read.", hint="build the shards anew"
+            )
         shard, _ = parquet_read.build(gathered, numbers, None, self.n_items, reading.count)
         return self._plain(shard)
 

@@ -62,7 +62,9 @@ def read_titles(names: Names | None, n_items: int, item_ids: Ids | None) -> list
         return [str(item) for item in own]
     if isinstance(names, Mapping):
         if item_ids is None:
-            raise InvalidData("names is a mapping from item ids, but the items have no ids; pass one name per item.")
+            raise InvalidData(
+                "names is a mapping from item ids, but the items have no ids.", hint="pass one name per item"
+            )
         if n_items and not any(item in names for item in own):
             raise InvalidData(f"names has none of the items; the first item is {own[0]!r}.")
         return [str(names.get(item, item)) for item in own]

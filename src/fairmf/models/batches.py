@@ -155,7 +155,7 @@ def _arrow(names: Any, kind: str) -> pyarrow.Array:
         return pa.array(names)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
         raise InvalidData(
-            f"Arrow has no column type for these {kind} ids ({error}); by='row' writes row numbers instead."
+            f"Arrow has no column type for these {kind} ids ({error}).", hint="by='row' writes row numbers instead"
         ) from error
 
 
