@@ -321,7 +321,7 @@ TABLE = {
     "stops below 0": (report("--fairness", "0,-1"), PROBLEM, "fairness"),
     "one stop only": (report("--fairness", "0", "--chosen", "0"), PROBLEM, "at least one fairness above 0"),
     "a report on an unknown quality": (report("--quality", "gini@20"), PROBLEM, "accuracy"),
-    "too many examples": (report("--examples", "100"), PROBLEM, "at most 12"),
+    "too many examples": (report("--examples", "100"), PROBLEM, "<= 12"),
     "a report of what has no dial": (popularity_report, PROBLEM, "has no dial"),
     "no catalogue": (report("--catalogue", "no.csv"), PROBLEM, "no table of items no.csv"),
     "a catalogue of other items": (

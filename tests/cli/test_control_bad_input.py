@@ -24,7 +24,7 @@ CASES = [
     ("recommend {popularity} --fairness 2 -o l.csv", 1, "has no dial"),
     ("target {model} {split}", 1, "exactly one goal; none was given"),
     ("target {model} {split} --max-gini 0.5 --min-coverage 0.5", 1, "got --max-gini and --min-coverage"),
-    ("target {model} {split} --max-gini 2", 1, "between 0 and 1"),
+    ("target {model} {split} --max-gini 2", 1, ">= 0 and <= 1"),
     ("target {model} {split} --max-gini small", 2, "--max-gini"),
     ("target {model} {split} --max-gini 0.01 --no-alternatives", 1, "cannot be reached"),
     ("target {private} {split} --max-gini 0.9 -o fair.fairmf", 1, "without its users' histories"),

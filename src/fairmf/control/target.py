@@ -14,6 +14,7 @@ from fairmf.errors import InvalidParameter
 from fairmf.metrics.evaluate import evaluate
 from fairmf.models.base import IterativeModel
 from fairmf.models.progress import progress_bar
+from fairmf.params import check_number
 
 # What else would reach a goal that the dial does not: exposure offsets and FairRec, measured on the same users.
 
@@ -180,8 +181,7 @@ def one_goal(goals: dict[str, float | None]) -> tuple[str, float]:
     if len(given) != 1:
         raise InvalidParameter(f"Give exactly one of {', '.join(goals)}. Got {', '.join(given) or 'none'} instead.")
     ((name, value),) = given.items()
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise InvalidParameter(f"{name} must be a number between 0 and 1. Got {value!r} instead.")
+    check_number("fit_to_target", name, value, low=0, high=1)
     return name, value
 
 

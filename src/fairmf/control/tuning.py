@@ -20,13 +20,13 @@ import numpy as np
 from fairmf.control.search_space import DIAL, Space, read_space
 from fairmf.control.tuning_result import Trial, TuningResult
 from fairmf.data.groups import GroupLabels
-from fairmf.data.split import HeldOut, Split, check_count, check_not_negative, check_seed
+from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidData, InvalidParameter, MissingDependency, NotFinite
 from fairmf.metrics.evaluate import evaluate
 from fairmf.metrics.registry import parse_metric
 from fairmf.models.base import IterativeModel
 from fairmf.models.progress import progress_bar
-from fairmf.params import check_settings
+from fairmf.params import check_count, check_not_negative, check_seed, check_settings
 
 # Optuna, as tuning uses it: one trial at a time, each draw seeded by its place, so that a resumed study goes on alike.
 #

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fairmf.data.columns import TIME_UNITS, check_weights
 from fairmf.data.ids import Ids
 from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.params import check_count
 
 # Rows handled at a time where NumPy needs 8-byte temporaries: bounds them to a few MB whatever the file's size.
 _CHUNK = 1 << 18
@@ -107,8 +108,7 @@ class Events:
         Repeated pairs count once.
         """
         for name, value in (("min_user", min_user), ("min_item", min_item)):
-            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 0:
-                raise InvalidParameter(f"{name!r} must be an integer >= 0. Got {value!r} instead.")
+            check_count("at_least", name, value, 0)
         if min_user <= 1 and min_item <= 1:  # every id that occurs at all has one interaction
             return self
         first = first_of_pairs(self.users, self.items, len(self.item_ids))

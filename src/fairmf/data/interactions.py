@@ -21,6 +21,7 @@ from fairmf.data.read_csv import read_csv
 from fairmf.data.read_sql import read_sql
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property
+from fairmf.params import check_number
 
 # Confidences computed from confidences: the logarithm, and BM25.
 
@@ -35,10 +36,8 @@ def log_weights(rows: Rows) -> NDArray[np.float32] | None:
 
 def bm25_weights(rows: Rows, n_items: int, K1: float, B: float) -> NDArray[np.float32]:
     """BM25 with items as the documents and users as the words; see `Interactions.reweighted` for the formula."""
-    for name, value, top in (("K1", K1, np.inf), ("B", B, 1.0)):
-        if not isinstance(value, (int, float)) or not 0 <= value <= top or (name == "K1" and not 0 < value < np.inf):
-            allowed = "a number > 0" if name == "K1" else "a number >= 0 and <= 1"
-            raise InvalidParameter(f"{name!r} must be {allowed}. Got {value!r} instead.")
+    check_number("reweighted", "K1", K1, above=0)
+    check_number("reweighted", "B", B, low=0, high=1)
     weights = np.ones(rows.nnz) if rows.weights is None else rows.weights.astype(np.float64)
     per_user = np.diff(rows.indptr)
     # A user with (nearly) every item would get a factor of zero or less, which is no confidence: the floor lies

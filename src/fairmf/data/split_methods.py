@@ -14,19 +14,9 @@ from numpy.typing import NDArray
 from fairmf.data.columns import TIME_UNITS, time_unit
 from fairmf.data.events import Events
 from fairmf.data.interactions import Interactions
-from fairmf.data.split import (
-    HeldOut,
-    Split,
-    ascending,
-    build_matrix,
-    check_count,
-    check_seed,
-    check_share,
-    events_of,
-    first_appearance,
-    positions_in,
-)
+from fairmf.data.split import HeldOut, Split, ascending, build_matrix, events_of, first_appearance, positions_in
 from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.params import check_count, check_seed, check_share
 
 # A random share of every user's rows, for all users at once.
 

@@ -20,8 +20,9 @@ from fairmf.distributed.parquet_files import ROWS_PER_CHUNK, Chunk, Paths, find_
 from fairmf.distributed.parquet_pass import Found, Reading, ShardCache
 from fairmf.distributed.shards import Shard
 from fairmf.distributed.task_pool import RayTasks, Ref, Tasks, kept_value, lost_errors
-from fairmf.errors import FairmfError, InvalidData, InvalidParameter
+from fairmf.errors import FairmfError, InvalidData
 from fairmf.lazy import cached_property
+from fairmf.params import check_count
 
 log = logging.getLogger("fairmf")
 _ATTEMPTS = 3
@@ -194,8 +195,7 @@ class ParquetShards:
 
 def _check_counts(least: int, **counts: Any) -> None:
     for name, value in counts.items():
-        if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
-            raise InvalidParameter(f"{name!r} must be an integer >= {least}. Got {value!r} instead.")
+        check_count("ParquetShards", name, value, least)
 
 
 def _attempts(tasks: Tasks, work: Any) -> Found:

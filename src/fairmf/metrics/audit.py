@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fairmf.data.groups import GroupLabels
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
-from fairmf.data.split import HeldOut, Split, check_count
+from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.metrics.audit_change import Change, UserStatistics
 from fairmf.metrics.audit_result import Audit, GroupChange, Items, Users
@@ -24,6 +24,7 @@ from fairmf.metrics.evaluate import Blocks, Counted, Ranker, Statistics, count_l
 from fairmf.metrics.exposure import add_up
 from fairmf.metrics.plan import Plan, check_resampling, make_plan
 from fairmf.metrics.registry import Wanted
+from fairmf.params import check_count
 
 # The arguments of `audit`, read and checked.
 

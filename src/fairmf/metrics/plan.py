@@ -12,10 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from fairmf.data.groups import GroupLabels, Groups, read_groups
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
-from fairmf.data.split import HeldOut, Split, check_count, check_same_items, check_seed, check_share
+from fairmf.data.split import HeldOut, Split, check_same_items
 from fairmf.errors import InvalidData
 from fairmf.metrics.exposure import add_up
 from fairmf.metrics.registry import Background, Wanted, parse_metrics
+from fairmf.params import check_count, check_seed, check_share
 
 Values = NDArray[np.float64]
 

@@ -166,12 +166,6 @@ def _is_list(value: Any) -> bool:
     return hasattr(value, "__iter__") and not isinstance(value, (str, bytes))
 
 
-def check_count(value: Any, name: str) -> None:
-    """Raise InvalidParameter unless the value is an integer >= 1."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise InvalidParameter(f"{name} must be an integer >= 1. Got {value!r} instead.")
-
-
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     """Raise InvalidParameter unless the value is one of the words."""
     if not isinstance(value, str) or value not in choices:
