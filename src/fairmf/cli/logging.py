@@ -20,7 +20,7 @@ _UNSAID = ("interrupted", "compiling")
 
 
 class _Notes(logging.Handler):
-    """A log's entries as notes and warnings."""
+    """Print log records as notes and warnings of the session."""
 
     def __init__(self, session: Session):
         super().__init__(logging.INFO)
@@ -37,8 +37,8 @@ class _Notes(logging.Handler):
 
 
 @contextlib.contextmanager
-def hearing(session: Session) -> Iterator[None]:
-    """While a verb runs, warnings and the library's log go to the session."""
+def forwarded(session: Session) -> Iterator[None]:
+    """Send warnings and the library's log to the session while a verb runs."""
     log = logging.getLogger("fairmf")
     level, spreads, notes = log.level, log.propagate, _Notes(session)
     log.setLevel(logging.INFO)
