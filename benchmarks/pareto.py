@@ -142,7 +142,7 @@ def height(point: Point, front: list[Point]) -> float:
 
 
 def said(above: float) -> str:
-    return "fairer than all of it" if np.isnan(above) else f"{above:+.4f}"
+    return "fairer than any point of the front" if np.isnan(above) else f"{above:+.4f}"
 
 
 def comparisons(name: str, points: list[Point], front: list[Point]) -> list[str]:
@@ -157,7 +157,7 @@ def comparisons(name: str, points: list[Point], front: list[Point]) -> list[str]
             lines.append(
                 f"{name}, {series}: {len(above)} of {len(own)} points above the front by more than {MARGIN:g}"
                 + (f", as fairness: nDCG@100/Gini@20 (above by): {'; '.join(above)}" if above else "")
-                + (f"; fairer than all of the front: {'; '.join(beyond)}" if beyond else "")
+                + (f"; fairer than any point of the front: {'; '.join(beyond)}" if beyond else "")
                 + "."
             )
     return lines

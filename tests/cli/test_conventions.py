@@ -81,6 +81,28 @@ def test_help_and_version_import_nothing_slow(tmp_path):
         assert done.stderr.strip() == "[]"
 
 
+def test_recommend_imports_no_reader_and_no_other_verb(made, tmp_path):
+    code = (
+        "import sys; from fairmf.cli.app import run; run(['recommend', sys.argv[1], '1', '-q']);"
+        "print(*(m for m in sys.modules if m.startswith('fairmf.')), file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", code, str(made / "model.fairmf")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+    imported = {*done.stderr.split()}
+    needless = (
+        "data.read",
+        "data.read_csv",
+        "data.read_sql",
+        "data.split",
+        "cli.split",
+        "cli.fit",
+        "metrics",
+        "control",
+    )
+    assert "fairmf.models.model_file" in imported
+    assert not imported & {f"fairmf.{name}" for name in needless}
+
+
 def test_an_unknown_verb_suggests_the_nearest(fairmf):
     done = fairmf("inpsect", "a.csv")
     assert done.code == failures.USAGE

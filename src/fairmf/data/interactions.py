@@ -16,9 +16,6 @@ from fairmf.data.csr import Rows, rows_from_pairs, rows_from_sparse
 from fairmf.data.events import Events
 from fairmf.data.fingerprint import fingerprint
 from fairmf.data.ids import Ids
-from fairmf.data.read import read_arrow, read_frame, read_parquet
-from fairmf.data.read_csv import read_csv
-from fairmf.data.read_sql import read_sql
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property
 from fairmf.params import check_number
@@ -129,6 +126,8 @@ class Interactions:
         rows = rows_from_pairs(kept.users, kept.items, shape, values, count=weights == "sum")
         return cls(_plain_if_binary(rows), shape[1], kept.user_ids, kept.item_ids)
 
+    # Readers are imported where they are used: a program that serves a stored model needs none of them.
+
     @classmethod
     def from_frame(
         cls,
@@ -148,6 +147,8 @@ class Interactions:
         column of confidences, summed over repeated rows. With `rating` and `rating_above` only rows with a rating
         strictly above stay; then items below `min_item` interactions go, then users below `min_user`.
         """
+        from fairmf.data.read import read_frame
+
         events = read_frame(
             frame, user=user, item=item, weights=_column(weights), rating=rating, rating_above=rating_above
         )
@@ -171,6 +172,8 @@ class Interactions:
         encoding: str = "utf8",
     ) -> Interactions:
         """Take a delimited text file, plain or compressed; see `read_csv` for the file, `from_frame` for the rest."""
+        from fairmf.data.read_csv import read_csv
+
         events = read_csv(
             path,
             user=user,
@@ -199,6 +202,8 @@ class Interactions:
         min_item: int = 0,
     ) -> Interactions:
         """Take a Parquet file, a list of them, or a directory; see `from_frame` for the other arguments."""
+        from fairmf.data.read import read_parquet
+
         events = read_parquet(
             path, user=user, item=item, weights=_column(weights), rating=rating, rating_above=rating_above
         )
@@ -209,6 +214,8 @@ class Interactions:
         cls, source: Any, *, weights: ColumnName | None = None, min_user: int = 0, min_item: int = 0, **columns: Any
     ) -> Interactions:
         """Take an Arrow file or stream; see `read_arrow` for `source`, `from_frame` for all other arguments."""
+        from fairmf.data.read import read_arrow
+
         events = read_arrow(source, weights=_column(weights), **columns)
         return cls.from_events(events, weights=_merging(weights), min_user=min_user, min_item=min_item)
 
@@ -224,6 +231,8 @@ class Interactions:
         **columns: Any,
     ) -> Interactions:
         """Take the answer of a database; see `read_sql` for query and URL, `from_frame` for all other arguments."""
+        from fairmf.data.read_sql import read_sql
+
         events = read_sql(query, url, weights=_column(weights), **columns)
         return cls.from_events(events, weights=_merging(weights), min_user=min_user, min_item=min_item)
 

@@ -93,7 +93,7 @@ def _quality(audit: Audit) -> list[str]:
         change = audit[label]
         name, _, K = label.partition("@")
         relative = "" if math.isnan(change.relative) else f", {change.relative:+.1%}"
-        doubt = ", which other users of the same kind could reverse" if change.beyond_chance is False else ""
+        doubt = ", not statistically significant" if change.beyond_chance is False else ""
         if change.difference == 0:
             doubt = ""
         found.append(

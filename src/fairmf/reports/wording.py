@@ -104,7 +104,7 @@ def _quality(content: Content, now: Position) -> str:
     if change.difference == 0:
         return f"{title(metric)} stays at {written(metric, change.before)}"
     relative = "" if math.isnan(change.relative) else f"{signed(100 * change.relative, 1)}%, "
-    doubt = ", which other users of the same kind could reverse" if change.beyond_chance is False else ""
+    doubt = ", not statistically significant" if change.beyond_chance is False else ""
     return (
         f"{title(metric)} {'falls' if change.difference < 0 else 'rises'} from {written(metric, change.before)} to "
         f"{written(metric, change.after)} ({relative}{_difference(content, metric, change)}{doubt})"
