@@ -70,7 +70,8 @@ def fit(
     no_histories: Annotated[
         bool,
         typer.Option(
-            "--no-histories", help="Do not store the users' histories: the file is smaller and holds no personal data."
+            "--no-histories",
+            help="Do not store the users' histories: the file is smaller and does not tell who had what.",
         ),
     ] = False,
 ) -> None:
