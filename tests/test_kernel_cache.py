@@ -122,7 +122,7 @@ def test_without_any_folder_kernels_work_and_it_is_said_once(folder, tmp_path, n
         made = fresh(tmp_path)
         assert made(4) == 8
     [said] = caplog.messages
-    assert re.search("not kept, so every process compiles them again.*NUMBA_CACHE_DIR.*fairmf warmup", said)
+    assert re.search("not stored, so every process compiles them again.*NUMBA_CACHE_DIR.*fairmf warmup", said)
 
 
 def test_code_in_a_folder_that_can_only_be_read_is_used(folder, tmp_path, monkeypatch, caplog, request):

@@ -1,4 +1,4 @@
-"""Writes docs/cli.md, the reference of the `fairmf` command, from the command itself: `python tools/cli_reference.py`.
+"""Write docs/cli.md, the reference of the `fairmf` command, from its help texts: `python tools/cli_reference.py`.
 
 `--check` writes nothing and fails if the page is out of date.
 """
@@ -22,7 +22,7 @@ TOP = """# Command line
 
 
 def reference() -> str:
-    """The whole page."""
+    """Return the whole page."""
     from fairmf.cli.app import app
     from fairmf.cli.errors import EXIT_CODES
 
@@ -35,7 +35,7 @@ def reference() -> str:
 
 
 def _command(command: Any, path: str, shared: dict[str, list[Any]]) -> str:
-    """A verb and what is below it. Flags in a panel of their own belong to several verbs: they go to `shared`."""
+    """Describe a verb and its sub-verbs. Flags in a named panel belong to several verbs: they go to `shared`."""
     shown = [p for p in command.params if not getattr(p, "hidden", False)]
     options = [p for p in shown if p.param_type_name == "option" and p.name not in UNLISTED]
     panels = {p.rich_help_panel: [q for q in options if q.rich_help_panel == p.rich_help_panel] for p in options}
@@ -57,7 +57,7 @@ def _command(command: Any, path: str, shared: dict[str, list[Any]]) -> str:
 
 
 def _children(command: Any) -> dict[str, Any]:
-    """The verbs of a group, asked for one by one: some are loaded only then."""
+    """Return the verbs of a group, one by one, because verbs are loaded on demand."""
     if not hasattr(command, "list_commands"):
         return {}
     with command.context_class(command) as context:
@@ -65,7 +65,7 @@ def _children(command: Any) -> dict[str, Any]:
     return {name: child for name, child in found.items() if not child.hidden}
 
 
-# Only what every Typer from 0.16 on has is used: the page must not depend on the version that makes it.
+# Use only what every Typer since 0.16 has: the page must not depend on the installed version.
 def _value_name(parameter: Any) -> str:
     return (parameter.metavar or parameter.name).upper()
 
@@ -103,7 +103,7 @@ def _default(option: Any) -> str:
 
 
 def _prose(text: str) -> str:
-    """Help as Markdown: rich's marks go, and what follows "Examples:" is a block of commands."""
+    """Turn help into Markdown: remove rich's markup, and make a code block of what follows "Examples:"."""
     plain = _without_marks(text).replace("\b", "").strip()
     prose, _, examples = plain.partition("Examples:")
     lines = [line.strip() for line in examples.splitlines() if line.strip()]

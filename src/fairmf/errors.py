@@ -1,12 +1,53 @@
-"""Every error fairmf raises on purpose; each is also the built-in kind a caller would expect."""
+"""Define every error that fairmf raises on purpose; each is also the built-in kind that a caller would catch."""
+
+from __future__ import annotations
 
 
 class FairmfError(Exception):
-    """Base of all errors raised by fairmf."""
+    """Base of all errors raised by fairmf.
+
+    Programs read the fields, people read `str(error)`, which is the message and the hint. No code should look for
+    words in a message.
+
+    Parameters
+    ----------
+    *args
+        The message: what is wrong. Errors that are an `OSError` may take an error number before it.
+    hint : str, optional
+        What to do about it. `{parameter}` stands for the name of the parameter; the command line puts its flag there.
+    parameter : str, optional
+        The argument or setting that is wrong, by its name in Python.
+
+    Examples
+    --------
+    >>> str(InvalidData("No rows are left.", hint="lower {parameter}", parameter="rating_above"))
+    'No rows are left; lower rating_above.'
+    """
+
+    def __init__(self, *args: object, hint: str | None = None, parameter: str | None = None):
+        super().__init__(*args)
+        self.hint = hint
+        self.parameter = parameter
+
+    @property
+    def message(self) -> str:
+        """What is wrong, without the hint and without an error number."""
+        return str(getattr(self, "strerror", None) or super().__str__())
+
+    def hint_for(self, name: str | None) -> str:
+        """Return the hint with `name` (an argument or a flag) for the parameter; empty where there is no hint."""
+        return (self.hint or "").replace("{parameter}", name or "the parameter")
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        if not self.hint:
+            return text
+        hint = self.hint_for(self.parameter)
+        return f"{text.removesuffix('.')}; {hint}{'' if hint.endswith(('?', '.')) else '.'}"
 
 
 class InvalidData(FairmfError, ValueError):
-    """The interactions, or what they were read from, cannot be used as they are."""
+    """The interactions, or the file they were read from, cannot be used as they are."""
 
 
 class InvalidParameter(FairmfError, ValueError):
@@ -22,7 +63,7 @@ class NotFinite(FairmfError, ArithmeticError):
 
 
 class MissingDependency(FairmfError, ImportError):
-    """An optional part needs a package that is not installed."""
+    """An optional feature needs a package that is not installed."""
 
 
 class NotEnoughMemory(FairmfError, MemoryError):
@@ -30,15 +71,15 @@ class NotEnoughMemory(FairmfError, MemoryError):
 
 
 class ClusterFailed(FairmfError, RuntimeError):
-    """A cluster has too little room, or its members were lost faster than they could be replaced."""
+    """A cluster has too little memory or too few CPUs, or lost workers faster than they could be replaced."""
 
 
 class MissingHistories(FairmfError, LookupError):
-    """The question needs the interactions of training users, and the model was stored without them."""
+    """The request needs the interactions of training users, and the model was stored without them."""
 
 
 class BrokenFile(FairmfError, ValueError):
-    """A stored model, checkpoint or index is damaged, incomplete, or not one at all."""
+    """A stored model, checkpoint or index is damaged, incomplete, or another kind of file."""
 
 
 class CannotWrite(FairmfError, OSError):
@@ -46,8 +87,12 @@ class CannotWrite(FairmfError, OSError):
 
 
 class DownloadFailed(FairmfError, OSError):
-    """A data set could not be fetched, or what arrived is not what was published."""
+    """A data set could not be downloaded, or its checksum is not the published one."""
 
 
 class LicenceNotAccepted(FairmfError, PermissionError):
-    """A data set's terms have to be accepted before it is fetched."""
+    """The terms of a data set must be accepted before it is downloaded. `dataset` is its name."""
+
+    def __init__(self, *args: object, dataset: str = "", hint: str | None = None, parameter: str | None = None):
+        super().__init__(*args, hint=hint, parameter=parameter)
+        self.dataset = dataset

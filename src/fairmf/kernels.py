@@ -1,10 +1,10 @@
-"""Compile kernels with Numba, and keep the machine code on disk where that can be done.
+"""Compile kernels with Numba, and cache the machine code on disk.
 
 Every compiled function of the package is made by `kernel` and listed in `KERNELS`. Kernels release the GIL and use one
 thread; `backends/cpu/threads.py` runs them on several.
 
-Numba's own cache gives up where it finds no folder it may write to, and raises where a file in it is damaged. Here the
-first means no cache, said once, and the second a kernel that is compiled and stored again (docs/serving.md).
+Numba's own cache fails where it finds no writable folder, and raises where a file in it is damaged. Here the first
+means no cache and one warning, and in the second case the kernel is compiled and stored again (docs/serving.md).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataC
 log = logging.getLogger("fairmf")
 
 KERNELS: list[Any] = []
-"""Every kernel of the modules that are imported so far."""
+"""Every kernel of the modules imported so far."""
 
 
 def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -39,12 +39,12 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
 
 
 def compiled_here() -> int:
-    """How often this process has compiled a kernel because no stored code was found."""
+    """Count how often this process compiled a kernel because no stored code was found."""
     return sum(sum(made.stats.cache_misses.values()) for made in KERNELS)
 
 
 def keep_in(folder: Path) -> None:
-    """Store what is compiled from now on, and has been so far, in this folder, as NUMBA_CACHE_DIR would."""
+    """Store all kernels, those compiled so far and later ones, in this folder, as NUMBA_CACHE_DIR would."""
     numba.config.CACHE_DIR = str(folder)
     for made in KERNELS:
         made._cache = _cache_of(made.py_func)
@@ -56,8 +56,8 @@ def _cache_of(function: Callable[..., Any]) -> Any:
     try:
         return _KernelCache(function)
     except (RuntimeError, OSError) as error:
-        # Numba tells "no folder can be written to" by a RuntimeError.
-        _say_once(f"no folder for compiled kernels can be written to ({error})")
+        # Numba raises RuntimeError where it finds no writable folder.
+        _say_once(f"no writable folder for compiled kernels was found ({error})")
         return NullCache()
 
 
@@ -65,18 +65,18 @@ _said: list[str] = []
 
 
 def _say_once(cause: str) -> None:
-    """Say why kernels are not kept. The first cause is enough: all kernels have the same one."""
+    """Log why kernels are not stored. Once is enough: the cause is the same for all kernels."""
     if not _said:
         _said.append(cause)
         log.warning(
-            "Compiled kernels are not kept, so every process compiles them again: %s. Set NUMBA_CACHE_DIR to a folder "
-            "that can be written to, or to one that 'fairmf warmup' has filled.",
+            "Compiled kernels are not stored, so every process compiles them again: %s. Set NUMBA_CACHE_DIR to a "
+            "writable folder, or to one that 'fairmf warmup' has filled.",
             cause,
         )
 
 
 def _read_only(locator: Any) -> Any:
-    """A kind of Numba's places for files that may be one that can only be read, such as a folder of an image."""
+    """Derive a locator of Numba that also accepts a read-only folder, such as one in a container image."""
 
     def ensure_cache_path(self: Any) -> None:
         if not Path(self.get_cache_path()).is_dir():
@@ -89,24 +89,24 @@ _given, *_others = CompileResultCacheImpl._locator_classes  # the first one is N
 
 
 class _Places(CompileResultCacheImpl):
-    """Where a function's files may be: first NUMBA_CACHE_DIR, then where can be written, at last where can be read."""
+    """Where to look for a function's files: NUMBA_CACHE_DIR, then writable folders, then read-only ones."""
 
     _locator_classes: ClassVar = [_given, _read_only(_given), *_others, *map(_read_only, _others)]
 
 
 class _KernelCache(FunctionCache):
-    """Numba's cache of one function; whatever goes wrong with its files, the function is compiled."""
+    """Numba's cache of one function; if anything is wrong with its files, the function is compiled."""
 
     _impl_class = _Places
 
     def __init__(self, function: Callable[..., Any]):
         super().__init__(function)
         stamp = self._impl.locator.get_source_stamp(), _sources(str(Path(inspect.getfile(function)).parent))
-        # Names of their own: to Numba's cache, which an older fairmf in the same place would use, these are damaged.
+        # Another file name than Numba's: an older fairmf in the same folder would take these files for damaged ones.
         self._cache_file = _CheckedFile(self._cache_path, f"{self._impl.filename_base}.checked", stamp)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The stored code for this signature; None where there is none, or none that can be used."""
+        """Return the stored code for this signature; None if there is none that can be used."""
         try:
             return super().load_overload(sig, target_context)
         except Exception as error:  # a file can be damaged in any way
@@ -114,7 +114,7 @@ class _KernelCache(FunctionCache):
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Store the code; a full or read-only disk is said once."""
+        """Store the code; warn once if the disk is full or read-only."""
         try:
             super().save_overload(sig, data)
         except OSError as error:
@@ -122,10 +122,10 @@ class _KernelCache(FunctionCache):
 
 
 class _CheckedFile(IndexDataCacheFile):
-    """Numba's pair of files with a checksum before each content, and the key it was stored for beside the code.
+    """Numba's pair of files, with a checksum before each content and the key stored beside the code.
 
-    A damaged file is one that is not there. The key is looked at because two processes that compile at the same time
-    may give their code the same number, and the index of the one then points to the code of the other.
+    A damaged file counts as missing. The key is compared because two processes that compile at the same time may give
+    their code the same number; the index of one then points to the code of the other.
     """
 
     def save(self, key: Any, data: Any) -> None:
@@ -133,7 +133,7 @@ class _CheckedFile(IndexDataCacheFile):
         super().save(key, (key, data))
 
     def load(self, key: Any) -> Any:
-        """The code that was stored under this key, or None."""
+        """Return the code that was stored under this key, or None."""
         found = super().load(key)
         return found[1] if found is not None and found[0] == key else None
 
@@ -156,7 +156,7 @@ class _CheckedFile(IndexDataCacheFile):
 
 
 def _checked(stored: bytes) -> Any:
-    """What was stored; OSError, which Numba takes for a file that is gone, where it is not whole."""
+    """Return what was stored; raise OSError, which Numba takes for a missing file, if the checksum is wrong."""
     if hashlib.sha256(stored[32:]).digest() != stored[:32]:
         raise OSError("the checksum is wrong")
     return pickle.loads(stored[32:])
@@ -164,7 +164,7 @@ def _checked(stored: bytes) -> Any:
 
 @functools.cache
 def _sources(folder: str) -> str:
-    """A digest of the kernels' sources in a folder and of what they import: kernels hold code and numbers of these."""
+    """Return a digest of the kernels' sources in a folder and of the modules that are compiled into them."""
     digest, root = hashlib.sha256(), Path(__file__).parent.parent
     for path in sorted(Path(folder).glob("*.py")):
         source = path.read_bytes()

@@ -1,7 +1,8 @@
 """A `functools.cached_property` without a lock, as Python 3.12 has it.
 
-Before, one lock served all objects of a class and was held while a value was computed. A process that forked at that
-moment left its child a lock that nobody would ever release. Two threads may now compute the same value; either will do.
+In older versions one lock serves all objects of a class and is held while a value is computed. A process that forks at
+that moment leaves its child a lock that is never released. Without the lock two threads may compute the same value,
+which is harmless.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ if TYPE_CHECKING or sys.version_info >= (3, 12):
     from functools import cached_property
 else:
 
-    class cached_property(functools.cached_property):  # noqa: N801 - named as what it stands for
-        """A property that is computed when first asked for, and kept with the object."""
+    class cached_property(functools.cached_property):  # noqa: N801 - named like the class it replaces
+        """A property that is computed on first use and stored in the object."""
 
         def __get__(self, instance: Any, owner: type | None = None) -> Any:
             if instance is None:

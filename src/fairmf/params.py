@@ -1,13 +1,14 @@
-"""Declare hyper-parameters once: a dataclass field with its range, meaning and default.
+"""Declare hyper-parameters once, as dataclass fields with range, meaning and default; check them and other arguments.
 
-Constructors only store what they are given; `check_settings` is called by `fit` and says what is wrong in one sentence.
+Constructors only store what they are given; `fit` calls `check_settings`, which says in one sentence what is wrong.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,17 +34,18 @@ def setting(
 
 
 def settings_of(owner: Any) -> dict[str, Any]:
-    """All settings of the dataclass `owner`, by name."""
+    """Return all settings of the dataclass `owner`, by name."""
     return {field.name: getattr(owner, field.name) for field in dataclasses.fields(owner)}
 
 
 def store_settings(owner: Any, values: Mapping[str, Any]) -> None:
-    """Set some of them, all or none; as in constructors, values are not checked here."""
+    """Set some settings of `owner`, all or none. As in constructors, values are not checked here."""
     known = [field.name for field in dataclasses.fields(owner)]
     for name in values:
         if name not in known:
             raise InvalidParameter(
-                f"{type(owner).__name__} has no parameter {name!r}. It has {', '.join(map(repr, known))}."
+                f"{type(owner).__name__} has no parameter {name!r}. It has {', '.join(map(repr, known))}.",
+                parameter=name,
             )
     for name, value in values.items():
         setattr(owner, name, value)
@@ -56,39 +58,99 @@ def check_settings(owner: Any) -> None:
             check_setting(type(owner).__name__, field, getattr(owner, field.name))
 
 
-def check_setting(owner_name: str, field: dataclasses.Field[Any], value: Any) -> None:
-    """Check one value against the range its field declares."""
+def check_setting(owner: str, field: dataclasses.Field[Any], value: object) -> None:
+    """Check one value against the range that its field declares."""
     rule = field.metadata
-    if any(value is choice or (isinstance(value, str) and value == choice) for choice in rule["choices"]):
-        return
-    expected = describe_range(field)
-    wrong = InvalidParameter(f"The {field.name!r} parameter of {owner_name} must be {expected}. Got {value!r} instead.")
-    if not rule["numeric"]:
-        if rule["choices"]:
-            raise wrong
-        return
-    # 4.0 is no integer: shapes, ranges and seeds further down would refuse it with a less helpful message.
-    kinds = (int, np.integer) if rule["integer"] else (int, float, np.integer, np.floating)
-    if not isinstance(value, kinds) or isinstance(value, (bool, np.bool_)) or not math.isfinite(value):
-        raise wrong
-    if (
-        (rule["low"] is not None and value < rule["low"])
-        or (rule["high"] is not None and value > rule["high"])
-        or (rule["above"] is not None and value <= rule["above"])
-    ):
-        raise wrong
+    if rule["numeric"]:
+        limits = {key: rule[key] for key in ("low", "above", "high", "integer", "choices")}
+        check_number(owner, field.name, value, **limits)
+    elif rule["choices"] and not _chosen(value, rule["choices"]):
+        raise _wrong(owner, field.name, describe_range(field), value)
 
 
 def describe_range(field: dataclasses.Field[Any]) -> str:
     """Say the allowed values in words: `an integer >= 1`, `a number > 0 or 'auto'`."""
     rule = field.metadata
-    words = []
-    if rule["numeric"]:
-        bounds = [
-            f"{sign} {rule[key]:g}"
-            for key, sign in (("low", ">="), ("above", ">"), ("high", "<="))
-            if rule[key] is not None
-        ]
-        words.append(("an integer " if rule["integer"] else "a number ") + " and ".join(bounds))
-    words += [repr(choice) for choice in rule["choices"]]
-    return " or ".join(word.strip() for word in words)
+    bounds = {key: rule[key] for key in ("low", "above", "high")}
+    words = [_range_words(rule["integer"], bounds)] if rule["numeric"] else []
+    return " or ".join([*words, *map(repr, rule["choices"])])
+
+
+# Checks of plain arguments. All say: The 'x' parameter of Y must be ... Got ... instead.
+
+
+def check_number(
+    owner: str, name: str, value: Any, *, integer: bool = False, choices: Sequence[Any] = (), **bounds: float | None
+) -> None:
+    """Raise InvalidParameter unless `value` is one of `choices`, or a finite number within the bounds.
+
+    Parameters
+    ----------
+    owner, name : str
+        The function or class, and its parameter, for the message.
+    value : object
+        What was given. Booleans are not numbers, and 4.0 is not an integer: shapes, ranges and seeds further down
+        would refuse it with a less helpful message.
+    integer : bool
+        Accept integers only.
+    choices : sequence
+        Words, or None, that are allowed as well.
+    **bounds : float or None
+        `low` and `high` are allowed themselves, `above` and `below` are not.
+    """
+    if _chosen(value, choices):
+        return
+    kinds = (int, np.integer) if integer else (int, float, np.integer, np.floating)
+    number = isinstance(value, kinds) and not isinstance(value, (bool, np.bool_)) and math.isfinite(value)
+    if not number or not all(_BOUNDS[key][1](value, end) for key, end in bounds.items() if end is not None):
+        raise _wrong(owner, name, " or ".join([_range_words(integer, bounds), *map(repr, choices)]), value)
+
+
+def check_count(owner: str, name: str, value: Any, low: int = 1, high: int | None = None) -> int:
+    """Return the value as an int; raise InvalidParameter unless it is an integer from `low` to `high`."""
+    check_number(owner, name, value, integer=True, low=low, high=high)
+    return int(value)
+
+
+def check_seed(owner: str, value: Any) -> None:
+    """Raise InvalidParameter for what NumPy cannot take as a seed. None draws one."""
+    check_number(owner, "random_state", value, integer=True, low=0, choices=(None,))
+
+
+def check_share(owner: str, name: str, value: Any) -> float:
+    """Return the value as a float; raise InvalidParameter unless it is between 0 and 1, both excluded."""
+    check_number(owner, name, value, above=0, below=1)
+    return float(value)
+
+
+def check_not_negative(owner: str, name: str, value: Any) -> float:
+    """Return the value as a float; raise InvalidParameter unless it is a number >= 0."""
+    check_number(owner, name, value, low=0)
+    return float(value)
+
+
+_BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
+    "low": (">=", operator.ge),
+    "above": (">", operator.gt),
+    "high": ("<=", operator.le),
+    "below": ("<", operator.lt),
+}
+
+
+def _range_words(integer: bool, bounds: Mapping[str, float | None]) -> str:
+    ends = [
+        f"{sign} {end if isinstance(end, int) else format(end, 'g')}"
+        for key, (sign, _) in _BOUNDS.items()
+        if (end := bounds.get(key)) is not None
+    ]
+    return f"{'an integer' if integer else 'a number'} {' and '.join(ends)}".strip()
+
+
+def _chosen(value: object, choices: Sequence[Any]) -> bool:
+    # Compared by identity first: an array has no single truth value.
+    return any(value is choice or (isinstance(value, str) and value == choice) for choice in choices)
+
+
+def _wrong(owner: str, name: str, expected: str, value: object) -> InvalidParameter:
+    of = f" of {owner}" if owner else ""
+    return InvalidParameter(f"The {name!r} parameter{of} must be {expected}. Got {value!r} instead.", parameter=name)

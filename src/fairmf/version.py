@@ -1,4 +1,4 @@
-"""The version of this library, and of those it stands on, also for parts of it that may not import the front door."""
+"""The version of this library and of its dependencies, for modules that may not import `fairmf` itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 
 
 def versions(libraries: Sequence[str] = ("numpy", "numba", "scipy")) -> dict[str, str]:
-    """What a fit's bits may depend on. Nothing is imported for it."""
+    """Return the versions that the bits of a fit may depend on, without importing anything."""
     return {
         "fairmf": __version__,
         "python": platform.python_version(),
@@ -21,8 +21,8 @@ def versions(libraries: Sequence[str] = ("numpy", "numba", "scipy")) -> dict[str
 
 @functools.cache
 def installed(distribution: str) -> str | None:
-    """The version of an installed distribution; None where there is none."""
+    """Return the version of an installed distribution; None if it is not installed."""
     try:
         return metadata.version(distribution)
-    except metadata.PackageNotFoundError:  # or packed into one program, without the records of what is in it
+    except metadata.PackageNotFoundError:  # or it is bundled into one program without its metadata
         return None

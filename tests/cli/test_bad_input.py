@@ -185,7 +185,7 @@ TABLE = {
     "a header and no rows": (inspect("a.csv", "user,item\n"), PROBLEM, "no rows"),
     "one column": (inspect("a.csv", "user\n1\n2\n"), PROBLEM, "which column of a.csv is the item"),
     "columns nobody knows": (inspect("a.csv", "a,b,c\n1,2,3\n"), PROBLEM, "a, b, c"),
-    "a wrong column": (inspect("a.csv", EVENTS, "--user", "usr"), PROBLEM, "did you mean --user user"),
+    "a wrong column": (inspect("a.csv", EVENTS, "--user", "usr"), PROBLEM, "did you mean --user='user'"),
     "a wrong item column": (inspect("a.csv", EVENTS, "--item", "movie"), PROBLEM, "'movie' is not in a.csv"),
     "the same column twice": (inspect("a.csv", EVENTS, "--item", "user", "--user", "user"), PROBLEM, "two different"),
     "a position outside": (inspect("a.csv", "1,2\n3,4\n", "--user", "7"), PROBLEM, "columns are 0, 1"),
@@ -267,7 +267,7 @@ TABLE = {
         PROBLEM, "must be a split"),
     "early stopping on an unknown metric": (fit("--early-stopping", "beauty@10"), PROBLEM, "beauty"),
     "epochs of what has none": (fit("--model", "popularity", "--epochs", "3"), PROBLEM, "--epochs"),
-    "column flags for a split": (fit("--user", "u"), PROBLEM, "--user has no meaning"),
+    "column flags for a split": (fit("--user", "u"), PROBLEM, "--user does not apply"),
     # -- splits
     "more held out than there are": (split("--heldout", "500"), PROBLEM, "nobody to train on"),
     "a share of everything": (split("--by", "interaction", "--share", "1.5"), PROBLEM, "target_share"),
@@ -317,17 +317,17 @@ TABLE = {
     "new users with unknown items": (
         recommend("--new-users", "a.csv", a_csv="user,item\n1,77777\n2,88888\n"), PROBLEM, "is known to the model"),
     # -- reports
-    "stops that are no numbers": (report("--fairness", "0,much"), PROBLEM, "takes numbers with commas"),
+    "stops that are no numbers": (report("--fairness", "0,much"), PROBLEM, "takes numbers separated by commas"),
     "stops below 0": (report("--fairness", "0,-1"), PROBLEM, "fairness"),
     "one stop only": (report("--fairness", "0", "--chosen", "0"), PROBLEM, "at least one fairness above 0"),
     "a report on an unknown quality": (report("--quality", "gini@20"), PROBLEM, "accuracy"),
-    "too many examples": (report("--examples", "100"), PROBLEM, "at most 12"),
+    "too many examples": (report("--examples", "100"), PROBLEM, "<= 12"),
     "a report of what has no dial": (popularity_report, PROBLEM, "has no dial"),
     "no catalogue": (report("--catalogue", "no.csv"), PROBLEM, "no table of items no.csv"),
     "a catalogue of other items": (
         report("--catalogue", "a.csv", a_csv="item,name\nx,Heat\n"), PROBLEM, "none of the model's items"),
     "a catalogue without names": (
-        report("--catalogue", "a.csv", a_csv="item,price\n100,3\n"), PROBLEM, "neither names nor groups"),
+        report("--catalogue", "a.csv", a_csv="item,price\n100,3\n"), PROBLEM, "no column of names or groups"),
     "a catalogue's column that is not there": (
         report("--catalogue", "a.csv", "--group-column", "genre", a_csv="item,name\n100,Heat\n"),
         PROBLEM, "'genre' is not in a.csv"),
@@ -338,7 +338,7 @@ TABLE = {
     # -- writing
     "an output that is a folder": (output_is_a_folder, CANNOT_WRITE, "it is a folder"),
     "an output that is a pipe": (output_is_a_pipe, CANNOT_WRITE, "a device or a pipe"),
-    "an output below a file": (output_below_a_file, CANNOT_WRITE, "cannot be made"),
+    "an output below a file": (output_below_a_file, CANNOT_WRITE, "cannot be created"),
     "a split where a file is": (
         lambda f, m: (f / "s").write_text("x") and ["split", str(m / "events.csv"), "-o", "s"], PROBLEM, "is a file"),
     "a record that cannot be written": (

@@ -103,7 +103,7 @@ def test_a_record_nobody_asked_for_is_no_reason_to_fail(fairmf, made, tmp_path):
     done = fairmf("evaluate", "m.fairmf", made / "split", "--json")
     assert done.code == 0
     assert done.json["record"] is None
-    assert "warning: there is no run record" in done.err
+    assert "warning: the run record was not written" in done.err
     assert fairmf("evaluate", "m.fairmf", made / "split", "--record", "m.evaluate.toml").code == 4
 
 

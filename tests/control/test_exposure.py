@@ -117,11 +117,11 @@ def test_fairrec_on_top_of_any_model_can_be_evaluated(base):
     ("options", "message"),
     [
         ({}, "Give min_exposure"),
-        ({"min_exposure": 2}, "min_exposure must be between 0 and 1"),
+        ({"min_exposure": 2}, "'min_exposure' parameter of fit_offsets must be a number >= 0 and <= 1"),
         ({"max_exposure": 0.5}, "max_exposure must be at least 1"),
         ({"min_exposure": 0.5, "K": 200}, "K must be below the number of items"),
-        ({"min_exposure": 0.5, "K": 0}, "K must be an integer >= 1"),
-        ({"min_exposure": 0.5, "iterations": 1.5}, "iterations must be an integer >= 1"),
+        ({"min_exposure": 0.5, "K": 0}, "'K' parameter of fit_offsets must be an integer >= 1"),
+        ({"min_exposure": 0.5, "iterations": 1.5}, "'iterations' parameter of fit_offsets must be an integer >= 1"),
     ],
 )
 def test_what_cannot_be_bounded_is_said(model, options, message):

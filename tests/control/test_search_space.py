@@ -54,8 +54,8 @@ def test_short_forms():
         ({"factors": Doubling(0, 4)}, "1 <= low <= high"),
         ({"solver": []}, "at least one value"),
         ({"solver": ["guess"]}, "'solver' parameter of IALS"),
-        ({"dial": [-1]}, "dial must be a number >= 0. Got -1"),
-        ({"dial": ["much"]}, "dial must be a number >= 0"),
+        ({"dial": [-1]}, "'dial' parameter of the search space must be a number >= 0. Got -1"),
+        ({"dial": ["much"]}, "'dial' parameter of the search space must be a number >= 0"),
     ],
 )
 def test_wrong_spaces(space, match):

@@ -262,7 +262,7 @@ def test_a_full_disk_is_seen_beforehand(server, tmp_path, monkeypatch):
     server.files["/a"] = Served(CONTENT)
     usage = download.shutil.disk_usage(tmp_path)
     monkeypatch.setattr(download.shutil, "disk_usage", lambda _: usage._replace(free=1000))
-    with pytest.raises(DownloadFailed, match=r"has room for 0 MB.*FAIRMF_DATA_CACHE"):
+    with pytest.raises(DownloadFailed, match=r"has 0 MB of free space.*FAIRMF_DATA_CACHE"):
         fetch(f"{server.address}/a", tmp_path / "a")
 
 

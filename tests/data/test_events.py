@@ -106,7 +106,7 @@ def test_the_order_of_dropping_matters_and_is_one_pass():
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, "3", True])
 def test_minimums_must_be_whole_numbers(wrong):
-    with pytest.raises(InvalidParameter, match="'min_user' must be an integer >= 0"):
+    with pytest.raises(InvalidParameter, match="'min_user' parameter of at_least must be an integer >= 0"):
         from_pairs([(0, 0)]).at_least(min_user=wrong)
 
 

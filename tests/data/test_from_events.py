@@ -104,7 +104,7 @@ def test_what_from_events_refuses():
         Interactions.from_events(events, weights="column")
     with pytest.raises(InvalidData, match="no rows"):
         Interactions.from_events(events.select([]))
-    with pytest.raises(InvalidParameter, match="'min_item' must be an integer"):
+    with pytest.raises(InvalidParameter, match="'min_item' parameter of at_least must be an integer"):
         Interactions.from_events(events, min_item=-2)
 
 

@@ -143,7 +143,7 @@ def test_a_matrix_has_no_row_order():
 
 
 def test_heldout_too_large():
-    with pytest.raises(InvalidData, match=r"heldout=30.*47 users remain"):
+    with pytest.raises(InvalidData, match=r"Holding out 30 users.*47 users remain.*lower heldout"):
         split_by_user(events_of(read_ratings()), 30, rating_above=3.5)
 
 

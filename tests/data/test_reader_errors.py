@@ -91,7 +91,7 @@ def test_a_column_that_is_there_twice(tmp_path):
 def test_arguments_that_contradict_each_other():
     refuses(lambda: read_frame(frame(), rating_above=3), "rating='rating'", kind=InvalidParameter)
     refuses(
-        lambda: read_frame(frame(r=[1, 2, 3]), rating="r"), "rating_above=3.5", "weights='r'", kind=InvalidParameter
+        lambda: read_frame(frame(r=[1, 2, 3]), rating="r"), "rating_above=3.5", "'r' as weights", kind=InvalidParameter
     )
     refuses(lambda: read_frame(frame(r=[1, 2, 3]), rating="r", rating_above="x"), "a number", kind=InvalidParameter)
     refuses(lambda: read_frame(frame(), item="user"), "two different columns", kind=InvalidParameter)

@@ -124,8 +124,8 @@ def test_there_are_tastes_for_a_factor_model_to_find():
         ({"popularity_gini": 2.0}, "'popularity_gini'"),
         ({"taste_strength": -1.0}, "'taste_strength'"),
         ({"tastes": 1.5}, "'tastes'"),
-        ({"random_state": "x"}, "'random_state' must be an integer"),
-        ({"random_state": -1}, "'random_state' must be an integer"),
+        ({"random_state": "x"}, "'random_state' parameter of synthetic_events must be an integer"),
+        ({"random_state": -1}, "'random_state' parameter of synthetic_events must be an integer"),
     ],
 )
 def test_impossible_requests(settings, message):

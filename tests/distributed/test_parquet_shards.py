@@ -317,7 +317,10 @@ class TestBadInput:
     @pytest.mark.parametrize("bad", [{"shards": 0}, {"shards": 1.5}, {"min_user": -1}, {"min_item": True}])
     def test_bad_arguments(self, tmp_path, bad):
         ((name, value),) = bad.items()
-        with pytest.raises(InvalidParameter, match=f"'{name}' must be an integer >= .[.] Got {value} instead"):
+        with pytest.raises(
+            InvalidParameter,
+            match=f"'{name}' parameter of ParquetShards must be an integer >= .[.] Got {value} instead",
+        ):
             in_process(tmp_path, **bad)
 
 

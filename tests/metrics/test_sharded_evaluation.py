@@ -141,7 +141,7 @@ class TestBadInput:
         pair = source(files["seen"], items=ids), source(files["held"], items=ids)
         with pytest.raises(InvalidParameter, match="Unknown metric 'nonsense'"):
             evaluate_shards(model, *pair, metrics=["nonsense"], tasks=InProcess())
-        with pytest.raises(InvalidParameter, match="fairness must be a number >= 0"):
+        with pytest.raises(InvalidParameter, match="'fairness' parameter must be a number >= 0"):
             evaluate_shards(model, *pair, fairness="much", tasks=InProcess())
 
     def test_no_given_item(self, files, tmp_path, model):

@@ -374,7 +374,7 @@ def test_bad_arguments(tmp_path):
     with pytest.raises(CannotWrite, match="file cannot be used for checkpoints: File exists"):
         MAKERS["ials"]().fit(data(), checkpoint=tmp_path / "file")
     for every in (0, 1.5, True, None):
-        with pytest.raises(InvalidParameter, match="checkpoint_every must be an integer >= 1"):
+        with pytest.raises(InvalidParameter, match="'checkpoint_every' parameter of fit must be an integer >= 1"):
             MAKERS["ials"]().fit(data(), checkpoint=tmp_path, checkpoint_every=every)
 
 

@@ -53,7 +53,7 @@ def test_some_rows(tmp_path):
     assert same_bits(dialled_users(loaded, rows, 1.5), dialled_users(loaded, None, 1.5)[rows])
     assert same_bits(dialled_users(loaded, rows, loaded.fitted.fairness), loaded.user_factors[rows])
     np.testing.assert_array_equal(dialled_users(fitted(), rows, 1.5), fitted().with_fairness(1.5).user_factors[rows])
-    with pytest.raises(InvalidParameter, match="fairness must be a number >= 0"):
+    with pytest.raises(InvalidParameter, match="'fairness' parameter must be a number >= 0"):
         dialled_users(loaded, rows, -1.0)
 
 

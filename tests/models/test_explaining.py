@@ -115,7 +115,7 @@ def test_wrong_input():
         model.explain(None, "i3", user_items=sp.csr_array(np.ones((2, M))))
     with pytest.raises(InvalidData, match="looks transposed"):
         model.explain(None, "i3", user_items=sp.csr_array(np.ones((M, 1))))
-    with pytest.raises(InvalidParameter, match="fairness must be a number >= 0"):
+    with pytest.raises(InvalidParameter, match="'fairness' parameter must be a number >= 0"):
         model.explain("u3", "i3", fairness=-1)
     without = fitted()
     without._fitted = dataclasses.replace(without.fitted, interactions=None)

@@ -160,7 +160,7 @@ def test_recommend_takes_a_fairness_and_a_turned_model_serves_with_its_own():
     turned = model.with_fairness(20.0)
     np.testing.assert_array_equal(turned.recommend(users, N=8)[0], dialled[0])
     np.testing.assert_array_equal(next(turned.rank(SMALL[False], 8))[1][1:40], dialled[0])
-    with pytest.raises(InvalidParameter, match="fairness must be a number >= 0"):
+    with pytest.raises(InvalidParameter, match="'fairness' parameter must be a number >= 0"):
         model.with_fairness(-1)
 
 

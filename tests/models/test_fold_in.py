@@ -139,10 +139,10 @@ def test_cohort_scales_differ(model):
         ({"method": "warm"}, "method must be 'frozen' or 'cohort'"),
         ({"method": "cohort", "scale": "mine"}, "scale must be one of 'phi', 'paper', 'authors'"),
         ({"method": "cohort", "fairness": 1.0}, "needs method='frozen'"),
-        ({"method": "cohort", "epochs": 0}, "epochs must be an integer >= 1. Got 0 instead"),
-        ({"method": "cohort", "epochs": 1.5}, "epochs must be an integer >= 1. Got 1.5 instead"),
-        ({"fairness": -1}, "fairness must be a number >= 0"),
-        ({"fairness": float("nan")}, "fairness must be a number >= 0"),
+        ({"method": "cohort", "epochs": 0}, "'epochs' parameter of fold_in must be an integer >= 1. Got 0 instead"),
+        ({"method": "cohort", "epochs": 1.5}, "'epochs' parameter of fold_in must be an integer >= 1. Got 1.5 instead"),
+        ({"fairness": -1}, "'fairness' parameter must be a number >= 0"),
+        ({"fairness": float("nan")}, "'fairness' parameter must be a number >= 0"),
     ],
 )
 def test_bad_options(model, options, message):

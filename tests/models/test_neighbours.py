@@ -172,7 +172,7 @@ def test_agreement_with_implicit():
 
 @pytest.mark.parametrize("N", [0, -2, 1.5, True, None])
 def test_bad_n(N):
-    with pytest.raises(InvalidParameter, match="N must be an integer >= 1"):
+    with pytest.raises(InvalidParameter, match="'N' parameter must be an integer >= 1"):
         fitted().similar_items(1, N=N)
 
 

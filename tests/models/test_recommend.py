@@ -104,7 +104,7 @@ def test_unknown_users():
 
 @pytest.mark.parametrize("N", [0, -1, 2.5, True, "many"])
 def test_bad_n(N):
-    with pytest.raises(InvalidParameter, match="N must be an integer >= 1"):
+    with pytest.raises(InvalidParameter, match="'N' parameter must be an integer >= 1"):
         fitted(PLAIN).recommend(1, N=N)
 
 

@@ -193,7 +193,7 @@ def test_values_of_user_items_warn_only_where_they_would_count(model):
         ((3,), {"items": [1.5]}, InvalidData, "Items are named by row number here"),
         ((3,), {"no_history": "ignore"}, InvalidParameter, "no_history must be 'popular' or 'error'. Got 'ignore'"),
         ((3,), {"by": "name"}, InvalidParameter, "by must be 'id' or 'row'. Got 'name'"),
-        ((3,), {"fairness": -1}, InvalidParameter, "fairness must be a number >= 0"),
+        ((3,), {"fairness": -1}, InvalidParameter, "'fairness' parameter must be a number >= 0"),
     ],
 )  # fmt: skip
 def test_bad_arguments(model, arguments, options, kind, message):

@@ -150,7 +150,7 @@ def test_errors_come_at_the_call_not_at_the_first_batch(tmp_path):
     ):
         with pytest.raises(TypeError, match="no option 'speed'; there are user_items"):
             call(speed=1)
-        with pytest.raises(InvalidParameter, match="batch_size must be an integer >= 1"):
+        with pytest.raises(InvalidParameter, match="'batch_size' parameter of recommend must be an integer >= 1"):
             call(batch_size=0)
         with pytest.raises(InvalidData, match="the first is 'nobody'"):
             call(users=["nobody"])

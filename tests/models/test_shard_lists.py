@@ -119,8 +119,8 @@ def test_a_model_without_its_users_is_enough(folder, whole, model, tmp_path):
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"N": 0}, "N must be an integer >= 1"),
-        ({"fairness": -1}, "fairness must be a number >= 0"),
+        ({"N": 0}, "'N' parameter must be an integer >= 1"),
+        ({"fairness": -1}, "'fairness' parameter must be a number >= 0"),
         ({"filter_items": [[0], [3]]}, "one list of items, for all users"),
         ({"filter_items": [1]}, "1 of 1 items are unknown"),
         ({"user_items": None}, "no option 'user_items'"),

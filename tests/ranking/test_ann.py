@@ -141,9 +141,9 @@ def test_without_the_extra_one_line_says_what_to_install(monkeypatch, tmp_path):
         ({"ids": ["a", "a", "b", "c"]}, "unique"),
         ({"offsets": np.ones(3)}, "offsets must be 4 finite numbers"),
         ({"offsets": np.array([1, 2, 3, np.inf])}, "offsets must be 4 finite numbers"),
-        ({"groups": 5}, "groups must be an integer from 1 to 4. Got 5"),
-        ({"groups": 2, "probes": 3}, "probes must be an integer from 1 to 2. Got 3"),
-        ({"num_threads": -1}, "num_threads must be an integer >= 0"),
+        ({"groups": 5}, "'groups' parameter of AnnIndex must be an integer >= 1 and <= 4. Got 5"),
+        ({"groups": 2, "probes": 3}, "'probes' parameter of AnnIndex must be an integer >= 1 and <= 2. Got 3"),
+        ({"num_threads": -1}, "'num_threads' parameter of AnnIndex must be an integer >= 0"),
     ],
 )
 def test_bad_input_to_build(arguments, problem):
@@ -156,9 +156,9 @@ def test_bad_input_to_build(arguments, problem):
     [
         ({"user_vectors": np.ones((2, 3))}, "user_vectors must have 4 columns"),
         ({"user_vectors": np.full((2, 4), np.inf)}, "not finite"),
-        ({"N": 0}, "N must be an integer >= 1"),
-        ({"N": True}, "N must be an integer >= 1"),
-        ({"probes": 0}, "probes must be an integer from 1"),
+        ({"N": 0}, "'N' parameter must be an integer >= 1"),
+        ({"N": True}, "'N' parameter must be an integer >= 1"),
+        ({"probes": 0}, "'probes' parameter of AnnIndex must be an integer >= 1"),
         ({"exclude": rows_of([[1]])}, "one row per user: 2. Got 1"),
         ({"exclude": rows_of([[1], [4]])}, r"outside 0\.\.3"),
         ({"exclude": rows_of([[1], [-1]])}, r"outside 0\.\.3"),

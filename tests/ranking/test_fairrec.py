@@ -176,7 +176,7 @@ def test_nobody_and_a_repeated_exclusion():
     [
         ({"K": 0}, "'K' parameter of fair_rec must be an integer >= 1. Got 0"),
         ({"K": 2.0}, "'K' parameter"),
-        ({"share": 0}, "'share' parameter of fair_rec must be a number above 0 and up to 1. Got 0"),
+        ({"share": 0}, "'share' parameter of fair_rec must be a number > 0 and <= 1. Got 0"),
         ({"share": 1.01}, "'share' parameter"),
         ({"share": float("nan")}, "'share' parameter"),
         ({"share": "half"}, "'share' parameter"),

@@ -275,7 +275,11 @@ def test_example_users_have_something_to_find_where_there_are_enough():
         ({"fairness": [-1]}, InvalidParameter, "-1"),
         ({"fairness": [0], "chosen": 0}, InvalidParameter, "at least one fairness above 0"),
         ({"fairness": range(40)}, InvalidParameter, "at most 25 stops"),
-        ({"examples": 99}, InvalidParameter, "'examples' parameter of report must be at most 12. Got 99"),
+        (
+            {"examples": 99},
+            InvalidParameter,
+            "'examples' parameter of report must be an integer >= 0 and <= 12. Got 99",
+        ),
         ({"examples": -1}, InvalidParameter, "'examples'"),
         ({"at": 0}, InvalidParameter, "'at'"),
         ({"part": "train"}, InvalidParameter, "'part' parameter of report must be 'validation' or 'test'"),

@@ -173,7 +173,7 @@ class Autoencoder(FactorModel):
 
     def objective(self, problem: Problem, state: NetworkState) -> Objective:  # noqa: ARG002
         """Refuse: an autoencoder has a loss, which is in the history, but not the objective F of other models."""
-        raise InvalidParameter(f"{type(self).__name__} does not minimise F; see history.column('loss').")
+        raise InvalidParameter(f"{type(self).__name__} does not minimise F.", hint="see history.column('loss')")
 
     def report(
         self, problem: Problem, before: Any, after: NetworkState, value: Objective | None  # noqa: ARG002
@@ -233,7 +233,7 @@ class Autoencoder(FactorModel):
         if options:
             name = type(self).__name__
             if "fairness" in options:
-                raise InvalidParameter(f"{name} has no fairness to turn; FairALS, FiADMM and IALS have.")
+                raise InvalidParameter(f"{name} has no fairness to turn.", hint="FairALS, FiADMM and IALS have")
             raise TypeError(f"{name} takes no fold-in options, got {', '.join(options)}.")
         return self._encoded(self._aligned(history))
 

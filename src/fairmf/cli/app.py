@@ -1,7 +1,7 @@
-"""The `fairmf` command: gathers the verbs, runs one, and ends with a documented exit code.
+"""Run the `fairmf` command: find the verb, run it, return a documented exit code.
 
 A verb is a function in a file of its own, `cli/VERB.py`, and a line in `VERBS`; docs/decisions/0009-command-line.md
-tells how to add one. Files are imported when their verb is run, so that `fairmf --help` stays quick.
+explains how to add one. A file is imported when its verb is run, so that `fairmf --help` stays fast.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typer.core import TyperCommand, TyperGroup
 
 from fairmf.cli import errors
 from fairmf.cli.config import verb_of
-from fairmf.cli.logging import hearing
+from fairmf.cli.logging import forwarded
 from fairmf.cli.options import expanded
 from fairmf.version import __version__
 
 
 class Verb(NamedTuple):
-    """What is known of a verb before its file is imported."""
+    """What is known about a verb before its file is imported."""
 
     panel: str
     summary: str
@@ -37,7 +37,7 @@ VERBS = {
     "split": Verb(DATA, "Divide events into training, validation and test."),
     "fit": Verb(MODEL, "Train a model."),
     "evaluate": Verb(MODEL, "Measure a model on held-out users."),
-    "tradeoff": Verb(MODEL, "Measure quality and exposure along the dial."),
+    "tradeoff": Verb(MODEL, "Measure quality and exposure at many values of fairness."),
     "report": Verb(MODEL, "Write a page that shows what fairness does: who gains, what it costs."),
     "target": Verb(MODEL, "Find the fairness that reaches a goal."),
     "tune": Verb(MODEL, "Search settings on the validation users of a split."),
@@ -45,26 +45,26 @@ VERBS = {
     "rerank": Verb(MODEL, "Give every item a share of exposure: FairRec, or learned offsets."),
     "audit": Verb(MODEL, "Compare two rankings: who gains, who loses, what it costs."),
     "export": Verb(MODEL, "Write the vectors, or a nearest-neighbour index, for other programs."),
-    "datasets": Verb(DATA, "Benchmark data sets: list, show, fetch; or made-up events."),
+    "datasets": Verb(DATA, "Benchmark data sets: list, show, download; or synthetic events."),
     "doctor": Verb(TOOLS, "Check what is installed, what works, and what is missing."),
-    "warmup": Verb(TOOLS, "Compile every kernel ahead, into a folder of your choice."),
+    "warmup": Verb(TOOLS, "Compile every kernel in advance, into a folder of your choice."),
     "reproduce": Verb(TOOLS, "Reproduce a table or figure of the paper."),
     "demo": Verb(TOOLS, "Train and compare models on synthetic data, and write a report."),
 }
-"""Every verb, in the order of the help. The file is `fairmf/cli/VERB.py`, the function in it has the verb's name."""
+"""Every verb, in the order of --help. The verb is the function of its name in `fairmf/cli/VERB.py`."""
 
 
 class Verbs(TyperGroup):
-    """A group whose verbs are imported when they are asked for."""
+    """A group of commands that imports a verb when it is needed."""
 
     _listing = False
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
-        """The verbs in the order of the table."""
+        """Return the verbs in the order of the table."""
         return list(VERBS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """The verb as a command; for a mere listing a sketch of it, so that nothing is imported."""
+        """Return the verb as a command; for a list of verbs only its name and summary, so that nothing is imported."""
         if cmd_name not in VERBS:
             return None
         if self._listing:
@@ -72,18 +72,18 @@ class Verbs(TyperGroup):
         return load_verb(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """As always; an unknown verb is compared with the names alone."""
+        """Find the verb; an unknown one is compared with the names only, so that nothing is imported."""
         names: dict[str, Any] = dict.fromkeys(VERBS)
         self.commands = names
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """The help lists verbs."""
+        """Print the help, which lists the verbs."""
         with self._only_listing():
             super().format_help(ctx, formatter)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """So does completion."""
+        """Complete the name of a verb."""
         with self._only_listing():
             return super().shell_complete(ctx, incomplete)
 
@@ -97,7 +97,7 @@ class Verbs(TyperGroup):
 
 
 def load_verb(name: str) -> Any:
-    """The click command of a verb: its file's function of that name, or its typer app `verbs` where it has several."""
+    """Return the click command of a verb: the function of that name, or the typer app `verbs` where it has several."""
     module = importlib.import_module(f"fairmf.cli.{name}")
     if hasattr(module, "verbs"):
         return typer.main.get_command(module.verbs)
@@ -107,7 +107,7 @@ def load_verb(name: str) -> Any:
 
 
 def add_verb(group: typer.Typer, function: Callable[..., None], name: str) -> None:
-    """Add a function as a verb of a group: bundles of flags expanded, run within a session."""
+    """Add a function as a verb of a group: expand its bundles of flags, and run it in a session."""
     group.command(name)(expanded(function, _run))
 
 
@@ -115,8 +115,10 @@ def _run(function: Callable[..., None], arguments: dict[str, Any], context: type
     from fairmf.cli.session import Session
 
     session = next(value for value in arguments.values() if isinstance(value, Session))
+    if context.obj is not None:  # see `run`
+        context.obj.update({parameter.name: max(parameter.opts, key=len) for parameter in context.command.params})
     session.start(verb_of(context), context.params)
-    with hearing(session), session.running():
+    with forwarded(session), session.running():
         function(**arguments)
 
 
@@ -151,18 +153,20 @@ def options(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit; `failures.EXIT_CODES` lists the codes."""
+    """Run the command line and exit with one of `errors.EXIT_CODES`."""
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command line; returns the exit code."""
+    """Run the command line and return the exit code."""
     debug = "--debug" in arguments
+    flags: dict[str, str] = {}  # of the verb, by parameter: what errors of the library call them
     try:
         with _terminated_as_interrupted():
-            code = typer.main.get_command(app).main(list(arguments), prog_name="fairmf", standalone_mode=False)
+            command = typer.main.get_command(app)
+            code = command.main(list(arguments), prog_name="fairmf", standalone_mode=False, obj=flags)
         sys.stdout.flush()
-    except SystemExit as error:  # completion ends so; rich and typer, where nobody reads
+    except SystemExit as error:  # raised by completion, and by rich and typer where the pipe is closed
         if isinstance(error.__context__, BrokenPipeError):
             _forget_stdout()
             return errors.NO_READER
@@ -173,21 +177,21 @@ def run(arguments: Sequence[str]) -> int:
         _forget_stdout()
         return errors.NO_READER
     except Exception as error:
-        return errors.report(error, debug)
+        return errors.report(error, debug, flags)
     if code == errors.INTERRUPTED:
-        typer.echo("Interrupted: nothing is left half-written.", err=True)
+        typer.echo("Interrupted. No partial file was left behind.", err=True)
     return code if isinstance(code, int) else errors.DONE
 
 
 def _forget_stdout() -> None:
-    """Nobody reads it any more; the interpreter would complain when it flushes at the end."""
+    """Close stdout, whose reader has closed the pipe: the interpreter would fail when it flushes at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextlib.contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """A polite request to end (SIGTERM) is taken as Ctrl-C, so that temporary files go away."""
+    """Treat SIGTERM as Ctrl-C, so that temporary files are removed."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

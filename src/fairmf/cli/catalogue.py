@@ -1,30 +1,60 @@
-"""What a table says about items: their titles and their groups."""
+"""Read the names and the groups of items from a table, for audit and report."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
+
+import typer
 
 from fairmf.cli.errors import Problem
-
-if TYPE_CHECKING:
-    from fairmf.data.ids import Ids
-    from fairmf.data.sniff import Peek
-
+from fairmf.cli.options import Flags
+from fairmf.data.columns import ITEM_GROUPS, ITEM_TITLES, is_item_id
+from fairmf.data.interactions import Interactions
+from fairmf.data.read import reading
+from fairmf.data.read_csv import text_rows
+from fairmf.data.sniff import Peek, peek
+from fairmf.data.text_source import TextSource
 
 NO_GROUP = "no group"
 
 
+@dataclass
+class Catalogue(Flags):
+    """A table of items and its columns."""
+
+    catalogue: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A table (CSV, Parquet) with one row per item: its id, its name, its group."),
+    ] = None
+    name_column: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of item names in the catalogue; guessed if not given.")
+    ] = None
+    group_column: Annotated[
+        str | None,
+        typer.Option(metavar="COLUMN", help="Column of groups (seller, genre) in the catalogue; guessed if not given."),
+    ] = None
+
+    def read(self, data: Interactions) -> tuple[list[str] | None, list[str] | None]:
+        """Return the names and the groups of the data's items; each None where it is not known."""
+        if self.catalogue is not None:
+            return read_catalogue(self.catalogue, data, self.name_column, self.group_column)
+        for flag, value in (("--name-column", self.name_column), ("--group-column", self.group_column)):
+            if value is not None:
+                raise Problem(f"{flag} is a column of a catalogue, and no catalogue was given.", "--catalogue FILE")
+        return None, None
+
+
 def read_catalogue(
-    path: Path, known: Ids | None, n_items: int, name: str | None, group: str | None
+    path: Path, data: Interactions, name: str | None, group: str | None
 ) -> tuple[list[str] | None, list[str] | None]:
-    """The items' names and groups in the order of the model, each None where the table has no such column.
+    """Return the names and the groups of the items of `data`, in their order; None where the table has no such column.
 
-    The columns of ids, names and groups are named, or found by their usual names. Ids are compared as text. An item
-    that the table lacks is called by its id and has no group.
+    The columns of ids, names and groups are given, or found by their usual names. Ids are compared as text. An item
+    that is not in the table is called by its id and has no group.
     """
-    from fairmf.data.columns import ITEM_GROUPS, ITEM_TITLES, is_item_id
-
+    known, n_items = data.item_ids, data.n_items
     table = _read(path)
     ids = next(filter(is_item_id, table), next(iter(table)))
     columns = [
@@ -33,7 +63,7 @@ def read_catalogue(
     ]
     if columns == [None, None]:
         raise Problem(
-            f"{path} has neither names nor groups of items: its columns are {', '.join(table)}.",
+            f"{path} has no column of names or groups that can be guessed: its columns are {', '.join(table)}.",
             "--name-column COLUMN or --group-column COLUMN",
         )
     own = [str(x) for x in (range(n_items) if known is None else known.values.tolist())]
@@ -61,12 +91,11 @@ def _column(
 
 
 def _read(path: Path) -> dict[str, list[Any]]:
-    """The table by column name; columns of a text without a header are called 0, 1, and so on."""
-    from fairmf.data.read import reading
-    from fairmf.data.sniff import peek
-
+    """Return the columns of the table by name; in a text without a header they are called 0, 1, and so on."""
     if not path.is_file():
-        raise Problem(f"There is no table of items {path}.", "a CSV or Parquet file with a row per item")
+        raise Problem(
+            f"There is no table of items {path}.", "--catalogue takes a CSV or Parquet file with one row per item"
+        )
     seen = peek(path)
     with reading(path, seen.kind.upper() if seen.kind == "csv" else seen.kind.capitalize()):
         if seen.kind == "csv":
@@ -80,14 +109,11 @@ def _read(path: Path) -> dict[str, list[Any]]:
 
             table = feather.read_table(path).to_pydict()
     if len(table) < 2 or not any(table.values()):
-        raise Problem(f"{path} should have a row per item and at least two columns: an id, and a name or a group.")
+        raise Problem(f"{path} should have one row per item and at least two columns: an id, and a name or a group.")
     return table
 
 
 def _text_columns(path: Path, seen: Peek) -> dict[str, list[Any]]:
-    from fairmf.data.read_csv import text_rows
-    from fairmf.data.text_source import TextSource
-
     source, cut = TextSource.of_file(path), str(seen.delimiter)
     try:
         rows = list(text_rows(source, cut))

@@ -1,8 +1,8 @@
-"""`--config FILE`: settings from TOML or JSON. What stands on the command line wins over what stands in the file.
+"""Read settings from the TOML or JSON file of `--config`. Flags on the command line override the file.
 
-A file holds settings by the names of the flags, at the top or in a table named like the verb (`[fit]`), where the table
-wins; or it is the record of an earlier run, whose settings are taken. A value means what it would mean on the
-command line; a list is what a flag takes with commas.
+A file holds settings by the names of the flags, at the top or in a table named like the verb (`[fit]`), which overrides
+the top; or it is the record of an earlier run. A value means the same as on the command line; a list stands for values
+separated by commas.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOT_SETTINGS = ("config", "record", "no_record", "json", "quiet", "debug", "help
 
 
 def load_config(context: typer.Context, path: Path | None) -> Path | None:
-    """Callback of `--config`: the file's settings become the defaults of this run."""
+    """Make the settings of the file the defaults of this run (the callback of `--config`)."""
     if path is None or context.resilient_parsing:
         return path
     parameters = {parameter.name: parameter for parameter in context.command.params if parameter.name}
@@ -35,14 +35,14 @@ def load_config(context: typer.Context, path: Path | None) -> Path | None:
     for name in list(known):
         known |= {flag.lstrip("-").replace("-", "_"): name for flag in parameters[name].opts}
     values = settings_for(verb_of(context), read_config(path), path, known)
-    # The way of click: a default of its own for this run, with all checks that the command line has.
+    # click's way to change defaults for one run; values are checked as on the command line.
     context.default_map = {name: _as_typed(name, value, parameters[name], path) for name, value in values.items()}
     context.meta["fairmf.config"] = path
     return path
 
 
 def verb_of(context: typer.Context) -> str:
-    """The verb as it is typed after `fairmf`."""
+    """Return the verb as it is typed after `fairmf`."""
     names: list[str] = []
     step: Any = context
     while step is not None and step.parent is not None:
@@ -52,10 +52,10 @@ def verb_of(context: typer.Context) -> str:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The table in the file."""
+    """Read the table in the file."""
     try:
         if path.exists() and not (path.is_file() and path.stat().st_size <= _LARGEST):
-            reason = "it is far too large" if path.is_file() else "it is no file"
+            reason = "it is too large" if path.is_file() else "it is not a file"
             raise Problem(f"The configuration {path} cannot be read: {reason}.", "--config takes a TOML or JSON file")
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -67,7 +67,7 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         content = strict_json.parse(text, "it") if kind == "JSON" else parse_toml(text)
     except (ValueError, strict_json.Malformed) as error:
-        reason = str(error).removeprefix("it is not valid JSON (").removesuffix(")")
+        reason = str(error.__cause__ if isinstance(error.__cause__, ValueError) else error)  # as json says it
         raise Problem(
             f"The configuration {path} is not valid {kind}: {reason}.", 'texts need quotes, as in model = "ials"'
         ) from error
@@ -77,9 +77,9 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def settings_for(verb: str, content: dict[str, Any], path: Path, known: Mapping[str, str]) -> dict[str, Any]:
-    """The settings that the file has for a verb, by parameter; unknown names are an error that suggests the nearest.
+    """Return the settings in the file for a verb, by parameter; an unknown name is an error that suggests the nearest.
 
-    `known` maps what a setting may be called to its parameter.
+    `known` maps the names that a setting may have to its parameter.
     """
     from fairmf.cli.app import VERBS
 
@@ -102,30 +102,30 @@ def settings_for(verb: str, content: dict[str, Any], path: Path, known: Mapping[
 
 
 def _recorded(verb: str, record: dict[str, Any], path: Path) -> dict[str, Any]:
-    """The settings in the record of a run of this very verb."""
+    """Return the settings in the record of a run of the same verb."""
     from fairmf.cli.app import VERBS
 
     version = record[RECORD_KEY]
     if type(version) is not int or version != RECORD_VERSION:
         raise Problem(
-            f"{path} is a run record of kind {str(version)[:20]!r}, this version reads {RECORD_VERSION}.",
+            f"{path} is a run record of version {str(version)[:20]!r}; this fairmf reads version {RECORD_VERSION}.",
             "upgrade fairmf, or remove that line to take its settings as they are",
         )
     made_by = record.get("verb")
     if made_by != verb:
-        # Only a verb that there is may stand in a command to paste, and only a plain name of a file.
+        # The hint is a command to paste: only a known verb and a quoted file name may be in it.
         if not isinstance(made_by, str) or made_by.partition(" ")[0] not in VERBS or not _VERB.fullmatch(made_by):
-            raise Problem(f"{path} does not say which verb it is the record of: {str(made_by)[:40]!r} is none.")
+            raise Problem(f"{path} does not name the verb it records: {str(made_by)[:40]!r} is not a verb.")
         hint = f"fairmf {made_by} --config {shlex.quote(str(path))}"
         raise Problem(f"{path} is the record of 'fairmf {made_by}', which 'fairmf {verb}' cannot repeat.", hint)
     settings = record.get("settings", {})
     if not isinstance(settings, dict):
-        raise Problem(f"The settings in {path} are no table.")
+        raise Problem(f"The settings in {path} are not a table.")
     return settings
 
 
 def _as_typed(name: str, value: Any, parameter: Any, path: Path) -> Any:
-    """The value as it would be typed, so that 2.7 is no integer and "maybe" is no flag."""
+    """Return the value as it would be typed, so that the same checks apply: 2.7 is no integer, "maybe" no flag."""
     if getattr(parameter, "is_flag", False):
         if not isinstance(value, bool):
             raise Problem(f"{name!r} in {path} must be true or false. Got {value!r} instead.")

@@ -1,12 +1,13 @@
-"""`fairmf datasets`: the benchmark data sets, and made-up events for those who have none."""
+"""`fairmf datasets`: list, show and download benchmark data sets, or make synthetic events."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from fairmf.cli.app import add_verb
 from fairmf.cli.errors import Problem
@@ -15,33 +16,28 @@ from fairmf.cli.output import check_output
 from fairmf.cli.progress import byte_bar
 from fairmf.cli.session import Session
 from fairmf.cli.terminal import marked
-
-if TYPE_CHECKING:
-    from fairmf.data.datasets import DataSet
-
+from fairmf.data.datasets import DataSet, dataset, datasets
+from fairmf.data.download import cache_folder, licence_accepted, registered_copy, use_copy
+from fairmf.data.events import Events
+from fairmf.errors import LicenceNotAccepted
+from fairmf.io.atomic import replacing
 
 verbs = typer.Typer(
     no_args_is_help=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="Benchmark data sets: list them, show one, fetch one; or make events up.",
+    help="Benchmark data sets: list them, show one, download one; or make synthetic events.",
 )
-
-
-def _names() -> list[str]:
-    from fairmf.data.datasets import datasets
-
-    return list(datasets())
 
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="A data set of `fairmf datasets list`.", autocompletion=starting(_names)),
+    typer.Argument(metavar="NAME", help="A data set of `fairmf datasets list`.", autocompletion=starting(datasets)),
 ]
 
 
 def list_all(session: Session) -> None:
-    """List the data sets there are, their sizes, and which of them are here already.
+    """List the data sets, their sizes, and which of them are on this machine.
 
     [dim]Examples:[/dim]
 
@@ -49,11 +45,7 @@ def list_all(session: Session) -> None:
 
       fairmf datasets list --json
     """
-    from rich.table import Table
-
-    from fairmf.data.datasets import datasets
-
-    table = Table(caption="rows: before any filter; here: fetched, or a copy is known", caption_justify="left")
+    table = Table(caption="rows: before any filter; here: downloaded, or read from a copy", caption_justify="left")
     for column in ("name", "what", "users", "items", "rows", "here"):
         table.add_column(column, justify="right" if column in ("users", "items", "rows") else "left")
     entries = list(datasets().values())
@@ -71,10 +63,6 @@ def info(name: Name, session: Session) -> None:
 
       fairmf datasets info ml-20m
     """
-    from rich.table import Table
-
-    from fairmf.data.datasets import dataset
-
     entry = dataset(name)
     facts = _facts(entry)
     session.result |= facts
@@ -91,22 +79,22 @@ def info(name: Name, session: Session) -> None:
 def fetch(
     name: Name,
     session: Session,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Accept the terms; asked for once.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Accept the terms of the data set.")] = False,
     from_path: Annotated[
         Path | None,
         typer.Option(
             "--from",
             metavar="PATH",
-            help="Use a copy you have (the archive, its folder, or the file of ratings); it stays where it is.",
+            help="Use your own copy (the archive, its folder, or the file of ratings); it is not moved.",
         ),
     ] = None,
     unprotected: Annotated[
-        bool, typer.Option("--unprotected", help="Also fetch what comes over plain http without a checksum.")
+        bool, typer.Option("--unprotected", help="Also download files that come over plain http without a checksum.")
     ] = False,
 ) -> None:
-    """Fetch a data set, once: its terms are shown and accepted, the download is resumed and checked.
+    """Fetch a data set: show its terms, download it (an interrupted download is resumed) and verify it.
 
-    Afterwards its name stands for it wherever a file of events can be named.
+    Afterwards verbs accept its name wherever they take a file of events.
 
     [dim]Examples:[/dim]
 
@@ -117,8 +105,6 @@ def fetch(
       fairmf datasets fetch ml-1m --from ~/Downloads/ml-1m.zip
     """  # fmt: skip
     from fairmf.data.dataset_load import fetch_dataset
-    from fairmf.data.datasets import dataset
-    from fairmf.data.download import cache_folder
 
     entry = dataset(name)
     if from_path is not None:
@@ -138,18 +124,21 @@ def fetch(
 def make(
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write: .csv or .parquet.")],
     session: Session,
-    users: Annotated[int, typer.Option(min=2, help="Users.")] = 2000,
-    items: Annotated[int, typer.Option(min=2, help="Items.")] = 1000,
-    interactions: Annotated[int, typer.Option(min=10, help="Events, each of another pair.")] = 100_000,
+    users: Annotated[int, typer.Option(min=2, help="Number of users.")] = 2000,
+    items: Annotated[int, typer.Option(min=2, help="Number of items.")] = 1000,
+    interactions: Annotated[
+        int, typer.Option(min=10, help="Number of events, each with another pair of user and item.")
+    ] = 100_000,
     popularity_gini: Annotated[
         float | None,
         typer.Option(
-            metavar="NUMBER", help="How unequal popularity is. [dim]\\[default: 0.75, or as near as can be][/dim]"
+            metavar="NUMBER",
+            help="Gini index of the popularity of items. [dim]\\[default: 0.75, or the nearest possible][/dim]",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
 ) -> None:
-    """Make events up, with a long tail, tastes and titles, to try the other verbs on.
+    """Make synthetic events with a long tail, tastes and titles, to try other verbs.
 
     [dim]Examples:[/dim]
 
@@ -173,7 +162,6 @@ def make(
 
 def _register(entry: DataSet, path: Path, session: Session) -> None:
     from fairmf.data.dataset_load import load_dataset
-    from fairmf.data.download import use_copy
 
     with session.busy("read"):
         events = load_dataset(entry.name, from_path=path)
@@ -184,25 +172,22 @@ def _register(entry: DataSet, path: Path, session: Session) -> None:
 
 
 def _accepted(entry: DataSet, session: Session) -> bool:
-    """Whether the terms are accepted: before, or now by a person at a terminal."""
-    from fairmf.data.download import licence_accepted
-    from fairmf.errors import LicenceNotAccepted
-
+    """Return whether the terms were accepted before; otherwise ask, if there is somebody at a terminal."""
     if licence_accepted(entry):
         return True
     if sys.stdin.isatty() and sys.stderr.isatty():
         session.note(f"[bold]{entry.title}[/bold] comes under these terms:\n  {entry.licence}\n  {entry.home}")
         if typer.confirm("Do you accept them?", err=True):
             return True
-    raise LicenceNotAccepted(f"The terms of {entry.name} have to be accepted once. {entry.licence} See {entry.home}.")
+    raise LicenceNotAccepted(
+        f"The terms of {entry.name} have to be accepted once. {entry.licence} See {entry.home}.", dataset=entry.name
+    )
 
 
-def _write(events: Any, output: Path) -> None:
+def _write(events: Events, output: Path) -> None:
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet as pq
-
-    from fairmf.io.atomic import replacing
 
     columns = {
         "user": events.user_ids.values[events.users],
@@ -219,7 +204,6 @@ def _write(events: Any, output: Path) -> None:
 
 def _is_here(entry: DataSet) -> bool:
     from fairmf.data.dataset_load import file_name
-    from fairmf.data.download import cache_folder, registered_copy
 
     folder = cache_folder() / entry.name
     fetched = all((folder / file_name(address)).exists() for address in entry.addresses)

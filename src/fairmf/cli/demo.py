@@ -1,4 +1,4 @@
-"""`fairmf demo`: the whole way, from events to a report, on synthetic data."""
+"""`fairmf demo`: compare models on synthetic data, from events to a report."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def demo(
     users: Annotated[int, typer.Option(min=50, help="Users to generate.")] = 6000,
     items: Annotated[int, typer.Option(min=20, help="Items to generate.")] = 2000,
     interactions: Annotated[int, typer.Option(min=500, help="Interactions to generate.")] = 400_000,
-    factors: Annotated[int, typer.Option(min=1, help="Latent dimension of the models.")] = 32,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the data and the models.")] = 0,
+    factors: Annotated[int, typer.Option(min=1, help="Number of factors of the models.")] = 32,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the data and the models.")] = 0,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for report.html and results.json.")] = Path(
         "fairmf-demo"
     ),
@@ -70,7 +70,7 @@ def demo(
     make_folder(output)
     write_json(contenders, facts, output / "results.json")
     console.print(summary(contenders[1], contenders[-1]))
-    with console.status("turning the dial of FairALS, trained at fairness 1, for the report"):
+    with console.status("measuring FairALS at many values of fairness for the report"):
         path = report(
             dialled, split, output / "report.html", title="Fair recommendations: a demonstration",
             groups=_themes(split), compare=contenders, record=facts, progress=False,
@@ -83,7 +83,7 @@ def demo(
 
 
 def _compile(console: Console) -> None:
-    """Compile the kernels on a handful of users, so that the seconds shown later are training alone."""
+    """Compile the kernels on a handful of users, so that the times shown later do not include compilation."""
     tiny = split_by_user(synthetic_events(200, 50, 2000), heldout=20)
     with console.status("compiling the CPU kernels (the first run takes some seconds)"):
         for model in (IALS(factors=2, epochs=2), FiADMM(factors=2, epochs=1), FairALS(factors=2, epochs=2)):
@@ -91,7 +91,7 @@ def _compile(console: Console) -> None:
 
 
 def _compare(split: Split, factors: int, seed: int, console: Console) -> tuple[list[Contender], IterativeModel]:
-    """Every model measured on the test users, and the one whose dial the report turns."""
+    """Fit and measure every model on the test users; also return the model that the report shows at many fairnesses."""
     common: dict[str, Any] = {"factors": factors, "regularization": 0.01, "random_state": seed}
     models: dict[str, Popularity | IterativeModel] = {
         "Popularity": Popularity(),
@@ -113,6 +113,6 @@ def _compare(split: Split, factors: int, seed: int, console: Console) -> tuple[l
 
 
 def _themes(split: Split) -> list[str]:
-    """The items' groups: the noun of a title tells its theme ("The Quiet Harbour (1987)" is of the sea)."""
+    """Return a group for each item: the noun of a title tells its theme ("The Quiet Harbour (1987)" is of the sea)."""
     ids = split.train.item_ids
     return [] if ids is None else [theme_of(str(name)) for name in ids.values]

@@ -1,4 +1,4 @@
-"""`fairmf doctor`: versions, threads, BLAS, devices, extras: what works, and what to install for the rest."""
+"""`fairmf doctor`: check versions, threads, BLAS, GPUs and extras, and say what to install."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import time
 from importlib import metadata
 from typing import Any
 
+from rich.table import Table
+
 from fairmf.cli.errors import Problem
 from fairmf.cli.session import Session
 from fairmf.cli.terminal import marked
+from fairmf.errors import FairmfError
 from fairmf.version import installed, versions
 
 _FOR = {
@@ -30,7 +33,7 @@ _FOR = {
 def doctor(session: Session) -> None:
     """Check what is installed, what works, and what is missing, with the command that installs it.
 
-    Ends with exit code 1 only if fairmf itself does not work.
+    The exit code is 1 only if fairmf itself does not work.
 
     [dim]Examples:[/dim]
 
@@ -66,7 +69,7 @@ def _usable() -> int:
 
 
 def _threads() -> dict[str, Any]:
-    """BLAS libraries as they are loaded now, and how kernels are run and kept."""
+    """Describe the loaded BLAS libraries, the threads of kernels, and where compiled kernels are stored."""
     import numpy  # noqa: F401  (loads its BLAS)
     import scipy.linalg  # noqa: F401
     import threadpoolctl
@@ -90,9 +93,8 @@ def _threads() -> dict[str, Any]:
 
 
 def _gpu() -> dict[str, Any]:
-    """What the driver says, and whether the backend `cuda` can use it."""
+    """Describe the GPUs that the driver finds, and try the backend `cuda`."""
     from fairmf.backends.registry import get_backend
-    from fairmf.errors import FairmfError
 
     try:
         get_backend("cuda")
@@ -114,7 +116,7 @@ def _devices() -> dict[str, Any]:
 
 
 def _extras() -> dict[str, Any]:
-    """Every extra that this version of fairmf declares, and which of its packages are here."""
+    """List every extra that this version of fairmf declares, and which of its packages are installed."""
     found: dict[str, Any] = {}
     for requirement in metadata.requires("fairmf") or []:
         package, _, condition = requirement.partition(";")
@@ -143,21 +145,19 @@ def _data() -> dict[str, Any]:
 
 
 def _kernels() -> dict[str, Any]:
-    """A small fit, which compiles the kernels where they are not compiled yet."""
+    """Run a small fit; it compiles the kernels that are not compiled yet."""
     from fairmf import FairALS, synthetic
 
     began = time.perf_counter()
     try:
         data = synthetic(n_users=200, n_items=50, n_interactions=2000)
         FairALS(factors=4, epochs=2).fit(data, progress=False).recommend(data.user_ids.values[:2], N=3)  # type: ignore[union-attr]
-    except Exception as error:  # whatever it is, it is the finding
+    except Exception as error:  # doctor reports every failure
         return {"works": False, "error": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
     return {"works": True, "seconds": round(time.perf_counter() - began, 2)}
 
 
-def _tables(facts: dict[str, Any]) -> list[Any]:
-    from rich.table import Table
-
+def _tables(facts: dict[str, Any]) -> list[Table]:
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -169,7 +169,9 @@ def _tables(facts: dict[str, Any]) -> list[Any]:
     )
     table.add_row("BLAS", pools)
     table.add_row("threads", f"{threads['kernels']}, {threads['layer']}")
-    table.add_row("compiled code", threads["cache"] or "[yellow]not kept[/yellow]: set NUMBA_CACHE_DIR (fairmf warmup)")
+    table.add_row(
+        "compiled code", threads["cache"] or "[yellow]not stored[/yellow]: set NUMBA_CACHE_DIR (fairmf warmup)"
+    )
     if threads["environment"]:
         table.add_row("", ", ".join(f"{name}={marked(value)}" for name, value in threads["environment"].items()))
     table.add_row("GPU", "; ".join(gpu.get("devices", [])) if gpu["found"] else "none found (nvidia-smi)")

@@ -1,10 +1,13 @@
-"""What goes wrong, as one clear line, a hint and a documented exit code."""
+"""Turn exceptions into one error line, a hint and an exit code.
+
+Errors of the library say what is wrong (`message`), what to do (`hint`) and which argument it is about (`parameter`).
+Here the argument becomes the flag of the verb that was run. Where the command line has a better hint, it wins.
+"""
 
 from __future__ import annotations
 
-import re
 import traceback
-from typing import Any
+from collections.abc import Mapping
 
 import typer
 
@@ -25,21 +28,18 @@ NO_READER = 141
 EXIT_CODES = {
     DONE: "done",
     PROBLEM: "a problem with data, files or settings",
-    USAGE: "wrong usage: an unknown verb or flag, a value that is missing or of the wrong kind",
+    USAGE: "wrong usage: an unknown verb or flag, a missing value or a value of the wrong type",
     MISSING_PACKAGE: "an optional package is not installed",
     CANNOT_WRITE: "the output could not be written; what was there before is unchanged",
-    NOT_FETCHED: "a data set could not be fetched, or its terms are not accepted",
+    NOT_FETCHED: "a data set could not be downloaded, or its terms are not accepted",
     DIVERGED: "training gave numbers that are not finite",
     BUG: "an internal error: please report it",
     INTERRUPTED: "interrupted by Ctrl-C",
-    NO_READER: "whoever was reading the output went away",
+    NO_READER: "the program that reads the output closed the pipe",
 }
 """Exit codes, as `fairmf --help` and docs/decisions/0009-command-line.md show them."""
 
-# click's own classes, wherever this version of typer keeps them.
-UsageError: Any = typer.BadParameter.__mro__[1]
-ClickException: Any = typer.BadParameter.__mro__[2]
-
+_USAGE_ERROR = typer.BadParameter.__mro__[1]  # click's UsageError, wherever this version of typer keeps it
 _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (errors.MissingDependency, MISSING_PACKAGE),
     (errors.CannotWrite, CANNOT_WRITE),
@@ -50,123 +50,88 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (OSError, PROBLEM),
     (MemoryError, PROBLEM),
 )
-_HINTS: tuple[tuple[type[BaseException], str], ...] = (
-    (errors.CannotWrite, "name another place, or make room or rights there"),
-    (errors.DownloadFailed, "a copy you have is read with: fairmf datasets fetch NAME --from PATH"),
-    (errors.BrokenFile, "check that it is the file you mean; if it is, make it again"),
+_FLAG_OF = {"random_state": "seed", "weights": "weight", "N": "top", "target_share": "share"}
+"""Arguments of the library whose flag has another name. All others are called as in Python."""
+_HINTS_BY_PARAMETER = {
+    "unprotected": "--unprotected downloads it nevertheless; --from PATH takes a copy you have",
+    "from_path": "if you have a copy, read it with: fairmf datasets fetch NAME --from PATH",
+    "users": "for users that the model does not know, give their events: --new-users FILE",
+    "items": "name items as in the data that the model was trained on",
+    "folder": "to make one: fairmf split FILE -o split",
+}
+"""What to do on the command line, where that is another thing than in Python."""
+_HINTS_BY_KIND: tuple[tuple[type[BaseException], str], ...] = (
+    (errors.CannotWrite, "choose another path, free disk space, or check the permissions"),
+    (errors.DownloadFailed, "if you have a copy, read it with: fairmf datasets fetch NAME --from PATH"),
+    (errors.BrokenFile, "check that this is the right file; if it is, create it again"),
     (errors.NotFinite, "raise --regularization, or lower the confidences, for example with --reweight log"),
     (errors.MissingHistories, "fit the model without --no-histories"),
-    (errors.InvalidParameter, "ranges and defaults are listed by --help"),
-    (MemoryError, "fewer --factors or a smaller file need less memory"),
-)
-_HINTS_BY_WORDS = (
-    ("comes over plain http", "--unprotected fetches it nevertheless; --from PATH takes a copy you have"),
-    ("users are unknown", "users the model does not know are folded in from their events: --new-users FILE"),
-    ("leaves nobody to train on", "hold out fewer: --heldout N"),
-    ("items (columns), the model", "evaluate a model on the split it was trained on"),
-    ("The model knows", "evaluate a model on the split it was trained on"),
-    ("items are unknown", "items are named as in the data the model was trained on"),
-    ("invalid UTF8", "--encoding latin-1 reads most old files"),
-    ("cannot be read as CSV", "--delimiter, --no-header and --encoding say how a text is to be read"),
-    ("two different columns", "--user and --item name them"),
-    ("is not the folder of a split", "fairmf split FILE -o split makes one"),
-    ("pip install", ""),
-)
-# Arguments of the library that errors speak of, and the flags that stand for them.
-_FLAG_OF = {"weights": "weight", "text_ids": "text-ids", "random_state": "seed", "from_path": "from"}
-_ARGUMENT = re.compile(
-    r"\b(user|item|weights|time|rating|delimiter|encoding|heldout)=('[^']*'|\w+(?:\.\w+)*)?"
-    r"|(?<!')\b(rating_above|text_ids|min_user|min_item|random_state|from_path|unprotected)\b(?:=('[^']*'|\w+(?:\.\w+)*))?"
+    (errors.InvalidParameter, "--help lists ranges and defaults"),
+    (MemoryError, "use fewer --factors or a smaller file"),
 )
 
 
 class Problem(errors.FairmfError):
-    """Something only the command line can say, with its own hint."""
+    """A problem that only the command line can have, in its own words."""
 
-    def __init__(self, message: str, hint: str = ""):
-        super().__init__(message)
-        self.hint = hint
+    def __init__(self, message: str, hint: str | None = None):
+        super().__init__(message, hint=hint)
 
 
-def report(error: BaseException, debug: bool) -> int:
-    """Print the error as a person needs it and return the exit code."""
+def report(error: BaseException, debug: bool, flags: Mapping[str, str] | None = None) -> int:
+    """Print the error for people and return the exit code. `flags` are those of the verb, by parameter."""
     if debug:
         echo("".join(traceback.format_exception(error)), err=True)
-    if isinstance(error, UsageError):
-        return _usage(error)
+    if isinstance(error, _USAGE_ERROR):
+        return _report_usage(error)  # type: ignore[arg-type]
     code = next((code for kind, code in _CODES if isinstance(error, kind)), BUG)
     if code == BUG:
-        _lines(f"Internal error, {type(error).__name__}: {error}", "run it again with --debug and report what it shows")
-        return BUG
-    message, hint = _message(error), _hint(error)
-    if not hint and isinstance(error, (errors.InvalidData, errors.InvalidParameter)):
-        message, hint = _advice(message)
-    _lines(message, hint)
+        _print(f"Internal error, {type(error).__name__}: {error}", "run it again with --debug and report the output")
+    else:
+        _print(_message(error), _hint(error, flags or {}))
     return code
 
 
-def _advice(message: str) -> tuple[str, str]:
-    """The library's errors say what is wrong; and then, after a semicolon, how to mend it."""
-    wrong, found, advice = message.rpartition("; ")
-    if found:
-        return f"{wrong}.", advice.rstrip(".")
-    return message, ""
+def _message(error: BaseException) -> str:
+    if isinstance(error, errors.FairmfError):
+        return error.message if error.message.endswith((".", "?", '"')) else f"{error.message}."
+    if isinstance(error, OSError):
+        return f"{error.filename or 'A file'} cannot be used: {error.strerror or error}."
+    return str(error) or "There is not enough memory."
 
 
-def _usage(error: Any) -> int:
-    source = _config_source(error)
-    message = error.format_message()
-    _lines(f"{message.rstrip('.')} (from {source})." if source else message, _usage_hint(error))
+def _hint(error: BaseException, flags: Mapping[str, str]) -> str:
+    if isinstance(error, errors.LicenceNotAccepted) and error.dataset:
+        return f"to accept them: fairmf datasets fetch {error.dataset} --yes"
+    if isinstance(error, errors.FairmfError):
+        name = error.parameter or ""
+        if name in _HINTS_BY_PARAMETER:
+            return _HINTS_BY_PARAMETER[name]
+        flag = flags.get(name) or flags.get(_FLAG_OF.get(name, name))
+        if error.hint is not None:
+            return error.hint_for(flag or name)
+        if isinstance(error, errors.InvalidParameter) and flag:
+            return f"--help lists the range and the default of {flag}"
+    return next((hint for kind, hint in _HINTS_BY_KIND if isinstance(error, kind)), "")
+
+
+def _report_usage(error: typer.BadParameter) -> int:
+    message, source = error.format_message(), _config_source(error)
+    command = "fairmf" if error.ctx is None else error.ctx.command_path
+    _print(f"{message.rstrip('.')} (from {source})." if source else message, f"{command} --help")
     return USAGE
 
 
-def _config_source(error: Any) -> str | None:
-    """The file a bad value came from, where it did not come from the command line."""
-    context, parameter = getattr(error, "ctx", None), getattr(error, "param", None)
+def _config_source(error: typer.BadParameter) -> str | None:
+    """Return the configuration file that a bad value came from; None if it was typed."""
+    context, parameter = error.ctx, getattr(error, "param", None)
     if context is None or parameter is None or not context.default_map or parameter.name not in context.default_map:
         return None
     source = context.get_parameter_source(parameter.name)
     return str(context.meta.get("fairmf.config")) if source is not None and source.name == "DEFAULT_MAP" else None
 
 
-def _usage_hint(error: Any) -> str:
-    command = error.ctx.command_path if getattr(error, "ctx", None) is not None else "fairmf"
-    return f"{command} --help"
-
-
-def _message(error: BaseException) -> str:
-    if isinstance(error, MemoryError) and not str(error):
-        return "There is not enough memory."
-    if isinstance(error, OSError) and not isinstance(error, errors.FairmfError):
-        what = error.filename if error.filename is not None else "A file"
-        return f"{what} cannot be used: {error.strerror or error}."
-    if isinstance(error, OSError) and error.strerror:  # without the number in front
-        return f"{error.strerror}."
-    return _ARGUMENT.sub(_as_flag, str(error).removesuffix(" To accept, pass accept_licence=True."))
-
-
-def _as_flag(found: re.Match[str]) -> str:
-    name, value = found[1] or found[3], found[2] or found[4]
-    flag = _FLAG_OF.get(name, name.replace("_", "-"))
-    return f"--{flag} {value.strip(chr(39))}" if value and value != "True" else f"--{flag}"
-
-
-def _hint(error: BaseException) -> str:
-    own = getattr(error, "hint", None)
-    if own is not None:
-        return str(own)
-    if isinstance(error, errors.LicenceNotAccepted):
-        named = re.search(r"(?:data set|terms of) (\S+) ", str(error))
-        return f"to accept them: fairmf datasets fetch {named[1] if named else 'NAME'} --yes"
-    said = next((hint for words, hint in _HINTS_BY_WORDS if words in str(error)), None)
-    if said is not None:
-        return said
-    if isinstance(error, errors.InvalidParameter) and "; " in str(error):
-        return ""
-    return next((hint for kind, hint in _HINTS if isinstance(error, kind)), "")
-
-
-def _lines(message: str, hint: str) -> None:
+def _print(message: str, hint: str) -> None:
     echo(" ".join(message.split()), label=typer.style("Error:", fg="red", bold=True), err=True)
     if hint:
         echo(" ".join(hint.split()), label=typer.style("hint:", bold=True), err=True)

@@ -1,4 +1,4 @@
-"""`fairmf evaluate MODEL SPLIT`: accuracy for users, exposure for items."""
+"""`fairmf evaluate MODEL SPLIT`: measure accuracy for users and exposure of items."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
-from fairmf.cli.options import comma_list, integers
+from fairmf.cli.options import Intervals, comma_list, integers
 from fairmf.cli.progress import watched
 from fairmf.cli.session import Session
 from fairmf.cli.sources import check_dial, load_fitted, read_split
+from fairmf.metrics.evaluate import Evaluation
+from fairmf.metrics.evaluate import evaluate as measure
+from fairmf.metrics.registry import parse_metric
 
 
 class Part(str, Enum):
@@ -22,21 +26,21 @@ class Part(str, Enum):
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model that fit has stored.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model written by fit.")],
     data: Annotated[str, typer.Argument(metavar="SPLIT", help="The folder of the split it was trained on.")],
+    *,
     session: Session,
-    part: Annotated[Part, typer.Option(help="Which held-out users.")] = Part.test,
+    part: Annotated[Part, typer.Option(help="Which held-out users to measure on.")] = Part.test,
     at: Annotated[str, typer.Option(metavar="K,K,...", help="Lengths of the lists.")] = "20,50,100",
     metrics: Annotated[
         str | None,
         typer.Option(metavar="NAME,...", help="Only these, such as ndcg@100,gini@20. [dim]\\[default: all][/dim]"),
     ] = None,
     fairness: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Turn the dial to this fairness first; nothing is trained.")
+        float | None,
+        typer.Option(metavar="NUMBER", help="Measure the model at this fairness; it is not trained again."),
     ] = None,
-    bootstrap: Annotated[int, typer.Option(min=0, help="Resamples of the users for the intervals; 0 for none.")] = 200,
-    confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the resamples.")] = 0,
+    intervals: Intervals,
 ) -> None:
     """Measure a model on held-out users: recall, nDCG and others, and how evenly items are exposed.
 
@@ -48,8 +52,6 @@ def evaluate(
 
       fairmf evaluate model.fairmf split --part validation --json
     """
-    from fairmf.metrics.evaluate import evaluate as measure
-
     lengths = integers("--at", at)
     loaded = load_fitted(model, session)
     if fairness is not None:
@@ -60,8 +62,8 @@ def evaluate(
     options: dict[str, Any] = {} if fairness is None else {"fairness": fairness}
     with session.timed("evaluate"), watched(loaded, held_out.n_users, session) as ranker:
         found = measure(
-            ranker, held_out, at=lengths, metrics=comma_list(metrics), train=split.train, bootstrap=bootstrap,
-            confidence=confidence, random_state=seed, **options,
+            ranker, held_out, at=lengths, metrics=comma_list(metrics), train=split.train, **intervals.arguments(),
+            **options,
         )  # fmt: skip
     session.run.metrics = found.values
     session.result |= {"model": str(model), "part": part.value, **found.to_dict()}
@@ -69,15 +71,13 @@ def evaluate(
     session.show(metric_table(found))
 
 
-def metric_table(found: Any) -> Any:
-    """An Evaluation as a table: a row per metric, a column per K, intervals beside the values."""
-    from rich.table import Table
-
-    from fairmf.metrics.registry import parse_metric
-
+def metric_table(found: Evaluation) -> Table:
+    """Show an Evaluation as a table: a row per metric, a column per K, intervals beside the values."""
     cutoffs = sorted({int(label.partition("@")[2]) for label in found.values})
     names = list(dict.fromkeys(label.partition("@")[0] for label in found.values))
-    caption = f"{found.n_users:,} users, {found.n_scored:,} with targets; ± half the interval; ↑ higher is better"
+    caption = (
+        f"{found.n_users:,} users, {found.n_scored:,} with held-out items; ± half the interval; ↑ higher is better"
+    )
     table = Table(caption=caption, caption_justify="left")
     table.add_column("metric", no_wrap=True)
     for K in cutoffs:
@@ -88,7 +88,7 @@ def metric_table(found: Any) -> Any:
     return table
 
 
-def _cell(found: Any, label: str) -> str:
+def _cell(found: Evaluation, label: str) -> str:
     if label not in found.values:
         return ""
     value = f"{found.values[label]:,.4g}" if abs(found.values[label]) >= 10 else f"{found.values[label]:.4f}"

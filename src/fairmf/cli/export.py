@@ -1,22 +1,28 @@
-"""`fairmf export MODEL -o FILE`: the model's vectors for other programs, or a nearest-neighbour index."""
+"""`fairmf export MODEL -o FILE`: write the vectors of a model, or a nearest-neighbour index, for other programs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
+import numpy as np
 import typer
 
 from fairmf.cli.errors import Problem
-from fairmf.cli.output import check_output
+from fairmf.cli.output import check_output, unknown_format
 from fairmf.cli.session import Session
 from fairmf.cli.sources import check_dial, check_stored_users, load_fitted
 from fairmf.cli.terminal import marked
+from fairmf.io.atomic import replacing
 
 if TYPE_CHECKING:
     import pyarrow
+    from numpy.typing import NDArray
+
+    from fairmf.models.base import IterativeModel
+    from fairmf.models.factor_model import FactorModel
 
 
 ENDINGS = (".ann", ".parquet", ".arrow")
@@ -24,35 +30,36 @@ _ROWS_AT_ONCE = 1 << 16
 
 
 class What(str, Enum):
-    """Whose vectors."""
+    """Whose vectors to write."""
 
     items = "items"
     users = "users"
 
 
 def export(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model that fit has stored.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model written by fit.")],
     output: Annotated[
         Path,
         typer.Option("--output", "-o", help="File to write: .parquet or .arrow for vectors, .ann for an index."),
     ],
     session: Session,
-    what: Annotated[What, typer.Option(help="Whose vectors; an index is always of items.")] = What.items,
+    what: Annotated[What, typer.Option(help="Whose vectors to write; an index always holds items.")] = What.items,
     fairness: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Users' vectors with the dial at this fairness.")
+        float | None, typer.Option(metavar="NUMBER", help="Write the users' vectors for this fairness.")
     ] = None,
     groups: Annotated[
-        int | None, typer.Option(min=1, help="Of an index: groups the items are in. Default: 4 sqrt(items).")
+        int | None, typer.Option(min=1, help="Index: number of groups of items. Default: 4 sqrt(items).")
     ] = None,
     probes: Annotated[
-        int | None, typer.Option(min=1, help="Of an index: groups a search looks into. More is slower and finds more.")
+        int | None,
+        typer.Option(min=1, help="Index: number of groups that a search looks into. More is slower and finds more."),
     ] = None,
 ) -> None:
     """Write the vectors of items or users as a table, or the items as a nearest-neighbour index.
 
-    A table has a row per item (or user): its id and its vector, a list of numbers. The score of a user and an item is
-    the inner product of their vectors, not the cosine. Where the model has exposure offsets, items have one more
-    number, and users a 1 to go with it. An index (extra \\[ann]) is opened by fairmf.ranking.ann.AnnIndex.load.
+    A table has one row per item (or user): its id and its vector, a list of numbers. The score of a user and an item is
+    the inner product of their vectors, not the cosine. If the model has exposure offsets, item vectors have one more
+    number, and user vectors a 1 in its place. fairmf.ranking.ann.AnnIndex.load opens an index (extra \\[ann]).
 
     [dim]Examples:[/dim]
 
@@ -84,26 +91,24 @@ def export(
 
 def _check(kind: str, output: Path, what: What, fairness: float | None, groups: int | None, probes: int | None) -> None:
     if kind not in ENDINGS:
-        raise Problem(f"{output} has no ending that says what to write.", f"take one of {', '.join(ENDINGS)}")
+        raise unknown_format(output, ENDINGS)
     if kind == ".ann" and what is What.users:
-        raise Problem("A nearest-neighbour index holds items, not users.", "-o users.parquet writes users' vectors")
+        raise Problem("A nearest-neighbour index holds items, not users.", "to write users' vectors: -o users.parquet")
     if fairness is not None and what is What.items:
         raise Problem("--fairness changes users' vectors, not items'.", "--what users")
     if kind != ".ann" and (groups is not None or probes is not None):
         raise Problem("--groups and --probes are for an index.", "-o items.ann")
 
 
-def _write_vectors(loaded: Any, what: What, fairness: float | None, output: Path) -> tuple[int, int]:
+def _write_vectors(loaded: FactorModel, what: What, fairness: float | None, output: Path) -> tuple[int, int]:
     import pyarrow as pa
     import pyarrow.parquet
-
-    from fairmf.io.atomic import replacing
 
     fitted = loaded.fitted
     if what is What.items:
         vectors, ids = fitted.serving_items, fitted.item_ids
     else:
-        turned = loaded if fairness is None else loaded.with_fairness(fairness)
+        turned = loaded if fairness is None else cast("IterativeModel", loaded).with_fairness(fairness)
         vectors, ids = fitted.serving_users(turned.user_factors), fitted.user_ids
     name = what.value.removesuffix("s")
     names = pa.array(range(len(vectors)) if ids is None else ids.values)
@@ -119,8 +124,7 @@ def _write_vectors(loaded: Any, what: What, fairness: float | None, output: Path
     return len(vectors), vectors.shape[1]
 
 
-def _batches(names: Any, vectors: Any, schema: Any) -> Iterator[pyarrow.RecordBatch]:
-    import numpy as np
+def _batches(names: pyarrow.Array, vectors: NDArray[Any], schema: pyarrow.Schema) -> Iterator[pyarrow.RecordBatch]:
     import pyarrow as pa
 
     for start in range(0, len(vectors), _ROWS_AT_ONCE):

@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 import secrets
-from enum import Enum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fairmf.cli.errors import Problem
 from fairmf.cli.model_flags import ModelSettings, effective_settings
+from fairmf.cli.options import Flags, Reweight
 from fairmf.cli.output import check_output
 from fairmf.cli.session import Session
 from fairmf.cli.sources import DATA_HELP, Reading, read_interactions, read_split
 from fairmf.cli.terminal import marked
+from fairmf.data.interactions import Interactions
+from fairmf.data.split import HeldOut
+from fairmf.data.split_io import is_split
+from fairmf.metrics.early_stopping import EarlyStopping
+from fairmf.models.base import IterativeModel
+from fairmf.models.factor_model import FactorModel
+from fairmf.models.fitted import History
 
-if TYPE_CHECKING:
-    from fairmf.data.interactions import Interactions
-    from fairmf.data.split import HeldOut
-    from fairmf.models.factor_model import FactorModel
 
+@dataclass
+class Training(Flags):
+    """Checkpoints and early stopping."""
 
-class Reweight(str, Enum):
-    """Other confidences."""
-
-    log = "log"
-    bm25 = "bm25"
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Store every epoch there; run the same command again to resume."),
+    ] = None
+    early_stopping: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METRIC",
+            help="Stop when this metric, such as ndcg@100, no longer improves on the validation users of a split.",
+        ),
+    ] = None
+    patience: Annotated[
+        int, typer.Option(min=1, help="With --early-stopping: stop after this many epochs without improvement.")
+    ] = 3
 
 
 def fit(
@@ -34,32 +50,27 @@ def fit(
         str, typer.Argument(metavar="DATA", help=f"The folder of a split (its training part), or {DATA_HELP}")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write the model to, such as model.fairmf.")],
+    *,
     session: Session,
     settings: ModelSettings,
     reading: Reading,
     reweight: Annotated[
-        Reweight | None, typer.Option(help="Of a file: confidences as log2(1 + c), or by BM25, instead of as they are.")
+        Reweight | None,
+        typer.Option(help="Transform the confidences c of a file: log takes log2(1 + c), bm25 weights them by BM25."),
     ] = None,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Store every epoch there; the same command goes on where it broke off."),
-    ] = None,
-    early_stopping: Annotated[
-        str | None,
-        typer.Option(
-            metavar="METRIC",
-            help="Stop when this metric, such as ndcg@100, no longer rises on a split's validation users.",
-        ),
-    ] = None,
-    patience: Annotated[int, typer.Option(min=1, help="Epochs without improvement that end the training.")] = 3,
+    training: Training,
     no_histories: Annotated[
-        bool, typer.Option("--no-histories", help="Leave the users' histories out of the file: smaller, and private.")
+        bool,
+        typer.Option(
+            "--no-histories",
+            help="Do not store the users' histories: the file is smaller and does not tell who had what.",
+        ),
     ] = False,
 ) -> None:
     """Train a model and store it in one file.
 
-    --fairness is the knob: 0 is plain iALS, 0.1 mild, 1 clear, 10 strong, whatever the size of the data. It can be
-    turned after training, too (evaluate, recommend and tradeoff take --fairness).
+    --fairness sets how evenly items are exposed: 0 is plain iALS, 0.1 has a mild effect, 1 a clear one, 10 a strong
+    one, for data of any size. It can be changed after training: evaluate, recommend and tradeoff take --fairness.
 
     [dim]Examples:[/dim]
 
@@ -76,10 +87,11 @@ def fit(
     model = settings.build()
     session.run.settings |= effective_settings(model)
     check_output(output)
-    train, validation = _read(data, reading, session, None if reweight is None else reweight.value, early_stopping)
+    reweighting = None if reweight is None else reweight.value
+    train, validation = _read(data, reading, session, reweighting, training.early_stopping is not None)
     session.uses("train", train)
     with session.timed("fit"):
-        _train(model, train, validation, session, checkpoint, early_stopping, patience)
+        _train(model, train, validation, training, session)
     with session.busy("write"):
         model.save(output, interactions=not no_histories)
     session.record_beside(output)
@@ -87,14 +99,12 @@ def fit(
 
 
 def _read(
-    data: str, reading: Reading, session: Session, reweight: str | None, early_stopping: str | None
+    data: str, reading: Reading, session: Session, reweight: str | None, early_stopping: bool
 ) -> tuple[Interactions, HeldOut | None]:
-    from fairmf.data.split_io import is_split
-
     if reweight is not None and is_split(data):
-        # Held-out users would be folded in with confidences of another kind than the model was trained on.
-        raise Problem("A split has its confidences already.", "fairmf split FILE --reweight log")
-    if early_stopping is None:
+        # Held-out users would be folded in with other confidences than the model was trained on.
+        raise Problem("A split has its confidences already.", "transform them before: fairmf split FILE --reweight log")
+    if not early_stopping:
         return read_interactions(data, reading, session, reweight), None
     if not is_split(data):
         raise Problem(
@@ -105,30 +115,20 @@ def _read(
 
 
 def _train(
-    model: Any,
-    train: Interactions,
-    validation: HeldOut | None,
-    session: Session,
-    checkpoint: Path | None,
-    metric: str | None,
-    patience: int,
+    model: FactorModel, train: Interactions, validation: HeldOut | None, how: Training, session: Session
 ) -> None:
-    from fairmf.models.base import IterativeModel
-
     if not isinstance(model, IterativeModel):
-        if checkpoint is not None or metric is not None:
+        if how.checkpoint is not None or how.early_stopping is not None:
             raise Problem(
-                f"{type(model).__name__} is not trained in epochs: --checkpoint and --early-stopping have no meaning."
+                f"{type(model).__name__} is not trained in epochs: --checkpoint and --early-stopping do not apply."
             )
-        model.fit(train)
+        model.fit(train)  # type: ignore[attr-defined]
         return
-    callbacks: list[Any] = []
-    if metric is not None and validation is not None:
-        from fairmf.metrics.early_stopping import EarlyStopping
-
-        callbacks.append(EarlyStopping(validation, metric, patience=patience, train=train))
-    model.fit(train, callbacks=callbacks, progress=session.progress, checkpoint=checkpoint)
-    if model.history.verdict == "interrupted":  # half a training is no result
+    callbacks = []
+    if how.early_stopping is not None and validation is not None:
+        callbacks.append(EarlyStopping(validation, how.early_stopping, patience=how.patience, train=train))
+    model.fit(train, callbacks=callbacks, progress=session.progress, checkpoint=how.checkpoint)
+    if model.history.verdict == "interrupted":  # do not write a model that is half trained
         raise KeyboardInterrupt
 
 
@@ -149,6 +149,14 @@ def _report(model: FactorModel, train: Interactions, output: Path, session: Sess
     if objective is not None:
         session.run.metrics["objective"] = objective
     session.note(f"data    {train.n_users:,} users, {train.n_items:,} items, {train.nnz:,} interactions")
-    epochs = f", {history.kept_epoch} epochs ({history.verdict})" if history.records else ""
+    epochs = f", {_ended(history)}" if history.records else ""
     session.note(f"fit     {type(model).__name__} in {session.run.timings['fit']:.1f} s{epochs}")
     session.note(f"model   {marked(output)}")
+
+
+def _ended(history: History) -> str:
+    """Say how many epochs ran, and why there were no more."""
+    epochs = len(history)
+    ends = {"ceiling": "ran all", "converged": "converged after", "stopped": "stopped early, after"}
+    kept = "" if history.kept_epoch == epochs else f", kept epoch {history.kept_epoch}"
+    return f"{ends.get(history.verdict, history.verdict)} {epochs} epochs{kept}"

@@ -1,16 +1,20 @@
-"""`fairmf inspect FILE`: what is in it, before anything is trained on it."""
+"""`fairmf inspect FILE`: describe events before a model is trained on them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
+from rich.table import Table
 
 from fairmf.cli.session import Session
 from fairmf.cli.sources import DATA_HELP, Reading, read_events
-
-if TYPE_CHECKING:
-    from fairmf.data.events import Events
+from fairmf.data.columns import date_text, time_unit
+from fairmf.data.events import Events
+from fairmf.data.interactions import Interactions
+from fairmf.data.popularity import gini
 
 
 def inspect(
@@ -30,8 +34,6 @@ def inspect(
 
       fairmf inspect sqlite:///shop.db --query "SELECT customer AS user, product AS item FROM orders" --json
     """
-    from fairmf.data.interactions import Interactions
-
     events = read_events(data, reading, session, time=True)
     with session.busy("count"):
         merged = Interactions.from_events(events)
@@ -45,13 +47,8 @@ def inspect(
         session.warn(warning)
 
 
-def describe(events: Events, merged: Any) -> dict[str, Any]:
-    """The numbers, as plain values."""
-    import numpy as np
-
-    from fairmf.data.columns import time_unit
-    from fairmf.data.popularity import gini
-
+def describe(events: Events, merged: Interactions) -> dict[str, Any]:
+    """Count and measure the events; return plain values."""
     per_item = np.diff(merged.by_item.indptr)
     per_user = np.diff(merged.by_user.indptr)
     ordered = np.sort(per_item)[::-1]
@@ -83,7 +80,7 @@ def describe(events: Events, merged: Any) -> dict[str, Any]:
 
 
 def warnings_about(facts: dict[str, Any]) -> list[str]:
-    """What may be a mistake, or will matter later."""
+    """Return warnings about what may be a mistake or cause trouble later."""
     found = []
     if facts["users"] < 10 or facts["items"] < 10:
         found.append(f"only {facts['users']:,} users and {facts['items']:,} items: are these the right columns?")
@@ -93,26 +90,26 @@ def warnings_about(facts: dict[str, Any]) -> list[str]:
         )
     if facts["users"] == facts["rows"] > 10:
         found.append(
-            "every row has a user of its own: the user column may be a row number, and nothing can be learned."
+            "every row has another user: the user column may be a row number, and nothing can be learned from it."
         )
     if facts["repeated_rows"]:
         share = facts["repeated_rows"] / facts["rows"]
         found.append(
-            f"{facts['repeated_rows']:,} rows ({share:.1%}) repeat a pair; they count once, or use --weight sum."
+            f"{facts['repeated_rows']:,} rows ({share:.1%}) repeat a pair and count once; --weight sum counts all."
         )
     if facts["users_below_five"]:
         share = facts["users_below_five"] / facts["users"]
         found.append(f"{facts['users_below_five']:,} users ({share:.1%}) have fewer than 5 items: split drops them.")
     if facts.get("weights", {}).get("most", 0) > 100 * max(facts.get("weights", {}).get("median", 0), 1):
-        found.append("a few weights are very large: fit with --reweight log.")
+        found.append("a few weights are very large: consider fit --reweight log.")
     if facts["density"] > 0.5:
-        found.append(f"{facts['density']:.0%} of all pairs are interactions: ratings of all kinds? See --rating-above.")
+        found.append(
+            f"{facts['density']:.0%} of all pairs are interactions. If they include low ratings, see --rating-above."
+        )
     return found
 
 
-def _spread(values: Any) -> dict[str, float]:
-    import numpy as np
-
+def _spread(values: NDArray[Any]) -> dict[str, float]:
     numbers = np.asarray(values, dtype=np.float64)
     return {
         "least": float(numbers.min()),
@@ -122,17 +119,13 @@ def _spread(values: Any) -> dict[str, float]:
     }
 
 
-def _kind(values: Any) -> str:
+def _kind(values: NDArray[Any]) -> str:
     return (
         "integers" if values.dtype.kind in "iu" else "text" if isinstance(values[0], str) else type(values[0]).__name__
     )
 
 
-def _tables(facts: dict[str, Any]) -> list[Any]:
-    from rich.table import Table
-
-    from fairmf.data.columns import date_text
-
+def _tables(facts: dict[str, Any]) -> list[Table]:
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     table.add_column(justify="right")
@@ -149,7 +142,9 @@ def _tables(facts: dict[str, Any]) -> list[Any]:
     if "times" in facts:
         first, last = (date_text(facts["times"][end], facts["times"]["unit"]) for end in ("first", "last"))
         table.add_row("times", "", f"{first} to {last}")
-    table.add_row("popularity", f"{facts['popularity_gini']:.3f}", "Gini (0 = all items alike, 1 = one item has all)")
+    table.add_row(
+        "popularity", f"{facts['popularity_gini']:.3f}", "Gini (0: all items equally popular, 1: one item has all)"
+    )
     table.add_row("", f"{facts['top_1_percent_share']:.1%}", "of the interactions are with the top 1 % of items")
     table.add_row("", f"{facts['top_10_percent_share']:.1%}", "with the top 10 %")
     table.add_row("", f"{facts['bottom_half_share']:.1%}", "with the less popular half")

@@ -14,19 +14,22 @@ if TYPE_CHECKING:
     from fairmf.cli.session import Session
 
 
+# The command line has its own message for an interruption. Kernels that this process has not loaded yet are in most
+# cases compiled already, so that the announcement would be wrong.
+_UNSAID = ("interrupted", "compiling")
+
+
 class _Notes(logging.Handler):
-    """A log's entries as notes and warnings."""
+    """Print log records as notes and warnings of the session."""
 
     def __init__(self, session: Session):
         super().__init__(logging.INFO)
         self._session = session
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        # The command line has its own word on interruptions; and kernels that this process has not loaded yet are in
-        # most cases compiled already.
-        if text.startswith(("interrupted", "compiling")):
+        if getattr(record, "kind", None) in _UNSAID:
             return
+        text = record.getMessage()
         if record.levelno >= logging.WARNING:
             self._session.warn(text)
         else:
@@ -34,8 +37,8 @@ class _Notes(logging.Handler):
 
 
 @contextlib.contextmanager
-def hearing(session: Session) -> Iterator[None]:
-    """While a verb runs, warnings and the library's log go to the session."""
+def forwarded(session: Session) -> Iterator[None]:
+    """Send warnings and the library's log to the session while a verb runs."""
     log = logging.getLogger("fairmf")
     level, spreads, notes = log.level, log.propagate, _Notes(session)
     log.setLevel(logging.INFO)

@@ -1,4 +1,4 @@
-"""Flags of the models' hyper-parameters, made from the dataclass fields in which they are declared."""
+"""Make flags for the hyper-parameters of the models, from the dataclass fields that declare them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 
 from fairmf.backends.registry import get_backend
 from fairmf.cli.errors import Problem
-from fairmf.cli.options import Flags, starting
+from fairmf.cli.options import Flags, number_or_word, starting
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.registry import Kind, factor_models
 from fairmf.params import check_settings, describe_range, settings_of
@@ -24,14 +24,16 @@ FLAG_OF = {"random_state": "--seed", "num_threads": "--threads"}
 
 @dataclass
 class ModelSettings(Flags):
-    """The chosen model and the settings that were given; all others are the model's own."""
+    """The chosen model and the settings that were given; all others have their defaults."""
+
+    listed_last = True
 
     model: str
     given: dict[str, Any]
 
     @classmethod
     def parameters(cls) -> list[inspect.Parameter]:
-        """--model, and a flag for every setting that any model has."""
+        """Return --model, and a flag for every setting of any model."""
         names = list(_kinds())
         option = typer.Option(
             metavar="NAME", rich_help_panel=PANEL, help=f"One of {', '.join(names)}.", autocompletion=starting(names)
@@ -41,7 +43,7 @@ class ModelSettings(Flags):
         made = [inspect.Parameter("model", keyword, default="fair-als", annotation=model)]
         for name, owners in _owners().items():
             option = typer.Option(
-                FLAG_OF.get(name, f"--{name.replace('_', '-')}"), parser=_value, metavar=_metavar(owners),
+                FLAG_OF.get(name, f"--{name.replace('_', '-')}"), parser=number_or_word, metavar=_metavar(owners),
                 help=_help(owners), rich_help_panel=PANEL, show_default=False, autocompletion=starting(_words(owners)),
             )  # fmt: skip
             made.append(inspect.Parameter(name, keyword, default=None, annotation=Annotated[Any, option]))
@@ -49,13 +51,13 @@ class ModelSettings(Flags):
 
     @classmethod
     def collect(cls, values: Mapping[str, Any]) -> ModelSettings:
-        """Only what was given."""
+        """Keep only what was given."""
         given = {name: _none(value) for name, value in values.items() if name != "model" and value is not None}
         return cls(values["model"], given)
 
     def build(self) -> FactorModel:
-        """The model, its settings checked against their ranges; whatever is wrong is said before any data are read."""
-        # The names of Python's classes are understood as well: FairALS, IALS, ...
+        """Return the model with its settings checked, so that an error comes before any data are read."""
+        # The names of the Python classes are accepted as well: FairALS, IALS, ...
         kinds = _kinds()
         kind = next((k for k in kinds.values() if self.model.lower() in (k.name, k.class_name.lower())), None)
         if kind is None:
@@ -69,12 +71,12 @@ class ModelSettings(Flags):
                 raise Problem(f"The model {self.model} has no {flag}.", f"{flag} belongs to {owners}")
         model: FactorModel = kind.load()(**self.given)
         check_settings(model)
-        get_backend(model.backend)  # says what is missing, a package or a device
+        get_backend(model.backend)  # raises if a package or a device is missing
         return model
 
 
 def effective_settings(model: FactorModel) -> dict[str, Any]:
-    """All settings of a model as flags take them, for the run record."""
+    """Return all settings of a model as flags take them, for the run record."""
     return {name: "none" if value is None else value for name, value in settings_of(model).items()}
 
 
@@ -84,12 +86,12 @@ def _kinds() -> dict[str, Kind]:
 
 
 def _owners() -> dict[str, dict[str, dataclasses.Field[Any]]]:
-    """Setting -> the models that have it, with its field in each."""
+    """Return, for every setting, the models that have it with its field in each."""
     owners: dict[str, dict[str, dataclasses.Field[Any]]] = {}
     for model, kind in _kinds().items():
         for field in dataclasses.fields(kind.load()):
             owners.setdefault(field.name, {})[model] = field
-    return dict(sorted(owners.items(), key=lambda pair: pair[0] != "fairness"))  # the knob first, then as declared
+    return dict(sorted(owners.items(), key=lambda pair: pair[0] != "fairness"))  # --fairness first, then as declared
 
 
 def _help(owners: dict[str, dataclasses.Field[Any]]) -> str:
@@ -108,7 +110,7 @@ def _defaults(owners: dict[str, dataclasses.Field[Any]]) -> str:
 
 
 def _words(owners: dict[str, dataclasses.Field[Any]]) -> list[str]:
-    """What may stand for a number, or instead of one."""
+    """Return the words that a setting accepts."""
     found = [str(choice).lower() for field in owners.values() for choice in field.metadata["choices"]]
     return list(dict.fromkeys(found))
 
@@ -118,15 +120,5 @@ def _metavar(owners: dict[str, dataclasses.Field[Any]]) -> str:
     return ("INTEGER" if rule["integer"] else "NUMBER") if rule["numeric"] else "NAME"
 
 
-def _value(text: str) -> Any:
-    """A number where it is one, else the word; its range is checked with the model's own words."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _none(value: Any) -> Any:
+def _none(value: object) -> object:
     return None if value == "none" else value

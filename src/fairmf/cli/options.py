@@ -1,100 +1,94 @@
-"""Flags that several verbs share: declared once, as a bundle. A verb asks for one by annotating a parameter with it."""
+"""Bundle flags in dataclasses, and read values that are lists.
+
+A verb is a function whose parameters are flags. Flags that belong together, or that several verbs share, are the fields
+of a dataclass derived from `Flags`; a verb asks for all of them by annotating one parameter with that class.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar, get_type_hints
+from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import typer
 
 from fairmf.cli.errors import Problem
 
-# Lists on the command line: values with commas between them.
-
-
-def comma_list(text: str | None) -> list[str] | None:
-    """The parts between commas; None stays None."""
-    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
-
-
-def integers(flag: str, text: str) -> list[int]:
-    """Whole numbers between commas."""
-    try:
-        return [int(part) for part in comma_list(text) or []]
-    except ValueError:
-        raise Problem(
-            f"{flag} takes whole numbers with commas between them. Got {text!r} instead.", f"{flag} 20,100"
-        ) from None
-
-
-def numbers(flag: str, text: str) -> list[float]:
-    """Numbers between commas."""
-    try:
-        return [float(part) for part in comma_list(text) or []]
-    except ValueError:
-        raise Problem(
-            f"{flag} takes numbers with commas between them. Got {text!r} instead.", f"{flag} 0,0.5,1"
-        ) from None
-
-
-# Completion of words that are known: names of models, of data sets, of solvers.
-
-
-def starting(words: Iterable[str] | Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """A function for typer's `autocompletion=`: those of the words that begin with what is typed already."""
-
-    def complete(incomplete: str) -> list[str]:
-        return [word for word in (words() if callable(words) else words) if word.startswith(incomplete)]
-
-    return complete
-
-
 Self = TypeVar("Self", bound="Flags")
 
 
 class Flags:
-    """A bundle of flags: a dataclass whose fields are annotated as the parameters of a typer command are."""
+    """Base of bundles: dataclasses whose fields are annotated as the parameters of a typer command are."""
+
+    listed_last: ClassVar[bool] = False
+    """Whether --help lists the flags after all others (those that many verbs share), not where the bundle stands."""
 
     @classmethod
     def parameters(cls) -> list[inspect.Parameter]:
-        """The flags, as parameters of a function."""
-        hints = get_type_hints(cls, include_extras=True)
+        """Return the flags as parameters of a function."""
+        hints = inspect.get_annotations(cls, eval_str=True)
+        keyword = inspect.Parameter.KEYWORD_ONLY
         return [
-            inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-            )
+            inspect.Parameter(field.name, keyword, default=field.default, annotation=hints[field.name])
             for field in dataclasses.fields(cls)  # type: ignore[arg-type]
         ]
 
     @classmethod
     def collect(cls: type[Self], values: Mapping[str, Any]) -> Self:
-        """The bundle with these values."""
+        """Return the bundle with these values."""
         return cls(**values)
 
 
-def expanded(function: Callable[..., None], run: Callable[..., None]) -> Callable[..., None]:
-    """A function whose signature typer understands: every bundle replaced by its flags.
+@dataclass
+class Intervals(Flags):
+    """Confidence intervals by resampling users."""
 
-    It calls `run(function, arguments, context)` with the bundles put together again.
+    bootstrap: Annotated[
+        int, typer.Option(min=0, help="Number of resamples of the users for the intervals; 0 for no intervals.")
+    ] = 200
+    confidence: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the resamples.")] = 0
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the values as the library's functions take them."""
+        return {"bootstrap": self.bootstrap, "confidence": self.confidence, "random_state": self.seed}
+
+
+class Reweight(str, Enum):
+    """How confidences are transformed."""
+
+    log = "log"
+    bm25 = "bm25"
+
+
+def expanded(function: Callable[..., None], run: Callable[..., None]) -> Callable[..., None]:
+    """Return a function that typer understands: the verb with every bundle replaced by its flags.
+
+    It calls `run(function, arguments, context)`, with the values put into their bundles again.
     """
-    own, bundles = [], {}
-    # Not get_type_hints: before Python 3.11 it wraps what has the default None in Optional, which hides the name.
-    for parameter in inspect.signature(function, eval_str=True).parameters.values():
+    # Not get_type_hints: before Python 3.11 it wraps what has the default None in Optional, which hides the class.
+    declared = inspect.signature(function, eval_str=True).parameters.values()
+    groups: dict[str, list[inspect.Parameter]] = {}
+    bundles: dict[str, type[Flags]] = {}
+    for parameter in declared:
         kind = parameter.annotation
         if isinstance(kind, type) and issubclass(kind, Flags):
-            bundles[parameter.name] = kind
+            bundles[parameter.name], groups[parameter.name] = kind, kind.parameters()
         else:
-            own.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-    shared = {name: kind.parameters() for name, kind in bundles.items()}
+            groups[parameter.name] = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+    last = [name for name, kind in bundles.items() if kind.listed_last]
+    order = [name for name in groups if name not in last] + last
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    everything = [context, *own] + [parameter for parameters in shared.values() for parameter in parameters]
+    everything = [context, *(parameter for name in order for parameter in groups[name])]
 
     def call(**values: Any) -> None:
-        arguments = {parameter.name: values[parameter.name] for parameter in own}
-        for name, kind in bundles.items():
-            arguments[name] = kind.collect({parameter.name: values[parameter.name] for parameter in shared[name]})
+        arguments: dict[str, Any] = {}
+        for name, parameters in groups.items():
+            given = {parameter.name: values[parameter.name] for parameter in parameters}
+            arguments[name] = bundles[name].collect(given) if name in bundles else given[name]
         run(function, arguments, values["context"])
 
     call.__name__, call.__doc__ = function.__name__, unwrapped(function.__doc__ or "")
@@ -104,6 +98,50 @@ def expanded(function: Callable[..., None], run: Callable[..., None]) -> Callabl
 
 
 def unwrapped(text: str) -> str:
-    """A docstring with every paragraph on one line, so that the terminal's width decides where it is broken."""
+    """Put every paragraph of a docstring on one line, so that the terminal's width decides where it breaks."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
     return "\n\n".join(part if part.startswith(" ") else " ".join(part.split()) for part in paragraphs)
+
+
+def comma_list(text: str | None) -> list[str] | None:
+    """Split a value at its commas; None stays None."""
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def integers(flag: str, text: str) -> list[int]:
+    """Read whole numbers separated by commas."""
+    try:
+        return [int(part) for part in comma_list(text) or []]
+    except ValueError:
+        raise Problem(
+            f"{flag} takes whole numbers separated by commas. Got {text!r} instead.", f"for example {flag} 20,100"
+        ) from None
+
+
+def numbers(flag: str, text: str) -> list[float]:
+    """Read numbers separated by commas."""
+    try:
+        return [float(part) for part in comma_list(text) or []]
+    except ValueError:
+        raise Problem(
+            f"{flag} takes numbers separated by commas. Got {text!r} instead.", f"for example {flag} 0,0.5,1"
+        ) from None
+
+
+def number_or_word(text: str) -> int | float | str:
+    """Read a number where the text is one; otherwise return the text."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def starting(words: Iterable[str] | Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Return a function for typer's `autocompletion=` that completes these words."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [word for word in (words() if callable(words) else words) if word.startswith(incomplete)]
+
+    return complete

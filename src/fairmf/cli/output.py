@@ -1,11 +1,14 @@
-"""Lists into a file, a batch of users at a time: Parquet, CSV or JSON lines."""
+"""Write results to files: tables (CSV, Parquet, Arrow, JSON) and lists of recommendations (Parquet, CSV, JSON lines).
+
+Whether a file can be written is checked before the work, not after an hour of it.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeAlias, TypeVar
 
 import typer
 
@@ -15,11 +18,18 @@ from fairmf.errors import CannotWrite
 from fairmf.io.atomic import replacing
 from fairmf.text import FORMULA, NUMBER
 
-# Whether a result can be written where it is wanted: asked before an hour's work rather than after it.
+if TYPE_CHECKING:
+    import pyarrow
+    from numpy.typing import NDArray
+
+    from fairmf.models.factor_model import FactorModel
+
+_Tabular = TypeVar("_Tabular", "pyarrow.Table", "pyarrow.RecordBatch")
+Users: TypeAlias = "Sequence[Hashable] | NDArray[Any] | None"
 
 
 def check_output(path: Path) -> None:
-    """Raise CannotWrite if a file of that name cannot be made; a folder that is missing is made."""
+    """Raise CannotWrite if the file cannot be written; create its folder if it is missing."""
     reason = _obstacle(path)
     if reason:
         raise CannotWrite(None, f"{path} cannot be written: {reason}")
@@ -34,19 +44,16 @@ def _obstacle(path: Path) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        return f"its folder cannot be made ({error.strerror})"
-    return "" if os.access(folder, os.W_OK) else f"there is no right to write in {folder}"
+        return f"its folder cannot be created ({error.strerror})"
+    return "" if os.access(folder, os.W_OK) else f"you have no permission to write in {folder}"
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder, with those above it; CannotWrite says why not."""
+    """Create the folder and its parents; raise CannotWrite where that fails."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CannotWrite(error.errno, f"{path} cannot be written: {error.strerror}") from error
-
-
-# Results as files for other programs: CSV, Parquet, Arrow or JSON, by the ending of the name.
 
 
 SafeCsv = Annotated[
@@ -57,18 +64,25 @@ SafeCsv = Annotated[
     ),
 ]
 ENDINGS = (".csv", ".parquet", ".arrow", ".json")
-ENDINGS_HELP = "CSV, Parquet, Arrow or JSON by its ending"
+ENDINGS_HELP = ".csv, .parquet, .arrow or .json"
 
 
 def check_table_output(path: Path) -> None:
-    """Whether a table can be written there; asked before the work is done."""
+    """Raise a Problem or CannotWrite unless a table can be written there."""
     if path.suffix.lower() not in ENDINGS:
-        raise Problem(f"{path} has no ending that says what to write.", f"take one of {', '.join(ENDINGS)}")
+        raise unknown_format(path, ENDINGS)
     check_output(path)
 
 
-def write_table(table: Any, path: Path, safe_csv: bool = True) -> None:
-    """Write an Arrow table: whole, or not at all. `safe_csv`: see `without_formulas`."""
+def unknown_format(path: Path, endings: Sequence[str]) -> Problem:
+    """Return the problem that the name of a file does not tell its format."""
+    return Problem(
+        f"Cannot tell the format of {path} from its name.", f"use {', '.join(endings[:-1])} or {endings[-1]}"
+    )
+
+
+def write_table(table: pyarrow.Table, path: Path, safe_csv: bool = True) -> None:
+    """Write an Arrow table in the format of the file name; an error leaves no partial file."""
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet
@@ -83,16 +97,14 @@ def write_table(table: Any, path: Path, safe_csv: bool = True) -> None:
             with pa.ipc.new_file(file, table.schema) as writer:
                 writer.write_table(table)
         else:
-            from fairmf.cli.terminal import json_text
-
             file.write((json_text(table.to_pylist()) + "\n").encode())
 
 
-def without_formulas(table: Any) -> Any:
-    """An Arrow table or batch with a ' in front of every text that a spreadsheet would run as a formula.
+def without_formulas(table: _Tabular) -> _Tabular:
+    """Put a ' in front of every text in an Arrow table or batch that a spreadsheet would run as a formula.
 
-    Such text begins with = + - @, a tab or a line break, after any number of ', and is no number. To have it back,
-    take one ' away where one or more stand before such a character. Columns of numbers are as they were.
+    Such text begins with = + - @, a tab or a line break, after any number of ', and is not a number. To undo it, remove
+    one ' where one or more stand before such a character. Columns of numbers are unchanged.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -110,17 +122,20 @@ def without_formulas(table: Any) -> Any:
     return table
 
 
-KINDS = (".parquet", ".csv", ".jsonl")
+LIST_ENDINGS = (".parquet", ".csv", ".jsonl")
 
 
 def check_list_file(path: Path) -> None:
-    """Raise unless the name says which kind of file is wanted."""
-    if path.suffix.lower() not in KINDS:
-        raise Problem(f"{path} should end in {', '.join(KINDS[:-1])} or {KINDS[-1]}, which says how lists are written.")
+    """Raise a Problem or CannotWrite unless lists can be written there."""
+    if path.suffix.lower() not in LIST_ENDINGS:
+        raise unknown_format(path, LIST_ENDINGS)
+    check_output(path)
 
 
-def write_lists(model: Any, path: Path, users: Any, top: int, options: dict[str, Any], safe_csv: bool = True) -> int:
-    """Write the lists of these users (None: all) and return the number of recommendations in them."""
+def write_lists(
+    model: FactorModel, path: Path, users: Users, top: int, options: dict[str, Any], safe_csv: bool = True
+) -> int:
+    """Write the lists of these users (None: all) batch by batch; return the number of recommendations."""
     if path.suffix.lower() == ".parquet":
         return int(model.recommend_to_parquet(path, users, top, **options))
     with replacing(path) as file:
@@ -133,7 +148,9 @@ def write_lists(model: Any, path: Path, users: Any, top: int, options: dict[str,
         return written
 
 
-def _write_csv(model: Any, file: BinaryIO, users: Any, top: int, options: dict[str, Any], safe_csv: bool) -> int:
+def _write_csv(
+    model: FactorModel, file: BinaryIO, users: Users, top: int, options: dict[str, Any], safe_csv: bool
+) -> int:
     import pyarrow.csv
 
     from fairmf.models.batches import record_batches
@@ -148,8 +165,8 @@ def _write_csv(model: Any, file: BinaryIO, users: Any, top: int, options: dict[s
     return written
 
 
-def lists_of(model: Any, users: Any, top: int, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """One user after the other: user, items, scores (null for an item that is given for its popularity)."""
+def lists_of(model: FactorModel, users: Users, top: int, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield user, items and scores, one user after the other; items given for their popularity have the score None."""
     from fairmf.models.batches import record_batches
 
     _, batches = record_batches(model, users, top, options)

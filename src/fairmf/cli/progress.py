@@ -1,4 +1,4 @@
-"""Progress of what ranks lists for many users: users done, users a second, time left."""
+"""Show progress bars for bytes that are read or downloaded, and for users whose lists are ranked."""
 
 from __future__ import annotations
 
@@ -14,12 +14,9 @@ if TYPE_CHECKING:
     from fairmf.cli.session import Session
 
 
-# A bar for what is counted in bytes, files that are read or fetched: how much, how fast, how long still.
-
-
 @contextlib.contextmanager
 def byte_bar(session: Session, title: str) -> Iterator[Callable[[int, int | None], None] | None]:
-    """A function to call with the bytes there are and will be; None where nothing is to be shown."""
+    """Yield a function to call with the bytes so far and in total; None where no bar is to be shown."""
     if session.quiet or not sys.stderr.isatty():
         yield None
         return
@@ -38,7 +35,7 @@ def byte_bar(session: Session, title: str) -> Iterator[Callable[[int, int | None
 
 
 class _Watched:
-    """A ranker that tells how far it is."""
+    """A ranker that advances a progress bar."""
 
     def __init__(self, ranker: Any, advance: Any):
         self._ranker = ranker
@@ -56,6 +53,6 @@ class _Watched:
 
 @contextlib.contextmanager
 def watched(ranker: Any, n_users: int, session: Session, title: str = "rank") -> Iterator[Any]:
-    """The same ranker, for `evaluate` and others that ask it once for all users, with a bar."""
+    """Yield the same ranker with a progress bar, for `evaluate` and others that rank all users in one call."""
     with progress_bar(title, n_users, session.progress) as advance:
         yield _Watched(ranker, advance)

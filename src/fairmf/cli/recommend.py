@@ -1,62 +1,97 @@
-"""`fairmf recommend MODEL [USERS]`: lists for known users, for all, or for new ones."""
+"""`fairmf recommend MODEL [USERS]`: recommend items to known users, to all users, or to new ones."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
 from fairmf.cli.errors import Problem
-from fairmf.cli.fit import Reweight
-from fairmf.cli.output import SafeCsv, check_list_file, check_output, lists_of, write_lists
+from fairmf.cli.options import Flags, Reweight
+from fairmf.cli.output import SafeCsv, Users, check_list_file, lists_of, write_lists
 from fairmf.cli.session import Session
 from fairmf.cli.sources import Reading, as_ids, check_dial, ids_from_file, load_fitted, read_histories, read_ids
 from fairmf.cli.terminal import marked
 
 if TYPE_CHECKING:
     from fairmf.data.interactions import Interactions
+    from fairmf.models.factor_model import FactorModel
 
-MOST_SHOWN = 50  # users in a table for people
+MOST_SHOWN = 50  # users on the terminal
 
 
-def recommend(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model that fit has stored.")],
-    session: Session,
-    reading: Reading,
-    users: Annotated[
-        list[str] | None, typer.Argument(metavar="[USERS]...", help="User ids. Without any, all users of training.")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File for the lists: .parquet, .csv or .jsonl (JSON lines).")
-    ] = None,
-    top: Annotated[int, typer.Option("--top", "-n", min=1, help="Items per user.")] = 10,
+@dataclass
+class OtherUsers(Flags):
+    """Users that are named in a file, or that are new."""
+
     users_from: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="User ids from a file: one a line, or the --user column.")
-    ] = None,
+        Path | None, typer.Option(metavar="FILE", help="Read user ids from a file: one per line, or the --user column.")
+    ] = None
     new_users: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Events of users the model need not know; they are folded in."),
-    ] = None,
+        typer.Option(metavar="FILE", help="Events of users that the model need not know; they are folded in."),
+    ] = None
     reweight: Annotated[
         Reweight | None,
         typer.Option(
             help="How new users are weighted. Not needed: a model weights them as it was trained, and refuses another "
             "weighting. Older model files do not say how."
         ),
-    ] = None,
-    fairness: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Turn the dial to this fairness; nothing is trained.")
-    ] = None,
-    only: Annotated[Path | None, typer.Option(metavar="FILE", help="Recommend only these items, one a line.")] = None,
-    without: Annotated[Path | None, typer.Option(metavar="FILE", help="Never these items, one a line.")] = None,
-    repeat: Annotated[bool, typer.Option("--repeat", help="Also recommend what a user has had already.")] = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Users at a time; bounds the memory.")] = 4096,
-    safe_csv: SafeCsv = True,
-) -> None:
-    """Make lists of recommendations for known users, for all users of training, or for new ones.
+    ] = None
 
-    Lists go to a file (user, item, score, rank; in JSON lines one user a line) or, for a few users, to the terminal.
+
+@dataclass
+class Choice(Flags):
+    """Which items to recommend."""
+
+    fairness: Annotated[
+        float | None,
+        typer.Option(metavar="NUMBER", help="Recommend at this fairness; the model is not trained again."),
+    ] = None
+    only: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Recommend only the items in this file, one per line.")
+    ] = None
+    without: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Never recommend the items in this file, one per line.")
+    ] = None
+    repeat: Annotated[bool, typer.Option("--repeat", help="Also recommend items that a user has had already.")] = False
+    batch_size: Annotated[int, typer.Option(min=1, help="Users per batch; smaller batches need less memory.")] = 4096
+    safe_csv: SafeCsv = True
+
+    def options(self, model: FactorModel) -> dict[str, Any]:
+        """Return the choice as arguments of `recommend`."""
+        items = model.fitted.item_ids
+        return {
+            "filter_already_liked_items": not self.repeat,
+            "fairness": self.fairness,
+            "batch_size": self.batch_size,
+            "items": None if self.only is None else read_ids(self.only, items, "item"),
+            "filter_items": None if self.without is None else read_ids(self.without, items, "item"),
+        }
+
+
+def recommend(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model written by fit.")],
+    *,
+    session: Session,
+    reading: Reading,
+    users: Annotated[
+        list[str] | None, typer.Argument(metavar="[USERS]...", help="User ids. Without any: all training users.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File for the lists: .parquet, .csv or .jsonl (JSON lines).")
+    ] = None,
+    top: Annotated[int, typer.Option("--top", "-n", min=1, help="Items per user.")] = 10,
+    others: OtherUsers,
+    choice: Choice,
+) -> None:
+    """Make lists of recommendations for known users, for all training users, or for new ones.
+
+    Lists go to a file (columns user, item, score, rank; in JSON lines one user per line), or to the terminal for a few
+    users.
 
     [dim]Examples:[/dim]
 
@@ -68,53 +103,49 @@ def recommend(
 
       fairmf recommend model.fairmf --new-users today.csv -o lists.jsonl
     """
-    if sum(x is not None for x in (users or None, users_from, new_users)) > 1:
-        raise Problem("USERS, --users-from and --new-users are three ways to say who; give one of them.")
+    if sum(x is not None for x in (users or None, others.users_from, others.new_users)) > 1:
+        raise Problem("USERS, --users-from and --new-users are three ways to name users: use one of them.")
     if output is not None:
         check_list_file(output)
-        check_output(output)
     loaded = load_fitted(model, session)
-    if fairness is not None:
+    if choice.fairness is not None:
         check_dial(loaded, model)
     if top > loaded.n_items:
         raise Problem(f"--top {top:,} is more than the catalogue has: {loaded.n_items:,} items.")
-    who, options = _asked(loaded, users, users_from, new_users, reading, session)
-    if reweight is not None and new_users is not None:
-        options["user_items"] = _reweighted(loaded, options["user_items"], reweight.value, session)
+    who, histories = _users(loaded, users, others, reading, session)
+    options = {**histories, **choice.options(loaded)}
     count = loaded.n_users if who is None else len(who)
     if output is None and count > MOST_SHOWN and not session.json:
         raise Problem(
             f"Lists of {count:,} users need a file.", "-o lists.parquet (or .csv, .jsonl), or name some users"
         )
-    items = loaded.fitted.item_ids
-    options |= {"filter_already_liked_items": not repeat, "fairness": fairness, "batch_size": batch_size}
-    options |= {"items": None if only is None else read_ids(only, items, "item")}
-    options |= {"filter_items": None if without is None else read_ids(without, items, "item")}
     session.result |= {"users": count, "top": top, "output": None if output is None else str(output)}
     with session.timed("recommend"):
         if output is None:
             _print(loaded, who, top, options, session)
             return
-        rows = write_lists(loaded, output, who, top, {**options, "progress": session.progress}, safe_csv)
+        rows = write_lists(loaded, output, who, top, {**options, "progress": session.progress}, choice.safe_csv)
     session.result["rows"] = rows
     session.record_beside(output)
     session.note(f"lists   {marked(output)}: {rows:,} rows for {count:,} users")
 
 
-def _asked(
-    loaded: Any, users: list[str] | None, users_from: Path | None, new_users: str | None, reading: Reading, session: Any
-) -> tuple[Any, dict[str, Any]]:
-    """Who is asked for (None: everybody), and their histories where those are new."""
+def _users(
+    loaded: FactorModel, users: list[str] | None, others: OtherUsers, reading: Reading, session: Session
+) -> tuple[Users, dict[str, Any]]:
+    """Return the users (None: all of them), and as arguments of `recommend` the histories of new ones."""
     known = loaded.fitted.user_ids
-    if new_users is not None:
-        who, histories = read_histories(new_users, loaded, reading, session)
+    if others.new_users is not None:
+        who, histories = read_histories(others.new_users, loaded, reading, session)
+        if others.reweight is not None:
+            histories = _reweighted(loaded, histories, others.reweight.value, session)
         return who, {"user_items": histories, "recalculate_user": True}
-    if users_from is not None:
-        return ids_from_file(users_from, reading.user, known, "user"), {}
+    if others.users_from is not None:
+        return ids_from_file(others.users_from, reading.user, known, "user"), {}
     return (as_ids(users, known) if users else None), {}
 
 
-def _reweighted(loaded: Any, histories: Interactions, asked: str, session: Session) -> Interactions:
+def _reweighted(loaded: FactorModel, histories: Interactions, asked: str, session: Session) -> Interactions:
     """Check that --reweight agrees with the model, which weights the histories itself where it knows how."""
     known = loaded.fitted.weighting
     if known is None:
@@ -128,10 +159,7 @@ def _reweighted(loaded: Any, histories: Interactions, asked: str, session: Sessi
     return histories
 
 
-def _print(loaded: Any, who: Any, top: int, options: dict[str, Any], session: Session) -> None:
-    """The lists on stdout."""
-    from rich.table import Table
-
+def _print(loaded: FactorModel, who: Users, top: int, options: dict[str, Any], session: Session) -> None:
     lists = list(lists_of(loaded, who, top, {**options, "progress": session.progress}))
     session.result["lists"] = lists
     for entry in lists:

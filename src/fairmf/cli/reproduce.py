@@ -1,60 +1,76 @@
-"""`fairmf reproduce NAME`: a table or figure of the paper, as one command that can be killed and goes on."""
+"""`fairmf reproduce NAME`: reproduce a table or figure of the paper; a run that was killed can be resumed."""
 
 from __future__ import annotations
 
+import importlib.util
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from fairmf.cli.errors import Problem
-from fairmf.cli.options import comma_list, starting
+from fairmf.cli.options import Flags, comma_list, starting
 from fairmf.cli.output import make_folder
 from fairmf.cli.session import Session
 from fairmf.cli.terminal import marked
+from fairmf.errors import MissingDependency
+from fairmf.models.registry import MODELS
+from fairmf.reproduce.data import SOURCES, load_data
+from fairmf.reproduce.estimate import duration, estimate, measure_speed, shape_of
+from fairmf.reproduce.run import Reproduction, columns, measured_cell, open_run
+from fairmf.reproduce.run import reproduce as run_experiment
+from fairmf.reproduce.spec import Experiment, experiment, experiments
 
 MOST_COLUMNS = 4
 EXTRAS = {"vae": "torch"}
 
 
-def _names() -> list[str]:
-    from fairmf.reproduce.spec import experiments
+@dataclass
+class Scale(Flags):
+    """How much of the experiment to run."""
 
-    return list(experiments())
+    seeds: Annotated[int | None, typer.Option(min=1, help="Repeat every fit with this many seeds.")] = None
+    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of every fit, instead of the paper's.")] = None
+    without: Annotated[
+        str | None, typer.Option(metavar="EXTRA", help="Leave out the models that need this extra: vae.")
+    ] = None
 
-
-def _data_names() -> list[str]:
-    from fairmf.reproduce.data import SOURCES
-
-    return list(SOURCES)
+    def arguments(self) -> dict[str, Any]:
+        """Return the scale as the library's functions take it."""
+        extras = tuple(comma_list(self.without) or ())
+        for extra in extras:
+            if extra not in EXTRAS:
+                raise Problem(f"--without does not know {extra!r}.", f"it takes {', '.join(EXTRAS)}")
+        return {**asdict(self), "without": extras}
 
 
 def reproduce(
+    *,
     session: Session,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="A table or figure; --list shows them.", autocompletion=starting(_names)),
+        typer.Argument(
+            metavar="NAME", help="A table or figure; --list shows them.", autocompletion=starting(experiments)
+        ),
     ] = None,
-    listing: Annotated[bool, typer.Option("--list", help="List the tables and figures, and end.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="List the tables and figures, and exit.")] = False,
     data: Annotated[
         str | None,
         typer.Option(
             metavar="NAME|FOLDER",
-            autocompletion=starting(_data_names),
-            help="Run it on other data than the paper's: ml-1m, epinions, gowalla, synthetic-ml20m, or a stored split.",
+            autocompletion=starting(SOURCES),
+            help="Use other data than the paper: ml-1m, epinions, gowalla, synthetic-ml20m, or a stored split.",
         ),
     ] = None,
     from_path: Annotated[
         Path | None,
-        typer.Option("--from", metavar="PATH", help="A copy of the data set that you have, or a split of it."),
+        typer.Option("--from", metavar="PATH", help="Path of your own copy of the data set, or of a split of it."),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Runs of every fit, each with a seed of its own.")] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of every fit, rather than the paper's.")] = None,
-    without: Annotated[
-        str | None, typer.Option(metavar="EXTRA", help="Leave out the models that need this extra: vae.")
-    ] = None,
+    scale: Scale,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say how many fits, how long and how much memory, and end.")
+        bool, typer.Option("--dry-run", help="Estimate the number of fits, the time and the memory, and exit.")
     ] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder to write to. Default: NAME, or NAME-DATA.")
@@ -62,8 +78,8 @@ def reproduce(
 ) -> None:
     """Reproduce a table or figure of the paper: fits, table, plot, and the paper's numbers beside the measured ones.
 
-    Each fit is stored when it is done: a killed run goes on where it was, in the same folder with the same command.
-    What is written there: results.json, table.md, table.csv and plots (SVG; extra \\[report]).
+    Each fit is stored when it is done: to resume a run that was killed, run the same command with the same folder. The
+    folder gets results.json, table.md, table.csv and plots (SVG; extra \\[report]).
 
     [dim]Examples:[/dim]
 
@@ -73,11 +89,6 @@ def reproduce(
 
       fairmf reproduce table1-ml20m --from ~/Downloads/ml-20m.zip --without vae -o table1
     """
-    from fairmf.reproduce.data import load_data
-    from fairmf.reproduce.run import open_run
-    from fairmf.reproduce.run import reproduce as run_experiment
-    from fairmf.reproduce.spec import experiment
-
     if listing:
         if name is not None:
             raise Problem("--list shows all tables and figures; it takes no name.")
@@ -86,17 +97,17 @@ def reproduce(
     if name is None:
         raise Problem("Which table or figure?", "fairmf reproduce --list shows them")
     wanted = experiment(name)
-    left_out = _extras(without)
+    limits = scale.arguments()
     on = wanted.data if data is None else data
-    _check_installed(wanted, left_out)
-    wanted.on(on).limited(seeds=seeds, epochs=epochs, without=left_out)  # said before data are read
+    _check_installed(wanted, limits["without"])
+    wanted.on(on).limited(**limits)  # raises before data are read
     with session.busy("read"):
         found = load_data(on, from_path=from_path)
     session.uses("train", found.split.train)
     folder = output if output is not None else Path(name if found.name == wanted.data else f"{name}-{Path(on).name}")
     if not dry_run:
         make_folder(folder)
-    run = open_run(wanted, found, folder, seeds=seeds, epochs=epochs, without=left_out)
+    run = open_run(wanted, found, folder, **limits)
     with session.busy("estimate"):
         told = run.estimate()
     session.note(f"{wanted.title}, on {marked(found.shown)}\n        {marked(told.words())}")
@@ -107,13 +118,11 @@ def reproduce(
     if dry_run:
         return
     with session.timed("reproduce"):
-        done = run_experiment(
-            wanted, found, folder, seeds=seeds, epochs=epochs, without=left_out, progress=session.progress
-        )
+        done = run_experiment(wanted, found, folder, **limits, progress=session.progress)
     _tell(session, done, folder)
 
 
-def _tell(session: Session, done: Any, folder: Path) -> None:
+def _tell(session: Session, done: Reproduction, folder: Path) -> None:
     files = [path.name for path in done.files]
     session.result |= {"computed": done.computed, "files": files, "rows": done.results["rows"]}
     session.record_beside(folder)
@@ -125,12 +134,8 @@ def _tell(session: Session, done: Any, folder: Path) -> None:
     session.note(f"results {marked(folder)}: {', '.join(files)}")
 
 
-def _result_table(done: Any) -> Any:
-    """The rows that table.md shows, their first quantities: what 80 columns hold."""
-    from rich.table import Table
-
-    from fairmf.reproduce.run import columns, measured_cell
-
+def _result_table(done: Reproduction) -> Table:
+    """Show the rows of table.md with as many of their columns as 80 characters hold."""
     rows = [row for row in done.rows if row.shown]
     labels, metrics, quoted = columns(rows)
     note = "± over seeds; quoted: the paper's number" if quoted else "± over seeds"
@@ -150,18 +155,13 @@ def _result_table(done: Any) -> Any:
 
 
 def _list(session: Session) -> None:
-    from rich.table import Table
-
-    from fairmf.reproduce.estimate import duration, estimate, measure_speed, shape_of
-    from fairmf.reproduce.spec import experiments
-
     with session.busy("measure this machine"):
         speed = measure_speed()
     table = Table(
         caption="fits and hours are rough, for this machine: on the paper's data, and on ml-1m (--data ml-1m)",
         caption_justify="left",
     )
-    for column in ("name", "data", "fits", "time", "on ml-1m"):  # what 80 columns hold
+    for column in ("name", "data", "fits", "time", "on ml-1m"):  # what 80 characters hold
         table.add_column(column, no_wrap=True, justify="left" if column in ("name", "data") else "right")
     rows = []
     for name, one in experiments().items():
@@ -177,21 +177,8 @@ def _list(session: Session) -> None:
     session.show(table)
 
 
-def _extras(text: str | None) -> tuple[str, ...]:
-    named = tuple(comma_list(text) or ())
-    for extra in named:
-        if extra not in EXTRAS:
-            raise Problem(f"--without does not know {extra!r}.", f"it takes {', '.join(EXTRAS)}")
-    return named
-
-
-def _check_installed(experiment: Any, left_out: tuple[str, ...]) -> None:
-    """Before an hour's work rather than in the middle of it."""
-    import importlib.util
-
-    from fairmf.errors import MissingDependency
-    from fairmf.models.registry import MODELS
-
+def _check_installed(experiment: Experiment, left_out: tuple[str, ...]) -> None:
+    """Raise MissingDependency before an hour's work, not in the middle of it."""
     for extra, package in EXTRAS.items():
         needing = [one.name for one in experiment.series if MODELS[one.model].extra == extra]
         if needing and extra not in left_out and importlib.util.find_spec(package) is None:

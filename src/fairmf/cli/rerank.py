@@ -1,23 +1,32 @@
-"""`fairmf rerank MODEL -o LISTS`: lists for all users that give every item enough exposure."""
+"""`fairmf rerank MODEL -o LISTS`: make lists for all users that give every item enough exposure."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
+from rich.table import Table
 
 from fairmf.cli.errors import Problem
+from fairmf.cli.options import Flags
 from fairmf.cli.output import ENDINGS_HELP, SafeCsv, check_output, check_table_output, write_table
 from fairmf.cli.progress import watched
 from fairmf.cli.session import Session
 from fairmf.cli.sources import check_dial, load_fitted
 from fairmf.cli.terminal import marked
+from fairmf.control.offsets import fit_offsets
+from fairmf.data.popularity import gini
+from fairmf.models.factor_model import FactorModel
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    import pyarrow
+
+    from fairmf.ranking.fairrec import FairLists
 
 
 class Method(str, Enum):
@@ -34,41 +43,66 @@ class Order(str, Enum):
     allocation = "allocation"
 
 
-def rerank(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model that fit has stored, with histories.")],
-    session: Session,
+@dataclass
+class Written(Flags):
+    """Files to write."""
+
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help=f"File to write the lists to: {ENDINGS_HELP}.")
-    ] = None,
+    ] = None
     save_model: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the model with its offsets, to serve anybody later.")
-    ] = None,
-    method: Annotated[Method, typer.Option(help="FairRec promises; offsets learn a number per item.")] = Method.fairrec,
-    length: Annotated[int, typer.Option("--top", "-n", min=1, help="Items per user.")] = 20,
-    fairness: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Turn the dial to this fairness first.")
-    ] = None,
+        Path | None,
+        typer.Option(metavar="FILE", help="File to write the model with its offsets to, which serves any user later."),
+    ] = None
+
+
+@dataclass
+class Bounds(Flags):
+    """What every item is given, by FairRec or by offsets."""
+
     share: Annotated[
         float | None,
         typer.Option(
-            metavar="NUMBER", help="FairRec: of an equal share of exposure, what every item is owed. Default 0.5."
+            metavar="NUMBER", help="FairRec: fraction of an equal share of exposure that every item gets. Default 0.5."
         ),
-    ] = None,
-    order: Annotated[Order | None, typer.Option(help="FairRec: how lists are sorted. Default: score.")] = None,
+    ] = None
+    order: Annotated[Order | None, typer.Option(help="FairRec: how lists are sorted. Default: score.")] = None
     min_exposure: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Offsets: the floor, as a part of an equal share.")
-    ] = None,
+        float | None, typer.Option(metavar="NUMBER", help="Offsets: least exposure, as a fraction of an equal share.")
+    ] = None
     max_exposure: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Offsets: the cap, as a multiple of an equal share.")
+        float | None, typer.Option(metavar="NUMBER", help="Offsets: most exposure, as a multiple of an equal share.")
+    ] = None
+    iterations: Annotated[int | None, typer.Option(min=1, help="Offsets: learning steps. Default 300.")] = None
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0
+
+    def of(self, method: Method) -> dict[str, float | int | str]:
+        """Return the given values that belong to a method, by the names of the library."""
+        names = ("share", "order") if method is Method.fairrec else ("min_exposure", "max_exposure", "iterations")
+        given = {name: getattr(self, name) for name in names}
+        return {name: getattr(value, "value", value) for name, value in given.items() if value is not None}
+
+
+def rerank(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model written by fit, with histories.")],
+    *,
+    session: Session,
+    written: Written,
+    method: Annotated[
+        Method, typer.Option(help="fairrec guarantees a minimum; offsets learns one number per item.")
+    ] = Method.fairrec,
+    length: Annotated[int, typer.Option("--top", "-n", min=1, help="Items per user.")] = 20,
+    fairness: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="Start from the model at this fairness.")
     ] = None,
-    iterations: Annotated[int | None, typer.Option(min=1, help="Offsets: steps of learning. Default 300.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of what is drawn.")] = 0,
+    bounds: Bounds,
     safe_csv: SafeCsv = True,
 ) -> None:
     """Give every item a share of the exposure, by FairRec or by learned offsets, in the lists of all training users.
 
-    FairRec allocates all lists together and certifies what every item got; its lists are served as they are. Offsets
-    are one number per item, kept in a model that serves any user alone; they aim at floors and caps without a promise.
+    FairRec builds the lists of all users together and guarantees every item a minimum; only these lists can be served.
+    Offsets are one number per item, stored in a model that serves each user alone; they aim at a least and a most
+    exposure without a guarantee.
 
     [dim]Examples:[/dim]
 
@@ -76,46 +110,46 @@ def rerank(
 
       fairmf rerank model.fairmf --method offsets --min-exposure 0.3 --max-exposure 5 --save-model fair.fairmf
     """
-    _check(method, output, save_model, share, order, min_exposure, max_exposure, iterations)
-    if output is not None:
-        check_table_output(output)
-    if save_model is not None:
-        check_output(save_model)
-    loaded = load_fitted(model, session)
-    loaded.fitted.histories("rerank")
+    _check(method, written, bounds)
+    before = load_fitted(model, session)
+    history = before.fitted.histories("rerank")
     if fairness is not None:
-        check_dial(loaded, model)
-    before = loaded if fairness is None else loaded.with_fairness(fairness)
-    session.uses("train", loaded.fitted.interactions)
+        before = check_dial(before, model).with_fairness(fairness)
+    session.uses("train", history)
     exposed = exposure_of(before, length, session)
-    if method is Method.fairrec and output is not None:
-        after = _fairrec(before, length, 0.5 if share is None else share, order, seed, output, safe_csv, session)
+    how = {**bounds.of(method), "random_state": bounds.seed}
+    if method is Method.fairrec and written.output is not None:
+        table, after = _fairrec(before, length, how, session)
+        with session.busy("write"):
+            write_table(table, written.output, safe_csv)
     else:
-        bounds = {"min_exposure": min_exposure, "max_exposure": max_exposure, "iterations": iterations}
-        given = {name: value for name, value in bounds.items() if value is not None}
-        after = _offsets(before, length, given, seed, output, save_model, safe_csv, session)
-    _report(exposed, after, session, model, output, save_model)
+        fair = _offsets(before, length, how, session)
+        _write(fair, length, written, safe_csv, session)
+        after = exposure_of(fair, length, session)
+    _report(exposed, after, session, model, written)
 
 
-def _check(method: Method, output: Path | None, save_model: Path | None, *given: Any) -> None:
-    names = ("share", "order", "min-exposure", "max-exposure", "iterations")
-    owners = dict.fromkeys(names[:2], Method.fairrec) | dict.fromkeys(names[2:], Method.offsets)
-    for name, value in zip(names, given, strict=True):
-        if value is not None and owners[name] is not method:
-            raise Problem(f"--{name} has no meaning for {method.value}.", f"--method {owners[name].value}")
-    if method is Method.fairrec and save_model is not None:
-        raise Problem("FairRec's lists are made for all users at once: there is no model to save.", "--method offsets")
-    if output is None and (save_model is None or method is Method.fairrec):
+def _check(method: Method, written: Written, bounds: Bounds) -> None:
+    """Raise a Problem or CannotWrite before any work is done."""
+    for other in Method:
+        if other is not method and (given := bounds.of(other)):
+            flag = next(iter(given)).replace("_", "-")
+            raise Problem(f"--{flag} does not apply to {method.value}.", f"--method {other.value}")
+    if method is Method.fairrec and written.save_model is not None:
+        raise Problem("FairRec makes lists for all users at once: there is no model to save.", "--method offsets")
+    if written.output is None and (written.save_model is None or method is Method.fairrec):
         raise Problem("There is nothing to write.", "-o lists.parquet")
-    if method is Method.offsets and given[2] is None and given[3] is None:
-        raise Problem("Offsets need a floor or a cap.", "--min-exposure 0.3 --max-exposure 5")
+    if method is Method.offsets and bounds.min_exposure is None and bounds.max_exposure is None:
+        raise Problem("Offsets need a least or a most exposure.", "--min-exposure 0.3 --max-exposure 5")
+    if written.output is not None:
+        check_table_output(written.output)
+    if written.save_model is not None:
+        check_output(written.save_model)
 
 
-def exposure_of(model: Any, length: int, session: Session) -> NDArray[np.int64]:
-    """How many of the training users have each item in their list."""
-    import numpy as np
-
-    history = model.fitted.interactions
+def exposure_of(model: FactorModel, length: int, session: Session) -> NDArray[np.int64]:
+    """Count how many of the training users have each item in their list."""
+    history = model.fitted.histories("rerank")
     found = np.zeros(model.n_items, dtype=np.int64)
     with watched(model, history.n_users, session) as ranker:
         for _, lists in ranker.rank(history, length, known_users=True):
@@ -124,34 +158,26 @@ def exposure_of(model: Any, length: int, session: Session) -> NDArray[np.int64]:
 
 
 def _fairrec(
-    model: Any,
-    length: int,
-    share: float,
-    order: Order | None,
-    seed: int,
-    output: Path,
-    safe_csv: bool,
-    session: Session,
-) -> NDArray[np.int64]:
-    import numpy as np
-
-    ranker = model.with_fairrec(share, order="score" if order is None else order.value, random_state=seed)
+    model: FactorModel, length: int, how: dict[str, float | int | str], session: Session
+) -> tuple[pyarrow.Table, NDArray[np.int64]]:
+    """Return the lists that FairRec makes, and the exposure of every item in them."""
+    ranker = model.with_fairrec(**{"share": 0.5, **how})  # type: ignore[arg-type]
     with session.busy("allocate"):
-        made = ranker.lists(model.user_factors, model.fitted.interactions, length)
-    with session.busy("write"):
-        write_table(_lists_table(made, model), output, safe_csv)
+        made = ranker.lists(model.user_factors, model.fitted.histories("rerank"), length)
     promise = made.certificate
     session.result["certificate"] = {
         "guaranteed": promise.guaranteed, "smallest": promise.realised, "items_below": len(promise.short)
     }  # fmt: skip
     kept = "kept for every item" if promise.kept else f"{len(promise.short):,} items are below it"
-    session.show(f"Every item is owed {promise.guaranteed:,} users; the least shown has {promise.realised:,}: {kept}.")
-    return np.bincount(made.items[made.items >= 0], minlength=model.n_items)
+    session.show(
+        f"Guaranteed to every item: {promise.guaranteed:,} users ({kept}). The least shown item has "
+        f"{promise.realised:,}."
+    )
+    return _lists_table(made, model), np.bincount(made.items[made.items >= 0], minlength=model.n_items)
 
 
-def _lists_table(made: Any, model: Any) -> Any:
-    """A row per filled slot: user, item, score, rank; as `recommend_table` has it."""
-    import numpy as np
+def _lists_table(made: FairLists, model: FactorModel) -> pyarrow.Table:
+    """Return one row per filled slot: user, item, score, rank, as `recommend_table` does."""
     import pyarrow as pa
 
     row, slot = np.nonzero(made.items >= 0)
@@ -167,42 +193,34 @@ def _lists_table(made: Any, model: Any) -> Any:
     return pa.table(columns)
 
 
-def _offsets(
-    model: Any,
-    length: int,
-    given: dict[str, Any],
-    seed: int,
-    output: Path | None,
-    save: Path | None,
-    safe_csv: bool,
-    session: Session,
-) -> NDArray[np.int64]:
-    from fairmf.control.offsets import fit_offsets
-
+def _offsets(model: FactorModel, length: int, how: dict[str, float | int | str], session: Session) -> FactorModel:
+    """Return the model with learned offsets."""
     with session.timed("learn"):
-        found = fit_offsets(model, K=length, **given, random_state=seed, progress=session.progress)
-    session.result["violations"] = found.violations
-    if save is not None:
+        found = fit_offsets(model, K=length, **how, progress=session.progress)  # type: ignore[arg-type]
+    session.result["violations"] = v = found.violations
+    session.show(
+        f"{v['items_below_floor']:,} items have less than the least exposure, {v['items_above_cap']:,} more than the "
+        f"most."
+    )
+    fair: FactorModel = found.model
+    return fair
+
+
+def _write(fair: FactorModel, length: int, written: Written, safe_csv: bool, session: Session) -> None:
+    if written.save_model is not None:
         with session.busy("write"):
-            found.model.save(save)
-    if output is not None:
+            fair.save(written.save_model)
+    if written.output is not None:
         with session.timed("write"):
-            write_table(found.model.recommend_table(N=length, progress=session.progress), output, safe_csv)
-    v = found.violations
-    session.show(f"{v['items_below_floor']:,} items are below the floor, {v['items_above_cap']:,} above the cap.")
-    return exposure_of(found.model, length, session)
+            write_table(fair.recommend_table(N=length, progress=session.progress), written.output, safe_csv)
 
 
 def _report(
-    before: Any, after: Any, session: Session, model: Path, output: Path | None, save_model: Path | None
+    before: NDArray[np.int64], after: NDArray[np.int64], session: Session, model: Path, written: Written
 ) -> None:
-    from rich.table import Table
-
-    from fairmf.data.popularity import gini
-
     rows = {
         "Gini of exposure": [f"{gini(side):.4f}" for side in (before, after)],
-        "items shown to anybody": [f"{(side > 0).mean():.1%}" for side in (before, after)],
+        "items in at least one list": [f"{(side > 0).mean():.1%}" for side in (before, after)],
         "users who see the least shown item": [f"{side.min():,}" for side in (before, after)],
         "users who see the most shown item": [f"{side.max():,}" for side in (before, after)],
     }
@@ -216,11 +234,10 @@ def _report(
             "gini": gini(side), "coverage": float((side > 0).mean()), "least": int(side.min()), "most": int(side.max())
         }  # fmt: skip
     session.run.metrics = {f"gini_{name}": session.result[name]["gini"] for name in ("before", "after")}
-    session.result |= {"model": str(model)} | {
-        name: str(place) for name, place in (("output", output), ("saved_model", save_model)) if place is not None
-    }
-    session.record_beside(save_model or output or model)
+    places = {"output": written.output, "saved_model": written.save_model}
+    session.result |= {"model": str(model)} | {name: str(place) for name, place in places.items() if place is not None}
+    session.record_beside(written.save_model or written.output or model)
     session.show(table)
-    for name, place in (("lists", output), ("model", save_model)):
+    for name, place in (("lists", written.output), ("model", written.save_model)):
         if place is not None:
             session.note(f"{name}   {marked(place)}")

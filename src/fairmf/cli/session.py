@@ -1,4 +1,4 @@
-"""One run of one verb: where it speaks, what it measures, and what it leaves behind."""
+"""Run one verb: print notes and results, measure times, write the run record."""
 
 from __future__ import annotations
 
@@ -31,31 +31,35 @@ PANEL = "Every verb"
 
 @dataclass
 class Session(Flags):
-    """The flags that every verb has, and what they steer.
+    """The flags of every verb, and what they control.
 
     Results go to stdout: a table for people (`show`), or with --json one object (`result`). Everything else goes to
     stderr: notes, warnings, progress.
     """
 
+    listed_last = True
+
     config: Annotated[
         Path | None,
         typer.Option(
             "--config", callback=load_config, is_eager=True, rich_help_panel=PANEL,
-            help="Settings from a TOML or JSON file, or a run record to repeat. Flags win over the file.",
+            help="Read settings from a TOML or JSON file, or from a run record to repeat it. Flags override the file.",
         ),
     ] = None  # fmt: skip
     record: Annotated[
         Path | None,
-        typer.Option(rich_help_panel=PANEL, help="Where the run record goes. Default: beside what the run makes."),
+        typer.Option(rich_help_panel=PANEL, help="File to write the run record to. Default: beside the output."),
     ] = None
     no_record: Annotated[bool, typer.Option("--no-record", rich_help_panel=PANEL, help="Write no run record.")] = False
     json: Annotated[
-        bool, typer.Option("--json", rich_help_panel=PANEL, help="One JSON object on stdout, for machines.")
+        bool, typer.Option("--json", rich_help_panel=PANEL, help="Print the result as one JSON object on stdout.")
     ] = False
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", rich_help_panel=PANEL, help="No notes and no progress, only the result.")
+        bool, typer.Option("--quiet", "-q", rich_help_panel=PANEL, help="Print only the result: no notes, no progress.")
     ] = False
-    debug: Annotated[bool, typer.Option("--debug", rich_help_panel=PANEL, help="Show the trace of an error.")] = False
+    debug: Annotated[bool, typer.Option("--debug", rich_help_panel=PANEL, help="Show the traceback of an error.")] = (
+        False
+    )
 
     def __post_init__(self) -> None:
         self.run = RunRecord("", datetime.now(timezone.utc).isoformat(timespec="seconds"))
@@ -65,31 +69,31 @@ class Session(Flags):
         self._place: Path | None = None
 
     def start(self, verb: str, values: Mapping[str, Any]) -> None:
-        """Remember what was asked for: the values of all flags, by their names."""
+        """Remember the values of all flags, by name, for the run record."""
         self.run.verb = verb
         self.run.settings = {name: value for name, value in values.items() if name not in NOT_SETTINGS}
         if self.record is not None:
             check_output(self.record)
 
-    # -- speaking ---------------------------------------------------------------------------------------------------
+    # -- output -----------------------------------------------------------------------------------------------------
 
     @property
     def progress(self) -> bool | None:
-        """For the library's `progress=`: a bar on a terminal, unless --quiet."""
+        """Return the library's `progress=`: a bar on a terminal, unless --quiet."""
         return False if self.quiet else None
 
     def note(self, text: str) -> None:
-        """One line for people, on stderr. May hold rich's markup; escape what comes from outside."""
+        """Print one line on stderr. It may hold rich's markup; escape text that comes from outside."""
         if not self.quiet:
             self._stderr().print(text, soft_wrap=True)
 
     def warn(self, text: str) -> None:
-        """One line that nobody should miss."""
+        """Print a warning on stderr."""
         if not self.quiet:
             self._stderr().print(f"[yellow]warning:[/yellow] {marked(text)}", soft_wrap=True)
 
     def show(self, *what: RenderableType) -> None:
-        """The result for people, on stdout; nothing with --json."""
+        """Print the result for people on stdout; nothing with --json."""
         if not self.json:
             console = terminal()
             for part in what:
@@ -97,7 +101,7 @@ class Session(Flags):
 
     @contextlib.contextmanager
     def busy(self, what: str) -> Iterator[None]:
-        """Say what is being done and for how long, on a terminal; and remember the time as `timings[what]`."""
+        """Show on a terminal what is being done and for how long; store the time as `timings[what]`."""
         began = time.perf_counter()
         with self._spinner(what):
             yield
@@ -105,12 +109,12 @@ class Session(Flags):
 
     @contextlib.contextmanager
     def timed(self, what: str) -> Iterator[None]:
-        """As `busy`, for what shows its own progress."""
+        """As `busy`, for work that shows its own progress."""
         began = time.perf_counter()
         yield
         self.run.timings[what] = round(time.perf_counter() - began, 3)
 
-    def _spinner(self, what: str) -> Any:
+    def _spinner(self, what: str) -> contextlib.AbstractContextManager[object]:
         if self.quiet or not sys.stderr.isatty():
             return contextlib.nullcontext()
         from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -128,23 +132,23 @@ class Session(Flags):
     def _stderr(self) -> Console:
         return terminal(stderr=True)
 
-    # -- remembering ------------------------------------------------------------------------------------------------
+    # -- run record -------------------------------------------------------------------------------------------------
 
     def uses(self, name: str, data: Interactions) -> None:
-        """Remember what data went in."""
+        """Store the sizes and the fingerprint of input data in the run record."""
         users, items = data.shape
         self.run.data[name] = {
             "users": users, "items": items, "interactions": data.nnz, "fingerprint": data.fingerprint()
         }  # fmt: skip
 
     def record_beside(self, made: Path) -> None:
-        """The run record goes beside this file as NAME.VERB.toml, or into this folder as VERB.toml."""
+        """Write the run record beside this file as NAME.VERB.toml, or into this folder as VERB.toml."""
         name = f"{self.run.verb.replace(' ', '-')}.toml"
         self._place = made / name if made.is_dir() else made.with_name(f"{made.stem}.{name}")
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Around the verb: afterwards its record is written and its JSON printed."""
+        """Run the verb inside; afterwards write its record and print its JSON."""
         yield
         self.run.timings["total"] = round(time.perf_counter() - self._began, 3)
         place = self._write_record()
@@ -164,7 +168,7 @@ class Session(Flags):
         except CannotWrite as error:
             if self.record is not None:
                 raise
-            self.warn(f"there is no run record: {error.strerror}")  # nobody asked for it at this place
+            self.warn(f"the run record was not written: {error.message}")  # it was not asked for at this place
             return None
         self.note(f"record  {marked(place)}")
         return place

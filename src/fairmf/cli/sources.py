@@ -1,10 +1,14 @@
-"""The one place that turns what a person names (a file, a folder, a data set, a database) into events."""
+"""Open what the user names: events from a file, a data set or a database; splits; models; lists of ids.
+
+Readers are imported where they are needed: `recommend` loads a model and needs none of them.
+"""
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -12,161 +16,19 @@ from fairmf.cli.errors import Problem
 from fairmf.cli.options import Flags
 from fairmf.cli.progress import byte_bar
 from fairmf.cli.terminal import marked
+from fairmf.data.ids import Ids, written_id
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from fairmf.cli.session import Session
     from fairmf.data.columns import ColumnName
     from fairmf.data.events import Events
-    from fairmf.data.ids import Ids
     from fairmf.data.interactions import Interactions
     from fairmf.data.sniff import Guess, Peek
     from fairmf.data.split import Split
-
-
-# Ids as people write them, turned into the kind a model has.
-
-
-_TABLES = (".parquet", ".pq", ".arrow", ".arrows", ".feather", ".ipc")
-
-
-def as_ids(texts: list[str], known: Ids | None) -> list[Any]:
-    """Integers where the model's ids are integers (or it has none, and rows are meant); else the texts."""
-    from fairmf.data.ids import written_id
-
-    if known is not None and known.values.dtype.kind not in "iu":
-        return list(texts)
-    return [written_id(text) for text in texts]  # a text is unknown, and called so by whoever looks it up
-
-
-def read_ids(path: Path, known: Ids | None, kind: str) -> list[Any]:
-    """One id a line."""
-    return ids_from_file(path, None, known, kind)
-
-
-def ids_from_file(path: Path, column: str | None, known: Ids | None, kind: str) -> list[Any]:
-    """Ids from a list with one a line, or from a column of a table."""
-    if not path.is_file():
-        raise Problem(f"There is no file {path} with {kind} ids.", "one id a line, or a table with --user COLUMN")
-    texts = _lines(path) if column is None and path.suffix.lower() not in _TABLES else _id_column(path, column, kind)
-    if not texts:
-        raise Problem(f"{path} holds no {kind} ids.")
-    return as_ids(list(dict.fromkeys(texts)), known)
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        raise Problem(f"{path} is not text.", "one id a line") from None
-    return [line.strip() for line in lines if line.strip()]
-
-
-def _id_column(path: Path, column: str | None, kind: str) -> list[str]:
-    from fairmf.data.sniff import guess_columns, peek
-
-    seen = peek(path)
-    guess = guess_columns(seen)
-    name: Any = column if column is not None else guess.columns.get(kind)
-    if name is None:
-        if len(seen.names) > 1:
-            raise unclear(path, seen, guess, kind, "--user COLUMN")
-        name = seen.names[0]
-    name = int(name) if not seen.header and str(name).isdigit() else name
-    if name not in seen.names:
-        raise Problem(
-            f"Column {name!r} is not in {path}: there are {', '.join(map(str, seen.names))}.", "--user COLUMN"
-        )
-    return [str(value) for value in _values(path, seen, name) if value is not None]
-
-
-def _values(path: Path, seen: Any, name: Any) -> list[Any]:
-    from fairmf.data.read import reading
-
-    if seen.kind == "csv":
-        from fairmf.data.read_csv import text_rows
-        from fairmf.data.text_source import TextSource
-
-        with reading(path, "CSV"):
-            rows = list(text_rows(TextSource.of_file(path), seen.delimiter))
-        place = seen.names.index(name)
-        return [row[place] for row in rows[1 if seen.header else 0 :] if len(row) > place]
-    with reading(path, seen.kind.capitalize()):
-        if seen.kind == "parquet":
-            import pyarrow.parquet as pq
-
-            return list(pq.read_table(path, columns=[name]).column(0).to_pylist())
-        from pyarrow import feather
-
-        return list(feather.read_table(path, columns=[name]).column(0).to_pylist())
-
-
-# Events of users a model does not know, as histories over the model's items.
-
-
-def read_histories(source: str, model: Any, reading: Reading, session: Session) -> tuple[Any, Interactions]:
-    """The source's users and a row for each, over the items of the model; events of other items are left out."""
-    import numpy as np
-
-    from fairmf.data.events import Events
-    from fairmf.data.interactions import Interactions
-
-    items = model.fitted.item_ids
-    if items is None:
-        raise Problem("This model has no item ids, so the events of a file cannot be told apart.", "fit it on a file")
-    text = items.values.dtype.kind not in "iu"
-    events = read_events(source, replace(reading, text_ids=reading.text_ids or text), session)
-    place = np.array([items.position(item) if item in items else -1 for item in events.item_ids.values.tolist()])
-    column = place[events.items]
-    known = column >= 0
-    if not known.any():
-        raise Problem(
-            f"None of the {len(events.item_ids):,} items in {source} is known to the model.",
-            "are --user and --item the right columns?",
-        )
-    if not known.all():
-        session.warn(f"{int((~known).sum()):,} of {len(known):,} events are on items the model does not know.")
-    weights = None if events.weights is None else events.weights[known]
-    kept = Events(events.users[known], column[known], events.user_ids, items, weights)
-    merging = "sum" if reading.weight == "sum" else "column" if weights is not None else None
-    return events.user_ids.values, Interactions.from_events(kept, weights=merging)
-
-
-# Stored models, as verbs open them.
-
-
-def load_fitted(path: Path, session: Session) -> Any:
-    """The model in the file."""
-    from fairmf.data.split_io import is_split
-    from fairmf.models.model_file import load_model
-
-    if is_split(path):
-        raise Problem(f"{path} is a split, not a model.", "the model comes first, then the split")
-    if path.is_dir():
-        raise Problem(f"{path} is a folder; a model is one file.", "fairmf fit DATA -o model.fairmf makes one")
-    if not path.exists():
-        raise Problem(f"There is no model {path}.", "fairmf fit DATA -o model.fairmf makes one")
-    with session.busy("load"):
-        return load_model(path)
-
-
-# Whether a model's dial can be turned, said before any work is done.
-
-
-def check_dial(model: Any, path: Path, flag: str = "--fairness") -> None:
-    """The model has a dial: it is not a mere list of popular items."""
-    if not hasattr(model, "with_fairness"):
-        raise Problem(f"{path} is a {type(model).__name__} model, which has no dial: {flag} has no meaning for it.")
-
-
-def check_stored_users(model: Any, path: Path) -> None:
-    """Its stored users can be turned, too."""
-    fitted = model.fitted
-    if fitted.interactions is None and fitted.user_sensitivity is None:
-        raise Problem(
-            f"{path} was stored without its users' histories, so its users cannot be dialled.",
-            "fit the model without --no-histories",
-        )
-
+    from fairmf.models.base import IterativeModel
+    from fairmf.models.factor_model import FactorModel
 
 PANEL = "Reading the data"
 DATA_HELP = (
@@ -174,11 +36,14 @@ DATA_HELP = (
     "of a data set (fairmf datasets list); or a database URL, with --query."
 )
 _CUTS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars", " ": "spaces", "::": "double colons"}
+_TABLES = (".parquet", ".pq", ".arrow", ".arrows", ".feather", ".ipc")
 
 
 @dataclass
 class Reading(Flags):
     """How events are read. Columns that are not named are guessed, and the guess is shown."""
+
+    listed_last = True
 
     user: Annotated[
         str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of user ids; a position from 0 "
@@ -198,36 +63,35 @@ class Reading(Flags):
         str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of ratings, for --rating-above.")
     ] = None
     rating_above: Annotated[
-        float | None, typer.Option(rich_help_panel=PANEL, metavar="NUMBER", help="Keep only rows with a rating above.")
+        float | None,
+        typer.Option(rich_help_panel=PANEL, metavar="NUMBER", help="Keep only rows with a rating above this number."),
     ] = None
     delimiter: Annotated[
-        str | None, typer.Option(rich_help_panel=PANEL, help="What stands between columns, one or more characters "
-        "('tab' for a tab). Guessed.")
+        str | None, typer.Option(rich_help_panel=PANEL, help="Text between columns, one or more characters "
+        "('tab' for a tab). Guessed if not given.")
     ] = None  # fmt: skip
     header: Annotated[
         bool | None, typer.Option("--header/--no-header", rich_help_panel=PANEL, help="Whether the first line names "
-        "the columns. Guessed.")
+        "the columns. Guessed if not given.")
     ] = None  # fmt: skip
     text_ids: Annotated[
         bool,
-        typer.Option(
-            "--text-ids", rich_help_panel=PANEL, help="Keep ids as text, also where all of them are integers."
-        ),
+        typer.Option("--text-ids", rich_help_panel=PANEL, help="Keep ids as text, even if all of them are integers."),
     ] = False
     encoding: Annotated[str, typer.Option(rich_help_panel=PANEL, help="Encoding of a text file.")] = "utf8"
     query: Annotated[
-        str | None, typer.Option(rich_help_panel=PANEL, metavar="SQL", help="What to ask a database, such as 'SELECT "
-        "user, item FROM events'.")
+        str | None, typer.Option(rich_help_panel=PANEL, metavar="SQL", help="Query for a database, such as "
+        "'SELECT user, item FROM events'.")
     ] = None  # fmt: skip
 
     def _given(self) -> list[str]:
-        """The flags that were set, for sources that take none of them."""
+        """Return the flags that were set, for sources that take none of them."""
         defaults = type(self)()
         return [f"--{name.replace('_', '-')}" for name, value in vars(self).items() if value != getattr(defaults, name)]
 
 
 def read_events(source: str, reading: Reading, session: Session, time: bool = False) -> Events:
-    """The rows of a source, in order; with their times if `time` asks for them and there are any."""
+    """Read the rows of a source, in order; with their times if `time` is set and there are any."""
     from fairmf.data.datasets import datasets
 
     if "://" in source:
@@ -254,11 +118,11 @@ def read_interactions(source: str, reading: Reading, session: Session, reweight:
 
 
 def read_split(folder: str, reading: Reading | None, session: Session) -> Split:
-    """A stored split."""
+    """Read a stored split."""
     from fairmf.data.split import Split
 
     if reading is not None and (given := reading._given()):
-        raise Problem(f"{folder} is a split, read already: {given[0]} has no meaning for it.")
+        raise Problem(f"{folder} is a split, which is read already: {given[0]} does not apply to it.")
     with session.busy("read"):
         return Split.load(folder)
 
@@ -269,11 +133,13 @@ def _read_file(source: str, reading: Reading, session: Session, time: bool) -> E
     from fairmf.data.sniff import guess_columns, peek
 
     if Path(source).is_dir() and (Path(source) / "split.json").exists():
-        raise Problem(f"{source} is the folder of a split; this verb needs events.", "name the file it was made from")
+        raise Problem(
+            f"{source} is the folder of a split; this verb needs events.", "give the file that it was made from"
+        )
     if not Path(source).exists():
         raise _no_such_source(source)
     if source.endswith(".fairmf"):
-        raise Problem(f"{source} is a model, not events.", "name the file or folder of the events")
+        raise Problem(f"{source} is a model, not events.", "give the file or folder of the events")
     delimiter = "\t" if reading.delimiter in ("tab", "\\t") else reading.delimiter
     seen = peek(source, delimiter=delimiter, header=reading.header, encoding=reading.encoding)
     guess = guess_columns(seen)
@@ -292,7 +158,7 @@ def _read_file(source: str, reading: Reading, session: Session, time: bool) -> E
 
 
 def _columns(source: str, reading: Reading, seen: Peek, guess: Guess, time: bool) -> dict[str, Any]:
-    """The readers' arguments: what flags say, and guesses for the rest."""
+    """Return the arguments of the readers: what flags say, and guesses for the rest."""
     named = {role: _column(getattr(reading, role), seen) for role in ("user", "item", "time", "rating")}
     named["weights"] = None if reading.weight == "sum" else _column(reading.weight, seen)
     taken = set(named.values())
@@ -313,7 +179,7 @@ def _columns(source: str, reading: Reading, seen: Peek, guess: Guess, time: bool
 
 
 def unclear(source: object, seen: Peek, guess: Guess, role: str, hint: str) -> Problem:
-    """The problem that a column cannot be guessed, with those there are to choose from."""
+    """Return the problem that a column cannot be guessed, with the columns to choose from."""
     if role in guess.choices:
         choices = " or ".join(map(str, guess.choices[role]))
         return Problem(f"It is not clear which column of {source} is the {role}: it may be {choices}.", hint)
@@ -326,11 +192,11 @@ def _column(name: str | None, seen: Peek) -> ColumnName | None:
 
 
 def _say(session: Session, seen: Peek, columns: dict[str, Any], guess: Guess, reading: Reading) -> None:
-    """Show how the file is read, with the reason for every column that was guessed, before it is read."""
+    """Print how the file will be read, with the reason for every column that was guessed."""
     kind = {"parquet": "Parquet", "arrow": "Arrow"}.get(seen.kind)
     if kind is None:
         cut = _CUTS.get(seen.delimiter or "", repr(seen.delimiter))
-        kind = f"text cut at {cut}, {'with' if seen.header else 'no'} header"
+        kind = f"text separated by {cut}, {'with' if seen.header else 'no'} header"
     used = {role: name for role, name in columns.items() if name is not None and role != "rating_above"}
     flags = {role: getattr(reading, "weight" if role == "weights" else role) for role in used}
     reasons = {role: guess.reasons[role] for role in used if flags[role] is None}
@@ -343,9 +209,9 @@ def _say(session: Session, seen: Peek, columns: dict[str, Any], guess: Guess, re
     likely = {role: name for role, name in guess.columns.items() if name not in used.values()}
     if "rating" in likely and columns["rating"] is None:
         name = marked(likely["rating"])
-        session.note(f"        every rating counts; --rating-above 3.5 would keep the high ones of {name}")
+        session.note(f"        all ratings count; to keep the high ones of {name} use --rating-above 3.5")
     if "weights" in likely and columns["weights"] is None:
-        session.note(f"        --weight {marked(likely['weights'])} would use that column as confidences")
+        session.note(f"        to use that column as confidences: --weight {marked(likely['weights'])}")
 
 
 def _read_dataset(name: str, reading: Reading, session: Session) -> Events:
@@ -354,7 +220,7 @@ def _read_dataset(name: str, reading: Reading, session: Session) -> Events:
 
     allowed = {"--weight", "--text-ids"}
     if other := [flag for flag in reading._given() if flag not in allowed]:
-        raise Problem(f"{name} is a data set whose columns are known: {other[0]} has no meaning for it.")
+        raise Problem(f"{name} is a data set whose columns are known: {other[0]} does not apply to it.")
     entry = dataset(name)
     filters = [f"ratings above {entry.rating_above:g}"] if entry.rating_above is not None else []
     filters += [f"{kind} with at least {n}" for kind, n in (("items", entry.min_item), ("users", entry.min_user)) if n]
@@ -381,8 +247,6 @@ def _read_database(url: str, reading: Reading, session: Session) -> Events:
 
 
 def _no_such_source(source: str) -> Problem:
-    import difflib
-
     from fairmf.data.datasets import datasets
 
     near = difflib.get_close_matches(source.lower(), datasets(), n=1, cutoff=0.6)
@@ -392,5 +256,148 @@ def _no_such_source(source: str) -> Problem:
     if alike:
         hint = f"did you mean {folder / alike[0]}?"
     else:
-        hint = f"did you mean the data set {near[0]}?" if near else "fairmf datasets list names the data sets there are"
+        hint = f"did you mean the data set {near[0]}?" if near else "to list the data sets: fairmf datasets list"
     return Problem(f"There is no file or data set {source}.", hint)
+
+
+def load_fitted(path: Path, session: Session) -> FactorModel:
+    """Load the model in the file."""
+    from fairmf.models.model_file import load_model
+
+    if path.is_dir():
+        from fairmf.data.split_io import is_split
+
+        if is_split(path):
+            raise Problem(f"{path} is a split, not a model.", "the model comes first, then the split")
+        raise Problem(f"{path} is a folder; a model is one file.", "to make one: fairmf fit DATA -o model.fairmf")
+    if not path.exists():
+        raise Problem(f"There is no model {path}.", "to make one: fairmf fit DATA -o model.fairmf")
+    with session.busy("load"):
+        loaded: FactorModel = load_model(path)
+    return loaded
+
+
+def check_dial(model: FactorModel, path: Path, flag: str = "--fairness") -> IterativeModel:
+    """Return the model if its fairness can be changed after training; raise a Problem before any work is done."""
+    if not hasattr(model, "with_fairness"):
+        raise Problem(f"{path} is a {type(model).__name__} model, which has no dial: {flag} does not apply to it.")
+    return cast("IterativeModel", model)
+
+
+def check_stored_users(model: FactorModel, path: Path) -> None:
+    """Raise a Problem unless the vectors of the stored users can be computed for another fairness."""
+    fitted = model.fitted
+    if fitted.interactions is None and fitted.user_sensitivity is None:
+        raise Problem(
+            f"{path} was stored without its users' histories, so its users cannot be given another fairness.",
+            "fit the model without --no-histories",
+        )
+
+
+def read_histories(
+    source: str, model: FactorModel, reading: Reading, session: Session
+) -> tuple[NDArray[Any], Interactions]:
+    """Read events of users that the model does not know.
+
+    Return the users, and a row for each over the items of the model; events with other items are left out.
+    """
+    import numpy as np
+
+    from fairmf.data.events import Events
+    from fairmf.data.interactions import Interactions
+
+    items = model.fitted.item_ids
+    if items is None:
+        raise Problem(
+            "This model has no item ids, so that the items of a file cannot be found in it.", "fit it on a file"
+        )
+    text = items.values.dtype.kind not in "iu"
+    events = read_events(source, replace(reading, text_ids=reading.text_ids or text), session)
+    place = np.array([items.position(item) if item in items else -1 for item in events.item_ids.values.tolist()])
+    column = place[events.items]
+    known = column >= 0
+    if not known.any():
+        raise Problem(
+            f"None of the {len(events.item_ids):,} items in {source} is known to the model.",
+            "are --user and --item the right columns?",
+        )
+    if not known.all():
+        session.warn(f"{int((~known).sum()):,} of {len(known):,} events are on items the model does not know.")
+    weights = None if events.weights is None else events.weights[known]
+    kept = Events(events.users[known], column[known], events.user_ids, items, weights)
+    merging = "sum" if reading.weight == "sum" else "column" if weights is not None else None
+    return events.user_ids.values, Interactions.from_events(kept, weights=merging)
+
+
+def as_ids(texts: list[str], known: Ids | None) -> list[int | str]:
+    """Turn ids as people write them into the kind that the model has.
+
+    These are integers where the model's ids are integers, or where it has none and rows are meant; else the texts.
+    """
+    if known is not None and known.values.dtype.kind not in "iu":
+        return list(texts)
+    return [written_id(text) for text in texts]  # a text among them is unknown to the model, which says so
+
+
+def read_ids(path: Path, known: Ids | None, kind: str) -> list[int | str]:
+    """Read a file with one id per line."""
+    return ids_from_file(path, None, known, kind)
+
+
+def ids_from_file(path: Path, column: str | None, known: Ids | None, kind: str) -> list[int | str]:
+    """Read ids from a file with one per line, or from a column of a table."""
+    if not path.is_file():
+        raise Problem(
+            f"There is no file {path} with {kind} ids.", "it holds one id per line, or is a table with --user COLUMN"
+        )
+    texts = _lines(path) if column is None and path.suffix.lower() not in _TABLES else _id_column(path, column, kind)
+    if not texts:
+        raise Problem(f"{path} holds no {kind} ids.")
+    return as_ids(list(dict.fromkeys(texts)), known)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise Problem(f"{path} is not text.", "it should hold one id per line") from None
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _id_column(path: Path, column: str | None, kind: str) -> list[str]:
+    from fairmf.data.sniff import guess_columns, peek
+
+    seen = peek(path)
+    guess = guess_columns(seen)
+    name = column if column is not None else guess.columns.get(kind)
+    if name is None:
+        if len(seen.names) > 1:
+            raise unclear(path, seen, guess, kind, "--user COLUMN")
+        name = seen.names[0]
+    name = int(name) if not seen.header and str(name).isdigit() else name
+    if name not in seen.names:
+        raise Problem(
+            f"Column {name!r} is not in {path}: there are {', '.join(map(str, seen.names))}.", "--user COLUMN"
+        )
+    return [str(value) for value in _values(path, seen, name) if value is not None]
+
+
+def _values(path: Path, seen: Peek, name: ColumnName) -> list[Any]:
+    from fairmf.data.read import reading
+
+    if seen.kind == "csv":
+        from fairmf.data.read_csv import text_rows
+        from fairmf.data.text_source import TextSource
+
+        with reading(path, "CSV"):
+            rows = list(text_rows(TextSource.of_file(path), str(seen.delimiter)))
+        place = seen.names.index(name)
+        return [row[place] for row in rows[1 if seen.header else 0 :] if len(row) > place]
+    with reading(path, seen.kind.capitalize()):
+        if seen.kind == "parquet":
+            import pyarrow.parquet as pq
+
+            return list(pq.read_table(path, columns=[name]).column(0).to_pylist())
+        from pyarrow import feather
+
+        return list(feather.read_table(path, columns=[name]).column(0).to_pylist())

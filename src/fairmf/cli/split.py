@@ -1,15 +1,18 @@
-"""`fairmf split FILE -o FOLDER`: training, validation and test, stored for fit, evaluate and the others."""
+"""`fairmf split FILE -o FOLDER`: divide events into training, validation and test data, and store them."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from fairmf.cli.errors import Problem
+from fairmf.cli.options import Flags
 from fairmf.cli.session import Session
 from fairmf.cli.sources import DATA_HELP, Reading, read_events
 from fairmf.cli.terminal import marked
@@ -31,8 +34,8 @@ class By(str, Enum):
     time = "time"
 
 
-class Reweight(str, Enum):
-    """Other confidences."""
+class SplitReweight(str, Enum):
+    """Transformations of confidences that need no more than the confidence itself, before the data are split."""
 
     log = "log"
 
@@ -44,48 +47,69 @@ class Protocol(str, Enum):
     seeded = "seeded"
 
 
+@dataclass
+class Draw(Flags):
+    """Which users and items are kept, and which are held out."""
+
+    heldout: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="By user: number of users for validation, and as many for test. "
+            "[dim]\\[default: a tenth, 10,000 at most][/dim]",
+        ),
+    ] = None
+    min_user: Annotated[int, typer.Option(min=0, help="Drop users with fewer items, after --min-item.")] = 5
+    min_item: Annotated[int, typer.Option(min=0, help="Drop items with fewer users.")] = 0
+    protocol: Annotated[
+        Protocol, typer.Option(help="By user: public repeats the published draw; seeded uses --seed and --share.")
+    ] = Protocol.public
+    share: Annotated[
+        float, typer.Option(help="Share of the items of a held-out user that are hidden, to be recommended.")
+    ] = 0.2
+    seed: Annotated[int, typer.Option(min=0, help="Random seed (by interaction; by user with --protocol seeded).")] = 0
+
+    def limits(self) -> dict[str, int]:
+        """Return the least numbers of items and users, as the library takes them."""
+        return {"min_user": self.min_user, "min_item": self.min_item}
+
+
+@dataclass
+class Cuts(Flags):
+    """Where a split by time cuts."""
+
+    validation_from: Annotated[
+        str | None, typer.Option(metavar="MOMENT", help="By time: where validation begins. A number or a date.")
+    ] = None
+    test_from: Annotated[
+        str | None,
+        typer.Option(metavar="MOMENT", help="By time: where test begins. [dim]\\[default: the last tenth][/dim]"),
+    ] = None
+
+
 def split(
     data: Annotated[str, typer.Argument(metavar="FILE", help=DATA_HELP)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write the split to.")],
+    *,
     session: Session,
     reading: Reading,
     by: Annotated[
         By,
         typer.Option(
-            help="user: whole users are held out (the published protocol). interaction: part of what every user did. "
-            "time: what came last."
+            help="user: hold out whole users (the published protocol). interaction: hold out some items of every user. "
+            "time: hold out the latest events."
         ),
     ] = By.user,
-    heldout: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="By user: users each for validation and test. [dim]\\[default: a tenth, 10,000 at most][/dim]"
-        ),
-    ] = None,
-    min_user: Annotated[int, typer.Option(min=0, help="Drop users with fewer items, after --min-item.")] = 5,
-    min_item: Annotated[int, typer.Option(min=0, help="Drop items with fewer users.")] = 0,
-    protocol: Annotated[
-        Protocol, typer.Option(help="By user: public repeats the published draw; seeded takes --seed and --share.")
-    ] = Protocol.public,
-    share: Annotated[float, typer.Option(help="Share of what a held-out user did that is to be found.")] = 0.2,
-    seed: Annotated[
-        int, typer.Option(min=0, help="Seed of the draw (by interaction; by user with --protocol seeded).")
-    ] = 0,
+    draw: Draw,
     reweight: Annotated[
-        Reweight | None, typer.Option(help="Confidences as log2(1 + c) instead of as they are; with --weight.")
+        SplitReweight | None, typer.Option(help="Transform the confidences c given by --weight: log takes log2(1 + c).")
     ] = None,
-    validation_from: Annotated[
-        str | None, typer.Option(metavar="MOMENT", help="By time: where validation begins. A number or a date.")
-    ] = None,
-    test_from: Annotated[
-        str | None,
-        typer.Option(metavar="MOMENT", help="By time: where test begins. [dim]\\[default: the last tenth][/dim]"),
-    ] = None,
+    cuts: Cuts,
 ) -> None:
     """Divide events into training, validation and test data, and store them in a folder.
 
-    fit, evaluate and the others read the folder. Another split of the same name is replaced in one step; other files
-    in the folder stay.
+    fit, evaluate and other verbs read the folder. A split that is already there is replaced in one step; other files in
+    the folder are kept.
 
     [dim]Examples:[/dim]
 
@@ -98,18 +122,17 @@ def split(
       fairmf split events.parquet -o by-time --by time --test-from 2024-01-01
     """
     if output.exists() and not output.is_dir():
-        raise Problem(f"{output} is a file; a split is a folder.", "name another folder with --output")
-    _check_weights(by, protocol, reading.weight)
+        raise Problem(f"{output} is a file; a split is a folder.", "choose another folder with --output")
+    _check_weights(by, draw.protocol, reading.weight)
     events = read_events(data, reading, session, time=by is By.time)
     with session.busy("split"):
         if by is By.time:
-            made = _by_time(events, min_user, min_item, validation_from, test_from, session)
+            made = _by_time(events, draw, cuts, session)
         elif by is By.interaction:
-            kept = events.at_least(min_user=min_user, min_item=min_item)
-            made = split_by_interaction(_merged(kept, reading.weight), target_share=share, random_state=seed)
+            kept = _merged(events.at_least(**draw.limits()), reading.weight)
+            made = split_by_interaction(kept, target_share=draw.share, random_state=draw.seed)
         else:
-            limits = {"min_user": min_user, "min_item": min_item}
-            made = _by_user(events, reading.weight, heldout, limits, protocol.value, share, seed)
+            made = _by_user(events, reading.weight, draw)
         made = made if reweight is None else _log_weights(made)
     with session.busy("write"):
         made.save(output)
@@ -126,39 +149,34 @@ def _check_weights(by: By, protocol: Protocol, weight: str | None) -> None:
     if weight is not None and by is By.user and protocol is Protocol.public:
         raise Problem("The public protocol makes binary data, so --weight would be lost.", "add --protocol seeded")
     if weight == "sum" and by is By.time:
-        raise Problem("--weight sum counts rows over all time, which a split by time must not.", "drop --weight")
+        raise Problem(
+            "--weight sum counts rows over all time, so training would see the test period.", "leave --weight out"
+        )
 
 
 def _merged(events: Events, weight: str | None) -> Events | Interactions:
-    """Rows of the same pair added up, where there are weights; without weights the first row of a pair counts."""
+    """Add up the rows of each pair if there are weights; without weights the first row of a pair counts."""
     if weight is None:
         return events
     return Interactions.from_events(events, weights="sum" if weight == "sum" else "column")
 
 
-def _by_user(
-    events: Events,
-    weight: str | None,
-    heldout: int | None,
-    limits: dict[str, Any],
-    protocol: str,
-    share: float,
-    seed: int,
-) -> Split:
-    if protocol == "public" and (share != 0.2 or seed != 0):
+def _by_user(events: Events, weight: str | None, draw: Draw) -> Split:
+    if draw.protocol is Protocol.public and (draw.share != 0.2 or draw.seed != 0):
         raise Problem("The public protocol fixes --share and --seed.", "add --protocol seeded to choose them")
+    heldout = draw.heldout
     if heldout is None:
-        left = len(events.at_least(**limits).compact().user_ids)
+        left = len(events.at_least(**draw.limits()).compact().user_ids)
         if left < 3:
-            few = f"Only {left} users are left with --min-user {limits['min_user']} and --min-item {limits['min_item']}"
-            raise Problem(f"{few}, which cannot be split.", "lower --min-user and --min-item")
+            few = f"Only {left} users are left with --min-user {draw.min_user} and --min-item {draw.min_item}"
+            raise Problem(f"{few}: too few to split.", "lower --min-user and --min-item")
         heldout = max(1, min(10_000, left // 10))
-    options: dict[str, Any] = {"protocol": protocol, "target_share": share, "random_state": seed}
-    return split_by_user(_merged(events, weight), heldout, **limits, **options)
+    options: dict[str, Any] = {"target_share": draw.share, "random_state": draw.seed, **draw.limits()}
+    return split_by_user(_merged(events, weight), heldout, protocol=draw.protocol.value, **options)
 
 
 def _log_weights(made: Split) -> Split:
-    """Confidences log2(1 + c), in train and in what is shown of held-out users alike."""
+    """Transform confidences to log2(1 + c), in the training data and in the histories of held-out users."""
     train = made.train.reweighted("log")
     parts = [
         HeldOut(train if p.fold_in is made.train else p.fold_in.reweighted("log"), p.targets, p.known_users)
@@ -167,34 +185,29 @@ def _log_weights(made: Split) -> Split:
     return Split(train, parts[0], parts[1], made.method)
 
 
-def _by_time(
-    events: Events, min_user: int, min_item: int, validation_from: str | None, test_from: str | None, session: Session
-) -> Split:
+def _by_time(events: Events, draw: Draw, cuts: Cuts, session: Session) -> Split:
     if events.times is None:
-        raise Problem("A split by time needs times, and no column looks like one.", "--time COLUMN")
-    cuts = {"validation_from": _moment(validation_from), "test_from": _moment(test_from)}
-    made = split_by_time(events.at_least(min_user=min_user, min_item=min_item), **cuts)
+        raise Problem("A split by time needs times, and no column looks like times.", "--time COLUMN")
+    moments: dict[str, Any] = {"validation_from": _moment(cuts.validation_from), "test_from": _moment(cuts.test_from)}
+    made = split_by_time(events.at_least(**draw.limits()), **moments)
     unit = events.time_unit or time_unit(events.times)
-    if unit is not None and any(isinstance(cut, str) for cut in cuts.values()):
+    if unit is not None and any(isinstance(moment, str) for moment in moments.values()):
         first, last = (date_text(time.item(), unit) for time in (events.times.min(), events.times.max()))
         session.note(f"times   {_UNITS[unit]} since 1970, {first} to {last} (UTC)")
         session.result["time_unit"] = unit
     return made
 
 
-def _moment(text: str | None) -> Any:
-    """A number where it is one; dates are understood by the split itself."""
+def _moment(text: str | None) -> int | float | str | None:
+    """Read a number where the text is one; the library reads dates."""
     if text is None or _NUMBER.fullmatch(text) is None:
         return text
     return int(text) if text.lstrip("+-").isdigit() else float(text)
 
 
-def _table(made: Split) -> Any:
-    from rich.table import Table
-
-    table = Table(
-        caption="scored: users with at least one held-out item; targets: their held-out items", caption_justify="left"
-    )
+def _table(made: Split) -> Table:
+    caption = "scored: users with at least one held-out item; targets: their held-out items"
+    table = Table(caption=caption, caption_justify="left")
     rows = made.summary()
     for name in rows[0]:
         table.add_column(name, justify="left" if name == "part" else "right")

@@ -1,52 +1,83 @@
-"""`fairmf target MODEL SPLIT --max-gini X`: turn the dial to what is wanted, rather than to a number of its own."""
+"""`fairmf target MODEL SPLIT --max-gini X`: find the fairness that reaches a goal."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from fairmf.cli.errors import Problem
 from fairmf.cli.evaluate import Part
+from fairmf.cli.options import Flags
 from fairmf.cli.output import check_output
 from fairmf.cli.session import Session
 from fairmf.cli.sources import check_dial, check_stored_users, load_fitted, read_split
 from fairmf.cli.terminal import marked
 from fairmf.cli.tradeoff import curve_table
+from fairmf.control.target import Target, fit_to_target, one_goal
+
+
+@dataclass
+class Goals(Flags):
+    """The goals, of which one must be given."""
+
+    max_gini: Annotated[
+        float | None,
+        typer.Option(metavar="NUMBER", help="Find the smallest fairness with at most this Gini of exposure."),
+    ] = None
+    min_coverage: Annotated[
+        float | None,
+        typer.Option(
+            metavar="NUMBER", help="Find the smallest fairness that shows at least this fraction of the catalogue."
+        ),
+    ] = None
+    max_ndcg_loss: Annotated[
+        float | None,
+        typer.Option(metavar="NUMBER", help="Find the largest fairness that loses at most this fraction of nDCG@100."),
+    ] = None
+
+    def values(self) -> dict[str, float | None]:
+        """Return the goals by name; raise a Problem unless exactly one was given."""
+        goals: dict[str, float | None] = asdict(self)
+        given = [f"--{name.replace('_', '-')}" for name, value in goals.items() if value is not None]
+        if len(given) != 1:
+            said = f"got {' and '.join(given)}" if given else "none was given"
+            raise Problem(f"target needs exactly one goal; {said}.", "for example --max-gini 0.8")
+        one_goal(goals)
+        return goals
+
+
+@dataclass
+class Unreached(Flags):
+    """What to do where no fairness reaches the goal."""
+
+    nearest: Annotated[
+        bool, typer.Option("--nearest", help="If no fairness reaches the goal, take the one that comes nearest.")
+    ] = False
+    alternatives: Annotated[
+        bool,
+        typer.Option(help="If no fairness reaches the goal, measure what exposure offsets and FairRec would give."),
+    ] = True
 
 
 def target(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model that fit has stored.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model written by fit.")],
     data: Annotated[str, typer.Argument(metavar="SPLIT", help="The folder of the split it was trained on.")],
+    *,
     session: Session,
-    max_gini: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="The smallest fairness with at most this Gini of exposure.")
-    ] = None,
-    min_coverage: Annotated[
-        float | None,
-        typer.Option(metavar="NUMBER", help="The smallest fairness that shows at least this part of the catalogue."),
-    ] = None,
-    max_ndcg_loss: Annotated[
-        float | None,
-        typer.Option(metavar="NUMBER", help="The largest fairness that loses at most this part of nDCG@100."),
-    ] = None,
+    goals: Goals,
     at: Annotated[int, typer.Option(min=1, help="Length of the lists whose exposure counts.")] = 20,
-    part: Annotated[Part, typer.Option(help="Which held-out users.")] = Part.validation,
+    part: Annotated[Part, typer.Option(help="Which held-out users to measure on.")] = Part.validation,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write a model to that serves with what was found.")
+        Path | None, typer.Option("--output", "-o", help="File to write a model to that serves with this fairness.")
     ] = None,
-    nearest: Annotated[
-        bool, typer.Option("--nearest", help="Where the dial does not reach it, take the nearest it comes.")
-    ] = False,
-    alternatives: Annotated[
-        bool,
-        typer.Option(help="Where the dial does not reach it, measure what exposure offsets and FairRec would give."),
-    ] = True,
+    unreached: Unreached,
 ) -> None:
-    """Find the fairness that reaches a goal on held-out users. Nothing is trained; the answer is a number, or a model.
+    """Find the fairness that reaches a goal on held-out users. The model is not trained again.
 
-    Give one goal: --max-gini, --min-coverage or --max-ndcg-loss, a number from 0 to 1.
+    Give one goal, a number from 0 to 1: --max-gini, --min-coverage or --max-ndcg-loss.
 
     [dim]Examples:[/dim]
 
@@ -56,40 +87,28 @@ def target(
 
       fairmf target model.fairmf split --min-coverage 0.5 --at 10 --json
     """
-    from fairmf.control.target import fit_to_target, one_goal
-
-    goals = {"max_gini": max_gini, "min_coverage": min_coverage, "max_ndcg_loss": max_ndcg_loss}
-    _check_one(goals)
-    one_goal(goals)
+    wanted = goals.values()
     if output is not None:
         check_output(output)
-    loaded = load_fitted(model, session)
-    check_dial(loaded, model, "a goal")
+    loaded = check_dial(load_fitted(model, session), model, "a goal")
     if output is not None:
         check_stored_users(loaded, model)
     held_out = getattr(read_split(data, None, session), part.value)
     session.uses(part.value, held_out.fold_in)
     with session.timed("target"):
         found = fit_to_target(
-            loaded, held_out, **goals, at=at, alternatives=alternatives and not nearest, progress=session.progress
-        )
-    if not found.reached and not nearest:
-        raise Problem(found.message, f"--nearest takes fairness {found.fairness:g}, the nearest the dial comes")
+            loaded, held_out, **wanted, at=at, alternatives=unreached.alternatives and not unreached.nearest,
+            progress=session.progress,
+        )  # fmt: skip
+    if not found.reached and not unreached.nearest:
+        raise Problem(found.message, f"--nearest takes fairness {found.fairness:g}, which comes nearest")
     if output is not None:
         with session.busy("write"):
             found.model.save(output)
     _report(found, model, output, session)
 
 
-def _check_one(goals: dict[str, float | None]) -> None:
-    given = [name for name, value in goals.items() if value is not None]
-    if len(given) != 1:
-        flags = [f"--{name.replace('_', '-')}" for name in given or goals]
-        said = "none was given" if not given else f"got {' and '.join(flags)}"
-        raise Problem(f"target needs exactly one goal; {said}.", "for example --max-gini 0.8")
-
-
-def _report(found: Any, model: Path, output: Path | None, session: Session) -> None:
+def _report(found: Target, model: Path, output: Path | None, session: Session) -> None:
     row = next(row for row in found.curve if row["fairness"] == found.fairness)
     session.run.metrics = {name: row[name] for name in found.curve.metrics}
     session.result |= {

@@ -1,4 +1,4 @@
-"""What verbs print: text that no terminal obeys, and JSON that every reader accepts."""
+"""Print text without control sequences, and JSON that every reader accepts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def marked(value: object) -> str:
-    """What comes from data or from the command line, as part of a text with rich's markup: one line, nothing obeyed."""
+    """Escape text from data or from the user for rich's markup: one line, without control characters."""
     from rich.markup import escape
 
     return escape(visible(value, one_line=True))
 
 
 def terminal(*, stderr: bool = False, quiet: bool = False) -> Console:
-    """A console that writes out what a terminal would obey, whoever forgot to."""
+    """Return a console that makes control characters visible, also where a caller forgot to."""
     from rich.console import Console
     from rich.segment import Segment
 
@@ -37,14 +37,14 @@ def terminal(*, stderr: bool = False, quiet: bool = False) -> Console:
 
 
 def echo(text: str, *, label: str = "", err: bool = False) -> None:
-    """One text without markup, after a label of ours."""
+    """Print one text without markup, after a label."""
     typer.echo((f"{label} " if label else "") + visible(text), err=err)
 
 
 def json_text(value: Any) -> str:
-    """One JSON text. NaN and infinities become null, what is neither number nor text becomes text."""
+    """Return one JSON text. NaN and infinities become null; values of other types become text."""
     text = json.dumps(_plain(value), allow_nan=False, ensure_ascii=False)
-    return INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)  # JSON's own way to write them out
+    return INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)  # escaped as JSON does
 
 
 def _plain(value: Any) -> Any:

@@ -1,40 +1,46 @@
-"""`fairmf tradeoff MODEL SPLIT`: what fairness costs, along the dial of one trained model."""
+"""`fairmf tradeoff MODEL SPLIT`: measure what fairness costs, at many values for one trained model."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from rich.table import Table
 
 from fairmf.cli.evaluate import Part
 from fairmf.cli.options import comma_list, numbers
 from fairmf.cli.output import ENDINGS_HELP, check_table_output, write_table
 from fairmf.cli.session import Session
 from fairmf.cli.sources import check_dial, load_fitted, read_split
+from fairmf.control.trade_off import Curve, trade_off
 
 
 def tradeoff(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model that fit has stored.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model written by fit.")],
     data: Annotated[str, typer.Argument(metavar="SPLIT", help="The folder of the split it was trained on.")],
     session: Session,
     fairness: Annotated[
         str | None,
-        typer.Option(metavar="X,X,...", help="Measure at these values of fairness, rather than at chosen ones."),
+        typer.Option(metavar="X,X,...", help="Values of fairness to measure. Chosen if not given."),
     ] = None,
-    points: Annotated[int, typer.Option(min=2, help="How many values to choose.")] = 12,
+    points: Annotated[int, typer.Option(min=2, help="How many values of fairness to choose.")] = 12,
     metrics: Annotated[
-        str, typer.Option(metavar="NAME,...", help="What to measure; the first accuracy and the first Gini steer.")
+        str,
+        typer.Option(
+            metavar="NAME,...",
+            help="Metrics to measure. The first accuracy and the first Gini decide which values are chosen.",
+        ),
     ] = "ndcg@100,recall@20,gini@20,coverage@20",
-    part: Annotated[Part, typer.Option(help="Which held-out users.")] = Part.validation,
+    part: Annotated[Part, typer.Option(help="Which held-out users to measure on.")] = Part.validation,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help=f"File to write the curve to: {ENDINGS_HELP}.")
     ] = None,
 ) -> None:
-    """Measure quality and exposure along the dial: one trained model at many values of fairness. Nothing is trained.
+    """Measure quality and exposure of one trained model at many values of fairness. It is not trained again.
 
-    Values are chosen from 0 up to where Gini no longer falls; rows beyond that are marked, as nobody should go there.
-    Choose with it on validation users (the default); the test users are for what was chosen.
+    Values are chosen from 0 up to where Gini no longer falls. Rows beyond that are marked: there, both quality and
+    exposure get worse. Choose a value on validation users (the default), and measure your choice on test users.
 
     [dim]Examples:[/dim]
 
@@ -42,32 +48,25 @@ def tradeoff(
 
       fairmf tradeoff model.fairmf split --fairness 0,0.5,1,2,4 -o curve.csv
     """
-    from fairmf.control.trade_off import trade_off
-
     wanted = comma_list(metrics) or []
     values = None if fairness is None else numbers("--fairness", fairness)
     if output is not None:
         check_table_output(output)
-    loaded = load_fitted(model, session)
-    check_dial(loaded, model, "a trade-off")
+    loaded = check_dial(load_fitted(model, session), model, "a trade-off")
     held_out = getattr(read_split(data, None, session), part.value)
     session.uses(part.value, held_out.fold_in)
     with session.timed("tradeoff"):
-        curve = trade_off(
-            loaded, held_out, fairness=values, points=points, metrics=wanted, progress=session.progress
-        )  # fmt: skip
+        curve = trade_off(loaded, held_out, fairness=values, points=points, metrics=wanted, progress=session.progress)
     if output is not None:
         write_table(curve.table(), output)
         session.result["output"] = str(output)
     session.result |= {"model": str(model), "part": part.value, "rows": list(curve.rows)}
     session.record_beside(model if output is None else output)
-    session.show(curve_table(curve, loaded.fitted.fairness, "what the model serves with now"))
+    session.show(curve_table(curve, loaded.fitted.fairness, "the fairness that the model serves with"))
 
 
-def curve_table(curve: Any, marked: float, meaning: str) -> Any:
-    """A curve as a table, a row per value of fairness; one of them is marked."""
-    from rich.table import Table
-
+def curve_table(curve: Curve, marked: float, meaning: str) -> Table:
+    """Show a curve as a table, a row per value of fairness; one of them is marked."""
     table = Table(caption=f"* {meaning}" if marked in curve.column("fairness") else None, caption_justify="left")
     table.add_column("fairness", justify="right", no_wrap=True)
     for name in curve.metrics:

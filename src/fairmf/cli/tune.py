@@ -1,59 +1,90 @@
-"""`fairmf tune SPLIT`: search a model's settings on the validation users of a split."""
+"""`fairmf tune SPLIT`: search for good settings of a model on the validation users of a split."""
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from rich.table import Table
 
 from fairmf.cli.errors import Problem
 from fairmf.cli.model_flags import ModelSettings, effective_settings
-from fairmf.cli.options import comma_list
+from fairmf.cli.options import Flags, comma_list, number_or_word
 from fairmf.cli.output import ENDINGS_HELP, check_output, check_table_output, write_table
 from fairmf.cli.session import Session
 from fairmf.cli.sources import read_split
 from fairmf.cli.terminal import marked
+from fairmf.control.search_space import Choice, Doubling, Range
+from fairmf.control.tuning import tune as search
+from fairmf.control.tuning_result import Trial, TuningResult
+
+if TYPE_CHECKING:
+    from fairmf.models.base import IterativeModel
 
 _SPACE_HELP = (
-    "Where to look: NAME=LOW:HIGH (on a logarithmic scale), NAME=LOW:HIGH:even, NAME=LOW:HIGH:double (16:128:double is "
-    "16, 32, 64, 128) or NAME=A|B|C, with commas between; 'dial' is the fairness it serves with."
+    "Ranges to search, separated by commas: NAME=LOW:HIGH (on a logarithmic scale), NAME=LOW:HIGH:even, "
+    "NAME=LOW:HIGH:double (16:128:double is 16, 32, 64, 128) or NAME=A|B|C; 'dial' is the fairness it serves with."
 )
+
+
+@dataclass
+class Search(Flags):
+    """What is searched for, and where."""
+
+    metric: Annotated[str, typer.Option(help="Metric to optimise.")] = "ndcg@100"
+    objectives: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...",
+            help="Optimise several metrics, such as ndcg@100,gini@20: the result is a Pareto front.",
+        ),
+    ] = None
+    space: Annotated[str | None, typer.Option(metavar="SPEC", help=_SPACE_HELP)] = None
+    constraints: Annotated[
+        str | None,
+        typer.Option(
+            "--where",
+            metavar="BOUND,...",
+            help="Choose only among trials with, for example, max_gini=0.85,min_recall=0.3.",
+        ),
+    ] = None
+
+
+@dataclass
+class Budget(Flags):
+    """How long to search."""
+
+    trials: Annotated[
+        int, typer.Option(min=1, help="Number of settings to try, including those of an earlier run.")
+    ] = 50
+    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Start no new trial after this time.")] = None
+    storage: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keep the trials in this file; run the same command again to continue."),
+    ] = None
 
 
 def tune(
     data: Annotated[str, typer.Argument(metavar="SPLIT", help="The folder of a split.")],
+    *,
     session: Session,
     settings: ModelSettings,
-    metric: Annotated[str, typer.Option(help="What is made as good as possible.")] = "ndcg@100",
-    objectives: Annotated[
-        str | None,
-        typer.Option(metavar="NAME,...", help="Several metrics, such as ndcg@100,gini@20: the answer is a front."),
-    ] = None,
-    space: Annotated[str | None, typer.Option(metavar="SPEC", help=_SPACE_HELP)] = None,
-    constraints: Annotated[
-        str | None,
-        typer.Option(
-            "--where", metavar="BOUND,...", help="Of the trials only those with max_gini=0.85, min_recall=0.3."
-        ),
-    ] = None,
-    trials: Annotated[int, typer.Option(min=1, help="Settings to try, those of an earlier run included.")] = 50,
-    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Begin no trial after this time.")] = None,
-    storage: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Keep the trials there; the same command goes on where it stopped."),
-    ] = None,
+    goal: Search,
+    budget: Budget,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write the best model to, fitted again.")
+        Path | None, typer.Option("--output", "-o", help="File to write the best model to; it is fitted again.")
     ] = None,
     table_output: Annotated[
         Path | None, typer.Option("--table", metavar="FILE", help=f"Write all trials: {ENDINGS_HELP}.")
     ] = None,
 ) -> None:
-    """Search settings on the validation users of a split, with Optuna (extra \\[tune]). Test users are left alone.
+    """Search settings on the validation users of a split, with Optuna (extra \\[tune]). Test users are not used.
 
-    Settings given by flags are tried first; those that are not searched stay as given. --seed is the seed of the
+    Settings given by flags are tried first; those that are not searched keep the given value. --seed is the seed of the
     models and of the search.
 
     [dim]Examples:[/dim]
@@ -64,13 +95,12 @@ def tune(
 
       fairmf tune split --model ials --space 'regularization=0.001:0.1,factors=16:128:double' --storage study.db
     """
-    from fairmf.control.tuning import tune as search
-
     if settings.given.get("random_state", 0) is None:
         settings.given["random_state"] = secrets.randbelow(2**31)  # drawn here, so that the record can repeat it
-    model: Any = settings.build()
+    model = cast("IterativeModel", settings.build())  # the library refuses others
     session.run.settings |= effective_settings(model)
-    ranges, bounds = None if space is None else read_space(space), read_bounds(constraints)
+    ranges = None if goal.space is None else read_space(goal.space)
+    bounds = read_bounds(goal.constraints)
     if output is not None:
         check_output(output)
     if table_output is not None:
@@ -79,9 +109,9 @@ def tune(
     session.uses("train", split.train)
     with session.timed("tune"):
         found = search(
-            model, split, metric=metric, objectives=comma_list(objectives), trials=trials, timeout=timeout,
-            space=ranges, storage=storage, random_state=settings.given.get("random_state", 0),
-            progress=session.progress,
+            model, split, metric=goal.metric, objectives=comma_list(goal.objectives), trials=budget.trials,
+            timeout=budget.timeout, space=ranges, storage=budget.storage,
+            random_state=settings.given.get("random_state", 0), progress=session.progress,
         )  # fmt: skip
     best = found.best(**bounds)
     if table_output is not None:
@@ -93,9 +123,7 @@ def tune(
 
 
 def read_space(text: str) -> dict[str, Any]:
-    """`name=low:high,name=a|b` as the library takes it."""
-    from fairmf.control.search_space import Choice, Doubling, Range
-
+    """Read `name=low:high,name=a|b` into the ranges that the library takes."""
     space: dict[str, Any] = {}
     for part in comma_list(text) or []:
         name, equals, spec = part.partition("=")
@@ -106,9 +134,9 @@ def read_space(text: str) -> dict[str, Any]:
                 f"--space does not understand {part!r}.", "--space regularization=0.001:0.1,factors=16:128:double"
             )
         if ":" not in spec:
-            space[name] = Choice(tuple(_value(choice) for choice in spec.split("|")))
+            space[name] = Choice(tuple(number_or_word(choice) for choice in spec.split("|")))
             continue
-        ends = _value(low), _value(high)
+        ends: tuple[Any, Any] = number_or_word(low), number_or_word(high)
         if any(isinstance(end, str) for end in ends):
             raise Problem(f"--space {name} needs two numbers. Got {spec!r} instead.", f"--space {name}=0.001:0.1")
         whole = all(isinstance(end, int) for end in ends) and name in ("factors", "epochs", "block_size")
@@ -117,7 +145,7 @@ def read_space(text: str) -> dict[str, Any]:
 
 
 def read_bounds(text: str | None) -> dict[str, float]:
-    """`max_gini=0.85,min_recall=0.3` as keywords."""
+    """Read `max_gini=0.85,min_recall=0.3` into keywords."""
     bounds = {}
     for part in comma_list(text) or []:
         name, _, value = part.partition("=")
@@ -128,16 +156,7 @@ def read_bounds(text: str | None) -> dict[str, float]:
     return bounds
 
 
-def _value(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _report(found: Any, best: Any, session: Session, output: Path | None, table_output: Path | None) -> None:
+def _report(found: TuningResult, best: Trial, session: Session, output: Path | None, table_output: Path | None) -> None:
     front = found.pareto_front()
     chosen = {**best.settings, **({} if best.dial is None else {"dial": best.dial})}
     session.run.metrics = best.metrics
@@ -160,11 +179,9 @@ def _report(found: Any, best: Any, session: Session, output: Path | None, table_
         session.note(f"model   {marked(output)}")
 
 
-def _trial_table(trials: Any, best: Any, objectives: tuple[str, ...]) -> Any:
-    from rich.table import Table
-
-    title = "the front: no trial is better in all of them" if len(objectives) > 1 else "the best trial"
-    caption = "* the one taken" if len(trials) > 1 else None
+def _trial_table(trials: Sequence[Trial], best: Trial, objectives: Sequence[str]) -> Table:
+    title = "Pareto front: no other trial is better in all objectives" if len(objectives) > 1 else "the best trial"
+    caption = "* chosen" if len(trials) > 1 else None
     table = Table("trial", title=title, title_justify="left", caption=caption, caption_justify="left")
     for name in trials[0].metrics:
         table.add_column(name, justify="right", no_wrap=True)
@@ -177,5 +194,5 @@ def _trial_table(trials: Any, best: Any, objectives: tuple[str, ...]) -> Any:
     return table
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)

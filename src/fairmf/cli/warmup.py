@@ -1,4 +1,4 @@
-"""`fairmf warmup`: compile every kernel ahead, so that services and images start without waiting for the compiler."""
+"""`fairmf warmup`: compile all kernels in advance, so that services and images start without compiling."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from fairmf.models.fiadmm import FiADMM
 from fairmf.models.model_file import load_model
 from fairmf.models.progress import progress_bar
 
-ROWS_READ = 200_000  # of a file that is large enough to be read by compiled code
+ROWS_READ = 200_000  # from this size on, compiled code reads a file
 
 
 def warmup(
     session: Session,
     folder: Annotated[
-        Path | None, typer.Argument(help="Folder for the compiled kernels; by default where Numba keeps them.")
+        Path | None, typer.Argument(help="Folder for the compiled kernels. Default: Numba's cache.")
     ] = None,
 ) -> None:
-    """Compile every kernel ahead, so that the first request or fit of a new process does not wait for the compiler.
+    """Compile every kernel in advance, so that new processes do not wait for the compiler.
 
-    With a FOLDER the code is stored there. Start services with NUMBA_CACHE_DIR set to it: they compile nothing, and
-    need no right to write. Code is for one kind of processor, one Python and one version of fairmf; for an image that
-    runs on others too, set NUMBA_CPU_NAME=generic both here and there.
+    With a FOLDER the code is stored there. Start services with NUMBA_CACHE_DIR set to it: they compile nothing and need
+    no write permission. Compiled code works on one kind of processor, with one Python and one version of fairmf. For an
+    image that runs on several kinds of processors, set NUMBA_CPU_NAME=generic both here and there.
 
     [dim]Examples:[/dim]
 
@@ -66,7 +66,7 @@ def warmup(
 
 
 def _steps() -> dict[str, Callable[[], Any]]:
-    """Small work that meets every kernel with every kind of argument that the library gives it, by name."""
+    """Return small tasks, by name, that call every kernel with every type of argument that the library uses."""
     data = _anonymous(synthetic(n_users=300, n_items=60, n_interactions=3000))
     weights = np.linspace(0.5, 2.0, data.by_user.nnz).astype(np.float32)
     weighted = Interactions(Rows(*data.by_user[:2], weights), data.n_items)
@@ -111,7 +111,7 @@ def _fit_and_ask(model: Any, data: Interactions, item_weights: Any) -> Callable[
 
 
 def _ask(model: Any, data: Interactions) -> None:
-    """Everything that can be asked of a model: of one user and of many, stored and new."""
+    """Call every method of a model that answers a request, for one user and many, stored and new."""
     users, new = np.arange(100), data.take_users(np.arange(20))
     weights = None if data.by_user.weights is None else [1.0, 2.0]
     for who in (3, users):
@@ -132,7 +132,7 @@ def _ask(model: Any, data: Interactions) -> None:
 
 
 class _HereCluster(RayCluster):
-    """The workers of a cluster as objects of this process."""
+    """A cluster whose workers are objects of this process."""
 
     @contextlib.contextmanager
     def team(self, data: Any, backend: str = "cpu", factor_dtype: str = "float32") -> Iterator[LocalTeam]:
@@ -152,7 +152,7 @@ def _fit_on_shards(data: Interactions) -> Callable[[], Any]:
 
 
 def _read_files() -> None:
-    """CSV files with ids that are numbers and texts, large enough for compiled code."""
+    """Read CSV files with numbers and with texts as ids, large enough for the compiled reader."""
     users, items = np.arange(ROWS_READ) % 5000, (np.arange(ROWS_READ) * 7919) % 1000
     with tempfile.TemporaryDirectory() as folder:
         for word in ("", "id "):

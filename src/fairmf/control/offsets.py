@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut
-from fairmf.errors import InvalidParameter
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import on_snapshot
 from fairmf.models.progress import progress_bar
+from fairmf.params import check_count
 from fairmf.ranking import offsets
 from fairmf.ranking.offsets import Bounds, Schedule
 
@@ -120,8 +120,7 @@ def fit_offsets(
     (200,)
     """
     for name, value in (("K", K), ("iterations", iterations), ("users_at_once", users_at_once)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise InvalidParameter(f"{name} must be an integer >= 1. Got {value!r} instead.")
+        check_count("fit_offsets", name, value)
     fitted, bounds = model.fitted, Bounds(float(min_exposure), float(max_exposure))
     bounds.check(int(K), model.n_items)
     history, users = _users(model, cohort, fairness)

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from fairmf.errors import InvalidParameter
-from fairmf.params import check_settings
+from fairmf.params import check_number, check_settings
 
 DIAL = "dial"
 """Not a setting of a model: the fairness it serves with (docs/trade-off.md)."""
@@ -163,8 +163,8 @@ def _read_part(name: str, part: object) -> Part:
 def _check_value(model: Any, name: str, value: Any) -> None:
     if name != DIAL:
         check_settings(dataclasses.replace(model, **{name: value}))
-    elif not _is_number(value) or value < 0:
-        raise InvalidParameter(f"The dial must be a number >= 0. Got {value!r} instead.")
+    else:
+        check_number("the search space", DIAL, value, low=0)
 
 
 def _is_number(value: object) -> bool:

@@ -16,6 +16,7 @@ from fairmf.errors import InvalidParameter
 from fairmf.metrics.evaluate import Ranker, evaluate
 from fairmf.models.base import IterativeModel
 from fairmf.models.progress import progress_bar
+from fairmf.params import check_number
 
 GRID = (0.25, 0.5, 1.0)  # of the exposure that all items would have if they were shown equally often
 USERS_AT_ONCE = 4096  # a look ahead need not rank more in each iteration
@@ -171,8 +172,7 @@ def one_goal(goals: dict[str, float | None]) -> tuple[str, float]:
     if len(given) != 1:
         raise InvalidParameter(f"Give exactly one of {', '.join(goals)}. Got {', '.join(given) or 'none'} instead.")
     ((name, value),) = given.items()
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-        raise InvalidParameter(f"{name} must be a number between 0 and 1. Got {value!r} instead.")
+    check_number("fit_to_target", name, value, low=0, high=1)
     return name, value
 
 

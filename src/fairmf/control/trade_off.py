@@ -25,6 +25,7 @@ from fairmf.models.base import IterativeModel
 from fairmf.models.fiadmm import FiADMM
 from fairmf.models.fold_in import check_fairness
 from fairmf.models.progress import progress_bar
+from fairmf.params import check_count, check_number
 
 Row = dict[str, Any]
 METRICS = ("ndcg@100", "recall@20", "gini@20", "coverage@20")
@@ -84,8 +85,8 @@ def trade_off(
     given = None if fairness is None else [check_fairness(psi) for psi in fairness]
     if given is not None and not given:
         raise InvalidParameter("fairness holds no values: leave it out to have them chosen.")
-    if given is None and (isinstance(points, bool) or not isinstance(points, int) or points < 2):
-        raise InvalidParameter(f"points must be an integer >= 2. Got {points!r} instead.")
+    if given is None:
+        check_count("trade_off", "points", points, 2)
     axes = Curve((), tuple(metrics))
     if given is None:
         _check_axes(axes)
@@ -149,8 +150,7 @@ def fit_path(
         raise InvalidParameter(f"A {type(model).__name__} has no fairness to train with: use FairALS or FiADMM.")
     if not isinstance(split, Split):
         raise InvalidParameter(f"fit_path trains, so it needs a whole Split. Got {type(split).__name__} instead.")
-    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not tolerance >= 0:
-        raise InvalidParameter(f"tolerance must be a number >= 0. Got {tolerance!r} instead.")
+    check_number("fit_path", "tolerance", tolerance, low=0)
     values = sorted({check_fairness(phi) for phi in fairness})
     if not values:
         raise InvalidParameter("fairness holds no values.")

@@ -20,14 +20,14 @@ import numpy as np
 from fairmf.control.search_space import DIAL, Space, read_space
 from fairmf.control.tuning_result import Trial, TuningResult
 from fairmf.data.groups import GroupLabels
-from fairmf.data.split import HeldOut, Split, check_count, check_not_negative, check_seed
+from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidData, InvalidParameter, MissingDependency, NotFinite
 from fairmf.metrics.early_stopping import Progress
 from fairmf.metrics.evaluate import Ranker, evaluate
 from fairmf.metrics.registry import parse_metric
 from fairmf.models.base import IterativeModel
 from fairmf.models.progress import progress_bar
-from fairmf.params import check_settings
+from fairmf.params import check_count, check_not_negative, check_seed, check_settings
 
 ALSO = ("ndcg@100", "recall@20", "gini@20", "coverage@20")
 # Optuna is an extra and untyped here: these names say what is meant.

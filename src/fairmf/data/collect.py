@@ -163,7 +163,8 @@ class EventsCollector:
         self._time_units.add(unit)
         if len(self._time_units) > 1:
             raise InvalidData(
-                f"Column {name!r} of {self._source} holds dates in one part and numbers in another; use one of them."
+                f"Column {name!r} of {self._source} holds dates in one part and numbers in another.",
+                hint="use one of them",
             )
         self._parts["time"].append(times)
 
@@ -171,11 +172,13 @@ class EventsCollector:
 def check_not_empty(columns: Columns, source: str, rows_read: int, rows_kept: int, highest_rating: float) -> None:
     """Raise InvalidData where there were no rows, or none with a rating above the threshold."""
     if rows_read == 0:
-        raise InvalidData(f"There are no rows in {source}; at least one interaction is needed.")
+        raise InvalidData(f"There are no rows in {source}.", hint="at least one interaction is needed")
     if rows_kept == 0:
         raise InvalidData(
             f"No rows are left: none of the {rows_read:,} rows of {source} has {columns.rating!r} above "
-            f"{columns.rating_above:g} (the highest is {highest_rating:g}); lower rating_above."
+            f"{columns.rating_above:g} (the highest is {highest_rating:g}).",
+            hint="lower {parameter}",
+            parameter="rating_above",
         )
 
 
@@ -213,4 +216,4 @@ def _known(values: Any, name: ColumnName, number: bool) -> Any:
     try:
         return kept.cast(pa.float64())
     except pa.ArrowInvalid as error:
-        raise InvalidData(f"Column {name!r} must hold numbers, but {error}; convert it first.") from error
+        raise InvalidData(f"Column {name!r} must hold numbers, but {error}.", hint="convert it first") from error

@@ -83,16 +83,27 @@ class Columns:
 
     def __post_init__(self) -> None:
         if self.rating_above is not None and self.rating is None:
-            raise InvalidParameter("'rating_above' needs the name of the rating column, such as rating='rating'.")
+            raise InvalidParameter(
+                "'rating_above' needs a column of ratings.",
+                hint="name it, such as {parameter}='rating'",
+                parameter="rating",
+            )
         if self.rating is not None and self.rating_above is None:
             raise InvalidParameter(
-                f"'rating' needs a threshold, such as rating_above=3.5; to use {self.rating!r} as confidences "
-                f"give weights={self.rating!r} instead."
+                "'rating' needs a threshold.",
+                hint=f"set one, such as {{parameter}}=3.5, or use {self.rating!r} as weights",
+                parameter="rating_above",
             )
         if self.rating_above is not None and not _is_number(self.rating_above):
-            raise InvalidParameter(f"'rating_above' must be a number. Got {self.rating_above!r} instead.")
+            raise InvalidParameter(
+                f"'rating_above' must be a number. Got {self.rating_above!r} instead.", parameter="rating_above"
+            )
         if self.user == self.item:
-            raise InvalidParameter(f"'user' and 'item' must be two different columns. Both are {self.user!r}.")
+            raise InvalidParameter(
+                f"'user' and 'item' must be two different columns. Both are {self.user!r}.",
+                hint="name another column with {parameter}",
+                parameter="item",
+            )
 
     @property
     def roles(self) -> dict[str, ColumnName]:
@@ -116,20 +127,20 @@ class Columns:
         for role, name in self.roles.items():
             there = available.count(name)
             if there > 1:
-                raise InvalidData(f"{source} has {there} columns named {name!r}; rename all but one.")
+                raise InvalidData(f"{source} has {there} columns named {name!r}.", hint="rename all but one")
             if there == 0:
-                raise InvalidData(_missing(role, name, available, source))
+                raise _missing(role, name, available, source)
 
 
-def _missing(role: str, name: ColumnName, available: Sequence[ColumnName], source: str) -> str:
+def _missing(role: str, name: ColumnName, available: Sequence[ColumnName], source: str) -> InvalidData:
     if not available:
-        return f"Column {name!r} is not in {source}, which has no columns."
+        return InvalidData(f"Column {name!r} is not in {source}, which has no columns.", parameter=role)
     listed = ", ".join(repr(column) for column in available[:_LISTED])
     if len(available) > _LISTED:
         listed += f" and {len(available) - _LISTED:,} more"
     likely = closest(role, name, available)
-    advice = f"did you mean {role}={likely!r}?" if likely is not None else f"name the right one with {role}=."
-    return f"Column {name!r} is not in {source}, whose columns are {listed}; {advice}"
+    hint = "name the right one with {parameter}=" if likely is None else f"did you mean {{parameter}}={likely!r}?"
+    return InvalidData(f"Column {name!r} is not in {source}, whose columns are {listed}.", hint=hint, parameter=role)
 
 
 def closest(role: str, name: ColumnName, available: Sequence[ColumnName]) -> ColumnName | None:
@@ -176,7 +187,7 @@ class BadValues:
         if self._found:
             counts = " and ".join(f"{count:,} {what}" for what, (count, _) in self._found.items())
             first = min(row for _, row in self._found.values())
-            raise InvalidData(f"{subject} holds {counts}, the first in row {first:,} (counting from 0); {remedy}.")
+            raise InvalidData(f"{subject} holds {counts}, the first in row {first:,} (counting from 0).", hint=remedy)
 
 
 def check_weights(weights: NDArray[np.floating], subject: str) -> None:
@@ -208,7 +219,7 @@ def to_numbers(values: Any, column: str | int, role: str) -> NDArray[np.float64]
     numeric = (is_kind.is_integer, is_kind.is_floating, is_kind.is_decimal, is_kind.is_boolean, is_kind.is_null)
     if not any(check(kind) for check in numeric):
         raise InvalidData(
-            f"Column {column!r} is used as {role} and must hold numbers, but it holds {kind}; convert it first."
+            f"Column {column!r} is used as {role} and must hold numbers, but it holds {kind}.", hint="convert it first"
         )
     numbers: NDArray[np.float64] = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return numbers
@@ -238,8 +249,8 @@ def to_times(values: Any, column: str | int) -> tuple[NDArray[np.int64] | NDArra
         array = array.cast(pa.float64(), safe=False)
     else:
         raise InvalidData(
-            f"Column {column!r} is used as time and must hold numbers, dates or timestamps, but it holds {kind}; "
-            f"convert it first."
+            f"Column {column!r} is used as time and must hold numbers, dates or timestamps, but it holds {kind}.",
+            hint="convert it first",
         )
     times: NDArray[np.int64] = array.to_numpy(zero_copy_only=False)
     return times, unit
@@ -253,7 +264,8 @@ def _dates(texts: Any, column: str | int) -> Any:
             return texts.cast(pa.timestamp("us", tz=zone))
     raise InvalidData(
         f"Column {column!r} is used as time and must hold numbers, dates or timestamps such as 2024-01-31 12:30:00, "
-        f"all with a zone or all without, but it holds text such as {texts[0].as_py()!r}; convert it first."
+        f"all with a zone or all without, but it holds text such as {texts[0].as_py()!r}.",
+        hint="convert it first",
     )
 
 

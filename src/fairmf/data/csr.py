@@ -124,7 +124,9 @@ def rows_from_sparse(matrix: Any, keep_values: bool) -> Rows:
     size = int(csr.indptr[-1])
     indptr = csr.indptr.astype(np.int64)
     if len(indptr) != csr.shape[0] + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any() or size > len(csr.indices):
-        raise InvalidData("The matrix is damaged: its indptr does not describe its rows; build it anew with SciPy.")
+        raise InvalidData(
+            "The matrix is damaged: its indptr does not describe its rows.", hint="build it anew with SciPy"
+        )
     _check_indices(csr.indices[:size], csr.shape[1])
     indices, values = csr.indices[:size].astype(np.int32), csr.data[:size]
     _check_values(csr, values)
@@ -197,13 +199,13 @@ def _as_weights(values: NDArray[Any]) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):
         weights = values.astype(np.float32)
     if not np.isfinite(weights).all():
-        raise InvalidData("Weights add up to more than a float32 can hold (3.4e38); scale them down.")
+        raise InvalidData("Weights add up to more than a float32 can hold (3.4e38).", hint="scale them down")
     return weights
 
 
 def _check_values(matrix: Any, values: NDArray[Any]) -> None:
     if values.dtype.kind not in "buif":
-        raise InvalidData(f"The matrix holds {values.dtype} values; it must hold numbers, such as float32.")
+        raise InvalidData(f"The matrix holds {values.dtype} values.", hint="it must hold numbers, such as float32")
     if values.dtype.kind in "bu":
         return
     for what, bad in (("NaN", np.isnan), ("infinite", np.isinf), ("negative", lambda x: x < 0)):
@@ -224,7 +226,8 @@ def _check_indices(indices: NDArray[np.integer], size: int) -> None:
     if len(indices) and (indices.min() < 0 or indices.max() >= size):
         raise InvalidData(
             f"The matrix is damaged: it holds indices from {indices.min()} to {indices.max()} where 0 to {size - 1} "
-            f"is possible; build it anew with SciPy."
+            f"is possible.",
+            hint="build it anew with SciPy",
         )
 
 
@@ -280,7 +283,7 @@ def check_sparse(matrix: Any) -> None:
             advice = "use from_frame"
         else:
             advice = "build one with scipy.sparse.csr_array"
-        raise InvalidData(f"from_csr takes a SciPy sparse matrix, users as rows, not {name}; {advice}.")
+        raise InvalidData(f"from_csr takes a SciPy sparse matrix, users as rows, not {name}.", hint=advice)
     shape: tuple[int, ...] = matrix.shape
     if len(shape) != 2:
         raise InvalidData(f"The matrix must have two dimensions, users x items, but its shape is {shape}.")

@@ -50,7 +50,9 @@ def find_text(path: Path, member: str) -> TextSource:
     if zipfile.is_zipfile(path):
         return _in_zip(path, member)
     if path.suffix.lower() in (".zip", ".tar", ".tgz") or path.name.lower().endswith(".tar.gz"):
-        raise InvalidData(f"{path} is not an archive that can be read, it may be damaged or cut short; fetch it anew.")
+        raise InvalidData(
+            f"{path} is not an archive that can be read, it may be damaged or cut short.", hint="download it again"
+        )
     return TextSource.of_file(path)
 
 
@@ -61,7 +63,9 @@ def _in_folder(folder: Path, member: str) -> Path:
     if not found:
         raise InvalidData(f"The folder {folder} holds no {member}, neither itself nor one level down.")
     if len(found) > 1:
-        raise InvalidData(f"The folder {folder} holds several {member}: {', '.join(map(str, found[:5]))}; name one.")
+        raise InvalidData(
+            f"The folder {folder} holds several {member}: {', '.join(map(str, found[:5]))}.", hint="name one"
+        )
     return found[0]
 
 
@@ -79,7 +83,7 @@ def _in_zip(path: Path, member: str) -> TextSource:
         wanted = _the_one(path, member, [entry.filename for entry in entries])
         entry = archive.getinfo(wanted)
     if entry.flag_bits & 0x1:
-        raise InvalidData(f"{wanted} in {path} is encrypted; decrypt it first.")
+        raise InvalidData(f"{wanted} in {path} is encrypted.", hint="decrypt it first")
     if entry.file_size > max(SMALL_BYTES, LARGEST_RATIO * entry.compress_size):
         raise InvalidData(too_much(f"{wanted} in {path}", entry.compress_size))
 
@@ -160,7 +164,9 @@ def _opening(path: Path) -> Iterator[None]:
     except (*_DAMAGED, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # the system's word; a decompressor's has no number
             raise
-        raise InvalidData(f"{path} cannot be read, it is damaged or cut short: {error}; fetch it anew.") from error
+        raise InvalidData(
+            f"{path} cannot be read, it is damaged or cut short: {error}.", hint="download it again"
+        ) from error
 
 
 _BLOCK_BYTES = 1 << 20
@@ -302,8 +308,9 @@ def fetch_dataset(
     files = {address: folder / file_name(address) for address in entry.addresses}
     if entry.unprotected and not unprotected and not all(file.exists() for file in files.values()):
         raise DownloadFailed(
-            f"{entry.name} comes over plain http and no checksum is published: anybody on the way can replace it. Pass "
-            f"unprotected=True to fetch it nevertheless, or fetch it by other means and pass it as from_path."
+            f"{entry.name} comes over plain http and no checksum is published: anybody on the way can replace it.",
+            hint="pass {parameter}=True to download it nevertheless, or pass a copy that you have as from_path",
+            parameter="unprotected",
         )
     options: dict[str, Any] = {"md5": entry.md5, "md5_beside": entry.md5_beside, "most_bytes": entry.most_bytes}
     return [fetch(address, file, progress=progress, **options) for address, file in files.items()]

@@ -71,7 +71,7 @@ def dataset(name: str) -> DataSet:
         return _BY_NAME[name]
     near = difflib.get_close_matches(str(name).lower(), _BY_NAME, n=1, cutoff=0.4)
     advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(_BY_NAME)}."
-    raise InvalidParameter(f"There is no data set {name!r}; {advice}")
+    raise InvalidParameter(f"There is no data set {name!r}.", hint=advice)
 
 
 def datasets() -> Mapping[str, DataSet]:

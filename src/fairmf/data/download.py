@@ -57,8 +57,8 @@ def writing(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise DownloadFailed(
-            f"{path} cannot be written ({error.strerror or error}); free some space or allow writing there, or name "
-            f"another folder in the environment variable {_VARIABLE}."
+            f"{path} cannot be written ({error.strerror or error}).",
+            hint=f"free disk space, check permissions, or name another folder in the environment variable {_VARIABLE}",
         ) from error
 
 
@@ -69,7 +69,10 @@ def require_licence(entry: DataSet, accept: bool) -> None:
     if not accept:
         raise LicenceNotAccepted(
             f"The data set {entry.name} comes under terms that you have to accept once. {entry.licence} "
-            f"See {entry.home}. To accept, pass accept_licence=True."
+            f"See {entry.home}.",
+            dataset=entry.name,
+            hint="to accept them, pass {parameter}=True",
+            parameter="accept_licence",
         )
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     write_json(folder_of(entry) / "accepted.json", {"licence": entry.licence, "accepted": now})
@@ -117,7 +120,7 @@ _ATTEMPTS = 5
 _PAUSE_SECONDS = 0.5
 _TIMEOUT_SECONDS = 30.0
 _BROKEN = (http.client.HTTPException, OSError)  # URLError, TimeoutError and what TLS raises are OSErrors
-_BY_HAND = "if it stays away, fetch the file by other means and pass it as from_path"
+_BY_HAND = "if it still fails, download the file by other means and pass it as {parameter}"
 
 
 def fetch(
@@ -164,6 +167,10 @@ def fetch(
         return found
 
 
+def _failed(message: str) -> DownloadFailed:
+    return DownloadFailed(message, hint=_BY_HAND, parameter="from_path")
+
+
 class _TooLarge(DownloadFailed):
     """More bytes are announced, or have arrived, than the file can have."""
 
@@ -172,7 +179,9 @@ def _check_size(address: str, size: int | None, most_bytes: int) -> None:
     if size is not None and size > most_bytes:
         raise _TooLarge(
             f"{address} holds more than the {most_bytes / 1e6:,.0f} MB that the file can have: it was replaced, and "
-            f"what arrived has been deleted; {_BY_HAND}."
+            f"what arrived has been deleted.",
+            hint=_BY_HAND,
+            parameter="from_path",
         )
 
 
@@ -188,16 +197,16 @@ def _complete(address: str, part: Path, progress: Progress | None, most_bytes: i
             raise
         except urllib.error.HTTPError as error:
             if error.code < 500 and error.code not in (408, 425, 429):
-                raise DownloadFailed(f"{address} answers {error.code} {error.reason}; {_BY_HAND}.") from error
+                raise _failed(f"{address} answers {error.code} {error.reason}.") from error
             reason = f"the server answers {error.code} {error.reason}"
         except _BROKEN as error:
             reason = str(getattr(error, "reason", error)) or type(error).__name__
         # Only what goes beyond all attempts before is progress: a server that cannot resume may break off for ever.
         failures, most = (0, _size(part)) if _size(part) > most else (failures + 1, most)
         if failures == _ATTEMPTS:
-            raise DownloadFailed(
-                f"{address} could not be fetched in {_ATTEMPTS} attempts ({reason}); what has arrived is kept and the "
-                f"next call goes on from there; {_BY_HAND}."
+            raise _failed(
+                f"{address} could not be downloaded in {_ATTEMPTS} attempts ({reason}); what has arrived is kept and "
+                f"the next call continues from there."
             )
         time.sleep(_PAUSE_SECONDS * 2 ** max(failures - 1, 0))
 
@@ -224,7 +233,7 @@ def _attempt(address: str, part: Path, progress: Progress | None, most_bytes: in
     with response:
         continued = response.status == 206 and _starts_at(response) == have
         if response.status == 206 and not continued:
-            raise DownloadFailed(f"{address} sends another part of the file than asked for; {_BY_HAND}.")
+            raise _failed(f"{address} sends another part of the file than requested.")
         start = have if continued else 0
         length = response.headers.get("Content-Length")
         total = start + int(length) if length and re.fullmatch("[0-9]{1,18}", length) else None
@@ -270,9 +279,9 @@ def _verified(address: str, part: Path, expected: list[str], missing: str) -> di
     for wanted in expected:
         if wanted != md5:
             _discard(part)
-            raise DownloadFailed(
+            raise _failed(
                 f"What arrived from {address} ({size:,} bytes) has MD5 {md5}, but {wanted} is published: it is damaged "
-                f"or was replaced, and has been deleted; {_BY_HAND}."
+                f"or was replaced, and has been deleted."
             )
     checked = f"MD5 {md5} as published" if expected else f"nothing: {missing}"
     return {"address": address, "bytes": size, "sha256": sha256, "md5": md5, "checked_against": checked}
@@ -332,8 +341,8 @@ def _check_room(part: Path, needed: int | None) -> None:
     free = shutil.disk_usage(part.parent).free
     if needed is not None and needed > free:
         raise DownloadFailed(
-            f"{part.parent} has room for {free / 1e6:,.0f} MB, but {needed / 1e6:,.0f} MB are to come; make room, or "
-            f"name another folder in the environment variable FAIRMF_DATA_CACHE."
+            f"{part.parent} has {free / 1e6:,.0f} MB of free space, but {needed / 1e6:,.0f} MB are needed.",
+            hint=f"free disk space, or name another folder in the environment variable {_VARIABLE}",
         )
 
 

@@ -257,8 +257,8 @@ class IdEncoder:
             return self._objects().encode_each(values) if isinstance(values, list) else self._encode_arrow(values)
         except TypeError as error:
             raise InvalidData(
-                f"Column {self.column!r} holds ids that cannot be hashed ({error}); "
-                f"use numbers, strings or tuples instead."
+                f"Column {self.column!r} holds ids that cannot be hashed ({error}).",
+                hint="use numbers, strings or tuples instead",
             ) from error
         except OverflowError as error:
             raise InvalidData(
@@ -318,8 +318,8 @@ class IdEncoder:
         kind = kind_of(arrow_type)
         if self._kind not in (None, kind):
             raise InvalidData(
-                f"Column {self.column!r} holds {self._kind} in one file and {kind} in another; "
-                f"write it with one type in all of them."
+                f"Column {self.column!r} holds {self._kind} in one file and {kind} in another.",
+                hint="write it with one type in all of them",
             )
         self._kind = kind
 

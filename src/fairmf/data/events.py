@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fairmf.data.columns import TIME_UNITS, check_weights
 from fairmf.data.ids import Ids
 from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.params import check_count
 
 # Rows handled at a time where NumPy needs 8-byte temporaries: bounds them to a few MB whatever the file's size.
 _CHUNK = 1 << 18
@@ -78,7 +79,8 @@ class Events:
     def _set(self, name: str, array: NDArray[Any]) -> None:
         if array.shape != np.shape(self.users):
             raise InvalidData(
-                f"{name!r} has shape {array.shape}, but there are {len(self.users):,} rows; give one value per row."
+                f"{name!r} has shape {array.shape}, but there are {len(self.users):,} rows.",
+                hint="give one value per row",
             )
         view = array.view()  # a view: the caller's own array stays writable
         view.flags.writeable = False
@@ -154,8 +156,7 @@ class Events:
             If a minimum is not an integer >= 0.
         """
         for name, value in (("min_user", min_user), ("min_item", min_item)):
-            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 0:
-                raise InvalidParameter(f"{name!r} must be an integer >= 0. Got {value!r} instead.")
+            check_count("at_least", name, value, 0)
         if min_user <= 1 and min_item <= 1:  # every id that occurs at all has one interaction
             return self
         first = first_of_pairs(self.users, self.items, len(self.item_ids))
@@ -178,11 +179,11 @@ class Events:
 def with_weight(events: Events) -> Events:
     """Return the rows whose weight is above 0; InvalidData where there are no weights, or none above 0."""
     if events.weights is None:
-        raise InvalidData("weights='column' needs events with weights; name their column when you read them.")
+        raise InvalidData("weights='column' needs events with weights.", hint="name their column when you read them")
     some = events.weights > 0
     if len(events) and not some.any():
         raise InvalidData(
-            f"All {len(events):,} weights are 0, so there are no interactions; check the weights' column."
+            f"All {len(events):,} weights are 0, so there are no interactions.", hint="check the weights' column"
         )
     return events if some.all() else events.select(some)
 
@@ -194,7 +195,8 @@ def frequent(events: Events, min_user: int, min_item: int) -> Events:
         after_items = len(events.at_least(min_item=min_item))
         raise InvalidData(
             f"No interactions are left: of {len(events):,} rows min_item={min_item} removed "
-            f"{len(events) - after_items:,} and then min_user={min_user} removed {after_items:,}; lower them."
+            f"{len(events) - after_items:,} and then min_user={min_user} removed {after_items:,}.",
+            hint="lower them",
         )
     return kept.compact()
 
@@ -249,8 +251,8 @@ def _codes(values: NDArray[Any], count: int, name: str, ids_name: str) -> NDArra
         raise InvalidData(f"{name!r} must be one integer code per row, positions in {ids_name!r}.")
     if array.size and (array.min() < 0 or array.max() >= count):
         raise InvalidData(
-            f"{name!r} holds codes from {array.min()} to {array.max()}, but {ids_name!r} has {count:,} ids; "
-            f"codes are positions in it, from 0."
+            f"{name!r} holds codes from {array.min()} to {array.max()}, but {ids_name!r} has {count:,} ids.",
+            hint="codes are positions in it, from 0",
         )
     return array.astype(np.int32, copy=False)
 
@@ -260,7 +262,7 @@ def _as_times(values: NDArray[Any]) -> NDArray[np.int64] | NDArray[np.float64]:
     if array.dtype.kind in "iu":
         return array.astype(np.int64, copy=False)
     if array.dtype.kind != "f":
-        raise InvalidData(f"Times must be integers or floats, but they are {array.dtype}; convert them first.")
+        raise InvalidData(f"Times must be integers or floats, but they are {array.dtype}.", hint="convert them first")
     if np.isnan(array).any():
-        raise InvalidData(f"{np.isnan(array).sum():,} times are NaN; remove or correct these rows.")
+        raise InvalidData(f"{np.isnan(array).sum():,} times are NaN.", hint="remove or correct these rows")
     return array.astype(np.float64, copy=False)

@@ -25,7 +25,9 @@ def read_groups(groups: GroupLabels, n_items: int, item_ids: Ids | None) -> Grou
     """Take one label per item, or a mapping from item id to label; groups are in order of appearance."""
     if isinstance(groups, Mapping):
         if item_ids is None:
-            raise InvalidData("groups is a mapping from item ids, but the items have no ids; pass one label per item.")
+            raise InvalidData(
+                "groups is a mapping from item ids, but the items have no ids.", hint="pass one label per item"
+            )
         missing = [item for item in item_ids.values.tolist() if item not in groups]
         if missing:
             raise InvalidData(f"groups lacks {len(missing):,} items, the first is {missing[0]!r}.")

@@ -95,7 +95,8 @@ class Ids:
         if (result < 0).any():
             unknown = np.flatnonzero(result < 0)
             raise InvalidData(
-                f"{len(unknown):,} of {len(wanted):,} {kind}s are unknown, the first is {wanted[unknown[0]]!r}."
+                f"{len(unknown):,} of {len(wanted):,} {kind}s are unknown, the first is {wanted[unknown[0]]!r}.",
+                parameter=f"{kind}s",
             )
         return result
 
@@ -108,8 +109,8 @@ class Ids:
         missing = [k for k, value in enumerate(self.values.tolist()) if is_missing(value)]
         if missing:
             raise InvalidData(
-                f"{len(missing):,} of the {kind}_ids are null or NaN, the first at position {missing[0]}; "
-                f"give every {kind} an id."
+                f"{len(missing):,} of the {kind}_ids are null or NaN, the first at position {missing[0]}.",
+                hint=f"give every {kind} an id",
             )
         self._positions  # noqa: B018
         return self
@@ -150,13 +151,15 @@ def check_orientation(shape: tuple[int, int], users: Ids | None, items: Ids | No
     if all(len(ids) == shape[1 - axis] for ids, axis in given):
         raise InvalidData(
             f"The matrix looks transposed: users must be rows, but its shape {shape} fits the ids only the other way "
-            f"round; pass matrix.T."
+            "round.",
+            hint="pass matrix.T",
         )
     for ids, axis in given:
         if len(ids) != shape[axis]:
             kind, side = (("user", "rows"), ("item", "columns"))[axis]
             raise InvalidData(
-                f"{kind}_ids holds {len(ids):,} ids, but the matrix has {shape[axis]:,} {side}; give one id per {kind}."
+                f"{kind}_ids holds {len(ids):,} ids, but the matrix has {shape[axis]:,} {side}.",
+                hint=f"give one id per {kind}",
             )
 
 

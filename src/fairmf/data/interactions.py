@@ -17,9 +17,6 @@ from fairmf.data.csr import Rows, check_sparse, rows_from_pairs, rows_from_spars
 from fairmf.data.events import Events, frequent, with_weight
 from fairmf.data.fingerprint import fingerprint
 from fairmf.data.ids import Ids, check_orientation
-from fairmf.data.read import read_arrow, read_frame, read_parquet
-from fairmf.data.read_csv import read_csv
-from fairmf.data.read_sql import read_sql
 from fairmf.data.weighting import NAMES, BM25Weighting, LogWeighting, Weighting
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property
@@ -101,7 +98,9 @@ class Interactions:
         check_orientation(shape, users, items)
         rows = rows_from_sparse(matrix, keep_values=weights == "values")
         if rows.nnz == 0 and not allow_empty:
-            raise InvalidData(f"The {shape[0]:,} x {shape[1]:,} matrix holds no interactions; at least one is needed.")
+            raise InvalidData(
+                f"The {shape[0]:,} x {shape[1]:,} matrix holds no interactions.", hint="at least one is needed"
+            )
         users = users.check("user") if users is not None else None
         items = items.check("item") if items is not None else None
         return cls(without_ones(rows), shape[1], users, items)
@@ -143,13 +142,15 @@ class Interactions:
             )
         kept = with_weight(events) if weights == "column" else events
         if len(kept) == 0:
-            raise InvalidData("There are no rows in these events; at least one interaction is needed.")
+            raise InvalidData("There are no rows in these events.", hint="at least one interaction is needed")
         if min_user or min_item:
             kept = frequent(kept, min_user, min_item)
         shape = (len(kept.user_ids), len(kept.item_ids))
         values = kept.weights if weights == "column" else None
         rows = rows_from_pairs(kept.users, kept.items, shape, values, count=weights == "sum")
         return cls(without_ones(rows), shape[1], kept.user_ids, kept.item_ids)
+
+    # Readers are imported where they are used: a program that serves a stored model needs none of them.
 
     @classmethod
     def from_frame(
@@ -195,6 +196,8 @@ class Interactions:
         >>> Interactions.from_frame(plays, weights="plays")
         Interactions(2 users x 2 items, 3 weighted)
         """
+        from fairmf.data.read import read_frame
+
         read = partial(read_frame, frame, user=user, item=item, rating=rating, rating_above=rating_above)
         return cls._from(read, weights, min_user, min_item)
 
@@ -220,6 +223,8 @@ class Interactions:
         `read_csv` explains `path`, `delimiter`, `header`, `text_ids` and `encoding`, `from_frame` the others. It
         returns and raises what these do.
         """
+        from fairmf.data.read_csv import read_csv
+
         read = partial(
             read_csv, path, user=user, item=item, rating=rating, rating_above=rating_above,
             delimiter=delimiter, header=header, text_ids=text_ids, encoding=encoding,
@@ -240,6 +245,8 @@ class Interactions:
         min_item: int = 0,
     ) -> Interactions:
         """Take a Parquet file, a list of them, or a directory; `from_frame` explains the other arguments."""
+        from fairmf.data.read import read_parquet
+
         read = partial(read_parquet, path, user=user, item=item, rating=rating, rating_above=rating_above)
         return cls._from(read, weights, min_user, min_item)
 
@@ -248,6 +255,8 @@ class Interactions:
         cls, source: Any, *, weights: ColumnName | None = None, min_user: int = 0, min_item: int = 0, **columns: Any
     ) -> Interactions:
         """Take an Arrow file or stream; `read_arrow` explains `source`, `from_frame` all other arguments."""
+        from fairmf.data.read import read_arrow
+
         return cls._from(partial(read_arrow, source, **columns), weights, min_user, min_item)
 
     @classmethod
@@ -262,6 +271,8 @@ class Interactions:
         **columns: Any,
     ) -> Interactions:
         """Take the answer of a database; `read_sql` explains `query` and `url`, `from_frame` all other arguments."""
+        from fairmf.data.read_sql import read_sql
+
         return cls._from(partial(read_sql, query, url, **columns), weights, min_user, min_item)
 
     @classmethod
@@ -409,8 +420,8 @@ def weighted_like(data: Interactions, weighting: Weighting | None) -> Interactio
     if data.weighting is not None:
         raise InvalidData(
             f"These interactions were weighted by {data.weighting.how!r}, the model's data by {weighting.how!r}"
-            f"{' of other data' if data.weighting.how == weighting.how else ''}: give the raw ones, which the model "
-            "weights itself."
+            f"{' of other data' if data.weighting.how == weighting.how else ''}.",
+            hint="give the raw ones, which the model weights itself",
         )
     rows = data.by_user._replace(weights=weighting.weights(data.by_user))
     return marked(Interactions(rows, data.n_items, data.user_ids, data.item_ids), weighting)

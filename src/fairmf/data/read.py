@@ -159,7 +159,7 @@ def existing(path: str | os.PathLike[str]) -> Path:
     except TypeError as error:
         raise InvalidData(f"A file is named by a string or a path, not by {type(path).__name__}.") from error
     if not found.exists():
-        raise InvalidData(f"There is no file {found}; check the path (the working directory is {Path.cwd()}).")
+        raise InvalidData(f"There is no file {found}.", hint=f"check the path (the working directory is {Path.cwd()})")
     return found
 
 
@@ -167,14 +167,16 @@ def parquet_files(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]
     """Return the files behind a path, a list of paths or a directory, in order."""
     if isinstance(path, (list, tuple)):
         if not path:
-            raise InvalidData("The list of Parquet files is empty; give at least one.")
+            raise InvalidData("The list of Parquet files is empty.", hint="give at least one")
         return [file for part in path for file in parquet_files(part)]
     found = existing(path)  # type: ignore[arg-type]
     if not found.is_dir():
         return [found]
     files = sorted(file for file in found.rglob("*.parquet") if file.is_file() and not file.name.startswith((".", "_")))
     if not files:
-        raise InvalidData(f"The directory {found} holds no *.parquet file; give the directory of the files themselves.")
+        raise InvalidData(
+            f"The directory {found} holds no *.parquet file.", hint="give the directory of the files themselves"
+        )
     return files
 
 
@@ -196,7 +198,9 @@ def _narwhals_frame(frame: Any) -> tuple[Any, str]:
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is None:
             raise
-        raise InvalidData(f"{source} has {names.count(twice)} columns named {twice!r}; rename all but one.") from error
+        raise InvalidData(
+            f"{source} has {names.count(twice)} columns named {twice!r}.", hint="rename all but one"
+        ) from error
     return table, source
 
 
@@ -212,7 +216,7 @@ def _frame_column(column: Any, name: ColumnName, is_id: bool) -> Any:
             return column.to_arrow()
         except pa.ArrowException as error:
             raise InvalidData(
-                f"Column {name!r} holds {native.dtype}, which Arrow cannot: {error}; convert it first."
+                f"Column {name!r} holds {native.dtype}, which Arrow cannot: {error}.", hint="convert it first"
             ) from error
     empty = column.is_null().to_list()  # pandas' NA and NaT too, which have no plain comparison
     objects = [None if gone else value for gone, value in zip(empty, native, strict=True)]
@@ -221,7 +225,9 @@ def _frame_column(column: Any, name: ColumnName, is_id: bool) -> Any:
     try:
         return pa.array(objects)
     except pa.ArrowException as error:
-        raise InvalidData(f"Column {name!r} must hold numbers, but it holds {error}; convert it first.") from error
+        raise InvalidData(
+            f"Column {name!r} must hold numbers, but it holds {error}.", hint="convert it first"
+        ) from error
 
 
 def _part(values: Any, start: int) -> Any:
@@ -277,7 +283,7 @@ def read_arrow(
         return _read_stream(source, columns)
     file = existing(source)
     if file.is_dir():
-        raise InvalidData(f"{file} is a directory; give one Arrow file.")
+        raise InvalidData(f"{file} is a directory.", hint="give one Arrow file")
     import pyarrow as pa
 
     with reading(file, "Arrow"), pa.OSFile(str(file)) as opened:
@@ -326,11 +332,11 @@ def _is_ipc_file(file: Path) -> bool:
     with file.open("rb") as opened:
         start = opened.read(6)
     if not start:
-        raise InvalidData(f"{file} is empty; at least one interaction is needed.")
+        raise InvalidData(f"{file} is empty.", hint="at least one interaction is needed")
     if start.startswith(b"PAR1"):
-        raise InvalidData(f"{file} is a Parquet file; read it with from_parquet or read_parquet.")
+        raise InvalidData(f"{file} is a Parquet file.", hint="read it with from_parquet or read_parquet")
     if start.startswith(FEATHER_1):
         raise InvalidData(
-            f"{file} is a Feather file of version 1, which Arrow has given up; write it anew as version 2."
+            f"{file} is a Feather file of version 1, which Arrow has given up.", hint="write it anew as version 2"
         )
     return start == IPC_FILE

@@ -94,7 +94,7 @@ def read_csv(
     check_text_options(delimiter, encoding)
     file = existing(path)
     if file.is_dir():
-        raise InvalidData(f"{file} is a directory; give one CSV file.")
+        raise InvalidData(f"{file} is a directory.", hint="give one CSV file")
     return read_text(TextSource.of_file(file, progress), columns, delimiter, header, text_ids, encoding)
 
 
@@ -102,12 +102,15 @@ def check_text_options(delimiter: str | None, encoding: str) -> None:
     """Raise InvalidParameter for what no text can be cut or decoded by."""
     if delimiter is not None and (not isinstance(delimiter, str) or not delimiter or set(delimiter) & set('"\r\n')):
         raise InvalidParameter(
-            f"'delimiter' must be text without quotes and line breaks, such as ',' or '::'. Got {delimiter!r} instead."
+            f"'delimiter' must be text without quotes and line breaks, such as ',' or '::'. Got {delimiter!r} instead.",
+            parameter="delimiter",
         )
     try:
         codecs.lookup(encoding)
     except (LookupError, TypeError):
-        raise InvalidParameter(f"'encoding' must be one that Python knows. Got {encoding!r} instead.") from None
+        raise InvalidParameter(
+            f"'encoding' must be one that Python knows. Got {encoding!r} instead.", parameter="encoding"
+        ) from None
 
 
 def read_text(
@@ -160,7 +163,15 @@ def _csv_rows(text: str, delimiter: str, source: TextSource) -> Iterator[list[st
     try:
         yield from csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     except csv.Error as error:
-        raise InvalidData(f"{source} cannot be read as CSV: {error}.") from error
+        raise _not_csv(source, str(error)) from error
+
+
+def _not_csv(source: TextSource, reason: str) -> InvalidData:
+    return InvalidData(
+        f"{source} cannot be read as CSV: {reason}.",
+        hint="check {parameter}, the header and the encoding",
+        parameter="delimiter",
+    )
 
 
 def _quoting(delimiter: str) -> bytes | None:
@@ -175,8 +186,8 @@ def _check_width(record: bytes, delimiter: str, source: TextSource) -> None:
     width = record.count(delimiter.encode()) + 1
     if width > _MOST_COLUMNS:
         raise InvalidData(
-            f"The first line of {source} has {width:,} columns when cut at {delimiter!r}, more than {_MOST_COLUMNS:,}; "
-            f"name another delimiter, or write one row per interaction."
+            f"The first line of {source} has {width:,} columns when cut at {delimiter!r}, more than {_MOST_COLUMNS:,}.",
+            hint="name another delimiter, or write one row per interaction",
         )
 
 
@@ -276,19 +287,24 @@ class _Layout:
         """What to raise for what Arrow could not parse: _Unfit where a wider type may help, or an error with lines."""
         message = re.sub(r"Row #(\d+)", lambda row: f"line {self._line(block, int(row[1])):,}", str(error))
         if "UTF8" in message:
-            message += "; name the encoding of the file, such as 'latin-1'"
+            return InvalidData(
+                f"{self.source} cannot be read as CSV: {message}.",
+                hint="name the encoding of the file, such as {parameter}='latin-1'",
+                parameter="encoding",
+            )
         found = re.match(r"In CSV column #(\d+): (.*)CSV conversion error to (\w+)", message)
         if found is None:
-            return InvalidData(f"{self.source} cannot be read as CSV: {message}.")
+            return _not_csv(self.source, message)
         name, kind = self.names[int(found[1])], found[3]
         if name in (columns.weights, columns.rating):
             said = message.partition(": ")[2]
             return InvalidData(
-                f"Column {name!r} must hold numbers to be used as weights or rating, but {said}; correct these rows."
+                f"Column {name!r} must hold numbers to be used as weights or rating, but {said}.",
+                hint="correct these rows",
             )
         if name == columns.time and kind != "string":
             return _Unfit(name, "float64" if kind == "int64" else "string")
-        return InvalidData(f"{self.source} cannot be read as CSV: {message}.")
+        return _not_csv(self.source, message)
 
     def _line(self, block: Block, row: int) -> int:
         """The number of the line in which a row of the block ends. Empty lines are no rows."""
@@ -382,13 +398,17 @@ def sample_of(file: TextSource, encoding: str) -> str:
     with file.open() as stream:
         start: bytes = stream.read(_SAMPLE_BYTES)
     if not start.strip():
-        raise InvalidData(f"{file} is empty; at least one interaction is needed.")
+        raise InvalidData(f"{file} is empty.", hint="at least one interaction is needed")
     if start.startswith(b"PAR1"):
-        raise InvalidData(f"{file} is a Parquet file; read it with from_parquet or read_parquet.")
+        raise InvalidData(f"{file} is a Parquet file.", hint="read it with from_parquet or read_parquet")
     if start.startswith(b"PK\x03\x04"):
-        raise InvalidData(f"{file} is a zip archive; unpack it first.")
+        raise InvalidData(f"{file} is a zip archive.", hint="unpack it first")
     if b"\0" in start and encoding.lower().replace("-", "") in ("utf8", "latin1", "ascii"):
-        raise InvalidData(f"{file} is a binary file, not text; if it is UTF-16 text say encoding='utf-16'.")
+        raise InvalidData(
+            f"{file} is a binary file, not text.",
+            hint="if it is UTF-16 text, say so: {parameter}='utf-16'",
+            parameter="encoding",
+        )
     return start.decode(encoding, errors="replace").lstrip("\ufeff")
 
 

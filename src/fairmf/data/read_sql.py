@@ -57,8 +57,8 @@ def parse_database_url(url: object) -> DatabaseUrl:
         raise InvalidParameter(f"'url' must be a database URL, such as {_EXAMPLES}; this one does not start so.")
     if name not in _KINDS:
         raise InvalidParameter(
-            f"'url' must name a SQLite or PostgreSQL database, such as {_EXAMPLES}. Got one of {scheme}:// instead; "
-            f"read another database with its own driver and give the batches to read_arrow."
+            f"'url' must name a SQLite or PostgreSQL database, such as {_EXAMPLES}. Got one of {scheme}:// instead.",
+            hint="read another database with its own driver and give the batches to read_arrow",
         )
     return _sqlite(text) if _KINDS[name] == "sqlite" else _postgresql(text)
 
@@ -199,7 +199,7 @@ def read_sql(
             cursor.execute(statement)
             answer = opened.enter_context(cursor.fetch_record_batch())
             if not answer.schema.names:
-                raise InvalidData("The query gives no columns; it must be one that reads, such as SELECT.")
+                raise InvalidData("The query gives no columns.", hint="it must be one that reads, such as SELECT")
             return collect_batches(answer.schema.names, answer, columns, _SOURCE, _MOST_ROWS)
 
 
@@ -227,7 +227,7 @@ def _statement(query: object, kind: str) -> str:
     words = [word for word, _ in found]
     if re.fullmatch(r"[\w.\"]+", statement):
         raise InvalidParameter(
-            f"'query' must be an SQL query, not the name of a table alone; write 'SELECT * FROM {statement}'."
+            "'query' must be an SQL query, not the name of a table alone.", hint=f"write 'SELECT * FROM {statement}'"
         )
     if ";" in words:
         raise InvalidParameter("'query' must be one SQL statement. Got several, separated by semicolons.")

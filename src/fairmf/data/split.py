@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
-from numbers import Integral, Real
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,45 +13,7 @@ from fairmf.data.csr import Rows
 from fairmf.data.events import Events
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
-from fairmf.errors import InvalidData, InvalidParameter
-
-# -- checks of arguments, worded alike wherever data is split or measured -------------------------------------------
-
-
-def check_count(owner: str, name: str, value: Any, low: int) -> int:
-    """Return the value as an int; raise InvalidParameter unless it is an integer >= low."""
-    if not isinstance(value, Integral) or value is True or value is False or value < low:
-        raise _wrong(owner, name, f"an integer >= {low}", value)
-    return int(value)
-
-
-def check_seed(owner: str, value: Any) -> None:
-    """Raise InvalidParameter for what NumPy cannot take as a seed. None draws one."""
-    if value is not None:
-        check_count(owner, "random_state", value, 0)
-
-
-def check_share(owner: str, name: str, value: Any) -> float:
-    """Return the value as a float; raise InvalidParameter unless it is strictly between 0 and 1."""
-    if not _is_number(value) or not 0 < value < 1:
-        raise _wrong(owner, name, "a number between 0 and 1, both excluded", value)
-    return float(value)
-
-
-def check_not_negative(owner: str, name: str, value: Any) -> float:
-    """Return the value as a float; raise InvalidParameter unless it is a number >= 0."""
-    if not _is_number(value) or value < 0:
-        raise _wrong(owner, name, "a number >= 0", value)
-    return float(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and value is not True and value is not False and math.isfinite(value)
-
-
-def _wrong(owner: str, name: str, expected: str, value: Any) -> InvalidParameter:
-    return InvalidParameter(f"The {name!r} parameter of {owner} must be {expected}. Got {value!r} instead.")
-
+from fairmf.errors import InvalidData
 
 # -- from rows of events (parallel arrays) to the matrices of a split -----------------------------------------------
 

@@ -128,7 +128,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
     if not folder.exists():
         raise InvalidData(f"There is no folder {folder}.")
     if not path.is_file():
-        raise InvalidData(f"{folder} holds no {MANIFEST}: it is not the folder of a split.")
+        raise InvalidData(f"{folder} holds no {MANIFEST}: it is not the folder of a split.", parameter="folder")
     with container.reading(path, FORMAT):
         if path.stat().st_size > _LARGEST_MANIFEST:
             raise Malformed("it is far too large")
@@ -163,7 +163,9 @@ def _check_manifest(manifest: Any) -> None:
 def _read(folder: Path, part: dict[str, str], fields: set[str]) -> tuple[dict[str, Any], Arrays]:
     path = folder / part["file"]
     if not path.exists():
-        raise BrokenFile(f"The split in {folder} is incomplete: its {part['file']} is missing; make the split again.")
+        raise BrokenFile(
+            f"The split in {folder} is incomplete: its {part['file']} is missing.", hint="make the split again"
+        )
     content, arrays = container.read(path, PART)
     with container.reading(path, PART.name):
         expected = fields | {"part", "fingerprint", "users", "items", "ids"}

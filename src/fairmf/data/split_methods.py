@@ -18,19 +18,9 @@ from numpy.typing import NDArray
 from fairmf.data.columns import TIME_UNITS, since_1970, time_unit
 from fairmf.data.events import Events
 from fairmf.data.interactions import Interactions
-from fairmf.data.split import (
-    HeldOut,
-    Split,
-    ascending,
-    build_matrix,
-    check_count,
-    check_seed,
-    check_share,
-    events_of,
-    first_appearance,
-    positions_in,
-)
+from fairmf.data.split import HeldOut, Split, ascending, build_matrix, events_of, first_appearance, positions_in
 from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.params import check_count, check_seed, check_share
 
 FEWEST_ITEMS = 5  # nothing is held out of users with fewer
 
@@ -119,8 +109,10 @@ def split_by_user(
     users = np.unique(events.users).astype(np.int64)
     if 2 * heldout >= len(users):
         raise InvalidData(
-            f"heldout={heldout:,} users each for validation and test leaves nobody to train on: "
-            f"{len(users):,} users remain after the filters (min_user={min_user}, min_item={min_item})."
+            f"Holding out {heldout:,} users each for validation and test leaves nobody to train on: "
+            f"{len(users):,} users remain with {min_user} items or more, of items with {min_item} users or more.",
+            hint="lower {parameter}",
+            parameter="heldout",
         )
     if protocol == "public":
         return _public(events, ascending(events.user_ids, users), heldout)
@@ -135,7 +127,7 @@ def _check_public(data: Events | Interactions, target_share: float, random_state
         )
     if target_share != PUBLIC_SHARE or random_state != 0:
         raise InvalidParameter(
-            "The public protocol fixes target_share and the seed; use protocol='seeded' to choose them."
+            "The public protocol fixes target_share and the seed.", hint="use protocol='seeded' to choose them"
         )
 
 
@@ -424,14 +416,17 @@ def _moment(events: Events, name: str, value: Any) -> Any:
     if nanoseconds is None:
         raise InvalidParameter(
             f"The {name!r} parameter of split_by_time must be a number like the events' times ({times.dtype}), "
-            f"or a date such as '2024-01-31'. Got {value!r} instead."
+            f"or a date such as '2024-01-31'. Got {value!r} instead.",
+            parameter=name,
         )
     unit = events.time_unit or time_unit(times)
     if unit is None:
         raise InvalidParameter(
             f"The {name!r} parameter of split_by_time is a date, but it is not clear which unit the times have (they "
             f"go from {times.min():,} to {times.max():,}, which are not seconds, milliseconds, microseconds or "
-            f"nanoseconds since 1970); give a number like these. Got {value!r} instead."
+            f"nanoseconds since 1970). Got {value!r} instead.",
+            hint="set {parameter} to a number like these",
+            parameter=name,
         )
     step = 10**9 // TIME_UNITS[unit]
     if times.dtype.kind == "f":

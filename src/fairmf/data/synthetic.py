@@ -214,7 +214,10 @@ def _generator(random_state: Any) -> np.random.Generator:
     try:
         return np.random.default_rng(random_state)
     except (TypeError, ValueError) as error:
-        raise InvalidParameter(f"'random_state' must be an integer >= 0. Got {random_state!r} instead.") from error
+        raise InvalidParameter(
+            f"The 'random_state' parameter of synthetic_events must be an integer >= 0. Got {random_state!r} instead.",
+            parameter="random_state",
+        ) from error
 
 
 def _activity(plan: SyntheticEvents, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -213,15 +213,16 @@ def _check_quotes(
             closed = 2 * int(bad[0]) + 1
             opened, where = _opening_line(block, quotes, closed - 1), _line_at(block, quotes[closed])
             raise InvalidData(
-                f"A quote opened in line {opened:,} of {source} is closed inside a value in line {where:,}; {remedy}."
+                f"A quote opened in line {opened:,} of {source} is closed inside a value in line {where:,}.",
+                hint=remedy,
             )
         if len(quotes) % 2 and (at_end or too_long):
             opened = _opening_line(block, quotes, len(quotes) - 1)
-            raise InvalidData(f"A quote opened in line {opened:,} of {source} is never closed; {remedy}.")
+            raise InvalidData(f"A quote opened in line {opened:,} of {source} is never closed.", hint=remedy)
     if too_long:
         raise InvalidData(
-            f"The record in line {block.line:,} of {source} is longer than {_LONGEST_RECORD >> 20} MiB; delimited text "
-            f"has a record a line, so this is another kind of file, or its line breaks are lost."
+            f"The record in line {block.line:,} of {source} is longer than {_LONGEST_RECORD >> 20} MiB.",
+            hint="delimited text has a record a line, so this is another kind of file, or its line breaks are lost",
         )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.data.csr import Rows
-from fairmf.errors import InvalidParameter
+from fairmf.params import check_number
 
 NAMES = ("log", "bm25")
 
@@ -52,10 +52,8 @@ class BM25Weighting:
     @classmethod
     def learn(cls, rows: Rows, n_items: int, K1: float, B: float) -> BM25Weighting:
         """Take the item lengths from training rows (users x items)."""
-        if not isinstance(K1, (int, float)) or not 0 < K1 < np.inf:
-            raise InvalidParameter(f"'K1' must be a number > 0. Got {K1!r} instead.")
-        if not isinstance(B, (int, float)) or not 0 <= B <= 1:
-            raise InvalidParameter(f"'B' must be a number >= 0 and <= 1. Got {B!r} instead.")
+        check_number("reweighted", "K1", K1, above=0)
+        check_number("reweighted", "B", B, low=0, high=1)
         lengths: NDArray[np.float64] = np.bincount(rows.indices, _raw(rows), n_items).astype(np.float64)
         return cls(float(K1), float(B), lengths, float(lengths.mean()), n_items)
 

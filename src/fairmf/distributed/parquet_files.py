@@ -43,7 +43,7 @@ class DataFile:
             if now.type == pafs.FileType.NotFound:
                 raise InvalidData(f"There is no file {self.path} (any more, or on this machine).")
             if (now.size, now.mtime_ns) != (self.size, self.changed):
-                raise InvalidData(f"{self.path} has changed since it was first read; build the shards anew.")
+                raise InvalidData(f"{self.path} has changed since it was first read.", hint="build the shards anew")
             # Where every read is a request to another machine, few large ones are better than many small ones.
             far = not isinstance(self.file_system, pafs.LocalFileSystem)
             options: dict[str, Any] = {"pre_buffer": True} if far else {"buffer_size": _BUFFER_BYTES}
@@ -126,8 +126,8 @@ def check_kinds(files: Sequence[DataFile], outlines: Sequence[Outline], columns:
                 continue
             if first is not None and first[1] != kind:
                 raise InvalidData(
-                    f"Column {name!r} holds {first[1]} in {first[0]} and {kind} in {file.path}; "
-                    f"write it with one type in all files."
+                    f"Column {name!r} holds {first[1]} in {first[0]} and {kind} in {file.path}.",
+                    hint="write it with one type in all files",
                 )
             first = first or (file.path, kind)
 
@@ -140,7 +140,7 @@ def find_files(path: Paths, file_system: Any = None) -> list[DataFile]:
     """
     if isinstance(path, (list, tuple)):
         if not path:
-            raise InvalidData("The list of Parquet files is empty; give at least one.")
+            raise InvalidData("The list of Parquet files is empty.", hint="give at least one")
         return [file for part in path for file in find_files(part, file_system)]
     name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
     if file_system is None and not (isinstance(name, str) and "://" in name):
@@ -158,7 +158,7 @@ def find_files(path: Paths, file_system: Any = None) -> list[DataFile]:
 def _files_under(file_system: Any, inside: str, name: str) -> list[DataFile]:
     info = file_system.get_file_info(inside)
     if info.type == pafs.FileType.NotFound:
-        raise InvalidData(f"There is no file {name}; check the path.")
+        raise InvalidData(f"There is no file {name}.", hint="check the path")
     if info.type == pafs.FileType.File:
         return [_data_file(file_system, info)]
     listed = file_system.get_file_info(pafs.FileSelector(inside, recursive=True))
@@ -169,7 +169,9 @@ def _files_under(file_system: Any, inside: str, name: str) -> list[DataFile]:
         and not entry.base_name.startswith((".", "_"))
     ]  # fmt: skip
     if not files:
-        raise InvalidData(f"The directory {name} holds no *.parquet file; give the directory of the files themselves.")
+        raise InvalidData(
+            f"The directory {name} holds no *.parquet file.", hint="give the directory of the files themselves"
+        )
     return [_data_file(file_system, entry) for entry in sorted(files, key=lambda entry: PurePosixPath(entry.path))]
 
 

@@ -275,7 +275,8 @@ def _filtered(
     if after_users == 0:
         raise InvalidData(
             f"No interactions are left: of {rows:,} rows min_item={reading.min_item} removed "
-            f"{rows - after_items:,} and then min_user={reading.min_user} removed {after_items:,}; lower them."
+            f"{rows - after_items:,} and then min_user={reading.min_user} removed {after_items:,}.",
+            hint="lower them",
         )
     if reading.given_items:
         return [part[0] for part in parts], None
@@ -289,7 +290,7 @@ def _filtered(
 
 
 def _without_weight(rows: int) -> InvalidData:
-    return InvalidData(f"All {rows:,} weights are 0, so there are no interactions; check the weights' column.")
+    return InvalidData(f"All {rows:,} weights are 0, so there are no interactions.", hint="check the weights' column")
 
 
 def _without_items(rows: int, n_items: int) -> InvalidData:

@@ -20,8 +20,9 @@ from fairmf.distributed.parquet_files import ROWS_PER_CHUNK, Chunk, Paths, find_
 from fairmf.distributed.parquet_pass import Found, Reading, ShardCache
 from fairmf.distributed.shards import Shard
 from fairmf.distributed.task_pool import RayTasks, Ref, Tasks, kept_value, lost_errors
-from fairmf.errors import FairmfError, InvalidData, InvalidParameter
+from fairmf.errors import FairmfError, InvalidData
 from fairmf.lazy import cached_property
+from fairmf.params import check_count
 
 log = logging.getLogger("fairmf")
 _ATTEMPTS = 3
@@ -181,7 +182,9 @@ class ParquetShards:
             gathered, _ = parquet_read.filtered(gathered, self.n_items, None, reading.min_user)
         numbers = np.array(kept_value(self._numbers[number]))
         if len(numbers) != len(gathered.user_ids):
-            raise InvalidData("The Parquet files have changed since they were first read; build the shards anew.")
+            raise InvalidData(
+                "The Parquet files have changed since they were first read.", hint="build the shards anew"
+            )
         shard, _ = parquet_read.build(gathered, numbers, None, self.n_items, reading.count)
         return self._plain(shard)
 
@@ -192,8 +195,7 @@ class ParquetShards:
 
 def _check_counts(least: int, **counts: Any) -> None:
     for name, value in counts.items():
-        if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
-            raise InvalidParameter(f"{name!r} must be an integer >= {least}. Got {value!r} instead.")
+        check_count("ParquetShards", name, value, least)
 
 
 def _attempts(tasks: Tasks, work: Any) -> Found:

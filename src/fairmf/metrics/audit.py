@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fairmf.data.groups import GroupLabels
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
-from fairmf.data.split import HeldOut, Split, check_count
+from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.metrics.audit_change import Change, UserStatistics
 from fairmf.metrics.audit_result import Audit, GroupChange, Items, Users
@@ -24,6 +24,7 @@ from fairmf.metrics.evaluate import Blocks, Counted, Ranker, Statistics, count_l
 from fairmf.metrics.exposure import add_up
 from fairmf.metrics.plan import Plan, make_plan
 from fairmf.metrics.registry import is_accuracy, known_names
+from fairmf.params import check_count
 
 Values = NDArray[np.float64]
 Lists = NDArray[np.integer]
@@ -270,7 +271,9 @@ def read_titles(names: Names | None, n_items: int, item_ids: Ids | None) -> list
         return [str(item) for item in own]
     if isinstance(names, Mapping):
         if item_ids is None:
-            raise InvalidData("names is a mapping from item ids, but the items have no ids; pass one name per item.")
+            raise InvalidData(
+                "names is a mapping from item ids, but the items have no ids.", hint="pass one name per item"
+            )
         if n_items and not any(item in names for item in own):
             raise InvalidData(f"names has none of the items; the first item is {own[0]!r}.")
         return [str(names.get(item, item)) for item in own]

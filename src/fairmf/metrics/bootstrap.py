@@ -15,8 +15,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fairmf.data.split import check_count, check_seed, check_share
 from fairmf.metrics.exposure import slot_weights
+from fairmf.params import check_count, check_seed, check_share
 
 Values = NDArray[np.float64]
 Interval = tuple[float, float]

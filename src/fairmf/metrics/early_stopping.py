@@ -7,12 +7,13 @@ from typing import Any, Protocol
 
 from fairmf.data.groups import GroupLabels
 from fairmf.data.interactions import Interactions
-from fairmf.data.split import HeldOut, check_count, check_not_negative
+from fairmf.data.split import HeldOut
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property
 from fairmf.metrics.evaluate import Ranker, evaluate
 from fairmf.metrics.plan import check_held_out
 from fairmf.metrics.registry import parse_metric
+from fairmf.params import check_count, check_not_negative
 
 _MEMORY = ("scores", "best_epoch", "best_value", "_last_epoch", "_epochs_seen")
 

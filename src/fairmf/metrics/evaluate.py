@@ -221,7 +221,10 @@ def ranked_by(model: Ranker, held_out: HeldOut, N: int, options: Mapping[str, An
     """Ask the model for the top-N lists of the held-out users; `options` go to its `rank`."""
     n_items = held_out.fold_in.n_items
     if model.n_items != n_items:
-        raise InvalidData(f"The model knows {model.n_items:,} items, the held-out data has {n_items:,}.")
+        raise InvalidData(
+            f"The model knows {model.n_items:,} items, the held-out data has {n_items:,}.",
+            hint="use the split that the model was trained on",
+        )
     return model.rank(held_out.fold_in, N, known_users=held_out.known_users, **options)
 
 

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.data.split import HeldOut, check_count
+from fairmf.data.split import HeldOut
 from fairmf.errors import InvalidData
 from fairmf.metrics.evaluate import Evaluation, Ranker, evaluate_lists
 from fairmf.metrics.plan import check_held_out
+from fairmf.params import check_count
 
 
 @dataclasses.dataclass(frozen=True)

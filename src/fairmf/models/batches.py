@@ -15,7 +15,8 @@ from fairmf.errors import InvalidData
 from fairmf.io.atomic import replacing
 from fairmf.models.fitted import named
 from fairmf.models.progress import progress_bar
-from fairmf.models.recommend import USERS_AT_ONCE, Request, answer, check_count, names_of, read_request
+from fairmf.models.recommend import USERS_AT_ONCE, Request, answer, names_of, read_request
+from fairmf.params import check_count
 
 if TYPE_CHECKING:
     import pyarrow
@@ -64,7 +65,7 @@ def ask(
     unknown = sorted(set(options) - set(DEFAULTS))
     if unknown:
         raise TypeError(f"There is no option {', '.join(map(repr, unknown))}; there are {', '.join(DEFAULTS)}.")
-    check_count(batch_size, "batch_size")
+    check_count("recommend", "batch_size", batch_size)
     options = DEFAULTS | options
     user_ids, item_ids = names_of(model, options["by"]) if options["by"] in ("id", "row") else (None, None)
     if users is None:
@@ -155,7 +156,7 @@ def _arrow(names: Any, kind: str) -> pyarrow.Array:
         return pa.array(names)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
         raise InvalidData(
-            f"Arrow has no column type for these {kind} ids ({error}); by='row' writes row numbers instead."
+            f"Arrow has no column type for these {kind} ids ({error}).", hint="by='row' writes row numbers instead"
         ) from error
 
 

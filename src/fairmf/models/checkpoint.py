@@ -25,6 +25,7 @@ from fairmf.models.factor_model import FactorModel
 from fairmf.models.fit_loop import Checkpoints, Reached
 from fairmf.models.model_file import parameters_of
 from fairmf.models.problem import Problem
+from fairmf.params import check_count
 from fairmf.version import versions
 
 NAME = "lock"
@@ -297,8 +298,7 @@ def open_checkpoints(
     objective_every: int,
 ) -> Iterator[Checkpoints | None]:
     """The checkpoints of one fit, held while it runs; None where none are asked for."""
-    if isinstance(every, bool) or not isinstance(every, (int, np.integer)) or every < 1:
-        raise InvalidParameter(f"checkpoint_every must be an integer >= 1. Got {every!r} instead.")
+    check_count("fit", "checkpoint_every", every)
     if folder is None:
         yield None
         return

@@ -364,8 +364,12 @@ class FactorModel(abc.ABC):
         """Return the histories as Interactions over exactly the training items, weighted like the training data."""
         history = as_interactions(history, allow_empty=True)
         if history.n_items != self.n_items:
-            hint = " It looks transposed: users must be rows." if history.n_users == self.n_items else ""
-            raise InvalidData(f"The history has {history.n_items:,} items (columns), the model {self.n_items:,}.{hint}")
+            transposed = history.n_users == self.n_items
+            raise InvalidData(
+                f"The history has {history.n_items:,} items (columns), the model {self.n_items:,}."
+                + (" It looks transposed: users must be rows." if transposed else ""),
+                hint=None if transposed else "use data that were split or encoded like those the model was trained on",
+            )
         trained, given = self.fitted.item_ids, history.item_ids
         if trained is not None and given is not None and trained is not given and trained != given:
             raise InvalidData(

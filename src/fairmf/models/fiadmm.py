@@ -20,7 +20,7 @@ from fairmf.models.base import IterativeModel
 from fairmf.models.fiadmm_steps import AdmmState, consensus_step, dual_step, item_step, item_step_by_cg, user_step
 from fairmf.models.objective import Objective
 from fairmf.models.problem import Problem, problem_for
-from fairmf.params import setting
+from fairmf.params import check_count, setting
 
 # Does a run satisfy the paper's convergence theorem (docs/mathematics.md 4, with its misprints mended)?
 #
@@ -181,8 +181,7 @@ class FiADMM(IterativeModel):
         **unused: Any,  # noqa: ARG002
     ) -> NDArray[Any]:
         """The paper's: V fixed, U, s and w from zeros for `epochs` epochs; rho is scaled as lambda_f is."""
-        if isinstance(epochs, bool) or not isinstance(epochs, (int, np.integer)) or epochs < 1:
-            raise InvalidParameter(f"epochs must be an integer >= 1. Got {epochs!r} instead.")
+        check_count("fold_in", "epochs", epochs)
         fitted = self.fitted
         trained_lambda_f = fitted.fairness * fitted.settings["unobserved_weight"] * self.n_users
         problem = problem_for(cohort, trained_lambda_f * factor, fitted.settings, fitted.fairness_weights)

@@ -166,6 +166,7 @@ def run(
         log.info(
             "compiling kernels for the %r backend: the first run takes some seconds longer",
             problem.backend.name,
+            extra={"kind": "compiling"},
         )
     reached = problem.attempt(lambda: _first(state, callbacks, checkpoints))
     problem.anchor(reached.state, reached.kept)
@@ -189,7 +190,9 @@ def run(
         if reached.epoch == 0:
             raise
         interrupted = True
-        log.warning("interrupted: the model keeps epoch %d, the last complete one", reached.epoch)
+        log.warning(
+            "interrupted: the model keeps epoch %d, the last complete one", reached.epoch, extra={"kind": "interrupted"}
+        )
         if checkpoints is not None:
             _store(problem, checkpoints, reached, True)
     history = reached.history()

@@ -16,6 +16,7 @@ from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.models.fitted import Fitted, as_list, positions
 from fairmf.models.problem import frequency_scaled, problem_for
+from fairmf.params import check_not_negative
 
 METHODS = ("frozen", "cohort")
 
@@ -97,6 +98,4 @@ def check_options(
 
 def check_fairness(value: Any) -> float:
     """A fairness asked for after training: any finite number >= 0."""
-    if isinstance(value, (int, float, np.number)) and np.isfinite(value) and value >= 0:
-        return float(value)
-    raise InvalidParameter(f"fairness must be a number >= 0. Got {value!r} instead.")
+    return check_not_negative("", "fairness", value)

@@ -98,7 +98,8 @@ def read_user_items(model: FactorModel, user_items: Any, count: int, values_matt
     """The histories of the call: one row per user asked for, columns as in training."""
     if isinstance(user_items, (int, np.integer)) and not isinstance(user_items, bool):
         raise InvalidParameter(
-            f"The second argument of recommend is user_items, as in implicit; write N={user_items} if you meant N."
+            "The second argument of recommend is user_items, as in implicit.",
+            hint=f"write N={user_items} if you meant N",
         )
     if sp.issparse(user_items):
         matrix: Any = user_items
@@ -138,7 +139,9 @@ def read_filter(
     if not any(isinstance(entry, (list, set, frozenset, range, np.ndarray)) for entry in listed):
         return positions(listed, item_ids, n_items, "item"), None
     if len(listed) != count:
-        raise InvalidData(f"filter_items holds {len(listed):,} lists for {count:,} users; give one list per user.")
+        raise InvalidData(
+            f"filter_items holds {len(listed):,} lists for {count:,} users.", hint="give one list per user"
+        )
     each = [np.unique(positions(list(entry), item_ids, n_items, "item")) for entry in listed]
     indptr = np.concatenate(([0], np.cumsum([len(entry) for entry in each]))).astype(np.int64)
     return None, Rows(indptr, np.concatenate(each).astype(np.int32), None)
@@ -161,12 +164,6 @@ def allowed_items(
 
 def _is_list(value: Any) -> bool:
     return hasattr(value, "__iter__") and not isinstance(value, (str, bytes))
-
-
-def check_count(value: Any, name: str) -> None:
-    """Raise InvalidParameter unless the value is an integer >= 1."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise InvalidParameter(f"{name} must be an integer >= 1. Got {value!r} instead.")
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
@@ -196,8 +193,8 @@ def answer(model: FactorModel, request: Request, start: int, stop: int, who: Nam
     if len(new):
         if request.no_history == "error":
             raise InvalidData(
-                f"{len(new):,} of {stop - start:,} users have no history, the first is {plain(who[start + new[0]])!r}; "
-                "no_history='popular' gives them the most popular items."
+                f"{len(new):,} of {stop - start:,} users have no history, the first is {plain(who[start + new[0]])!r}.",
+                hint="no_history='popular' gives them the most popular items",
             )
         barred = None if filtered is None else filtered.take(new)
         lists[new] = popular_n(model.fitted.most_popular, len(new), request.N, barred, request.allowed)

@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from fairmf.data import stored_arrays
 from fairmf.data.csr import Rows
 from fairmf.data.ids import Ids
-from fairmf.errors import InvalidData, InvalidParameter, MissingDependency
+from fairmf.errors import InvalidData, MissingDependency
 from fairmf.io import container
 from fairmf.io.container import Arrays, Format
 from fairmf.io.strict_json import Malformed
+from fairmf.params import check_count
 from fairmf.ranking.top_n import check_exclusions, first_allowed, list_length
 
 Vectors = NDArray[np.float32]
@@ -75,8 +76,8 @@ class AnnIndex:
         """
         vectors = _check_vectors("item_vectors", item_vectors)
         m = len(vectors)
-        groups = _check_count("groups", groups, min(m, max(1, math.isqrt(16 * m))), m)
-        probes = _check_count("probes", probes, min(groups, max(LEAST_PROBES, groups // GROUPS_PER_PROBE)), groups)
+        groups = _count_or(min(m, max(1, math.isqrt(16 * m))), "groups", groups, m)
+        probes = _count_or(min(groups, max(LEAST_PROBES, groups // GROUPS_PER_PROBE)), "probes", probes, groups)
         extra = None if offsets is None else _check_offsets(offsets, m)
         _check_lengths(vectors, extra)
         names = None if ids is None else Ids(ids).check("item")
@@ -114,7 +115,7 @@ class AnnIndex:
         """
         users = _check_vectors("user_vectors", user_vectors, self.item_vectors.shape[1])
         N = list_length(N, self.n_items)
-        probes = _check_count("probes", probes, self.probes, self.n_groups)
+        probes = _count_or(self.probes, "probes", probes, self.n_groups)
         items = np.full((len(users), N), -1, dtype=np.int32)
         scores = np.full((len(users), N), np.nan, dtype=np.float32)
         excluded = np.zeros(len(users), dtype=np.int64)
@@ -317,8 +318,7 @@ def _inverted_lists(reduced: NDArray[np.float32], centroids: NDArray[np.float32]
 @contextlib.contextmanager
 def _threads(num_threads: int) -> Iterator[None]:
     faiss = _faiss()
-    if isinstance(num_threads, bool) or not isinstance(num_threads, (int, np.integer)) or num_threads < 0:
-        raise InvalidParameter(f"num_threads must be an integer >= 0. Got {num_threads!r} instead.")
+    check_count("AnnIndex", "num_threads", num_threads, 0)
     before = faiss.omp_get_max_threads()
     wanted = 1 if _forked else int(num_threads)
     if wanted > 0:
@@ -373,9 +373,5 @@ def _check_offsets(values: NDArray[Any], n_items: int) -> NDArray[np.float32]:
     return offsets
 
 
-def _check_count(name: str, value: int | None, default: int, most: int) -> int:
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 1 <= value <= most:
-        raise InvalidParameter(f"{name} must be an integer from 1 to {most:,}. Got {value!r} instead.")
-    return int(value)
+def _count_or(default: int, name: str, value: int | None, most: int) -> int:
+    return default if value is None else check_count("AnnIndex", name, value, 1, most)

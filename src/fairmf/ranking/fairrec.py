@@ -22,6 +22,7 @@ from fairmf.backends.contract import Backend
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows
 from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.params import check_number, check_seed
 from fairmf.ranking.top_n import check_exclusions, empty_lists, list_length
 
 CHUNK = 32  # candidates kept per user: more would be scored less often, but selecting them costs more than that saves
@@ -83,7 +84,7 @@ def fair_rec(
     """
     U, V = _check_vectors(users, items, offsets)
     n, m = len(U), len(V)
-    K = list_length(K, m, "The 'K' parameter of fair_rec")
+    K = list_length(K, m, "K", "fair_rec")
     _check_choices(order, random_state)
     if exclude is not None:
         check_exclusions(exclude, n, m)
@@ -152,11 +153,7 @@ def certify(lists: NDArray[np.int32], n_items: int, guaranteed: int, exclude: Ro
 
 def minimum_exposure(share: float, K: int, n_users: int, n_items: int) -> int:
     """Return floor(share K n / m), with the share taken as the decimal it was written as: .29 of 100 is 29, not 28."""
-    number = isinstance(share, (int, float, np.integer, np.floating)) and not isinstance(share, bool)
-    if not number or not 0 < share <= 1:
-        raise InvalidParameter(
-            f"The 'share' parameter of fair_rec must be a number above 0 and up to 1. Got {share!r} instead."
-        )
+    check_number("fair_rec", "share", share, above=0, high=1)
     return int(Fraction(repr(float(share))) * K * n_users / n_items)
 
 
@@ -268,11 +265,7 @@ def _score(U: NDArray[Any], V: NDArray[Any], lists: NDArray[np.int32], scores: N
 def _check_choices(order: str, random_state: int | None) -> None:
     if order not in ORDERS:
         raise InvalidParameter(f"The 'order' parameter of fair_rec must be one of {ORDERS}. Got {order!r} instead.")
-    whole = isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool)
-    if random_state is not None and not (whole and random_state >= 0):
-        raise InvalidParameter(
-            f"The 'random_state' parameter of fair_rec must be an integer >= 0 or None. Got {random_state!r} instead."
-        )
+    check_seed("fair_rec", random_state)
 
 
 def _check_vectors(

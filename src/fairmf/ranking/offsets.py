@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from fairmf.backends.contract import Backend, Factors, Vector
 from fairmf.data.csr import Rows
 from fairmf.errors import InvalidParameter
+from fairmf.params import check_number
 from fairmf.ranking.top_n import empty_lists
 
 # Prices travel far (to the best K scores, many standard deviations above the rest) and are then told apart finely
@@ -38,8 +39,7 @@ class Bounds:
 
     def check(self, K: int, n_items: int) -> None:
         """Raise InvalidParameter for bounds that no lists can satisfy."""
-        if not (0 <= self.floor <= 1):
-            raise InvalidParameter(f"min_exposure must be between 0 and 1. Got {self.floor!r} instead.")
+        check_number("fit_offsets", "min_exposure", self.floor, low=0, high=1)
         if math.isnan(self.cap) or self.cap < 1:
             raise InvalidParameter(f"max_exposure must be at least 1 (equal exposure). Got {self.cap!r} instead.")
         if self.floor == 0 and self.cap == float("inf"):

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from fairmf.backends.contract import Backend
 from fairmf.data.csr import Rows
-from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.errors import InvalidData
+from fairmf.params import check_count
 
 Lists = tuple[NDArray[np.int32], NDArray[np.float32]]
 
@@ -65,11 +66,9 @@ def popular_n(
     return lists
 
 
-def list_length(N: object, n_items: int, name: str = "N") -> int:
+def list_length(N: object, n_items: int, name: str = "N", owner: str = "") -> int:
     """Check N and clip it to the number of items, so that no memory is spent on slots that nothing can fill."""
-    if isinstance(N, (bool, np.bool_)) or not isinstance(N, (int, np.integer)) or N < 1:
-        raise InvalidParameter(f"{name} must be an integer >= 1. Got {N!r} instead.")
-    return min(int(N), n_items)
+    return min(check_count(owner, name, N), n_items)
 
 
 def empty_lists(n_users: int, N: int) -> Lists:

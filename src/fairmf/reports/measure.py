@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fairmf.control.trade_off import Curve, rounded
 from fairmf.data.groups import GroupLabels
 from fairmf.data.interactions import Interactions
-from fairmf.data.split import HeldOut, Split, check_count
+from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.metrics.audit import Names, audit, read_part, read_quality, read_titles
 from fairmf.metrics.audit_result import Audit
@@ -29,6 +29,7 @@ from fairmf.models.base import IterativeModel
 from fairmf.models.fitted import Fitted
 from fairmf.models.fold_in import check_fairness
 from fairmf.models.progress import progress_bar
+from fairmf.params import check_count
 from fairmf.reports.content import LISTED, Catalogue, Contender, Content, Position, Series, choose, described
 
 MOST_STOPS, MOST_EXAMPLES = 25, 12  # so that all items they name fit into the page
@@ -332,10 +333,7 @@ def read_lists(at: int, quality: str) -> tuple[int, tuple[str, ...]]:
 
 def check_examples(examples: int) -> None:
     """Refuse more example users than a page can hold."""
-    if check_count("report", "examples", examples, 0) > MOST_EXAMPLES:
-        raise InvalidParameter(
-            f"The 'examples' parameter of report must be at most {MOST_EXAMPLES}. Got {examples} instead."
-        )
+    check_count("report", "examples", examples, 0, MOST_EXAMPLES)
 
 
 def read_stops(

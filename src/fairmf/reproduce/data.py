@@ -75,7 +75,8 @@ def load_data(name: str, *, from_path: str | os.PathLike[str] | None = None) -> 
     place = name if from_path is None else from_path
     if name not in SOURCES and not Path(name).exists():
         raise InvalidParameter(
-            f"There is no data {name!r} for experiments; name one of {', '.join(SOURCES)}, or the folder of a split."
+            f"There is no data {name!r} for experiments.",
+            hint=f"name one of {', '.join(SOURCES)}, or the folder of a split",
         )
     if name in SOURCES and SOURCES[name].made_up is not None and from_path is not None:
         raise InvalidParameter(f"{name} is made up: there is no copy of it to read from.")
@@ -84,7 +85,7 @@ def load_data(name: str, *, from_path: str | os.PathLike[str] | None = None) -> 
             Split.load(place), name if name in SOURCES else "other", str(place) if name not in SOURCES else name
         )
     if name not in SOURCES:
-        raise InvalidData(f"{name} is not the folder of a split.")
+        raise InvalidData(f"{name} is not the folder of a split.", parameter="folder")
     source = SOURCES[name]
     if source.made_up is not None:
         events = synthetic_events(**source.made_up)

@@ -130,7 +130,7 @@ def experiment(name: str) -> Experiment:
         return known[name]
     near = difflib.get_close_matches(str(name).lower(), known, n=1, cutoff=0.4)
     advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}."
-    raise InvalidParameter(f"There is no table or figure {name!r}; {advice}")
+    raise InvalidParameter(f"There is no table or figure {name!r}.", hint=advice)
 
 
 def read_experiment(name: str, text: str) -> Experiment:
