@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Backend, Factors, HalfStep, RowSums
+from fairmf.backends.contract import Backend, Effort, Factors, HalfStep
 from fairmf.backends.registry import get_backend
 from fairmf.backends.solve import solve_to_convergence
 from fairmf.data.csr import Rows
@@ -89,10 +89,10 @@ class ByItem:
         self._by_item = transpose(rows, n_items)
 
     def _sums(self, U: Factors, this: Factors, target: float) -> NDArray[Any]:
-        backend = self._backend
-        out = backend.array(np.zeros(this.shape, dtype=backend.dtype))
-        backend.residual_rows(self._by_item, this, U, target, out)
-        return np.array(backend.host(out))
+        backend, nothing = self._backend, np.zeros(U.shape[1])
+        right = None if target else nothing
+        step = HalfStep(backend, self._by_item, U, nothing, np.zeros(len(this)), nothing, right=right)
+        return np.array(backend.host(backend.residual(step, this)))
 
     def residual(self, U: Factors, V: Factors) -> tuple[NDArray[Any], float]:
         """See PartialSums."""
@@ -227,9 +227,7 @@ class Worker:
     def solve(self, key: str, recipe: Solved, V: Factors) -> None:
         """The users' half-step to convergence: what a worker that takes over begins with."""
         shared = recipe.unobserved_weight * self.backend.gramian(V)
-        vector = self.backend.vector(recipe.coupling)
-        step = HalfStep(self.backend, self.rows["rows"], V, shared, self.vectors[recipe.ridge], vector)
-        self.factors[key] = solve_to_convergence(step)
+        self.factors[key] = solve_to_convergence(self._half_step(V, shared, recipe.ridge, recipe.coupling))
 
     # -- one number per user, and samples of users --------------------------------------------------------------------
 
@@ -294,28 +292,28 @@ class Worker:
         host, own = self.backend.host, self.rows[rows]
         if own.count == 0:
             return np.zeros_like(shared), np.zeros(len(shared)), 0
-        A, b = self.backend.mean_inverse(own, V, self.backend.vector(shared), self.vectors[ridge])
+        A, b = self.backend.mean_inverse(self._half_step(V, shared, ridge, np.zeros(len(shared)), rows))
         return host(A), host(b), len(self.shard.users)
 
     def improve_users(
-        self, key: str, V: Factors, values: NDArray[Any], ridge: str, shift: NDArray[Any], steps: int,
-        tolerance: float, relaxation: float,
+        self, key: str, V: Factors, values: NDArray[Any], ridge: str, shift: NDArray[Any],
+        limits: tuple[int, float, float],
     ) -> list[float]:  # fmt: skip
-        """Conjugate gradient steps on the users' rows: see contract, improve_rows."""
-        vector, U = self.backend.vector, self._factors(key)
-        sums: RowSums = self.backend.improve_rows(
-            self.rows["rows"], V, vector(values), self.vectors[ridge], vector(shift), steps, tolerance, relaxation, U
-        )
-        return self.backend.numbers(*sums)
+        """Take conjugate gradient steps on the users' rows: see contract, `improve`."""
+        step = self._half_step(V, values, ridge, shift)
+        return self.backend.numbers(*self.backend.improve(step, self._factors(key), Effort(*limits)))
 
     def solve_users(
         self, V: Factors, shared: NDArray[np.float64], ridge: str, shift: NDArray[np.float64], out: str
     ) -> None:
-        """The users' rows exactly: see contract, solve_rows."""
+        """Solve the users' rows exactly: see contract, `solve`."""
+        self.factors[out] = self.backend.solve(self._half_step(V, shared, ridge, shift))
+
+    def _half_step(
+        self, V: Factors, shared: NDArray[np.float64], ridge: str, shift: NDArray[np.float64], rows: str = "rows"
+    ) -> HalfStep:
         vector = self.backend.vector
-        self.backend.solve_rows(
-            self.rows["rows"], V, vector(shared), self.vectors[ridge], vector(shift), self._factors(out)
-        )
+        return HalfStep(self.backend, self.rows[rows], V, vector(shared), self.vectors[ridge], vector(shift))
 
     # -- partial sums over all items ----------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from fairmf.backends.solve import kernels_of
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidParameter
 from fairmf.models import als_cg, als_exact, als_subspace
-from fairmf.models.als_cg import FIRM, LIGHT, THOROUGH, AlternatingState, Effort, UserGroups, exact_coupling
+from fairmf.models.als_cg import FIRM, LIGHT, THOROUGH, AlternatingState, EpochEffort, UserGroups, exact_coupling
 from fairmf.models.base import IterativeModel
 from fairmf.models.objective import Objective, objective
 from fairmf.models.problem import Problem, problem_for
@@ -135,9 +135,9 @@ class AlternatingModel(IterativeModel):
         # Without L2 the preconditioner may be singular; the exact solver says where a system is.
         return self.solver == "cholesky" or min(problem.least_user_ridge, problem.least_item_ridge) <= 0
 
-    def _effort(self, problem: Problem) -> Effort:
+    def _effort(self, problem: Problem) -> EpochEffort:
         if self.cg_steps != "auto":
-            return Effort(steps=int(self.cg_steps), relaxation=LIGHT.relaxation)
+            return EpochEffort(steps=int(self.cg_steps), relaxation=LIGHT.relaxation)
         data = problem.interactions
         observed = problem.cached("observed_weight", lambda: float(data.by_user.sums().sum()))
         unobserved = self.unobserved_weight * data.n_users * data.n_items

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fairmf.backends.contract import Backend, Factors, Matrix, Vector
+from fairmf.backends.contract import Backend, Effort, Factors, HalfStep, Matrix, Vector
 from fairmf.backends.solve import eigenbasis
 from fairmf.models.fit_loop import State
 from fairmf.models.objective import Objective
@@ -83,8 +83,8 @@ def sampled_response(problem: Problem, eigenvalues: Vector, V: Factors) -> Matri
     shrinks the error to some per cent, at any fairness.
     """
     rows, ridge = problem.sampled_users(SAMPLE)
-    inverse, _ = problem.backend.mean_inverse(rows, V, np.diag(eigenvalues), ridge)
-    return inverse
+    step = HalfStep(problem.backend, rows, V, eigenvalues, ridge, np.zeros_like(eigenvalues))
+    return problem.backend.mean_inverse(step)[0]
 
 
 def answer(response: Vector | Matrix, change: Vector) -> Vector:
@@ -119,33 +119,31 @@ def corrected(
 
 def exact_coupling(problem: Problem, V: Factors, gramian: Matrix, merit_gramian: Matrix, fairness: float) -> Vector:
     """q = C t where (I + A C) t = mean of H_i^-1 b_i, with A accumulated over all users. O(nnz d^2 + n d^3)."""
-    shared, strength = (problem.unobserved_weight * x for x in (gramian, merit_gramian))
-    inverse, solution = problem.backend.mean_inverse(problem.interactions.by_user, V, shared, problem.user_ridge)
+    strength = problem.unobserved_weight * merit_gramian
+    inverse, solution = problem.backend.mean_inverse(problem.user_half_step(V, gramian=gramian))
     t = np.linalg.solve(np.diag(np.ones_like(solution)) + inverse @ (fairness * strength), solution)
     return (fairness * strength @ t).astype(np.float64)
 
 
 @dataclass(frozen=True)
-class Effort:
-    """How thoroughly a half-step is solved: PCG steps per row, and rounds of (rows, q corrected) for the users."""
+class EpochEffort(Effort):
+    """How thoroughly an epoch solves its half-steps: the rows' effort, and the rounds for the users and their q."""
 
-    steps: int
     rounds: int = 1
-    tolerance: float = 0.0
-    relaxation: float = 1.0
+    """The users' half-step repeats (improve rows, correct q) up to this many times."""
     sampled: bool = False
-    """Whether the users' response to q is measured on a sample rather than estimated."""
+    """Measure the users' response to q on a sample, rather than estimate it."""
 
 
 # One step per row, made 1.3 times as long: over-relaxation makes up for what one step leaves (docs/performance.md).
-LIGHT = Effort(steps=1, relaxation=1.3)
+LIGHT = EpochEffort(steps=1, relaxation=1.3)
 # A second step where one is not enough: with a small unobserved weight, which leaves the preconditioner little but L2,
 # and under strong fairness, which moves q far in an epoch.
-FIRM = Effort(steps=2, relaxation=1.3)
+FIRM = EpochEffort(steps=2, relaxation=1.3)
 # Close to the exact half-step, for data on which the preconditioner is weak. Rows stop as soon as they are done.
-THOROUGH = Effort(steps=100, rounds=10, tolerance=1e-4, sampled=True)
+THOROUGH = EpochEffort(steps=100, rounds=10, tolerance=1e-4, sampled=True)
 # The last half-step, in rounds: each leaves a tenth of the rows' residual, which the next one's q moves anyway.
-SETTLING = Effort(steps=100, rounds=10, tolerance=0.1)
+SETTLING = EpochEffort(steps=100, rounds=10, tolerance=0.1)
 
 
 @dataclass(frozen=True)
@@ -161,9 +159,9 @@ class Users:
     rotation: Matrix
 
 
-def users(problem: Problem, state: AlternatingState, groups: UserGroups, fairness: float, effort: Effort) -> Users:
+def users(problem: Problem, state: AlternatingState, groups: UserGroups, fairness: float, effort: EpochEffort) -> Users:
     """Improve the users, and q with them; the given state is left as it is."""
-    backend, rows = problem.backend, problem.interactions.by_user
+    backend = problem.backend
     shared = problem.unobserved_weight * state.item_gramian
     guess = state.rotation.T if effort.steps == 1 else None
     values, vectors, rest = eigenbasis(backend, shared, problem.least_user_ridge, guess)
@@ -186,14 +184,13 @@ def users(problem: Problem, state: AlternatingState, groups: UserGroups, fairnes
         backend.add_vector(change, U)
         return better
 
+    step = HalfStep(backend, problem.interactions.by_user, V, values, problem.user_ridge, q, rest=rest)
     squared_residual: Any = 0.0
     if fairness > 0:
         q = correct(q)  # V, and so G_V, has moved since q was set
     rounds = effort.rounds if fairness > 0 else 1
     for number in range(rounds):
-        sums = backend.improve_rows(
-            rows, V, values, problem.user_ridge, q, effort.steps, effort.tolerance, effort.relaxation, U, None, rest
-        )
+        sums = backend.improve(replace(step, shift=q), U, effort)
         squared_residual = squared_residual if number else sums.squared_residual
         if fairness > 0:
             before, q = q, correct(q)
@@ -203,7 +200,7 @@ def users(problem: Problem, state: AlternatingState, groups: UserGroups, fairnes
 
 
 def epoch(
-    problem: Problem, state: AlternatingState, groups: UserGroups, fairness: float, effort: Effort
+    problem: Problem, state: AlternatingState, groups: UserGroups, fairness: float, effort: EpochEffort
 ) -> AlternatingState:
     """Users, then items."""
     backend = problem.backend
@@ -216,10 +213,9 @@ def epoch(
     values, vectors, rest = eigenbasis(backend, matrix, problem.least_item_ridge, guess)
     U, V = backend.turned(U, vectors), backend.turned(V, vectors)
     q, t = vectors.T @ q, vectors.T @ t
-    sums = backend.improve_rows(
-        problem.interactions.by_item, U, values, problem.item_ridge, np.zeros_like(q),
-        effort.steps, effort.tolerance, effort.relaxation, V, problem.fairness_pull(t)[1], rest,
-    )  # fmt: skip
+    own = problem.fairness_pull(t)[1]
+    step = HalfStep(backend, problem.interactions.by_item, U, values, problem.item_ridge, np.zeros_like(q), own)
+    sums = backend.improve(replace(step, rest=rest), V, effort)
     gramian_v = backend.gramian(V)
     merit_gramian = problem.merit_gramian(V, gramian_v)
     # sum(shared * G_V) is the unobserved term and what of fairness all items share; shared is nearly diagonal here.
@@ -253,10 +249,9 @@ def finish(
     effort = replace(SETTLING, sampled=True, tolerance=1e-3) if sampled else SETTLING
     done = users(problem, state, groups, fairness, effort)
     # q does not move any more: now the rows, until they belong to it.
-    backend.improve_rows(
-        problem.interactions.by_user, done.item_factors, done.eigenvalues, problem.user_ridge, done.coupling,
-        SETTLING.steps, 1e-4, 1.0, done.user_factors,
-    )  # fmt: skip
+    rows, V = problem.interactions.by_user, done.item_factors
+    step = HalfStep(backend, rows, V, done.eigenvalues, problem.user_ridge, done.coupling)
+    backend.improve(step, done.user_factors, Effort(SETTLING.steps, tolerance=1e-4))
     gramian = backend.gramian(done.item_factors)
     return replace(
         state, user_factors=done.user_factors, item_factors=done.item_factors, coupling=done.coupling,

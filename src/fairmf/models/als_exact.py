@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from fairmf.backends import solve
 from fairmf.models.als_cg import AlternatingState, exact_coupling
 from fairmf.models.objective import objective
 from fairmf.models.problem import Problem
@@ -18,14 +17,14 @@ def users(problem: Problem, state: AlternatingState, fairness: float) -> Alterna
     q = problem.backend.vector(np.zeros(V.shape[1]))
     if fairness > 0:
         q = exact_coupling(problem, V, state.item_gramian, state.merit_gramian, fairness)
-    return replace(state, user_factors=solve.solve_exactly(problem.user_half_step(V, shift=q)), coupling=q)
+    return replace(state, user_factors=problem.backend.solve(problem.user_half_step(V, shift=q)), coupling=q)
 
 
 def epoch(problem: Problem, state: AlternatingState, fairness: float) -> AlternatingState:
     """Users, then items."""
     after = users(problem, state, fairness)
     U = after.user_factors
-    V = solve.solve_exactly(problem.item_half_step(U, mean_user=problem.backend.mean(U)))
+    V = problem.backend.solve(problem.item_half_step(U, mean_user=problem.backend.mean(U)))
     gramian = problem.backend.gramian(V)
     return replace(
         after, item_factors=V, item_gramian=gramian, merit_gramian=problem.merit_gramian(V, gramian),

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends import solve
 from fairmf.errors import InvalidParameter, MissingHistories
 from fairmf.models.fitted import Fitted
 from fairmf.models.fold_in import check_fairness
@@ -77,12 +76,12 @@ def sensitivities(
     backend = problem.backend
     V = backend.array(item_factors)
     length = float(np.linalg.norm(merit))
-    plain = backend.host(solve.solve_exactly(problem.user_half_step(V)))
+    plain = backend.host(backend.solve(problem.user_half_step(V)))
     if length == 0.0:
         return np.zeros_like(plain), plain
     largest = max(1.0, float(problem.interactions.by_user.sums().max(initial=0.0)))
     scale = DOMINANCE * largest * max(1e-30, float(np.sqrt(backend.host(backend.squared_norms(V)).max(initial=0.0))))
-    solved = backend.host(solve.solve_exactly(problem.user_half_step(V, shift=-(scale / length) * merit)))
+    solved = backend.host(backend.solve(problem.user_half_step(V, shift=-(scale / length) * merit)))
     solved -= plain
     solved *= solved.dtype.type(length / scale)
     return solved, plain

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairmf.backends.cpu.threads import sposv, spotri, ssyrk
+from fairmf.backends.cpu.threads import sposv, spotri, spotrs, ssyrk
 from fairmf.backends.random_start import (
     HALF,
     KEY_STEPS,
@@ -107,6 +107,34 @@ def solve_rows(low, high, indptr, indices, weights, other, shared, ridge, shift,
         solve_block(
             indptr, indices, weights, other, shared, ridge, shift, vector, pulls, bounds[b], bounds[b + 1], out
         )  # fmt: skip
+
+
+@kernel(fastmath=True)
+def solve_rows_for(low, high, indptr, indices, weights, other, shared, ridge, right, vector, pulls, bounds, out):
+    """As `solve_rows`, with the same right-hand side for every row.   in: all but out   out: out (rows x d)"""
+    d = other.shape[1]
+    matrix = np.empty((d, d), dtype=np.float32)
+    tile = np.empty((GATHER, d), dtype=np.float32)
+    row = np.empty(d, dtype=np.float32)
+    letters = np.array([85, 78], dtype=np.uint8)
+    ints = np.array([d, 0, 1, 0], dtype=np.int32)
+    one = np.array([1.0], dtype=np.float32)
+    at = ints.ctypes.data
+    for i in range(bounds[low], bounds[high]):
+        matrix[:, :] = shared
+        if vector is not None:
+            for k in range(d):
+                for c in range(d):
+                    matrix[k, c] += pulls[i] * vector[k] * vector[c]
+        for k in range(d):
+            matrix[k, k] += ridge[i]
+        row[:] = 0.0
+        # What this leaves in `row` is not needed; its factor of the matrix is.
+        if _solve_row(indices, weights, indptr[i], indptr[i + 1], other, matrix, tile, letters, ints, one, row):
+            out[i, :] = right
+            spotrs(letters.ctypes.data, at, at + 8, matrix.ctypes.data, at, out[i].ctypes.data, at, at + 12)
+        else:
+            out[i, :] = np.nan
 
 
 @kernel(fastmath=True)

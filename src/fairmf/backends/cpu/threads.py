@@ -52,6 +52,8 @@ def _external(module: str, name: str, arguments: int) -> Any:
 ssyrk = _external("cython_blas", "ssyrk", 10)
 # Solve A X = B for symmetric positive definite A, in place: (uplo, n, nrhs, a, lda, b, ldb, info)
 sposv = _external("cython_lapack", "sposv", 8)
+# Solve A X = B from the Cholesky factor that sposv leaves, in place: (uplo, n, nrhs, a, lda, b, ldb, info)
+spotrs = _external("cython_lapack", "spotrs", 8)
 # Inverse from the Cholesky factor that sposv leaves, in place, one triangle: (uplo, n, a, lda, info)
 spotri = _external("cython_lapack", "spotri", 5)
 
