@@ -10,9 +10,9 @@ import pytest
 import threadpoolctl
 from conftest import BACKENDS, as_numpy, random_factors, random_rows, slow_values
 
-from fairmf.backends.contract import Effort, HalfStep, RankOne
+from fairmf.backends.contract import Effort, HalfStep, RankOne, frozen
 from fairmf.backends.cpu import cg, reductions, threads
-from fairmf.backends.cpu.rows import solve_rows
+from fairmf.backends.cpu.rows import multiply, solve_rows
 from fairmf.backends.registry import get_backend
 from fairmf.errors import InvalidParameter
 from fairmf.ranking.top_n import merged
@@ -381,17 +381,20 @@ def test_rows_of_every_length_and_any_number_of_factors(backend, weighted, d):
         assert loss == pytest.approx(reference.observed_loss(rows, expected, as_numpy(other, float)), rel=1e-3)
 
 
-def test_cpu_kernels_are_compiled_for_read_only_rows_alone(weighted):
-    """Or each would be compiled a second time where the rows' owner may write to them, as in a fold-in."""
+def test_cpu_kernels_are_compiled_once_whoever_may_write_to_their_inputs(weighted):
+    """Or each would be compiled again for rows of a fold-in, and for arrays that a cluster shares read-only."""
     backend, rows = get_backend("cpu"), random_rows(N, M, weighted=weighted)
     this, other = random_factors(backend, N, M, D)
-    backend.observed_loss(rows, this, other)
-    step = HalfStep(backend, rows, other, np.ones(D), np.ones(N), np.zeros(D))
-    backend.solve(step)
-    backend.improve(step, this, Effort(1))
-    for kernel in (reductions.observed_loss_parts, solve_rows, cg.improve_rows):
+    for fixed in (other, frozen(other.copy())):
+        backend.observed_loss(rows, this, fixed)
+        backend.multiply(fixed, np.eye(D), backend.empty(M, D))
+        step = HalfStep(backend, rows, fixed, np.ones(D), np.ones(N), np.zeros(D))
+        backend.solve(step)
+        backend.improve(step, this, Effort(1))
+    for kernel in (reductions.observed_loss_parts, multiply, solve_rows, cg.improve_rows):
         names = list(inspect.signature(kernel.py_func).parameters)
+        inputs = [names.index(name) for name in ("indptr", "indices", "other", "matrix", "bounds") if name in names]
         assert kernel.signatures
         for signature in kernel.signatures:
-            assert not any(signature[names.index(name)].mutable for name in ("indptr", "indices"))
+            assert not any(signature[position].mutable for position in inputs)
     assert rows.indices.flags.writeable  # as its owner has it

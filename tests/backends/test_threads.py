@@ -46,7 +46,7 @@ def test_every_block_is_done_once(four, count):
         time.sleep(1e-3)
         out[low:high] += 1
 
-    threads.run(kernel, count, done, work=MUCH)
+    threads.run(kernel, count, out=(done,), work=MUCH)
     assert done.tolist() == [1] * count
     assert len(workers) <= min(4, count)
     if count == 257:

@@ -37,6 +37,12 @@ Vector = NDArray[np.float64]  # d, or one number per row
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
+def frozen(values: NDArray[Any]) -> NDArray[Any]:
+    """Make an array a constant, and return it: nobody can write to it any more, so backends may cache by it."""
+    values.flags.writeable = False
+    return values
+
+
 class RankOne(NamedTuple):
     """A term weight_i y y' of every row's matrix: one more interaction with the same y, of target 0.
 

@@ -49,7 +49,7 @@ def improve_items(team: Team, step: HalfStep, published: Turned, this: Factors, 
     empty = team.popularity == 0
     inputs = (*known, empty, this.dtype.type(effort.tolerance), bounds)
     work = 8 * this.size
-    threads.run(cg_split.begin, len(squares), *inputs, this, r, p, rz, goal, squares, work=work)
+    threads.run(cg_split.begin, len(squares), *inputs, out=(this, r, p, rz, goal, squares), work=work)
     loss = sum(losses)
     for number in range(effort.steps):
         if not (rz > goal).any():
@@ -57,7 +57,9 @@ def improve_items(team: Team, step: HalfStep, published: Turned, this: Factors, 
         last = number + 1 == effort.steps
         sums = team.reduce("item_curvature" if last else "item_product", users.key, Turned(team.publish(p), None))[0]
         given = (sums, None, this.dtype.type(effort.relaxation)) if last else (rz, sums, this.dtype.type(1.0))
-        threads.run(cg_split.advance, len(change), *known, *given, bounds, this, r, p, rz, goal, change, work=work)
+        threads.run(
+            cg_split.advance, len(change), *known, *given, bounds, out=(this, r, p, rz, goal, change), work=work
+        )
         loss += float(change.sum())
     squared_norms: NDArray[Any] = np.einsum("ja,ja->j", this, this, dtype=np.float64)
     return RowSums(loss, float(squares.sum()), float(step.ridge @ squared_norms))

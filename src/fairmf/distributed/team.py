@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.backends.contract import frozen
 from fairmf.distributed import remote_arrays
 from fairmf.distributed.remote_arrays import Drawn, Given, ShardedFactors, Solved
 from fairmf.distributed.shards import ShardSource
@@ -280,9 +281,7 @@ class LocalTeam(Team):
         del self.workers[shard]
 
     def _put(self, array: NDArray[Any]) -> Any:
-        copy = array.copy()  # as a cluster does: what is changed here later must not be seen there
-        copy.flags.writeable = False
-        return copy
+        return frozen(array.copy())  # as a cluster does: workers must not see what changes here later
 
     def _exchange(self, programs: Mapping[int, Program], partial: str | None) -> tuple[dict[int, Any], Any]:
         lost = [shard for shard in programs if shard not in self.workers]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Backend, Effort, Factors, HalfStep
+from fairmf.backends.contract import Backend, Effort, Factors, HalfStep, frozen
 from fairmf.backends.registry import get_backend
 from fairmf.backends.solve import solve_to_convergence
 from fairmf.data.csr import Rows
@@ -52,7 +52,7 @@ class ByUser:
         from fairmf.backends.cpu import reductions, threads
 
         self._kernels, self._blocks, self._threads = reductions, threads, threads
-        self._rows = rows.read_only()
+        self._rows = rows
         self._n_items = n_items
         self._ranges = reductions.item_ranges(rows, n_items)
 
@@ -77,7 +77,7 @@ class ByUser:
     def _run(self, kernel: Any, U: Factors, items: Factors, *sums: NDArray[Any]) -> None:
         self._blocks.check(self._rows, U, items)
         inputs, work = (*self._rows, U, items, self._ranges), 4 * self._rows.nnz * U.shape[1]
-        self._threads.run(kernel, len(self._ranges) - 1, *inputs, *sums, work=work)
+        self._threads.run(kernel, len(self._ranges) - 1, *inputs, out=sums, work=work)
 
 
 class ByItem:
@@ -126,19 +126,6 @@ class Missing(Exception):
     """A worker that took over a shard is asked for what its predecessor had."""
 
 
-class _Unlocked:
-    """Shares an array's memory, and its life."""
-
-    def __init__(self, array: NDArray[Any]):
-        self._array = array
-        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
-
-
-def _unlocked(array: NDArray[Any]) -> NDArray[Any]:
-    """The array as one that can be written to, which kernels are compiled for; none writes to what it is given so."""
-    return array if array.flags.writeable else np.asarray(_Unlocked(array))
-
-
 Step = tuple[str, tuple[Any, ...]]
 
 
@@ -178,7 +165,7 @@ class Worker:
         return value
 
     def _turn(self, array: NDArray[Any], matrix: NDArray[np.float64] | None) -> Factors:
-        own = self.backend.array(_unlocked(array))
+        own = self.backend.array(array)
         if matrix is None:
             return own
         out = self.backend.empty(*array.shape)
@@ -233,9 +220,7 @@ class Worker:
 
     def map_vector(self, key: str, out: str, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         """Numbers from other numbers."""
-        made = function(self.vectors[key], *args)
-        made.flags.writeable = False  # a backend with memory of its own may then keep a copy there
-        self.vectors[out] = made
+        self.vectors[out] = frozen(function(self.vectors[key], *args))
 
     def vector_min(self, key: str) -> float:
         """The smallest."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fairmf.backends.contract import Backend, Effort, Factors, HalfStep, Matrix, Vector
+from fairmf.backends.contract import Backend, Effort, Factors, HalfStep, Matrix, Vector, frozen
 from fairmf.backends.solve import eigenbasis
 from fairmf.models.fit_loop import State
 from fairmf.models.objective import Objective
@@ -59,8 +59,7 @@ class UserGroups:
     def of(cls, problem: Problem) -> UserGroups:
         """The groups of a problem's users."""
         sums, ridge, counts = problem.user_groups(GROUPS)
-        popularity = problem.interactions.by_item.sums()
-        popularity.flags.writeable = False
+        popularity = frozen(problem.interactions.by_item.sums())
         own = problem.backend.vector
         return cls(own(sums), own(ridge), own(counts / counts.sum()), popularity, float(popularity.sum()))
 

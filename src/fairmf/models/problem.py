@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fairmf.backends.contract import Backend, Factors, HalfStep, Matrix, RankOne, Vector
+from fairmf.backends.contract import Backend, Factors, HalfStep, Matrix, RankOne, Vector, frozen
 from fairmf.backends.random_start import Stream
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows
@@ -194,7 +194,7 @@ class Problem:
     @cached_property
     def fairness_squares(self) -> Vector | None:
         """w_j^2; None where every item counts alike."""
-        return None if self.fairness_weights is None else _constant(np.square(self.fairness_weights))
+        return None if self.fairness_weights is None else frozen(np.square(self.fairness_weights))
 
     @property
     def largest_fairness_square(self) -> float:
@@ -258,7 +258,7 @@ class Problem:
         return ""
 
     def _ridge(self, sums: Vector, others: int) -> Vector:
-        return _constant(
+        return frozen(
             frequency_scaled(sums, others, self.regularization, self.regularization_exponent, self.unobserved_weight)
         )
 
@@ -310,12 +310,6 @@ def normal_factors(stream: Stream, rows: int, d: int, scale: float, backend: Bac
     out = backend.empty(rows, d)
     backend.draw_normal(stream, None, scale, out)
     return out
-
-
-def _constant(values: Vector) -> Vector:
-    """Not to be written to: a backend with memory of its own may then keep a copy there."""
-    values.flags.writeable = False
-    return values
 
 
 def problem_for(

@@ -16,7 +16,7 @@ from fairmf.backends.cpu.rows import BLOCK_ROWS, draw_rows
 from fairmf.backends.cpu.threads import balanced, check, even, run
 from fairmf.backends.numpy_arrays import NumpyArrays
 from fairmf.backends.random_start import Stream
-from fairmf.data.csr import Rows, read_only
+from fairmf.data.csr import Rows
 
 CANDIDATE_BYTES = 16 << 20  # candidates one thread holds at a time in top_k
 ORDER_PAYS = 64  # users from which sorting and copying the items in top_k costs less than it saves
@@ -45,7 +45,7 @@ class CpuBackend(NumpyArrays):
         bounds = even(len(out), BLOCK_ROWS)
         key, side = np.array(stream.key, dtype=np.uint64), np.uint64(stream.side)
         inputs = (key, side, rows, np.float32(scale), bounds)
-        run(draw_rows, len(bounds) - 1, *inputs, out, work=50 * out.size)
+        run(draw_rows, len(bounds) - 1, *inputs, out=(out,), work=50 * out.size)
 
     def gramian(self, this: Factors, weights: Vector | None = None) -> Matrix:
         """See contract."""
@@ -53,7 +53,7 @@ class CpuBackend(NumpyArrays):
         bounds = even(n, 4 * reductions.GRAMIAN_ROWS, most=REDUCTION_BLOCKS)
         parts = np.zeros((len(bounds) - 1, d, d))
         roots = None if weights is None else np.sqrt(weights).astype(np.float32)
-        run(reductions.gramian_parts, len(parts), this, roots, bounds, parts, work=n * d * d)
+        run(reductions.gramian_parts, len(parts), this, roots, bounds, out=(parts,), work=n * d * d)
         lower: Matrix = parts.sum(axis=0)
         return lower + np.tril(lower, -1).T
 
@@ -61,21 +61,21 @@ class CpuBackend(NumpyArrays):
         """See contract."""
         bounds = even(len(this), 1024)
         parts = np.zeros((len(bounds) - 1, this.shape[1]))
-        run(reductions.sum_parts, len(parts), this, bounds, parts, work=this.size)
+        run(reductions.sum_parts, len(parts), this, bounds, out=(parts,), work=this.size)
         mean: Vector = parts.sum(axis=0) / len(this)
         return mean
 
     def squared_norms(self, this: Factors) -> Vector:
         """See contract."""
         out = np.full(len(this), np.nan)
-        run(reductions.squared_norms, len(this), this, out, work=2 * this.size)
+        run(reductions.squared_norms, len(this), this, out=(out,), work=2 * this.size)
         return out
 
     def weighted_squares(self, this: Factors, weights: Vector) -> Vector:
         """See contract."""
         bounds = even(len(this), 1024)
         parts = np.zeros((len(bounds) - 1, this.shape[1]))
-        run(reductions.weighted_square_parts, len(parts), this, weights, bounds, parts, work=3 * this.size)
+        run(reductions.weighted_square_parts, len(parts), this, weights, bounds, out=(parts,), work=3 * this.size)
         squares: Vector = parts.sum(axis=0)
         return squares
 
@@ -83,7 +83,7 @@ class CpuBackend(NumpyArrays):
         """See contract."""
         bounds = even(len(this), 1024)
         parts = np.zeros(len(bounds) - 1)
-        run(reductions.squared_distance_parts, len(parts), this, other, bounds, parts, work=3 * this.size)
+        run(reductions.squared_distance_parts, len(parts), this, other, bounds, out=(parts,), work=3 * this.size)
         return float(parts.sum())
 
     def all_finite(self, this: Factors) -> bool:
@@ -96,7 +96,7 @@ class CpuBackend(NumpyArrays):
         bounds = balanced(rows, 1.0)
         parts = np.zeros(len(bounds) - 1)
         work = 2 * rows.nnz * this.shape[1]
-        run(reductions.observed_loss_parts, len(parts), *rows.read_only(), this, other, bounds, parts, work=work)
+        run(reductions.observed_loss_parts, len(parts), *rows, this, other, bounds, out=(parts,), work=work)
         return float(parts.sum())
 
     def multiply(self, this: Factors, matrix: Matrix, out: Factors) -> None:
@@ -105,12 +105,20 @@ class CpuBackend(NumpyArrays):
             even(len(this), row_kernels.MULTIPLY_ROWS),
             np.ascontiguousarray(matrix, dtype=np.float32),
         )
-        run(row_kernels.multiply, len(bounds) - 1, this, single, bounds, out, work=2 * this.size * single.shape[1])
+        run(
+            row_kernels.multiply,
+            len(bounds) - 1,
+            this,
+            single,
+            bounds,
+            out=(out,),
+            work=2 * this.size * single.shape[1],
+        )
 
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """See contract."""
         bounds = even(len(out), 1024)
-        run(row_kernels.add_vector, len(bounds) - 1, vector.astype(np.float32), bounds, out, work=out.size)
+        run(row_kernels.add_vector, len(bounds) - 1, vector.astype(np.float32), bounds, out=(out,), work=out.size)
 
     def solve(self, step: HalfStep) -> Factors:
         """See contract."""
@@ -120,8 +128,8 @@ class CpuBackend(NumpyArrays):
         bounds, out = balanced(rows, d / 3), self.empty(rows.count, d)
         right = step.shift if step.right is None else step.right
         solver = row_kernels.solve_rows if step.right is None else row_kernels.solve_rows_for
-        inputs = (*rows.read_only(), step.other, *_single(step.matrix, step.ridge, right), *_term(step.rank_one))
-        run(solver, len(bounds) - 1, *inputs, bounds, out, work=d * d * (rows.nnz + rows.count * d / 3))
+        inputs = (*rows, step.other, *_single(step.matrix, step.ridge, right), *_term(step.rank_one))
+        run(solver, len(bounds) - 1, *inputs, bounds, out=(out,), work=d * d * (rows.nnz + rows.count * d / 3))
         return out
 
     def mean_inverse(self, step: HalfStep) -> tuple[Matrix, Vector]:
@@ -130,8 +138,8 @@ class CpuBackend(NumpyArrays):
         check(rows, step.ridge, step.other)
         bounds = balanced(rows, d, count=REDUCTION_BLOCKS)
         outputs = np.zeros((len(bounds) - 1, d, d)), np.zeros((len(bounds) - 1, d))
-        inputs = (*rows.read_only(), step.other, *_single(step.matrix, step.ridge), bounds)
-        run(row_kernels.inverse_parts, len(bounds) - 1, *inputs, *outputs, work=d * d * (rows.nnz + rows.count * d))
+        inputs = (*rows, step.other, *_single(step.matrix, step.ridge), bounds)
+        run(row_kernels.inverse_parts, len(bounds) - 1, *inputs, out=outputs, work=d * d * (rows.nnz + rows.count * d))
         return _means(*outputs, rows.count)
 
     @divides
@@ -145,21 +153,21 @@ class CpuBackend(NumpyArrays):
         limits = effort.steps, np.float32(effort.tolerance), np.float32(effort.relaxation)
         terms = *_single(step.shared, step.ridge, step.shift), *_term(step.rank_one)
         work = 4 * (effort.steps + 1) * this.shape[1] * (rows.nnz + 8 * rows.count)
-        run(cg.improve_rows, len(parts), *rows.read_only(), step.other, *terms, *limits, bounds, this, parts, work=work)
+        run(cg.improve_rows, len(parts), *rows, step.other, *terms, *limits, bounds, out=(this, parts), work=work)
         return RowSums(*parts.sum(axis=0).tolist())
 
     def _add_entries(self, step: HalfStep, this: Factors, target: float, out: Factors) -> None:
         rows = step.rows
         check(rows, this, step.other)
-        inputs, bounds = (*rows.read_only(), this, step.other, np.float32(target)), balanced(rows, 1.0)
-        run(row_kernels.residual_rows, len(bounds) - 1, *inputs, bounds, out, work=4 * rows.nnz * this.shape[1])
+        inputs, bounds = (*rows, this, step.other, np.float32(target)), balanced(rows, 1.0)
+        run(row_kernels.residual_rows, len(bounds) - 1, *inputs, bounds, out=(out,), work=4 * rows.nnz * this.shape[1])
 
     def entry_scores(self, rows: Rows, this: Factors, other: Factors) -> Factors:
         """See contract."""
         check(rows, this, other)
         out, bounds = np.full(rows.nnz, np.nan, dtype=self.dtype), balanced(rows, 1.0)
-        inputs = (*rows.read_only()[:2], this, other, bounds)
-        run(subspace.scores_of, len(bounds) - 1, *inputs, out, work=2 * rows.nnz * this.shape[1])
+        inputs = (*rows[:2], this, other, bounds)
+        run(subspace.scores_of, len(bounds) - 1, *inputs, out=(out,), work=2 * rows.nnz * this.shape[1])
         return out
 
     def improve_block(self, step: HalfStep, block: slice, scores: Factors, this: Factors) -> None:
@@ -170,8 +178,8 @@ class CpuBackend(NumpyArrays):
         vector, pulls = _term(step.rank_one)
         near = None if vector is None else vector[block].copy()
         bounds = balanced(rows, cost)
-        inputs = (*rows.read_only(), *pieces, vector, near, pulls, block.start, bounds)
-        run(subspace.improve_rows, len(bounds) - 1, *inputs, scores, this, work=work)
+        inputs = (*rows, *pieces, vector, near, pulls, block.start, bounds)
+        run(subspace.improve_rows, len(bounds) - 1, *inputs, out=(scores, this), work=work)
 
     def block_response(self, step: HalfStep, block: slice, scores: Factors, this: Factors) -> tuple[Matrix, Vector]:
         """See contract."""
@@ -180,8 +188,8 @@ class CpuBackend(NumpyArrays):
         pieces, cost, work = _block(step, block)
         bounds = balanced(rows, cost, count=REDUCTION_BLOCKS)
         outputs = np.zeros((len(bounds) - 1, width, width)), np.zeros((len(bounds) - 1, width))
-        inputs = (*rows.read_only(), *pieces, scores, this, block.start, bounds)
-        run(subspace.response_parts, len(bounds) - 1, *inputs, *outputs, work=work)
+        inputs = (*rows, *pieces, scores, this, block.start, bounds)
+        run(subspace.response_parts, len(bounds) - 1, *inputs, out=outputs, work=work)
         return _means(*outputs, rows.count)
 
     def top_k(
@@ -211,13 +219,10 @@ class CpuBackend(NumpyArrays):
         room = top_k_kernel.most_kept(k) + top_k_kernel.ITEMS_AT_ONCE
         at_once = int(np.clip(CANDIDATE_BYTES // (8 * room), 1, top_k_kernel.USERS_AT_ONCE))
         bounds = even(n, at_once)
-        arrays: list[NDArray[Any]] = [this, other, order, rank, longest, lengths, errors]
-        inputs = [read_only(array) for array in arrays]
-        entries = [read_only(exclude.indptr), read_only(exclude.indices)]
         items.fill(-1)
         scores.fill(np.nan)
-        outputs = bounds, at_once, items, scores
-        run(top_k_kernel.top_k, len(bounds) - 1, *inputs, k, *entries, *outputs, work=2 * n * m * d)
+        inputs = this, other, order, rank, longest, lengths, errors, k, exclude.indptr, exclude.indices, bounds, at_once
+        run(top_k_kernel.top_k, len(bounds) - 1, *inputs, out=(items, scores), work=2 * n * m * d)
 
 
 def _single(*arrays: NDArray[Any]) -> list[NDArray[np.float32]]:
