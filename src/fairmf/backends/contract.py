@@ -237,7 +237,7 @@ class Backend(Protocol):
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """Add the same d-vector to every row."""
 
-    def put(self, values: Factors, rows: NDArray[np.integer], out: Factors) -> None:
+    def put(self, values: Factors, rows: NDArray[np.integer] | slice, out: Factors) -> None:
         """Write these values to the given rows of `out`."""
 
     def solve(self, step: HalfStep) -> Factors:

@@ -88,6 +88,6 @@ class NumpyArrays(abc.ABC):
         self.multiply(this, matrix, this)
         return this
 
-    def put(self, values: Factors, rows: NDArray[np.integer], out: Factors) -> None:
+    def put(self, values: Factors, rows: NDArray[np.integer] | slice, out: Factors) -> None:
         """See contract."""
         out[rows] = values

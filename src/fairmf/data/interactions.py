@@ -17,8 +17,6 @@ from fairmf.data.events import Events
 from fairmf.data.fingerprint import fingerprint
 from fairmf.data.ids import Ids
 from fairmf.data.read import read_arrow, read_frame, read_parquet
-from fairmf.data.read_csv import read_csv
-from fairmf.data.read_sql import read_sql
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property
 
@@ -170,6 +168,8 @@ class Interactions:
         encoding: str = "utf8",
     ) -> Interactions:
         """Take a delimited text file, plain or compressed; see `read_csv` for the file, `from_frame` for the rest."""
+        from fairmf.data.read_csv import read_csv  # models that only answer do without
+
         events = read_csv(
             path,
             user=user,
@@ -223,6 +223,8 @@ class Interactions:
         **columns: Any,
     ) -> Interactions:
         """Take the answer of a database; see `read_sql` for query and URL, `from_frame` for all other arguments."""
+        from fairmf.data.read_sql import read_sql
+
         events = read_sql(query, url, weights=_column(weights), **columns)
         return cls.from_events(events, weights=_merging(weights), min_user=min_user, min_item=min_item)
 

@@ -18,7 +18,7 @@ from fairmf.backends.random_start import Stream
 from fairmf.backends.solve import in_eigenbasis
 from fairmf.data.csr import Rows
 from fairmf.distributed import remote_arrays
-from fairmf.distributed.remote_arrays import ITEMS, ShardedFactors, UserCount
+from fairmf.distributed.remote_arrays import ITEMS, Drawn, Given, ShardedFactors, UserCount
 from fairmf.distributed.team import Published, Team
 from fairmf.distributed.worker import Turned
 from fairmf.errors import InvalidParameter
@@ -135,12 +135,16 @@ class ShardedBackend:
         return made  # type: ignore[no-any-return]
 
     def draw_normal(self, stream: Stream, numbers: NDArray[np.int64] | None, scale: float, out: Factors) -> None:
-        """See contract; of items. Users' rows are drawn in the workers, by the recipe `Drawn`."""
-        self.local.draw_normal(stream, numbers, scale, _here(out))
+        """See contract. Each worker draws the rows of its own users."""
+        if isinstance(out, ShardedFactors):
+            out.recipe = Drawn(stream, scale)
+            self.team.make(out)
+            return
+        self.local.draw_normal(stream, numbers, scale, out)
 
     def host(self, factors: Factors) -> NDArray[Any]:
-        """See contract."""
-        return self.team.gathered(factors) if isinstance(factors, ShardedFactors) else self.local.host(factors)
+        """See contract; no rows at all for users that are to stay in the workers."""
+        return factors.stored() if isinstance(factors, ShardedFactors) else self.local.host(factors)
 
     def vector(self, values: NDArray[Any]) -> NDArray[Any]:
         """See contract."""
@@ -235,9 +239,13 @@ class ShardedBackend:
         self.local.add_vector(vector, out)
         self._sent.changed(out)
 
-    def put(self, values: Factors, rows: NDArray[np.integer], out: Factors) -> None:
-        """See contract; of items."""
-        self.local.put(values, rows, _here(out))
+    def put(self, values: Factors, rows: NDArray[np.integer] | slice, out: Factors) -> None:
+        """See contract; of users, all rows at once."""
+        if isinstance(out, ShardedFactors):
+            out.recipe = Given(values)
+            self.team.make(out)
+            return
+        self.local.put(values, rows, out)
         self._sent.changed(out)
 
     def mean_inverse(self, step: HalfStep) -> tuple[Matrix, Vector]:

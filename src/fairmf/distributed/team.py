@@ -56,8 +56,9 @@ def size_of(value: Any) -> int:
 
 # Workers as one: what is said to all of them, what they answer, and what happens when one is lost.
 #
-# What needs no answer waits for the next thing that does: a message carries a program. A lost worker is noticed at the
-# next answer, as `ShardLost`; `again` then repairs the team and repeats the action, whatever it was.
+# Operations without an answer are queued and sent with the next one that has an answer: a message carries a program. A
+# lost worker is noticed at the next answer, as `ShardLost`; `again` then repairs the team and repeats the action. Each
+# exchange retries in this way, unless it is part of a larger action, such as an epoch, which is repeated as a whole.
 
 
 T = TypeVar("T")
@@ -100,6 +101,7 @@ class Team(abc.ABC):
         self.gather_users = True
         """Whether user factors are stored and kept outside the workers."""
         self._keys = 0
+        self._within = False  # an action that `again` repeats
         self._busy_before = self.busy.copy()
         self._waiting: list[Step] = []
         self._gone: list[str] = []
@@ -165,9 +167,13 @@ class Team(abc.ABC):
         return total, answers
 
     def _all(self, steps: list[Step], partial: str | None) -> tuple[list[Any], Any]:
-        program = self._program([*self._drained(), *steps])
-        answers, total = self._run(dict.fromkeys(range(self.shards), program), partial)
-        return [answers[shard] for shard in range(self.shards)], total
+        def exchange() -> tuple[list[Any], Any]:
+            # What waits is in the first attempt alone: a worker that survived the attempt has done it.
+            program = self._program([*self._drained(), *steps])
+            answers, total = self._run(dict.fromkeys(range(self.shards), program), partial)
+            return [answers[shard] for shard in range(self.shards)], total
+
+        return self.again(exchange)
 
     def _drained(self) -> list[Step]:
         waiting, self._waiting, gone, self._gone = self._waiting, [], self._gone, []
@@ -201,8 +207,11 @@ class Team(abc.ABC):
 
     # -- factors ------------------------------------------------------------------------------------------------------
 
-    def make(self, factors: ShardedFactors, shards: Sequence[int] | None = None) -> None:
-        """Make factors by their recipe, in all shards or in some."""
+    def make(self, factors: ShardedFactors) -> None:
+        """Make factors by their recipe, in all shards."""
+        self.again(lambda: self._make(factors, None))
+
+    def _make(self, factors: ShardedFactors, shards: Sequence[int] | None) -> None:
         where = range(self.shards) if shards is None else shards
         recipe, key, d = factors.recipe, factors.key, factors.shape[1]
         if isinstance(recipe, Drawn):
@@ -242,7 +251,19 @@ class Team(abc.ABC):
     # -- faults -------------------------------------------------------------------------------------------------------
 
     def again(self, action: Callable[[], T]) -> T:
-        """The action's result; where workers are lost on the way the team is repaired and the action repeated."""
+        """Return the action's result; where workers are lost on the way, repair the team and repeat the action.
+
+        An action inside another is not repeated by itself: what it needs may be lost, and the outer one makes it anew.
+        """
+        if self._within:
+            return action()
+        self._within = True
+        try:
+            return self._until_done(action)
+        finally:
+            self._within = False
+
+    def _until_done(self, action: Callable[[], T]) -> T:
         lost, reason = False, ""
         for _ in range(MOST_FAULTS):
             try:
@@ -265,7 +286,7 @@ class Team(abc.ABC):
         living = dict(self.living)
         for shard, missing in enumerate(self.ask("retain", list(living))):
             for key in missing:
-                self.make(living[key], [shard])
+                self._make(living[key], [shard])
 
 
 class LocalTeam(Team):

@@ -7,9 +7,9 @@ import contextlib
 import copy
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +18,10 @@ from fairmf.backends import random_start
 from fairmf.backends.contract import Backend, Factors, Vector
 from fairmf.backends.registry import CHOICES, chosen, get_backend
 from fairmf.data.interactions import Interactions, as_interactions
-from fairmf.distributed.cluster import RayCluster
-from fairmf.distributed.shards import ShardSource
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite
-from fairmf.models import explain as explaining
 from fairmf.models import fit_loop, partial_fit
 from fairmf.models import fold_in as folding
-from fairmf.models.checkpoint import open_checkpoints
 from fairmf.models.dial import dialled_users
-from fairmf.models.explain import Explanation
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fit_loop import Callback
 from fairmf.models.fitted import Fitted, History, on_snapshot, positions
@@ -35,17 +30,35 @@ from fairmf.models.objective import Objective, objective
 from fairmf.models.problem import FairnessWeights, Problem, normal_factors, problem_for, read_fairness_weights
 from fairmf.params import check_settings, setting, settings_of
 
-# From data and settings to the problem of a fit, with whoever computes it at hand for as long as it lasts.
+if TYPE_CHECKING:
+    from fairmf.models.explain import Explanation
+
+
+@dataclass(frozen=True)
+class Posed:
+    """What a fit works on and with, on this machine or over the workers of a cluster."""
+
+    problem: Problem
+    steps: fit_loop.Trainable
+    """The model, or the model over a cluster."""
+    histories: Interactions | None
+    """The interactions, where they are in this process."""
+    note: Callable[[dict[str, Any]], str] = lambda _: ""
+    """What to add to the progress line, from an epoch's record."""
+    checkpoints: Callable[[fit_loop.Checkpoints], fit_loop.Checkpoints] = lambda stored: stored
+    """Adapts the checkpoints to the engine."""
 
 
 @contextlib.contextmanager
-def posed(model: Any, data: Any, fairness_weights: FairnessWeights | None, cluster: Any) -> Iterator[Problem]:
-    """The problem that a model's settings pose on this data."""
+def posed(model: Any, data: Any, fairness_weights: FairnessWeights | None, cluster: Any) -> Iterator[Posed]:
+    """Pose the problem of a model's settings on this data; a cluster's workers are held meanwhile."""
     if model.engine == "ray":
-        with _on_a_cluster(model, data, fairness_weights, cluster) as problem:
-            yield problem
+        from fairmf.models.shard_problem import posed_on_cluster  # fits on one machine do without
+
+        with posed_on_cluster(model, data, fairness_weights, cluster) as found:
+            yield found
         return
-    if cluster is not None or isinstance(data, ShardSource):
+    if cluster is not None or isinstance(getattr(data, "shards", None), int):
         what = "Data in shards" if cluster is None else "cluster="
         raise InvalidParameter(f"{what} needs engine='ray'. Got engine={model.engine!r} instead.")
     data = as_interactions(data)
@@ -53,38 +66,8 @@ def posed(model: Any, data: Any, fairness_weights: FairnessWeights | None, clust
         raise InvalidData("There are no interactions to learn from.")
     settings = settings_of(model)
     settings["backend"] = chosen(model.backend, data.nnz * model.factors)
-    yield problem_for(data, model.lambda_f_for(data.n_users), settings, _weights(fairness_weights, data))
-
-
-def _weights(fairness_weights: FairnessWeights | None, data: Any) -> Vector | None:
-    if fairness_weights is None:
-        return None
-    return read_fairness_weights(fairness_weights, data.n_items, data.item_ids)
-
-
-@contextlib.contextmanager
-def _on_a_cluster(model: Any, data: Any, fairness_weights: Any, cluster: Any) -> Iterator[Problem]:
-    from fairmf.models.shard_problem import sharded_problem
-
-    cluster = RayCluster() if cluster is None else cluster
-    if not isinstance(cluster, RayCluster):
-        raise InvalidParameter(f"cluster must be a RayCluster. Got {type(cluster).__name__} instead.")
-    cluster.check()
-    name = type(model).__name__
-    if model.solver != "eigenbasis_cg":
-        raise InvalidParameter(
-            f"{name}: engine='ray' solves rows by solver='eigenbasis_cg' alone. Got solver={model.solver!r} instead."
-        )
-    if model.regularization <= 0:
-        raise InvalidParameter(f"{name}: engine='ray' needs regularization > 0. Got {model.regularization!r} instead.")
-    own = None if isinstance(data, ShardSource) else as_interactions(data)
-    if (data if own is None else own).nnz == 0:
-        raise InvalidData("There are no interactions to learn from.")
-    with cluster.team(data if own is None else own, model.backend, model.factor_dtype) as team:
-        weights = _weights(fairness_weights, team.source)
-        local = get_backend("reference" if model.backend == "reference" else "cpu")
-        team.gather_users = own is not None if cluster.gather_users is None else cluster.gather_users
-        yield sharded_problem(team, local, model.lambda_f_for(team.n_users), settings_of(model), weights, own)
+    weights = read_fairness_weights(fairness_weights, data.n_items, data.item_ids)
+    yield Posed(problem_for(data, model.lambda_f_for(data.n_users), settings, weights), model, data)
 
 
 LARGE = 1e6  # no setting that is meant is larger
@@ -201,21 +184,29 @@ class IterativeModel(FactorModel):
         With `engine="ray"` the data may also be shards of a Parquet data set, and `cluster`, a `RayCluster`, says how
         many workers there are and where (docs/scaling.md).
         """
+        from fairmf.models.checkpoint import open_checkpoints  # models that only answer do without
+
         check_settings(self)
-        with posed(self, data, fairness_weights, cluster) as problem, problem.backend.threads(self.num_threads):
-            state = problem.attempt(lambda: self.start(problem, *self._initial_factors(problem, init)))
+        with (
+            posed(self, data, fairness_weights, cluster) as given,
+            given.problem.backend.threads(self.num_threads),
+        ):
+            problem = given.problem
+            state = self.start(problem, *self._initial_factors(problem, init))
             stored = open_checkpoints(checkpoint, checkpoint_every, self, problem, init, callbacks, objective_every)
             try:
                 with stored as checkpoints:
-                    state, history = fit_loop.run(
-                        self, problem, state, snapshot=lambda s: self._snapshot(problem, s, History()),
-                        callbacks=callbacks, objective_every=objective_every, progress=progress, settle=settle,
-                        checkpoints=checkpoints,
+                    options = fit_loop.Options(
+                        type(self).__name__, callbacks, objective_every, progress, settle,
+                        None if checkpoints is None else given.checkpoints(checkpoints), given.note,
                     )  # fmt: skip
+                    state, history = fit_loop.run(
+                        given.steps, problem, state, lambda s: self._snapshot(given, s, History()), options
+                    )
             except fit_loop.Diverged as error:
-                self._fitted = self._results(problem, error.state, error.history)
+                self._fitted = self._results(given, error.state, error.history)
                 raise
-            self._fitted = self._results(problem, state, history)
+            self._fitted = self._results(given, state, history)
         return self
 
     def _settings(self) -> dict[str, Any]:
@@ -227,8 +218,8 @@ class IterativeModel(FactorModel):
         backend, (n, m) = problem.backend, problem.interactions.shape
         if init is None:
             key, scale = random_start.key_of(self.random_state), self.init_scale / np.sqrt(self.factors)
-            U = problem.drawn_users(random_start.Stream(key, random_start.USERS), self.factors, scale)
-            items = random_start.Stream(key, random_start.ITEMS)
+            users, items = (random_start.Stream(key, side) for side in (random_start.USERS, random_start.ITEMS))
+            U = normal_factors(users, n, self.factors, scale, backend)
             return U, normal_factors(items, m, self.factors, scale, backend)
         # Copies: no epoch may write into arrays that belong to the caller.
         pair = (init.user_factors, init.item_factors) if isinstance(init, FactorModel) else init
@@ -240,17 +231,16 @@ class IterativeModel(FactorModel):
             )
         if not (np.isfinite(start_u).all() and np.isfinite(start_v).all()):
             raise InvalidParameter("init holds numbers that are not finite.")
-        return problem.given_users(start_u), backend.array(start_v)
+        U = backend.empty(n, self.factors)
+        backend.put(start_u, slice(None), U)
+        return U, backend.array(start_v)
 
-    def _results(self, problem: Problem, state: Any, history: History) -> Fitted:
-        return problem.attempt(lambda: self._fitted_from(problem, state, history))
-
-    def _fitted_from(self, problem: Problem, state: Any, history: History) -> Fitted:
-        backend = problem.backend
+    def _results(self, given: Posed, state: Any, history: History) -> Fitted:
+        problem, backend = given.problem, given.problem.backend
         data, n, strength = problem.interactions, problem.n_users, problem.unobserved_weight
         fairness = problem.lambda_f / (strength * n) if problem.lambda_f else 0.0
         return Fitted(
-            user_factors=problem.kept_users(state.user_factors),
+            user_factors=backend.host(state.user_factors),
             item_factors=backend.host(state.item_factors),
             user_ids=data.user_ids,
             item_ids=data.item_ids,
@@ -263,12 +253,12 @@ class IterativeModel(FactorModel):
             settings=self._settings() | {"backend": problem.backend.name},
             extra={name: float(getattr(state, name)) for name in self.kept},
             fairness_weights=problem.fairness_weights,
-            interactions=problem.histories,
+            interactions=given.histories,
         )
 
-    def _snapshot(self: Self, problem: Problem, state: Any, history: History) -> Self:
+    def _snapshot(self: Self, given: Posed, state: Any, history: History) -> Self:
         model = copy.copy(self)
-        model._fitted = self._results(problem, state, history)
+        model._fitted = self._results(given, state, history)
         return model
 
     # -- users who were not in training -----------------------------------------------------------------------------
@@ -402,6 +392,8 @@ class IterativeModel(FactorModel):
         `user_items` is the history of a user who is not in the model (one row); `user` is then only a name, or None.
         The score is that of the user's fold-in, which for FairALS and IALS is the stored one to solver tolerance.
         """
+        from fairmf.models import explain  # lists are made without
+
         fitted = self.fitted
         psi = fitted.fairness if fairness is None else check_fairness(fairness)
         column = positions([item], fitted.item_ids, self.n_items, "item")[0]
@@ -412,4 +404,4 @@ class IterativeModel(FactorModel):
             if history.n_users != 1:
                 raise InvalidData(f"explain takes the history of one user; user_items has {history.n_users:,} rows.")
         with get_backend(fitted.settings["backend"]).threads(self.num_threads):
-            return explaining.explain(fitted, user, history, int(column), psi)
+            return explain.explain(fitted, user, history, int(column), psi)

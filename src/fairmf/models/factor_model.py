@@ -22,13 +22,14 @@ from fairmf.models.batches import Batch
 from fairmf.models.dial import dialled_users
 from fairmf.models.fitted import Fitted, History, named, on_snapshot, positions
 from fairmf.models.recommend import USERS_AT_ONCE, answer_all, names_of, ranked, read_request
-from fairmf.models.rerankers import AnnRanker, FairRecommendations, FairRecRanker
 from fairmf.params import settings_of, store_settings
-from fairmf.ranking.ann import AnnIndex
 from fairmf.ranking.top_n import list_length
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from fairmf.models.rerankers import AnnRanker, FairRecommendations, FairRecRanker
+    from fairmf.ranking.ann import AnnIndex
 
 
 # Rows of one side that point the same way: cosine similarity, streamed over the other rows. Never rows x rows.
@@ -313,6 +314,8 @@ class FactorModel(abc.ABC):
     @on_snapshot
     def to_ann(self, *, groups: int | None = None, probes: int | None = None) -> AnnIndex:
         """The item vectors in a nearest-neighbour index that knows the model's item ids (extra `[ann]`)."""
+        from fairmf.ranking.ann import AnnIndex  # models that score every item do without
+
         fitted = self.fitted
         return AnnIndex.build(
             fitted.item_factors, fitted.item_ids, offsets=fitted.item_offsets, groups=groups, probes=probes,
@@ -321,12 +324,16 @@ class FactorModel(abc.ABC):
 
     def with_ann(self, index: AnnIndex | None = None) -> AnnRanker:
         """This model answering through an index (by default a new one): has `rank`, `recommend`, can be evaluated."""
+        from fairmf.models.rerankers import AnnRanker
+
         return AnnRanker(self, self.to_ann() if index is None else index)
 
     # -- FairRec (docs/fairrec.md) ----------------------------------------------------------------------------------
 
     def with_fairrec(self, share: float, **options: Any) -> FairRecRanker:
         """This model with FairRec on top: has `rank`, can be evaluated. Options: K, order, random_state."""
+        from fairmf.models.rerankers import FairRecRanker
+
         return FairRecRanker(self, share, **options)
 
     @on_snapshot
@@ -352,7 +359,9 @@ class FactorModel(abc.ABC):
         rows = self._user_rows(who)
         history = fitted.histories("recommend_fairly").take_users(rows)
         vectors = self.user_factors[rows] if fairness is None else dialled_users(self, rows, fairness)
-        ranker = FairRecRanker(self, share, order=order, random_state=random_state)
+        from fairmf.models.rerankers import FairRecommendations
+
+        ranker = self.with_fairrec(share, order=order, random_state=random_state)
         made = ranker.lists(vectors, history, length)
         names = who if isinstance(who, np.ndarray) else Ids(who).values
         return FairRecommendations(names, named(made.items, fitted.item_ids), made.scores, made.certificate)

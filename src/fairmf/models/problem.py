@@ -28,8 +28,10 @@ FairnessWeights = ArrayLike | Mapping[Any, float]
 LARGEST = 1e6  # squares, times lambda_f, must stay far inside single precision
 
 
-def read_fairness_weights(weights: FairnessWeights, n_items: int, item_ids: Ids | None) -> Vector:
-    """One weight per item from an array, or from a mapping from item id to weight, where items not named have 1."""
+def read_fairness_weights(weights: FairnessWeights | None, n_items: int, item_ids: Ids | None) -> Vector | None:
+    """Return one weight per item from an array, or from a mapping from item id, where items not named have 1."""
+    if weights is None:
+        return None
     if not isinstance(weights, Mapping):
         return _not_all_zero(_numbers(weights, n_items, "one per item"))
     if item_ids is None:
@@ -213,25 +215,6 @@ class Problem:
             self._derived[name] = make()
         return self._derived[name]  # type: ignore[no-any-return]
 
-    # -- what another engine does its own way -------------------------------------------------------------------------
-
-    @property
-    def histories(self) -> Interactions | None:
-        """The interactions, where they are in this process's memory."""
-        return self.interactions
-
-    def drawn_users(self, stream: Stream, factors: int, scale: float) -> Factors:
-        """The users' random start."""
-        return normal_factors(stream, self.interactions.n_users, factors, scale, self.backend)
-
-    def given_users(self, values: NDArray[Any]) -> Factors:
-        """Users' factors with these values."""
-        return self.backend.array(values)
-
-    def kept_users(self, user_factors: Factors) -> NDArray[Any]:
-        """Users' factors as a fitted model holds them."""
-        return self.backend.host(user_factors)
-
     def user_groups(self, most: int) -> Groups:
         """The users by their sum of confidences, in that many groups at most."""
         return grouped(self.interactions.by_user.sums(), self.user_ridge, most)
@@ -241,21 +224,6 @@ class Problem:
         rows = self.interactions.by_user
         chosen = spread_evenly(rows.sums(), count)
         return rows.take(chosen), self.user_ridge[chosen]
-
-    def attempt(self, action: Callable[[], T]) -> T:
-        """The action's result. An engine whose parts can be lost repeats it until it gets through."""
-        return action()
-
-    def anchor(self, *states: Any) -> None:
-        """Tell the engine that these states will be needed again (None: not one)."""
-
-    def report(self) -> dict[str, Any]:
-        """What the engine adds to the record of the epoch that is over."""
-        return {}
-
-    def note(self, record: dict[str, Any]) -> str:  # noqa: ARG002
-        """What the engine adds to the progress line."""
-        return ""
 
     def _ridge(self, sums: Vector, others: int) -> Vector:
         return frozen(

@@ -173,7 +173,7 @@ class CudaBackend:
         """See contract."""
         reductions.add_vector(self._placing, vector, out)
 
-    def put(self, values: Factors, rows: NDArray[np.integer], out: Factors) -> None:
+    def put(self, values: Factors, rows: NDArray[np.integer] | slice, out: Factors) -> None:
         """See contract."""
         if isinstance(out, cp.ndarray):
             out[rows] = cp.asarray(values)
