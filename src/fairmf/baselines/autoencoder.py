@@ -246,7 +246,7 @@ class Autoencoder(FactorModel):
             self._keep(data, state, history)
         return self
 
-    # What the one fit loop (models/fitting.py) asks of a model.
+    # What the one fit loop (models/fit_loop.py) asks of a model.
 
     def epoch(self, problem: Problem, state: NetworkState) -> NetworkState:
         """One epoch."""

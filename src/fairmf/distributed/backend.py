@@ -25,7 +25,7 @@ from fairmf.errors import InvalidParameter
 
 # The items' step over shards of users: conjugate gradients in step, each step a sum over all shards.
 #
-# As `improve_rows` of one machine, but for the order in which partial sums are added. With k steps the shards are sent
+# As `improve` of one machine, but for the order in which partial sums are added. With k steps the shards are sent
 # k directions (items x d) and send back one residual and k - 1 products (items x d) and, last, a number per item.
 
 

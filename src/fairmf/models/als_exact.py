@@ -1,4 +1,4 @@
-"""Half-steps by Cholesky: both minimisers in closed form, the users' coupling included. F falls monotonically."""
+"""Half-steps of ALS by Cholesky: both minimisers in closed form, the users' coupling included. F never rises."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairmf.models.problem import Problem
 
 
 def users(problem: Problem, state: AlternatingState, fairness: float) -> AlternatingState:
-    """Every u_i = H_i^-1 (b_i - q) with the one q that is consistent with the mean of these u_i."""
+    """Solve u_i = H_i^-1 (b_i - q) with the one q that is consistent with the mean of these u_i."""
     V = state.item_factors
     q = problem.backend.vector(np.zeros(V.shape[1]))
     if fairness > 0:
@@ -21,7 +21,7 @@ def users(problem: Problem, state: AlternatingState, fairness: float) -> Alterna
 
 
 def epoch(problem: Problem, state: AlternatingState, fairness: float) -> AlternatingState:
-    """Users, then items."""
+    """Run one epoch: users, then items."""
     after = users(problem, state, fairness)
     U = after.user_factors
     V = problem.backend.solve(problem.item_half_step(U, mean_user=problem.backend.mean(U)))

@@ -1,4 +1,4 @@
-"""Half-steps by iALS++, the users' coupling q in blocks too. F falls monotonically, and nothing costs d^3 per row.
+"""Half-steps of ALS by iALS++, the users' coupling q in blocks too. F never rises, and nothing costs d^3 per row.
 
 Over the coordinates P of all users F is a quadratic whose blocks (H_i)_PP are coupled by t alone, as in the exact
 half-step: with g_i the gradient at the present q = C t, C = phi alpha0 G_W, and A_P the mean of (H_i)_PP^-1,
@@ -21,7 +21,7 @@ from fairmf.models.problem import Problem
 
 
 def users(problem: Problem, state: AlternatingState, fairness: float, block_size: int) -> AlternatingState:
-    """One sweep over the users' coordinates; the given state is left as it is."""
+    """Sweep once over the users' coordinates; the given state is left as it is."""
     backend, V = problem.backend, state.item_factors
     if fairness == 0:
         step = problem.user_half_step(V, gramian=state.item_gramian)
@@ -43,7 +43,7 @@ def users(problem: Problem, state: AlternatingState, fairness: float, block_size
 
 
 def epoch(problem: Problem, state: AlternatingState, fairness: float, block_size: int) -> AlternatingState:
-    """A sweep over the users, then one over the items."""
+    """Run one epoch: a sweep over the users, then one over the items."""
     backend = problem.backend
     after = users(problem, state, fairness, block_size)
     U = after.user_factors

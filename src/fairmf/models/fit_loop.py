@@ -1,8 +1,8 @@
 """The one fit loop: epochs, history, callbacks, tolerance, progress, checkpoints, and a check that all is finite.
 
 A model supplies `start` and `epoch` (pure: a new state each time, so the last good one always survives) and says what
-to report. Nothing here knows which model, solver or backend is at work. Where the loop stands is one immutable value,
-`Reached`, so that it can be stored, resumed, and survive a Ctrl-C at any moment.
+to report. Nothing here knows which model, solver, backend or cluster is at work. Where the loop stands is one immutable
+value, `Reached`, so that it can be stored, resumed, and survive a Ctrl-C at any moment.
 """
 
 from __future__ import annotations
@@ -18,43 +18,46 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from fairmf.backends.contract import Factors
-from fairmf.errors import NotFinite
+from fairmf.backends.registry import chosen
+from fairmf.data.interactions import Interactions, as_interactions
+from fairmf.errors import InvalidData, InvalidParameter, NotFinite
 from fairmf.models.fitted import History
 from fairmf.models.objective import Objective, objective
-from fairmf.models.problem import Problem
+from fairmf.models.problem import FairnessWeights, Problem, problem_for, read_fairness_weights
 from fairmf.models.progress import progress_bar
+from fairmf.params import settings_of
 
 log = logging.getLogger("fairmf")
 
 
 @dataclass(frozen=True)
 class State:
-    """What an epoch turns into the next: at least the factors. Models add their own variables by subclassing."""
+    """The variables of a fit: at least the factors. Models add their own by subclassing."""
 
     user_factors: Factors
     item_factors: Factors
 
 
 class Trainable(Protocol):
-    """What the loop needs of a model."""
+    """What the loop needs of a model, or of a model over a cluster."""
 
     epochs: int
     tolerance: float
 
     def epoch(self, problem: Problem, state: Any) -> Any:
-        """One epoch; the given state is left as it is."""
+        """Run one epoch; the given state is left as it is."""
 
     def objective(self, problem: Problem, state: Any) -> Objective:
-        """F of a state."""
+        """Return F of a state."""
 
     def finish(self, problem: Problem, state: Any) -> Any:
-        """What is still to be done when the epochs are over."""
+        """Return the state after what is left to do when the epochs are over."""
 
     def report(self, problem: Problem, before: Any, after: Any, value: Objective | None) -> dict[str, Any]:
-        """What this model adds to the epoch's record."""
+        """Return what this model adds to the epoch's record."""
 
     def remedy(self) -> str:
-        """What a user can change when training diverges."""
+        """Return what a user can change when training diverges."""
 
 
 class Callback(Protocol):
@@ -72,10 +75,10 @@ class ResumableCallback(Protocol):
     """
 
     def state_dict(self) -> dict[str, Any]:
-        """Its memory, in plain values (numbers, texts, lists, tuples, dictionaries)."""
+        """Return its memory, in plain values (numbers, texts, lists, tuples, dictionaries)."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from there."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class Reached:
     """What each callback remembered then (None: nothing)."""
 
     def history(self) -> History:
-        """The history up to here."""
+        """Return the history up to here."""
         kept_epoch = self.epoch if self.kept is None else self.kept_epoch
         return History(list(self.records), self.verdict or "ceiling", self.reason, kept_epoch)
 
@@ -105,10 +108,10 @@ class Checkpoints(Protocol):
     """Where a fit's stand is stored."""
 
     def resume(self, start: Any) -> Reached | None:
-        """The stand to go on from, None for a fresh start. `start` is the state before the first epoch."""
+        """Return where to resume, None for a fresh start. `start` is the state before the first epoch."""
 
     def after_epoch(self, reached: Reached, *, last: bool) -> None:
-        """Store the stand if it is time to, and always if it is the last."""
+        """Store where the fit stands if it is time to, and always after the last epoch."""
 
 
 class EpochProgress:
@@ -318,3 +321,42 @@ def _is_finite(problem: Problem, part: Any) -> bool:
     if isinstance(part, (int, float, np.floating)) or hasattr(part, "ndim"):
         return bool(np.isfinite(part).all())
     return True
+
+
+# -- the problem of a fit, on this machine or on a cluster -----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Posed:
+    """What a fit works on and with, on this machine or over the workers of a cluster."""
+
+    problem: Problem
+    steps: Trainable
+    """The model, or the model over a cluster."""
+    histories: Interactions | None
+    """The interactions, where they are in this process."""
+    note: Callable[[dict[str, Any]], str] = lambda _: ""
+    """What to add to the progress line, from an epoch's record."""
+    checkpoints: Callable[[Checkpoints], Checkpoints] = lambda stored: stored
+    """Adapts the checkpoints to the engine."""
+
+
+@contextlib.contextmanager
+def posed(model: Any, data: Any, fairness_weights: FairnessWeights | None, cluster: Any) -> Iterator[Posed]:
+    """Pose the problem of a model's settings on this data; a cluster's workers are held meanwhile."""
+    if model.engine == "ray":
+        from fairmf.models.shard_problem import posed_on_cluster  # fits on one machine do without
+
+        with posed_on_cluster(model, data, fairness_weights, cluster) as found:
+            yield found
+        return
+    if cluster is not None or isinstance(getattr(data, "shards", None), int):
+        what = "Data in shards" if cluster is None else "cluster="
+        raise InvalidParameter(f"{what} needs engine='ray'. Got engine={model.engine!r} instead.")
+    data = as_interactions(data)
+    if data.nnz == 0:
+        raise InvalidData("There are no interactions to learn from.")
+    settings = settings_of(model)
+    settings["backend"] = chosen(model.backend, data.nnz * model.factors)
+    weights = read_fairness_weights(fairness_weights, data.n_items, data.item_ids)
+    yield Posed(problem_for(data, model.lambda_f_for(data.n_users), settings, weights), model, data)

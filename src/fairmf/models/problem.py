@@ -1,4 +1,4 @@
-"""A fit's problem: the data, the weights of the objective's terms, and where arithmetic runs."""
+"""The problem of a fit: the data, the weights of the objective's terms, and where arithmetic runs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,206 @@ from fairmf.data.interactions import Interactions, as_interactions
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property
 
-# How strongly the fairness term holds each item down: w_j in lambda_f/2 sum_j w_j^2 (v_j.t)^2.
-#
-# See docs/mathematics.md 5a for what follows from them, docs/groups.md for their use.
-
-
+T = TypeVar("T")
 FairnessWeights = ArrayLike | Mapping[Any, float]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Everything that stays fixed during a fit. The paper's symbols: docs/notation.md."""
+
+    interactions: Interactions
+    backend: Backend
+    regularization: float
+    regularization_exponent: float
+    unobserved_weight: float
+    lambda_f: float = 0.0
+    fairness_weights: Vector | None = field(default=None, compare=False)
+    """w_j of every item in the fairness term; None is 1 for all (docs/mathematics.md 5a)."""
+    _derived: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def n_users(self) -> int:
+        """n."""
+        return self.interactions.n_users
+
+    @cached_property
+    def user_ridge(self) -> Vector:
+        """lambda_U(i)."""
+        return self._ridge(self.interactions.by_user.sums(), self.interactions.n_items)
+
+    @cached_property
+    def item_ridge(self) -> Vector:
+        """lambda_V(j)."""
+        return self._ridge(self.interactions.by_item.sums(), self.interactions.n_users)
+
+    @cached_property
+    def least_user_ridge(self) -> float:
+        """The smallest lambda_U(i)."""
+        return float(self.user_ridge.min())
+
+    @cached_property
+    def least_item_ridge(self) -> float:
+        """The smallest lambda_V(j)."""
+        return float(self.item_ridge.min())
+
+    @cached_property
+    def fairness_squares(self) -> Vector | None:
+        """w_j^2; None where every item counts alike."""
+        return None if self.fairness_weights is None else frozen(np.square(self.fairness_weights))
+
+    @property
+    def largest_fairness_square(self) -> float:
+        """The largest w_j^2: how much stronger than asked for the fairness term is to any item."""
+        return 1.0 if self.fairness_squares is None else float(self.fairness_squares.max())
+
+    def merit_gramian(self, item_factors: Factors, gramian: Matrix | None = None) -> Matrix:
+        """Return G_W = V' W^2 V, of which t makes the fairness term and q; without weights `gramian`, if given."""
+        if self.fairness_squares is None and gramian is not None:
+            return gramian
+        return self.backend.gramian(item_factors, self.fairness_squares)
+
+    def cached(self, name: str, make: Callable[[], T]) -> T:
+        """Return what a model derives from the problem, computed once and used in every epoch."""
+        if name not in self._derived:
+            self._derived[name] = make()
+        return self._derived[name]  # type: ignore[no-any-return]
+
+    def user_groups(self, most: int) -> Groups:
+        """Gather the users by their sum of confidences, into at most that many groups."""
+        return grouped(self.interactions.by_user.sums(), self.user_ridge, most)
+
+    def sampled_users(self, count: int) -> tuple[Rows, Vector]:
+        """Return rows and ridge of users spread evenly along their sums of confidences."""
+        rows = self.interactions.by_user
+        chosen = spread_evenly(rows.sums(), count)
+        return rows.take(chosen), self.user_ridge[chosen]
+
+    def _ridge(self, sums: Vector, others: int) -> Vector:
+        return frozen(
+            frequency_scaled(sums, others, self.regularization, self.regularization_exponent, self.unobserved_weight)
+        )
+
+    def user_half_step(
+        self, item_factors: Factors, shift: Vector | None = None, gramian: Matrix | None = None
+    ) -> HalfStep:
+        """Return the users' systems given V: H_i u_i = b_i - shift. `gramian` is G_V, computed if not given."""
+        vector = self.backend.vector
+        shared = self.backend.gramian(item_factors) if gramian is None else vector(gramian)
+        return HalfStep(
+            self.backend,
+            self.interactions.by_user,
+            item_factors,
+            self.unobserved_weight * shared,
+            self.user_ridge,
+            vector(np.zeros(item_factors.shape[1]) if shift is None else shift),
+        )
+
+    def item_half_step(
+        self, user_factors: Factors, mean_user: Vector | None = None, gramian: Matrix | None = None
+    ) -> HalfStep:
+        """Return the items' systems given U, with the fairness term lambda_f s s' where a mean user (s or t) is given.
+
+        `gramian` is G_U, computed if not given.
+        """
+        if gramian is None:
+            gramian = self.backend.gramian(user_factors)
+        shared: Matrix = self.unobserved_weight * gramian
+        own = None
+        if mean_user is not None:
+            mean_user = self.backend.vector(mean_user)
+            common, own = self.fairness_pull(mean_user)
+            shared = shared + common * np.outer(mean_user, mean_user)
+        zero = self.backend.vector(np.zeros(user_factors.shape[1]))
+        return HalfStep(self.backend, self.interactions.by_item, user_factors, shared, self.item_ridge, zero, own)
+
+    def fairness_pull(self, mean_user: Vector) -> tuple[float, RankOne | None]:
+        """Split lambda_f w_j^2 into what all items share and what each has beyond that (None: nothing)."""
+        squares = self.fairness_squares
+        if squares is None:
+            return self.lambda_f, None
+        least = float(squares.min())
+        own = self.lambda_f * (squares - least)
+        return self.lambda_f * least, RankOne(mean_user, own) if own.any() else None
+
+
+def problem_for(
+    data: Interactions, lambda_f: float, settings: dict[str, Any], fairness_weights: Vector | None = None
+) -> Problem:
+    """Return the problem of these settings on this data."""
+    names = ("regularization", "regularization_exponent", "unobserved_weight")
+    backend = get_backend(settings["backend"], settings.get("factor_dtype", "float32"))
+    return Problem(
+        data, backend, **{name: settings[name] for name in names}, lambda_f=lambda_f, fairness_weights=fairness_weights
+    )
+
+
+def normal_factors(stream: Stream, rows: int, d: int, scale: float, backend: Backend) -> Factors:
+    """Draw a whole side of the random start, Normal(0, scale^2)."""
+    out = backend.empty(rows, d)
+    backend.draw_normal(stream, None, scale, out)
+    return out
+
+
+def frequency_scaled(sums: Vector, others: int, regularization: float, exponent: float, unobserved: float) -> Vector:
+    """Return lambda(i) = lambda2 * (c_i + alpha0 * size of the other side)^eta (docs/mathematics.md 1)."""
+    # In float64 before the power: eta < 0 of an empty row with alpha0 = 0 is the only way to infinity, caught by check.
+    with np.errstate(divide="ignore"):
+        weights: Vector = regularization * np.power(sums + unobserved * others, exponent)
+    if not np.isfinite(weights).all():
+        raise InvalidData(
+            "An empty row has no finite L2 weight with a negative regularization_exponent and unobserved_weight 0: "
+            "drop users and items without interactions, or set unobserved_weight > 0."
+        )
+    return weights
+
+
+# -- users gathered by their sum of confidences, and samples of users ------------------------------------------------
+
+
+class Groups(NamedTuple):
+    """Users gathered by their sum of confidences, ascending."""
+
+    sums: Vector
+    ridge: Vector
+    counts: NDArray[np.int64]
+
+
+def grouped(sums: Vector, ridge: Vector, most: int) -> Groups:
+    """Gather users with equal sums; beyond `most` groups, merge neighbours."""
+    distinct, first, counts = np.unique(sums, return_index=True, return_counts=True)
+    return _at_most(Groups(distinct, ridge[first], counts), most)
+
+
+def together(parts: Sequence[Groups], most: int) -> Groups:
+    """Merge the groups of several populations."""
+    sums, ridge, counts = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    distinct, where = np.unique(sums, return_inverse=True)
+    people = np.bincount(where, counts)
+    mean_ridge = np.bincount(where, ridge * counts) / people
+    return _at_most(Groups(distinct, mean_ridge, people.astype(np.int64)), most)
+
+
+def _at_most(groups: Groups, most: int) -> Groups:
+    sums, ridge, counts = groups
+    if len(sums) <= most:
+        return groups
+    starts = (np.arange(most) * len(sums)) // most
+    total = np.add.reduceat(counts, starts)
+    merged = (np.add.reduceat(x * counts, starts) / total for x in (sums, ridge))
+    return Groups(next(merged), next(merged), total)
+
+
+def spread_evenly(sums: Vector, count: int) -> NDArray[np.int64]:
+    """Return `count` users spread evenly along their sums (all, if they are few)."""
+    order = np.argsort(sums, kind="stable")
+    count = min(count, len(order))
+    chosen: NDArray[np.int64] = np.sort(order[((np.arange(count) + 0.5) * len(order) / max(count, 1)).astype(np.int64)])
+    return chosen
+
+
+# -- fairness weights: w_j in lambda_f/2 sum_j w_j^2 (v_j.t)^2 (docs/mathematics.md 5a, docs/groups.md) ----------------
+
 LARGEST = 1e6  # squares, times lambda_f, must stay far inside single precision
 
 
@@ -92,200 +286,3 @@ def _not_all_zero(weights: Vector) -> Vector:
     if not weights.any():
         raise InvalidParameter("fairness_weights are all 0, so that there is no fairness term: use fairness=0 instead.")
     return weights
-
-
-# Users described together: groups of them by their sum of confidences, and samples spread evenly along it.
-
-
-class Groups(NamedTuple):
-    """Users gathered by their sum of confidences, ascending."""
-
-    sums: Vector
-    ridge: Vector
-    counts: NDArray[np.int64]
-
-
-def grouped(sums: Vector, ridge: Vector, most: int) -> Groups:
-    """Users with equal sums together; beyond `most` groups, neighbours are merged."""
-    distinct, first, counts = np.unique(sums, return_index=True, return_counts=True)
-    return _at_most(Groups(distinct, ridge[first], counts), most)
-
-
-def together(parts: Sequence[Groups], most: int) -> Groups:
-    """The groups of several populations as those of one."""
-    sums, ridge, counts = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    distinct, where = np.unique(sums, return_inverse=True)
-    people = np.bincount(where, counts)
-    mean_ridge = np.bincount(where, ridge * counts) / people
-    return _at_most(Groups(distinct, mean_ridge, people.astype(np.int64)), most)
-
-
-def _at_most(groups: Groups, most: int) -> Groups:
-    sums, ridge, counts = groups
-    if len(sums) <= most:
-        return groups
-    starts = (np.arange(most) * len(sums)) // most
-    total = np.add.reduceat(counts, starts)
-    merged = (np.add.reduceat(x * counts, starts) / total for x in (sums, ridge))
-    return Groups(next(merged), next(merged), total)
-
-
-def spread_evenly(sums: Vector, count: int) -> NDArray[np.int64]:
-    """Which users to take so that they are spread evenly along their sums (all, if they are few)."""
-    order = np.argsort(sums, kind="stable")
-    count = min(count, len(order))
-    chosen: NDArray[np.int64] = np.sort(order[((np.arange(count) + 0.5) * len(order) / max(count, 1)).astype(np.int64)])
-    return chosen
-
-
-T = TypeVar("T")
-
-
-def frequency_scaled(sums: Vector, others: int, regularization: float, exponent: float, unobserved: float) -> Vector:
-    """docs/mathematics.md 1: lambda(i) = lambda2 * (c_i + alpha0 * size of the other side)^eta."""
-    # In float64 before the power: eta < 0 of an empty row with alpha0 = 0 is the only way to infinity, caught by check.
-    with np.errstate(divide="ignore"):
-        weights: Vector = regularization * np.power(sums + unobserved * others, exponent)
-    if not np.isfinite(weights).all():
-        raise InvalidData(
-            "An empty row has no finite L2 weight with a negative regularization_exponent and unobserved_weight 0: "
-            "drop users and items without interactions, or set unobserved_weight > 0."
-        )
-    return weights
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Everything that stays fixed during a fit. The paper's symbols: docs/notation.md."""
-
-    interactions: Interactions
-    backend: Backend
-    regularization: float
-    regularization_exponent: float
-    unobserved_weight: float
-    lambda_f: float = 0.0
-    fairness_weights: Vector | None = field(default=None, compare=False)
-    """w_j of every item in the fairness term; None is 1 for all (docs/mathematics.md 5a)."""
-    _derived: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
-
-    @property
-    def n_users(self) -> int:
-        """n."""
-        return self.interactions.n_users
-
-    @cached_property
-    def user_ridge(self) -> Vector:
-        """lambda_U(i)."""
-        return self._ridge(self.interactions.by_user.sums(), self.interactions.n_items)
-
-    @cached_property
-    def item_ridge(self) -> Vector:
-        """lambda_V(j)."""
-        return self._ridge(self.interactions.by_item.sums(), self.interactions.n_users)
-
-    @cached_property
-    def least_user_ridge(self) -> float:
-        """The smallest lambda_U(i)."""
-        return float(self.user_ridge.min())
-
-    @cached_property
-    def least_item_ridge(self) -> float:
-        """The smallest lambda_V(j)."""
-        return float(self.item_ridge.min())
-
-    @cached_property
-    def fairness_squares(self) -> Vector | None:
-        """w_j^2; None where every item counts alike."""
-        return None if self.fairness_weights is None else frozen(np.square(self.fairness_weights))
-
-    @property
-    def largest_fairness_square(self) -> float:
-        """The largest w_j^2: how much stronger than asked for the fairness term is to any item."""
-        return 1.0 if self.fairness_squares is None else float(self.fairness_squares.max())
-
-    def merit_gramian(self, item_factors: Factors, gramian: Matrix | None = None) -> Matrix:
-        """G_W = V' W^2 V, with which t makes the fairness term and q; G_V (`gramian`, if at hand) without weights."""
-        if self.fairness_squares is None and gramian is not None:
-            return gramian
-        return self.backend.gramian(item_factors, self.fairness_squares)
-
-    def cached(self, name: str, make: Callable[[], T]) -> T:
-        """What a model derives from the problem once and uses every epoch."""
-        if name not in self._derived:
-            self._derived[name] = make()
-        return self._derived[name]  # type: ignore[no-any-return]
-
-    def user_groups(self, most: int) -> Groups:
-        """The users by their sum of confidences, in that many groups at most."""
-        return grouped(self.interactions.by_user.sums(), self.user_ridge, most)
-
-    def sampled_users(self, count: int) -> tuple[Rows, Vector]:
-        """Rows and ridge of users spread evenly along their sums of confidences."""
-        rows = self.interactions.by_user
-        chosen = spread_evenly(rows.sums(), count)
-        return rows.take(chosen), self.user_ridge[chosen]
-
-    def _ridge(self, sums: Vector, others: int) -> Vector:
-        return frozen(
-            frequency_scaled(sums, others, self.regularization, self.regularization_exponent, self.unobserved_weight)
-        )
-
-    def user_half_step(
-        self, item_factors: Factors, shift: Vector | None = None, gramian: Matrix | None = None
-    ) -> HalfStep:
-        """The users' systems given V: H_i u_i = b_i - shift. `gramian` is G_V where it is at hand."""
-        vector = self.backend.vector
-        shared = self.backend.gramian(item_factors) if gramian is None else vector(gramian)
-        return HalfStep(
-            self.backend,
-            self.interactions.by_user,
-            item_factors,
-            self.unobserved_weight * shared,
-            self.user_ridge,
-            vector(np.zeros(item_factors.shape[1]) if shift is None else shift),
-        )
-
-    def item_half_step(
-        self, user_factors: Factors, mean_user: Vector | None = None, gramian: Matrix | None = None
-    ) -> HalfStep:
-        """The items' systems given U, with the fairness term lambda_f s s' where a mean user (s or t) is given.
-
-        `gramian` is G_U where it is at hand.
-        """
-        if gramian is None:
-            gramian = self.backend.gramian(user_factors)
-        shared: Matrix = self.unobserved_weight * gramian
-        own = None
-        if mean_user is not None:
-            mean_user = self.backend.vector(mean_user)
-            common, own = self.fairness_pull(mean_user)
-            shared = shared + common * np.outer(mean_user, mean_user)
-        zero = self.backend.vector(np.zeros(user_factors.shape[1]))
-        return HalfStep(self.backend, self.interactions.by_item, user_factors, shared, self.item_ridge, zero, own)
-
-    def fairness_pull(self, mean_user: Vector) -> tuple[float, RankOne | None]:
-        """lambda_f w_j^2 as what all items have in common, and what each has beyond that (None: nothing)."""
-        squares = self.fairness_squares
-        if squares is None:
-            return self.lambda_f, None
-        least = float(squares.min())
-        own = self.lambda_f * (squares - least)
-        return self.lambda_f * least, RankOne(mean_user, own) if own.any() else None
-
-
-def normal_factors(stream: Stream, rows: int, d: int, scale: float, backend: Backend) -> Factors:
-    """Draw a whole side of the random start, Normal(0, scale^2)."""
-    out = backend.empty(rows, d)
-    backend.draw_normal(stream, None, scale, out)
-    return out
-
-
-def problem_for(
-    data: Interactions, lambda_f: float, settings: dict[str, Any], fairness_weights: Vector | None = None
-) -> Problem:
-    """The problem that these settings pose on this data."""
-    names = ("regularization", "regularization_exponent", "unobserved_weight")
-    backend = get_backend(settings["backend"], settings.get("factor_dtype", "float32"))
-    return Problem(
-        data, backend, **{name: settings[name] for name in names}, lambda_f=lambda_f, fairness_weights=fairness_weights
-    )

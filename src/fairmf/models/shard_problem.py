@@ -24,7 +24,7 @@ from fairmf.distributed.worker import Worker
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property
 from fairmf.models import fit_loop
-from fairmf.models.base import Posed
+from fairmf.models.fit_loop import Posed
 from fairmf.models.objective import Objective
 from fairmf.models.problem import (
     FairnessWeights,

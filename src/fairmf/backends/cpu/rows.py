@@ -1,7 +1,6 @@
-"""Random start rows (backends/random_start.py has the definition, and these are its bits).
+"""Kernels over sparse rows, and over rows of factors: Cholesky, residuals, products, the random start.
 
-Three short loops over a row instead of one, so that the compiler vectorises each: a loop that writes bits and reads
-them back as a float would run one number at a time.
+Each works on one block of rows per thread at a time, and allocates its scratch once per block.
 """
 
 from __future__ import annotations
@@ -30,9 +29,6 @@ from fairmf.backends.random_start import (
     WORD,
 )
 from fairmf.kernels import kernel
-
-# Kernels over sparse rows: one block of rows per thread at a time, scratch allocated once per block.
-
 
 GATHER = 256  # entries gathered into a dense tile for one rank-256 update of the row's matrix
 MULTIPLY_ROWS = 256  # rows of one matrix product: its result stays in the cache until it is copied out
@@ -199,6 +195,11 @@ def add_vector(low, high, vector, bounds, out):
             for k in range(len(vector)):
                 out[i, k] += vector[k]
 
+
+# -- random start -----------------------------------------------------------------------------------------------------
+#
+# backends/random_start.py has the definition, and these are its bits. Three short loops over a row instead of one, so
+# that the compiler vectorises each: a loop that writes bits and reads them back as a float runs one number at a time.
 
 BLOCK_ROWS = 256
 
