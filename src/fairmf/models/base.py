@@ -183,7 +183,7 @@ class IterativeModel(FactorModel):
 
         check_settings(self)
         with (
-            fit_loop.posed(self, data, fairness_weights, cluster) as given,
+            fit_loop.open_setup(self, data, fairness_weights, cluster) as given,
             given.problem.backend.threads(self.num_threads),
         ):
             problem = given.problem
@@ -230,7 +230,7 @@ class IterativeModel(FactorModel):
         backend.put(start_u, slice(None), U)
         return U, backend.array(start_v)
 
-    def _results(self, given: fit_loop.Posed, state: Any, history: History) -> Fitted:
+    def _results(self, given: fit_loop.Setup, state: Any, history: History) -> Fitted:
         problem, backend = given.problem, given.problem.backend
         data, n, strength = problem.interactions, problem.n_users, problem.unobserved_weight
         fairness = problem.lambda_f / (strength * n) if problem.lambda_f else 0.0
@@ -251,7 +251,7 @@ class IterativeModel(FactorModel):
             interactions=given.histories,
         )
 
-    def _snapshot(self: Self, given: fit_loop.Posed, state: Any, history: History) -> Self:
+    def _snapshot(self: Self, given: fit_loop.Setup, state: Any, history: History) -> Self:
         model = copy.copy(self)
         model._fitted = self._results(given, state, history)
         return model

@@ -327,7 +327,7 @@ def _is_finite(problem: Problem, part: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Posed:
+class Setup:
     """What a fit works on and with, on this machine or over the workers of a cluster."""
 
     problem: Problem
@@ -342,12 +342,12 @@ class Posed:
 
 
 @contextlib.contextmanager
-def posed(model: Any, data: Any, fairness_weights: FairnessWeights | None, cluster: Any) -> Iterator[Posed]:
+def open_setup(model: Any, data: Any, fairness_weights: FairnessWeights | None, cluster: Any) -> Iterator[Setup]:
     """Pose the problem of a model's settings on this data; a cluster's workers are held meanwhile."""
     if model.engine == "ray":
-        from fairmf.models.shard_problem import posed_on_cluster  # fits on one machine do without
+        from fairmf.models.shard_problem import open_on_cluster  # fits on one machine do without
 
-        with posed_on_cluster(model, data, fairness_weights, cluster) as found:
+        with open_on_cluster(model, data, fairness_weights, cluster) as found:
             yield found
         return
     if cluster is not None or isinstance(getattr(data, "shards", None), int):
@@ -359,4 +359,4 @@ def posed(model: Any, data: Any, fairness_weights: FairnessWeights | None, clust
     settings = settings_of(model)
     settings["backend"] = chosen(model.backend, data.nnz * model.factors)
     weights = read_fairness_weights(fairness_weights, data.n_items, data.item_ids)
-    yield Posed(problem_for(data, model.lambda_f_for(data.n_users), settings, weights), model, data)
+    yield Setup(problem_for(data, model.lambda_f_for(data.n_users), settings, weights), model, data)

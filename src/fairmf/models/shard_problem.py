@@ -24,7 +24,7 @@ from fairmf.distributed.worker import Worker
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property
 from fairmf.models import fit_loop
-from fairmf.models.fit_loop import Posed
+from fairmf.models.fit_loop import Setup
 from fairmf.models.objective import Objective
 from fairmf.models.problem import (
     FairnessWeights,
@@ -195,7 +195,7 @@ def sharded_problem(
 
 
 @contextlib.contextmanager
-def posed_on_cluster(model: Any, data: Any, fairness_weights: FairnessWeights | None, cluster: Any) -> Iterator[Posed]:
+def open_on_cluster(model: Any, data: Any, fairness_weights: FairnessWeights | None, cluster: Any) -> Iterator[Setup]:
     """Pose the problem of a model's settings to the workers of a cluster, which are held meanwhile."""
     cluster = RayCluster() if cluster is None else cluster
     if not isinstance(cluster, RayCluster):
@@ -217,4 +217,4 @@ def posed_on_cluster(model: Any, data: Any, fairness_weights: FairnessWeights | 
         team.gather_users = own is not None if cluster.gather_users is None else cluster.gather_users
         problem = sharded_problem(team, local, model.lambda_f_for(team.n_users), settings_of(model), weights, own)
         steps = ShardedModel(model, team)
-        yield Posed(problem, steps, own, steps.note, lambda stored: ShardedCheckpoints(stored, problem))
+        yield Setup(problem, steps, own, steps.note, lambda stored: ShardedCheckpoints(stored, problem))
