@@ -1,7 +1,7 @@
-"""A backend over a team: users' arrays live in its workers, items' are ordinary arrays here.
+"""A backend over a team: users' arrays live in its workers, items' arrays in this process.
 
-The fit loop and the solvers talk to it as to any other. What is said of the users becomes an operation of all workers;
-what is said of the items alone is done here; the items' rows, which no one has whole, are summed over the shards.
+The fit loop and the solvers use it as any other. Operations on users run in all workers, operations on items alone run
+here. No worker has whole rows of items: their sums over users are added over the shards.
 """
 
 from __future__ import annotations
@@ -23,17 +23,16 @@ from fairmf.distributed.team import Published, Team
 from fairmf.distributed.worker import Turned
 from fairmf.errors import InvalidParameter
 
-# The items' step over shards of users: conjugate gradients in step, each step a sum over all shards.
-#
-# As `improve` of one machine, but for the order in which partial sums are added. With k steps the shards are sent
-# k directions (items x d) and send back one residual and k - 1 products (items x d) and, last, a number per item.
-
-
 ROWS = 1024  # items of one block
 
 
 def improve_items(team: Team, step: HalfStep, published: Turned, this: Factors, effort: Effort) -> RowSums:
-    """See contract, `improve`; the workers make `this` of what is `published`."""
+    """Improve the items by conjugate gradients, each step a sum over all shards; see contract, `improve`.
+
+    As on one machine, but for the order in which partial sums are added. With k steps the shards are sent k directions
+    (items x d) and send back one residual and k - 1 products (items x d) and, last, a number per item. The workers
+    make `this` of what is `published`.
+    """
     from fairmf.backends.cpu import cg_split, threads  # compiled kernels are loaded by fits alone
 
     users: Any = step.other
@@ -69,9 +68,9 @@ CONVERGED_STEPS = 500  # of the items' exact step; on usual data 15 are enough
 
 
 class Sent:
-    """Which arrays of all items the workers can already read, perhaps before a rotation that they can make themselves.
+    """Remembers which arrays of items the workers can read already, perhaps up to a rotation they can apply.
 
-    Contents change in place, but only by this backend's methods, which say so.
+    Contents change in place, but only by this backend's methods, which call `changed` or `turned`.
     """
 
     def __init__(self, team: Team):
@@ -79,7 +78,7 @@ class Sent:
         self._known: dict[int, tuple[weakref.ref[Any], Published, Matrix | None]] = {}
 
     def of(self, array: NDArray[Any]) -> Turned:
-        """What workers make the array of; sent now if they could not."""
+        """Return what workers make the array of; send it if they have nothing."""
         found = self._known.get(id(array))
         if found is None or found[0]() is not array:
             self._remember(array, self._team.publish(array), None)
@@ -87,11 +86,11 @@ class Sent:
         return Turned(published, matrix)
 
     def changed(self, array: NDArray[Any]) -> None:
-        """The array has other values now."""
+        """Note that the array has other values now."""
         self._known.pop(id(array), None)
 
     def turned(self, this: NDArray[Any], matrix: Matrix, out: NDArray[Any]) -> None:
-        """`out` has become `this` times a matrix."""
+        """Note that `out` has become `this` times a matrix."""
         found = self._known.get(id(this))
         self.changed(out)
         if found is not None and found[0]() is this and found[2] is None:

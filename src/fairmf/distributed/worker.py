@@ -1,7 +1,7 @@
-"""One worker: a shard of users, everything of theirs by name, and what can be done with it.
+"""One worker: it holds a shard of users, with their factors and numbers by name, and runs operations on them.
 
-Nothing here knows of a cluster. A worker is driven by programs, lists of (operation, arguments), so that one message
-carries all that has gathered since the last answer was needed.
+Nothing here knows of a cluster. A worker runs programs, lists of (operation, arguments), so that one message carries
+all requests since the last answer.
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ from fairmf.data.interactions import transpose
 from fairmf.distributed.remote_arrays import Drawn, Solved
 from fairmf.distributed.shards import ShardSource
 
-# A shard's part of the sums over users that every item's system needs, from rows of users alone where that can be.
-
 
 class PartialSums(Protocol):
-    """What each shard adds to the items' step. Results are arrays of the host."""
+    """Computes a shard's part of the sums over users in the items' systems. Results are arrays of the host."""
 
     def residual(self, U: Factors, V: Factors) -> tuple[NDArray[Any], float]:
         """sum_i c_ij (1 - v_j.u_i) u_i of every item j, and sum_ij c_ij (1 - v_j.u_i)^2."""
@@ -39,14 +37,14 @@ class PartialSums(Protocol):
 
 
 def partial_sums(backend: Backend, rows: Rows, n_items: int) -> PartialSums:
-    """The way of this backend."""
+    """Return the kind of this backend."""
     if backend.name == "cpu":
         return ByUser(rows, n_items)
     return ByItem(backend, rows, n_items)
 
 
 class ByUser:
-    """Straight from the users' rows: each thread adds to items of its own, so no second copy of the rows is needed."""
+    """Reads the users' rows: each thread adds to items of its own, so that no second copy of the rows is needed."""
 
     def __init__(self, rows: Rows, n_items: int):
         from fairmf.backends.cpu import reductions, threads
@@ -81,7 +79,7 @@ class ByUser:
 
 
 class ByItem:
-    """By the contract's kernels on the shard's rows of items, a second copy: for every backend."""
+    """Reads a second copy of the shard, by item, with the contract's methods: for every backend."""
 
     def __init__(self, backend: Backend, rows: Rows, n_items: int):
         self._backend = backend
@@ -123,7 +121,7 @@ class Turned(NamedTuple):
 
 
 class Missing(Exception):
-    """A worker that took over a shard is asked for what its predecessor had."""
+    """A worker that replaced another is asked for factors that it does not have."""
 
 
 Step = tuple[str, tuple[Any, ...]]
@@ -145,7 +143,7 @@ class Worker:
         self._sums = partial_sums(self.backend, self.rows["rows"], self.n_items)
 
     def run(self, program: Sequence[Step], arguments: Sequence[Any]) -> tuple[Any, float]:
-        """The answer of the last step, and the seconds all of them took."""
+        """Run a program; return the answer of its last step, and the seconds it took."""
         began = time.perf_counter()
         answer = None
         for operation, values in program:
@@ -153,7 +151,7 @@ class Worker:
         return answer, time.perf_counter() - began
 
     def close(self) -> None:
-        """Give threads and device memory back."""
+        """Release threads and device memory."""
         self.factors.clear()
         self._open.close()
 
@@ -180,7 +178,7 @@ class Worker:
     # -- factors ------------------------------------------------------------------------------------------------------
 
     def empty(self, key: str, factors: int) -> None:
-        """Room for factors."""
+        """Allocate factors."""
         self.factors[key] = self.backend.empty(len(self.shard.users), factors)
 
     def free(self, keys: Sequence[str]) -> None:
@@ -189,49 +187,49 @@ class Worker:
             self.factors.pop(key, None)
 
     def retain(self, keys: Sequence[str]) -> list[str]:
-        """Forget all but these and say which of them are missing."""
+        """Forget all factors but these, and return which of these are missing."""
         self.factors = {key: self.factors[key] for key in keys if key in self.factors}
         self.partials.clear()
         return [key for key in keys if key not in self.factors]
 
     def set(self, key: str, values: NDArray[Any]) -> None:
-        """Take over values."""
+        """Store these values."""
         self.factors[key] = self.backend.array(np.array(values, dtype=self.backend.dtype))
 
     def get(self, key: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """The numbers of the users, and the factors."""
+        """Return the numbers of the users, and the factors."""
         return self.shard.users, self.backend.host(self._factors(key))
 
     def user_numbers(self) -> NDArray[np.int64]:
-        """The numbers of these users in the whole data."""
+        """Return the numbers of these users in the whole data."""
         return self.shard.users
 
     def draw(self, key: str, factors: int, recipe: Drawn) -> None:
-        """The rows of the random start that belong to these users: the same for any number of shards."""
+        """Draw these users' rows of the random start: the same for any number of shards."""
         self.empty(key, factors)
         self.backend.draw_normal(recipe.stream, self.shard.users, recipe.scale, self.factors[key])
 
     def solve(self, key: str, recipe: Solved, V: Factors) -> None:
-        """The users' half-step to convergence: what a worker that takes over begins with."""
+        """Solve the users' half-step to convergence: a worker that replaces another begins with it."""
         shared = recipe.unobserved_weight * self.backend.gramian(V)
         self.factors[key] = solve_to_convergence(self._half_step(V, shared, recipe.ridge, recipe.coupling))
 
     # -- one number per user, and samples of users --------------------------------------------------------------------
 
     def map_vector(self, key: str, out: str, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        """Numbers from other numbers."""
+        """Compute numbers from other numbers."""
         self.vectors[out] = frozen(function(self.vectors[key], *args))
 
     def vector_min(self, key: str) -> float:
-        """The smallest."""
+        """Return the smallest."""
         return float(self.vectors[key].min(initial=np.inf))
 
     def vector_sum(self, key: str) -> float:
-        """Their sum."""
+        """Return their sum."""
         return float(self.vectors[key].sum())
 
     def sample(self, key: str, ridge: str, choose: Callable[..., Any], count: int) -> None:
-        """Rows and numbers of the users that `choose(sums, count)` names, under `key`."""
+        """Store rows and numbers of the users that `choose(sums, count)` returns, under `key`."""
         chosen = choose(self.vectors["sums"], -(-count * len(self.shard.users) // self.n_users))
         self.rows[key], self.vectors[key] = self.rows["rows"].take(chosen), self.vectors[ridge][chosen]
 
@@ -320,11 +318,11 @@ class Worker:
         self.partials[key] += other
 
     def take_partial(self, key: str) -> NDArray[Any]:
-        """Hand a partial sum over."""
+        """Return a partial sum, and forget it."""
         return self.partials.pop(key)
 
     # -- anything else ------------------------------------------------------------------------------------------------
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """function(worker, *args)."""
+        """Return function(worker, *args)."""
         return function(self, *args)

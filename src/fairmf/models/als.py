@@ -152,7 +152,16 @@ class AlternatingModel(IterativeModel):
 
 @dataclass(eq=False)
 class FairALS(AlternatingModel):
-    """Fair implicit ALS: iALS plus lambda_f/2 |V t|^2, which evens out items' average scores."""
+    """Fair implicit ALS: iALS plus lambda_f/2 |V t|^2, which evens out items' average scores.
+
+    Examples
+    --------
+    >>> from fairmf import FairALS, synthetic
+    >>> model = FairALS(factors=4, epochs=2, fairness=1.0).fit(synthetic(60, 40, 600), progress=False)
+    >>> items, scores = model.recommend(54, N=3)
+    >>> len(items)
+    3
+    """
 
     fairness: float = setting(
         1.0, "Strength of fairness: 0 is iALS, 0.1 mild, 1 clear, 10 strong.", symbol="phi", low=0
@@ -165,4 +174,12 @@ class FairALS(AlternatingModel):
 
 @dataclass(eq=False)
 class IALS(AlternatingModel):
-    """Implicit ALS with frequency-scaled L2. No fairness term in training; the dial works all the same."""
+    """Implicit ALS with frequency-scaled L2: no fairness in training; `recommend(fairness=...)` works all the same.
+
+    Examples
+    --------
+    >>> from fairmf import IALS, synthetic
+    >>> model = IALS(factors=4, epochs=2).fit(synthetic(60, 40, 600), progress=False)
+    >>> model.fitted.fairness
+    0.0
+    """

@@ -237,12 +237,27 @@ def read_fairness_weights(weights: FairnessWeights | None, n_items: int, item_id
 
 
 def group_weights(data: Interactions | Any, groups: GroupLabels, weights: Mapping[Any, float]) -> Vector:
-    """Fairness weights by group, for `fit(data, fairness_weights=...)`: one number per item.
+    """Return fairness weights by group, for `fit(data, fairness_weights=...)`: one number per item.
 
-    `groups` is a label per item, or a mapping from item id to label, as `evaluate` takes it; `weights` maps labels to
-    weights, and groups it does not name have 1. A weight below 1 lets a group keep more of its scores, one above 1
-    holds it down further (docs/groups.md).
+    Parameters
+    ----------
+    data
+        The interactions to be trained on, for their items.
+    groups
+        A label per item, or a mapping from item id to label, as `evaluate` takes it.
+    weights
+        From label to weight; groups not named have 1. A weight below 1 lets a group keep more of its scores, one above
+        1 holds it down further (docs/groups.md).
 
+    Raises
+    ------
+    InvalidData
+        Where a group with a weight has no item.
+    InvalidParameter
+        Where `weights` is no mapping, or all weights are 0.
+
+    Examples
+    --------
     >>> import scipy.sparse as sp
     >>> from fairmf import group_weights
     >>> data = sp.eye(4, format="csr")

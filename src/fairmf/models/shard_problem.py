@@ -1,4 +1,4 @@
-"""A fit's problem over the workers of a cluster: the same terms, users' numbers where the users are."""
+"""A fit over the workers of a cluster: its problem, retries of its epochs, and its checkpoints."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ HALF_ROUNDING = 1e-4  # of F, where workers store factors in float16: as that ba
 
 
 class ShardedInteractions:
-    """What a fit asks of Interactions, answered by a team."""
+    """Answers from a team what a fit asks of Interactions."""
 
     def __init__(self, team: Team, own: Interactions | None):
         self.n_users, self.n_items, self.nnz = team.n_users, team.n_items, team.nnz
@@ -55,7 +55,7 @@ class ShardedInteractions:
 
     @cached_property
     def user_ids(self) -> Ids | None:
-        """What the users are called, where the model is to hold them."""
+        """The ids of the users, where the model is to hold them."""
         if self._own is not None or not self._team.gather_users:
             return None if self._own is None else self._own.user_ids
         parts = self._team.call(_ids_of)
@@ -183,7 +183,7 @@ def sharded_problem(
     team: Team, local: Backend, lambda_f: float, settings: dict[str, Any], fairness_weights: Vector | None,
     own: Interactions | None,
 ) -> ShardedProblem:  # fmt: skip
-    """The problem that these settings pose on a team's data."""
+    """Return the problem of these settings on a team's data."""
     names = ("regularization", "regularization_exponent", "unobserved_weight")
     data = ShardedInteractions(team, own)
     rounding = HALF_ROUNDING if settings.get("factor_dtype") == "float16" else None
