@@ -1,4 +1,4 @@
-"""The cpu backend: checks that kernels stay within their arrays, allocates what they need, runs them on threads."""
+"""The cpu backend: check that kernels stay within their arrays, allocate what they need, run them on threads."""
 
 from __future__ import annotations
 

@@ -14,8 +14,7 @@ from fairmf.backends.cuda.memory import DeviceRows, Placing, as_vector
 from fairmf.backends.cuda.reductions import sum_triples
 from fairmf.data.csr import Rows
 
-# Rows too long for one block of threads: all blocks work on chunks of them, whose sums are added in order.
-
+# Rows too long for one block of threads are cut: all blocks work on chunks of them, whose sums are added in order.
 
 STATE_BYTES = 48  # struct Row of eigenbasis_rows.cu
 
