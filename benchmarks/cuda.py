@@ -60,7 +60,7 @@ def fit(data, d, storage="float32", epochs=16, **settings):
 
 def measure(data, d, storage):
     fit(data, d, storage, epochs=2)  # compiles
-    spent = watched("improve_rows", storage)
+    spent = watched("improve", storage)
     model = fit(data, d, storage)
     rows_ms = spent()
     milliseconds = np.array([1e3 * record["seconds"] for record in model.history.records])
@@ -98,7 +98,7 @@ def watched(name, storage="float32"):
 
 
 def phases(data, d):
-    names = ("improve_rows", "gramian", "multiply", "diagonalise", "mean", "weighted_squares", "add_vector")
+    names = ("improve", "gramian", "multiply", "diagonalise", "mean", "weighted_squares", "add_vector")
     shares = {}
     for name in names:
         spent = watched(name)

@@ -8,6 +8,7 @@ import numpy as np
 
 from benchmarks.datasets import speed_sets
 from benchmarks.result import Result
+from fairmf.backends.contract import Effort, HalfStep
 from fairmf.backends.registry import get_backend
 
 
@@ -31,7 +32,8 @@ def rates(data, d: int) -> tuple[float, float, float, float]:
     ones, zero, out = np.ones(d), np.zeros(d), backend.empty(*U.shape)
 
     def rows(entries, other, this):
-        backend.improve_rows(entries, other, ones, np.ones(len(this)), zero, 1, 0.0, 1.0, this.copy())
+        step = HalfStep(backend, entries, other, ones, np.ones(len(this)), zero)
+        backend.improve(step, this.copy(), Effort(1))
 
     with backend.threads(0):
         users = best(lambda: rows(data.by_user, V, U))

@@ -8,6 +8,7 @@ others, so it is timed on every k-th row of both sides and multiplied by k; the 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -88,12 +89,11 @@ def by_cholesky(problem, state, rounds: int) -> tuple[float, int]:
     total = 0.0
     for step in sides:
         chosen = np.arange(0, step.rows.count, k)
-        rows, out = step.rows.take(chosen), step.backend.empty(len(chosen), step.other.shape[1])
-        part = (rows, step.other, step.shared, step.ridge[chosen], step.shift, out)
+        part = replace(step, rows=step.rows.take(chosen), ridge=step.ridge[chosen])
         best = np.inf
         for _ in range(rounds):
             began = time.process_time()
-            step.backend.solve_rows(*part)
+            step.backend.solve(part)
             best = min(best, time.process_time() - began)
         total += best * step.rows.count / len(chosen)
     return total, k

@@ -3,15 +3,16 @@
 import contextlib
 import inspect
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import threadpoolctl
 from conftest import BACKENDS, as_numpy, random_factors, random_rows, slow_values
 
-from fairmf.backends.contract import RankOne
+from fairmf.backends.contract import Effort, HalfStep, RankOne, frozen
 from fairmf.backends.cpu import cg, reductions, threads
-from fairmf.backends.cpu.rows import solve_rows
+from fairmf.backends.cpu.rows import multiply, solve_rows
 from fairmf.backends.registry import get_backend
 from fairmf.errors import InvalidParameter
 from fairmf.ranking.top_n import merged
@@ -105,14 +106,14 @@ def further_term(wanted):
 
 
 @pytest.mark.parametrize("ranked", [False, True])
-def test_solve_rows(setup, ranked):
+def test_solve(setup, ranked):
     backend, rows, _, other = setup
     term, own = further_term(ranked)
     generator = np.random.default_rng(1)
     half = generator.normal(size=(D, D))
     shared, ridge, shift = half @ half.T, 0.5 + generator.random(N), generator.normal(size=D)
-    out = backend.empty(N, D)
-    backend.solve_rows(rows, other, shared, ridge, shift, out, term)
+    step = HalfStep(backend, rows, other, shared, ridge, shift, term)
+    out, answers = backend.solve(step), backend.solve(replace(step, right=shift))
     y = as_numpy(other, float)
     for i in range(N):
         matrix, right = shared + ridge[i] * np.eye(D) + own[i], -shift.copy()
@@ -121,44 +122,48 @@ def test_solve_rows(setup, ranked):
                 matrix += c * np.outer(y[j], y[j])
                 right += c * y[j]
         close(backend, out[i], np.linalg.inv(matrix) @ right)
+        close(backend, answers[i], np.linalg.inv(matrix) @ shift)
 
 
-def test_solve_rows_longer_than_one_tile(backend, weighted):
+def test_solve_longer_than_one_tile(backend, weighted):
     """More entries than a kernel gathers at once, and not a multiple of it."""
     rows = random_rows(3, 1000, density=0.9, weighted=weighted)
     _, other = random_factors(backend, 3, 1000, D)
-    out = backend.empty(3, D)
     with backend.threads(1):
-        backend.solve_rows(rows, other, np.eye(D), np.ones(3), np.zeros(D), out)
+        out = backend.solve(HalfStep(backend, rows, other, np.eye(D), np.ones(3), np.zeros(D)))
     columns, weights = rows.row(1)
     y, c = as_numpy(other, float)[columns], np.ones(len(columns)) if weights is None else weights.astype(float)
     close(backend, out[1], np.linalg.solve((y.T * c) @ y + 2 * np.eye(D), y.T @ c))
 
 
-def test_solve_rows_empty_row_is_zero_without_shift(setup):
+def test_solve_empty_row_is_zero_without_shift(setup):
     backend, rows, _, other = setup
-    out = backend.array(np.full((N, D), 7.0))
-    backend.solve_rows(rows, other, np.eye(D), np.ones(N), np.zeros(D), out)
+    out = backend.solve(HalfStep(backend, rows, other, np.eye(D), np.ones(N), np.zeros(D)))
     assert (out[0] == 0).all()
 
 
-def test_solve_rows_says_nan_where_the_matrix_is_not_positive_definite(setup):
+def test_solve_says_nan_where_the_matrix_is_not_positive_definite(setup):
     backend, rows, _, other = setup
-    out = backend.empty(N, D)
-    backend.solve_rows(rows, other, -100 * np.eye(D), np.zeros(N), np.ones(D), out)
-    assert np.isnan(out[0]).all()
+    step = HalfStep(backend, rows, other, -100 * np.eye(D), np.zeros(N), np.ones(D))
+    for system in (step, replace(step, right=np.ones(D))):
+        assert np.isnan(backend.solve(system)[0]).all()
 
 
-def test_residual_rows_adds_to_out(setup):
+@pytest.mark.parametrize("ranked", [False, True])
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_residual(setup, ranked, diagonal):
     backend, rows, this, other = setup
-    x, y = as_numpy(this, float), as_numpy(other, float)
-    for target in (0.0, 1.0):
-        expected = np.full((N, D), 2.0)
-        for i, j, c in entries(rows):
-            expected[i] += c * (x[i] @ y[j] - target) * y[j]
-        out = backend.array(np.full((N, D), 2.0))
-        backend.residual_rows(rows, this, other, target, out)
-        close(backend, out, expected)
+    term, own = further_term(ranked)
+    generator = np.random.default_rng(1)
+    half = generator.normal(size=(D, D))
+    shared = generator.random(D) if diagonal else half @ half.T
+    ridge, shift, right = 0.5 + generator.random(N), generator.normal(size=D), generator.normal(size=D)
+    step = HalfStep(backend, rows, other, shared, ridge, shift, term)
+    matrices, rights = systems(rows, other, step.matrix, ridge)
+    x = as_numpy(this, float)
+    products = [(matrices[i] + own[i]) @ x[i] for i in range(N)]
+    close(backend, backend.residual(step, this), np.array([products[i] - rights[i] + shift for i in range(N)]))
+    close(backend, backend.residual(replace(step, right=right), this), np.array([p - right for p in products]))
 
 
 def full_sort(scores, excluded, k):
@@ -246,7 +251,7 @@ def test_mean_inverse(setup):
     half = generator.normal(size=(D, D))
     shared, ridge = half @ half.T, 0.5 + generator.random(N)
     matrices, rights = systems(rows, other, shared, ridge)
-    inverse, solution = backend.mean_inverse(rows, other, shared, ridge)
+    inverse, solution = backend.mean_inverse(HalfStep(backend, rows, other, shared, ridge, np.zeros(D)))
     close(backend, inverse, sum(np.linalg.inv(m) for m in matrices) / N)
     close(backend, solution, sum(np.linalg.inv(m) @ b for m, b in zip(matrices, rights, strict=True)) / N)
 
@@ -268,7 +273,7 @@ def conjugate_gradients(matrix, right, x, precondition, steps, relaxation):
 
 @pytest.mark.parametrize("ranked", [False, True])
 @pytest.mark.parametrize(("steps", "relaxation"), [(1, 1.0), (1, 1.3), (2, 1.0), (4, 1.3)])
-def test_improve_rows_takes_preconditioned_conjugate_gradient_steps(setup, steps, relaxation, ranked):
+def test_improve_takes_preconditioned_conjugate_gradient_steps(setup, steps, relaxation, ranked):
     backend, rows, this, other = setup
     term, own = further_term(ranked)
     generator = np.random.default_rng(2)
@@ -277,7 +282,8 @@ def test_improve_rows_takes_preconditioned_conjugate_gradient_steps(setup, steps
     start = as_numpy(this, float).copy()
     matrices = [a + b for a, b in zip(matrices, own, strict=True)]
     inverses = [np.linalg.inv(np.diag(diagonal + ridge[i]) + own[i]) for i in range(N)]
-    found = backend.improve_rows(rows, other, diagonal, ridge, shift, steps, 0.0, relaxation, this, term)
+    step = HalfStep(backend, rows, other, diagonal, ridge, shift, term)
+    found = backend.improve(step, this, Effort(steps, relaxation=relaxation))
     expected = np.array(
         [
             conjugate_gradients(matrices[i], rights[i] - shift, start[i], inverses[i], steps, relaxation)
@@ -294,38 +300,38 @@ def test_improve_rows_takes_preconditioned_conjugate_gradient_steps(setup, steps
     assert tuple(backend.numbers(*found)) == pytest.approx((loss, residual, squares), rel=10 * backend.tolerance)
 
 
-def test_improve_rows_leaves_nothing_of_the_start_where_nothing_is_observed(setup):
+def test_improve_leaves_nothing_of_the_start_where_nothing_is_observed(setup):
     backend, rows, this, other = setup
     empty = np.diff(rows.indptr) == 0
     assert empty.any()
-    backend.improve_rows(rows, other, np.ones(D), np.ones(N), np.zeros(D), 1, 0.0, 1.3, this)
+    step = HalfStep(backend, rows, other, np.ones(D), np.ones(N), np.zeros(D))
+    backend.improve(step, this, Effort(1, relaxation=1.3))
     np.testing.assert_array_equal(as_numpy(this)[empty], 0)
 
 
 @pytest.mark.parametrize("ranked", [False, True])
-def test_improve_rows_converges_to_solve_rows(setup, ranked):
+def test_improve_converges_to_solve(setup, ranked):
     backend, rows, this, other = setup
     term, _ = further_term(ranked)
     generator = np.random.default_rng(2)
     diagonal, ridge, shift = generator.random(D), 0.5 + generator.random(N), generator.normal(size=D)
-    exact = backend.empty(N, D)
-    backend.solve_rows(rows, other, np.diag(diagonal), ridge, shift, exact, term)
-    backend.improve_rows(rows, other, diagonal, ridge, shift, 100, 1e-5, 1.0, this, term)
+    step = HalfStep(backend, rows, other, diagonal, ridge, shift, term)
+    exact = backend.solve(step)
+    backend.improve(step, this, Effort(100, 1e-5))
     np.testing.assert_allclose(as_numpy(this), as_numpy(exact), atol=1e-4)
 
 
-def test_improve_rows_stops_a_row_at_its_tolerance(setup):
+def test_improve_stops_a_row_at_its_tolerance(setup):
     backend, rows, this, other = setup
-    ones, zero = np.ones(N), np.zeros(D)
-    one_step = this.copy()
-    backend.improve_rows(rows, other, np.ones(D), ones, zero, 1, 0.0, 1.0, one_step)
-    backend.improve_rows(rows, other, np.ones(D), ones, zero, 50, 0.9999, 1.0, this)
+    step, one_step = HalfStep(backend, rows, other, np.ones(D), np.ones(N), np.zeros(D)), this.copy()
+    backend.improve(step, one_step, Effort(1))
+    backend.improve(step, this, Effort(50, 0.9999))
     # A single step always lowers the residual of some rows enough: those must not have moved any further.
     same = np.isclose(as_numpy(this), as_numpy(one_step), atol=1e-5).all(axis=1)
     assert same.sum() >= N // 2
 
 
-def test_improve_rows_with_a_rest_off_the_diagonal(backend, weighted):
+def test_improve_with_a_rest_off_the_diagonal(backend, weighted):
     """Against the reference: its residual knows the rest, its step length does not."""
     if backend.name == "cpu":
         pytest.skip("the cpu backend's diagonalise leaves no rest")
@@ -338,7 +344,8 @@ def test_improve_rows_with_a_rest_off_the_diagonal(backend, weighted):
     for engine in (backend, get_backend("reference")):
         this, other = random_factors(engine, N, M, D)
         before = as_numpy(this, float).copy()
-        sums = engine.improve_rows(rows, other, diagonal, ridge, shift, 1, 0.0, 1.3, this, None, engine.vector(rest))
+        step = HalfStep(engine, rows, other, diagonal, ridge, shift, rest=engine.vector(rest))
+        sums = engine.improve(step, this, Effort(1, relaxation=1.3))
         found.append((as_numpy(this, float), engine.numbers(*sums)))
     np.testing.assert_allclose(found[0][0], found[1][0], atol=10 * backend.tolerance)
     assert found[0][1] == pytest.approx(found[1][1], rel=10 * backend.tolerance)
@@ -358,32 +365,36 @@ def test_rows_of_every_length_and_any_number_of_factors(backend, weighted, d):
     reference = get_backend("reference")
     ridge, zero = np.full(6, 3.0), np.zeros(d)
     expected = as_numpy(this, float).copy()
+    step = HalfStep(backend, rows, other, np.ones(d), ridge, zero)
+    exactly = replace(step, backend=reference, other=as_numpy(other, float))
     with backend.threads(2):
         for steps in (1, 2):
-            sums = backend.improve_rows(rows, other, np.ones(d), ridge, zero, steps, 0.0, 1.3, this)
-            wanted = reference.improve_rows(
-                rows, as_numpy(other, float), np.ones(d), ridge, zero, steps, 0.0, 1.3, expected
-            )
+            sums = backend.improve(step, this, Effort(steps, relaxation=1.3))
+            wanted = reference.improve(exactly, expected, Effort(steps, relaxation=1.3))
             np.testing.assert_allclose(as_numpy(this), expected, atol=10 * backend.tolerance)
             assert tuple(backend.numbers(*sums)) == pytest.approx(wanted, rel=20 * backend.tolerance)
-        out, naive = backend.array(np.zeros((6, d))), np.zeros((6, d))
-        backend.residual_rows(rows, this, other, 1.0, out)
-        reference.residual_rows(rows, expected, as_numpy(other, float), 1.0, naive)
-        close(backend, out, naive)
+        # The entries' part alone: beside `shared` and `ridge` an error in it might not show.
+        bare = {"shared": np.zeros(d), "ridge": np.zeros(6)}
+        naive = reference.residual(replace(exactly, **bare), expected)
+        close(backend, backend.residual(replace(step, **bare), this), naive)
         loss = backend.observed_loss(rows, this, other)
         assert loss == pytest.approx(reference.observed_loss(rows, expected, as_numpy(other, float)), rel=1e-3)
 
 
-def test_cpu_kernels_are_compiled_for_read_only_rows_alone(weighted):
-    """Or each would be compiled a second time where the rows' owner may write to them, as in a fold-in."""
+def test_cpu_kernels_are_compiled_once_whoever_may_write_to_their_inputs(weighted):
+    """Or each would be compiled again for rows of a fold-in, and for arrays that a cluster shares read-only."""
     backend, rows = get_backend("cpu"), random_rows(N, M, weighted=weighted)
     this, other = random_factors(backend, N, M, D)
-    backend.observed_loss(rows, this, other)
-    backend.solve_rows(rows, other, np.eye(D), np.ones(N), np.zeros(D), backend.empty(N, D))
-    backend.improve_rows(rows, other, np.ones(D), np.ones(N), np.zeros(D), 1, 0.0, 1.0, this)
-    for kernel in (reductions.observed_loss_parts, solve_rows, cg.improve_rows):
+    for fixed in (other, frozen(other.copy())):
+        backend.observed_loss(rows, this, fixed)
+        backend.multiply(fixed, np.eye(D), backend.empty(M, D))
+        step = HalfStep(backend, rows, fixed, np.ones(D), np.ones(N), np.zeros(D))
+        backend.solve(step)
+        backend.improve(step, this, Effort(1))
+    for kernel in (reductions.observed_loss_parts, multiply, solve_rows, cg.improve_rows):
         names = list(inspect.signature(kernel.py_func).parameters)
+        inputs = [names.index(name) for name in ("indptr", "indices", "other", "matrix", "bounds") if name in names]
         assert kernel.signatures
         for signature in kernel.signatures:
-            assert not any(signature[names.index(name)].mutable for name in ("indptr", "indices"))
+            assert not any(signature[position].mutable for position in inputs)
     assert rows.indices.flags.writeable  # as its owner has it

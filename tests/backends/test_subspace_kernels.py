@@ -5,7 +5,7 @@ import pytest
 from conftest import as_numpy, random_factors, random_rows
 
 from fairmf.backends import solve
-from fairmf.backends.contract import RankOne
+from fairmf.backends.contract import HalfStep, RankOne
 from fairmf.backends.registry import get_backend
 from fairmf.errors import InvalidParameter
 
@@ -47,7 +47,7 @@ def expected_step(matrix, right, shift, x, first, last):
 
 @pytest.mark.parametrize("ranked", [False, True])
 @pytest.mark.parametrize(("first", "last"), [(0, 3), (2, 6), (6, 7), (0, D)])
-def test_improve_subspace_minimises_over_its_block_and_moves_nothing_else(backend, weighted, first, last, ranked):
+def test_improve_block_minimises_over_its_block_and_moves_nothing_else(backend, weighted, first, last, ranked):
     rows = random_rows(N, M, weighted=weighted)
     this, other = random_factors(backend, N, M, D)
     shared, ridge, shift, term = pieces()
@@ -56,9 +56,8 @@ def test_improve_subspace_minimises_over_its_block_and_moves_nothing_else(backen
     matrices, rights = systems(rows, other, shared, ridge, term)
     with backend.threads(2):
         scores = backend.entry_scores(rows, this, other)
-        backend.improve_subspace(
-            rows, other, shared, ridge, shift[first:last], first, last, scores, this, term
-        )  # fmt: skip
+        step = HalfStep(backend, rows, other, shared, ridge, shift, term)
+        backend.improve_block(step, slice(first, last), scores, this)
     for i in range(N):
         step = expected_step(matrices[i], rights[i], shift, start[i], first, last)
         np.testing.assert_allclose(as_numpy(this)[i, first:last], step, atol=10 * backend.tolerance)
@@ -74,7 +73,7 @@ def test_improve_subspace_minimises_over_its_block_and_moves_nothing_else(backen
             position += 1
 
 
-def test_subspace_response_is_the_mean_inverse_and_the_mean_step(backend, weighted):
+def test_block_response_is_the_mean_inverse_and_the_mean_step(backend, weighted):
     rows = random_rows(N, M, weighted=weighted)
     this, other = random_factors(backend, N, M, D)
     kept = this.copy()
@@ -84,9 +83,8 @@ def test_subspace_response_is_the_mean_inverse_and_the_mean_step(backend, weight
     with backend.threads(2):
         scores = backend.entry_scores(rows, this, other)
         before = scores.copy()
-        inverse, step = backend.subspace_response(
-            rows, other, shared, ridge, shift[first:last], first, last, scores, this
-        )  # fmt: skip
+        system = HalfStep(backend, rows, other, shared, ridge, shift)
+        inverse, step = backend.block_response(system, slice(first, last), scores, this)
     mean_inverse = sum(np.linalg.inv(matrix[first:last, first:last]) for matrix in matrices) / N
     x = as_numpy(this, float)
     moved = [
@@ -110,7 +108,8 @@ def test_more_rows_and_more_entries_than_are_taken_at_once(backend, weighted, mo
         start = as_numpy(this, float).copy()
         with backend.threads(1):
             scores = backend.entry_scores(entries, this, other)
-            backend.improve_subspace(entries, other, shared, ridge, shift[1:5], 1, 5, scores, this)
+            step = HalfStep(backend, entries, other, shared, ridge, shift)
+            backend.improve_block(step, slice(1, 5), scores, this)
         matrices, rights = systems(entries, other, shared, ridge)
         for i in range(n):
             step = expected_step(matrices[i], rights[i], shift, start[i], 1, 5)
@@ -122,7 +121,8 @@ def test_a_block_that_is_not_positive_definite_comes_out_as_nan(backend):
     this, other = random_factors(backend, N, M, D)
     with backend.threads(1):
         scores = backend.entry_scores(rows, this, other)
-        backend.improve_subspace(rows, other, -100 * np.eye(D), np.zeros(N), np.zeros(2), 2, 4, scores, this)
+        step = HalfStep(backend, rows, other, -100 * np.eye(D), np.zeros(N), np.zeros(D))
+        backend.improve_block(step, slice(2, 4), scores, this)
     assert np.isnan(as_numpy(this)[0, 2:4]).all()
     assert np.isfinite(as_numpy(this)[0, :2]).all()
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import threadpoolctl
 
+from fairmf.backends.contract import Effort, HalfStep
 from fairmf.backends.cpu import threads
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows
@@ -45,7 +46,7 @@ def test_every_block_is_done_once(four, count):
         time.sleep(1e-3)
         out[low:high] += 1
 
-    threads.run(kernel, count, done, work=MUCH)
+    threads.run(kernel, count, out=(done,), work=MUCH)
     assert done.tolist() == [1] * count
     assert len(workers) <= min(4, count)
     if count == 257:
@@ -179,12 +180,13 @@ def test_rows_that_do_not_fit_are_refused_at_the_door(bad, message):
     backend = get_backend("cpu")
     this, other = backend.array(np.ones((2, 3))), backend.array(np.ones((5, 3)))
     items, scores = np.zeros((2, 2), dtype=np.int32), np.zeros((2, 2), dtype=np.float32)
-    vector = np.ones(3)
+    step = HalfStep(backend, bad, other, np.ones(3), np.ones(2), np.ones(3))
     for ask in (
         lambda: backend.top_k(this, other, 2, bad, items, scores),
-        lambda: backend.solve_rows(bad, other, np.eye(3), np.ones(2), vector, this),
-        lambda: backend.improve_rows(bad, other, vector, np.ones(2), vector, 1, 0.0, 1.0, this),
-        lambda: backend.residual_rows(bad, this, other, 1.0, this.copy()),
+        lambda: backend.solve(step),
+        lambda: backend.mean_inverse(step),
+        lambda: backend.improve(step, this, Effort(1)),
+        lambda: backend.residual(step, this),
         lambda: backend.observed_loss(bad, this, other),
         lambda: backend.entry_scores(bad, this, other),
     ):

@@ -4,18 +4,19 @@ import numpy as np
 import pytest
 from conftest import random_factors, random_problem
 
-from fairmf.backends.solve import improve_by_blocks, improve_by_cg, solve_exactly, solve_to_convergence
+from fairmf.backends.contract import Effort
+from fairmf.backends.solve import improve_by_blocks, improve_by_cg, solve_to_convergence
 
 NAMES = ("cpu", "reference")  # the backends that have all solvers
 D = 7  # no multiple of the blocks below
 
 # Each: (half-step, start) -> rows at convergence, and the same after the least effort it can be asked for.
 SOLVERS = {
-    "cholesky": (lambda step, _: solve_exactly(step), None),
+    "cholesky": (lambda step, _: step.backend.solve(step), None),
     "converged": (lambda step, _: solve_to_convergence(step), None),
     "eigenbasis_cg": (
-        lambda step, start: improve_by_cg(step, start, 60, tolerance=1e-9),
-        lambda step, start: improve_by_cg(step, start, 1),
+        lambda step, start: improve_by_cg(step, start, Effort(60, 1e-9)),
+        lambda step, start: improve_by_cg(step, start, Effort(1)),
     ),
     "subspace": (
         lambda step, start: improve_by_blocks(step, start, 3, sweeps=30),
@@ -85,7 +86,7 @@ def test_the_least_effort_lowers_the_quadratic_and_the_solution_stays_where_it_i
     step, start = posed(backend)
     little = SOLVERS[name][1]
     assert value(step, little(step, start)) < value(step, start)
-    exact = solve_exactly(step)
+    exact = step.backend.solve(step)
     np.testing.assert_allclose(little(step, exact), exact, atol=50 * step.backend.tolerance)
 
 

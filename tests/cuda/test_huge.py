@@ -1,11 +1,13 @@
 """More interactions than 32 bits can count: every offset must be 64 bits wide."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from conftest import as_numpy
 
+from fairmf.backends.contract import Effort, HalfStep
 from fairmf.backends.registry import get_backend, what_is_missing
 from fairmf.data.csr import Rows
 
@@ -50,16 +52,16 @@ def test_beyond_two_to_the_31_interactions():
         this = backend.array(start)
         loss = backend.observed_loss(rows, this, other)
         assert loss == pytest.approx(TIMES * backend.observed_loss(first, backend.array(x), other), rel=1e-9)
-        out = backend.array(np.zeros_like(start))
-        backend.residual_rows(rows, this, other, 1.0, out)
         diagonal, zero = backend.vector(np.ones(D)), backend.vector(np.zeros(D))
-        backend.improve_rows(rows, other, diagonal, ridge, zero, 2, 0.0, 1.0, this)
+        step = HalfStep(backend, rows, other, diagonal, ridge, zero)
+        out = backend.residual(step, this)
+        backend.improve(step, this, Effort(2))
         for values in (out, this):
             found = as_numpy(values).reshape(TIMES, PERIOD, D)
             assert np.isfinite(found[0]).all()
             assert (found == found[0]).all()
         single = backend.array(x)
-        backend.improve_rows(first, other, diagonal, ridge[:PERIOD], zero, 2, 0.0, 1.0, single)
+        backend.improve(replace(step, rows=first, ridge=ridge[:PERIOD]), single, Effort(2))
         np.testing.assert_array_equal(as_numpy(this)[-PERIOD:], as_numpy(single))
         items, scores = np.empty((len(start), 5), np.int32), np.empty((len(start), 5), np.float32)
         backend.top_k(this, other, 5, rows, items, scores)

@@ -6,7 +6,7 @@ from conftest import random_item_weights, random_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairmf.backends.contract import RankOne
+from fairmf.backends.contract import Effort, HalfStep, RankOne
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import transpose
 from fairmf.data.interactions import Interactions
@@ -58,7 +58,7 @@ def test_partial_sums_have_the_same_bits_for_any_number_of_threads():
         np.testing.assert_array_equal(one, other)
 
 
-def items_improved(rows, U, V, shards, backend, arguments, rank_one):
+def items_improved(rows, U, V, shards, backend, terms, effort):
     """The items' rows after conjugate gradient steps over shards, and their sums."""
     local = get_backend(backend)
     team = LocalTeam(InMemoryShards(Interactions(rows, len(V)), shards), backend, threads=1)
@@ -66,7 +66,7 @@ def items_improved(rows, U, V, shards, backend, arguments, rank_one):
     users = ShardedFactors(team, U.shape[1], local.dtype, Given(local.array(U)))
     team.make(users)
     this = local.array(V).copy()
-    sums = sharded.improve_rows(ShardedRows(team, ITEMS), users, *arguments, this, rank_one)
+    sums = sharded.improve(HalfStep(sharded, ShardedRows(team, ITEMS), users, *terms), this, effort)
     return this, sums
 
 
@@ -90,9 +90,10 @@ def test_the_items_step_over_shards_is_that_of_one_machine(
     diagonal, ridge, shift = generator.random(d) + 0.1, generator.random(m) + 0.2, 0.1 * generator.random(d)
     rank_one = RankOne(generator.normal(size=d), random_item_weights(m)) if pulled else None
     expected = V.copy()
-    arguments = diagonal, ridge, shift, steps, tolerance, relaxation
-    sums = get_backend("reference").improve_rows(transpose(rows, m), U, *arguments, expected, rank_one)
-    found, own = items_improved(rows, U, V, shards, name, arguments, rank_one)
+    terms, effort = (diagonal, ridge, shift, rank_one), Effort(steps, tolerance, relaxation)
+    reference = get_backend("reference")
+    sums = reference.improve(HalfStep(reference, transpose(rows, m), U, *terms), expected, effort)
+    found, own = items_improved(rows, U, V, shards, name, terms, effort)
     loose = {"reference": 1e-9, "cpu": 2e-3 if tolerance else 2e-4}[name]
     np.testing.assert_allclose(found, expected, rtol=loose, atol=loose)
     np.testing.assert_allclose(own, sums, rtol=10 * loose)

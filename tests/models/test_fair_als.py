@@ -271,7 +271,9 @@ def test_the_sampled_response_of_few_users_is_exact_and_of_many_is_close():
         data = synthetic(n, 200, 20 * n)
         problem, state = posed(FairALS(factors=D), data)
         values = np.linspace(0.1, 5, D)
-        exactly, _ = problem.backend.mean_inverse(data.by_user, state.item_factors, np.diag(values), problem.user_ridge)
+        exactly, _ = problem.backend.mean_inverse(
+            dataclasses.replace(problem.user_half_step(state.item_factors), shared=values)
+        )
         found = sampled_response(problem, values, state.item_factors)
         assert np.linalg.norm(found - exactly, 2) <= tolerance * np.linalg.norm(exactly, 2)
 

@@ -14,7 +14,7 @@ from fairmf.backends.registry import get_backend
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter, MissingHistories
-from fairmf.models import factor_model
+from fairmf.models import similar
 from fairmf.models.als import IALS, FairALS
 
 N_USERS, N_ITEMS = 30, 20
@@ -125,7 +125,7 @@ def test_candidates_and_filters():
 def test_equal_vectors_tie_to_the_lower_row_but_never_before_the_item_itself():
     backend = get_backend("cpu")
     vectors = np.array([[1, 0], [2, 0], [0, 1], [3, 0], [-1, 0]], dtype=np.float32)
-    rows, cosines = factor_model.nearest(
+    rows, cosines = similar.nearest(
         backend, vectors, np.array([3, 0]), 5, np.arange(5), directed=np.ones(5, dtype=bool)
     )
     assert rows.tolist() == [[3, 0, 1, 2, 4], [0, 1, 3, 2, 4]]
@@ -145,11 +145,11 @@ def test_any_size_of_block_gives_the_same_as_a_full_sort(count, N, at_once, seed
     directed = generator.random(count) < 0.8
     queries = generator.integers(0, count, size=3)
     candidates = np.flatnonzero(generator.random(count) < 0.7)
-    before, factor_model.ROWS_AT_ONCE = factor_model.ROWS_AT_ONCE, at_once
+    before, similar.ROWS_AT_ONCE = similar.ROWS_AT_ONCE, at_once
     try:
-        rows, cosines = factor_model.nearest(backend, vectors, queries, N, candidates, directed)
+        rows, cosines = similar.nearest(backend, vectors, queries, N, candidates, directed)
     finally:
-        factor_model.ROWS_AT_ONCE = before
+        similar.ROWS_AT_ONCE = before
     for k, query in enumerate(queries):
         left = [j for j in candidates if directed[j]]
         lost = not (directed[query] and vectors[query].any())

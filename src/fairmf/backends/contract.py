@@ -1,10 +1,19 @@
-"""The kernels every backend supplies, written once. A backend says *where* arithmetic runs and nothing else.
+"""The contract of every backend: what a half-step is, and which methods solve it.
 
-Conventions: `this` is the side being solved, `other` the fixed one, so a half-step is written once and called twice.
-Arrays of size rows x factors are of the backend's own kind and `dtype`. d x d matrices and d-vectors are float64, of
-the backend's own kind where it returns them (NumPy's functions work on them), of that or NumPy's where it takes them.
-Output arguments come last and are overwritten. Every reduction (Gramian, mean, loss) runs in fixed blocks in a fixed
-order and is summed in float64: the same input gives the same bits for any number of threads.
+A backend says *where* arithmetic runs and nothing else. A half-step fixes one side and solves the other, all rows i:
+
+    (sum_j c_ij y_j y_j' + shared + ridge_i I + rank-one term of i) x_i  =  sum_j c_ij y_j - shift
+
+For users, shared = alpha0 G_V and shift = psi q1 (zero without fairness). For items, shared = alpha0 G_U plus
+lambda_f s s' and shift = 0 (docs/mathematics.md 4 and 5). Each x_i minimises a strictly convex quadratic, so solvers
+differ in cost alone.
+
+Conventions. `this` is the side being solved, `other` the fixed one, so a half-step is written once and called twice.
+Arrays of rows x factors are of the backend's own kind and `dtype`. d x d matrices and d-vectors are float64: of the
+backend's own kind where it returns them (NumPy's functions work on them), of that kind or NumPy's where it takes them.
+Arguments that are overwritten come last. Every reduction (Gramian, mean, loss) runs in fixed blocks in a fixed order
+and is summed in float64: the same input gives the same bits for any number of threads. An array that cannot be written
+to is a constant (`frozen`): a backend may keep what it derives from it, such as a copy on a device, while it lives.
 """
 
 from __future__ import annotations
@@ -22,39 +31,23 @@ from fairmf.backends.random_start import Stream
 from fairmf.data.csr import Rows
 from fairmf.errors import NotFinite
 
-# The problem every solver solves: all rows of one side, the other side fixed.
-#
-#     (sum_j c_ij y_j y_j' + shared + ridge_i I) x_i  =  sum_j c_ij y_j - shift          for every row i
-#
-# For users, shared = alpha0 G_V and shift = psi q1 (zero without fairness). For items, shared = alpha0 G_U plus
-# lambda_f s s' and shift = 0 (docs/mathematics.md 4 and 5); where items' fairness weights differ, what of
-# lambda_f w_j^2 s s' is not shared is the rank-one term of row j (5a). Each x_i minimises a strictly convex quadratic,
-# so solvers differ in cost alone.
-
-
-@dataclass(frozen=True)
-class HalfStep:
-    """One side's linear systems. `rows` belong to the side being solved, `other` are the fixed factors."""
-
-    backend: Backend
-    rows: Rows
-    other: Factors
-    shared: Matrix
-    ridge: Vector
-    shift: Vector
-    rank_one: RankOne | None = None
-
-
 Factors = NDArray[Any]  # rows x d, the backend's dtype
 Matrix = NDArray[np.float64]  # d x d
 Vector = NDArray[np.float64]  # d, or one number per row
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-class RankOne(NamedTuple):
-    """A further term weight_i y y' of every row's matrix: one more interaction with the same y, of target 0.
+def frozen(values: NDArray[Any]) -> NDArray[Any]:
+    """Make an array a constant, and return it: nobody can write to it any more, so backends may cache by it."""
+    values.flags.writeable = False
+    return values
 
-    What the fairness term is to items whose weights differ (docs/mathematics.md 5a). Weights are >= 0.
+
+class RankOne(NamedTuple):
+    """A term weight_i y y' of every row's matrix: one more interaction with the same y, of target 0.
+
+    Items with different fairness weights need it: it is what of lambda_f w_j^2 s s' they do not share
+    (docs/mathematics.md 5a). Weights are >= 0.
     """
 
     vector: Vector
@@ -62,7 +55,7 @@ class RankOne(NamedTuple):
 
 
 class Diagonalised(NamedTuple):
-    """matrix = vectors @ (diag(values) + rest) @ vectors.T"""
+    """A symmetric matrix in another basis: vectors @ (diag(values) + rest) @ vectors.T."""
 
     values: Vector
     vectors: Matrix
@@ -83,8 +76,47 @@ def fixed_signs(vectors: Matrix) -> Matrix:
     return vectors * signs
 
 
+@dataclass(frozen=True)
+class HalfStep:
+    """The linear systems of one side, as the module's docstring writes them."""
+
+    backend: Backend
+    rows: Rows
+    """The interactions, one sparse row for each row of the side being solved."""
+    other: Factors
+    """The fixed side."""
+    shared: Matrix | Vector
+    """d x d; a d-vector stands for a diagonal matrix, which `Backend.improve` needs."""
+    ridge: Vector
+    """One number per row."""
+    shift: Vector
+    """A d-vector."""
+    rank_one: RankOne | None = None
+    right: Vector | None = None
+    """A d-vector that replaces the right-hand side of every row; `solve` and `residual` alone take it."""
+    rest: Matrix | None = None
+    """What `diagonalise` left off the diagonal: the matrix is diag(shared) + rest. `improve` alone takes it."""
+
+    @property
+    def matrix(self) -> Matrix:
+        """`shared` as a d x d matrix."""
+        return np.diag(self.shared) if self.shared.ndim == 1 else self.shared
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How far conjugate gradients go."""
+
+    steps: int
+    """At most this many per row."""
+    tolerance: float = 0.0
+    """A row stops early when its preconditioned residual has fallen by this factor."""
+    relaxation: float = 1.0
+    """How many times as long the last step is made; below 2 that still lowers the quadratic."""
+
+
 class RowSums(NamedTuple):
-    """What `improve_rows` has at hand when it is done: numbers, or what `Backend.numbers` makes numbers of."""
+    """By-products of `Backend.improve`; `Backend.numbers` turns them into Python's numbers."""
 
     loss: float
     """sum of c_ij (1 - x_i.y_j)^2 after the steps."""
@@ -184,7 +216,7 @@ class Backend(Protocol):
     ) -> tuple[Vector, Vector]:
         """better = shift + (strength mean + rest - shift) / (1 + strength response), and (shift - better) response.
 
-        All vectors are of the backend's own kind (models/alternating/coupling.py says what they stand for).
+        All vectors are of the backend's own kind (models/als_cg.py says what they stand for).
         No `rest` is one of zeros.
         """
 
@@ -205,55 +237,31 @@ class Backend(Protocol):
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """Add the same d-vector to every row."""
 
-    def add_diagonal(self, this: Factors, ridge: Vector, shift: Vector, rank_one: RankOne | None, out: Factors) -> None:
-        """out_i += ridge_i x_i + shift, and with `rank_one` + weight_i (x_i.y) y."""
-
-    def put(self, values: Factors, rows: NDArray[np.integer], out: Factors) -> None:
+    def put(self, values: Factors, rows: NDArray[np.integer] | slice, out: Factors) -> None:
         """Write these values to the given rows of `out`."""
 
-    def solve_rows(
-        self,
-        rows: Rows,
-        other: Factors,
-        shared: Matrix,
-        ridge: Vector,
-        shift: Vector,
-        out: Factors,
-        rank_one: RankOne | None = None,
-    ) -> None:
-        """Solve (sum_j c_ij y_j y_j' + shared + ridge_i I) out_i = sum_j c_ij y_j - shift for every row by Cholesky.
+    def solve(self, step: HalfStep) -> Factors:
+        """Solve every row by Cholesky. A row whose matrix is not positive definite comes out as NaN.
 
-        `rank_one` adds its term to every row's matrix. A row whose matrix is not positive definite comes out as NaN.
+        O(nnz d^2 + rows d^3).
         """
 
-    def mean_inverse(self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector) -> tuple[Matrix, Vector]:
-        """A = mean of H_i^-1 and b = mean of H_i^-1 sum_j c_ij y_j, H_i as in `solve_rows`."""
+    def improve(self, step: HalfStep, this: Factors, effort: Effort) -> RowSums:
+        """Take conjugate gradient steps from `this`, in place. `step.shared` is a diagonal. O(steps nnz d).
 
-    def improve_rows(
-        self,
-        rows: Rows,
-        other: Factors,
-        diagonal: Vector,
-        ridge: Vector,
-        shift: Vector,
-        steps: int,
-        tolerance: float,
-        relaxation: float,
-        this: Factors,
-        rank_one: RankOne | None = None,
-        rest: Matrix | None = None,
-    ) -> RowSums:
-        """Conjugate gradient steps on the systems of `solve_rows` where shared = diag(diagonal), from `this`, in place.
-
-        Preconditioned by diagonal + ridge_i, with `rank_one` by these and the row's term. A row stops early when its
-        preconditioned residual has fallen by `tolerance`. The last of `steps` is made `relaxation` times as long (below
-        2, that still lowers the quadratic). A row without entries is solved at once, for good.
-        With `rest`, which is given only where `diagonalise` left one and only for a single step, shared =
-        diag(diagonal) + rest in the residual and in the loss; the step's length leaves it out.
+        Preconditioned by diagonal + ridge_i, with `rank_one` by these and the row's term. A row without entries is
+        solved at once, for good. With `step.rest`, which only a single step may have, the residual and the loss know
+        the rest; the length of the step leaves it out.
         """
 
-    def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:
-        """out_i += sum_j c_ij (x_i.y_j - target) y_j in O(nnz d): no d x d matrix per row."""
+    def residual(self, step: HalfStep, this: Factors) -> Factors:
+        """Return H_i x_i - b_i for every row, the gradient of its quadratic, without forming any H_i.
+
+        O(nnz d + rows d^2). The paper forms the d x d matrix of every user, at O(nnz d^2): docs/mathematics.md 4.
+        """
+
+    def mean_inverse(self, step: HalfStep) -> tuple[Matrix, Vector]:
+        """Return the mean of H_i^-1 and the mean of H_i^-1 sum_j c_ij y_j; `shift` and `rank_one` do not count."""
 
     def top_k(
         self,
@@ -274,41 +282,17 @@ class Backend(Protocol):
 
 @runtime_checkable
 class SubspaceKernels(Protocol):
-    """What a backend supplies besides where it solves by blocks of coordinates (solvers/subspace.py)."""
+    """The methods that solver='subspace' (models/als_subspace.py) needs besides."""
 
     def entry_scores(self, rows: Rows, this: Factors, other: Factors) -> Factors:
-        """x_i.y_j of every stored entry, in their order: what `improve_subspace` keeps up to date."""
+        """x_i.y_j of every stored entry, in their order: `improve_block` keeps them up to date."""
 
-    def improve_subspace(
-        self,
-        rows: Rows,
-        other: Factors,
-        shared: Matrix,
-        ridge: Vector,
-        shift: Vector,
-        first: int,
-        last: int,
-        scores: Factors,
-        this: Factors,
-        rank_one: RankOne | None = None,
-    ) -> None:
-        """Move coordinates first..last of every row to their minimum, the others held: a step of iALS++, in place.
+    def improve_block(self, step: HalfStep, block: slice, scores: Factors, this: Factors) -> None:
+        """Move the coordinates P of every row to their minimum, the others held: a step of iALS++, in place.
 
-        x_P -= (H_i)_PP^-1 (H_i x - b_i + shift)_P, with H_i and b_i as in `solve_rows` and P these coordinates;
-        `shift` is that of these coordinates alone. `scores` are the `entry_scores` of `this`, before and after. NaN
-        where a matrix is not positive definite.
+        x_P -= (H_i)_PP^-1 (H_i x - b_i)_P. `scores` are the `entry_scores` of `this`, before and after. NaN where a
+        matrix is not positive definite.
         """
 
-    def subspace_response(
-        self,
-        rows: Rows,
-        other: Factors,
-        shared: Matrix,
-        ridge: Vector,
-        shift: Vector,
-        first: int,
-        last: int,
-        scores: Factors,
-        this: Factors,
-    ) -> tuple[Matrix, Vector]:
-        """The mean of (H_i)_PP^-1, and the mean of the steps that `improve_subspace` would take. Nothing is moved."""
+    def block_response(self, step: HalfStep, block: slice, scores: Factors, this: Factors) -> tuple[Matrix, Vector]:
+        """Return the mean of (H_i)_PP^-1, and the mean step that `improve_block` would take. Nothing is moved."""

@@ -1,16 +1,17 @@
-"""What backends whose arrays are NumPy's have in common: keeping them, and arithmetic that is the same on all."""
+"""The part that backends on NumPy arrays share: they hold arrays alike, and do small arithmetic alike."""
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Diagonalised, Factors, Matrix, RankOne, Vector, fixed_signs
+from fairmf.backends.contract import Diagonalised, Factors, HalfStep, Matrix, Vector, fixed_signs
 
 
-class NumpyArrays:
+class NumpyArrays(abc.ABC):
     """Part of a backend; see `contract.Backend` for what each method does."""
 
     dtype: np.dtype[Any]
@@ -59,14 +60,34 @@ class NumpyArrays:
         better: Vector = shift + (target - shift) / (1.0 + strength * response)
         return better, -(response * (better - shift))
 
-    def add_diagonal(self, this: Factors, ridge: Vector, shift: Vector, rank_one: RankOne | None, out: Factors) -> None:
+    def residual(self, step: HalfStep, this: Factors) -> Factors:
         """See contract."""
-        out += this * ridge.astype(self.dtype)[:, None]
-        out += shift.astype(self.dtype)
-        if rank_one is not None:
-            vector, weights = (x.astype(self.dtype) for x in rank_one)
+        ridge, out = step.ridge.astype(self.dtype), self.empty(*this.shape)
+        if step.shared.ndim == 1:
+            np.multiply(this, step.shared.astype(self.dtype), out=out)
+        else:
+            self.multiply(this, step.shared, out)
+        out += this * ridge[:, None]
+        out += (step.shift if step.right is None else -step.right).astype(self.dtype)
+        if step.rank_one is not None:
+            vector, weights = (x.astype(self.dtype) for x in step.rank_one)
             out += (weights * (this @ vector))[:, None] * vector
+        self._add_entries(step, this, 1.0 if step.right is None else 0.0, out)
+        return out
 
-    def put(self, values: Factors, rows: NDArray[np.integer], out: Factors) -> None:
+    @abc.abstractmethod
+    def multiply(self, this: Factors, matrix: Matrix, out: Factors) -> None:
+        """See contract."""
+
+    @abc.abstractmethod
+    def _add_entries(self, step: HalfStep, this: Factors, target: float, out: Factors) -> None:
+        """out_i += sum_j c_ij (x_i.y_j - target) y_j."""
+
+    def turned(self, this: Factors, matrix: Matrix) -> Factors:
+        """See contract."""
+        self.multiply(this, matrix, this)
+        return this
+
+    def put(self, values: Factors, rows: NDArray[np.integer] | slice, out: Factors) -> None:
         """See contract."""
         out[rows] = values

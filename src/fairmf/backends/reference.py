@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Factors, Matrix, RankOne, RowSums, Vector
+from fairmf.backends.contract import Effort, Factors, HalfStep, Matrix, RankOne, RowSums, Vector
 from fairmf.backends.numpy_arrays import NumpyArrays
 from fairmf.backends.random_start import Stream, normal_rows
 from fairmf.data.csr import Rows
@@ -75,95 +76,73 @@ class ReferenceBackend(NumpyArrays):
         """See contract."""
         out[:] = this @ matrix
 
-    def turned(self, this: Factors, matrix: Matrix) -> Factors:
-        """See contract."""
-        self.multiply(this, matrix, this)
-        return this
-
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """See contract."""
         out += vector
 
-    def solve_rows(
-        self,
-        rows: Rows,
-        other: Factors,
-        shared: Matrix,
-        ridge: Vector,
-        shift: Vector,
-        out: Factors,
-        rank_one: RankOne | None = None,
-    ) -> None:
+    def solve(self, step: HalfStep) -> Factors:
         """See contract."""
-        for i in range(rows.count):
-            columns, weights = _row(rows, i)
-            y = other[columns]
-            matrix = (y.T * weights) @ y + shared + ridge[i] * np.eye(other.shape[1])
-            if rank_one is not None:
-                matrix += _rank_one(rank_one, i)
+        out = self.empty(step.rows.count, step.other.shape[1])
+        for i in range(step.rows.count):
+            matrix, right = _system(step, i)
+            right = right - step.shift if step.right is None else step.right
             try:
                 lower = np.linalg.cholesky(matrix)
-                out[i] = np.linalg.solve(lower.T, np.linalg.solve(lower, y.T @ weights - shift))
+                out[i] = np.linalg.solve(lower.T, np.linalg.solve(lower, right))
             except np.linalg.LinAlgError:
                 out[i] = np.nan
+        return out
 
-    def mean_inverse(self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector) -> tuple[Matrix, Vector]:
+    def mean_inverse(self, step: HalfStep) -> tuple[Matrix, Vector]:
         """See contract."""
-        d = other.shape[1]
+        n, d = step.rows.count, step.other.shape[1]
         inverses, solutions = np.zeros((d, d)), np.zeros(d)
-        for i in range(rows.count):
-            columns, weights = _row(rows, i)
-            y = other[columns]
-            inverse = np.linalg.inv((y.T * weights) @ y + shared + ridge[i] * np.eye(d))
+        for i in range(n):
+            matrix, right = _system(replace(step, rank_one=None), i)
+            inverse = np.linalg.inv(matrix)
             inverses += inverse
-            solutions += inverse @ (y.T @ weights)
-        return inverses / rows.count, solutions / rows.count
+            solutions += inverse @ right
+        return inverses / n, solutions / n
 
-    def improve_rows(
-        self,
-        rows: Rows,
-        other: Factors,
-        diagonal: Vector,
-        ridge: Vector,
-        shift: Vector,
-        steps: int,
-        tolerance: float,
-        relaxation: float,
-        this: Factors,
-        rank_one: RankOne | None = None,
-        rest: Matrix | None = None,
-    ) -> RowSums:
+    def improve(self, step: HalfStep, this: Factors, effort: Effort) -> RowSums:
         """See contract."""
         squared_residual = 0.0
-        for i in range(rows.count):
-            columns, weights = _row(rows, i)
-            y = other[columns]
-            known = np.diag(diagonal + ridge[i])
-            if rank_one is not None:
-                known += _rank_one(rank_one, i)
+        for i in range(step.rows.count):
+            columns, weights = _row(step.rows, i)
+            y = step.other[columns]
+            known = np.diag(step.shared + step.ridge[i])
+            if step.rank_one is not None:
+                known += _rank_one(step.rank_one, i)
             matrix = (y.T * weights) @ y + known
             precondition = np.linalg.inv(known)
             x = this[i]
-            r = y.T @ weights - shift - matrix @ x
-            if rest is not None:
-                r -= rest @ x
+            r = y.T @ weights - step.shift - matrix @ x
+            if step.rest is not None:
+                r -= step.rest @ x
             squared_residual += float(r @ r)
             p = precondition @ r
             rz = r @ p
-            goal = tolerance**2 * rz
+            goal = effort.tolerance**2 * rz
             if len(columns) == 0:  # the preconditioner is the matrix: solved at once, whatever the relaxation
-                x[:], rz = -precondition @ shift, 0.0
-            for step in range(steps):
+                x[:], rz = -precondition @ step.shift, 0.0
+            for number in range(effort.steps):
                 if not rz > goal:
                     break
                 length = rz / (p @ matrix @ p)
-                if step + 1 == steps:
-                    length *= relaxation
+                if number + 1 == effort.steps:
+                    length *= effort.relaxation
                 x += length * p
                 r = r - length * (matrix @ p)
                 before, rz = rz, r @ precondition @ r
                 p = precondition @ r + (rz / before) * p
-        return RowSums(self.observed_loss(rows, this, other), squared_residual, float(ridge @ self.squared_norms(this)))
+        loss = self.observed_loss(step.rows, this, step.other)
+        return RowSums(loss, squared_residual, float(step.ridge @ self.squared_norms(this)))
+
+    def _add_entries(self, step: HalfStep, this: Factors, target: float, out: Factors) -> None:
+        for i in range(step.rows.count):
+            columns, weights = _row(step.rows, i)
+            y = step.other[columns]
+            out[i] += y.T @ (weights * (y @ this[i] - target))
 
     def entry_scores(self, rows: Rows, this: Factors, other: Factors) -> Factors:
         """See contract."""
@@ -172,55 +151,28 @@ class ReferenceBackend(NumpyArrays):
             scores[rows.indptr[i] : rows.indptr[i + 1]] = other[_row(rows, i)[0]] @ this[i]
         return scores
 
-    def improve_subspace(
-        self,
-        rows: Rows,
-        other: Factors,
-        shared: Matrix,
-        ridge: Vector,
-        shift: Vector,
-        first: int,
-        last: int,
-        scores: Factors,
-        this: Factors,
-        rank_one: RankOne | None = None,
-    ) -> None:
-        """See contract. Scores are made anew rather than kept: this is the oracle."""
-        for i in range(rows.count):
-            matrix, step = _block_step(rows, other, shared, ridge, shift, first, last, this, i, rank_one)
+    def improve_block(self, step: HalfStep, block: slice, scores: Factors, this: Factors) -> None:
+        """See contract. Computes scores anew instead of updating them: this is the oracle."""
+        for i in range(step.rows.count):
+            matrix, move = _block_step(step, block, this, i)
             try:
                 np.linalg.cholesky(matrix)
             except np.linalg.LinAlgError:
-                step = np.full(last - first, np.nan)
-            this[i, first:last] += step
-        scores[:] = self.entry_scores(rows, this, other)
+                move = np.full(len(matrix), np.nan)
+            this[i, block] += move
+        scores[:] = self.entry_scores(step.rows, this, step.other)
 
-    def subspace_response(
+    def block_response(
         self,
-        rows: Rows,
-        other: Factors,
-        shared: Matrix,
-        ridge: Vector,
-        shift: Vector,
-        first: int,
-        last: int,
-        scores: Factors,  # noqa: ARG002 - made anew
+        step: HalfStep,
+        block: slice,
+        scores: Factors,  # noqa: ARG002 - computed anew
         this: Factors,
     ) -> tuple[Matrix, Vector]:
         """See contract."""
-        inverses, steps = np.zeros((last - first, last - first)), np.zeros(last - first)
-        for i in range(rows.count):
-            matrix, step = _block_step(rows, other, shared, ridge, shift, first, last, this, i, None)
-            inverses += np.linalg.inv(matrix)
-            steps += step
-        return inverses / rows.count, steps / rows.count
-
-    def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:
-        """See contract."""
-        for i in range(rows.count):
-            columns, weights = _row(rows, i)
-            y = other[columns]
-            out[i] += y.T @ (weights * (y @ this[i] - target))
+        parts = [_block_step(step, block, this, i) for i in range(step.rows.count)]
+        inverses, moves = sum(np.linalg.inv(matrix) for matrix, _ in parts), sum(move for _, move in parts)
+        return np.asarray(inverses) / len(parts), np.asarray(moves) / len(parts)
 
     def top_k(
         self,
@@ -255,26 +207,21 @@ def _rank_one(rank_one: RankOne, i: int) -> Matrix:
     return term
 
 
-def _block_step(
-    rows: Rows,
-    other: Factors,
-    shared: Matrix,
-    ridge: Vector,
-    shift: Vector,
-    first: int,
-    last: int,
-    this: Factors,
-    i: int,
-    rank_one: RankOne | None,
-) -> tuple[Matrix, Vector]:
-    """The piece of row i's matrix that belongs to coordinates first..last, and the step to their minimum."""
-    columns, weights = _row(rows, i)
-    y = other[columns]
-    whole = (y.T * weights) @ y + shared + ridge[i] * np.eye(other.shape[1])
-    if rank_one is not None:
-        whole += _rank_one(rank_one, i)
-    gradient = (whole @ this[i] - y.T @ weights)[first:last] + shift
-    matrix: Matrix = whole[first:last, first:last]
+def _system(step: HalfStep, i: int) -> tuple[Matrix, Vector]:
+    """H_i and sum_j c_ij y_j."""
+    columns, weights = _row(step.rows, i)
+    y = step.other[columns]
+    matrix: Matrix = (y.T * weights) @ y + step.matrix + step.ridge[i] * np.eye(y.shape[1])
+    if step.rank_one is not None:
+        matrix += _rank_one(step.rank_one, i)
+    return matrix, y.T @ weights
+
+
+def _block_step(step: HalfStep, block: slice, this: Factors, i: int) -> tuple[Matrix, Vector]:
+    """The piece of row i's matrix that belongs to a block of coordinates, and the step to their minimum."""
+    whole, right = _system(step, i)
+    gradient = (whole @ this[i] - right)[block] + step.shift[block]
+    matrix: Matrix = whole[block, block]
     return matrix, -np.linalg.solve(matrix, gradient)
 
 

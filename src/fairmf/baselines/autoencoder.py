@@ -152,8 +152,8 @@ class Autoencoder(FactorModel):
             start = _copied(Training(torch, device, generator, parameters, optimisers), {"loss": 0.0})
             try:
                 state, history = fit_loop.run(
-                    self, problem, start, callbacks=callbacks, objective_every=0, progress=progress,
-                    snapshot=lambda s: self._snapshot(data, s, History()),
+                    self, problem, start, lambda s: self._snapshot(data, s, History()),
+                    fit_loop.Options(type(self).__name__, callbacks, objective_every=0, progress=progress),
                 )  # fmt: skip
             except fit_loop.Diverged as error:
                 self._keep(data, error.state, error.history)

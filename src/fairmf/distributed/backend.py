@@ -1,7 +1,7 @@
-"""A backend over a team: users' arrays live in its workers, items' are ordinary arrays here.
+"""A backend over a team: users' arrays live in its workers, items' arrays in this process.
 
-The fit loop and the solvers talk to it as to any other. What is said of the users becomes an operation of all workers;
-what is said of the items alone is done here; the items' rows, which no one has whole, are summed over the shards.
+The fit loop and the solvers use it as any other. Operations on users run in all workers, operations on items alone run
+here. No worker has whole rows of items: their sums over users are added over the shards.
 """
 
 from __future__ import annotations
@@ -13,74 +13,64 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Backend, Diagonalised, Factors, Matrix, RankOne, RowSums, Vector, divides
+from fairmf.backends.contract import Backend, Diagonalised, Effort, Factors, HalfStep, Matrix, RowSums, Vector, divides
 from fairmf.backends.random_start import Stream
+from fairmf.backends.solve import in_eigenbasis
 from fairmf.data.csr import Rows
 from fairmf.distributed import remote_arrays
-from fairmf.distributed.remote_arrays import ITEMS, ShardedFactors, UserCount
+from fairmf.distributed.remote_arrays import ITEMS, Drawn, Given, ShardedFactors, UserCount
 from fairmf.distributed.team import Published, Team
 from fairmf.distributed.worker import Turned
 from fairmf.errors import InvalidParameter
 
-# The items' step over shards of users: conjugate gradients in step, each step a sum over all shards.
-#
-# As `improve_rows` of one machine, but for the order in which partial sums are added. With k steps the shards are sent
-# k directions (items x d) and send back one residual and k - 1 products (items x d) and, last, a number per item.
-
-
 ROWS = 1024  # items of one block
 
 
-def improve_items(
-    team: Team,
-    users: ShardedFactors,
-    published: Turned,
-    diagonal: Vector,
-    ridge: Vector,
-    shift: Vector,
-    steps: int,
-    tolerance: float,
-    relaxation: float,
-    this: Factors,
-    rank_one: RankOne | None,
-    rest: Matrix | None,
-) -> RowSums:
-    """See contract, improve_rows; `published` is what the workers make `this` of."""
+def improve_items(team: Team, step: HalfStep, published: Turned, this: Factors, effort: Effort) -> RowSums:
+    """Improve the items by conjugate gradients, each step a sum over all shards; see contract, `improve`.
+
+    As on one machine, but for the order in which partial sums are added. With k steps the shards are sent k directions
+    (items x d) and send back one residual and k - 1 products (items x d) and, last, a number per item. The workers
+    make `this` of what is `published`.
+    """
     from fairmf.backends.cpu import cg_split, threads  # compiled kernels are loaded by fits alone
 
+    users: Any = step.other
     r, losses = team.reduce("item_residual", users.key, published)
-    if rest is not None:
-        r -= (this @ rest).astype(this.dtype)
+    if step.rest is not None:
+        r -= (this @ step.rest).astype(this.dtype)
     # Copies: arrays of one kind, whoever made them, so that the kernels are compiled once.
-    known: list[Any] = [np.array(x, dtype=this.dtype) for x in (diagonal, ridge, shift)]
-    known += [None, None] if rank_one is None else [np.array(x, dtype=this.dtype) for x in rank_one]
+    known: list[Any] = [np.array(x, dtype=this.dtype) for x in (step.shared, step.ridge, step.shift)]
+    known += [None, None] if step.rank_one is None else [np.array(x, dtype=this.dtype) for x in step.rank_one]
     bounds = np.append(np.arange(0, len(this), ROWS), len(this))
     p, rz, goal = np.empty_like(this), np.empty(len(this), this.dtype), np.empty(len(this), this.dtype)
     squares, change = np.zeros((len(bounds) - 1, 1)), np.zeros((len(bounds) - 1, 1))
     empty = team.popularity == 0
-    inputs = (*known, empty, this.dtype.type(tolerance), bounds)
+    inputs = (*known, empty, this.dtype.type(effort.tolerance), bounds)
     work = 8 * this.size
-    threads.run(cg_split.begin, len(squares), *inputs, this, r, p, rz, goal, squares, work=work)
+    threads.run(cg_split.begin, len(squares), *inputs, out=(this, r, p, rz, goal, squares), work=work)
     loss = sum(losses)
-    for step in range(steps):
+    for number in range(effort.steps):
         if not (rz > goal).any():
             break
-        last = step + 1 == steps
+        last = number + 1 == effort.steps
         sums = team.reduce("item_curvature" if last else "item_product", users.key, Turned(team.publish(p), None))[0]
-        given = (sums, None, this.dtype.type(relaxation)) if last else (rz, sums, this.dtype.type(1.0))
-        threads.run(cg_split.advance, len(change), *known, *given, bounds, this, r, p, rz, goal, change, work=work)
+        given = (sums, None, this.dtype.type(effort.relaxation)) if last else (rz, sums, this.dtype.type(1.0))
+        threads.run(
+            cg_split.advance, len(change), *known, *given, bounds, out=(this, r, p, rz, goal, change), work=work
+        )
         loss += float(change.sum())
     squared_norms: NDArray[Any] = np.einsum("ja,ja->j", this, this, dtype=np.float64)
-    return RowSums(loss, float(squares.sum()), float(ridge @ squared_norms))
+    return RowSums(loss, float(squares.sum()), float(step.ridge @ squared_norms))
 
 
 CONVERGED_STEPS = 500  # of the items' exact step; on usual data 15 are enough
 
 
 class Sent:
-    """Which arrays of all items the workers can already read, perhaps before a rotation that they can make themselves.
+    """Remembers which arrays of items the workers can read already, perhaps up to a rotation they can apply.
 
-    Contents change in place, but only by this backend's methods, which say so.
+    Contents change in place, but only by this backend's methods, which call `changed` or `turned`.
     """
 
     def __init__(self, team: Team):
@@ -88,7 +78,7 @@ class Sent:
         self._known: dict[int, tuple[weakref.ref[Any], Published, Matrix | None]] = {}
 
     def of(self, array: NDArray[Any]) -> Turned:
-        """What workers make the array of; sent now if they could not."""
+        """Return what workers make the array of; send it if they have nothing."""
         found = self._known.get(id(array))
         if found is None or found[0]() is not array:
             self._remember(array, self._team.publish(array), None)
@@ -96,11 +86,11 @@ class Sent:
         return Turned(published, matrix)
 
     def changed(self, array: NDArray[Any]) -> None:
-        """The array has other values now."""
+        """Note that the array has other values now."""
         self._known.pop(id(array), None)
 
     def turned(self, this: NDArray[Any], matrix: Matrix, out: NDArray[Any]) -> None:
-        """`out` has become `this` times a matrix."""
+        """Note that `out` has become `this` times a matrix."""
         found = self._known.get(id(this))
         self.changed(out)
         if found is not None and found[0]() is this and found[2] is None:
@@ -144,12 +134,16 @@ class ShardedBackend:
         return made  # type: ignore[no-any-return]
 
     def draw_normal(self, stream: Stream, numbers: NDArray[np.int64] | None, scale: float, out: Factors) -> None:
-        """See contract; of items. Users' rows are drawn in the workers, by the recipe `Drawn`."""
-        self.local.draw_normal(stream, numbers, scale, _here(out))
+        """See contract. Each worker draws the rows of its own users."""
+        if isinstance(out, ShardedFactors):
+            out.recipe = Drawn(stream, scale)
+            self.team.make(out)
+            return
+        self.local.draw_normal(stream, numbers, scale, out)
 
     def host(self, factors: Factors) -> NDArray[Any]:
-        """See contract."""
-        return self.team.gathered(factors) if isinstance(factors, ShardedFactors) else self.local.host(factors)
+        """See contract; no rows at all for users that are to stay in the workers."""
+        return factors.stored() if isinstance(factors, ShardedFactors) else self.local.host(factors)
 
     def vector(self, values: NDArray[Any]) -> NDArray[Any]:
         """See contract."""
@@ -244,92 +238,57 @@ class ShardedBackend:
         self.local.add_vector(vector, out)
         self._sent.changed(out)
 
-    def add_diagonal(self, this: Factors, ridge: Vector, shift: Vector, rank_one: RankOne | None, out: Factors) -> None:
-        """See contract; of items."""
-        self.local.add_diagonal(_here(this), ridge, shift, rank_one, out)
+    def put(self, values: Factors, rows: NDArray[np.integer] | slice, out: Factors) -> None:
+        """See contract; of users, all rows at once."""
+        if isinstance(out, ShardedFactors):
+            out.recipe = Given(values)
+            self.team.make(out)
+            return
+        self.local.put(values, rows, out)
         self._sent.changed(out)
 
-    def put(self, values: Factors, rows: NDArray[np.integer], out: Factors) -> None:
-        """See contract; of items."""
-        self.local.put(values, rows, _here(out))
-        self._sent.changed(out)
-
-    def mean_inverse(self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector) -> tuple[Matrix, Vector]:
-        """See contract. Where `rows` are a sample each shard's counts by its number of users."""
-        keys: Any = rows, ridge
-        parts = self.team.ask("mean_inverse", keys[0].key, self._sent.of(other), shared, keys[1].key)
+    def mean_inverse(self, step: HalfStep) -> tuple[Matrix, Vector]:
+        """See contract. Where the rows are a sample each shard's counts by its number of users."""
+        keys: Any = step.rows, step.ridge
+        parts = self.team.ask("mean_inverse", keys[0].key, self._sent.of(step.other), step.matrix, keys[1].key)
         n = self.team.n_users
         A, b = (remote_arrays.total([part[k] * (part[2] / n) for part in parts]) for k in (0, 1))
         return A, b
 
     @divides
-    def improve_rows(
-        self,
-        rows: Rows,
-        other: Factors,
-        diagonal: Vector,
-        ridge: Vector,
-        shift: Vector,
-        steps: int,
-        tolerance: float,
-        relaxation: float,
-        this: Factors,
-        rank_one: RankOne | None = None,
-        rest: Matrix | None = None,
-    ) -> RowSums:
+    def improve(self, step: HalfStep, this: Factors, effort: Effort) -> RowSums:
         """See contract."""
-        side: Any = rows
+        side: Any = step.rows
         if side.side == ITEMS:
-            users: Any = other
-            sums = improve_items(
-                self.team, users, self._sent.of(this), diagonal, ridge, shift, steps, tolerance, relaxation, this,
-                rank_one, rest,
-            )  # fmt: skip
+            sums = improve_items(self.team, step, self._sent.of(this), this, effort)
             self._sent.changed(this)
             return sums
-        keys: Any = this, ridge
-        limits = steps, tolerance, relaxation
+        keys: Any = this, step.ridge
+        limits = effort.steps, effort.tolerance, effort.relaxation
         parts = self.team.ask(
-            "improve_users", keys[0].key, self._sent.of(other), diagonal, keys[1].key, shift, *limits
-        )  # fmt: skip
+            "improve_users", keys[0].key, self._sent.of(step.other), step.shared, keys[1].key, step.shift, limits
+        )
         return RowSums(*remote_arrays.total([np.array(part) for part in parts]).tolist())
 
-    def solve_rows(
-        self,
-        rows: Rows,
-        other: Factors,
-        shared: Matrix,
-        ridge: Vector,
-        shift: Vector,
-        out: Factors,
-        rank_one: RankOne | None = None,
-    ) -> None:
-        """See contract; for items, whose matrices no shard has whole, conjugate gradients until all have arrived."""
-        side: Any = rows
+    def solve(self, step: HalfStep) -> Factors:
+        """See contract; for items, whose matrices no shard has whole, conjugate gradients until all have converged."""
+        if step.right is not None:
+            raise InvalidParameter("engine='ray' solves for no other right-hand side: use engine='local' for that.")
+        side: Any = step.rows
         if side.side == ITEMS:
-            self._solve_items(rows, other, shared, ridge, shift, out, rank_one)
-            return
-        keys: Any = ridge, out
-        self.team.send("solve_users", self._sent.of(other), shared, keys[0].key, shift, keys[1].key)
+            return self._solve_items(step)
+        out = self.empty(step.rows.count, step.other.shape[1])
+        keys: Any = step.ridge, out
+        self.team.send("solve_users", self._sent.of(step.other), step.matrix, keys[0].key, step.shift, keys[1].key)
+        return out
 
-    def _solve_items(
-        self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector, shift: Vector, out: Factors,
-        rank_one: RankOne | None,
-    ) -> None:  # fmt: skip
-        values, vectors, _ = self.diagonalise(shared, 0.0, None)
-        users = self.empty(*other.shape)
-        self.multiply(other, vectors, users)
-        term = rank_one and rank_one._replace(vector=vectors.T @ rank_one.vector)
-        out[:] = 0.0
-        self._sent.changed(out)
-        self.improve_rows(
-            rows, users, np.maximum(values, 0.0), ridge, vectors.T @ shift, CONVERGED_STEPS, 0.01 * self.tolerance,
-            1.0, out, term,
-        )  # fmt: skip
-        out[:] = self.local.turned(out.copy(), vectors.T)
-        self._sent.changed(out)
+    def _solve_items(self, step: HalfStep) -> Factors:
+        turned, vectors = in_eigenbasis(step)
+        this = self.local.array(np.zeros((step.rows.count, len(vectors))))
+        self.improve(turned, this, Effort(CONVERGED_STEPS, 0.01 * self.tolerance))
+        return self.turned(this, vectors.T)
 
-    def residual_rows(self, *_: Any) -> None:
+    def residual(self, step: HalfStep, this: Factors) -> Factors:  # noqa: ARG002
         """See contract; not over shards."""
         raise InvalidParameter("engine='ray' has no gradients of single rows: use engine='local' for that.")
 

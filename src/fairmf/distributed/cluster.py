@@ -1,4 +1,4 @@
-"""What is asked of a Ray cluster, and the team of workers that comes of it."""
+"""Connect to a Ray cluster, or start one on this machine, and open a team of workers on it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ from fairmf.distributed.team import Team
 from fairmf.errors import ClusterFailed, InvalidParameter, MissingDependency
 from fairmf.params import check_settings, setting
 
-# Ray, where it is installed: connected to, or started on this machine and stopped again.
-
-
 log = logging.getLogger("fairmf")
 
 QUIET = {
@@ -31,7 +28,7 @@ QUIET = {
 
 
 def ray_or_error(who: str = "engine='ray'") -> Any:
-    """The package; MissingDependency where it is not installed."""
+    """Import Ray; raise MissingDependency where it is not installed."""
     try:
         import ray
     except ImportError as error:
@@ -64,7 +61,7 @@ def ensure_ray(address: str | None = None, who: str = "engine='ray'") -> bool:
 
 @contextlib.contextmanager
 def session(address: str | None) -> Iterator[Any]:
-    """Ray for a while."""
+    """Keep Ray connected inside the block; stop it afterwards if it was started here."""
     ray = ray_or_error()
     ours = ensure_ray(address)
     try:
@@ -102,7 +99,7 @@ class RayCluster:
     def team(
         self, data: Interactions | ShardSource, backend: str = "cpu", factor_dtype: str = "float32"
     ) -> Iterator[Team]:
-        """Workers over this data, for as long as they are needed."""
+        """Open workers over this data, and stop them afterwards."""
         from fairmf.distributed.ray_team import RayTeam, Room
 
         self.check()

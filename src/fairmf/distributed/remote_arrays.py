@@ -1,4 +1,4 @@
-"""What stands for the users' side outside the workers: their factors, rows and numbers, which never leave these."""
+"""Stand-ins for the users' factors, rows and numbers, which stay in the workers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from fairmf.distributed.team import Team
 
 
-# The tree in which partial sums of the shards are added: fixed by their number, and so the bits of the sum are.
+# Add the shards' partial sums in a fixed binary tree, so that the result has the same bits for any schedule.
 
 
 def levels(shards: int) -> list[list[tuple[int, int]]]:
-    """Pairs (into, from) that add at the same time, level after level; the sum ends in shard 0.
+    """Return pairs (into, from) that add at the same time, level after level; the sum ends in shard 0.
 
     >>> levels(5)
     [[(0, 1), (2, 3)], [(0, 2)], [(0, 4)]]
@@ -32,7 +32,7 @@ def levels(shards: int) -> list[list[tuple[int, int]]]:
 
 
 def total(parts: Sequence[Any]) -> Any:
-    """The sum of small parts, one per shard, added along the same tree."""
+    """Add small parts, one per shard, along the same tree."""
     sums = list(parts)
     for level in levels(len(sums)):
         for into, other in level:
@@ -87,13 +87,13 @@ class ShardedFactors:
         weakref.finalize(self, team.forget, self.key)
 
     def stored(self) -> NDArray[Any]:
-        """The values as a file holds them: none (0 rows) where users stay in the workers, to be made again."""
+        """Return the values as a file holds them: none (0 rows) where users stay in the workers, to be made again."""
         if self.team.gather_users:
             return self.team.gathered(self)
         return np.empty((0, self.shape[1]), dtype=self.dtype)
 
     def filled_with(self, values: NDArray[Any]) -> ShardedFactors:
-        """The like of this with values from outside; none at all (0 rows) are made when they are first needed."""
+        """Return factors like these with other values; without values (0 rows) they are made when first needed."""
         recipe = Given(np.asarray(values, dtype=self.dtype)) if len(values) else None
         made = ShardedFactors(self.team, self.shape[1], self.dtype, recipe)
         if recipe is not None:
@@ -111,16 +111,16 @@ class ShardedVector:
         self.key = key
 
     def mapped(self, key: str, function: Callable[..., Any], *args: Any) -> ShardedVector:
-        """function(numbers, *args) of every shard, kept there under `key`."""
+        """Compute function(numbers, *args) in every shard, and keep it there under `key`."""
         self.team.establish("map_vector", self.key, key, function, args)
         return ShardedVector(self.team, key)
 
     def min(self) -> float:
-        """The smallest."""
+        """Return the smallest."""
         return float(min(self.team.ask("vector_min", self.key)))
 
     def sum(self) -> float:
-        """Their sum."""
+        """Return their sum."""
         return float(total(self.team.ask("vector_sum", self.key)))
 
 
@@ -143,5 +143,5 @@ class ShardedRows:
         return self.team.nnz
 
     def sums(self) -> Any:
-        """Sum of every row: in the workers for users, here for items."""
+        """Return the sum of every row: in the workers for users, here for items."""
         return ShardedVector(self.team, "sums") if self.side == USERS else self.team.popularity.copy()

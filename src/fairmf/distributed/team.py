@@ -1,4 +1,7 @@
-"""A team in this very process: the same programs and the same tree without a cluster."""
+"""Send requests to all workers, gather their answers, and replace workers that died.
+
+`Team` is what both kinds share; `RayTeam` (ray_team.py) runs workers on a cluster, `LocalTeam` in this process.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,16 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.backends.contract import frozen
 from fairmf.distributed import remote_arrays
 from fairmf.distributed.remote_arrays import Drawn, Given, ShardedFactors, Solved
 from fairmf.distributed.shards import ShardSource
 from fairmf.distributed.worker import Argument, Missing, Step, Turned, Worker
 from fairmf.errors import ClusterFailed
 
-# Bytes that a cluster's members send each other, by purpose.
-
 
 class Traffic:
-    """A running count. What is broadcast counts once for every shard that reads it.
+    """Count the bytes sent, by purpose. A broadcast counts once for every shard that reads it.
 
     `broadcast`: arrays of all items, driver to workers. `reduced`: partial sums over all items, along the tree and from
     its root to the driver. `small`: everything of the size of factors x factors and below, both ways.
@@ -38,25 +40,19 @@ class Traffic:
         self.bytes[purpose] += size
 
     def since_last(self) -> dict[str, int]:
-        """What was counted since this was last asked."""
+        """Return what was counted since the last call."""
         new = self.bytes - self._seen
         self._seen = self.bytes.copy()
         return dict(new)
 
 
 def size_of(value: Any) -> int:
-    """Bytes of the numbers in an answer or in arguments; containers and pickling are not counted."""
+    """Return the bytes of the numbers in an answer or in arguments; containers and pickling are not counted."""
     if isinstance(value, np.ndarray):
         return value.nbytes
     if isinstance(value, (tuple, list)):
         return sum(size_of(part) for part in value)
     return 8 if isinstance(value, (int, float, np.generic)) else 0
-
-
-# Workers as one: what is said to all of them, what they answer, and what happens when one is lost.
-#
-# What needs no answer waits for the next thing that does: a message carries a program. A lost worker is noticed at the
-# next answer, as `ShardLost`; `again` then repairs the team and repeats the action, whatever it was.
 
 
 T = TypeVar("T")
@@ -71,7 +67,7 @@ class ShardLost(Exception):
 
 
 class Published(NamedTuple):
-    """An array where all workers can read it."""
+    """An array that all workers can read."""
 
     reference: Any
     size: int
@@ -85,7 +81,13 @@ class Program(NamedTuple):
 
 
 class Team(abc.ABC):
-    """Workers over the shards of a source."""
+    """Workers over the shards of a source.
+
+    Requests without a result are batched with the next one that has a result, to save round trips: a message carries a
+    program. A lost worker is noticed at the next result, as `ShardLost`; `again` then repairs the team and repeats the
+    action. Each exchange retries in this way by itself, unless it is part of a larger action, such as an epoch, which
+    is repeated as a whole.
+    """
 
     def __init__(self, source: ShardSource):
         self.source = source
@@ -99,6 +101,7 @@ class Team(abc.ABC):
         self.gather_users = True
         """Whether user factors are stored and kept outside the workers."""
         self._keys = 0
+        self._within = False  # an action that `again` repeats
         self._busy_before = self.busy.copy()
         self._waiting: list[Step] = []
         self._gone: list[str] = []
@@ -109,29 +112,29 @@ class Team(abc.ABC):
 
     @abc.abstractmethod
     def _put(self, array: NDArray[Any]) -> Any:
-        """A reference by which every worker can read this array as it is now."""
+        """Return a reference by which every worker can read this array as it is now."""
 
     @abc.abstractmethod
     def _exchange(self, programs: Mapping[int, Program], partial: str | None) -> tuple[dict[int, Any], Any]:
-        """Run these; answers with seconds by shard, and the sum of what they left under `partial`, if anything."""
+        """Run these; return (answer, seconds) by shard, and the sum of the partial sums under `partial`, if given."""
 
     @abc.abstractmethod
     def _replace_lost(self) -> list[int]:
-        """Put new workers in the places of those that are gone, and say which."""
+        """Replace workers that are gone, and return their shards."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Let all workers go."""
+        """Stop all workers."""
 
-    # -- talking ------------------------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------------------
 
     def new_key(self) -> str:
-        """A name for something in the workers."""
+        """Return a new name for something in the workers."""
         self._keys += 1
         return f"{self._keys}"
 
     def forget(self, key: str) -> None:
-        """Nobody here refers to these factors any more."""
+        """Let workers free these factors: nobody here refers to them any more."""
         self._gone.append(key)
 
     def publish(self, array: NDArray[Any]) -> Published:
@@ -140,40 +143,44 @@ class Team(abc.ABC):
         return Published(self._put(array), array.nbytes)
 
     def send(self, operation: str, *args: Any) -> None:
-        """Have all workers do this before they do anything that is said later."""
+        """Queue a request without a result; workers run it before any later one."""
         self._waiting.append((operation, args))
 
     def establish(self, operation: str, *args: Any) -> None:
-        """Have all workers do this, and every worker that joins later too."""
+        """Have all workers do this, and every worker that replaces one later."""
         self.ask(operation, *args)
         self._established.append((operation, args))
 
     def ask(self, operation: str, *args: Any) -> list[Any]:
-        """The answers of all workers, by shard."""
+        """Return the answers of all workers, by shard."""
         return self._all([(operation, args)], None)[0]
 
     def call(self, function: Callable[..., T], *args: Any) -> list[T]:
-        """function(worker, *args) in every worker, by shard. The function must be one that can be imported there."""
+        """Return function(worker, *args) of every worker, by shard. Workers must be able to import the function."""
         return self.ask("call", function, *args)
 
     def reduce(self, operation: str, *args: Any) -> tuple[NDArray[Any], list[Any]]:
-        """Have every worker make a partial sum: their sum, added along the tree, and the answers besides."""
+        """Have every worker make a partial sum; return their total, added along the tree, and the answers."""
         key = self.new_key()
         answers, total = self._all([(operation, (key, *args))], key)
         self.traffic.add("reduced", total.nbytes * self.shards)
         return total, answers
 
     def _all(self, steps: list[Step], partial: str | None) -> tuple[list[Any], Any]:
-        program = self._program([*self._drained(), *steps])
-        answers, total = self._run(dict.fromkeys(range(self.shards), program), partial)
-        return [answers[shard] for shard in range(self.shards)], total
+        def exchange() -> tuple[list[Any], Any]:
+            # What waits is in the first attempt alone: a worker that survived the attempt has done it.
+            program = self._program([*self._drained(), *steps])
+            answers, total = self._run(dict.fromkeys(range(self.shards), program), partial)
+            return [answers[shard] for shard in range(self.shards)], total
+
+        return self.again(exchange)
 
     def _drained(self) -> list[Step]:
         waiting, self._waiting, gone, self._gone = self._waiting, [], self._gone, []
         return [*waiting, ("free", (gone,))] if gone else waiting
 
     def _program(self, steps: Sequence[Step]) -> Program:
-        """Arrays of some size are taken out and sent once rather than once per worker."""
+        """Build a program; take large arrays out and send them once rather than once per worker."""
         arguments: list[Any] = []
 
         def placed(value: Any) -> Any:
@@ -200,8 +207,11 @@ class Team(abc.ABC):
 
     # -- factors ------------------------------------------------------------------------------------------------------
 
-    def make(self, factors: ShardedFactors, shards: Sequence[int] | None = None) -> None:
-        """Make factors by their recipe, in all shards or in some."""
+    def make(self, factors: ShardedFactors) -> None:
+        """Make factors by their recipe, in all shards."""
+        self.again(lambda: self._make(factors, None))
+
+    def _make(self, factors: ShardedFactors, shards: Sequence[int] | None) -> None:
         where = range(self.shards) if shards is None else shards
         recipe, key, d = factors.recipe, factors.key, factors.shape[1]
         if isinstance(recipe, Drawn):
@@ -220,14 +230,14 @@ class Team(abc.ABC):
         self._run({s: self._program([*before, *own]) for s, own in steps.items()})
 
     def gathered(self, factors: ShardedFactors) -> NDArray[Any]:
-        """All rows of user factors, in the order of users, here."""
+        """Return all rows of user factors, in the order of users."""
         whole = np.empty(factors.shape, dtype=factors.dtype)
         for users, values in self.ask("get", factors.key):
             whole[users] = values
         return whole
 
     def report(self) -> dict[str, Any]:
-        """What was sent since the last report, in bytes by purpose, and how long the slowest shard worked."""
+        """Return the bytes sent since the last report, by purpose, and how long the slowest shard worked."""
         worked = self.busy - self._busy_before
         self._busy_before = self.busy.copy()
         mean = float(worked.mean())
@@ -241,7 +251,19 @@ class Team(abc.ABC):
     # -- faults -------------------------------------------------------------------------------------------------------
 
     def again(self, action: Callable[[], T]) -> T:
-        """The action's result; where workers are lost on the way the team is repaired and the action repeated."""
+        """Return the action's result; where workers are lost on the way, repair the team and repeat the action.
+
+        An action inside another is not repeated by itself: what it needs may be lost, and the outer one makes it anew.
+        """
+        if self._within:
+            return action()
+        self._within = True
+        try:
+            return self._until_done(action)
+        finally:
+            self._within = False
+
+    def _until_done(self, action: Callable[[], T]) -> T:
         lost, reason = False, ""
         for _ in range(MOST_FAULTS):
             try:
@@ -255,7 +277,7 @@ class Team(abc.ABC):
         raise ClusterFailed(f"Shards were lost {MOST_FAULTS} times in a row, the last time because {reason}")
 
     def _repair(self) -> None:
-        """New workers in the places of lost ones, with everything that lives in the workers."""
+        """Replace lost workers, and make what they held again."""
         self._waiting, self._gone = [], []
         self._fresh |= set(self._replace_lost())
         if self._fresh and self._established:
@@ -264,11 +286,11 @@ class Team(abc.ABC):
         living = dict(self.living)
         for shard, missing in enumerate(self.ask("retain", list(living))):
             for key in missing:
-                self.make(living[key], [shard])
+                self._make(living[key], [shard])
 
 
 class LocalTeam(Team):
-    """Workers one after the other: for tests, and to see what sharding alone changes."""
+    """Workers in this process, one after the other: for tests, and to see what sharding alone changes."""
 
     def __init__(self, source: ShardSource, backend: str = "cpu", factor_dtype: str = "float32", threads: int = 0):
         super().__init__(source)
@@ -276,13 +298,11 @@ class LocalTeam(Team):
         self.workers = {s: Worker(source, s, *self._settings) for s in range(source.shards)}
 
     def lose(self, shard: int) -> None:
-        """Let a worker die."""
+        """Drop a worker, as if it had died."""
         del self.workers[shard]
 
     def _put(self, array: NDArray[Any]) -> Any:
-        copy = array.copy()  # as a cluster does: what is changed here later must not be seen there
-        copy.flags.writeable = False
-        return copy
+        return frozen(array.copy())  # as a cluster does: workers must not see what changes here later
 
     def _exchange(self, programs: Mapping[int, Program], partial: str | None) -> tuple[dict[int, Any], Any]:
         lost = [shard for shard in programs if shard not in self.workers]
@@ -305,7 +325,7 @@ class LocalTeam(Team):
         return new
 
     def close(self) -> None:
-        """Let all workers go."""
+        """Stop all workers."""
         for worker in self.workers.values():
             worker.close()
         self.workers.clear()

@@ -1,7 +1,7 @@
-"""One worker: a shard of users, everything of theirs by name, and what can be done with it.
+"""One worker: it holds a shard of users, with their factors and numbers by name, and runs operations on them.
 
-Nothing here knows of a cluster. A worker is driven by programs, lists of (operation, arguments), so that one message
-carries all that has gathered since the last answer was needed.
+Nothing here knows of a cluster. A worker runs programs, lists of (operation, arguments), so that one message carries
+all requests since the last answer.
 """
 
 from __future__ import annotations
@@ -14,18 +14,16 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Backend, Factors, HalfStep, RowSums
+from fairmf.backends.contract import Backend, Effort, Factors, HalfStep, frozen
 from fairmf.backends.registry import get_backend
 from fairmf.backends.solve import solve_to_convergence
 from fairmf.data.csr import Rows, transpose
 from fairmf.distributed.remote_arrays import Drawn, Solved
 from fairmf.distributed.shards import ShardSource
 
-# A shard's part of the sums over users that every item's system needs, from rows of users alone where that can be.
-
 
 class PartialSums(Protocol):
-    """What each shard adds to the items' step. Results are arrays of the host."""
+    """Computes a shard's part of the sums over users in the items' systems. Results are arrays of the host."""
 
     def residual(self, U: Factors, V: Factors) -> tuple[NDArray[Any], float]:
         """sum_i c_ij (1 - v_j.u_i) u_i of every item j, and sum_ij c_ij (1 - v_j.u_i)^2."""
@@ -38,20 +36,20 @@ class PartialSums(Protocol):
 
 
 def partial_sums(backend: Backend, rows: Rows, n_items: int) -> PartialSums:
-    """The way of this backend."""
+    """Return the kind of this backend."""
     if backend.name == "cpu":
         return ByUser(rows, n_items)
     return ByItem(backend, rows, n_items)
 
 
 class ByUser:
-    """Straight from the users' rows: each thread adds to items of its own, so no second copy of the rows is needed."""
+    """Reads the users' rows: each thread adds to items of its own, so that no second copy of the rows is needed."""
 
     def __init__(self, rows: Rows, n_items: int):
         from fairmf.backends.cpu import reductions, threads
 
         self._kernels, self._blocks, self._threads = reductions, threads, threads
-        self._rows = rows.read_only()
+        self._rows = rows
         self._n_items = n_items
         self._ranges = reductions.item_ranges(rows, n_items)
 
@@ -76,11 +74,11 @@ class ByUser:
     def _run(self, kernel: Any, U: Factors, items: Factors, *sums: NDArray[Any]) -> None:
         self._blocks.check(self._rows, U, items)
         inputs, work = (*self._rows, U, items, self._ranges), 4 * self._rows.nnz * U.shape[1]
-        self._threads.run(kernel, len(self._ranges) - 1, *inputs, *sums, work=work)
+        self._threads.run(kernel, len(self._ranges) - 1, *inputs, out=sums, work=work)
 
 
 class ByItem:
-    """By the contract's kernels on the shard's rows of items, a second copy: for every backend."""
+    """Reads a second copy of the shard, by item, with the contract's methods: for every backend."""
 
     def __init__(self, backend: Backend, rows: Rows, n_items: int):
         self._backend = backend
@@ -88,10 +86,10 @@ class ByItem:
         self._by_item = transpose(rows, n_items)
 
     def _sums(self, U: Factors, this: Factors, target: float) -> NDArray[Any]:
-        backend = self._backend
-        out = backend.array(np.zeros(this.shape, dtype=backend.dtype))
-        backend.residual_rows(self._by_item, this, U, target, out)
-        return np.array(backend.host(out))
+        backend, nothing = self._backend, np.zeros(U.shape[1])
+        right = None if target else nothing
+        step = HalfStep(backend, self._by_item, U, nothing, np.zeros(len(this)), nothing, right=right)
+        return np.array(backend.host(backend.residual(step, this)))
 
     def residual(self, U: Factors, V: Factors) -> tuple[NDArray[Any], float]:
         """See PartialSums."""
@@ -122,20 +120,7 @@ class Turned(NamedTuple):
 
 
 class Missing(Exception):
-    """A worker that took over a shard is asked for what its predecessor had."""
-
-
-class _Unlocked:
-    """Shares an array's memory, and its life."""
-
-    def __init__(self, array: NDArray[Any]):
-        self._array = array
-        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
-
-
-def _unlocked(array: NDArray[Any]) -> NDArray[Any]:
-    """The array as one that can be written to, which kernels are compiled for; none writes to what it is given so."""
-    return array if array.flags.writeable else np.asarray(_Unlocked(array))
+    """A worker that replaced another is asked for factors that it does not have."""
 
 
 Step = tuple[str, tuple[Any, ...]]
@@ -157,7 +142,7 @@ class Worker:
         self._sums = partial_sums(self.backend, self.rows["rows"], self.n_items)
 
     def run(self, program: Sequence[Step], arguments: Sequence[Any]) -> tuple[Any, float]:
-        """The answer of the last step, and the seconds all of them took."""
+        """Run a program; return the answer of its last step, and the seconds it took."""
         began = time.perf_counter()
         answer = None
         for operation, values in program:
@@ -165,7 +150,7 @@ class Worker:
         return answer, time.perf_counter() - began
 
     def close(self) -> None:
-        """Give threads and device memory back."""
+        """Release threads and device memory."""
         self.factors.clear()
         self._open.close()
 
@@ -177,7 +162,7 @@ class Worker:
         return value
 
     def _turn(self, array: NDArray[Any], matrix: NDArray[np.float64] | None) -> Factors:
-        own = self.backend.array(_unlocked(array))
+        own = self.backend.array(array)
         if matrix is None:
             return own
         out = self.backend.empty(*array.shape)
@@ -192,7 +177,7 @@ class Worker:
     # -- factors ------------------------------------------------------------------------------------------------------
 
     def empty(self, key: str, factors: int) -> None:
-        """Room for factors."""
+        """Allocate factors."""
         self.factors[key] = self.backend.empty(len(self.shard.users), factors)
 
     def free(self, keys: Sequence[str]) -> None:
@@ -201,53 +186,49 @@ class Worker:
             self.factors.pop(key, None)
 
     def retain(self, keys: Sequence[str]) -> list[str]:
-        """Forget all but these and say which of them are missing."""
+        """Forget all factors but these, and return which of these are missing."""
         self.factors = {key: self.factors[key] for key in keys if key in self.factors}
         self.partials.clear()
         return [key for key in keys if key not in self.factors]
 
     def set(self, key: str, values: NDArray[Any]) -> None:
-        """Take over values."""
+        """Store these values."""
         self.factors[key] = self.backend.array(np.array(values, dtype=self.backend.dtype))
 
     def get(self, key: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """The numbers of the users, and the factors."""
+        """Return the numbers of the users, and the factors."""
         return self.shard.users, self.backend.host(self._factors(key))
 
     def user_numbers(self) -> NDArray[np.int64]:
-        """The numbers of these users in the whole data."""
+        """Return the numbers of these users in the whole data."""
         return self.shard.users
 
     def draw(self, key: str, factors: int, recipe: Drawn) -> None:
-        """The rows of the random start that belong to these users: the same for any number of shards."""
+        """Draw these users' rows of the random start: the same for any number of shards."""
         self.empty(key, factors)
         self.backend.draw_normal(recipe.stream, self.shard.users, recipe.scale, self.factors[key])
 
     def solve(self, key: str, recipe: Solved, V: Factors) -> None:
-        """The users' half-step to convergence: what a worker that takes over begins with."""
+        """Solve the users' half-step to convergence: a worker that replaces another begins with it."""
         shared = recipe.unobserved_weight * self.backend.gramian(V)
-        vector = self.backend.vector(recipe.coupling)
-        step = HalfStep(self.backend, self.rows["rows"], V, shared, self.vectors[recipe.ridge], vector)
-        self.factors[key] = solve_to_convergence(step)
+        self.factors[key] = solve_to_convergence(self._half_step(V, shared, recipe.ridge, recipe.coupling))
 
     # -- one number per user, and samples of users --------------------------------------------------------------------
 
     def map_vector(self, key: str, out: str, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        """Numbers from other numbers."""
-        made = function(self.vectors[key], *args)
-        made.flags.writeable = False  # a backend with memory of its own may then keep a copy there
-        self.vectors[out] = made
+        """Compute numbers from other numbers."""
+        self.vectors[out] = frozen(function(self.vectors[key], *args))
 
     def vector_min(self, key: str) -> float:
-        """The smallest."""
+        """Return the smallest."""
         return float(self.vectors[key].min(initial=np.inf))
 
     def vector_sum(self, key: str) -> float:
-        """Their sum."""
+        """Return their sum."""
         return float(self.vectors[key].sum())
 
     def sample(self, key: str, ridge: str, choose: Callable[..., Any], count: int) -> None:
-        """Rows and numbers of the users that `choose(sums, count)` names, under `key`."""
+        """Store rows and numbers of the users that `choose(sums, count)` returns, under `key`."""
         chosen = choose(self.vectors["sums"], -(-count * len(self.shard.users) // self.n_users))
         self.rows[key], self.vectors[key] = self.rows["rows"].take(chosen), self.vectors[ridge][chosen]
 
@@ -293,28 +274,28 @@ class Worker:
         host, own = self.backend.host, self.rows[rows]
         if own.count == 0:
             return np.zeros_like(shared), np.zeros(len(shared)), 0
-        A, b = self.backend.mean_inverse(own, V, self.backend.vector(shared), self.vectors[ridge])
+        A, b = self.backend.mean_inverse(self._half_step(V, shared, ridge, np.zeros(len(shared)), rows))
         return host(A), host(b), len(self.shard.users)
 
     def improve_users(
-        self, key: str, V: Factors, values: NDArray[Any], ridge: str, shift: NDArray[Any], steps: int,
-        tolerance: float, relaxation: float,
+        self, key: str, V: Factors, values: NDArray[Any], ridge: str, shift: NDArray[Any],
+        limits: tuple[int, float, float],
     ) -> list[float]:  # fmt: skip
-        """Conjugate gradient steps on the users' rows: see contract, improve_rows."""
-        vector, U = self.backend.vector, self._factors(key)
-        sums: RowSums = self.backend.improve_rows(
-            self.rows["rows"], V, vector(values), self.vectors[ridge], vector(shift), steps, tolerance, relaxation, U
-        )
-        return self.backend.numbers(*sums)
+        """Take conjugate gradient steps on the users' rows: see contract, `improve`."""
+        step = self._half_step(V, values, ridge, shift)
+        return self.backend.numbers(*self.backend.improve(step, self._factors(key), Effort(*limits)))
 
     def solve_users(
         self, V: Factors, shared: NDArray[np.float64], ridge: str, shift: NDArray[np.float64], out: str
     ) -> None:
-        """The users' rows exactly: see contract, solve_rows."""
+        """Solve the users' rows exactly: see contract, `solve`."""
+        self.factors[out] = self.backend.solve(self._half_step(V, shared, ridge, shift))
+
+    def _half_step(
+        self, V: Factors, shared: NDArray[np.float64], ridge: str, shift: NDArray[np.float64], rows: str = "rows"
+    ) -> HalfStep:
         vector = self.backend.vector
-        self.backend.solve_rows(
-            self.rows["rows"], V, vector(shared), self.vectors[ridge], vector(shift), self._factors(out)
-        )
+        return HalfStep(self.backend, self.rows[rows], V, vector(shared), self.vectors[ridge], vector(shift))
 
     # -- partial sums over all items ----------------------------------------------------------------------------------
 
@@ -336,11 +317,11 @@ class Worker:
         self.partials[key] += other
 
     def take_partial(self, key: str) -> NDArray[Any]:
-        """Hand a partial sum over."""
+        """Return a partial sum, and forget it."""
         return self.partials.pop(key)
 
     # -- anything else ------------------------------------------------------------------------------------------------
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """function(worker, *args)."""
+        """Return function(worker, *args)."""
         return function(self, *args)

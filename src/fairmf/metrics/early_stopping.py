@@ -147,7 +147,7 @@ class EarlyStopping:
                 f"best {self.best_value:.5g} at epoch {self.best_epoch}."
             )
 
-    # -- a fit that is broken off and resumed (models/fitting.py) ----------------------------------------------------
+    # -- a fit that is broken off and resumed (models/fit_loop.py) ---------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """What it has seen so far, and the rules by which it judges."""

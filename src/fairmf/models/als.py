@@ -1,7 +1,9 @@
-"""iALS: alternating least squares for implicit feedback (Hu et al. 2008, in the form of Rendle et al. 2021).
+"""FairALS and IALS: alternating least squares for implicit feedback.
 
-Minimises F of objective.py with lambda_f = 0. Equals FairALS with fairness 0; FiADMM with fairness 0 reaches the same
-minimum.
+FairALS minimises F of objective.py (Togashi & Abe 2022) by alternating least squares (docs/mathematics.md 5). Both
+half-steps have closed forms, because one vector q is all that couples the users: no ADMM, no rho, no gamma. It equals
+IALS when fairness is 0, and reaches FiADMM's minimum otherwise. IALS is that of Hu et al. 2008 in the form of Rendle
+et al. 2021: F with lambda_f = 0.
 """
 
 from __future__ import annotations
@@ -18,14 +20,11 @@ from fairmf.backends.solve import kernels_of
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidParameter
 from fairmf.models import als_cg, als_exact, als_subspace
-from fairmf.models.als_cg import FIRM, LIGHT, THOROUGH, AlternatingState, Effort, UserGroups, exact_coupling
+from fairmf.models.als_cg import FIRM, LIGHT, THOROUGH, AlternatingState, EpochEffort, UserGroups, exact_coupling
 from fairmf.models.base import IterativeModel
 from fairmf.models.objective import Objective, objective
 from fairmf.models.problem import Problem, problem_for
 from fairmf.params import setting
-
-# What FairALS and IALS share: epochs by any solver, and a safeguard that F never rises.
-
 
 WEAK = 0.05  # unobserved_weight below which rows take two steps: the preconditioner is little but L2 then
 STRONG = 10.0  # fairness from which rows take two steps
@@ -68,7 +67,7 @@ class AlternatingModel(IterativeModel):
     def start(self, problem: Problem, U: Factors, V: Factors) -> AlternatingState:
         """q = c G_W t of the start."""
         if self.solver == "subspace":
-            kernels_of(problem.backend)  # says at once where they are missing
+            kernels_of(problem.backend)  # raises at once where they are missing
         gramian = problem.backend.gramian(V)
         merit_gramian = problem.merit_gramian(V, gramian)
         strength = self.trained_fairness() * problem.unobserved_weight
@@ -77,7 +76,7 @@ class AlternatingModel(IterativeModel):
         return AlternatingState(U, V, q, gramian, merit_gramian, objective(problem, U, V), rotation)
 
     def epoch(self, problem: Problem, state: AlternatingState) -> AlternatingState:
-        """One epoch. Where F rose, it is done again from the same start with more effort, at last exactly."""
+        """Run one epoch. Where F rose, run it again from the same start with more effort, at last exactly."""
         fairness = self.trained_fairness()
         if self._exactly(problem):
             return als_exact.epoch(problem, state, fairness)
@@ -92,7 +91,7 @@ class AlternatingModel(IterativeModel):
         return replace(als_exact.epoch(problem, state, fairness), effort=len(ladder) - 1)
 
     def finish(self, problem: Problem, state: AlternatingState) -> AlternatingState:
-        """The users' half-step to convergence."""
+        """Solve the users' half-step to convergence."""
         fairness = self.trained_fairness()
         if self._exactly(problem):
             return als_exact.users(problem, state, fairness)
@@ -107,19 +106,19 @@ class AlternatingModel(IterativeModel):
         return super().merit(problem, state)
 
     def objective(self, problem: Problem, state: AlternatingState) -> Objective:  # noqa: ARG002
-        """At hand already."""
+        """Return F, which the epoch has computed."""
         return state.objective
 
     def report(
         self, problem: Problem, before: Any, after: AlternatingState, value: Objective | None  # noqa: ARG002
     ) -> dict[str, Any]:  # fmt: skip
-        """Gradient norms as the half-steps found them, and the effort in force."""
+        """Return the gradient norms that the half-steps found, and the effort in force."""
         if self._exactly(problem) or self.solver == "subspace":
             return {}
         return {"gradient": {"users": after.user_gradient, "items": after.item_gradient}, "effort": after.effort}
 
     def _fold_in_cohort(self, cohort: Interactions, factor: float, **_: Any) -> NDArray[Any]:
-        """U and t at the exact minimum over the batch, V fixed."""
+        """Return U at the exact minimum over the batch, V fixed."""
         fitted = self.fitted
         problem = problem_for(cohort, 0.0, fitted.settings, fitted.fairness_weights)
         V = problem.backend.array(fitted.item_factors)
@@ -135,9 +134,9 @@ class AlternatingModel(IterativeModel):
         # Without L2 the preconditioner may be singular; the exact solver says where a system is.
         return self.solver == "cholesky" or min(problem.least_user_ridge, problem.least_item_ridge) <= 0
 
-    def _effort(self, problem: Problem) -> Effort:
+    def _effort(self, problem: Problem) -> EpochEffort:
         if self.cg_steps != "auto":
-            return Effort(steps=int(self.cg_steps), relaxation=LIGHT.relaxation)
+            return EpochEffort(steps=int(self.cg_steps), relaxation=LIGHT.relaxation)
         data = problem.interactions
         observed = problem.cached("observed_weight", lambda: float(data.by_user.sums().sum()))
         unobserved = self.unobserved_weight * data.n_users * data.n_items
@@ -151,15 +150,18 @@ class AlternatingModel(IterativeModel):
         return problem.cached("user_groups", lambda: UserGroups.of(problem))
 
 
-# FairALS: the paper's objective, minimised by alternating least squares (docs/mathematics.md 5).
-#
-# Both half-steps have closed forms, because one vector q is all that couples the users: no ADMM, no rho, no gamma.
-# Equals IALS when fairness is 0, and reaches FiADMM's minimum otherwise.
-
-
 @dataclass(eq=False)
 class FairALS(AlternatingModel):
-    """Fair implicit ALS: iALS plus lambda_f/2 |V t|^2, which evens out items' average scores."""
+    """Fair implicit ALS: iALS plus lambda_f/2 |V t|^2, which evens out items' average scores.
+
+    Examples
+    --------
+    >>> from fairmf import FairALS, synthetic
+    >>> model = FairALS(factors=4, epochs=2, fairness=1.0).fit(synthetic(60, 40, 600), progress=False)
+    >>> items, scores = model.recommend(54, N=3)
+    >>> len(items)
+    3
+    """
 
     fairness: float = setting(
         1.0, "Strength of fairness: 0 is iALS, 0.1 mild, 1 clear, 10 strong.", symbol="phi", low=0
@@ -172,4 +174,12 @@ class FairALS(AlternatingModel):
 
 @dataclass(eq=False)
 class IALS(AlternatingModel):
-    """Implicit ALS with frequency-scaled L2. No fairness term in training; the dial works all the same."""
+    """Implicit ALS with frequency-scaled L2: no fairness in training; `recommend(fairness=...)` works all the same.
+
+    Examples
+    --------
+    >>> from fairmf import IALS, synthetic
+    >>> model = IALS(factors=4, epochs=2).fit(synthetic(60, 40, 600), progress=False)
+    >>> model.fitted.fairness
+    0.0
+    """

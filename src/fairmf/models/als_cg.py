@@ -1,4 +1,16 @@
-"""Half-steps by eigenbasis PCG. F after an epoch comes out as a by-product of the items' half-step."""
+"""Half-steps of ALS by conjugate gradients in the eigenbasis (docs/mathematics.md 5, docs/performance.md).
+
+Order of calls in an epoch:
+
+1. `epoch(problem, state, ...)` gets U, V, the coupling vector q and the Gramians of the last epoch.
+2. `users`: `eigenbasis` of alpha0 G_V; both sides are turned into it, and are never turned back.
+3. `users`, fairness > 0: estimate how t, the mean user, answers to q: `UserGroups.response` or `sampled_response`.
+4. `users`, in rounds: `Backend.improve` the rows, then `corrected` q and, with it, all users.
+5. `epoch`: `eigenbasis` of alpha0 G_U + lambda_f t t'; both sides are turned into it.
+6. `epoch`: `Backend.improve` the items. F after the epoch is a by-product of this.
+
+After the last epoch, `finish` takes steps 2 to 4 again, to convergence.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from fairmf.backends.contract import Backend, Factors, Matrix, Vector
+from fairmf.backends.contract import Backend, Effort, Factors, HalfStep, Matrix, Vector, frozen
 from fairmf.backends.solve import eigenbasis
 from fairmf.models.fit_loop import State
 from fairmf.models.objective import Objective
 from fairmf.models.problem import Problem
 
-# What an alternating epoch hands to the next.
-
 
 @dataclass(frozen=True)
 class AlternatingState(State):
-    """Factors, the coupling vector q in the factors' basis, and what the last half-step left at hand."""
+    """Factors, the coupling vector q in the factors' basis, and by-products of the last half-step."""
 
     coupling: Vector
     item_gramian: Matrix
@@ -30,182 +40,34 @@ class AlternatingState(State):
     user_gradient: float = 0.0
     item_gradient: float = 0.0
     effort: int = 0
-    """How often the number of steps is doubled: raised where F rose, lowered again when all goes well."""
-
-
-# What couples the users of FairALS: one vector q = phi alpha0 G_W t that every user's right-hand side loses.
-#
-# H_i u_i = b_i - q, and t is the mean of the u_i, so q must satisfy q = C t(q) with C = phi alpha0 G_W. t(q) is affine
-# with slope -A, A the mean of H_i^-1 (docs/mathematics.md 5). G_W = V' W^2 V is G_V unless items have fairness weights.
-
-
-SAMPLE = 512  # users whose exact response stands for all
-GROUPS = 4096  # users with different weights beyond this many are merged with their neighbours
+    """The rung of the ladder of efforts in als.py: raised where F rose, lowered again when all goes well."""
 
 
 @dataclass(frozen=True)
-class UserGroups:
-    """Users gathered by their sum of confidences: few groups for binary data, and L2 depends on nothing else."""
+class EpochEffort(Effort):
+    """How thoroughly an epoch solves its half-steps: the rows' effort, and the rounds for the users and their q."""
 
-    sums: Vector
-    ridge: Vector
-    shares: Vector
-    popularity: Vector
-    """Of the items."""
-    interactions: float
-    """Their sum."""
-
-    @classmethod
-    def of(cls, problem: Problem) -> UserGroups:
-        """The groups of a problem's users."""
-        sums, ridge, counts = problem.user_groups(GROUPS)
-        popularity = problem.interactions.by_item.sums()
-        popularity.flags.writeable = False
-        own = problem.backend.vector
-        return cls(own(sums), own(ridge), own(counts / counts.sum()), popularity, float(popularity.sum()))
-
-    def response(self, problem: Problem, eigenvalues: Vector, V: Factors) -> Vector:
-        """An estimate of A's diagonal in the eigenbasis of alpha0 G_V: how much t falls per unit of q.
-
-        Between two bounds. D, the mean of 1/(eigenvalue + ridge_i), leaves the data term out and is at least A: with it
-        the correction cannot overshoot, but is slow where unobserved_weight is small. Adding a typical data term, the
-        popularity-weighted mean of v_jk^2 times the user's sum, gives about the mean of 1/diag(H_i), which is below A
-        and may overshoot. A quarter of the first and three of the second have converged wherever we tried.
-        """
-        typical = problem.backend.weighted_squares(V, self.popularity) / self.interactions
-        return problem.backend.mean_response(self.shares, self.ridge, self.sums, eigenvalues, typical, 0.75)
-
-
-def sampled_response(problem: Problem, eigenvalues: Vector, V: Factors) -> Matrix:
-    """A itself, over a sample of users taken evenly along their number of interactions (all, if they are few).
-
-    Costs SAMPLE Cholesky factorisations. A sampled A is within some per cent of A, so that each round of corrections
-    shrinks the error to some per cent, at any fairness.
-    """
-    rows, ridge = problem.sampled_users(SAMPLE)
-    inverse, _ = problem.backend.mean_inverse(rows, V, np.diag(eigenvalues), ridge)
-    return inverse
-
-
-def answer(response: Vector | Matrix, change: Vector) -> Vector:
-    """How much every user loses when q rises by `change`. A vector stands for a diagonal matrix."""
-    result: Vector = response * change if response.ndim == 1 else response @ change
-    return result
-
-
-def corrected(
-    backend: Backend,
-    q: Vector,
-    t: Vector,
-    strength: Vector | Matrix,
-    response: Vector | Matrix,
-    rest: Vector | None = None,
-) -> tuple[Vector, Vector]:
-    """The q that satisfies q = C t if t answers with `response`, and that answer: what every user gains by it.
-
-    `strength` is C, in the eigenbasis of alpha0 G_V.
-
-    There C is diagonal, so a vector, unless items have fairness weights. In a basis that is nearly that one, `rest` is
-    what is off the diagonal times t: then q = C t is approached rather than met.
-    """
-    if strength.ndim == 1 and response.ndim == 1:
-        return backend.corrected_shift(q, t, strength, response, rest)
-    missing = answer(strength, t) - q if rest is None else answer(strength, t) + rest - q
-    left = strength[:, None] if strength.ndim == 1 else strength
-    product = left * response if strength.ndim == 1 or response.ndim == 1 else left @ response
-    change: Vector = np.linalg.solve(np.diag(np.ones_like(q)) + product, missing).astype(np.float64)
-    return q + change, -answer(response, change)
-
-
-def exact_coupling(problem: Problem, V: Factors, gramian: Matrix, merit_gramian: Matrix, fairness: float) -> Vector:
-    """q = C t where (I + A C) t = mean of H_i^-1 b_i, with A accumulated over all users. O(nnz d^2 + n d^3)."""
-    shared, strength = (problem.unobserved_weight * x for x in (gramian, merit_gramian))
-    inverse, solution = problem.backend.mean_inverse(problem.interactions.by_user, V, shared, problem.user_ridge)
-    t = np.linalg.solve(np.diag(np.ones_like(solution)) + inverse @ (fairness * strength), solution)
-    return (fairness * strength @ t).astype(np.float64)
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How thoroughly a half-step is solved: PCG steps per row, and rounds of (rows, q corrected) for the users."""
-
-    steps: int
     rounds: int = 1
-    tolerance: float = 0.0
-    relaxation: float = 1.0
+    """The users' half-step repeats (improve rows, correct q) up to this many times."""
     sampled: bool = False
-    """Whether the users' response to q is measured on a sample rather than estimated."""
+    """Measure the users' response to q on a sample, rather than estimate it."""
 
 
 # One step per row, made 1.3 times as long: over-relaxation makes up for what one step leaves (docs/performance.md).
-LIGHT = Effort(steps=1, relaxation=1.3)
+LIGHT = EpochEffort(steps=1, relaxation=1.3)
 # A second step where one is not enough: with a small unobserved weight, which leaves the preconditioner little but L2,
 # and under strong fairness, which moves q far in an epoch.
-FIRM = Effort(steps=2, relaxation=1.3)
+FIRM = EpochEffort(steps=2, relaxation=1.3)
 # Close to the exact half-step, for data on which the preconditioner is weak. Rows stop as soon as they are done.
-THOROUGH = Effort(steps=100, rounds=10, tolerance=1e-4, sampled=True)
+THOROUGH = EpochEffort(steps=100, rounds=10, tolerance=1e-4, sampled=True)
 # The last half-step, in rounds: each leaves a tenth of the rows' residual, which the next one's q moves anyway.
-SETTLING = Effort(steps=100, rounds=10, tolerance=0.1)
-
-
-@dataclass(frozen=True)
-class Users:
-    """Both sides in the eigenbasis of alpha0 G_V, after the users' half-step."""
-
-    user_factors: Factors
-    item_factors: Factors
-    coupling: Vector
-    mean_user: Vector
-    eigenvalues: Vector
-    squared_residual: Any
-    rotation: Matrix
-
-
-def users(problem: Problem, state: AlternatingState, groups: UserGroups, fairness: float, effort: Effort) -> Users:
-    """Improve the users, and q with them; the given state is left as it is."""
-    backend, rows = problem.backend, problem.interactions.by_user
-    shared = problem.unobserved_weight * state.item_gramian
-    guess = state.rotation.T if effort.steps == 1 else None
-    values, vectors, rest = eigenbasis(backend, shared, problem.least_user_ridge, guess)
-    U, V = (backend.empty(*x.shape) for x in (state.user_factors, state.item_factors))
-    backend.multiply(state.user_factors, vectors, U)
-    backend.multiply(state.item_factors, vectors, V)
-    q: Vector = vectors.T @ state.coupling
-    strength: Vector | Matrix = fairness * values
-    response: Vector | Matrix = np.zeros_like(q)
-    if problem.fairness_squares is not None:
-        strength = fairness * problem.unobserved_weight * (vectors.T @ state.merit_gramian @ vectors)
-    if fairness > 0:
-        response = sampled_response(problem, values, V) if effort.sampled else groups.response(problem, values, V)
-
-    def correct(q: Vector) -> Vector:
-        """Set q to what fits the present users, and move all users to what fits that q."""
-        t = backend.mean(U)
-        off_diagonal = None if rest is None or strength.ndim == 2 else fairness * (rest @ t)
-        better, change = corrected(backend, q, t, strength, response, off_diagonal)
-        backend.add_vector(change, U)
-        return better
-
-    squared_residual: Any = 0.0
-    if fairness > 0:
-        q = correct(q)  # V, and so G_V, has moved since q was set
-    rounds = effort.rounds if fairness > 0 else 1
-    for number in range(rounds):
-        sums = backend.improve_rows(
-            rows, V, values, problem.user_ridge, q, effort.steps, effort.tolerance, effort.relaxation, U, None, rest
-        )
-        squared_residual = squared_residual if number else sums.squared_residual
-        if fairness > 0:
-            before, q = q, correct(q)
-            if number + 1 < rounds and np.linalg.norm(q - before) <= 1e-4 * np.linalg.norm(q):
-                break
-    return Users(U, V, q, backend.mean(U), values, squared_residual, vectors)
+SETTLING = EpochEffort(steps=100, rounds=10, tolerance=0.1)
 
 
 def epoch(
-    problem: Problem, state: AlternatingState, groups: UserGroups, fairness: float, effort: Effort
+    problem: Problem, state: AlternatingState, groups: UserGroups, fairness: float, effort: EpochEffort
 ) -> AlternatingState:
-    """Users, then items."""
+    """Run one epoch: users, then items."""
     backend = problem.backend
     done = users(problem, state, groups, fairness, effort)
     U, V, q, t = done.user_factors, done.item_factors, done.coupling, done.mean_user
@@ -216,10 +78,9 @@ def epoch(
     values, vectors, rest = eigenbasis(backend, matrix, problem.least_item_ridge, guess)
     U, V = backend.turned(U, vectors), backend.turned(V, vectors)
     q, t = vectors.T @ q, vectors.T @ t
-    sums = backend.improve_rows(
-        problem.interactions.by_item, U, values, problem.item_ridge, np.zeros_like(q),
-        effort.steps, effort.tolerance, effort.relaxation, V, problem.fairness_pull(t)[1], rest,
-    )  # fmt: skip
+    own = problem.fairness_pull(t)[1]
+    step = HalfStep(backend, problem.interactions.by_item, U, values, problem.item_ridge, np.zeros_like(q), own)
+    sums = backend.improve(replace(step, rest=rest), V, effort)
     gramian_v = backend.gramian(V)
     merit_gramian = problem.merit_gramian(V, gramian_v)
     # sum(shared * G_V) is the unobserved term and what of fairness all items share; shared is nearly diagonal here.
@@ -244,21 +105,164 @@ def epoch(
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Users:
+    """The result of the users' half-step: both sides in the eigenbasis of alpha0 G_V."""
+
+    user_factors: Factors
+    item_factors: Factors
+    coupling: Vector
+    mean_user: Vector
+    eigenvalues: Vector
+    squared_residual: Any
+    rotation: Matrix
+
+
+def users(problem: Problem, state: AlternatingState, groups: UserGroups, fairness: float, effort: EpochEffort) -> Users:
+    """Improve the users, and q with them; the given state is left as it is."""
+    backend = problem.backend
+    shared = problem.unobserved_weight * state.item_gramian
+    guess = state.rotation.T if effort.steps == 1 else None
+    values, vectors, rest = eigenbasis(backend, shared, problem.least_user_ridge, guess)
+    U, V = (backend.empty(*x.shape) for x in (state.user_factors, state.item_factors))
+    backend.multiply(state.user_factors, vectors, U)
+    backend.multiply(state.item_factors, vectors, V)
+    q: Vector = vectors.T @ state.coupling
+    strength: Vector | Matrix = fairness * values
+    response: Vector | Matrix = np.zeros_like(q)
+    if problem.fairness_squares is not None:
+        strength = fairness * problem.unobserved_weight * (vectors.T @ state.merit_gramian @ vectors)
+    if fairness > 0:
+        response = sampled_response(problem, values, V) if effort.sampled else groups.response(problem, values, V)
+
+    def correct(q: Vector) -> Vector:
+        """Set q to what fits the present users, and move all users to what fits that q."""
+        t = backend.mean(U)
+        off_diagonal = None if rest is None or strength.ndim == 2 else fairness * (rest @ t)
+        better, change = corrected(backend, q, t, strength, response, off_diagonal)
+        backend.add_vector(change, U)
+        return better
+
+    step = HalfStep(backend, problem.interactions.by_user, V, values, problem.user_ridge, q, rest=rest)
+    squared_residual: Any = 0.0
+    if fairness > 0:
+        q = correct(q)  # V, and so G_V, has moved since q was set
+    rounds = effort.rounds if fairness > 0 else 1
+    for number in range(rounds):
+        sums = backend.improve(replace(step, shift=q), U, effort)
+        squared_residual = squared_residual if number else sums.squared_residual
+        if fairness > 0:
+            before, q = q, correct(q)
+            if number + 1 < rounds and np.linalg.norm(q - before) <= 1e-4 * np.linalg.norm(q):
+                break
+    return Users(U, V, q, backend.mean(U), values, squared_residual, vectors)
+
+
 def finish(
     problem: Problem, state: AlternatingState, groups: UserGroups, fairness: float, sampled: bool
 ) -> AlternatingState:
-    """The users' half-step to convergence, so that stored users equal their own fold-in with the q that is kept."""
+    """Solve the users' half-step to convergence: stored users then equal their own fold-in with the q that is kept."""
     backend = problem.backend
     # Where the response is sampled the data are hard, and what a round leaves would show in F.
     effort = replace(SETTLING, sampled=True, tolerance=1e-3) if sampled else SETTLING
     done = users(problem, state, groups, fairness, effort)
     # q does not move any more: now the rows, until they belong to it.
-    backend.improve_rows(
-        problem.interactions.by_user, done.item_factors, done.eigenvalues, problem.user_ridge, done.coupling,
-        SETTLING.steps, 1e-4, 1.0, done.user_factors,
-    )  # fmt: skip
+    rows, V = problem.interactions.by_user, done.item_factors
+    step = HalfStep(backend, rows, V, done.eigenvalues, problem.user_ridge, done.coupling)
+    backend.improve(step, done.user_factors, Effort(SETTLING.steps, tolerance=1e-4))
     gramian = backend.gramian(done.item_factors)
     return replace(
         state, user_factors=done.user_factors, item_factors=done.item_factors, coupling=done.coupling,
         item_gramian=gramian, merit_gramian=problem.merit_gramian(done.item_factors, gramian),
     )  # fmt: skip
+
+
+# -- what couples the users ------------------------------------------------------------------------------------------
+#
+# One vector q = phi alpha0 G_W t is subtracted from every user's right-hand side: H_i u_i = b_i - q. t is the mean of
+# the u_i, so q must satisfy q = C t(q) with C = phi alpha0 G_W. t(q) is affine with slope -A, A the mean of H_i^-1
+# (docs/mathematics.md 5). G_W = V' W^2 V is G_V unless items have fairness weights.
+
+SAMPLE = 512  # users whose exact response stands for all
+GROUPS = 4096  # users with different weights beyond this many are merged with their neighbours
+
+
+@dataclass(frozen=True)
+class UserGroups:
+    """Users gathered by their sum of confidences: few groups for binary data; their L2 depends on nothing else."""
+
+    sums: Vector
+    ridge: Vector
+    shares: Vector
+    popularity: Vector
+    """Of the items."""
+    interactions: float
+    """Their sum."""
+
+    @classmethod
+    def of(cls, problem: Problem) -> UserGroups:
+        """Gather a problem's users."""
+        sums, ridge, counts = problem.user_groups(GROUPS)
+        popularity = frozen(problem.interactions.by_item.sums())
+        own = problem.backend.vector
+        return cls(own(sums), own(ridge), own(counts / counts.sum()), popularity, float(popularity.sum()))
+
+    def response(self, problem: Problem, eigenvalues: Vector, V: Factors) -> Vector:
+        """Estimate A's diagonal in the eigenbasis of alpha0 G_V: how much t falls per unit of q.
+
+        Between two bounds. D, the mean of 1/(eigenvalue + ridge_i), leaves the data term out and is at least A: with it
+        the correction cannot overshoot, but is slow where unobserved_weight is small. Adding a typical data term, the
+        popularity-weighted mean of v_jk^2 times the user's sum, gives about the mean of 1/diag(H_i), which is below A
+        and may overshoot. A quarter of the first and three of the second converged on all data we tried.
+        """
+        typical = problem.backend.weighted_squares(V, self.popularity) / self.interactions
+        return problem.backend.mean_response(self.shares, self.ridge, self.sums, eigenvalues, typical, 0.75)
+
+
+def sampled_response(problem: Problem, eigenvalues: Vector, V: Factors) -> Matrix:
+    """Return A itself, over a sample of users taken evenly along their sums of confidences (all, if they are few).
+
+    Costs SAMPLE Cholesky factorisations. A sampled A is within some per cent of A, so that each round of corrections
+    shrinks the error to some per cent, at any fairness.
+    """
+    rows, ridge = problem.sampled_users(SAMPLE)
+    step = HalfStep(problem.backend, rows, V, eigenvalues, ridge, np.zeros_like(eigenvalues))
+    return problem.backend.mean_inverse(step)[0]
+
+
+def answer(response: Vector | Matrix, change: Vector) -> Vector:
+    """Return how much every user loses when q rises by `change`. A vector stands for a diagonal matrix."""
+    result: Vector = response * change if response.ndim == 1 else response @ change
+    return result
+
+
+def corrected(
+    backend: Backend,
+    q: Vector,
+    t: Vector,
+    strength: Vector | Matrix,
+    response: Vector | Matrix,
+    rest: Vector | None = None,
+) -> tuple[Vector, Vector]:
+    """Return the q that satisfies q = C t if t answers with `response`, and that answer: what every user gains by it.
+
+    `strength` is C, in the eigenbasis of alpha0 G_V.
+
+    There C is diagonal, so a vector, unless items have fairness weights. In a basis that is nearly that one, `rest` is
+    what is off the diagonal times t: then q = C t is approached rather than met.
+    """
+    if strength.ndim == 1 and response.ndim == 1:
+        return backend.corrected_shift(q, t, strength, response, rest)
+    missing = answer(strength, t) - q if rest is None else answer(strength, t) + rest - q
+    left = strength[:, None] if strength.ndim == 1 else strength
+    product = left * response if strength.ndim == 1 or response.ndim == 1 else left @ response
+    change: Vector = np.linalg.solve(np.diag(np.ones_like(q)) + product, missing).astype(np.float64)
+    return q + change, -answer(response, change)
+
+
+def exact_coupling(problem: Problem, V: Factors, gramian: Matrix, merit_gramian: Matrix, fairness: float) -> Vector:
+    """Return q = C t where (I + A C) t = mean of H_i^-1 b_i, with A summed over all users. O(nnz d^2 + n d^3)."""
+    strength = problem.unobserved_weight * merit_gramian
+    inverse, solution = problem.backend.mean_inverse(problem.user_half_step(V, gramian=gramian))
+    t = np.linalg.solve(np.diag(np.ones_like(solution)) + inverse @ (fairness * strength), solution)
+    return (fairness * strength @ t).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Half-steps by Cholesky: both minimisers in closed form, the users' coupling included. F falls monotonically."""
+"""Half-steps of ALS by Cholesky: both minimisers in closed form, the users' coupling included. F never rises."""
 
 from __future__ import annotations
 
@@ -6,26 +6,25 @@ from dataclasses import replace
 
 import numpy as np
 
-from fairmf.backends import solve
 from fairmf.models.als_cg import AlternatingState, exact_coupling
 from fairmf.models.objective import objective
 from fairmf.models.problem import Problem
 
 
 def users(problem: Problem, state: AlternatingState, fairness: float) -> AlternatingState:
-    """Every u_i = H_i^-1 (b_i - q) with the one q that is consistent with the mean of these u_i."""
+    """Solve u_i = H_i^-1 (b_i - q) with the one q that is consistent with the mean of these u_i."""
     V = state.item_factors
     q = problem.backend.vector(np.zeros(V.shape[1]))
     if fairness > 0:
         q = exact_coupling(problem, V, state.item_gramian, state.merit_gramian, fairness)
-    return replace(state, user_factors=solve.solve_exactly(problem.user_half_step(V, shift=q)), coupling=q)
+    return replace(state, user_factors=problem.backend.solve(problem.user_half_step(V, shift=q)), coupling=q)
 
 
 def epoch(problem: Problem, state: AlternatingState, fairness: float) -> AlternatingState:
-    """Users, then items."""
+    """Run one epoch: users, then items."""
     after = users(problem, state, fairness)
     U = after.user_factors
-    V = solve.solve_exactly(problem.item_half_step(U, mean_user=problem.backend.mean(U)))
+    V = problem.backend.solve(problem.item_half_step(U, mean_user=problem.backend.mean(U)))
     gramian = problem.backend.gramian(V)
     return replace(
         after, item_factors=V, item_gramian=gramian, merit_gramian=problem.merit_gramian(V, gramian),

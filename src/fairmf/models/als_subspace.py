@@ -1,4 +1,4 @@
-"""Half-steps by iALS++, the users' coupling q in blocks too. F falls monotonically, and nothing costs d^3 per row.
+"""Half-steps of ALS by iALS++, the users' coupling q in blocks too. F never rises, and nothing costs d^3 per row.
 
 Over the coordinates P of all users F is a quadratic whose blocks (H_i)_PP are coupled by t alone, as in the exact
 half-step: with g_i the gradient at the present q = C t, C = phi alpha0 G_W, and A_P the mean of (H_i)_PP^-1,
@@ -21,29 +21,29 @@ from fairmf.models.problem import Problem
 
 
 def users(problem: Problem, state: AlternatingState, fairness: float, block_size: int) -> AlternatingState:
-    """One sweep over the users' coordinates; the given state is left as it is."""
+    """Sweep once over the users' coordinates; the given state is left as it is."""
     backend, V = problem.backend, state.item_factors
     if fairness == 0:
         step = problem.user_half_step(V, gramian=state.item_gramian)
         return replace(state, user_factors=solve.improve_by_blocks(step, state.user_factors, block_size))
     kernels, U = solve.kernels_of(backend), state.user_factors.copy()
-    rows, shared = problem.interactions.by_user, problem.unobserved_weight * state.item_gramian
-    scores = kernels.entry_scores(rows, U, V)
+    step = problem.user_half_step(V, gramian=state.item_gramian)
+    scores = kernels.entry_scores(step.rows, U, V)
     C = fairness * problem.unobserved_weight * state.merit_gramian
     t = backend.mean(U)
-    for first, last in solve.blocks(U.shape[1], block_size):
-        P = slice(first, last)
-        q = C[P] @ t
-        system = rows, V, shared, problem.user_ridge
-        A, step_of_mean = kernels.subspace_response(*system, q, first, last, scores, U)
-        dt = np.linalg.solve(backend.vector(np.eye(last - first)) + A @ C[P, P], step_of_mean)
-        kernels.improve_subspace(*system, q + C[P, P] @ dt, first, last, scores, U)
+    for P in solve.blocks(U.shape[1], block_size):
+        q = backend.vector(np.zeros(U.shape[1]))
+        q[P] = C[P] @ t
+        A, mean_step = kernels.block_response(replace(step, shift=q), P, scores, U)
+        dt = np.linalg.solve(backend.vector(np.eye(len(A))) + A @ C[P, P], mean_step)
+        q[P] += C[P, P] @ dt
+        kernels.improve_block(replace(step, shift=q), P, scores, U)
         t[P] += dt
     return replace(state, user_factors=U, coupling=C @ backend.mean(U))
 
 
 def epoch(problem: Problem, state: AlternatingState, fairness: float, block_size: int) -> AlternatingState:
-    """A sweep over the users, then one over the items."""
+    """Run one epoch: a sweep over the users, then one over the items."""
     backend = problem.backend
     after = users(problem, state, fairness, block_size)
     U = after.user_factors

@@ -3,88 +3,34 @@
 from __future__ import annotations
 
 import abc
-import contextlib
 import copy
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends import random_start
 from fairmf.backends.contract import Backend, Factors, Vector
-from fairmf.backends.registry import CHOICES, chosen, get_backend
-from fairmf.data.interactions import Interactions, as_interactions
-from fairmf.distributed.cluster import RayCluster
-from fairmf.distributed.shards import ShardSource
+from fairmf.backends.registry import CHOICES, get_backend
+from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite
-from fairmf.models import explain as explaining
 from fairmf.models import fit_loop, partial_fit
 from fairmf.models import fold_in as folding
-from fairmf.models.checkpoint import open_checkpoints
 from fairmf.models.dial import dialled_users
-from fairmf.models.explain import Explanation
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fit_loop import Callback
 from fairmf.models.fitted import Fitted, History, on_snapshot, positions
 from fairmf.models.fold_in import check_fairness
 from fairmf.models.objective import Objective, objective
-from fairmf.models.problem import FairnessWeights, Problem, normal_factors, problem_for, read_fairness_weights
+from fairmf.models.problem import FairnessWeights, Problem, normal_factors
 from fairmf.params import check_settings, setting, settings_of
 
-# From data and settings to the problem of a fit, with whoever computes it at hand for as long as it lasts.
-
-
-@contextlib.contextmanager
-def posed(model: Any, data: Any, fairness_weights: FairnessWeights | None, cluster: Any) -> Iterator[Problem]:
-    """The problem that a model's settings pose on this data."""
-    if model.engine == "ray":
-        with _on_a_cluster(model, data, fairness_weights, cluster) as problem:
-            yield problem
-        return
-    if cluster is not None or isinstance(data, ShardSource):
-        what = "Data in shards" if cluster is None else "cluster="
-        raise InvalidParameter(f"{what} needs engine='ray'. Got engine={model.engine!r} instead.")
-    data = as_interactions(data)
-    if data.nnz == 0:
-        raise InvalidData("There are no interactions to learn from.")
-    settings = settings_of(model)
-    settings["backend"] = chosen(model.backend, data.nnz * model.factors)
-    yield problem_for(data, model.lambda_f_for(data.n_users), settings, _weights(fairness_weights, data))
-
-
-def _weights(fairness_weights: FairnessWeights | None, data: Any) -> Vector | None:
-    if fairness_weights is None:
-        return None
-    return read_fairness_weights(fairness_weights, data.n_items, data.item_ids)
-
-
-@contextlib.contextmanager
-def _on_a_cluster(model: Any, data: Any, fairness_weights: Any, cluster: Any) -> Iterator[Problem]:
-    from fairmf.models.shard_problem import sharded_problem
-
-    cluster = RayCluster() if cluster is None else cluster
-    if not isinstance(cluster, RayCluster):
-        raise InvalidParameter(f"cluster must be a RayCluster. Got {type(cluster).__name__} instead.")
-    cluster.check()
-    name = type(model).__name__
-    if model.solver != "eigenbasis_cg":
-        raise InvalidParameter(
-            f"{name}: engine='ray' solves rows by solver='eigenbasis_cg' alone. Got solver={model.solver!r} instead."
-        )
-    if model.regularization <= 0:
-        raise InvalidParameter(f"{name}: engine='ray' needs regularization > 0. Got {model.regularization!r} instead.")
-    own = None if isinstance(data, ShardSource) else as_interactions(data)
-    if (data if own is None else own).nnz == 0:
-        raise InvalidData("There are no interactions to learn from.")
-    with cluster.team(data if own is None else own, model.backend, model.factor_dtype) as team:
-        weights = _weights(fairness_weights, team.source)
-        local = get_backend("reference" if model.backend == "reference" else "cpu")
-        team.gather_users = own is not None if cluster.gather_users is None else cluster.gather_users
-        yield sharded_problem(team, local, model.lambda_f_for(team.n_users), settings_of(model), weights, own)
+if TYPE_CHECKING:
+    from fairmf.models.explain import Explanation
 
 
 LARGE = 1e6  # no setting that is meant is larger
@@ -130,35 +76,35 @@ class IterativeModel(FactorModel):
 
     @abc.abstractmethod
     def lambda_f_for(self, n_users: int) -> float:
-        """Weight of the fairness term for that many users (0 for models without one)."""
+        """Return the weight of the fairness term for that many users (0 for models without one)."""
 
     @abc.abstractmethod
     def start(self, problem: Problem, U: Factors, V: Factors) -> Any:
-        """The state before the first epoch."""
+        """Return the state before the first epoch."""
 
     @abc.abstractmethod
     def epoch(self, problem: Problem, state: Any) -> Any:
-        """One epoch; the given state is left as it is."""
+        """Run one epoch; the given state is left as it is."""
 
     def report(self, problem: Problem, before: Any, after: Any, value: Objective | None) -> dict[str, Any]:  # noqa: ARG002
-        """What this model adds to the epoch's record."""
+        """Return what this model adds to the epoch's record."""
         return {}
 
     def objective(self, problem: Problem, state: Any) -> Objective:
-        """F of a state."""
+        """Return F of a state."""
         return objective(problem, state.user_factors, state.item_factors)
 
     def finish(self, problem: Problem, state: Any) -> Any:  # noqa: ARG002
-        """What is still to be done when the epochs are over."""
+        """Return the state after what is left to do when the epochs are over."""
         return state
 
     def merit(self, problem: Problem, state: Any) -> Vector:
-        """The merit direction q1 = alpha0 G_W t."""
+        """Return the merit direction q1 = alpha0 G_W t."""
         t = problem.backend.mean(state.user_factors)
         return problem.unobserved_weight * (problem.merit_gramian(state.item_factors) @ t)
 
     def remedy(self) -> str:
-        """What a user can change when training diverges."""
+        """Return what a user can change when training diverges."""
         for name in ("regularization", "unobserved_weight", "fairness", "lambda_f"):
             value = getattr(self, name, None)
             if isinstance(value, (int, float)) and value > LARGE:
@@ -184,38 +130,78 @@ class IterativeModel(FactorModel):
         checkpoint_every: int = 1,
         cluster: Any = None,
     ) -> Self:
-        """Train on Interactions (or a SciPy sparse matrix, users as rows) and return the model itself.
+        """Train the model on interactions.
 
-        `init` starts from another model's factors, or from a pair (U, V). `objective_every=0` skips the objective,
-        which is not needed for training. `progress=None` shows a bar on a terminal. `callbacks` are called each epoch
-        (see fairmf.EarlyStopping). `settle=False` leaves out the last half-step, which makes the stored users equal
-        their own fold-in: for models that will only ever be asked about users who are folded in. `fairness_weights`
-        says how strongly the fairness term holds each item down: one number >= 0 per item, or a mapping from item id
-        (items not named have 1); see docs/groups.md.
+        Ctrl-C ends the fit after its last complete epoch: the model of that epoch is returned, with the verdict
+        "interrupted" in its history.
 
-        With `checkpoint`, a folder, the state of every `checkpoint_every`-th epoch and of the last is stored there; the
-        same call on the same data goes on after the last one stored, and ends with the same bits as a fit that was
-        never broken off (docs/persistence.md). Ctrl-C ends a fit after its last complete epoch: the model of that epoch
-        is returned, with the verdict "interrupted" in its history.
+        Parameters
+        ----------
+        data
+            Interactions, or a SciPy sparse matrix with users as rows. With `engine="ray"` also shards of a Parquet
+            data set (docs/scaling.md).
+        init
+            Another model, or a pair (U, V), whose factors the fit starts from.
+        callbacks
+            Called after every epoch; see `fairmf.EarlyStopping`.
+        objective_every
+            Compute the objective every so many epochs. 0 skips it; training does not need it.
+        progress
+            Show a progress bar. None shows it on a terminal.
+        settle
+            Solve the users once more after the last epoch, so that stored users equal their own fold-in. False saves
+            that time where only users who are folded in will be asked about.
+        fairness_weights
+            How strongly the fairness term holds each item down: one number >= 0 per item, or a mapping from item id
+            to number (items not named have 1); see docs/groups.md.
+        checkpoint
+            A folder for the state of every `checkpoint_every`-th epoch and of the last. The same call on the same data
+            resumes after the last epoch stored there, and ends with the same bits as a fit that was never interrupted
+            (docs/persistence.md).
+        cluster
+            With `engine="ray"`, a `RayCluster` that says how many workers there are and where.
 
-        With `engine="ray"` the data may also be shards of a Parquet data set, and `cluster`, a `RayCluster`, says how
-        many workers there are and where (docs/scaling.md).
+        Returns
+        -------
+        The model itself.
+
+        Raises
+        ------
+        InvalidParameter, InvalidData
+            For a setting out of its range, or data that cannot be learnt from.
+        NotFinite
+            Where training diverges; the model then keeps the state before that epoch.
+
+        Examples
+        --------
+        >>> from fairmf import FairALS, synthetic
+        >>> model = FairALS(factors=4, epochs=2).fit(synthetic(60, 40, 600), progress=False)
+        >>> model.user_factors.shape
+        (60, 4)
         """
+        from fairmf.models.checkpoint import open_checkpoints  # models that only answer do without
+
         check_settings(self)
-        with posed(self, data, fairness_weights, cluster) as problem, problem.backend.threads(self.num_threads):
-            state = problem.attempt(lambda: self.start(problem, *self._initial_factors(problem, init)))
+        with (
+            fit_loop.open_setup(self, data, fairness_weights, cluster) as given,
+            given.problem.backend.threads(self.num_threads),
+        ):
+            problem = given.problem
+            state = self.start(problem, *self._initial_factors(problem, init))
             stored = open_checkpoints(checkpoint, checkpoint_every, self, problem, init, callbacks, objective_every)
             try:
                 with stored as checkpoints:
-                    state, history = fit_loop.run(
-                        self, problem, state, snapshot=lambda s: self._snapshot(problem, s, History()),
-                        callbacks=callbacks, objective_every=objective_every, progress=progress, settle=settle,
-                        checkpoints=checkpoints,
+                    options = fit_loop.Options(
+                        type(self).__name__, callbacks, objective_every, progress, settle,
+                        None if checkpoints is None else given.checkpoints(checkpoints), given.note,
                     )  # fmt: skip
+                    state, history = fit_loop.run(
+                        given.steps, problem, state, lambda s: self._snapshot(given, s, History()), options
+                    )
             except fit_loop.Diverged as error:
-                self._fitted = self._results(problem, error.state, error.history)
+                self._fitted = self._results(given, error.state, error.history)
                 raise
-            self._fitted = self._results(problem, state, history)
+            self._fitted = self._results(given, state, history)
         return self
 
     def _settings(self) -> dict[str, Any]:
@@ -227,8 +213,8 @@ class IterativeModel(FactorModel):
         backend, (n, m) = problem.backend, problem.interactions.shape
         if init is None:
             key, scale = random_start.key_of(self.random_state), self.init_scale / np.sqrt(self.factors)
-            U = problem.drawn_users(random_start.Stream(key, random_start.USERS), self.factors, scale)
-            items = random_start.Stream(key, random_start.ITEMS)
+            users, items = (random_start.Stream(key, side) for side in (random_start.USERS, random_start.ITEMS))
+            U = normal_factors(users, n, self.factors, scale, backend)
             return U, normal_factors(items, m, self.factors, scale, backend)
         # Copies: no epoch may write into arrays that belong to the caller.
         pair = (init.user_factors, init.item_factors) if isinstance(init, FactorModel) else init
@@ -240,17 +226,16 @@ class IterativeModel(FactorModel):
             )
         if not (np.isfinite(start_u).all() and np.isfinite(start_v).all()):
             raise InvalidParameter("init holds numbers that are not finite.")
-        return problem.given_users(start_u), backend.array(start_v)
+        U = backend.empty(n, self.factors)
+        backend.put(start_u, slice(None), U)
+        return U, backend.array(start_v)
 
-    def _results(self, problem: Problem, state: Any, history: History) -> Fitted:
-        return problem.attempt(lambda: self._fitted_from(problem, state, history))
-
-    def _fitted_from(self, problem: Problem, state: Any, history: History) -> Fitted:
-        backend = problem.backend
+    def _results(self, given: fit_loop.Setup, state: Any, history: History) -> Fitted:
+        problem, backend = given.problem, given.problem.backend
         data, n, strength = problem.interactions, problem.n_users, problem.unobserved_weight
         fairness = problem.lambda_f / (strength * n) if problem.lambda_f else 0.0
         return Fitted(
-            user_factors=problem.kept_users(state.user_factors),
+            user_factors=backend.host(state.user_factors),
             item_factors=backend.host(state.item_factors),
             user_ids=data.user_ids,
             item_ids=data.item_ids,
@@ -263,13 +248,13 @@ class IterativeModel(FactorModel):
             settings=self._settings() | {"backend": problem.backend.name},
             extra={name: float(getattr(state, name)) for name in self.kept},
             fairness_weights=problem.fairness_weights,
-            interactions=problem.histories,
-            weighting=None if problem.histories is None else problem.histories.weighting,
+            interactions=given.histories,
+            weighting=None if given.histories is None else given.histories.weighting,
         )
 
-    def _snapshot(self: Self, problem: Problem, state: Any, history: History) -> Self:
+    def _snapshot(self: Self, given: fit_loop.Setup, state: Any, history: History) -> Self:
         model = copy.copy(self)
-        model._fitted = self._results(problem, state, history)
+        model._fitted = self._results(given, state, history)
         return model
 
     # -- users who were not in training -----------------------------------------------------------------------------
@@ -287,12 +272,20 @@ class IterativeModel(FactorModel):
         scale: str = "phi",
         **options: Any,
     ) -> NDArray[Any]:
-        """User vectors for new histories, one row each (docs/fold-in.md).
+        """Return user vectors for new histories, one row each (docs/fold-in.md).
 
-        method="frozen" (default): u = H^-1 (b - psi q1), q1 = alpha0 G_V t of training. One user's vector depends on
-        nobody else's. `fairness` is psi; by default the one the model serves with.
-        method="cohort": V fixed, U and its mean t optimised over the given batch of n_b users. How lambda_f carries
-        over to it: scale="phi" (same fairness: times n_b/n), "paper" (unchanged) or "authors" (times (n_b/n)^2).
+        Parameters
+        ----------
+        history
+            One row per user: Interactions, or a SciPy sparse matrix.
+        fairness
+            psi of method="frozen"; by default the one the model serves with.
+        method
+            "frozen" solves u = H^-1 (b - psi q1) with q1 = alpha0 G_V t of training: one user's vector depends on
+            nobody else's. "cohort" optimises U and its mean t over this batch of n_b users, V fixed.
+        scale
+            How lambda_f carries over to a cohort: "phi" (the same fairness: times n_b/n), "paper" (unchanged) or
+            "authors" (times (n_b/n)^2).
         """
         fitted = self.fitted
         folding.check_options(type(self).__name__, method, fairness, options, self.cohort_options)
@@ -313,14 +306,22 @@ class IterativeModel(FactorModel):
 
     @abc.abstractmethod
     def _fold_in_cohort(self, cohort: Interactions, factor: float, **options: Any) -> NDArray[Any]:
-        """Fold-in of a batch by its own mean; `factor` scales the trained lambda_f."""
+        """Fold a batch in by its own mean; `factor` scales the trained lambda_f."""
 
     @on_snapshot
     def with_fairness(self: Self, fairness: float) -> Self:
-        """The same model turned to another fairness, without training: shares V, users re-solved from their histories.
+        """Return the same model turned to another fairness, without training.
 
-        Where the model was stored without histories, `user_sensitivity` stands in, if it was stored.
-        It serves with that fairness by default. `with_fairness(a).with_fairness(b)` equals `with_fairness(b)`.
+        It shares V, solves the users again from their histories, and serves with that fairness by default. Where the
+        model was stored without histories, `user_sensitivity` stands in, if it was stored.
+        `with_fairness(a).with_fairness(b)` equals `with_fairness(b)`.
+
+        Examples
+        --------
+        >>> from fairmf import FairALS, synthetic
+        >>> model = FairALS(factors=4, epochs=2).fit(synthetic(60, 40, 600), progress=False)
+        >>> model.with_fairness(3.0).fitted.fairness
+        3.0
         """
         turned = copy.copy(self)
         turned._fitted = dataclasses.replace(
@@ -332,7 +333,7 @@ class IterativeModel(FactorModel):
 
     @on_snapshot
     def fold_in_user(self, items: Any, weights: Any = None, *, fairness: float | None = None) -> NDArray[Any]:
-        """The vector of one user who is known by a list of items (ids, or positions in a model without ids).
+        """Return the vector of one user, given a list of items (ids, or positions in a model without ids).
 
         `weights` are confidences, one per item, 1 by default; an item that is named twice counts as in `Interactions`:
         once, or with the sum of its weights. The same as `fold_in` of a matrix with one row.
@@ -342,7 +343,7 @@ class IterativeModel(FactorModel):
 
     @on_snapshot
     def fold_in_items(self, item_users: Interactions | Any) -> NDArray[Any]:
-        """Vectors of items that were not in training: one row per item, one column per user of the model.
+        """Return vectors of items that were not in training: one row per item, one column per user of the model.
 
         They are what the items' half-step of training gives for these rows, with the users as they were trained and
         fairness weight 1.
@@ -398,11 +399,13 @@ class IterativeModel(FactorModel):
     def explain(
         self, user: Any, item: Any, *, user_items: Interactions | Any = None, fairness: float | None = None
     ) -> Explanation:
-        """Which past items the score of `item` comes from, and what fairness takes away from it.
+        """Say which past items the score of `item` comes from, and what fairness takes away from it.
 
         `user_items` is the history of a user who is not in the model (one row); `user` is then only a name, or None.
         The score is that of the user's fold-in, which for FairALS and IALS is the stored one to solver tolerance.
         """
+        from fairmf.models import explain  # lists are made without
+
         fitted = self.fitted
         psi = fitted.fairness if fairness is None else check_fairness(fairness)
         column = positions([item], fitted.item_ids, self.n_items, "item")[0]
@@ -413,4 +416,4 @@ class IterativeModel(FactorModel):
             if history.n_users != 1:
                 raise InvalidData(f"explain takes the history of one user; user_items has {history.n_users:,} rows.")
         with get_backend(fitted.settings["backend"]).threads(self.num_threads):
-            return explaining.explain(fitted, user, history, int(column), psi)
+            return explain.explain(fitted, user, history, int(column), psi)

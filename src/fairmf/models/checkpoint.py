@@ -148,7 +148,7 @@ _KINDS: dict[str, Any] = {
 
 
 class FolderOfCheckpoints:
-    """Stores where a fit stands, and finds it again. The folder must be held by this process (folder_lock).
+    """Stores where a fit stands, and finds it again. The folder must be held by this process (`locked`).
 
     `identity` says which fit it is: everything that its bits depend on. `epochs` is the ceiling now asked for.
     """

@@ -1,30 +1,30 @@
-"""The dial: stored users at another fairness, without training (docs/mathematics.md 5).
+"""Turn stored users to another fairness, without training (docs/mathematics.md 5).
 
-q enters a user's vector linearly, u_i(psi) = H_i^-1 b_i - psi h_i with h_i = H_i^-1 q1. So a stored user can be turned
-either from their history, by solving again, or from h_i, the user's sensitivity, by one subtraction.
+q enters a user's vector linearly, u_i(psi) = H_i^-1 b_i - psi h_i with h_i = H_i^-1 q1. So a stored user is turned
+either by solving again from the history, or by subtracting a multiple of h_i, the user's sensitivity.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends import solve
 from fairmf.errors import InvalidParameter, MissingHistories
 from fairmf.models.fitted import Fitted
 from fairmf.models.fold_in import check_fairness
 from fairmf.models.problem import Problem, problem_for
 
 CLOSE = 1e-2  # relative distance of stored users from the solutions of their systems up to which they count as these
-DOMINANCE = 1e6  # how much larger than any b_i the shift is from which a sensitivity is read off
 
 
 def dialled_users(model: Any, rows: NDArray[np.integer] | None, fairness: Any) -> NDArray[Any]:
-    """The vectors of stored users (all, or the given rows) at this fairness.
+    """Return the vectors of stored users (all, or the given rows) at this fairness.
 
-    From their histories where the model holds them; otherwise from `user_sensitivity`; MissingHistories without both.
+    Solves from their histories where the model holds them, else turns them by `user_sensitivity`. Raises
+    MissingHistories without both.
     """
     psi = check_fairness(fairness)
     fitted: Fitted = model.fitted
@@ -45,10 +45,10 @@ def dialled_users(model: Any, rows: NDArray[np.integer] | None, fairness: Any) -
 
 
 def user_sensitivity(model: Any) -> NDArray[Any]:
-    """h_i = H_i^-1 q1 of every stored user: what they lose per unit of fairness. Needs their histories.
+    """Return h_i = H_i^-1 q1 of every stored user: what they lose per unit of fairness. Needs their histories.
 
-    Only where stored users are the solutions of their systems can they be turned by h alone; FiADMM, which takes one
-    linearised step an epoch, may leave them far from that.
+    Raises InvalidParameter unless stored users are the solutions of their systems, as only these can be turned by h
+    alone; FiADMM, which takes one linearised step an epoch, may leave them far from that.
     """
     fitted = model.fitted
     if not hasattr(model, "with_fairness"):
@@ -69,20 +69,10 @@ def user_sensitivity(model: Any) -> NDArray[Any]:
 def sensitivities(
     problem: Problem, item_factors: NDArray[Any], merit: NDArray[np.float64]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """H_i^-1 q1 and H_i^-1 b_i for every row of the problem.
-
-    The kernel solves H x = b - shift and no other right-hand side. With a shift of -K q1, so long that b is a millionth
-    of it, x is K h up to that millionth, which a second solve without shift takes away.
-    """
+    """Return H_i^-1 q1 and H_i^-1 b_i for every row of the problem."""
     backend = problem.backend
-    V = backend.array(item_factors)
-    length = float(np.linalg.norm(merit))
-    plain = backend.host(solve.solve_exactly(problem.user_half_step(V)))
-    if length == 0.0:
+    step = problem.user_half_step(backend.array(item_factors))
+    plain = backend.host(backend.solve(step))
+    if not merit.any():  # without unobserved weight, where an empty history's matrix may be singular
         return np.zeros_like(plain), plain
-    largest = max(1.0, float(problem.interactions.by_user.sums().max(initial=0.0)))
-    scale = DOMINANCE * largest * max(1e-30, float(np.sqrt(backend.host(backend.squared_norms(V)).max(initial=0.0))))
-    solved = backend.host(solve.solve_exactly(problem.user_half_step(V, shift=-(scale / length) * merit)))
-    solved -= plain
-    solved *= solved.dtype.type(length / scale)
-    return solved, plain
+    return backend.host(backend.solve(replace(step, right=backend.vector(merit)))), plain

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from fairmf.backends.contract import Backend
 from fairmf.backends.registry import get_backend
-from fairmf.data.csr import Rows
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions, as_interactions, weighted_like
 from fairmf.errors import InvalidData, NotFitted
@@ -22,88 +21,14 @@ from fairmf.models.batches import Batch
 from fairmf.models.dial import dialled_users
 from fairmf.models.fitted import Fitted, History, named, on_snapshot, positions
 from fairmf.models.recommend import USERS_AT_ONCE, answer_all, names_of, ranked, read_request
-from fairmf.models.rerankers import AnnRanker, FairRecommendations, FairRecRanker
 from fairmf.params import settings_of, store_settings
-from fairmf.ranking.ann import AnnIndex
 from fairmf.ranking.top_n import list_length
 
 if TYPE_CHECKING:
     import pyarrow
 
-
-# Rows of one side that point the same way: cosine similarity, streamed over the other rows. Never rows x rows.
-
-
-ROWS_AT_ONCE = 65_536  # candidates scaled to length 1 at a time
-SHORTEST = 1e-12  # a vector shorter than this is zero but for rounding, and has no direction
-
-Ranked = tuple[NDArray[np.int32], NDArray[np.float32]]
-
-
-def nearest(
-    backend: Backend,
-    factors: NDArray[np.floating],
-    queries: NDArray[np.int64],
-    N: int,
-    candidates: NDArray[np.int64],
-    directed: NDArray[np.bool_],
-) -> Ranked:
-    """The N candidates (ascending rows of `factors`) most similar to every query row, best first: (rows, cosines).
-
-    A query that is a candidate comes first, with similarity 1. Ties go to the lower row. A zero vector, or one that
-    is not `directed` (one flag per row), is similar to nothing and nothing to it. Missing slots hold -1 and NaN; there
-    are no more slots than rows. Call it inside `backend.threads`.
-    """
-    N = list_length(N, len(factors))
-    wanted, usable = _unit(factors[queries])
-    lost = ~(usable & directed[queries])
-    candidates = candidates[directed[candidates]]
-    best = _empty(len(queries), N)
-    for start in range(0, len(candidates), ROWS_AT_ONCE):
-        part = candidates[start : start + ROWS_AT_ONCE]
-        units, usable = _unit(factors[part])
-        part, units = part[usable], units[usable]
-        found = _empty(len(queries), min(N, len(part)))
-        if found[0].size:
-            itself = _places_of(queries, part)
-            backend.top_k(backend.array(wanted), backend.array(units), found[0].shape[1], itself, *found)
-            found = np.where(found[0] < 0, -1, part[found[0]]).astype(np.int32), found[1]
-        best = _merged(best, found, N)
-    rows, cosines = best
-    np.clip(cosines, -1.0, 1.0, out=cosines)  # rounding can go a hair beyond
-    own = np.isin(queries, candidates)
-    rows[own, 1:], cosines[own, 1:] = rows[own, :-1], cosines[own, :-1]
-    rows[own, 0], cosines[own, 0] = queries[own], 1.0
-    rows[lost], cosines[lost] = -1, np.nan
-    return rows, cosines
-
-
-def _unit(vectors: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.bool_]]:
-    """Vectors scaled to length 1, and which of them have a length at all."""
-    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
-    usable = norms > SHORTEST
-    scale = np.divide(1.0, norms, out=np.zeros_like(norms), where=usable)
-    return vectors * scale.astype(vectors.dtype)[:, None], usable
-
-
-def _places_of(queries: NDArray[np.int64], rows: NDArray[np.int64]) -> Rows:
-    """Per query its own place among the ascending `rows`, or none: what `top_k` is to leave out."""
-    places = np.minimum(np.searchsorted(rows, queries), len(rows) - 1)
-    there = rows[places] == queries
-    indptr = np.concatenate(([0], np.cumsum(there))).astype(np.int64)
-    return Rows(indptr, places[there].astype(np.int32), None)
-
-
-def _merged(first: Ranked, second: Ranked, N: int) -> Ranked:
-    """The N best of two ranked lists, ties to the first one's."""
-    rows, cosines = (np.concatenate(pair, axis=1) for pair in zip(first, second, strict=True))
-    order = np.argsort(-cosines, axis=1, kind="stable")[:, :N]  # NaN goes last
-    return np.take_along_axis(rows, order, axis=1), np.take_along_axis(cosines, order, axis=1)
-
-
-def _empty(rows: int, N: int) -> Ranked:
-    return np.full((rows, N), -1, dtype=np.int32), np.full((rows, N), np.nan, dtype=np.float32)
-
+    from fairmf.models.rerankers import AnnRanker, FairRecommendations, FairRecRanker
+    from fairmf.ranking.ann import AnnIndex
 
 Self = TypeVar("Self", bound="FactorModel")
 
@@ -313,6 +238,8 @@ class FactorModel(abc.ABC):
     @on_snapshot
     def to_ann(self, *, groups: int | None = None, probes: int | None = None) -> AnnIndex:
         """The item vectors in a nearest-neighbour index that knows the model's item ids (extra `[ann]`)."""
+        from fairmf.ranking.ann import AnnIndex  # models that score every item do without
+
         fitted = self.fitted
         return AnnIndex.build(
             fitted.item_factors, fitted.item_ids, offsets=fitted.item_offsets, groups=groups, probes=probes,
@@ -321,12 +248,16 @@ class FactorModel(abc.ABC):
 
     def with_ann(self, index: AnnIndex | None = None) -> AnnRanker:
         """This model answering through an index (by default a new one): has `rank`, `recommend`, can be evaluated."""
+        from fairmf.models.rerankers import AnnRanker
+
         return AnnRanker(self, self.to_ann() if index is None else index)
 
     # -- FairRec (docs/fairrec.md) ----------------------------------------------------------------------------------
 
     def with_fairrec(self, share: float, **options: Any) -> FairRecRanker:
         """This model with FairRec on top: has `rank`, can be evaluated. Options: K, order, random_state."""
+        from fairmf.models.rerankers import FairRecRanker
+
         return FairRecRanker(self, share, **options)
 
     @on_snapshot
@@ -352,7 +283,9 @@ class FactorModel(abc.ABC):
         rows = self._user_rows(who)
         history = fitted.histories("recommend_fairly").take_users(rows)
         vectors = self.user_factors[rows] if fairness is None else dialled_users(self, rows, fairness)
-        ranker = FairRecRanker(self, share, order=order, random_state=random_state)
+        from fairmf.models.rerankers import FairRecommendations
+
+        ranker = self.with_fairrec(share, order=order, random_state=random_state)
         made = ranker.lists(vectors, history, length)
         names = who if isinstance(who, np.ndarray) else Ids(who).values
         return FairRecommendations(names, named(made.items, fitted.item_ids), made.scores, made.certificate)
@@ -405,6 +338,8 @@ class FactorModel(abc.ABC):
     def _similar(
         self, factors: NDArray[Any], ids: Ids | None, kind: str, asked: Any, N: int, leave_out: Any, among: Any
     ) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        from fairmf.models.similar import nearest  # lists are made without
+
         def rows(names: Any) -> NDArray[np.int64]:
             return naming.positions(naming.as_list(names), ids, len(factors), kind)
 

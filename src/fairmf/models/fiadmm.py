@@ -1,7 +1,7 @@
-"""FiADMM: the paper's algorithm on the paper's objective (docs/mathematics.md 4).
+"""FiADMM: the paper's algorithm on the paper's objective (Togashi & Abe 2022; docs/mathematics.md 4).
 
-One epoch: V exactly, U by one linearised step with the users coupled through their mean, then s and w. With fairness 0
-its minimum is iALS's.
+Order of calls in an epoch: `item_step` (V), with "auto" `balanced` and `step_sizes.safe_gamma`, then `users_epoch`:
+`user_step` (U, linearised), t, `consensus_step` (s), `dual_step` (w). With fairness 0 its minimum is iALS's.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from fairmf.models.objective import Objective
 from fairmf.models.problem import Problem, problem_for
 from fairmf.params import check_count, setting
 
-# Does a run satisfy the paper's convergence theorem (docs/mathematics.md 4, with its misprints mended)?
+# -- the paper's convergence theorem (docs/mathematics.md 4, with its misprints corrected) -----------------------------
 #
-# Practical settings usually do not: the guarantee asks for a rho and a gamma far from what trains well.
+# Practical settings usually do not satisfy it: it asks for a rho and a gamma far from what trains well.
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class Bounds:
     consensus: float = 0.0
 
     def grown(self, items: float, users: float, consensus: float) -> Bounds:
-        """The bounds after one more epoch."""
+        """Return the bounds after one more epoch."""
         return Bounds(max(self.items, items), max(self.users, users), max(self.consensus, consensus))
 
 
 def required_rho(problem: Problem, seen: Bounds) -> float:
-    """The smallest rho the theorem allows. Its proof bounds lambda_f V'V, so weights enter by the largest of them."""
+    """Return the smallest rho the theorem allows. Its proof bounds lambda_f V'V, so the largest weight enters."""
     lam, c_v, c_s = problem.lambda_f * problem.largest_fairness_square, seen.items, seen.consensus
     smallest_ridge = float(problem.item_ridge.min())
     first = 24 * lam**2 * c_v * c_s / smallest_ridge if smallest_ridge > 0 else float("inf")
@@ -49,7 +49,7 @@ def required_rho(problem: Problem, seen: Bounds) -> float:
 
 
 def allowed_gamma(problem: Problem, seen: Bounds) -> float:
-    """The largest gamma the theorem allows. (Its statement prints sqrt(m); the lemma behind it needs sqrt(n).)"""
+    """Return the largest gamma the theorem allows. (It prints sqrt(m); the lemma behind it needs sqrt(n).)"""
     weights = problem.interactions.by_user.weights
     c_max = 1.0 if weights is None else float(weights.max())
     smoothness = (c_max + problem.unobserved_weight) * seen.items + float(problem.user_ridge.max())
@@ -57,7 +57,7 @@ def allowed_gamma(problem: Problem, seen: Bounds) -> float:
 
 
 def check(problem: Problem, seen: Bounds, rho: float, gamma: float, exact_items: bool = True) -> dict[str, Any]:
-    """The theorem's conditions for the run so far, as a record. It speaks of exact item steps only."""
+    """Check the theorem's conditions for the run so far; return a record. It covers exact item steps only."""
     rho_needed, gamma_allowed = required_rho(problem, seen), allowed_gamma(problem, seen)
     return {
         "satisfied": bool(exact_items and rho >= rho_needed and gamma <= gamma_allowed),
@@ -80,7 +80,17 @@ class TrainingState(AdmmState):
 
 @dataclass(eq=False)
 class FiADMM(IterativeModel):
-    """Fair implicit ADMM (Togashi & Abe 2022): iALS plus lambda_f/2 |V t|^2, which evens out items' average scores."""
+    """Fair implicit ADMM (Togashi & Abe 2022): iALS plus lambda_f/2 |V t|^2, which evens out items' average scores.
+
+    FairALS minimises the same objective, faster; this is the paper's algorithm.
+
+    Examples
+    --------
+    >>> from fairmf import FiADMM, synthetic
+    >>> model = FiADMM(factors=4, epochs=2, fairness=1.0).fit(synthetic(60, 40, 600), progress=False)
+    >>> model.item_factors.shape
+    (40, 4)
+    """
 
     epochs: int = setting(100, "Ceiling on training epochs.", low=1, integer=True)
     fairness: float = setting(
@@ -105,7 +115,7 @@ class FiADMM(IterativeModel):
     kept: ClassVar[tuple[str, ...]] = ("rho", "gamma")
 
     def lambda_f_for(self, n_users: int) -> float:
-        """lambda_f as given, or fairness * alpha0 * n."""
+        """Return lambda_f as given, or fairness * alpha0 * n."""
         asked_for = self.fairness if self.lambda_f is None else self.lambda_f
         if asked_for > 0 and self.unobserved_weight == 0:
             raise InvalidParameter(
@@ -115,7 +125,7 @@ class FiADMM(IterativeModel):
         return self.fairness * self.unobserved_weight * n_users if self.lambda_f is None else self.lambda_f
 
     def start(self, problem: Problem, U: Factors, V: Factors) -> TrainingState:
-        """s = t of the initial U, w = 0."""
+        """Return the start: s = t of the initial U, w = 0."""
         t = problem.backend.mean(U)
         rho = step_sizes.first_rho(problem, V) if self.rho == "auto" else float(self.rho)
         # gamma="auto" is set in the first epoch, once there is a V to measure.
@@ -123,7 +133,7 @@ class FiADMM(IterativeModel):
         return TrainingState(U, V, consensus=t, dual=np.zeros_like(t), rho=rho, gamma=gamma)
 
     def epoch(self, problem: Problem, state: TrainingState) -> TrainingState:
-        """V, U, t, s, w, in this order; with "auto", step sizes are set between."""
+        """Update V, U, t, s, w, in this order; with "auto", set step sizes between."""
         if self._exactly(problem):
             V = item_step(problem, state.user_factors, state.consensus)
         else:
@@ -148,7 +158,7 @@ class FiADMM(IterativeModel):
     def report(
         self, problem: Problem, before: TrainingState, after: TrainingState, value: Objective | None
     ) -> dict[str, Any]:
-        """Residual norms, the augmented Lagrangian, the step sizes and the theorem check."""
+        """Return residual norms, the augmented Lagrangian, the step sizes and the theorem check."""
         record: dict[str, Any] = {
             "residuals": residuals(problem, before, after),
             "rho": after.rho,
@@ -160,7 +170,7 @@ class FiADMM(IterativeModel):
         return record
 
     def remedy(self) -> str:
-        """Too large a gamma is the usual cause."""
+        """Return what to change; too large a gamma is the usual cause."""
         if self.gamma == "auto":
             return super().remedy()
         return f"gamma={self.gamma:g} is probably too large for this data: try gamma='auto' or a smaller value."
@@ -180,7 +190,7 @@ class FiADMM(IterativeModel):
         epochs: int = 50,
         **unused: Any,  # noqa: ARG002
     ) -> NDArray[Any]:
-        """The paper's: V fixed, U, s and w from zeros for `epochs` epochs; rho is scaled as lambda_f is."""
+        """Fold in as the paper does: V fixed, U, s and w from zeros for `epochs` epochs; rho scaled as lambda_f is."""
         check_count("fold_in", "epochs", epochs)
         fitted = self.fitted
         trained_lambda_f = fitted.fairness * fitted.settings["unobserved_weight"] * self.n_users
@@ -202,7 +212,7 @@ class FiADMM(IterativeModel):
 
 
 def balanced(problem: Problem, state: TrainingState) -> TrainingState:
-    """The same predictions, with the norm spread over U and V so that the L2 term is least (gamma="auto" only)."""
+    """Spread the norm over U and V so that the L2 term is least, at the same predictions (gamma="auto" only)."""
     c = step_sizes.balancing_scale(problem, state.user_factors, state.item_factors)
     number = problem.backend.dtype.type
     return replace(
@@ -215,7 +225,7 @@ def balanced(problem: Problem, state: TrainingState) -> TrainingState:
 
 
 def users_epoch(problem: Problem, state: StateT) -> StateT:
-    """Steps 2 to 5 with V fixed: U, t, s, w."""
+    """Run steps 2 to 5 with V fixed: U, t, s, w."""
     V, s, w, rho = state.item_factors, state.consensus, state.dual, state.rho
     U = user_step(problem, state.user_factors, V, s, w, rho, state.gamma)
     t = problem.backend.mean(U)
@@ -224,7 +234,7 @@ def users_epoch(problem: Problem, state: StateT) -> StateT:
 
 
 def residuals(problem: Problem, before: AdmmState, after: AdmmState) -> dict[str, float]:
-    """How far each variable moved, and how far the constraint s = t is from holding."""
+    """Return how far each variable moved, and how far the constraint s = t is from holding."""
     backend = problem.backend
     t = backend.mean(after.user_factors)
     return {
@@ -236,7 +246,7 @@ def residuals(problem: Problem, before: AdmmState, after: AdmmState) -> dict[str
 
 
 def relative_residuals(problem: Problem, before: AdmmState, after: AdmmState) -> tuple[float, float]:
-    """Primal |t - s| and dual |s+ - s|, each against the size of what it should vanish beside."""
+    """Return the primal |t - s| and dual |s+ - s| residuals, each relative to the variables' size."""
     t, s, w = problem.backend.mean(after.user_factors), after.consensus, after.dual
     tiny = np.finfo(np.float64).tiny
     primal = np.linalg.norm(t - s) / max(np.linalg.norm(t), np.linalg.norm(s), tiny)

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairmf.backends import solve
-from fairmf.backends.contract import Factors, Vector
-from fairmf.backends.solve import gradient
+from fairmf.backends.contract import Effort, Factors, Vector
 from fairmf.models.fit_loop import State
 from fairmf.models.problem import Problem
 
@@ -31,19 +30,19 @@ def item_step(problem: Problem, U: Factors, s: Vector) -> Factors:
 
     With fairness weights, lambda_f w_j^2 s s'.
     """
-    return solve.solve_exactly(problem.item_half_step(U, mean_user=s))
+    return problem.backend.solve(problem.item_half_step(U, mean_user=s))
 
 
 def item_step_by_cg(problem: Problem, U: Factors, V: Factors, s: Vector, steps: int) -> Factors:
     """V step, inexact: the same systems, a few preconditioned conjugate gradient steps from the last V. O(nnz d)."""
-    return solve.improve_by_cg(problem.item_half_step(U, mean_user=s), V, steps)
+    return solve.improve_by_cg(problem.item_half_step(U, mean_user=s), V, Effort(steps))
 
 
 def user_step(problem: Problem, U: Factors, V: Factors, s: Vector, w: Vector, rho: float, gamma: float) -> Factors:
     """U step, linearised: a gradient step a_i of every user, then the users' coupling through their mean."""
     n = problem.n_users
     backend = problem.backend
-    a = gradient(problem.user_half_step(V), U)
+    a = problem.backend.residual(problem.user_half_step(V), U)
     a *= backend.dtype.type(-gamma)
     a += U
     backend.add_vector((rho * gamma / n) * (s - w), a)

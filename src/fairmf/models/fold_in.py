@@ -1,4 +1,4 @@
-"""Fold-in: vectors of users, and of items, that were not in training (docs/fold-in.md, docs/mathematics.md 6)."""
+"""Compute vectors of users, and of items, that were not in training (docs/fold-in.md, docs/mathematics.md 6)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ METHODS = ("frozen", "cohort")
 
 
 def frozen(fitted: Fitted, batch: Interactions, fairness: float) -> NDArray[Any]:
-    """u = H^-1 (b - psi q1) for every row, q1 of training. Call it inside `backend.threads`."""
+    """Return u = H^-1 (b - psi q1) for every row, q1 of training. Call it inside `backend.threads`."""
     problem = problem_for(batch, 0.0, fitted.settings)
     backend = problem.backend
     V = backend.array(fitted.item_factors)
@@ -31,11 +31,11 @@ def frozen(fitted: Fitted, batch: Interactions, fairness: float) -> NDArray[Any]
 
 
 def items(fitted: Fitted, users: Factors, batch: Interactions, weights: Vector | None = None) -> NDArray[Any]:
-    """v = (sum_i c_i u_i u_i' + alpha0 G_U + lambda_f w^2 t t' + lambda_V I)^-1 sum_i c_i u_i for every row of `batch`.
+    """Solve (sum_i c_i u_i u_i' + alpha0 G_U + lambda_f w^2 t t' + lambda_V I) v = sum_i c_i u_i for every row.
 
-    Rows are items and columns users; `weights` are the items' w, 1 by default. n, G_U and t are those of `users`, who
-    must be as they were trained (not dialled): then this is the items' half-step of training. Call it inside
-    `backend.threads`.
+    Rows of `batch` are items and columns users; `weights` are the items' w, 1 by default. n, G_U and t are those of
+    `users`, who must be as they were trained (not dialled): then this is the items' half-step of training. Call it
+    inside `backend.threads`.
     """
     settings = fitted.settings
     backend, n = get_backend(settings["backend"]), len(users)
@@ -54,7 +54,7 @@ def items(fitted: Fitted, users: Factors, batch: Interactions, weights: Vector |
 
 
 def one_user(fitted: Fitted, names: Any, weights: Any) -> Interactions:
-    """The history of one user, from the names of its items."""
+    """Return the history of one user, from the names of its items."""
     m = len(fitted.item_factors)
     columns = positions(as_list(names), fitted.item_ids, m, "item")
     if weights is None:
@@ -72,7 +72,7 @@ def one_user(fitted: Fitted, names: Any, weights: Any) -> Interactions:
 
 
 def scale_factor(scale: str, batch: int, trained: int) -> float:
-    """What lambda_f (and rho) of `trained` users is multiplied by for a cohort of `batch` users."""
+    """Return the factor of lambda_f (and rho) from `trained` users to a cohort of `batch` users."""
     share = batch / trained
     factors = {"phi": share, "paper": 1.0, "authors": share**2}
     if scale not in factors:
@@ -97,5 +97,5 @@ def check_options(
 
 
 def check_fairness(value: Any) -> float:
-    """A fairness asked for after training: any finite number >= 0."""
+    """Return a fairness asked for after training; raise InvalidParameter unless it is a finite number >= 0."""
     return check_not_negative("", "fairness", value)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairmf.backends.contract import Factors, Vector
-from fairmf.backends.solve import gradient
 from fairmf.models.problem import Problem
 
 
@@ -58,8 +57,8 @@ def gradients(problem: Problem, U: Factors, V: Factors) -> tuple[Factors, Factor
     """dF/dU and dF/dV."""
     t = problem.backend.mean(U)
     coupling = (problem.lambda_f / problem.n_users) * (problem.merit_gramian(V) @ t)
-    grad_u = gradient(problem.user_half_step(V, shift=coupling), U)
-    grad_v = gradient(problem.item_half_step(U, mean_user=t), V)
+    grad_u = problem.backend.residual(problem.user_half_step(V, shift=coupling), U)
+    grad_v = problem.backend.residual(problem.item_half_step(U, mean_user=t), V)
     return grad_u, grad_v
 
 

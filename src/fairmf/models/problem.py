@@ -1,4 +1,4 @@
-"""A fit's problem: the data, the weights of the objective's terms, and where arithmetic runs."""
+"""The problem of a fit: the data, the weights of the objective's terms, and where arithmetic runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fairmf.backends.contract import Backend, Factors, HalfStep, Matrix, RankOne, Vector
+from fairmf.backends.contract import Backend, Factors, HalfStep, Matrix, RankOne, Vector, frozen
 from fairmf.backends.random_start import Stream
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows
@@ -19,137 +19,8 @@ from fairmf.data.interactions import Interactions, as_interactions
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property
 
-# How strongly the fairness term holds each item down: w_j in lambda_f/2 sum_j w_j^2 (v_j.t)^2.
-#
-# See docs/mathematics.md 5a for what follows from them, docs/groups.md for their use.
-
-
-FairnessWeights = ArrayLike | Mapping[Any, float]
-LARGEST = 1e6  # squares, times lambda_f, must stay far inside single precision
-
-
-def read_fairness_weights(weights: FairnessWeights, n_items: int, item_ids: Ids | None) -> Vector:
-    """One weight per item from an array, or from a mapping from item id to weight, where items not named have 1."""
-    if not isinstance(weights, Mapping):
-        return _not_all_zero(_numbers(weights, n_items, "one per item"))
-    if item_ids is None:
-        raise InvalidData("fairness_weights is a mapping from item ids, but the items have no ids: pass an array.")
-    full = np.ones(n_items)
-    places = item_ids.positions(list(weights), kind="fairness_weights item")
-    full[places] = _numbers(list(weights.values()), len(weights), "one per item named")
-    return _not_all_zero(full)
-
-
-def group_weights(data: Interactions | Any, groups: GroupLabels, weights: Mapping[Any, float]) -> Vector:
-    """Fairness weights by group, for `fit(data, fairness_weights=...)`: one number per item.
-
-    `groups` is a label per item, or a mapping from item id to label, as `evaluate` takes it; `weights` maps labels to
-    weights, and groups it does not name have 1. A weight below 1 lets a group keep more of its scores, one above 1
-    holds it down further (docs/groups.md).
-
-    >>> import scipy.sparse as sp
-    >>> from fairmf import group_weights
-    >>> data = sp.eye(4, format="csr")
-    >>> group_weights(data, ["large", "small", "small", "large"], {"small": 0.5}).tolist()
-    [1.0, 0.5, 0.5, 1.0]
-    """
-    data = as_interactions(data)
-    found = read_groups(groups, data.n_items, data.item_ids)
-    if not isinstance(weights, Mapping):
-        raise InvalidParameter(f"weights must be a mapping from group to number. Got {type(weights).__name__} instead.")
-    places = {name: g for g, name in enumerate(found.names)}
-    unknown = [name for name in weights if name not in places]
-    if unknown:
-        raise InvalidData(
-            f"{len(unknown):,} of {len(weights):,} groups with a weight have no item, the first is {unknown[0]!r}."
-        )
-    of_group = np.ones(len(places))
-    of_group[[places[name] for name in weights]] = _numbers(list(weights.values()), len(weights), "one per group named")
-    return _not_all_zero(of_group[found.codes])
-
-
-def _numbers(values: ArrayLike, count: int, each: str) -> Vector:
-    expected = f"fairness_weights must be {count:,} numbers from 0 to {LARGEST:g}, {each}."
-    try:
-        array = np.asarray(values)
-    except ValueError as error:  # lists of different lengths
-        raise InvalidParameter(f"{expected} Got {error} instead.") from error
-    if array.shape != (count,):
-        raise InvalidParameter(f"{expected} Got shape {array.shape} instead.")
-    # Text that reads like numbers, and True or False, are more likely a wrong column than weights.
-    if count and array.dtype.kind not in "iuf":
-        raise InvalidParameter(f"{expected} Got {array.flat[0]!r} instead.")
-    numbers: Vector = array.astype(np.float64)
-    wrong = np.flatnonzero(~((numbers >= 0) & (numbers <= LARGEST)))  # NaN is neither
-    if len(wrong):
-        raise InvalidParameter(f"{expected} Got {numbers[wrong[0]]} at position {wrong[0]} instead.")
-    return numbers
-
-
-def _not_all_zero(weights: Vector) -> Vector:
-    if not weights.any():
-        raise InvalidParameter("fairness_weights are all 0, so that there is no fairness term: use fairness=0 instead.")
-    return weights
-
-
-# Users described together: groups of them by their sum of confidences, and samples spread evenly along it.
-
-
-class Groups(NamedTuple):
-    """Users gathered by their sum of confidences, ascending."""
-
-    sums: Vector
-    ridge: Vector
-    counts: NDArray[np.int64]
-
-
-def grouped(sums: Vector, ridge: Vector, most: int) -> Groups:
-    """Users with equal sums together; beyond `most` groups, neighbours are merged."""
-    distinct, first, counts = np.unique(sums, return_index=True, return_counts=True)
-    return _at_most(Groups(distinct, ridge[first], counts), most)
-
-
-def together(parts: Sequence[Groups], most: int) -> Groups:
-    """The groups of several populations as those of one."""
-    sums, ridge, counts = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    distinct, where = np.unique(sums, return_inverse=True)
-    people = np.bincount(where, counts)
-    mean_ridge = np.bincount(where, ridge * counts) / people
-    return _at_most(Groups(distinct, mean_ridge, people.astype(np.int64)), most)
-
-
-def _at_most(groups: Groups, most: int) -> Groups:
-    sums, ridge, counts = groups
-    if len(sums) <= most:
-        return groups
-    starts = (np.arange(most) * len(sums)) // most
-    total = np.add.reduceat(counts, starts)
-    merged = (np.add.reduceat(x * counts, starts) / total for x in (sums, ridge))
-    return Groups(next(merged), next(merged), total)
-
-
-def spread_evenly(sums: Vector, count: int) -> NDArray[np.int64]:
-    """Which users to take so that they are spread evenly along their sums (all, if they are few)."""
-    order = np.argsort(sums, kind="stable")
-    count = min(count, len(order))
-    chosen: NDArray[np.int64] = np.sort(order[((np.arange(count) + 0.5) * len(order) / max(count, 1)).astype(np.int64)])
-    return chosen
-
-
 T = TypeVar("T")
-
-
-def frequency_scaled(sums: Vector, others: int, regularization: float, exponent: float, unobserved: float) -> Vector:
-    """docs/mathematics.md 1: lambda(i) = lambda2 * (c_i + alpha0 * size of the other side)^eta."""
-    # In float64 before the power: eta < 0 of an empty row with alpha0 = 0 is the only way to infinity, caught by check.
-    with np.errstate(divide="ignore"):
-        weights: Vector = regularization * np.power(sums + unobserved * others, exponent)
-    if not np.isfinite(weights).all():
-        raise InvalidData(
-            "An empty row has no finite L2 weight with a negative regularization_exponent and unobserved_weight 0: "
-            "drop users and items without interactions, or set unobserved_weight > 0."
-        )
-    return weights
+FairnessWeights = ArrayLike | Mapping[Any, float]
 
 
 @dataclass(frozen=True)
@@ -194,7 +65,7 @@ class Problem:
     @cached_property
     def fairness_squares(self) -> Vector | None:
         """w_j^2; None where every item counts alike."""
-        return None if self.fairness_weights is None else _constant(np.square(self.fairness_weights))
+        return None if self.fairness_weights is None else frozen(np.square(self.fairness_weights))
 
     @property
     def largest_fairness_square(self) -> float:
@@ -202,70 +73,36 @@ class Problem:
         return 1.0 if self.fairness_squares is None else float(self.fairness_squares.max())
 
     def merit_gramian(self, item_factors: Factors, gramian: Matrix | None = None) -> Matrix:
-        """G_W = V' W^2 V, with which t makes the fairness term and q; G_V (`gramian`, if at hand) without weights."""
+        """Return G_W = V' W^2 V, of which t makes the fairness term and q; without weights `gramian`, if given."""
         if self.fairness_squares is None and gramian is not None:
             return gramian
         return self.backend.gramian(item_factors, self.fairness_squares)
 
     def cached(self, name: str, make: Callable[[], T]) -> T:
-        """What a model derives from the problem once and uses every epoch."""
+        """Return what a model derives from the problem, computed once and used in every epoch."""
         if name not in self._derived:
             self._derived[name] = make()
         return self._derived[name]  # type: ignore[no-any-return]
 
-    # -- what another engine does its own way -------------------------------------------------------------------------
-
-    @property
-    def histories(self) -> Interactions | None:
-        """The interactions, where they are in this process's memory."""
-        return self.interactions
-
-    def drawn_users(self, stream: Stream, factors: int, scale: float) -> Factors:
-        """The users' random start."""
-        return normal_factors(stream, self.interactions.n_users, factors, scale, self.backend)
-
-    def given_users(self, values: NDArray[Any]) -> Factors:
-        """Users' factors with these values."""
-        return self.backend.array(values)
-
-    def kept_users(self, user_factors: Factors) -> NDArray[Any]:
-        """Users' factors as a fitted model holds them."""
-        return self.backend.host(user_factors)
-
     def user_groups(self, most: int) -> Groups:
-        """The users by their sum of confidences, in that many groups at most."""
+        """Gather the users by their sum of confidences, into at most that many groups."""
         return grouped(self.interactions.by_user.sums(), self.user_ridge, most)
 
     def sampled_users(self, count: int) -> tuple[Rows, Vector]:
-        """Rows and ridge of users spread evenly along their sums of confidences."""
+        """Return rows and ridge of users spread evenly along their sums of confidences."""
         rows = self.interactions.by_user
         chosen = spread_evenly(rows.sums(), count)
         return rows.take(chosen), self.user_ridge[chosen]
 
-    def attempt(self, action: Callable[[], T]) -> T:
-        """The action's result. An engine whose parts can be lost repeats it until it gets through."""
-        return action()
-
-    def anchor(self, *states: Any) -> None:
-        """Tell the engine that these states will be needed again (None: not one)."""
-
-    def report(self) -> dict[str, Any]:
-        """What the engine adds to the record of the epoch that is over."""
-        return {}
-
-    def note(self, record: dict[str, Any]) -> str:  # noqa: ARG002
-        """What the engine adds to the progress line."""
-        return ""
-
     def _ridge(self, sums: Vector, others: int) -> Vector:
-        return _constant(
+        return frozen(
             frequency_scaled(sums, others, self.regularization, self.regularization_exponent, self.unobserved_weight)
         )
 
     def user_half_step(
         self, item_factors: Factors, shift: Vector | None = None, gramian: Matrix | None = None
     ) -> HalfStep:
-        """The users' systems given V: H_i u_i = b_i - shift. `gramian` is G_V where it is at hand."""
+        """Return the users' systems given V: H_i u_i = b_i - shift. `gramian` is G_V, computed if not given."""
         vector = self.backend.vector
         shared = self.backend.gramian(item_factors) if gramian is None else vector(gramian)
         return HalfStep(
@@ -280,9 +117,9 @@ class Problem:
     def item_half_step(
         self, user_factors: Factors, mean_user: Vector | None = None, gramian: Matrix | None = None
     ) -> HalfStep:
-        """The items' systems given U, with the fairness term lambda_f s s' where a mean user (s or t) is given.
+        """Return the items' systems given U, with the fairness term lambda_f s s' where a mean user (s or t) is given.
 
-        `gramian` is G_U where it is at hand.
+        `gramian` is G_U, computed if not given.
         """
         if gramian is None:
             gramian = self.backend.gramian(user_factors)
@@ -296,13 +133,24 @@ class Problem:
         return HalfStep(self.backend, self.interactions.by_item, user_factors, shared, self.item_ridge, zero, own)
 
     def fairness_pull(self, mean_user: Vector) -> tuple[float, RankOne | None]:
-        """lambda_f w_j^2 as what all items have in common, and what each has beyond that (None: nothing)."""
+        """Split lambda_f w_j^2 into what all items share and what each has beyond that (None: nothing)."""
         squares = self.fairness_squares
         if squares is None:
             return self.lambda_f, None
         least = float(squares.min())
         own = self.lambda_f * (squares - least)
         return self.lambda_f * least, RankOne(mean_user, own) if own.any() else None
+
+
+def problem_for(
+    data: Interactions, lambda_f: float, settings: dict[str, Any], fairness_weights: Vector | None = None
+) -> Problem:
+    """Return the problem of these settings on this data."""
+    names = ("regularization", "regularization_exponent", "unobserved_weight")
+    backend = get_backend(settings["backend"], settings.get("factor_dtype", "float32"))
+    return Problem(
+        data, backend, **{name: settings[name] for name in names}, lambda_f=lambda_f, fairness_weights=fairness_weights
+    )
 
 
 def normal_factors(stream: Stream, rows: int, d: int, scale: float, backend: Backend) -> Factors:
@@ -312,18 +160,144 @@ def normal_factors(stream: Stream, rows: int, d: int, scale: float, backend: Bac
     return out
 
 
-def _constant(values: Vector) -> Vector:
-    """Not to be written to: a backend with memory of its own may then keep a copy there."""
-    values.flags.writeable = False
-    return values
+def frequency_scaled(sums: Vector, others: int, regularization: float, exponent: float, unobserved: float) -> Vector:
+    """Return lambda(i) = lambda2 * (c_i + alpha0 * size of the other side)^eta (docs/mathematics.md 1)."""
+    # In float64 before the power: eta < 0 of an empty row with alpha0 = 0 is the only way to infinity, caught by check.
+    with np.errstate(divide="ignore"):
+        weights: Vector = regularization * np.power(sums + unobserved * others, exponent)
+    if not np.isfinite(weights).all():
+        raise InvalidData(
+            "An empty row has no finite L2 weight with a negative regularization_exponent and unobserved_weight 0: "
+            "drop users and items without interactions, or set unobserved_weight > 0."
+        )
+    return weights
 
 
-def problem_for(
-    data: Interactions, lambda_f: float, settings: dict[str, Any], fairness_weights: Vector | None = None
-) -> Problem:
-    """The problem that these settings pose on this data."""
-    names = ("regularization", "regularization_exponent", "unobserved_weight")
-    backend = get_backend(settings["backend"], settings.get("factor_dtype", "float32"))
-    return Problem(
-        data, backend, **{name: settings[name] for name in names}, lambda_f=lambda_f, fairness_weights=fairness_weights
-    )
+# -- users gathered by their sum of confidences, and samples of users ------------------------------------------------
+
+
+class Groups(NamedTuple):
+    """Users gathered by their sum of confidences, ascending."""
+
+    sums: Vector
+    ridge: Vector
+    counts: NDArray[np.int64]
+
+
+def grouped(sums: Vector, ridge: Vector, most: int) -> Groups:
+    """Gather users with equal sums; beyond `most` groups, merge neighbours."""
+    distinct, first, counts = np.unique(sums, return_index=True, return_counts=True)
+    return _at_most(Groups(distinct, ridge[first], counts), most)
+
+
+def together(parts: Sequence[Groups], most: int) -> Groups:
+    """Merge the groups of several populations."""
+    sums, ridge, counts = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    distinct, where = np.unique(sums, return_inverse=True)
+    people = np.bincount(where, counts)
+    mean_ridge = np.bincount(where, ridge * counts) / people
+    return _at_most(Groups(distinct, mean_ridge, people.astype(np.int64)), most)
+
+
+def _at_most(groups: Groups, most: int) -> Groups:
+    sums, ridge, counts = groups
+    if len(sums) <= most:
+        return groups
+    starts = (np.arange(most) * len(sums)) // most
+    total = np.add.reduceat(counts, starts)
+    merged = (np.add.reduceat(x * counts, starts) / total for x in (sums, ridge))
+    return Groups(next(merged), next(merged), total)
+
+
+def spread_evenly(sums: Vector, count: int) -> NDArray[np.int64]:
+    """Return `count` users spread evenly along their sums (all, if they are few)."""
+    order = np.argsort(sums, kind="stable")
+    count = min(count, len(order))
+    chosen: NDArray[np.int64] = np.sort(order[((np.arange(count) + 0.5) * len(order) / max(count, 1)).astype(np.int64)])
+    return chosen
+
+
+# -- fairness weights: w_j in lambda_f/2 sum_j w_j^2 (v_j.t)^2 (docs/mathematics.md 5a, docs/groups.md) ----------------
+
+LARGEST = 1e6  # squares, times lambda_f, must stay far inside single precision
+
+
+def read_fairness_weights(weights: FairnessWeights | None, n_items: int, item_ids: Ids | None) -> Vector | None:
+    """Return one weight per item from an array, or from a mapping from item id, where items not named have 1."""
+    if weights is None:
+        return None
+    if not isinstance(weights, Mapping):
+        return _not_all_zero(_numbers(weights, n_items, "one per item"))
+    if item_ids is None:
+        raise InvalidData("fairness_weights is a mapping from item ids, but the items have no ids: pass an array.")
+    full = np.ones(n_items)
+    places = item_ids.positions(list(weights), kind="fairness_weights item")
+    full[places] = _numbers(list(weights.values()), len(weights), "one per item named")
+    return _not_all_zero(full)
+
+
+def group_weights(data: Interactions | Any, groups: GroupLabels, weights: Mapping[Any, float]) -> Vector:
+    """Return fairness weights by group, for `fit(data, fairness_weights=...)`: one number per item.
+
+    Parameters
+    ----------
+    data
+        The interactions to be trained on, for their items.
+    groups
+        A label per item, or a mapping from item id to label, as `evaluate` takes it.
+    weights
+        From label to weight; groups not named have 1. A weight below 1 lets a group keep more of its scores, one above
+        1 holds it down further (docs/groups.md).
+
+    Raises
+    ------
+    InvalidData
+        Where a group with a weight has no item.
+    InvalidParameter
+        Where `weights` is no mapping, or all weights are 0.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> from fairmf import group_weights
+    >>> data = sp.eye(4, format="csr")
+    >>> group_weights(data, ["large", "small", "small", "large"], {"small": 0.5}).tolist()
+    [1.0, 0.5, 0.5, 1.0]
+    """
+    data = as_interactions(data)
+    found = read_groups(groups, data.n_items, data.item_ids)
+    if not isinstance(weights, Mapping):
+        raise InvalidParameter(f"weights must be a mapping from group to number. Got {type(weights).__name__} instead.")
+    places = {name: g for g, name in enumerate(found.names)}
+    unknown = [name for name in weights if name not in places]
+    if unknown:
+        raise InvalidData(
+            f"{len(unknown):,} of {len(weights):,} groups with a weight have no item, the first is {unknown[0]!r}."
+        )
+    of_group = np.ones(len(places))
+    of_group[[places[name] for name in weights]] = _numbers(list(weights.values()), len(weights), "one per group named")
+    return _not_all_zero(of_group[found.codes])
+
+
+def _numbers(values: ArrayLike, count: int, each: str) -> Vector:
+    expected = f"fairness_weights must be {count:,} numbers from 0 to {LARGEST:g}, {each}."
+    try:
+        array = np.asarray(values)
+    except ValueError as error:  # lists of different lengths
+        raise InvalidParameter(f"{expected} Got {error} instead.") from error
+    if array.shape != (count,):
+        raise InvalidParameter(f"{expected} Got shape {array.shape} instead.")
+    # Text that reads like numbers, and True or False, are more likely a wrong column than weights.
+    if count and array.dtype.kind not in "iuf":
+        raise InvalidParameter(f"{expected} Got {array.flat[0]!r} instead.")
+    numbers: Vector = array.astype(np.float64)
+    wrong = np.flatnonzero(~((numbers >= 0) & (numbers <= LARGEST)))  # NaN is neither
+    if len(wrong):
+        raise InvalidParameter(f"{expected} Got {numbers[wrong[0]]} at position {wrong[0]} instead.")
+    return numbers
+
+
+def _not_all_zero(weights: Vector) -> Vector:
+    if not weights.any():
+        raise InvalidParameter("fairness_weights are all 0, so that there is no fairness term: use fairness=0 instead.")
+    return weights

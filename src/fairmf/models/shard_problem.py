@@ -1,37 +1,53 @@
-"""A fit's problem over the workers of a cluster: the same terms, users' numbers where the users are."""
+"""A fit over the workers of a cluster: its problem, retries of its epochs, and its checkpoints."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Backend, Factors, Vector
-from fairmf.backends.random_start import Stream
+from fairmf.backends.contract import Backend, Vector
+from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows
 from fairmf.data.ids import Ids
-from fairmf.data.interactions import Interactions
+from fairmf.data.interactions import Interactions, as_interactions
 from fairmf.distributed.backend import ShardedBackend
-from fairmf.distributed.remote_arrays import ITEMS, USERS, Drawn, Given, ShardedFactors, ShardedRows, Solved
+from fairmf.distributed.cluster import RayCluster
+from fairmf.distributed.remote_arrays import ITEMS, USERS, ShardedRows, Solved, UserCount
+from fairmf.distributed.shards import ShardSource
 from fairmf.distributed.team import Team
 from fairmf.distributed.worker import Worker
+from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property
-from fairmf.models.problem import Groups, Problem, frequency_scaled, grouped, spread_evenly, together
+from fairmf.models import fit_loop
+from fairmf.models.fit_loop import Setup
+from fairmf.models.objective import Objective
+from fairmf.models.problem import (
+    FairnessWeights,
+    Groups,
+    Problem,
+    frequency_scaled,
+    grouped,
+    read_fairness_weights,
+    spread_evenly,
+    together,
+)  # fmt: skip
+from fairmf.params import settings_of
 
-T = TypeVar("T")
 RIDGE, SAMPLE = "user_ridge", "sample"
 HALF_ROUNDING = 1e-4  # of F, where workers store factors in float16: as that backend has it
 
 
 class ShardedInteractions:
-    """What a fit asks of Interactions, answered by a team."""
+    """Answers from a team what a fit asks of Interactions."""
 
     def __init__(self, team: Team, own: Interactions | None):
         self.n_users, self.n_items, self.nnz = team.n_users, team.n_items, team.nnz
-        self.shape = team.n_users, team.n_items
+        self.shape = UserCount(team.n_users), team.n_items
         self.by_user, self.by_item = ShardedRows(team, USERS), ShardedRows(team, ITEMS)
         self.item_ids = team.source.item_ids
         self.fingerprint = team.source.fingerprint
@@ -39,7 +55,7 @@ class ShardedInteractions:
 
     @cached_property
     def user_ids(self) -> Ids | None:
-        """What the users are called, where the model is to hold them."""
+        """The ids of the users, where the model is to hold them."""
         if self._own is not None or not self._team.gather_users:
             return None if self._own is None else self._own.user_ids
         parts = self._team.call(_ids_of)
@@ -51,10 +67,9 @@ class ShardedInteractions:
 
 @dataclass(frozen=True)
 class ShardedProblem(Problem):
-    """See Problem. `own` are the interactions where they are in this process; else users stay in the workers."""
+    """See Problem."""
 
     team: Team = field(kw_only=True)
-    own: Interactions | None = field(kw_only=True)
 
     @cached_property
     def user_ridge(self) -> Vector:
@@ -63,28 +78,6 @@ class ShardedProblem(Problem):
         numbers = (others, self.regularization, exponent, self.unobserved_weight)
         sums: Any = self.interactions.by_user.sums()
         return cast(Vector, sums.mapped(RIDGE, frequency_scaled, *numbers))
-
-    @property
-    def histories(self) -> Interactions | None:
-        """See Problem."""
-        return self.own
-
-    def drawn_users(self, stream: Stream, factors: int, scale: float) -> Factors:
-        """See Problem. Each worker draws its own."""
-        return self._made(factors, Drawn(stream, scale))
-
-    def given_users(self, values: NDArray[Any]) -> Factors:
-        """See Problem."""
-        return self._made(values.shape[1], Given(values))
-
-    def _made(self, factors: int, recipe: Drawn | Given) -> Factors:
-        made = ShardedFactors(self.team, factors, self.backend.dtype, recipe)
-        self.team.make(made)
-        return cast(Factors, made)
-
-    def kept_users(self, user_factors: Factors) -> NDArray[Any]:
-        """See Problem; none where the users stay in the workers."""
-        return cast(ShardedFactors, user_factors).stored()
 
     def user_groups(self, most: int) -> Groups:
         """See Problem."""
@@ -101,26 +94,73 @@ class ShardedProblem(Problem):
 
         return self.cached("sampled_users", sample)
 
-    def attempt(self, action: Callable[[], T]) -> T:
-        """See Problem."""
-        return self.team.again(action)
 
-    def anchor(self, *states: Any) -> None:
-        """See Problem: users that are lost can be made again from V and q."""
-        for state in states:
-            if state is not None and state.user_factors.recipe is None:
-                _ = self.user_ridge
-                recipe = Solved(state.item_factors, state.coupling, self.unobserved_weight, RIDGE)
-                state.user_factors.recipe = recipe
+class ShardedModel:
+    """A model's steps over a team, for the fit loop (fit_loop.Trainable).
 
-    def report(self) -> dict[str, Any]:
-        """Bytes sent, by purpose, and how evenly the shards worked."""
-        return {"engine": self.team.report()}
+    An epoch that loses a worker is repeated as a whole. After it, its users know how they are made again from V and q.
+    The record of an epoch gets the bytes sent, by purpose, and how evenly the shards worked.
+    """
 
-    def note(self, record: dict[str, Any]) -> str:
-        """The slowest shard's time over the mean: stragglers are seen while they are."""
+    def __init__(self, model: fit_loop.Trainable, team: Team):
+        self.model, self.team = model, team
+        self.epochs, self.tolerance = model.epochs, model.tolerance
+
+    def epoch(self, problem: Problem, state: Any) -> Any:
+        """See Trainable."""
+        after = self.team.again(lambda: self.model.epoch(problem, state))
+        anchor(problem, after)
+        return after
+
+    def finish(self, problem: Problem, state: Any) -> Any:
+        """See Trainable."""
+        finished = self.team.again(lambda: self.model.finish(problem, state))
+        anchor(problem, finished)
+        return finished
+
+    def objective(self, problem: Problem, state: Any) -> Objective:
+        """See Trainable."""
+        return self.model.objective(problem, state)
+
+    def report(self, problem: Problem, before: Any, after: Any, value: Objective | None) -> dict[str, Any]:
+        """See Trainable."""
+        return {"engine": self.team.report(), **self.model.report(problem, before, after, value)}
+
+    def remedy(self) -> str:
+        """See Trainable."""
+        return self.model.remedy()
+
+    @staticmethod
+    def note(record: dict[str, Any]) -> str:
+        """Return how long the slowest shard took, for the progress line."""
         engine = record["engine"]
         return f", slowest shard {engine['slowest_shard']}: {engine['slowest_over_mean']:.2f} x mean"
+
+
+class ShardedCheckpoints:
+    """Checkpoints whose states know how their users are made again."""
+
+    def __init__(self, stored: fit_loop.Checkpoints, problem: Problem):
+        self.stored, self.problem = stored, problem
+
+    def resume(self, start: Any) -> fit_loop.Reached | None:
+        """See fit_loop.Checkpoints."""
+        reached = self.stored.resume(start)
+        if reached is not None:
+            anchor(self.problem, reached.state, reached.kept)
+        return reached
+
+    def after_epoch(self, reached: fit_loop.Reached, *, last: bool) -> None:
+        """See fit_loop.Checkpoints."""
+        self.stored.after_epoch(reached, last=last)
+
+
+def anchor(problem: Problem, *states: Any) -> None:
+    """Let a worker that takes over make the users of these states (None: not one) again, from V and q."""
+    for state in states:
+        if state is not None and state.user_factors.recipe is None:
+            _ = problem.user_ridge
+            state.user_factors.recipe = Solved(state.item_factors, state.coupling, problem.unobserved_weight, RIDGE)
 
 
 class _Named:
@@ -143,12 +183,38 @@ def sharded_problem(
     team: Team, local: Backend, lambda_f: float, settings: dict[str, Any], fairness_weights: Vector | None,
     own: Interactions | None,
 ) -> ShardedProblem:  # fmt: skip
-    """The problem that these settings pose on a team's data."""
+    """Return the problem of these settings on a team's data."""
     names = ("regularization", "regularization_exponent", "unobserved_weight")
     data = ShardedInteractions(team, own)
     rounding = HALF_ROUNDING if settings.get("factor_dtype") == "float16" else None
     backend = cast(Backend, ShardedBackend(team, local, rounding))
     return ShardedProblem(
         cast(Interactions, data), backend, **{name: settings[name] for name in names},
-        lambda_f=lambda_f, fairness_weights=fairness_weights, team=team, own=own,
+        lambda_f=lambda_f, fairness_weights=fairness_weights, team=team,
     )  # fmt: skip
+
+
+@contextlib.contextmanager
+def open_on_cluster(model: Any, data: Any, fairness_weights: FairnessWeights | None, cluster: Any) -> Iterator[Setup]:
+    """Pose the problem of a model's settings to the workers of a cluster, which are held meanwhile."""
+    cluster = RayCluster() if cluster is None else cluster
+    if not isinstance(cluster, RayCluster):
+        raise InvalidParameter(f"cluster must be a RayCluster. Got {type(cluster).__name__} instead.")
+    cluster.check()
+    name = type(model).__name__
+    if model.solver != "eigenbasis_cg":
+        raise InvalidParameter(
+            f"{name}: engine='ray' solves rows by solver='eigenbasis_cg' alone. Got solver={model.solver!r} instead."
+        )
+    if model.regularization <= 0:
+        raise InvalidParameter(f"{name}: engine='ray' needs regularization > 0. Got {model.regularization!r} instead.")
+    own = None if isinstance(data, ShardSource) else as_interactions(data)
+    if (data if own is None else own).nnz == 0:
+        raise InvalidData("There are no interactions to learn from.")
+    with cluster.team(data if own is None else own, model.backend, model.factor_dtype) as team:
+        weights = read_fairness_weights(fairness_weights, team.n_items, team.source.item_ids)
+        local = get_backend("reference" if model.backend == "reference" else "cpu")
+        team.gather_users = own is not None if cluster.gather_users is None else cluster.gather_users
+        problem = sharded_problem(team, local, model.lambda_f_for(team.n_users), settings_of(model), weights, own)
+        steps = ShardedModel(model, team)
+        yield Setup(problem, steps, own, steps.note, lambda stored: ShardedCheckpoints(stored, problem))

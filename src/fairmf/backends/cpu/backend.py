@@ -1,4 +1,4 @@
-"""The cpu backend: checks that kernels stay within their arrays, allocates what they need, runs them on threads."""
+"""The cpu backend: check that kernels stay within their arrays, allocate what they need, run them on threads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Factors, Matrix, RankOne, RowSums, Vector, divides
+from fairmf.backends.contract import Effort, Factors, HalfStep, Matrix, RankOne, RowSums, Vector, divides
 from fairmf.backends.cpu import cg, reductions, subspace, threads
 from fairmf.backends.cpu import rows as row_kernels
 from fairmf.backends.cpu import top_k as top_k_kernel
@@ -16,7 +16,7 @@ from fairmf.backends.cpu.rows import BLOCK_ROWS, draw_rows
 from fairmf.backends.cpu.threads import balanced, check, even, run
 from fairmf.backends.numpy_arrays import NumpyArrays
 from fairmf.backends.random_start import Stream
-from fairmf.data.csr import Rows, read_only
+from fairmf.data.csr import Rows
 
 CANDIDATE_BYTES = 16 << 20  # candidates one thread holds at a time in top_k
 ORDER_PAYS = 64  # users from which sorting and copying the items in top_k costs less than it saves
@@ -45,7 +45,7 @@ class CpuBackend(NumpyArrays):
         bounds = even(len(out), BLOCK_ROWS)
         key, side = np.array(stream.key, dtype=np.uint64), np.uint64(stream.side)
         inputs = (key, side, rows, np.float32(scale), bounds)
-        run(draw_rows, len(bounds) - 1, *inputs, out, work=50 * out.size)
+        run(draw_rows, len(bounds) - 1, *inputs, out=(out,), work=50 * out.size)
 
     def gramian(self, this: Factors, weights: Vector | None = None) -> Matrix:
         """See contract."""
@@ -53,7 +53,7 @@ class CpuBackend(NumpyArrays):
         bounds = even(n, 4 * reductions.GRAMIAN_ROWS, most=REDUCTION_BLOCKS)
         parts = np.zeros((len(bounds) - 1, d, d))
         roots = None if weights is None else np.sqrt(weights).astype(np.float32)
-        run(reductions.gramian_parts, len(parts), this, roots, bounds, parts, work=n * d * d)
+        run(reductions.gramian_parts, len(parts), this, roots, bounds, out=(parts,), work=n * d * d)
         lower: Matrix = parts.sum(axis=0)
         return lower + np.tril(lower, -1).T
 
@@ -61,21 +61,21 @@ class CpuBackend(NumpyArrays):
         """See contract."""
         bounds = even(len(this), 1024)
         parts = np.zeros((len(bounds) - 1, this.shape[1]))
-        run(reductions.sum_parts, len(parts), this, bounds, parts, work=this.size)
+        run(reductions.sum_parts, len(parts), this, bounds, out=(parts,), work=this.size)
         mean: Vector = parts.sum(axis=0) / len(this)
         return mean
 
     def squared_norms(self, this: Factors) -> Vector:
         """See contract."""
         out = np.full(len(this), np.nan)
-        run(reductions.squared_norms, len(this), this, out, work=2 * this.size)
+        run(reductions.squared_norms, len(this), this, out=(out,), work=2 * this.size)
         return out
 
     def weighted_squares(self, this: Factors, weights: Vector) -> Vector:
         """See contract."""
         bounds = even(len(this), 1024)
         parts = np.zeros((len(bounds) - 1, this.shape[1]))
-        run(reductions.weighted_square_parts, len(parts), this, weights, bounds, parts, work=3 * this.size)
+        run(reductions.weighted_square_parts, len(parts), this, weights, bounds, out=(parts,), work=3 * this.size)
         squares: Vector = parts.sum(axis=0)
         return squares
 
@@ -83,7 +83,7 @@ class CpuBackend(NumpyArrays):
         """See contract."""
         bounds = even(len(this), 1024)
         parts = np.zeros(len(bounds) - 1)
-        run(reductions.squared_distance_parts, len(parts), this, other, bounds, parts, work=3 * this.size)
+        run(reductions.squared_distance_parts, len(parts), this, other, bounds, out=(parts,), work=3 * this.size)
         return float(parts.sum())
 
     def all_finite(self, this: Factors) -> bool:
@@ -96,7 +96,7 @@ class CpuBackend(NumpyArrays):
         bounds = balanced(rows, 1.0)
         parts = np.zeros(len(bounds) - 1)
         work = 2 * rows.nnz * this.shape[1]
-        run(reductions.observed_loss_parts, len(parts), *rows.read_only(), this, other, bounds, parts, work=work)
+        run(reductions.observed_loss_parts, len(parts), *rows, this, other, bounds, out=(parts,), work=work)
         return float(parts.sum())
 
     def multiply(self, this: Factors, matrix: Matrix, out: Factors) -> None:
@@ -105,144 +105,92 @@ class CpuBackend(NumpyArrays):
             even(len(this), row_kernels.MULTIPLY_ROWS),
             np.ascontiguousarray(matrix, dtype=np.float32),
         )
-        run(row_kernels.multiply, len(bounds) - 1, this, single, bounds, out, work=2 * this.size * single.shape[1])
-
-    def turned(self, this: Factors, matrix: Matrix) -> Factors:
-        """See contract."""
-        self.multiply(this, matrix, this)
-        return this
+        run(
+            row_kernels.multiply,
+            len(bounds) - 1,
+            this,
+            single,
+            bounds,
+            out=(out,),
+            work=2 * this.size * single.shape[1],
+        )
 
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """See contract."""
         bounds = even(len(out), 1024)
-        run(row_kernels.add_vector, len(bounds) - 1, vector.astype(np.float32), bounds, out, work=out.size)
+        run(row_kernels.add_vector, len(bounds) - 1, vector.astype(np.float32), bounds, out=(out,), work=out.size)
 
-    def solve_rows(
-        self,
-        rows: Rows,
-        other: Factors,
-        shared: Matrix,
-        ridge: Vector,
-        shift: Vector,
-        out: Factors,
-        rank_one: RankOne | None = None,
-    ) -> None:
+    def solve(self, step: HalfStep) -> Factors:
         """See contract."""
-        check(rows, out, other)
-        d = other.shape[1]
-        single = [np.ascontiguousarray(x, dtype=np.float32) for x in (shared, ridge, shift)]
+        rows, d = step.rows, step.other.shape[1]
+        check(rows, step.ridge, step.other)
         # Per entry d^2 flops, per row d^3/3: so a row costs as much as d/3 of its entries.
-        bounds = balanced(rows, d / 3)
-        work = d * d * (rows.nnz + rows.count * d / 3)
-        run(
-            row_kernels.solve_rows,
-            len(bounds) - 1,
-            *rows.read_only(),
-            other,
-            *single,
-            *_single(rank_one),
-            bounds,
-            out,
-            work=work,
-        )
+        bounds, out = balanced(rows, d / 3), self.empty(rows.count, d)
+        right = step.shift if step.right is None else step.right
+        solver = row_kernels.solve_rows if step.right is None else row_kernels.solve_rows_for
+        inputs = (*rows, step.other, *_single(step.matrix, step.ridge, right), *_term(step.rank_one))
+        run(solver, len(bounds) - 1, *inputs, bounds, out=(out,), work=d * d * (rows.nnz + rows.count * d / 3))
+        return out
 
-    def mean_inverse(self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector) -> tuple[Matrix, Vector]:
+    def mean_inverse(self, step: HalfStep) -> tuple[Matrix, Vector]:
         """See contract."""
-        check(rows, None, other)
-        d = other.shape[1]
+        rows, d = step.rows, step.other.shape[1]
+        check(rows, step.ridge, step.other)
         bounds = balanced(rows, d, count=REDUCTION_BLOCKS)
-        inverses, solutions = np.zeros((len(bounds) - 1, d, d)), np.zeros((len(bounds) - 1, d))
-        single = [np.ascontiguousarray(x, dtype=np.float32) for x in (shared, ridge)]
-        outputs, work = (inverses, solutions), d * d * (rows.nnz + rows.count * d)
-        run(row_kernels.inverse_parts, len(bounds) - 1, *rows.read_only(), other, *single, bounds, *outputs, work=work)
-        lower = inverses.sum(axis=0) / rows.count
-        return lower + np.tril(lower, -1).T, solutions.sum(axis=0) / rows.count
+        outputs = np.zeros((len(bounds) - 1, d, d)), np.zeros((len(bounds) - 1, d))
+        inputs = (*rows, step.other, *_single(step.matrix, step.ridge), bounds)
+        run(row_kernels.inverse_parts, len(bounds) - 1, *inputs, out=outputs, work=d * d * (rows.nnz + rows.count * d))
+        return _means(*outputs, rows.count)
 
     @divides
-    def improve_rows(
-        self,
-        rows: Rows,
-        other: Factors,
-        diagonal: Vector,
-        ridge: Vector,
-        shift: Vector,
-        steps: int,
-        tolerance: float,
-        relaxation: float,
-        this: Factors,
-        rank_one: RankOne | None = None,
-        rest: Matrix | None = None,  # noqa: ARG002 - `diagonalise` leaves none
-    ) -> RowSums:
-        """See contract."""
-        check(rows, this, other)
+    def improve(self, step: HalfStep, this: Factors, effort: Effort) -> RowSums:
+        """See contract. There is no `rest`: this backend's `diagonalise` leaves none."""
+        rows = step.rows
+        check(rows, this, step.other)
         # A row's own work (its vectors of length d) weighs about as much as eight entries.
         bounds = balanced(rows, 8.0)
         parts = np.zeros((len(bounds) - 1, 3))
-        single = [np.ascontiguousarray(x, dtype=np.float32) for x in (diagonal, ridge, shift)]
-        limits = np.float32(tolerance), np.float32(relaxation)
-        inputs = [*rows.read_only(), other, *single, *_single(rank_one), steps, *limits, bounds]
-        work = 4 * (steps + 1) * other.shape[1] * (rows.nnz + 8 * rows.count)
-        run(cg.improve_rows, len(parts), *inputs, this, parts, work=work)
+        limits = effort.steps, np.float32(effort.tolerance), np.float32(effort.relaxation)
+        terms = *_single(step.shared, step.ridge, step.shift), *_term(step.rank_one)
+        work = 4 * (effort.steps + 1) * this.shape[1] * (rows.nnz + 8 * rows.count)
+        run(cg.improve_rows, len(parts), *rows, step.other, *terms, *limits, bounds, out=(this, parts), work=work)
         return RowSums(*parts.sum(axis=0).tolist())
+
+    def _add_entries(self, step: HalfStep, this: Factors, target: float, out: Factors) -> None:
+        rows = step.rows
+        check(rows, this, step.other)
+        inputs, bounds = (*rows, this, step.other, np.float32(target)), balanced(rows, 1.0)
+        run(row_kernels.residual_rows, len(bounds) - 1, *inputs, bounds, out=(out,), work=4 * rows.nnz * this.shape[1])
 
     def entry_scores(self, rows: Rows, this: Factors, other: Factors) -> Factors:
         """See contract."""
         check(rows, this, other)
         out, bounds = np.full(rows.nnz, np.nan, dtype=self.dtype), balanced(rows, 1.0)
-        inputs = (*rows.read_only()[:2], this, other, bounds)
-        run(subspace.scores_of, len(bounds) - 1, *inputs, out, work=2 * rows.nnz * this.shape[1])
+        inputs = (*rows[:2], this, other, bounds)
+        run(subspace.scores_of, len(bounds) - 1, *inputs, out=(out,), work=2 * rows.nnz * this.shape[1])
         return out
 
-    def improve_subspace(
-        self,
-        rows: Rows,
-        other: Factors,
-        shared: Matrix,
-        ridge: Vector,
-        shift: Vector,
-        first: int,
-        last: int,
-        scores: Factors,
-        this: Factors,
-        rank_one: RankOne | None = None,
-    ) -> None:
+    def improve_block(self, step: HalfStep, block: slice, scores: Factors, this: Factors) -> None:
         """See contract."""
-        check(rows, this, other)
-        inputs, cost = _subspace(other, shared, ridge, shift, first, last)
-        vector, pulls = _single(rank_one)
-        near = None if vector is None else vector[first:last].copy()
+        rows = step.rows
+        check(rows, this, step.other)
+        pieces, cost, work = _block(step, block)
+        vector, pulls = _term(step.rank_one)
+        near = None if vector is None else vector[block].copy()
         bounds = balanced(rows, cost)
-        arguments = [*rows.read_only(), *inputs, vector, near, pulls, first, bounds, scores, this]
-        run(subspace.improve_rows, len(bounds) - 1, *arguments, work=_subspace_work(rows, cost, last - first))
+        inputs = (*rows, *pieces, vector, near, pulls, block.start, bounds)
+        run(subspace.improve_rows, len(bounds) - 1, *inputs, out=(scores, this), work=work)
 
-    def subspace_response(
-        self,
-        rows: Rows,
-        other: Factors,
-        shared: Matrix,
-        ridge: Vector,
-        shift: Vector,
-        first: int,
-        last: int,
-        scores: Factors,
-        this: Factors,
-    ) -> tuple[Matrix, Vector]:
+    def block_response(self, step: HalfStep, block: slice, scores: Factors, this: Factors) -> tuple[Matrix, Vector]:
         """See contract."""
-        check(rows, this, other)
-        inputs, cost = _subspace(other, shared, ridge, shift, first, last)
+        rows, width = step.rows, block.stop - block.start
+        check(rows, this, step.other)
+        pieces, cost, work = _block(step, block)
         bounds = balanced(rows, cost, count=REDUCTION_BLOCKS)
-        width = last - first
-        inverses, solutions = np.zeros((len(bounds) - 1, width, width)), np.zeros((len(bounds) - 1, width))
-        arguments = [*rows.read_only(), *inputs, scores, this, first, bounds, inverses, solutions]
-        run(subspace.response_parts, len(bounds) - 1, *arguments, work=_subspace_work(rows, cost, width))
-        lower = inverses.sum(axis=0) / rows.count
-        return lower + np.tril(lower, -1).T, solutions.sum(axis=0) / rows.count
-
-    def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:
-        """See contract."""
-        check(rows, this, other)
-        inputs, bounds = (*rows.read_only(), this, other, np.float32(target)), balanced(rows, 1.0)
-        run(row_kernels.residual_rows, len(bounds) - 1, *inputs, bounds, out, work=4 * rows.nnz * this.shape[1])
+        outputs = np.zeros((len(bounds) - 1, width, width)), np.zeros((len(bounds) - 1, width))
+        inputs = (*rows, *pieces, scores, this, block.start, bounds)
+        run(subspace.response_parts, len(bounds) - 1, *inputs, out=outputs, work=work)
+        return _means(*outputs, rows.count)
 
     def top_k(
         self,
@@ -271,34 +219,38 @@ class CpuBackend(NumpyArrays):
         room = top_k_kernel.most_kept(k) + top_k_kernel.ITEMS_AT_ONCE
         at_once = int(np.clip(CANDIDATE_BYTES // (8 * room), 1, top_k_kernel.USERS_AT_ONCE))
         bounds = even(n, at_once)
-        arrays: list[NDArray[Any]] = [this, other, order, rank, longest, lengths, errors]
-        inputs = [read_only(array) for array in arrays]
-        entries = [read_only(exclude.indptr), read_only(exclude.indices)]
         items.fill(-1)
         scores.fill(np.nan)
-        outputs = bounds, at_once, items, scores
-        run(top_k_kernel.top_k, len(bounds) - 1, *inputs, k, *entries, *outputs, work=2 * n * m * d)
+        inputs = this, other, order, rank, longest, lengths, errors, k, exclude.indptr, exclude.indices, bounds, at_once
+        run(top_k_kernel.top_k, len(bounds) - 1, *inputs, out=(items, scores), work=2 * n * m * d)
 
 
-def _single(rank_one: RankOne | None) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
+def _single(*arrays: NDArray[Any]) -> list[NDArray[np.float32]]:
+    return [np.ascontiguousarray(x, dtype=np.float32) for x in arrays]
+
+
+def _term(rank_one: RankOne | None) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
     """Vector and weights as the kernels take them; a kernel is compiled without the term where both are None."""
     if rank_one is None:
         return None, None
     return rank_one.vector.astype(np.float32), rank_one.weights.astype(np.float32)
 
 
-def _subspace(
-    other: Factors, shared: Matrix, ridge: Vector, shift: Vector, first: int, last: int
-) -> tuple[list[NDArray[np.float32]], float]:
-    """A block's pieces side by side in memory, and a row's cost in entries: b/3 by its matrix, 2 d / b by `shared`."""
-    pieces = other[:, first:last], shared[:, first:last], ridge, shift
-    width = last - first
-    return [np.ascontiguousarray(x, dtype=np.float32) for x in pieces], width / 3 + 2 * len(shared) / width
+def _means(inverses: NDArray[np.float64], solutions: NDArray[np.float64], n: int) -> tuple[Matrix, Vector]:
+    """The means over n rows from sums over blocks; of the inverses the kernels fill the lower triangle."""
+    lower = inverses.sum(axis=0) / n
+    return lower + np.tril(lower, -1).T, solutions.sum(axis=0) / n
 
 
-def _subspace_work(rows: Rows, cost_per_row: float, width: int) -> float:
-    """Flops of a step over `width` coordinates."""
-    return float(width * width * (rows.nnz + rows.count * cost_per_row))
+def _block(step: HalfStep, block: slice) -> tuple[list[NDArray[np.float32]], float, float]:
+    """A block's pieces side by side in memory, a row's cost in entries, and the flops of a step over the block.
+
+    A row's matrix costs as much as b/3 entries, its product with `shared` as much as 2 d / b.
+    """
+    d, width = step.other.shape[1], block.stop - block.start
+    pieces = _single(step.other[:, block], step.matrix[:, block], step.ridge, step.shift[block])
+    cost = width / 3 + 2 * d / width
+    return pieces, cost, float(width * width * (step.rows.nnz + step.rows.count * cost))
 
 
 BACKEND = CpuBackend()

@@ -1,8 +1,7 @@
-"""Sums over users for every item, from rows of users: no rows of items are needed.
+"""Sums over rows, and sums over users for every item.
 
-A thread owns a range of items and walks over all users, so that every item's sum is added in the order of users by
-one thread: the same bits for any number of threads. Entries of a row are ascending, so its part in a range is one
-stretch. The ranges depend on the data alone.
+They run in float32 inside a short block and in float64 across blocks, always in the same order: the same bits for any
+number of threads.
 """
 
 from __future__ import annotations
@@ -13,9 +12,6 @@ from numpy.typing import NDArray
 from fairmf.backends.cpu.threads import ssyrk
 from fairmf.data.csr import Rows
 from fairmf.kernels import kernel
-
-# Reductions over rows: float32 inside a short block, float64 across blocks, always in the same order.
-
 
 GRAMIAN_ROWS = 512  # rows summed in float32 before float64 takes over: a relative error of about 1e-6
 
@@ -112,11 +108,16 @@ def observed_loss_parts(low, high, indptr, indices, weights, this, other, bounds
         out[b] = total
 
 
+# -- sums over users for every item, from rows of users: no rows of items are needed ----------------------------------
+#
+# A thread owns a range of items and walks over all users, so that one thread adds every item's sum in the order of
+# users. Entries of a row are ascending, so its part in a range is one stretch. The ranges depend on the data alone.
+
 RANGES = 8  # threads that can work at a time; a row is searched for its part in each
 
 
 def item_ranges(rows: Rows, n_items: int) -> NDArray[np.int64]:
-    """Bounds of ranges of items with about equally many entries."""
+    """Return bounds of ranges of items with about equally many entries."""
     entries = np.concatenate(([0], np.cumsum(np.bincount(rows.indices, minlength=n_items))))
     count = max(1, min(RANGES, n_items))
     bounds = np.searchsorted(entries, np.linspace(0, entries[-1], count + 1)).astype(np.int64)

@@ -1,14 +1,13 @@
-"""Random start rows (backends/random_start.py has the definition, and these are its bits).
+"""Kernels over sparse rows, and over rows of factors: Cholesky, residuals, products, the random start.
 
-Three short loops over a row instead of one, so that the compiler vectorises each: a loop that writes bits and reads
-them back as a float would run one number at a time.
+Each works on one block of rows per thread at a time, and allocates its scratch once per block.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from fairmf.backends.cpu.threads import sposv, spotri, ssyrk
+from fairmf.backends.cpu.threads import sposv, spotri, spotrs, ssyrk
 from fairmf.backends.random_start import (
     HALF,
     KEY_STEPS,
@@ -30,9 +29,6 @@ from fairmf.backends.random_start import (
     WORD,
 )
 from fairmf.kernels import kernel
-
-# Kernels over sparse rows: one block of rows per thread at a time, scratch allocated once per block.
-
 
 GATHER = 256  # entries gathered into a dense tile for one rank-256 update of the row's matrix
 MULTIPLY_ROWS = 256  # rows of one matrix product: its result stays in the cache until it is copied out
@@ -110,6 +106,34 @@ def solve_rows(low, high, indptr, indices, weights, other, shared, ridge, shift,
 
 
 @kernel(fastmath=True)
+def solve_rows_for(low, high, indptr, indices, weights, other, shared, ridge, right, vector, pulls, bounds, out):
+    """As `solve_rows`, with the same right-hand side for every row.   in: all but out   out: out (rows x d)"""
+    d = other.shape[1]
+    matrix = np.empty((d, d), dtype=np.float32)
+    tile = np.empty((GATHER, d), dtype=np.float32)
+    row = np.empty(d, dtype=np.float32)
+    letters = np.array([85, 78], dtype=np.uint8)
+    ints = np.array([d, 0, 1, 0], dtype=np.int32)
+    one = np.array([1.0], dtype=np.float32)
+    at = ints.ctypes.data
+    for i in range(bounds[low], bounds[high]):
+        matrix[:, :] = shared
+        if vector is not None:
+            for k in range(d):
+                for c in range(d):
+                    matrix[k, c] += pulls[i] * vector[k] * vector[c]
+        for k in range(d):
+            matrix[k, k] += ridge[i]
+        row[:] = 0.0
+        # What this leaves in `row` is not needed; its factor of the matrix is.
+        if _solve_row(indices, weights, indptr[i], indptr[i + 1], other, matrix, tile, letters, ints, one, row):
+            out[i, :] = right
+            spotrs(letters.ctypes.data, at, at + 8, matrix.ctypes.data, at, out[i].ctypes.data, at, at + 12)
+        else:
+            out[i, :] = np.nan
+
+
+@kernel(fastmath=True)
 def inverse_parts(low, high, indptr, indices, weights, other, shared, ridge, bounds, inverses, solutions):
     """Sums over each block of H_i^-1 (lower triangle) and H_i^-1 b_i.   in: all but the last two   out: these two"""
     d = other.shape[1]
@@ -171,6 +195,11 @@ def add_vector(low, high, vector, bounds, out):
             for k in range(len(vector)):
                 out[i, k] += vector[k]
 
+
+# -- random start -----------------------------------------------------------------------------------------------------
+#
+# backends/random_start.py has the definition, and these are its bits. Three short loops over a row instead of one, so
+# that the compiler vectorises each: a loop that writes bits and reads them back as a float runs one number at a time.
 
 BLOCK_ROWS = 256
 

@@ -33,7 +33,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import get_cython_function_address
 from numpy.typing import NDArray
 
-from fairmf.data.csr import Rows
+from fairmf.data.csr import Rows, read_only
 from fairmf.errors import InvalidData
 
 # SciPy's own BLAS and LAPACK, callable inside Numba kernels without Python and without allocation.
@@ -52,6 +52,8 @@ def _external(module: str, name: str, arguments: int) -> Any:
 ssyrk = _external("cython_blas", "ssyrk", 10)
 # Solve A X = B for symmetric positive definite A, in place: (uplo, n, nrhs, a, lda, b, ldb, info)
 sposv = _external("cython_lapack", "sposv", 8)
+# Solve A X = B from the Cholesky factor that sposv leaves, in place: (uplo, n, nrhs, a, lda, b, ldb, info)
+spotrs = _external("cython_lapack", "spotrs", 8)
 # Inverse from the Cholesky factor that sposv leaves, in place, one triangle: (uplo, n, a, lda, info)
 spotri = _external("cython_lapack", "spotri", 5)
 
@@ -159,12 +161,16 @@ def one_blas_thread() -> AbstractContextManager[None]:
     return _blas.limited()
 
 
-def run(kernel: Callable[..., None], blocks: int, *arguments: Any, work: float) -> None:
-    """Call kernel(first, last, *arguments) for ranges of blocks that together are 0..blocks.
+def run(
+    kernel: Callable[..., None], blocks: int, *inputs: Any, out: tuple[NDArray[Any], ...] = (), work: float
+) -> None:
+    """Call kernel(first, last, *inputs, *out) for ranges of blocks that together are 0..blocks.
 
-    `work` is about how many flops that takes: a little is done by the caller alone. Returns, or raises, when no thread
-    works on it any more.
+    Kernels get read-only views of their inputs, so that each is compiled once, whether or not the caller may write to
+    them. `work` is about how many flops that takes: a little is done by the caller alone. Returns, or raises, when no
+    thread works on it any more.
     """
+    arguments = *(read_only(x) if isinstance(x, np.ndarray) else x for x in inputs), *out
     threads = max(1, min(count(), blocks, int(work / WORTH_WAKING)))
     if threads == 1:
         _call(kernel, 0, blocks, arguments)

@@ -10,12 +10,12 @@ import numpy as np
 
 from fairmf.kernels import kernel
 
-# One user's candidates while the catalogue goes by: rounded scores decide who may stay, exact ones who wins.
+# -- candidates of one user -------------------------------------------------------------------------------------------
 #
-# The scores of a matrix product carry rounding that depends on where in a block a pair stands. So nothing is decided by
-# them within `2 * error`, where `error` bounds that rounding; what is left is scored once more, in float64, and ordered
-# by score and item index. The answer is the same for any blocks, any batch of users and any number of threads.
-
+# Rounded scores decide which candidates stay, exact ones which win. The scores of a matrix product carry rounding that
+# depends on where in a block a pair stands. So nothing is decided by them within `2 * error`, where `error` bounds that
+# rounding; the candidates left are scored once more, in float64, and ordered by score and item index. The answer is the
+# same for any blocks, any batch of users and any number of threads.
 
 HIGH = np.int64(2**32)  # a key is score * HIGH + item, both as whole numbers
 

@@ -10,7 +10,7 @@ import cupy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Diagonalised, Factors, Matrix, RankOne, RowSums, Vector, fixed_signs
+from fairmf.backends.contract import Diagonalised, Effort, Factors, HalfStep, Matrix, RowSums, Vector, fixed_signs
 from fairmf.backends.cuda import launch, reductions, subspace
 from fairmf.backends.cuda import rows as row_work
 from fairmf.backends.cuda import top_k as best
@@ -173,97 +173,46 @@ class CudaBackend:
         """See contract."""
         reductions.add_vector(self._placing, vector, out)
 
-    def add_diagonal(self, this: Factors, ridge: Vector, shift: Vector, rank_one: RankOne | None, out: Factors) -> None:
-        """See contract."""
-        row_work.add_diagonal(self._placing, this, ridge, shift, rank_one, out)
-
-    def put(self, values: Factors, rows: NDArray[np.integer], out: Factors) -> None:
+    def put(self, values: Factors, rows: NDArray[np.integer] | slice, out: Factors) -> None:
         """See contract."""
         if isinstance(out, cp.ndarray):
             out[rows] = cp.asarray(values)
         else:
             out[rows] = cp.asnumpy(values)
 
-    def solve_rows(
-        self,
-        rows: Rows,
-        other: Factors,
-        shared: Matrix,
-        ridge: Vector,
-        shift: Vector,
-        out: Factors,
-        rank_one: RankOne | None = None,
-    ) -> None:
+    def solve(self, step: HalfStep) -> Factors:
         """See contract."""
-        row_work.solve(self._placing, rows, other, shared, ridge, shift, rank_one, out)
+        out = self.empty(step.rows.count, step.other.shape[1])
+        row_work.solve(self._placing, step, out)
+        return out
 
-    def mean_inverse(self, rows: Rows, other: Factors, shared: Matrix, ridge: Vector) -> tuple[Matrix, Vector]:
+    def mean_inverse(self, step: HalfStep) -> tuple[Matrix, Vector]:
         """See contract."""
-        return row_work.mean_inverse(self._placing, rows, other, shared, ridge)
+        return row_work.mean_inverse(self._placing, step)
 
-    def improve_rows(
-        self,
-        rows: Rows,
-        other: Factors,
-        diagonal: Vector,
-        ridge: Vector,
-        shift: Vector,
-        steps: int,
-        tolerance: float,
-        relaxation: float,
-        this: Factors,
-        rank_one: RankOne | None = None,
-        rest: Matrix | None = None,
-    ) -> RowSums:
+    def improve(self, step: HalfStep, this: Factors, effort: Effort) -> RowSums:
         """See contract."""
-        limits = np.float32(tolerance), np.float32(relaxation)
-        return RowSums(
-            *row_work.improve(
-                self._placing, self._half, rows, other, diagonal, ridge, shift, steps, limits, this, rank_one, rest
-            )
-        )
+        return RowSums(*row_work.improve(self._placing, self._half, step, this, effort))
+
+    def residual(self, step: HalfStep, this: Factors) -> Factors:
+        """See contract."""
+        out = self.empty(*this.shape)
+        if step.shared.ndim == 2:
+            self.multiply(this, step.shared, out)
+        row_work.add_residual(self._placing, step, this, out)
+        return out
 
     def entry_scores(self, rows: Rows, this: Factors, other: Factors) -> Factors:
         """See contract."""
         return subspace.entry_scores(self._placing, rows, this, other)
 
-    def improve_subspace(
-        self,
-        rows: Rows,
-        other: Factors,
-        shared: Matrix,
-        ridge: Vector,
-        shift: Vector,
-        first: int,
-        last: int,
-        scores: Factors,
-        this: Factors,
-        rank_one: RankOne | None = None,
-    ) -> None:
+    def improve_block(self, step: HalfStep, block: slice, scores: Factors, this: Factors) -> None:
         """See contract."""
-        block = slice(first, last)
-        subspace.improve(self._placing, rows, other, shared, ridge, shift, block, scores, this, rank_one)
+        subspace.improve(self._placing, step, block, scores, this)
 
-    def subspace_response(
-        self,
-        rows: Rows,
-        other: Factors,
-        shared: Matrix,
-        ridge: Vector,
-        shift: Vector,
-        first: int,
-        last: int,
-        scores: Factors,
-        this: Factors,
-    ) -> tuple[Matrix, Vector]:
+    def block_response(self, step: HalfStep, block: slice, scores: Factors, this: Factors) -> tuple[Matrix, Vector]:
         """See contract."""
-        return subspace.response(
-            self._placing, rows, other, shared, ridge, shift, slice(first, last), scores, this
-        )  # fmt: skip
-
-    def residual_rows(self, rows: Rows, this: Factors, other: Factors, target: float, out: Factors) -> None:
-        """See contract."""
-        row_work.residual(self._placing, rows, this, other, target, out)
+        return subspace.response(self._placing, step, block, scores, this)
 
     def top_k(
         self,

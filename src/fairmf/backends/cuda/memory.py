@@ -1,4 +1,4 @@
-"""Keep arrays on the device while there is room, else in page-locked memory of the host."""
+"""Keep arrays on the device while there is room, else in page-locked memory of the host, and read them in blocks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,6 @@ from numpy.typing import NDArray
 
 from fairmf.data.csr import Rows
 from fairmf.errors import InvalidParameter, NotEnoughMemory
-
-# Where arrays live: on the device while there is room, else in page-locked memory of the host, read in blocks.
-
 
 log = logging.getLogger("fairmf")
 

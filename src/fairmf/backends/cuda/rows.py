@@ -7,15 +7,14 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from fairmf.backends.contract import RankOne
+from fairmf.backends.contract import Effort, HalfStep
 from fairmf.backends.cuda import cholesky, launch
 from fairmf.backends.cuda.launch import RowKernels
 from fairmf.backends.cuda.memory import DeviceRows, Placing, as_vector
 from fairmf.backends.cuda.reductions import sum_triples
 from fairmf.data.csr import Rows
 
-# Rows too long for one block of threads: all blocks work on chunks of them, whose sums are added in order.
-
+# Rows too long for one block of threads are cut: all blocks work on chunks of them, whose sums are added in order.
 
 STATE_BYTES = 48  # struct Row of eigenbasis_rows.cu
 
@@ -104,59 +103,57 @@ def or_null(array: Any) -> Any:
     return np.uintp(0) if array is None else array
 
 
-def improve(
-    placing: Placing,
-    half: bool,
-    rows: Rows,
-    other: Any,
-    diagonal: Any,
-    ridge: Any,
-    shift: Any,
-    steps: int,
-    limits: tuple[np.float32, np.float32],
-    this: Any,
-    rank_one: RankOne | None,
-    rest: Any,
-) -> Any:
+def improve(placing: Placing, half: bool, step: HalfStep, this: Any, effort: Effort) -> Any:
     """See contract; the three sums."""
-    kernels, gathered = kernels_for(other, half), placing.whole(other)
+    kernels, gathered = kernels_for(step.other, half), placing.whole(step.other)
     if half:
         gathered = gathered.astype(cp.float16)
-    shared = single(diagonal), single(shift), None if rank_one is None else single(rank_one.vector)
-    rest = None if rest is None else single(rest)
-    sums = cp.empty((rows.count, 3))
-    for part, on in placing.row_parts(rows, this):
+    diagonal, shift = single(step.shared), single(step.shift)
+    vector = None if step.rank_one is None else single(step.rank_one.vector)
+    rest = None if step.rest is None else single(step.rest)
+    limits = np.float32(effort.tolerance), np.float32(effort.relaxation)
+    sums = cp.empty((step.rows.count, 3))
+    for part, on in placing.row_parts(step.rows, this):
         x = _block(this, part)
+        ridge, pulls = _numbers_of_rows(placing, step, part)
         terms = (
-            shared[0], as_vector(ridge, part, placing.uploads, "float32"), shared[1], or_null(shared[2]),
-            np.uintp(0) if rank_one is None else as_vector(rank_one.weights, part, placing.uploads, "float32"),
+            diagonal, ridge, shift, or_null(vector), or_null(pulls),
             np.uintp(0) if rest is None else cp.matmul(x, rest),
         )  # fmt: skip
         own = sums[part]
         kernels.launch(
             "improve_rows", len(on.short),
             (
-                on.indptr, on.indices, or_null(on.weights), on.short, gathered, *terms, np.int32(steps), *limits, x,
-                own,
+                on.indptr, on.indices, or_null(on.weights), on.short, gathered, *terms, np.int32(effort.steps),
+                *limits, x, own,
             ),
             vectors=2 + kernels.groups, cache=True,
         )  # fmt: skip
-        improve_long_rows(kernels, on, gathered, terms, steps, limits, x, own)
+        improve_long_rows(kernels, on, gathered, terms, effort.steps, limits, x, own)
         placing.store(x, part, this)
     return sum_triples(sums)
 
 
-def residual(placing: Placing, rows: Rows, this: Any, other: Any, target: float, out: Any) -> None:
-    """out_i += sum_j c_ij (x_i.y_j - target) y_j."""
-    kernels, gathered, number = kernels_for(other), placing.whole(other), np.float32(target)
-    for part, on in placing.row_parts(rows, this, out):
+def add_residual(placing: Placing, step: HalfStep, this: Any, out: Any) -> None:
+    """Add to `out`, which holds X shared, the other terms of `Backend.residual`; a diagonal `shared` is set here."""
+    kernels, gathered = kernels_for(step.other), placing.whole(step.other)
+    target = np.float32(1 if step.right is None else 0)
+    offset = single(step.shift) if step.right is None else -single(step.right)
+    vector = None if step.rank_one is None else single(step.rank_one.vector)
+    for part, on in placing.row_parts(step.rows, this, out):
         x, sums = _block(this, part), _block(out, part)
+        ridge, pulls = _numbers_of_rows(placing, step, part)
+        if step.shared.ndim == 1:
+            sums[...] = x * single(step.shared)
+        sums += x * ridge[:, None] + offset
+        if vector is not None:
+            sums += (pulls * (x @ vector))[:, None] * vector
         kernels.launch(
             "residual_rows", len(on.short),
-            (on.indptr, on.indices, or_null(on.weights), on.short, x, gathered, number, sums),
+            (on.indptr, on.indices, or_null(on.weights), on.short, x, gathered, target, sums),
             vectors=kernels.groups,
         )  # fmt: skip
-        residual_of_long_rows(kernels, on, x, gathered, number, sums)
+        residual_of_long_rows(kernels, on, x, gathered, target, sums)
         placing.store(sums, part, out)
 
 
@@ -178,47 +175,43 @@ def observed_loss(placing: Placing, rows: Rows, this: Any, other: Any) -> float:
     return total
 
 
-def solve(
-    placing: Placing, rows: Rows, other: Any, shared: Any, ridge: Any, shift: Any, rank_one: RankOne | None, out: Any
-) -> None:
+def solve(placing: Placing, step: HalfStep, out: Any) -> None:
     """See contract."""
-    gathered, matrix, right = placing.whole(other), single(shared), single(shift)
-    vector = None if rank_one is None else single(rank_one.vector)
-    for part, on in placing.row_parts(rows, out):
-        pulls = None if rank_one is None else as_vector(rank_one.weights, part, placing.uploads, "float32")
-        terms = matrix, as_vector(ridge, part, placing.uploads, "float32"), vector, pulls
+    gathered, matrix, shift = placing.whole(step.other), single(step.matrix), single(step.shift)
+    vector = None if step.rank_one is None else single(step.rank_one.vector)
+    given = None if step.right is None else single(step.right)
+    for part, on in placing.row_parts(step.rows, out):
+        ridge, pulls = _numbers_of_rows(placing, step, part)
         solution = _block(out, part)
-        for chosen in cholesky.batches(part.stop - part.start, other.shape[1]):
-            factors, definite = cholesky.factorised(on, chosen, gathered, terms)
-            found = cholesky.solved(factors, cholesky.right_sides(on, chosen, gathered, right))
-            solution[chosen] = cp.where(definite[:, None], found, cp.nan)
+        for chosen in cholesky.batches(part.stop - part.start, step.other.shape[1]):
+            factors, definite = cholesky.factorised(on, chosen, gathered, (matrix, ridge, vector, pulls))
+            if given is None:
+                right = cholesky.right_sides(on, chosen, gathered, shift)
+            else:
+                right = cp.tile(given, (len(chosen), 1))
+            solution[chosen] = cp.where(definite[:, None], cholesky.solved(factors, right), cp.nan)
         placing.store(solution, part, out)
 
 
-def mean_inverse(placing: Placing, rows: Rows, other: Any, shared: Any, ridge: Any) -> tuple[Any, Any]:
+def mean_inverse(placing: Placing, step: HalfStep) -> tuple[Any, Any]:
     """See contract."""
-    d = other.shape[1]
-    gathered, matrix, nothing = placing.whole(other), single(shared), cp.zeros(d, dtype=cp.float32)
+    n, d = step.rows.count, step.other.shape[1]
+    gathered, matrix, nothing = placing.whole(step.other), single(step.matrix), cp.zeros(d, dtype=cp.float32)
     inverses, solutions = cp.zeros((d, d)), cp.zeros(d)
-    for part, on in placing.row_parts(rows):
-        terms = matrix, as_vector(ridge, part, placing.uploads, "float32"), None, None
+    for part, on in placing.row_parts(step.rows):
+        terms = matrix, as_vector(step.ridge, part, placing.uploads, "float32"), None, None
         for chosen in cholesky.batches(part.stop - part.start, 2 * d):
             factors, _ = cholesky.factorised(on, chosen, gathered, terms)
             right = cholesky.right_sides(on, chosen, gathered, nothing)
             solutions += cholesky.solved(factors, right).sum(axis=0, dtype=cp.float64)
             inverses += cholesky.sum_of_inverses(factors)
-    return inverses / rows.count, solutions / rows.count
+    return inverses / n, solutions / n
 
 
-def add_diagonal(placing: Placing, this: Any, ridge: Any, shift: Any, rank_one: RankOne | None, out: Any) -> None:
-    """out_i += ridge_i x_i + shift + weight_i (x_i.y) y."""
-    for part, x in placing.parts(this):
-        sums = _block(out, part)
-        sums += x * as_vector(ridge, part, placing.uploads, "float32")[:, None] + single(shift)
-        if rank_one is not None:
-            vector, weights = single(rank_one.vector), as_vector(rank_one.weights, part, placing.uploads, "float32")
-            sums += (weights * (x @ vector))[:, None] * vector
-        placing.store(sums, part, out)
+def _numbers_of_rows(placing: Placing, step: HalfStep, part: slice) -> tuple[Any, Any]:
+    """Return the ridges and, where there is a rank-one term, its weights, of the rows of a part."""
+    weights = None if step.rank_one is None else as_vector(step.rank_one.weights, part, placing.uploads, "float32")
+    return as_vector(step.ridge, part, placing.uploads, "float32"), weights
 
 
 def _block(factors: Any, part: slice) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from fairmf.backends.contract import RankOne
+from fairmf.backends.contract import HalfStep
 from fairmf.backends.cuda import cholesky, launch
 from fairmf.backends.cuda.memory import DeviceRows, Placing, as_vector, device_rows
 from fairmf.data.csr import Rows
@@ -28,57 +28,50 @@ def entry_scores(placing: Placing, rows: Rows, this: Any, other: Any) -> Any:
     return scores
 
 
-def improve(
-    placing: Placing, rows: Rows, other: Any, shared: Any, ridge: Any, shift: Any, block: slice, scores: Any, this: Any,
-    rank_one: RankOne | None,
-) -> None:  # fmt: skip
+def improve(placing: Placing, step: HalfStep, block: slice, scores: Any, this: Any) -> None:
     """See contract."""
-    on = _all_of(placing, rows, this)
-    part, width = _part(placing, other, block), np.int32(block.stop - block.start)
-    for own, factors, definite, gradient in _systems(
-        placing, on, part, shared, ridge, shift, block, scores, this, rank_one
-    ):
-        step = cp.where(definite[:, None], cholesky.solved(factors, gradient), cp.nan)
-        this[own, block] -= step
+    on = _all_of(placing, step.rows, this)
+    part, width = _part(placing, step.other, block), np.int32(block.stop - block.start)
+    for own, factors, definite, gradient in _systems(placing, on, part, step, block, scores, this):
+        move = cp.where(definite[:, None], cholesky.solved(factors, gradient), cp.nan)
+        this[own, block] -= move
         _kernel("move_scores")(
-            (len(step),), (256,), (on.indptr, on.indices, np.int64(own.start), part, width, step, scores)
+            (len(move),), (256,), (on.indptr, on.indices, np.int64(own.start), part, width, move, scores)
         )
 
 
-def response(
-    placing: Placing, rows: Rows, other: Any, shared: Any, ridge: Any, shift: Any, block: slice, scores: Any, this: Any
-) -> tuple[Any, Any]:
+def response(placing: Placing, step: HalfStep, block: slice, scores: Any, this: Any) -> tuple[Any, Any]:
     """See contract."""
-    on, part, width = _all_of(placing, rows, this), _part(placing, other, block), block.stop - block.start
-    inverses, steps = cp.zeros((width, width)), cp.zeros(width)
-    for _, factors, _, gradient in _systems(placing, on, part, shared, ridge, shift, block, scores, this, None):
-        steps -= cholesky.solved(factors, gradient).sum(axis=0, dtype=cp.float64)
+    n, width = step.rows.count, block.stop - block.start
+    on, part = _all_of(placing, step.rows, this), _part(placing, step.other, block)
+    inverses, moves = cp.zeros((width, width)), cp.zeros(width)
+    for _, factors, _, gradient in _systems(placing, on, part, step, block, scores, this):
+        moves -= cholesky.solved(factors, gradient).sum(axis=0, dtype=cp.float64)
         inverses += cholesky.sum_of_inverses(factors)
-    return inverses / rows.count, steps / rows.count
+    return inverses / n, moves / n
 
 
 def _systems(
-    placing: Placing, on: DeviceRows, part: Any, shared: Any, ridge: Any, shift: Any, block: slice, scores: Any,
-    this: Any, rank_one: RankOne | None,
-) -> Iterator[tuple[slice, Any, Any, Any]]:  # fmt: skip
+    placing: Placing, on: DeviceRows, part: Any, step: HalfStep, block: slice, scores: Any, this: Any
+) -> Iterator[tuple[slice, Any, Any, Any]]:
     """Rows, Cholesky factors of (H_i)_PP, which are positive definite, and gradients; a batch at a time."""
     count, width = len(this), block.stop - block.start
-    columns = cp.asarray(shared, dtype=cp.float32)[:, block]
-    core, moved = (cp.ascontiguousarray(x) for x in (columns[block], cp.asarray(shift, dtype=cp.float32)))
-    ridges = as_vector(ridge, slice(0, count), placing.uploads, "float32")
+    columns = cp.asarray(step.matrix, dtype=cp.float32)[:, block]
+    core, moved = (cp.ascontiguousarray(x) for x in (columns[block], cp.asarray(step.shift, dtype=cp.float32)[block]))
+    ridges = as_vector(step.ridge, slice(0, count), placing.uploads, "float32")
     vector: Any = None
     near: Any = None
     pulls: Any = None
-    if rank_one is not None:
-        vector = cp.asarray(rank_one.vector, dtype=cp.float32)
+    if step.rank_one is not None:
+        vector = cp.asarray(step.rank_one.vector, dtype=cp.float32)
         near = cp.ascontiguousarray(vector[block])
-        pulls = as_vector(rank_one.weights, slice(0, count), placing.uploads, "float32")
+        pulls = as_vector(step.rank_one.weights, slice(0, count), placing.uploads, "float32")
     start = 0
     for chosen in cholesky.batches(count, 2 * width):
         own = slice(start, start + len(chosen))
         x = this[own]
         gradient = x @ columns + ridges[own, None] * x[:, block] + moved
-        if rank_one is not None:
+        if vector is not None:
             gradient += (pulls[own] * (x @ vector))[:, None] * near
         _kernel("entry_gradients")(
             (len(chosen),), (256,),

@@ -1,0 +1,80 @@
+"""Find rows of one side that point the same way: cosine similarity, streamed over the other rows. Never rows x rows."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.backends.contract import Backend
+from fairmf.data.csr import Rows
+from fairmf.ranking.top_n import list_length
+
+ROWS_AT_ONCE = 65_536  # candidates scaled to length 1 at a time
+SHORTEST = 1e-12  # a vector shorter than this is zero but for rounding, and has no direction
+
+Ranked = tuple[NDArray[np.int32], NDArray[np.float32]]
+
+
+def nearest(
+    backend: Backend,
+    factors: NDArray[np.floating],
+    queries: NDArray[np.int64],
+    N: int,
+    candidates: NDArray[np.int64],
+    directed: NDArray[np.bool_],
+) -> Ranked:
+    """Return the N candidates (ascending rows of `factors`) most similar to each query, best first: (rows, cosines).
+
+    A query that is a candidate comes first, with similarity 1. Ties go to the lower row. A zero vector, or one that
+    is not `directed` (one flag per row), is similar to nothing and nothing to it. Missing slots hold -1 and NaN; there
+    are no more slots than rows. Call it inside `backend.threads`.
+    """
+    N = list_length(N, len(factors))
+    wanted, usable = _unit(factors[queries])
+    lost = ~(usable & directed[queries])
+    candidates = candidates[directed[candidates]]
+    best = _empty(len(queries), N)
+    for start in range(0, len(candidates), ROWS_AT_ONCE):
+        part = candidates[start : start + ROWS_AT_ONCE]
+        units, usable = _unit(factors[part])
+        part, units = part[usable], units[usable]
+        found = _empty(len(queries), min(N, len(part)))
+        if found[0].size:
+            itself = _places_of(queries, part)
+            backend.top_k(backend.array(wanted), backend.array(units), found[0].shape[1], itself, *found)
+            found = np.where(found[0] < 0, -1, part[found[0]]).astype(np.int32), found[1]
+        best = _merged(best, found, N)
+    rows, cosines = best
+    np.clip(cosines, -1.0, 1.0, out=cosines)  # rounding can go a hair beyond
+    own = np.isin(queries, candidates)
+    rows[own, 1:], cosines[own, 1:] = rows[own, :-1], cosines[own, :-1]
+    rows[own, 0], cosines[own, 0] = queries[own], 1.0
+    rows[lost], cosines[lost] = -1, np.nan
+    return rows, cosines
+
+
+def _unit(vectors: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.bool_]]:
+    """Scale vectors to length 1, and say which of them have a length."""
+    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+    usable = norms > SHORTEST
+    scale = np.divide(1.0, norms, out=np.zeros_like(norms), where=usable)
+    return vectors * scale.astype(vectors.dtype)[:, None], usable
+
+
+def _places_of(queries: NDArray[np.int64], rows: NDArray[np.int64]) -> Rows:
+    """Return each query's own place among the ascending `rows`, or none: `top_k` leaves it out."""
+    places = np.minimum(np.searchsorted(rows, queries), len(rows) - 1)
+    there = rows[places] == queries
+    indptr = np.concatenate(([0], np.cumsum(there))).astype(np.int64)
+    return Rows(indptr, places[there].astype(np.int32), None)
+
+
+def _merged(first: Ranked, second: Ranked, N: int) -> Ranked:
+    """Merge two ranked lists into their N best, ties to the first one's."""
+    rows, cosines = (np.concatenate(pair, axis=1) for pair in zip(first, second, strict=True))
+    order = np.argsort(-cosines, axis=1, kind="stable")[:, :N]  # NaN goes last
+    return np.take_along_axis(rows, order, axis=1), np.take_along_axis(cosines, order, axis=1)
+
+
+def _empty(rows: int, N: int) -> Ranked:
+    return np.full((rows, N), -1, dtype=np.int32), np.full((rows, N), np.nan, dtype=np.float32)

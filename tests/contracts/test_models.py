@@ -1,0 +1,63 @@
+"""Every model, solver, backend and engine: what must hold of all of them. A new one gets these tests by one row."""
+
+import itertools
+
+import numpy as np
+import pytest
+from conftest import BACKENDS
+from in_process import InProcess
+
+from fairmf import IALS, FairALS, FiADMM, synthetic
+from fairmf.backends.registry import get_backend
+
+DATA = synthetic(60, 40, 900, random_state=2)
+COMMON = {"factors": 5, "regularization": 0.05}
+# model, solver, engines
+ROWS = [
+    (IALS, "eigenbasis_cg", ("local", "ray")),
+    (IALS, "cholesky", ("local",)),
+    (IALS, "subspace", ("local",)),
+    (FairALS, "eigenbasis_cg", ("local", "ray")),
+    (FairALS, "cholesky", ("local",)),
+    (FairALS, "subspace", ("local",)),
+    (FiADMM, "cholesky", ("local",)),
+    (FiADMM, "eigenbasis_cg", ("local",)),
+]
+CASES = [(model, solver, engine) for model, solver, engines in ROWS for engine in engines]
+NAMES = [f"{model.__name__}-{solver}-{engine}" for model, solver, engine in CASES]
+
+
+def fitted(model, solver, backend, engine, **settings):
+    kind = {} if engine == "local" else {"engine": engine}
+    cluster = InProcess(shards=3) if engine == "ray" else None
+    made = model(**COMMON, solver=solver, backend=backend, **kind, **settings)
+    return made.fit(DATA, progress=False, cluster=cluster)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("model", "solver", "engine"), CASES, ids=NAMES)
+def test_epochs_are_finite_fall_and_answer(model, solver, engine, backend):
+    trained = fitted(model, solver, backend, engine, epochs=4)
+    totals = trained.history.column("objective.total")
+    assert len(totals) == 4
+    assert totals[-1] < totals[0]
+    if model is not FiADMM:  # ADMM need not fall in every epoch
+        rounding = get_backend(backend).rounding
+        assert all(after <= before * (1 + rounding) for before, after in itertools.pairwise(totals))
+        found = trained.fold_in(DATA)
+        np.testing.assert_allclose(found, trained.user_factors, atol=2e-3 * np.abs(found).max())
+    items, scores = trained.recommend(DATA.user_ids.values[:7], N=6)
+    assert items.shape == scores.shape == (7, 6)
+    assert (np.diff(scores, axis=1) <= 0).all()
+
+
+@pytest.mark.parametrize("model", [IALS, FairALS])
+def test_solvers_and_engines_go_to_the_same_objective(model):
+    """From the same start, the same number of epochs: cheaper steps may lag behind, and nobody is below the minimum."""
+    final = {
+        (solver, engine): fitted(m, solver, "cpu", engine, epochs=30).history.final["objective"]["total"]
+        for m, solver, engine in CASES
+        if m is model
+    }
+    least = min(final.values())
+    assert all(value <= 1.01 * least for value in final.values()), final
