@@ -92,7 +92,7 @@ def server():
 
 
 @pytest.mark.slow
-def test_a_hundred_kills(server, tmp_path):
+def test_fits_that_are_killed_again_and_again(server, tmp_path):
     rng = random.Random(time.time_ns())
     names = list(broken_off_fit.MODELS)
     whole = {name: broken_off_fit.fit(name, EPOCHS) for name in names}
