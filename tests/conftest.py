@@ -48,7 +48,7 @@ def slow_values(*values):
     return [pytest.param(*(v if isinstance(v, tuple) else (v,)), marks=pytest.mark.slow) for v in values]
 
 
-def peer(name):
+def peer_library(name):
     """A module of another library, or a skip: wheels of implicit and irspack need libgomp, which some systems lack."""
     library = name.partition(".")[0]
     return pytest.importorskip(name, reason=f"{library} cannot be imported here", exc_type=ImportError)

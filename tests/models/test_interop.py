@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import threadpoolctl
-from conftest import peer, random_rows
+from conftest import peer_library, random_rows
 
 from fairmf.errors import InvalidParameter, NotFitted
 from fairmf.interactions import Interactions
@@ -77,7 +77,7 @@ def test_factors_are_numpy_arrays():
 
 
 def implicits(alpha, regularization, factors, iterations):
-    als = peer("implicit.cpu.als")
+    als = peer_library("implicit.cpu.als")
     with threadpoolctl.threadpool_limits(1, "blas"):  # implicit warns otherwise
         return als.AlternatingLeastSquares(
             factors=factors, alpha=alpha, regularization=regularization, iterations=iterations, use_cg=False,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import threadpoolctl
-from conftest import peer, random_rows
+from conftest import peer_library, random_rows
 
 from fairmf.errors import InvalidData, InvalidParameter, MissingHistories
 from fairmf.interactions import Ids, Interactions
@@ -43,7 +43,7 @@ def same(a, b):
 
 
 def test_the_call_of_implicit_gives_the_answer_of_implicit(model):
-    implicit_als = peer("implicit.cpu.als")
+    implicit_als = peer_library("implicit.cpu.als")
     with threadpoolctl.threadpool_limits(1, "blas"):  # it warns otherwise
         theirs = implicit_als.AlternatingLeastSquares(factors=4)
     theirs.user_factors, theirs.item_factors = model.user_factors, model.item_factors
