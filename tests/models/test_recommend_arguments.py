@@ -74,7 +74,10 @@ def test_user_items_say_what_is_liked(model):
 
 
 def test_one_row_of_a_csr_array_is_flat_and_fits_one_user(model):
-    flat = sp.csr_array(CSR)[5]
+    try:
+        flat = sp.csr_array(CSR)[5]
+    except NotImplementedError:
+        pytest.skip("SciPy before 1.15 has no flat sparse rows")
     same(model.recommend(5, flat, N=4), model.recommend(5, N=4))
 
 
