@@ -1,5 +1,6 @@
 """Kernels on several threads: all blocks once, errors and Ctrl-C wait for the others, BLAS is given back."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -200,3 +201,14 @@ def test_the_largest_column_of_rows_that_cannot_change_is_looked_for_once():
     key = id(many.indices)
     del many
     assert key not in blocks._largest
+
+
+def test_uses_may_be_closed_in_any_order():
+    before = threads.count()
+    first, second = contextlib.ExitStack(), contextlib.ExitStack()
+    first.enter_context(threads.use(1))
+    second.enter_context(threads.use(1))
+    first.close()
+    assert threads.count() == 1
+    second.close()
+    assert threads.count() == before
