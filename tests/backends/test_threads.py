@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -212,3 +213,29 @@ def test_uses_may_be_closed_in_any_order():
     assert threads.count() == 1
     second.close()
     assert threads.count() == before
+
+
+def test_a_blas_that_is_loaded_later_gets_one_thread_too(monkeypatch):
+    class Library:
+        user_api, number = "blas", 4
+
+        def get_num_threads(self):
+            return self.number
+
+        def set_num_threads(self, number):
+            self.number = number
+
+    class Controller:
+        lib_controllers = ()
+
+    threads._loaded.cache_clear()
+    monkeypatch.setattr(threadpoolctl, "ThreadpoolController", Controller)
+    with threads.use(1):
+        pass
+    late = Library()
+    Controller.lib_controllers = (late,)
+    monkeypatch.setitem(sys.modules, "a module that brings it", threading)
+    with threads.use(1):
+        assert late.number == 1
+    assert late.number == 4
+    threads._loaded.cache_clear()

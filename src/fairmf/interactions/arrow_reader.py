@@ -51,7 +51,7 @@ def _read_stream(source: Any, columns: Columns) -> Events:
 
     name = f"the {type(source).__module__.partition('.')[0]} stream"
     with reading(name, "Arrow"):
-        # Send no reader of pyarrow's own through the C interface: with string views that crashes before version 22.
+        # Send no reader of pyarrow's own through the C interface: string views crash there in versions 18 to 21.
         stream = source if isinstance(source, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(source)
         return collect_batches(stream.schema.names, stream, columns, name, _BATCH_ROWS)
 

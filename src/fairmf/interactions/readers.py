@@ -77,7 +77,7 @@ def read_parquet(
         with reading(file, "Parquet"), pq.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False) as parquet:
             columns.check(parquet.schema_arrow.names, str(file))
             rows = 0
-            if parquet.num_row_groups == 0:  # before version 22 pyarrow takes such a file for a damaged one
+            if parquet.num_row_groups == 0:  # pyarrow 18 takes such a file for a damaged one
                 continue
             for batch in parquet.iter_batches(batch_size=_BATCH_ROWS, columns=columns.names):
                 collector.add({name: batch.column(name) for name in columns.names})
