@@ -47,6 +47,9 @@ def run(short: bool) -> Result:
 
 def soak(seconds: float) -> Result:
     """Run for so long; raise AssertionError if any answer was wrong or memory grew."""
+    # A shell starts background jobs with Ctrl-C switched off; the fits below wait for it.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     warnings.filterwarnings("ignore", "This process .* is multi-threaded, use of fork", DeprecationWarning)
     logging.getLogger("fairmf").setLevel(logging.ERROR)  # fits that are broken off say so
     with tempfile.TemporaryDirectory() as folder:

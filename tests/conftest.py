@@ -48,6 +48,12 @@ def slow_values(*values):
     return [pytest.param(*(v if isinstance(v, tuple) else (v,)), marks=pytest.mark.slow) for v in values]
 
 
+def peer_library(name):
+    """A module of another library, or a skip: wheels of implicit and irspack need libgomp, which some systems lack."""
+    library = name.partition(".")[0]
+    return pytest.importorskip(name, reason=f"{library} cannot be imported here", exc_type=ImportError)
+
+
 def random_rows(n: int, m: int, density: float = 0.2, weighted: bool = False, seed: int = 0) -> Rows:
     """Random sparse rows; the first row is empty and the last one full, so that both ends are always met."""
     matrix = sp.random(n, m, density=density, format="lil", random_state=seed)

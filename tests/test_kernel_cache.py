@@ -29,6 +29,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(kernels, "_said", [])
     monkeypatch.setattr(kernels, "KERNELS", [])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # or the source gets a __pycache__, a place that Numba takes
     (tmp_path / "source.py").write_text(SOURCE)
     return tmp_path / "cache"
 

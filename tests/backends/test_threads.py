@@ -1,7 +1,9 @@
 """Kernels on several threads: all blocks once, errors and Ctrl-C wait for the others, BLAS is given back."""
 
+import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -202,3 +204,40 @@ def test_the_largest_column_of_rows_that_cannot_change_is_looked_for_once():
     key = id(many.indices)
     del many
     assert key not in threads._largest
+
+
+def test_uses_may_be_closed_in_any_order():
+    before = threads.count()
+    first, second = contextlib.ExitStack(), contextlib.ExitStack()
+    first.enter_context(threads.use(1))
+    second.enter_context(threads.use(1))
+    first.close()
+    assert threads.count() == 1
+    second.close()
+    assert threads.count() == before
+
+
+def test_a_blas_that_is_loaded_later_gets_one_thread_too(monkeypatch):
+    class Library:
+        user_api, number = "blas", 4
+
+        def get_num_threads(self):
+            return self.number
+
+        def set_num_threads(self, number):
+            self.number = number
+
+    class Controller:
+        lib_controllers = ()
+
+    threads._loaded.cache_clear()
+    monkeypatch.setattr(threadpoolctl, "ThreadpoolController", Controller)
+    with threads.use(1):
+        pass
+    late = Library()
+    Controller.lib_controllers = (late,)
+    monkeypatch.setitem(sys.modules, "a module that brings it", threading)
+    with threads.use(1):
+        assert late.number == 1
+    assert late.number == 4
+    threads._loaded.cache_clear()

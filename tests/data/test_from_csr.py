@@ -9,7 +9,6 @@ from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter
 
-FLAT = np.array([1.0, 2.0])
 DENSE = np.array([[0, 2, 0, 1], [0, 0, 0, 0], [3, 0, 0.5, 0]])
 
 
@@ -126,11 +125,7 @@ def test_ids_of_rows_and_columns():
         ([[1, 0]], "not list; build one"),
         (pd.DataFrame(DENSE), "not DataFrame; use from_frame"),
         (None, "not NoneType"),
-        pytest.param(
-            sp.coo_array(FLAT),
-            "two dimensions",
-            marks=pytest.mark.skipif(sp.coo_array(FLAT).ndim == 2, reason="SciPy before 1.13 has no sparse vectors"),
-        ),
+        (sp.coo_array(np.array([1.0, 2.0])), "two dimensions"),
         (sp.csr_array((3, 4)), "3 x 4 matrix holds no interactions"),
         (sp.csr_array(DENSE.astype(complex)), "complex128 values"),
         (sp.csr_array(np.where(DENSE == 3, np.nan, DENSE)), "1 NaN values, the first at row 2, column 0"),

@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from conftest import peer_library
 
 from fairmf.data.csr import Rows
 from fairmf.data.ids import Ids
@@ -110,7 +111,7 @@ def test_bm25_is_its_formula_entry_by_entry(weights, settings):
 
 
 def test_bm25_agrees_with_implicit():
-    peer = pytest.importorskip("implicit.nearest_neighbours")
+    peer = peer_library("implicit.nearest_neighbours")
     data = random_data()
     expected = peer.bm25_weight(sp.coo_matrix(data.to_csr().T), K1=100, B=0.8).T.toarray()
     assert np.allclose(data.reweighted("bm25").to_csr().toarray(), expected, rtol=1e-5)

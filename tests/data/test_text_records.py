@@ -65,12 +65,12 @@ def test_every_alignment_of_line_breaks_in_an_unused_column(least, encoding, tmp
     monkeypatch.setattr(csv_reader, "_PLAIN_FROM_BYTES", least)
     monkeypatch.setattr(csv_reader, "_BLOCK_BYTES", 64)
     monkeypatch.setattr(csv_reader, "_PLAIN_BLOCK_BYTES", 64)
-    body = "".join(f'{k % 7},{k % 5},"{k}: said\n9,9,""so""\n\n1,2"\n' for k in range(40))
-    for shift in range(0, 64, 5):
+    body = "".join(f'{k % 7},{k % 5},"{k}: said\n9,9,""so""\n\n1,2"\n' for k in range(20))
+    for shift in range(0, 64, 9):
         path = tmp_path / "a.csv"
         path.write_text("user,item," + "c" * shift + "\n" + body, encoding=encoding)
         events = read_csv(path, encoding=encoding)
-        assert len(events) == 40
+        assert len(events) == 20
         assert events.user_ids.values.tolist() == list(range(7))
         assert events.item_ids.values.tolist() == list(range(5))
 

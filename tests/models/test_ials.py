@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import threadpoolctl
-from conftest import random_rows
+from conftest import peer_library, random_rows
 
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData
@@ -61,7 +61,7 @@ def test_half_steps_agree_with_irspack(data, nu):
 
     (It scales L2 by the number of interactions where we take the sum of confidences: weights are tried with eta 0.)
     """
-    ials = pytest.importorskip("irspack.recommenders.ials")
+    ials = peer_library("irspack.recommenders.ials")
     alpha0, reg, d = 0.2, 0.01, 5
     solver = ials.str_to_solver_type("CHOLESKY")
     loss = ials.str_to_loss_type("IALSPP")
@@ -84,7 +84,7 @@ def test_user_half_step_agrees_with_implicit():
     For binary data its system is ours with alpha0 = 1 and confidence alpha - 1, its right-hand side alpha/(alpha - 1)
     times ours, and so is its solution.
     """
-    als = pytest.importorskip("implicit.cpu.als")
+    als = peer_library("implicit.cpu.als")
     alpha, reg, d = 5.0, 0.3, 4
     V = np.random.default_rng(0).normal(0, 0.5, size=(DATA.n_items, d)).astype(np.float32)
     with threadpoolctl.threadpool_limits(1, "blas"):  # implicit warns otherwise

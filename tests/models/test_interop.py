@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import threadpoolctl
-from conftest import random_rows
+from conftest import peer_library, random_rows
 
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidParameter, NotFitted
@@ -79,7 +79,7 @@ def test_factors_are_numpy_arrays():
 
 
 def implicits(alpha, regularization, factors, iterations):
-    als = pytest.importorskip("implicit.cpu.als")
+    als = peer_library("implicit.cpu.als")
     with threadpoolctl.threadpool_limits(1, "blas"):  # implicit warns otherwise
         return als.AlternatingLeastSquares(
             factors=factors, alpha=alpha, regularization=regularization, iterations=iterations, use_cg=False,

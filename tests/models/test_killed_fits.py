@@ -21,7 +21,8 @@ from fairmf.io import container
 from fairmf.models.checkpoint import CHECKPOINT
 
 PROGRAM = Path(broken_off_fit.__file__)
-KILLS, EPOCHS = 100, 24
+KILLS = int(os.environ.get("FAIRMF_KILLS", "40"))  # more find rarer faults: each run chooses other moments
+EPOCHS = 24
 
 
 def started(*arguments):
@@ -92,7 +93,7 @@ def server():
 
 
 @pytest.mark.slow
-def test_a_hundred_kills(server, tmp_path):
+def test_fits_that_are_killed_again_and_again(server, tmp_path):
     rng = random.Random(time.time_ns())
     names = list(broken_off_fit.MODELS)
     whole = {name: broken_off_fit.fit(name, EPOCHS) for name in names}

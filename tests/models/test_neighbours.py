@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import threadpoolctl
-from conftest import random_rows
+from conftest import peer_library, random_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -160,7 +160,7 @@ def test_any_size_of_block_gives_the_same_as_a_full_sort(count, N, at_once, seed
 
 
 def test_agreement_with_implicit():
-    als = pytest.importorskip("implicit.cpu.als")
+    als = peer_library("implicit.cpu.als")
     model = fitted(Interactions(ROWS, N_ITEMS))
     with threadpoolctl.threadpool_limits(1, "blas"):  # implicit warns otherwise
         peer = als.AlternatingLeastSquares(factors=4)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import threadpoolctl
-from conftest import random_rows
+from conftest import peer_library, random_rows
 
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
@@ -45,7 +45,7 @@ def same(a, b):
 
 
 def test_the_call_of_implicit_gives_the_answer_of_implicit(model):
-    implicit_als = pytest.importorskip("implicit.cpu.als")
+    implicit_als = peer_library("implicit.cpu.als")
     with threadpoolctl.threadpool_limits(1, "blas"):  # it warns otherwise
         theirs = implicit_als.AlternatingLeastSquares(factors=4)
     theirs.user_factors, theirs.item_factors = model.user_factors, model.item_factors
@@ -76,7 +76,10 @@ def test_user_items_say_what_is_liked(model):
 
 
 def test_one_row_of_a_csr_array_is_flat_and_fits_one_user(model):
-    flat = sp.csr_array(CSR)[5]
+    try:
+        flat = sp.csr_array(CSR)[5]
+    except NotImplementedError:
+        pytest.skip("SciPy before 1.15 has no flat sparse rows")
     same(model.recommend(5, flat, N=4), model.recommend(5, N=4))
 
 

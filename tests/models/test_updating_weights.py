@@ -8,7 +8,7 @@ from fairmf.models.als import FairALS
 
 
 def ones(shape, generator, density):
-    return sp.random_array(shape, density=density, rng=generator, data_sampler=lambda size: np.ones(size)).tocsr()
+    return sp.csr_array(sp.random(*shape, density, random_state=generator, data_rvs=np.ones))
 
 
 def test_items_keep_their_fairness_weights_and_new_ones_have_weight_1():

@@ -44,7 +44,7 @@ def test_objective_after_16_50_and_100_epochs(reference, movielens, row):
     gamma, rho, at_16, at_50, at_100, _ = reference["objective"]["rows"][row]
     settings = reference["objective"]["settings"]
     # With a small rho the run oscillates, and rounding decides where it stands after 100 epochs.
-    long = rho == max(other[1] for other in reference["objective"]["rows"])
+    long = rho == max(other[1] for other in reference["objective"]["rows"]) and gamma >= 0.006
     model = FiADMM(factors=64, **settings, gamma=gamma, rho=rho, epochs=100 if long else 50)
     totals = model.fit(movielens[0], init=given_start(movielens[0])).history.column("objective.total")
     assert 2 * totals[15] == pytest.approx(at_16, rel=0.01)

@@ -127,8 +127,10 @@ PAUSE = 2e-4  # seconds between two looks, while a fork waits or is waited for
 class _Use(threading.local):
     """What the calling thread has asked for."""
 
-    threads = 0  # 0: all
     depth = 0  # how many `use` it is inside
+
+    def __init__(self) -> None:
+        self.asked: list[list[int]] = []  # numbers of threads, one list each, so that each is told from its equals
 
 
 _use = _Use()
@@ -141,19 +143,22 @@ def most() -> int:
 
 def count() -> int:
     """Threads that a call of `run` takes here."""
-    return _use.threads or most()
+    return _use.asked[-1][0] if _use.asked else most()
 
 
 @contextlib.contextmanager
 def use(num_threads: int) -> Iterator[None]:
-    """Take this many threads (0: all) for calls of `run` by this thread. BLAS gets one: the parallelism is ours."""
-    before = _use.threads
+    """Take this many threads (0: all) for calls of `run` by this thread. BLAS gets one: the parallelism is ours.
+
+    Of several that are open the one opened last counts. They may be closed in any order: workers in one process are.
+    """
+    own = [min(num_threads, most()) if num_threads > 0 else most()]
     with one_blas_thread():
-        _use.threads = min(num_threads, most()) if num_threads > 0 else most()
+        _use.asked.append(own)
         try:
             yield
         finally:
-            _use.threads = before
+            _use.asked = [other for other in _use.asked if other is not own]
 
 
 def one_blas_thread() -> AbstractContextManager[None]:
