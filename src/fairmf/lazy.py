@@ -1,24 +1,47 @@
-"""A `functools.cached_property` without a lock, as Python 3.12 has it.
-
-In older versions one lock serves all objects of a class and is held while a value is computed. A process that forks at
-that moment leaves its child a lock that is never released. Without the lock two threads may compute the same value,
-which is harmless.
-"""
+"""Load what is slow only when it is used: modules, and properties of objects."""
 
 from __future__ import annotations
 
 import functools
+import importlib
 import sys
+import types
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["cached_property"]
+__all__ = ["cached_property", "lazy_module"]
+
+
+class _LazyModule(types.ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+def lazy_module(name: str) -> types.ModuleType:
+    """Return a stand-in for a module that is imported when one of its attributes is first read.
+
+    For modules that are slow to import and that many callers never need, such as PyArrow. Use it as
+
+        if TYPE_CHECKING:
+            import pyarrow as pa
+        else:
+            pa = lazy_module("pyarrow")
+
+    so that type checkers see the module itself.
+    """
+    return _LazyModule(name)
+
 
 if TYPE_CHECKING or sys.version_info >= (3, 12):
     from functools import cached_property
 else:
 
     class cached_property(functools.cached_property):  # noqa: N801 - named like the class it replaces
-        """A property that is computed on first use and stored in the object."""
+        """A `functools.cached_property` without a lock, as Python 3.12 has it.
+
+        In older versions one lock serves all objects of a class and is held while a value is computed. A process that
+        forks at that moment leaves its child a lock that is never released. Without the lock two threads may compute
+        the same value, which is harmless.
+        """
 
         def __get__(self, instance: Any, owner: type | None = None) -> Any:
             if instance is None:
