@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,14 @@ def setting(
     high: float | None = None,
     above: float | None = None,
     integer: bool = False,
-    choices: Sequence[Any] = (),
+    choices: Iterable[str | bool | None] = (),
 ) -> Any:
-    """Declare one hyper-parameter. `low`/`high` are allowed values, `above` is not; `choices` are words (or None)."""
-    limits = {"low": low, "high": high, "above": above, "integer": integer, "choices": tuple(choices)}
+    """Declare one hyper-parameter. `low`/`high` are allowed values, `above` is not; `choices` are words (or None).
+
+    Where `choices` is a table by name, names that are added to the table later are allowed too.
+    """
+    allowed = choices if isinstance(choices, Mapping) else tuple(choices)
+    limits = {"low": low, "high": high, "above": above, "integer": integer, "choices": allowed}
     numeric = low is not None or high is not None or above is not None or integer
     return dataclasses.field(default=default, metadata={"doc": doc, "symbol": symbol, "numeric": numeric, **limits})
 
@@ -80,7 +84,7 @@ def describe_range(field: dataclasses.Field[Any]) -> str:
 
 
 def check_number(
-    owner: str, name: str, value: Any, *, integer: bool = False, choices: Sequence[Any] = (), **bounds: float | None
+    owner: str, name: str, value: Any, *, integer: bool = False, choices: Iterable[object] = (), **bounds: float | None
 ) -> None:
     """Raise InvalidParameter unless `value` is one of `choices`, or a finite number within the bounds.
 
@@ -93,7 +97,7 @@ def check_number(
         would refuse it with a less helpful message.
     integer : bool
         Accept integers only.
-    choices : sequence
+    choices : iterable
         Words, or None, that are allowed as well.
     **bounds : float or None
         `low` and `high` are allowed themselves, `above` and `below` are not.
@@ -146,7 +150,7 @@ def _range_words(integer: bool, bounds: Mapping[str, float | None]) -> str:
     return f"{'an integer' if integer else 'a number'} {' and '.join(ends)}".strip()
 
 
-def _chosen(value: object, choices: Sequence[Any]) -> bool:
+def _chosen(value: object, choices: Iterable[object]) -> bool:
     # Compared by identity first: an array has no single truth value.
     return any(value is choice or (isinstance(value, str) and value == choice) for choice in choices)
 

@@ -1,13 +1,18 @@
-"""A metric or a model is added by a row of one table: everything that lists them reads it.
+"""A model, solver, backend, metric or verb is added by a row of one table: everything that lists them reads it.
 
-Each test registers a toy and uses it wherever a user could name it. A real one touches three files: the formula or the
-class, its row in the registry, and the page (docs/metrics.md) or the list of public names (fairmf/__init__.py).
+Each test registers a toy and uses it wherever a user could name it. A real one touches at most three files
+(docs/architecture.md): its own, the one with the table, and for models and metrics the one that makes it public.
 """
 
+import json
+import sys
+import types
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import pytest
+import typer
 
 from fairmf import (
     EarlyStopping,
@@ -21,10 +26,16 @@ from fairmf import (
     synthetic,
     trade_off,
 )
+from fairmf.backends.reference import ReferenceBackend
+from fairmf.backends.registry import BACKENDS, get_backend
+from fairmf.cli import app
 from fairmf.cli.model_flags import ModelSettings
+from fairmf.cli.session import Session
 from fairmf.errors import InvalidParameter
 from fairmf.metrics.registry import METRICS, AccuracyMetric, ExposureMetric, known_names
 from fairmf.metrics.sentences import arrow, title, written
+from fairmf.models import als_exact
+from fairmf.models.als import SOLVERS, Solver
 from fairmf.models.registry import MODELS, Kind
 from fairmf.reproduce.spec import build, effective
 
@@ -100,3 +111,73 @@ def test_a_model_is_one_row(monkeypatch, split, tmp_path):
     assert (
         evaluate(again, split.test, metrics=["gini@5"]).values == evaluate(model, split.test, metrics=["gini@5"]).values
     )
+
+
+def test_a_solver_is_one_row(monkeypatch, split, tmp_path):
+    def twice(model, problem, state):
+        """Run two exact epochs as one."""
+        once = als_exact.epoch(problem, state, model.trained_fairness())
+        return als_exact.epoch(problem, once, model.trained_fairness())
+
+    def finish(model, problem, state):
+        return als_exact.users(problem, state, model.trained_fairness())
+
+    settings = {"factors": 4, "random_state": 0}
+    with pytest.raises(InvalidParameter, match=r"'solver'.*'subspace'\. Got 'twice' instead"):
+        FairALS(solver="twice").fit(split.train)
+    monkeypatch.setitem(SOLVERS, "twice", Solver(twice, finish))
+    model = FairALS(**settings, solver="twice", epochs=3).fit(split.train, progress=False)
+    exact = FairALS(**settings, solver="cholesky", epochs=6).fit(split.train, progress=False)
+    assert np.array_equal(model.item_factors, exact.item_factors)
+    assert len(model.history) == 3
+    assert ModelSettings("FairALS", {"solver": "twice", "num_threads": 1}).build().solver == "twice"  # --solver twice
+    model.save(tmp_path / "toy.fairmf")
+    assert load_model(tmp_path / "toy.fairmf").solver == "twice"
+
+
+def test_a_backend_is_one_row(monkeypatch, split, tmp_path):
+    class Counting(ReferenceBackend):
+        """Count the half-steps that are improved."""
+
+        name = "counting"
+        improved = 0
+
+        def improve(self, step, x, effort):
+            Counting.improved += 1
+            return super().improve(step, x, effort)
+
+    toy = types.ModuleType("counting_backend")
+    toy.BACKEND = Counting()
+    monkeypatch.setitem(sys.modules, toy.__name__, toy)
+    settings = {"factors": 4, "epochs": 2, "random_state": 0}
+    with pytest.raises(InvalidParameter, match=r"'backend'.*Got 'counting' instead"):
+        FairALS(backend="counting").fit(split.train)
+    monkeypatch.setitem(BACKENDS, "counting", toy.__name__)
+    model = FairALS(**settings, backend="counting").fit(split.train, progress=False)
+    assert Counting.improved >= 4
+    expected = FairALS(**settings, backend="reference").fit(split.train, progress=False)
+    assert np.array_equal(model.item_factors, expected.item_factors)
+    assert np.array_equal(model.recommend([3, 5], N=4)[0], expected.recommend([3, 5], N=4)[0])
+    model.save(tmp_path / "toy.fairmf")
+    assert load_model(tmp_path / "toy.fairmf").backend == "counting"
+    get_backend.cache_clear()
+
+
+def test_a_verb_is_one_row(monkeypatch, tmp_path, capsys):
+    def shout(text: Annotated[str, typer.Argument()], *, session: Session, times: int = 1) -> None:
+        """Say it loudly."""
+        session.result |= {"said": " ".join([text.upper()] * times)}
+
+    toy = types.ModuleType("fairmf.cli.shout")
+    toy.shout = shout
+    monkeypatch.setitem(sys.modules, toy.__name__, toy)
+    monkeypatch.setitem(app.VERBS, "shout", app.Verb(app.TOOLS, "Say it loudly."))
+    assert app.run(["shout", "hello", "--times", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["said"] == "HELLO HELLO"
+    (tmp_path / "settings.toml").write_text("[shout]\ntimes = 3\n")
+    assert app.run(["shout", "oh", "--config", str(tmp_path / "settings.toml"), "--json"]) == 0  # as flags, so in files
+    assert json.loads(capsys.readouterr().out)["said"] == "OH OH OH"
+    assert app.run(["--help"]) == 0
+    assert "Say it loudly." in capsys.readouterr().out
+    assert app.run(["shuot", "hello"]) == 2
+    assert "shout" in capsys.readouterr().err  # offered for what is nearly its name

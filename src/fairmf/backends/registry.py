@@ -10,14 +10,14 @@ from typing import Any
 from fairmf.backends.contract import Backend
 from fairmf.errors import InvalidParameter, MissingDependency
 
-_MODULES = {
+BACKENDS = {
     "cpu": "fairmf.backends.cpu.backend",
     "cuda": "fairmf.backends.cuda.backend",
     "reference": "fairmf.backends.reference",
+    "auto": "",
 }
+"""The module of each name that `backend=` takes; it has a `BACKEND`. "auto" stands for cuda or cpu: see `chosen`."""
 
-NAMES = tuple(_MODULES)
-CHOICES = (*NAMES, "auto")
 PAYS = 1e8  # interactions times factors from which sending the data to a device costs less than it saves
 
 OLDEST = (7, 0)  # compute capability: Volta
@@ -28,14 +28,14 @@ log = logging.getLogger("fairmf")
 @functools.cache
 def get_backend(name: str, factor_dtype: str = "float32") -> Backend:
     """Return the backend of that name, imported on first use. "auto" is cuda where there is a device, else cpu."""
-    if name not in CHOICES:
-        raise InvalidParameter(f"There is no backend {name!r}. Available: {', '.join(map(repr, CHOICES))}.")
+    if name not in BACKENDS:
+        raise InvalidParameter(f"There is no backend {name!r}. Available: {', '.join(map(repr, BACKENDS))}.")
     name = chosen(name, PAYS)
     if factor_dtype != "float32" and name != "cuda":
         raise InvalidParameter(f"factor_dtype={factor_dtype!r} needs backend='cuda'. Got backend={name!r} instead.")
     if name == "cuda":
         require_device()  # looked at first: CuPy itself is imported without a device and fails much later
-    module = importlib.import_module(_MODULES[name])
+    module = importlib.import_module(BACKENDS[name])
     backend: Backend = module.BACKEND if factor_dtype == "float32" else module.HALF
     return backend
 

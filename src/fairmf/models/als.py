@@ -8,6 +8,7 @@ et al. 2021: F with lambda_f = 0.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends import solve
-from fairmf.backends.contract import Factors, Vector
+from fairmf.backends.contract import Backend, Factors, Vector
 from fairmf.backends.solve import kernels_of
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidParameter
@@ -25,10 +26,60 @@ from fairmf.models.base import IterativeModel
 from fairmf.models.objective import Objective, objective
 from fairmf.models.problem import Problem, problem_for
 from fairmf.params import setting
+from fairmf.types import Record
 
 WEAK = 0.05  # unobserved_weight below which rows take two steps: the preconditioner is little but L2 then
 STRONG = 10.0  # fairness from which rows take two steps
 EASY = 0.5  # observed over unobserved weight, up to which one step per row does
+
+
+@dataclass(frozen=True)
+class Solver:
+    """How `epoch` and `finish` solve the rows. Each function gets the model, for its settings."""
+
+    epoch: Callable[[AlternatingModel, Problem, AlternatingState], AlternatingState]
+    """Run one epoch: users, then items."""
+    finish: Callable[[AlternatingModel, Problem, AlternatingState], AlternatingState]
+    """Solve the users once more, to convergence."""
+    record: Callable[[AlternatingState], Record] = lambda _: {}
+    """Return what an epoch's record says besides F."""
+    check: Callable[[Backend], object] = lambda _: None
+    """Raise an error where a backend cannot do it."""
+
+
+def _cg_epoch(model: AlternatingModel, problem: Problem, state: AlternatingState) -> AlternatingState:
+    # Where F rose, run the epoch again from the same start with more effort, at last exactly.
+    fairness, groups = model.trained_fairness(), model._groups(problem)
+    ladder = [model._effort(problem), THOROUGH]
+    for rung in range(state.effort, len(ladder)):
+        after = als_cg.epoch(problem, state, groups, fairness, ladder[rung])
+        if after.objective.total <= state.objective.total * (1 + problem.backend.rounding):
+            return replace(after, effort=max(0, rung - 1))
+    return replace(als_exact.epoch(problem, state, fairness), effort=len(ladder) - 1)
+
+
+def _cg_finish(model: AlternatingModel, problem: Problem, state: AlternatingState) -> AlternatingState:
+    sampled = model._effort(problem).sampled
+    return als_cg.finish(problem, state, model._groups(problem), model.trained_fairness(), sampled)
+
+
+def _gradients(state: AlternatingState) -> Record:
+    return {"gradient": {"users": state.user_gradient, "items": state.item_gradient}, "effort": state.effort}
+
+
+SOLVERS = {
+    "eigenbasis_cg": Solver(_cg_epoch, _cg_finish, _gradients),
+    "cholesky": Solver(
+        lambda model, problem, state: als_exact.epoch(problem, state, model.trained_fairness()),
+        lambda model, problem, state: als_exact.users(problem, state, model.trained_fairness()),
+    ),
+    "subspace": Solver(
+        lambda model, problem, state: als_subspace.epoch(problem, state, model.trained_fairness(), model.block_size),
+        _cg_finish,
+        check=kernels_of,
+    ),
+}
+"""Every solver by the name that `solver=` takes."""
 
 
 @dataclass(eq=False)
@@ -37,7 +88,7 @@ class AlternatingModel(IterativeModel):
 
     solver: str = setting(
         "eigenbasis_cg", "How rows are solved: conjugate gradient steps, exactly, or by blocks of factors (iALS++).",
-        choices=("eigenbasis_cg", "cholesky", "subspace"),
+        choices=SOLVERS,
     )  # fmt: skip
     cg_steps: int | str = setting(
         "auto", "Conjugate gradient steps per row and half-step; 'auto' takes one where that is enough.",
@@ -66,8 +117,7 @@ class AlternatingModel(IterativeModel):
 
     def start(self, problem: Problem, U: Factors, V: Factors) -> AlternatingState:
         """q = c G_W t of the start."""
-        if self.solver == "subspace":
-            kernels_of(problem.backend)  # raises at once where they are missing
+        self._solver(problem).check(problem.backend)
         gramian = problem.backend.gramian(V)
         merit_gramian = problem.merit_gramian(V, gramian)
         strength = self.trained_fairness() * problem.unobserved_weight
@@ -76,27 +126,12 @@ class AlternatingModel(IterativeModel):
         return AlternatingState(U, V, q, gramian, merit_gramian, objective(problem, U, V), rotation)
 
     def epoch(self, problem: Problem, state: AlternatingState) -> AlternatingState:
-        """Run one epoch. Where F rose, run it again from the same start with more effort, at last exactly."""
-        fairness = self.trained_fairness()
-        if self._exactly(problem):
-            return als_exact.epoch(problem, state, fairness)
-        if self.solver == "subspace":
-            return als_subspace.epoch(problem, state, fairness, self.block_size)
-        groups = self._groups(problem)
-        ladder = [self._effort(problem), THOROUGH]
-        for rung in range(state.effort, len(ladder)):
-            after = als_cg.epoch(problem, state, groups, fairness, ladder[rung])
-            if after.objective.total <= state.objective.total * (1 + problem.backend.rounding):
-                return replace(after, effort=max(0, rung - 1))
-        return replace(als_exact.epoch(problem, state, fairness), effort=len(ladder) - 1)
+        """Run one epoch by the chosen solver."""
+        return self._solver(problem).epoch(self, problem, state)
 
     def finish(self, problem: Problem, state: AlternatingState) -> AlternatingState:
         """Solve the users' half-step to convergence."""
-        fairness = self.trained_fairness()
-        if self._exactly(problem):
-            return als_exact.users(problem, state, fairness)
-        sampled = self._effort(problem).sampled
-        return als_cg.finish(problem, state, self._groups(problem), fairness, sampled)
+        return self._solver(problem).finish(self, problem, state)
 
     def merit(self, problem: Problem, state: AlternatingState) -> Vector:
         """q1: the q in force over phi; for phi = 0 the direction alpha0 G_W t itself."""
@@ -111,11 +146,9 @@ class AlternatingModel(IterativeModel):
 
     def report(
         self, problem: Problem, before: Any, after: AlternatingState, value: Objective | None  # noqa: ARG002
-    ) -> dict[str, Any]:  # fmt: skip
+    ) -> Record:  # fmt: skip
         """Return the gradient norms that the half-steps found, and the effort in force."""
-        if self._exactly(problem) or self.solver == "subspace":
-            return {}
-        return {"gradient": {"users": after.user_gradient, "items": after.item_gradient}, "effort": after.effort}
+        return self._solver(problem).record(after)
 
     def _fold_in_cohort(self, cohort: Interactions, factor: float, **_: Any) -> NDArray[Any]:
         """Return U at the exact minimum over the batch, V fixed."""
@@ -130,9 +163,10 @@ class AlternatingModel(IterativeModel):
             q = exact_coupling(problem, V, gramian, problem.merit_gramian(V, gramian), fairness)
         return problem.backend.host(solve.solve_to_convergence(problem.user_half_step(V, shift=q, gramian=gramian)))
 
-    def _exactly(self, problem: Problem) -> bool:
+    def _solver(self, problem: Problem) -> Solver:
         # Without L2 the preconditioner may be singular; the exact solver says where a system is.
-        return self.solver == "cholesky" or min(problem.least_user_ridge, problem.least_item_ridge) <= 0
+        singular = min(problem.least_user_ridge, problem.least_item_ridge) <= 0
+        return SOLVERS["cholesky" if singular else self.solver]
 
     def _effort(self, problem: Problem) -> EpochEffort:
         if self.cg_steps != "auto":

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fairmf.backends import random_start
 from fairmf.backends.contract import Backend, Factors, Vector
-from fairmf.backends.registry import CHOICES, get_backend
+from fairmf.backends.registry import BACKENDS, get_backend
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite
 from fairmf.models import fit_loop, partial_fit
@@ -54,7 +54,7 @@ class IterativeModel(FactorModel):
     init_scale: float = setting(0.1, "Factors start as Normal(0, (init_scale/sqrt(d))^2).", symbol="sigma", above=0)
     random_state: int | None = setting(0, "Seed of the start; None draws one.", low=0, integer=True, choices=(None,))
     num_threads: int = setting(0, "Threads; 0 uses all. Results are the same for any number.", low=0, integer=True)
-    backend: str = setting("cpu", "Where arithmetic runs; 'auto' takes a device where that pays.", choices=CHOICES)
+    backend: str = setting("cpu", "Where arithmetic runs; 'auto' takes a device where that pays.", choices=BACKENDS)
     factor_dtype: str = setting(
         "float32", "What a device stores gathered factors as; 'float16' reads half as much.",
         choices=("float32", "float16"),

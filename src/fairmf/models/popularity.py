@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.registry import CHOICES
+from fairmf.backends.registry import BACKENDS
 from fairmf.data.interactions import Interactions, as_interactions
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import Fitted, History, on_snapshot
@@ -24,7 +24,7 @@ class Popularity(FactorModel):
     """Recommend the most popular items the user has not had yet."""
 
     num_threads: int = setting(0, "Threads; 0 uses all.", low=0, integer=True)
-    backend: str = setting("cpu", "Where arithmetic runs.", choices=CHOICES)
+    backend: str = setting("cpu", "Where arithmetic runs.", choices=BACKENDS)
 
     def fit(self, data: Interactions | Any) -> Popularity:
         """Count. Takes Interactions or a SciPy sparse matrix with users as rows."""
