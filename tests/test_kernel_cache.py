@@ -179,15 +179,47 @@ print(compiled_here())
 """
 
 
+BITS = """
+import hashlib
+import numpy as np
+from fairmf import FairALS, FiADMM, synthetic
+data = synthetic(600, 300, 12_000)
+new = data.take_users(np.arange(50))
+for model in (
+    FairALS(factors=16, epochs=3),
+    FairALS(factors=16, epochs=3, cg_steps=3, unobserved_weight=0.9),
+    FairALS(factors=16, epochs=2, solver="cholesky"),
+    FairALS(factors=16, epochs=2, solver="subspace", block_size=6),
+    FiADMM(factors=16, epochs=4),
+):
+    model.fit(data, progress=False)
+    digest = hashlib.sha256()
+    lists, scores = model.recommend(np.arange(100), N=20, by="row")
+    for part in (model.user_factors, model.item_factors, model.fold_in(new), lists, scores):
+        digest.update(np.ascontiguousarray(part).tobytes())
+    print("bits", digest.hexdigest(), model.history.column("objective.total"))
+"""
+
+WARMUP = "from fairmf.cli.app import run\nassert run(['warmup', {folder!r}]) == 0\n"
+
+
 @pytest.mark.slow
-def test_after_warmup_a_new_process_compiles_nothing(tmp_path):
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "elsewhere")}
-    warmup = [sys.executable, "-c", "from fairmf.cli import main; main()", "warmup", tmp_path / "kernels"]
-    said = subprocess.run(warmup, env=environment, capture_output=True, text=True, check=True).stdout
-    assert str(tmp_path / "kernels") in said.replace("\n", "")
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
-    use = [sys.executable, "-c", USE, tmp_path / "model.fairmf"]
-    run = subprocess.run(use, env=environment, capture_output=True, text=True, check=False)
-    assert (run.stdout, run.stderr) == ("0\n", "")
-    again = subprocess.run(warmup, env=environment, capture_output=True, text=True, check=True).stdout
+def test_after_warmup_a_new_process_compiles_nothing_and_gets_the_same_bits(tmp_path):
+    """The first process compiles every kernel and then fits; the others find the kernels compiled."""
+
+    def python(code, cache):
+        environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / cache)}
+        command = [sys.executable, "-c", code, tmp_path / "model.fairmf"]
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert run.stderr == ""
+        return run.stdout
+
+    warmup = WARMUP.format(folder=str(tmp_path / "kernels"))
+    first = python(warmup + BITS, "elsewhere")
+    assert str(tmp_path / "kernels") in first.replace("\n", "")
+    assert python(USE, "kernels") == "0\n"
+    again = python(warmup + BITS, "kernels")
     assert "all were compiled already" in again
+    bits = [[line for line in said.splitlines() if line.startswith("bits")] for said in (first, again)]
+    assert len(bits[0]) == 5
+    assert bits[0] == bits[1]

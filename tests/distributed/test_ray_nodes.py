@@ -1,4 +1,4 @@
-"""Clusters of one, two and four nodes: the objective of one machine, on real data and on a large Parquet data set."""
+"""Clusters of two and four nodes: the objective of one machine, on real data and on a large Parquet data set."""
 
 import functools
 import logging
@@ -70,13 +70,13 @@ def expected(tmp_path_factory):
     return of
 
 
-@pytest.mark.parametrize(("count", "names"), [(1, ["Parquet"]), (2, ["ml-1m", "Parquet"]), (4, list(DATA))])
+@pytest.mark.parametrize(("count", "names"), [(2, ["Parquet"]), (4, list(DATA))])
 def test_the_objective_is_that_of_one_machine(expected, count, names):
     ray_or_skip()
     differences = {}
     with nodes(count):
         for name in names:
-            for fairness in (0.0, 1.0):
+            for fairness in (0.0, 1.0) if name == "ml-1m" else (1.0,):
                 value, data = expected(name, fairness, count)
                 model = FairALS(fairness=fairness, engine="ray", **SETTINGS)
                 model.fit(data, cluster=RayCluster(shards=count))

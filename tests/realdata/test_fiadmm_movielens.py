@@ -44,13 +44,13 @@ def test_objective_after_16_50_and_100_epochs(reference, movielens, row):
     gamma, rho, at_16, at_50, at_100, _ = reference["objective"]["rows"][row]
     settings = reference["objective"]["settings"]
     # With a small rho the run oscillates, and rounding decides where it stands after 100 epochs.
-    long = rho == max(other[1] for other in reference["objective"]["rows"]) and gamma >= 0.006
-    model = FiADMM(factors=64, **settings, gamma=gamma, rho=rho, epochs=100 if long else 50)
+    largest = rho == max(other[1] for other in reference["objective"]["rows"])
+    epochs = 100 if largest and gamma >= 0.006 else 50 if row % 4 == 0 else 16
+    model = FiADMM(factors=64, **settings, gamma=gamma, rho=rho, epochs=epochs)
     totals = model.fit(movielens[0], init=given_start(movielens[0])).history.column("objective.total")
-    assert 2 * totals[15] == pytest.approx(at_16, rel=0.01)
-    assert 2 * totals[49] == pytest.approx(at_50, rel=0.01)
-    if long:
-        assert 2 * totals[99] == pytest.approx(at_100, rel=0.01)
+    for epoch, value in ((16, at_16), (50, at_50), (100, at_100)):
+        if epoch <= epochs:
+            assert 2 * totals[epoch - 1] == pytest.approx(value, rel=0.01)
 
 
 @pytest.mark.parametrize("row", range(QUALITY_ROWS))
@@ -73,11 +73,10 @@ def test_automatic_step_sizes_come_close_to_the_best_fixed_ones(reference, movie
     assert 2 * model.history.records[-1]["objective"]["total"] < 1.02 * best
 
 
-@pytest.mark.parametrize("fairness", [1.0, 4.0])
-def test_with_automatic_step_sizes_the_objective_never_rises(movielens, fairness):
+def test_with_automatic_step_sizes_the_objective_never_rises(movielens):
     """Balancing alone halves rho twice by epoch 70 at fairness 4, and F then rises from 90,970 to 95,080."""
     settings = {"factors": 64, "regularization": 0.01, "unobserved_weight": 0.1}
-    history = FiADMM(**settings, fairness=fairness, epochs=100).fit(movielens[0], settle=False).history
+    history = FiADMM(**settings, fairness=4.0, epochs=100).fit(movielens[0], settle=False).history
     totals = np.array(history.column("objective.total"))
     assert (np.diff(totals) < 0).all()
     assert history.records[-1]["residuals"]["dual"] < 1e-3
