@@ -43,6 +43,15 @@ def frozen(values: NDArray[Any]) -> NDArray[Any]:
     return values
 
 
+class ItemScale(NamedTuple):
+    """What a level of the item dial does to the scores of each item: multiply by `scale`, then add `offset`."""
+
+    scale: NDArray[np.float32] | None = None
+    """None: 1 for all."""
+    offset: NDArray[np.float32] | None = None
+    """None: 0 for all."""
+
+
 class RankOne(NamedTuple):
     """A term weight_i y y' of every row's matrix: one more interaction with the same y, of target 0.
 
@@ -271,11 +280,13 @@ class Backend(Protocol):
         exclude: Rows | None,
         items: NDArray[np.int32],
         scores: NDArray[np.float32],
+        dial: ItemScale | None = None,
     ) -> None:
         """The k best-scored rows of `other` for each row of `this`, best first, ties to the lower index.
 
         A score is the inner product in float64, rounded to float32; the order is that of these numbers, so that a
-        row's answer does not depend on the others. Entries of `exclude` are left out. Slots that cannot be filled
+        row's answer does not depend on the others. With `dial`, row j of `other` is multiplied by its scale (and
+        rounded to what a backend stores), and its offset is added to the inner product. Entries of `exclude` are left out. Slots that cannot be filled
         hold item -1 and score NaN.
         """
 

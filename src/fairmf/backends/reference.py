@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Effort, Factors, HalfStep, Matrix, RankOne, RowSums, Vector
+from fairmf.backends.contract import Effort, Factors, HalfStep, ItemScale, Matrix, RankOne, RowSums, Vector
 from fairmf.backends.numpy_arrays import NumpyArrays
 from fairmf.backends.random_start import Stream, normal_rows
 from fairmf.data.csr import Rows
@@ -182,12 +182,16 @@ class ReferenceBackend(NumpyArrays):
         exclude: Rows | None,
         items: NDArray[np.int32],
         scores: NDArray[np.float32],
+        dial: ItemScale | None = None,
     ) -> None:
         """See contract."""
         items[:] = -1
         scores[:] = np.nan
+        scale, offset = ItemScale() if dial is None else dial
+        if scale is not None:
+            other = other * scale[:, None]
         for i in range(len(this)):
-            score = (other @ this[i]).astype(np.float32)
+            score = (other @ this[i] + (0.0 if offset is None else offset)).astype(np.float32)
             allowed = np.ones(len(other), dtype=bool)
             if exclude is not None:
                 allowed[exclude.row(i)[0]] = False

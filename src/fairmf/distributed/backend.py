@@ -13,7 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Backend, Diagonalised, Effort, Factors, HalfStep, Matrix, RowSums, Vector, divides
+from fairmf.backends.contract import (
+    Backend,
+    Diagonalised,
+    Effort,
+    Factors,
+    HalfStep,
+    ItemScale,
+    Matrix,
+    RowSums,
+    Vector,
+    divides,
+)
 from fairmf.backends.random_start import Stream
 from fairmf.backends.solve import in_eigenbasis
 from fairmf.data.csr import Rows
@@ -300,9 +311,10 @@ class ShardedBackend:
         exclude: Rows | None,
         items: NDArray[np.int32],
         scores: NDArray[np.float32],
+        dial: ItemScale | None = None,
     ) -> None:
         """See contract; of users whose factors are here."""
-        self.local.top_k(_here(this), other, k, exclude, items, scores)
+        self.local.top_k(_here(this), other, k, exclude, items, scores, dial)
 
 
 def _here(factors: Factors) -> Factors:

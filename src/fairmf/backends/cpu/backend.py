@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Effort, Factors, HalfStep, Matrix, RankOne, RowSums, Vector, divides
+from fairmf.backends.contract import Effort, Factors, HalfStep, ItemScale, Matrix, RankOne, RowSums, Vector, divides
 from fairmf.backends.cpu import cg, reductions, subspace, threads
 from fairmf.backends.cpu import rows as row_kernels
 from fairmf.backends.cpu import top_k as top_k_kernel
@@ -200,29 +200,54 @@ class CpuBackend(NumpyArrays):
         exclude: Rows | None,
         items: NDArray[np.int32],
         scores: NDArray[np.float32],
+        dial: ItemScale | None = None,
     ) -> None:
         """See contract."""
         n, (m, d) = len(this), other.shape
         if exclude is None:
             exclude = Rows(np.zeros(n + 1, dtype=np.int64), np.empty(0, dtype=np.int32), None)
         check(exclude, this, other)
+        scale, offset = ItemScale() if dial is None else dial
         lengths, of_items = np.sqrt(self.squared_norms(this)), np.sqrt(self.squared_norms(other))
+        of_items = of_items if scale is None else of_items * scale
         largest = of_items.max(initial=0.0)
+        blocks = slice(None, None, top_k_kernel.ITEMS_AT_ONCE)
         order, longest = np.arange(m, dtype=np.int32), np.full(-(-m // top_k_kernel.ITEMS_AT_ONCE), largest)
+        highest = None if offset is None else np.full_like(longest, offset.max(initial=0.0), dtype=np.float32)
         if n >= ORDER_PAYS:
-            order = np.argsort(-of_items, kind="stable").astype(np.int32)
-            other, longest = other[order], of_items[order[:: top_k_kernel.ITEMS_AT_ONCE]]
+            # Items that may score highest come first: those with long vectors and, for a typical user, large offsets.
+            most = of_items if offset is None else of_items * np.median(lengths) + offset
+            order = np.argsort(-most, kind="stable").astype(np.int32)
+            other, longest = other[order], of_items[order]
+            if scale is not None:
+                other *= scale[order, None]
+                scale = None
+            if offset is not None:
+                offset = offset[order]
+                highest = _still_to_come(offset)[blocks]
+                longest = _still_to_come(longest)
+            longest = longest[blocks]
         rank = np.empty_like(order)
         rank[order] = np.arange(m, dtype=np.int32)
         # What d products and sums in float32 can be off by, and the last rounding of the exact score.
         errors = ((d + 2) * 2.0**-24 * lengths * largest + 1e-37).astype(np.float32)
+        if dial is not None:  # two more roundings, of which the last is of the sum with an offset
+            errors += np.float32(2.0**-22) * (lengths * largest + (0 if offset is None else np.abs(offset).max()))
         room = top_k_kernel.most_kept(k) + top_k_kernel.ITEMS_AT_ONCE
         at_once = int(np.clip(CANDIDATE_BYTES // (8 * room), 1, top_k_kernel.USERS_AT_ONCE))
         bounds = even(n, at_once)
         items.fill(-1)
         scores.fill(np.nan)
-        inputs = this, other, order, rank, longest, lengths, errors, k, exclude.indptr, exclude.indices, bounds, at_once
+        inputs = (
+            this, other, scale, offset, order, rank, longest, highest, lengths, errors, k, exclude.indptr,
+            exclude.indices, bounds, at_once,
+        )  # fmt: skip
         run(top_k_kernel.top_k, len(bounds) - 1, *inputs, out=(items, scores), work=2 * n * m * d)
+
+
+def _still_to_come(values: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Return the largest value from each place on."""
+    return np.ascontiguousarray(np.maximum.accumulate(values[::-1])[::-1])
 
 
 def _single(*arrays: NDArray[Any]) -> list[NDArray[np.float32]]:

@@ -54,6 +54,15 @@ def exact_score(user, item):
     return np.float32(total) + np.float32(0.0)
 
 
+@kernel(fastmath={"reassoc", "contract"})
+def exact_dialled_score(user, item, scale, offset):
+    """As `exact_score`, of an item whose vector is scaled, and whose offset is added; 1.0 and 0.0 leave it as it is."""
+    total = np.float64(offset)
+    for c in range(len(user)):
+        total += np.float64(user[c]) * np.float64(item[c] * scale)
+    return np.float32(total) + np.float32(0.0)
+
+
 @kernel
 def flip(pattern):
     """The bits of a float as an integer that sorts as the numbers do; applied twice, the bits again."""
@@ -61,13 +70,19 @@ def flip(pattern):
 
 
 @kernel
-def rank_exactly(user, other, order, positions, scores, bits, size, keys):
+def rank_exactly(user, other, scale, offset, order, positions, scores, bits, size, keys):
     """Rescore the candidates and sort them, worst first, as keys: by score, then by falling item index.
 
     `bits` is the memory of `scores` seen as int32.   in: all but keys   out: scores, keys
     """
-    for c in range(size):
-        scores[c] = exact_score(user, other[positions[c]])
+    if scale is None and offset is None:
+        for c in range(size):
+            scores[c] = exact_score(user, other[positions[c]])
+    else:
+        for c in range(size):
+            own = np.float32(1.0) if scale is None else scale[positions[c]]
+            added = np.float32(0.0) if offset is None else offset[positions[c]]
+            scores[c] = exact_dialled_score(user, other[positions[c]], own, added)
     for c in range(size):
         keys[c] = np.int64(flip(bits[c])) * HIGH + (HIGH - 1 - np.int64(order[positions[c]]))
     keys[:size].sort()
@@ -99,9 +114,9 @@ def drop_hopeless(k, error, scores, positions, size, scratch):
 
 
 @kernel
-def keep_exactly(k, user, other, order, rank, scores, bits, positions, size, keys):
+def keep_exactly(k, user, other, scale, offset, order, rank, scores, bits, positions, size, keys):
     """Keep the k best and no more: for scores so close together that rounding hides their order."""
-    rank_exactly(user, other, order, positions, scores, bits, size, keys)
+    rank_exactly(user, other, scale, offset, order, positions, scores, bits, size, keys)
     for c in range(k):
         key = keys[size - 1 - c]
         bits[c], positions[c] = score_bits_of(key), rank[item_of(key)]
@@ -164,12 +179,26 @@ def mask(row, first, barred, at, end):
 
 
 @kernel
-def keep_active(lengths, longest, floors, active, packed, count):
-    """Drop users whom no item of that length can reach.   in, out: active, packed   returns: how many stay"""
+def dial(row, first, scale, offset):
+    """Multiply the scores of a row by its items' scales and add their offsets.   in, out: row"""
+    if scale is not None:
+        for c in range(len(row)):
+            row[c] *= scale[first + c]
+    if offset is not None:
+        for c in range(len(row)):
+            row[c] += offset[first + c]
+
+
+@kernel
+def keep_active(lengths, longest, highest, floors, active, packed, count):
+    """Drop users whom no later item can reach.   in, out: active, packed   returns: how many stay
+
+    `longest` and `highest` bound the vectors and the offsets of all items that are still to come.
+    """
     still = 0
     for a in range(count):  # blocks get shorter and floors higher: who leaves need not come back
         i = active[a]
-        if lengths[i] * longest * 1.000001 >= floors[i]:
+        if lengths[i] * longest * 1.000001 + highest >= floors[i]:
             if still < a:
                 active[still] = i
                 packed[still] = packed[a]
@@ -178,11 +207,11 @@ def keep_active(lengths, longest, floors, active, packed, count):
 
 
 @kernel
-def write_list(k, user, other, order, error, found, bits, positions, size, scratch, keys, items, scores):
+def write_list(k, user, other, scale, offset, order, error, found, bits, positions, size, scratch, keys, items, scores):
     """The final list out of the candidates.   in: all but the last two   out: items, scores"""
     if size > k:
         size, _ = drop_hopeless(k, error, found, positions, size, scratch)
-    rank_exactly(user, other, order, positions, found, bits, size, keys)
+    rank_exactly(user, other, scale, offset, order, positions, found, bits, size, keys)
     taken = min(size, k)
     for c in range(taken):
         key = keys[size - 1 - c]
@@ -192,7 +221,9 @@ def write_list(k, user, other, order, error, found, bits, positions, size, scrat
 
 
 @kernel
-def block_of_users(users, other, order, rank, longest, lengths, errors, k, barred, ends, items, scores):
+def block_of_users(
+    users, other, scale, offset, order, rank, longest, highest, lengths, errors, k, barred, ends, items, scores
+):
     """Top-K of a few users.   in: all but the last two   out: items, scores"""
     n, m = len(users), len(other)
     limit = most_kept(k)
@@ -205,7 +236,8 @@ def block_of_users(users, other, order, rank, longest, lengths, errors, k, barre
     packed, active, count = users.copy(), np.arange(n), n
     at = ends[:-1].copy()  # how far along each user's barred positions are
     for b in range(len(longest)):
-        count = keep_active(lengths, longest[b], floors, active, packed, count)
+        above = np.float32(0.0) if offset is None else highest[b]
+        count = keep_active(lengths, longest[b], above, floors, active, packed, count)
         if count == 0:
             break
         first, last = b * ITEMS_AT_ONCE, min((b + 1) * ITEMS_AT_ONCE, m)
@@ -213,25 +245,31 @@ def block_of_users(users, other, order, rank, longest, lengths, errors, k, barre
         np.dot(packed[:count], other[first:last].T, block)
         for a in range(count):
             i = active[a]
+            dial(block[a], first, scale, offset)
             at[i] = mask(block[a], first, barred, at[i], ends[i + 1])
             sizes[i] = collect(block[a], first, floors[i], found[i], positions[i], sizes[i])
             if sizes[i] > limit:
                 sizes[i], floors[i] = drop_hopeless(k, errors[i], found[i], positions[i], sizes[i], scratch)
             if sizes[i] > limit:
-                keep_exactly(k, users[i], other, order, rank, found[i], bits[i], positions[i], sizes[i], keys)
+                keep_exactly(
+                    k, users[i], other, scale, offset, order, rank, found[i], bits[i], positions[i], sizes[i], keys
+                )
                 sizes[i] = k
     for i in range(n):
         write_list(
-            k, users[i], other, order, errors[i], found[i], bits[i], positions[i], sizes[i], scratch, keys,
+            k, users[i], other, scale, offset, order, errors[i], found[i], bits[i], positions[i], sizes[i], scratch, keys,
             items[i], scores[i],
         )  # fmt: skip
 
 
 @kernel
 def top_k(
-    low, high, this, other, order, rank, longest, lengths, errors, k, indptr, indices, bounds, at_once, items, scores
-):
-    """See contract. `other` is in the order of `order`, whose inverse is `rank`; `longest` bounds each block's vectors.
+    low, high, this, other, scale, offset, order, rank, longest, highest, lengths, errors, k, indptr, indices, bounds,
+    at_once, items, scores
+):  # fmt: skip
+    """See contract. `other` is in the order of `order`, whose inverse is `rank`, as `scale` and `offset` are.
+
+    `longest` and `highest` bound the vectors and the offsets from each block on.
 
     in: all but the last two   out: items, scores
     """
@@ -241,6 +279,6 @@ def top_k(
             barred = left_out(indptr, indices, rank, start, stop)
             ends = indptr[start : stop + 1] - indptr[start]
             block_of_users(
-                this[start:stop], other, order, rank, longest, lengths[start:stop], errors[start:stop], k, barred, ends,
-                items[start:stop], scores[start:stop],
+                this[start:stop], other, scale, offset, order, rank, longest, highest, lengths[start:stop],
+                errors[start:stop], k, barred, ends, items[start:stop], scores[start:stop],
             )  # fmt: skip

@@ -10,7 +10,17 @@ import cupy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Diagonalised, Effort, Factors, HalfStep, Matrix, RowSums, Vector, fixed_signs
+from fairmf.backends.contract import (
+    Diagonalised,
+    Effort,
+    Factors,
+    HalfStep,
+    ItemScale,
+    Matrix,
+    RowSums,
+    Vector,
+    fixed_signs,
+)
 from fairmf.backends.cuda import launch, reductions, subspace
 from fairmf.backends.cuda import rows as row_work
 from fairmf.backends.cuda import top_k as best
@@ -222,10 +232,11 @@ class CudaBackend:
         exclude: Rows | None,
         items: NDArray[np.int32],
         scores: NDArray[np.float32],
+        dial: ItemScale | None = None,
     ) -> None:
         """See contract."""
         if len(this):
-            best.top_k(self._placing, this, other, k, exclude, items, scores)
+            best.top_k(self._placing, this, other, k, exclude, items, scores, dial)
 
 
 BACKEND = CudaBackend()

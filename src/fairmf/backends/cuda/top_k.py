@@ -8,6 +8,7 @@ import cupy as cp
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.backends.contract import ItemScale
 from fairmf.backends.cuda import launch, reductions
 from fairmf.backends.cuda.memory import Placing
 from fairmf.data.csr import Rows
@@ -25,9 +26,15 @@ def top_k(
     exclude: Rows | None,
     found: NDArray[np.int32],
     scores: NDArray[np.float32],
+    dial: ItemScale | None = None,
 ) -> None:
     """See contract."""
     n, items = len(users), placing.whole(items)
+    scale, offset = ItemScale() if dial is None else dial
+    if scale is not None:
+        items = items * cp.asarray(scale)[:, None]
+    if offset is not None:  # one more coordinate, which is 1 in every user's vector
+        items = cp.ascontiguousarray(cp.hstack([items, cp.asarray(offset)[:, None]]))
     m, d = items.shape
     longest = cp.sqrt(reductions.squared_norms(placing, items).max())
     score_bytes = min(SCORE_BYTES, placing.limit() // 8)
@@ -37,6 +44,8 @@ def top_k(
         part = slice(start, min(start + at_once, n))
         own = block[: part.stop - part.start]
         these = cp.asarray(users[part])
+        if offset is not None:
+            these = cp.hstack([these, cp.ones((len(these), 1), dtype=these.dtype)])
         cp.matmul(these, items.T, out=own)
         # What d products and sums in float32 can be off by, and the last rounding of the exact score.
         lengths = cp.sqrt(reductions.squared_norms(placing, these))
