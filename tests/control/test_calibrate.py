@@ -57,7 +57,8 @@ def test_knots_within_a_standard_error_are_dropped():
     base = rng.random(400)
 
     def point(loss, gini):
-        per_user = base - loss + rng.normal(0, 0.1, 400)  # a standard error of .007 for a difference
+        noise = rng.normal(0, 0.1, 400)  # a standard error of .007 for a difference
+        per_user = base - loss + noise - noise.mean()
         return Point(Level(1 - gini), gini, float(per_user.mean()), per_user)
 
     chain = [point(0, 0.9), point(0.001, 0.85), point(0.1, 0.8), point(0.101, 0.7), point(0.102, 0.6)]

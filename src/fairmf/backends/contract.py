@@ -286,8 +286,8 @@ class Backend(Protocol):
 
         A score is the inner product in float64, rounded to float32; the order is that of these numbers, so that a
         row's answer does not depend on the others. With `dial`, row j of `other` is multiplied by its scale (and
-        rounded to what a backend stores), and its offset is added to the inner product. Entries of `exclude` are left out. Slots that cannot be filled
-        hold item -1 and score NaN.
+        rounded to what a backend stores), and its offset is added to the inner product.
+        Entries of `exclude` are left out. Slots that cannot be filled hold item -1 and score NaN.
         """
 
 

@@ -7,6 +7,7 @@ which Gini falls at the least cost in quality; evenness runs along it, linearly 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,7 +51,7 @@ class EvennessPath:
 
     def __post_init__(self) -> None:
         ginis = [knot.gini for knot in self.knots]
-        if not ginis or any(after >= before for before, after in zip(ginis, ginis[1:], strict=False)):
+        if not ginis or any(after >= before for before, after in itertools.pairwise(ginis)):
             raise InvalidParameter("A path needs at least one knot, and a Gini that falls from knot to knot.")
 
     def level(self, evenness: float) -> Level:

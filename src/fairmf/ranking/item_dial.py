@@ -13,8 +13,8 @@ Both act on items alone, at request time: nothing is trained. It equals plain sc
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 

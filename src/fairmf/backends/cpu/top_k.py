@@ -257,8 +257,8 @@ def block_of_users(
                 sizes[i] = k
     for i in range(n):
         write_list(
-            k, users[i], other, scale, offset, order, errors[i], found[i], bits[i], positions[i], sizes[i], scratch, keys,
-            items[i], scores[i],
+            k, users[i], other, scale, offset, order, errors[i], found[i], bits[i], positions[i], sizes[i], scratch,
+            keys, items[i], scores[i],
         )  # fmt: skip
 
 
