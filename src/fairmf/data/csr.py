@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fairmf.errors import InvalidData
+from fairmf.types import Array
 
 
 class Rows(NamedTuple):
@@ -28,7 +29,7 @@ class Rows(NamedTuple):
         """Number of stored entries."""
         return int(self.indptr[-1])
 
-    def to_csr(self, values: NDArray[Any], n_columns: int) -> sp.csr_array:
+    def to_csr(self, values: Array, n_columns: int) -> sp.csr_array:
         """Return a SciPy CSR array of these rows with the given values; it shares the indices below 2^31 entries."""
         # SciPy wants one index type: given 8-byte offsets it would copy all indices to 8 bytes too.
         indptr = self.indptr.astype(np.int32) if self.nnz < 2**31 else self.indptr
@@ -71,7 +72,7 @@ class Rows(NamedTuple):
         return Rows(indptr, self.indices[entries], weights)
 
 
-def read_only(array: NDArray[Any]) -> NDArray[Any]:
+def read_only(array: Array) -> Array:
     """Return a view that cannot be written to: kernels that get only such views are compiled once."""
     view = array.view()
     view.flags.writeable = False
@@ -148,7 +149,7 @@ def _rows_of_part(
     count: bool,
 ) -> Rows:
     ones = np.int32 if count else np.int8
-    values: NDArray[Any] = np.ones(len(users), dtype=ones) if weights is None else weights
+    values: Array = np.ones(len(users), dtype=ones) if weights is None else weights
     pairs: Any = sp.coo_array((values, (users, items)), shape=shape)
     pairs.has_canonical_format = True  # not true, but it puts off the merging until we know what it takes
     merged: Any = pairs.tocsr()
@@ -195,7 +196,7 @@ def _user_ranges(users: NDArray[np.int32], n_users: int, part: int) -> list[tupl
     return ranges
 
 
-def _as_weights(values: NDArray[Any]) -> NDArray[np.float32]:
+def _as_weights(values: Array) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):
         weights = values.astype(np.float32)
     if not np.isfinite(weights).all():
@@ -203,7 +204,7 @@ def _as_weights(values: NDArray[Any]) -> NDArray[np.float32]:
     return weights
 
 
-def _check_values(matrix: Any, values: NDArray[Any]) -> None:
+def _check_values(matrix: Any, values: Array) -> None:
     if values.dtype.kind not in "buif":
         raise InvalidData(f"The matrix holds {values.dtype} values.", hint="it must hold numbers, such as float32")
     if values.dtype.kind in "bu":

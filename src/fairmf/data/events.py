@@ -13,6 +13,7 @@ from fairmf.data.columns import TIME_UNITS, check_weights
 from fairmf.data.ids import Ids
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.params import check_count
+from fairmf.types import Array
 
 # Rows handled at a time where NumPy needs 8-byte temporaries: bounds them to a few MB whatever the file's size.
 _CHUNK = 1 << 18
@@ -76,7 +77,7 @@ class Events:
                 f"Got {self.time_unit!r} instead."
             )
 
-    def _set(self, name: str, array: NDArray[Any]) -> None:
+    def _set(self, name: str, array: Array) -> None:
         if array.shape != np.shape(self.users):
             raise InvalidData(
                 f"{name!r} has shape {array.shape}, but there are {len(self.users):,} rows.",
@@ -245,7 +246,7 @@ def _chunks(length: int) -> Iterator[tuple[int, int]]:
     return ((start, min(start + _CHUNK, length)) for start in range(0, length, _CHUNK))
 
 
-def _codes(values: NDArray[Any], count: int, name: str, ids_name: str) -> NDArray[np.int32]:
+def _codes(values: Array, count: int, name: str, ids_name: str) -> NDArray[np.int32]:
     array = np.asarray(values)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise InvalidData(f"{name!r} must be one integer code per row, positions in {ids_name!r}.")
@@ -257,7 +258,7 @@ def _codes(values: NDArray[Any], count: int, name: str, ids_name: str) -> NDArra
     return array.astype(np.int32, copy=False)
 
 
-def _as_times(values: NDArray[Any]) -> NDArray[np.int64] | NDArray[np.float64]:
+def _as_times(values: Array) -> NDArray[np.int64] | NDArray[np.float64]:
     array = np.asarray(values)
     if array.dtype.kind in "iu":
         return array.astype(np.int64, copy=False)

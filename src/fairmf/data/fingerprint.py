@@ -6,10 +6,10 @@ import hashlib
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fairmf.data.csr import Rows
 from fairmf.data.ids import Ids
+from fairmf.types import Array
 
 
 def fingerprint(rows: Rows, n_items: int, user_ids: Ids | None, item_ids: Ids | None) -> str:
@@ -26,7 +26,7 @@ def fingerprint(rows: Rows, n_items: int, user_ids: Ids | None, item_ids: Ids | 
     return digest.hexdigest()
 
 
-def _add(digest: Any, name: str, array: NDArray[Any], kind: str) -> None:
+def _add(digest: Any, name: str, array: Array, kind: str) -> None:
     digest.update(f"{name} {kind} {len(array)}:".encode())
     digest.update(np.ascontiguousarray(array, dtype=kind).data)
 

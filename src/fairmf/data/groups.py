@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from fairmf.data.ids import Ids
 from fairmf.errors import InvalidData
+from fairmf.types import Array
 
-GroupLabels = Sequence[Hashable] | NDArray[Any] | Mapping[Any, Hashable]
+GroupLabels = Sequence[Hashable] | Array | Mapping[Any, Hashable]
 
 
 class Groups(NamedTuple):

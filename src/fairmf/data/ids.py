@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fairmf.errors import InvalidData
 from fairmf.io.values import plain
 from fairmf.lazy import cached_property
+from fairmf.types import Array
 
 
 class Ids:
@@ -124,12 +125,12 @@ class Ids:
         names = self.values
         if names.dtype.kind == "u":  # unsigned integers cannot say -1; those beyond int64 become Python integers
             names = names.astype(np.int64 if names.max(initial=0) < 2**63 else object)
-        ids: NDArray[Any] = names[positions]  # position -1 reads the last name and is overwritten next
+        ids: Array = names[positions]  # position -1 reads the last name and is overwritten next
         ids[positions < 0] = -1 if names.dtype.kind == "i" else None
         return ids
 
 
-def _as_id_array(values: Ids | Sequence[Hashable] | NDArray[Any]) -> NDArray[Any]:
+def _as_id_array(values: Ids | Sequence[Hashable] | Array) -> Array:
     if isinstance(values, Ids):
         return values.values.copy()
     if isinstance(values, np.ndarray) and values.ndim != 1:

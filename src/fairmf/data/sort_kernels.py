@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.kernels import kernel
+from fairmf.types import Array
 
 _MOST_THREADS = 4  # they wait for the memory more than they compute
 _PAIRS_PER_BLOCK = 1 << 18  # 2 MB: what is sorted stays in the cache
@@ -73,7 +74,7 @@ def _deal(
     block_of: NDArray[np.int32],
     bounds: NDArray[np.int64],
     pool: ThreadPoolExecutor,
-) -> tuple[NDArray[Any], NDArray[np.int32]]:
+) -> tuple[Array, NDArray[np.int32]]:
     """Users, counted from their block's first, and items of block after block, in the order of the pairs.
 
     Each thread deals its own part of the pairs.

@@ -21,6 +21,7 @@ from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut, Split, ascending, build_matrix, events_of, first_appearance, positions_in
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.params import check_count, check_seed, check_share
+from fairmf.types import Array
 
 FEWEST_ITEMS = 5  # nothing is held out of users with fewer
 
@@ -370,7 +371,7 @@ def split_by_time(
     return Split(train, HeldOut(train, validation, True), HeldOut(history, test, False), "by_time")
 
 
-def _times(events: Events) -> NDArray[Any]:
+def _times(events: Events) -> Array:
     if not isinstance(events, Events):
         raise InvalidData(f"split_by_time needs Events with times. Got {type(events).__name__} instead.")
     if events.times is None:
@@ -403,7 +404,7 @@ def _cuts(
     return start, end
 
 
-def _quantile(ordered: NDArray[Any], share: float) -> Any:
+def _quantile(ordered: Array, share: float) -> Any:
     return ordered[min(len(ordered) - 1, round(share * len(ordered)))]
 
 

@@ -10,7 +10,6 @@ import itertools
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fairmf.data.csr import Rows, is_ascending
 from fairmf.data.ids import Ids
@@ -21,6 +20,7 @@ from fairmf.io import strict_json
 from fairmf.io.container import Arrays
 from fairmf.io.strict_json import Malformed
 from fairmf.io.values import NotStorable, decode, encode
+from fairmf.types import Array
 
 KINDS = ("none", "integers", "texts", "typed")
 
@@ -91,7 +91,7 @@ def _unpacked(name: str, count: int, arrays: Arrays) -> list[str]:
         raise Malformed(f"{name} are not text") from error
 
 
-def check_offsets(name: str, offsets: NDArray[Any], count: int, end: int) -> None:
+def check_offsets(name: str, offsets: Array, count: int, end: int) -> None:
     """Raise Malformed unless these are offsets of `count` pieces that together cover 0 to `end`."""
     wrong = offsets.dtype != np.int64 or offsets.shape != (count + 1,)
     if wrong or offsets[0] != 0 or offsets[-1] != end or (offsets[1:] < offsets[:-1]).any():

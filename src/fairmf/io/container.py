@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fairmf.errors import BrokenFile, FairmfError, InvalidData
 from fairmf.io import strict_json
 from fairmf.io.atomic import replacing
 from fairmf.io.strict_json import Malformed
+from fairmf.types import Array
 from fairmf.version import __version__
 
 # The header of a safetensors file: 8 bytes of length, then JSON that says where every array lies.
@@ -140,7 +140,7 @@ def _are_sizes(value: Any, most: int) -> bool:
     )
 
 
-Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, Array]
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ def _seal(metadata: dict[str, str]) -> str:
     return hashlib.sha256(lines.encode("utf-8", errors="surrogatepass")).hexdigest()
 
 
-def _loaded(file: BinaryIO, entry: Entry) -> NDArray[Any]:
+def _loaded(file: BinaryIO, entry: Entry) -> Array:
     array = np.empty(entry.shape, dtype=entry.dtype)
     file.seek(entry.start)
     if entry.nbytes and file.readinto(_bytes(array)) != entry.nbytes:  # type: ignore[attr-defined]
@@ -283,9 +283,9 @@ def _mapped(file: BinaryIO, entries: dict[str, Entry]) -> Arrays:
     return arrays
 
 
-def _bytes(array: NDArray[Any]) -> memoryview:
+def _bytes(array: Array) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def _sha256(array: NDArray[Any]) -> str:
+def _sha256(array: Array) -> str:
     return hashlib.sha256(_bytes(array)).hexdigest()

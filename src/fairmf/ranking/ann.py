@@ -27,6 +27,7 @@ from fairmf.io.container import Arrays, Format
 from fairmf.io.strict_json import Malformed
 from fairmf.params import check_count
 from fairmf.ranking.top_n import check_exclusions, first_allowed, list_length
+from fairmf.types import Array
 
 Vectors = NDArray[np.float32]
 CANDIDATES_AT_ONCE = 1 << 20  # fetched for a block of users: bounds memory, whatever the number of users
@@ -61,10 +62,10 @@ class AnnIndex:
     @classmethod
     def build(
         cls,
-        item_vectors: NDArray[Any],
+        item_vectors: Array,
         ids: Ids | Sequence[Hashable] | None = None,
         *,
-        offsets: NDArray[Any] | None = None,
+        offsets: Array | None = None,
         groups: int | None = None,
         probes: int | None = None,
         num_threads: int = 0,
@@ -101,7 +102,7 @@ class AnnIndex:
 
     def search(
         self,
-        user_vectors: NDArray[Any],
+        user_vectors: Array,
         N: int,
         *,
         exclude: Rows | None = None,
@@ -147,13 +148,13 @@ class AnnIndex:
         return items, scores
 
     def recommend(
-        self, user_vectors: NDArray[Any], N: int = 10, *, exclude: Rows | None = None, **options: Any
-    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        self, user_vectors: Array, N: int = 10, *, exclude: Rows | None = None, **options: Any
+    ) -> tuple[Array, NDArray[np.float32]]:
         """Search, and return the items' ids (positions if there are none); missing slots hold -1 or None, and NaN."""
         items, scores = self.search(user_vectors, N, exclude=exclude, **options)
         return self.named(items), scores
 
-    def named(self, items: NDArray[np.int32]) -> NDArray[Any]:
+    def named(self, items: NDArray[np.int32]) -> Array:
         """Return the ids of item positions."""
         return items if self.ids is None else self.ids.named(items)
 
@@ -197,7 +198,7 @@ def reduce_items(vectors: Vectors, offsets: Vectors | None) -> tuple[Vectors, fl
     return np.concatenate([*parts, rest[:, None]], axis=1), float(np.sqrt(largest))
 
 
-def reduce_users(vectors: NDArray[Any], radius: float, with_offsets: bool) -> tuple[Vectors, Vectors]:
+def reduce_users(vectors: Array, radius: float, with_offsets: bool) -> tuple[Vectors, Vectors]:
     """Return the users scaled to about the items' sphere, and the factor each was multiplied with.
 
     Only a user's direction decides the order of the items, but which groups of items are near depends on the length.
@@ -340,7 +341,7 @@ def _batches(wanted: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], int
             yield block, int(wanted[block].max())
 
 
-def _check_vectors(name: str, values: NDArray[Any], width: int | None = None) -> NDArray[np.float32]:
+def _check_vectors(name: str, values: Array, width: int | None = None) -> NDArray[np.float32]:
     vectors = np.ascontiguousarray(values, dtype=np.float32)
     if vectors.ndim != 2 or vectors.shape[1] == 0 or (width is None and len(vectors) == 0):
         raise InvalidData(f"{name} must be a matrix with one row each and at least one column; got {vectors.shape}.")
@@ -366,7 +367,7 @@ def _check_sizes(name: str, values: NDArray[np.float32]) -> None:
         raise InvalidData(f"{name} holds {largest:.3g}: an index takes numbers up to {LARGEST:g}. Scale them down.")
 
 
-def _check_offsets(values: NDArray[Any], n_items: int) -> NDArray[np.float32]:
+def _check_offsets(values: Array, n_items: int) -> NDArray[np.float32]:
     offsets = np.ascontiguousarray(values, dtype=np.float32)
     if offsets.shape != (n_items,) or not np.isfinite(offsets).all():
         raise InvalidData(f"offsets must be {n_items:,} finite numbers, one per item.")

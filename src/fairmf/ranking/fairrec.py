@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from fairmf.data.csr import Rows
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.params import check_number, check_seed
 from fairmf.ranking.top_n import check_exclusions, empty_lists, list_length
+from fairmf.types import Array
 
 CHUNK = 32  # candidates kept per user: more would be scored less often, but selecting them costs more than that saves
 MOST_AHEAD = 4096  # users prepared at once
@@ -42,13 +42,13 @@ class FairLists:
 
 
 def fair_rec(
-    users: NDArray[Any],
-    items: NDArray[Any],
+    users: Array,
+    items: Array,
     K: int,
     share: float,
     *,
     exclude: Rows | None = None,
-    offsets: NDArray[Any] | None = None,
+    offsets: Array | None = None,
     order: str = "score",
     random_state: int | None = 0,
     backend: str = "cpu",
@@ -160,7 +160,7 @@ def minimum_exposure(share: float, K: int, n_users: int, n_items: int) -> int:
 class _Allocation:
     """The lists while they grow."""
 
-    def __init__(self, backend: Backend, U: NDArray[Any], V: NDArray[Any], K: int, exclude: Rows | None):
+    def __init__(self, backend: Backend, U: Array, V: Array, K: int, exclude: Rows | None):
         self.backend, self.U, self.V, self.exclude = backend, U, V, exclude
         n = len(U)
         self.lists = np.full((n, K), -1, dtype=np.int32)
@@ -220,9 +220,7 @@ class _Allocation:
                 rows = self.taken[users] == have
                 self.lists[users[rows], have:] = found[rows, : K - have]
 
-    def _best(
-        self, users: NDArray[np.int64], V: NDArray[Any], k: int, positions: NDArray[np.int64]
-    ) -> NDArray[np.int32]:
+    def _best(self, users: NDArray[np.int64], V: Array, k: int, positions: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the k best of the items at `positions` (vectors V) that a user may have and has not yet; -1 pads."""
         found, scores = empty_lists(len(users), k)
         self.backend.top_k(self.U[users], V, k, self._hidden(users, positions), found, scores)
@@ -248,7 +246,7 @@ class _Allocation:
         return Rows(indptr, item[by_row], None)
 
 
-def _score(U: NDArray[Any], V: NDArray[Any], lists: NDArray[np.int32], scores: NDArray[np.float32], sort: bool) -> None:
+def _score(U: Array, V: Array, lists: NDArray[np.int32], scores: NDArray[np.float32], sort: bool) -> None:
     """Score the lists in blocks, and sort them by score if asked to.   out: lists, scores"""
     at_once = max(1, (1 << 22) // (lists.shape[1] * V.shape[1]))
     for start in range(0, len(lists), at_once):
@@ -268,9 +266,7 @@ def _check_choices(order: str, random_state: int | None) -> None:
     check_seed("fair_rec", random_state)
 
 
-def _check_vectors(
-    users: NDArray[Any], items: NDArray[Any], offsets: NDArray[Any] | None
-) -> tuple[NDArray[Any], NDArray[Any]]:
+def _check_vectors(users: Array, items: Array, offsets: Array | None) -> tuple[Array, Array]:
     U, V = np.asarray(users), np.asarray(items)
     if U.ndim != 2 or V.ndim != 2 or U.shape[1] != V.shape[1] or len(V) == 0:
         raise InvalidData(

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,7 @@ from fairmf.data.csr import Rows
 from fairmf.errors import InvalidParameter
 from fairmf.params import check_number
 from fairmf.ranking.top_n import empty_lists
+from fairmf.types import Array
 
 # Prices travel far (to the best K scores, many standard deviations above the rest) and are then told apart finely
 # (rarely liked items score nearly alike), so steps shrink by a constant factor: docs/decisions/0012-offset-steps.md.
@@ -69,12 +69,12 @@ class Schedule:
     random_state: int = 0
 
 
-def items_with(items: NDArray[Any], offsets: NDArray[np.floating]) -> NDArray[Any]:
+def items_with(items: Array, offsets: NDArray[np.floating]) -> Array:
     """Return [v, o]: with [u, 1] the inner product is score + offset, for a top-K kernel or an ANN index."""
     return np.hstack([items, offsets[:, None].astype(items.dtype)])
 
 
-def users_with_constant(users: NDArray[Any]) -> NDArray[Any]:
+def users_with_constant(users: Array) -> Array:
     """Return [u, 1] for every user, to be multiplied with `items_with`."""
     return np.hstack([users, np.ones((len(users), 1), dtype=users.dtype)])
 

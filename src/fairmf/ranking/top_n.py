@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,14 +9,15 @@ from fairmf.backends.contract import Backend
 from fairmf.data.csr import Rows
 from fairmf.errors import InvalidData
 from fairmf.params import check_count
+from fairmf.types import Array
 
 Lists = tuple[NDArray[np.int32], NDArray[np.float32]]
 
 
 def top_n(
     backend: Backend,
-    users: NDArray[Any],
-    items: NDArray[Any],
+    users: Array,
+    items: Array,
     N: int,
     exclude: Rows | None = None,
     allowed: NDArray[np.integer] | None = None,
