@@ -187,8 +187,7 @@ def _not_csv(source: TextSource, reason: str) -> InvalidData:
 def _quoting(delimiter: str) -> bytes | None:
     """Return the delimiter as a byte if fields may be quoted, or None if quotes are plain text.
 
-    Files with longer delimiters (MovieLens' `::`) do not quote fields: one of their titles is
-    '"Great Performances" Cats'.
+    Files with longer delimiters (MovieLens' `::`) quote no fields: one of their titles is '"Great Performances" Cats'.
     """
     return delimiter.encode() if len(delimiter.encode()) == 1 else None
 
@@ -292,7 +291,7 @@ class _Layout:
         raise InvalidData(f"{self.source} is full of control characters, so it cannot be cut at {self.delimiter!r}.")
 
     def _explained(self, error: Exception, block: Block, columns: Columns) -> Exception:
-        """Return what to raise for Arrow's error: _Unfit if a wider type may help, else InvalidData that names lines."""
+        """Return what to raise for Arrow's error: _Unfit if a wider type may help, else InvalidData with the line."""
         message = re.sub(r"Row #(\d+)", lambda row: f"line {self._line(block, int(row[1])):,}", str(error))
         if "UTF8" in message:
             return InvalidData(
@@ -367,10 +366,7 @@ def _collect(
     source: TextSource,
     many: bool,
 ) -> Events:
-    """Cut blocks in several threads, and encode them in this one, in the order of the file.
-
-    `cut` gets a block and the number of a buffer set, which no other block in progress uses.
-    """
+    """Cut blocks in several threads, and encode them in this one, in the order of the file."""
     collector = EventsCollector(columns, source.name, many)
     threads = min(_MOST_CUTTERS, os.cpu_count() or 1)
     waiting: deque[tuple[int, Future[Mapping[ColumnName, Values]]]] = deque()

@@ -1,9 +1,9 @@
 """Split events by user, by interaction or by time.
 
-By user is strong generalisation: whole users are held out, and part of what they did is shown to the model. The
-protocol "public" repeats, bit for bit, the preprocessing of Liang et al. (2018) on which the published numbers for
-MovieLens-20M and the Million Song Dataset rest (docs/splitting.md lists its steps). By interaction is weak
-generalisation: every user is trained on, and part of what each did is held out.
+Splitting by user tests strong generalisation: whole users are held out, and the model sees part of their history. The
+protocol "public" repeats, bit for bit, the preprocessing of Liang et al. (2018), which the published numbers for
+MovieLens-20M and the Million Song Dataset use (docs/splitting.md lists its steps). Splitting by interaction tests weak
+generalisation: the model is trained on every user, and part of each user's history is held out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.params import check_count, check_seed, check_share
 from fairmf.types import Array
 
-FEWEST_ITEMS = 5  # nothing is held out of users with fewer
+FEWEST_ITEMS = 5  # users with fewer items have none held out
 
 
 def draw_parts(users: NDArray[np.integer], share: float, n_parts: int, random: np.random.Generator) -> NDArray[np.int8]:
@@ -31,7 +31,7 @@ def draw_parts(users: NDArray[np.integer], share: float, n_parts: int, random: n
 
     Users with fewer than five rows have all of them in part 0.
     """
-    # Each user's rows in random order, the first so many to part 1, and so on: one sort for all users.
+    # One sort for all users puts each user's rows in random order; the first `each` rows go to part 1, and so on.
     order = np.lexsort((random.random(len(users)), users))
     _, start, counts = np.unique(users[order], return_index=True, return_counts=True)
     each = np.where(counts >= FEWEST_ITEMS, np.floor(share * counts), 0).astype(np.int64)
@@ -143,8 +143,7 @@ def _kept(events: Events, min_user: int, min_item: int, rating_above: float | No
 
 
 def _public(events: Events, users: NDArray[np.int64], heldout: int) -> Split:
-    # RandomState is the generator behind np.random.seed; a private one leaves the caller's global state
-    # alone.
+    # The published code seeds NumPy's global generator. A RandomState of our own draws the same numbers.
     permuted = users[np.random.RandomState(PUBLIC_SEED).permutation(len(users))]
     train, validation, test = np.split(permuted, [len(users) - 2 * heldout, len(users) - heldout])
     in_train = positions_in(train, len(events.user_ids))[events.users] >= 0
@@ -159,8 +158,7 @@ def _public(events: Events, users: NDArray[np.int64], heldout: int) -> Split:
 
 def _public_part(events: Events, part: NDArray[np.int64], items: NDArray[np.int64]) -> HeldOut:
     rows = _rows_of(events, part, items)
-    # The public code goes through users by ascending id, so that is the order in which random numbers are
-    # used up.
+    # The published code draws user by user, in ascending order of the ids.
     order = ascending(events.user_ids, np.unique(events.users[rows]).astype(np.int64))
     by_user = rows[np.argsort(positions_in(order, len(events.user_ids))[events.users[rows]], kind="stable")]
     counts = np.bincount(events.users[rows], minlength=len(events.user_ids))[order]
@@ -238,9 +236,9 @@ def _matrix(
 def split_by_interaction(data: Events | Interactions, *, target_share: float = 0.2, random_state: int = 0) -> Split:
     """Hold out floor(target_share * k) of each user's k items for validation and as many others for test.
 
-    Users with fewer than five items keep all in train. Items that no user has in train are dropped from the
-    targets and from the catalogue. All users are rows of both held-out sets, with train as their history
-    (`known_users=True`): an item held out for validation may still be recommended when test is scored.
+    Users with fewer than five items keep all of them in train. Items that no user has in train are dropped from the
+    targets and from the catalogue. Both held-out sets have all users as rows, with train as their history
+    (`known_users=True`), so an item that was held out for validation may be recommended when test is scored.
 
     Parameters
     ----------
@@ -302,23 +300,21 @@ def split_by_time(
 ) -> Split:
     """Train before `validation_from`, validate from there to `test_from`, test from there on.
 
-    Items first seen after train are dropped. Targets are never items the user had met before.
+    Items that first appear after train are dropped. A user's targets are items that the user had not met before.
 
-    Validation: rows are train's users with train as history, so stored factors are used (`known_users=True`).
-    Test: the history is everything before `test_from`. It has grown since training, so users are folded in
-    from it (`known_users=False`). Train's users come first, in train's order, then those who arrived during
-    validation.
+    In validation, the users and their histories are those of train, so stored factors are used (`known_users=True`). In
+    test, a history is everything before `test_from`: it has grown since training, so users are folded in
+    (`known_users=False`). Train's users come first, in train's order, then those who arrived during validation.
 
     Parameters
     ----------
     events : Events
         With times.
     validation_from, test_from : number or date, optional
-        A number like the events' times, or a date (text, `datetime`, `np.datetime64`; UTC unless it has a zone), which
-        is read in the unit of the times: `events.time_unit`, or the one that their size tells.
+        A number like the events' times, or a date (text, `datetime`, `np.datetime64`; UTC unless it has a zone). A date
+        is converted to the unit of the times: `events.time_unit`, or the one that fits their size.
     validation_share, test_share : float
-        Place a moment that is not given so that this share of the rows (with all rows of the same moment) lies after
-        it.
+        Share of the rows in a part whose beginning is not given. Rows of the same time are kept together.
 
     Returns
     -------
@@ -382,9 +378,9 @@ def _times(events: Events) -> Array:
 
 
 def _cuts(
-    events: Events, validation_from: Any, test_from: Any, validation_share: float, test_share: float
+    events: Events, validation_from: object, test_from: object, validation_share: float, test_share: float
 ) -> tuple[Any, Any]:
-    """Return the two moments, as values of the same kind as the times."""
+    """Return the times at which validation and test begin, as numbers like the events' times."""
     check_share("split_by_time", "validation_share", validation_share)
     check_share("split_by_time", "test_share", test_share)
     ordered = np.sort(_times(events))
@@ -408,9 +404,9 @@ def _quantile(ordered: Array, share: float) -> Any:
     return ordered[min(len(ordered) - 1, round(share * len(ordered)))]
 
 
-def _moment(events: Events, name: str, value: Any) -> Any:
-    """Return a number as it is, and a date in the unit that the times have."""
-    if isinstance(value, Real) and value is not True and value is not False and not math.isnan(value):
+def _moment(events: Events, name: str, value: object) -> Any:
+    """Return a number as it is, and a date as a number in the unit of the times."""
+    if not isinstance(value, bool) and isinstance(value, Real) and not math.isnan(value):
         return value
     times = _times(events)
     nanoseconds = since_1970(value)
@@ -432,10 +428,10 @@ def _moment(events: Events, name: str, value: Any) -> Any:
     step = 10**9 // TIME_UNITS[unit]
     if times.dtype.kind == "f":
         return nanoseconds / step
-    return -(-nanoseconds // step)  # the first whole step that is not before
+    return -(-nanoseconds // step)  # round up: the first whole unit that is not before the date
 
 
 def _met(events: Events, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return for every event whether its user had met its item in the given rows."""
+    """Return for every event whether the given rows contain the same user and item."""
     keys = events.users.astype(np.int64) * len(events.item_ids) + events.items
     return np.isin(keys, keys[rows])
