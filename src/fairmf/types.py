@@ -1,4 +1,4 @@
-"""Names for types that many modules use."""
+"""Define names for types that many modules use."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[Any]
-"""A NumPy array of any type."""
+"""A NumPy array of any dtype."""
 
 Floats: TypeAlias = NDArray[np.float64]
+"""A NumPy array of float64."""
+
 Ints: TypeAlias = NDArray[np.integer]
+"""A NumPy array of integers of any size."""
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-"""A value as JSON has it."""
+"""A value that JSON can hold."""
 
 Record: TypeAlias = dict[str, Any]
-"""Named values of several kinds: an epoch's record, a row of results, settings that are stored."""
+"""Values of several types by name: the record of an epoch, a row of results, a JSON object."""
 
 Settings: TypeAlias = Mapping[str, Any]
 """Hyper-parameters by name."""

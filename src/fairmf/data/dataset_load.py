@@ -316,7 +316,8 @@ def fetch_dataset(
             parameter="unprotected",
         )
     return [
-        fetch(address, file, entry.md5, entry.md5_beside, progress, entry.most_bytes) for address, file in files.items()
+        fetch(address, file, md5=entry.md5, md5_beside=entry.md5_beside, progress=progress, most_bytes=entry.most_bytes)
+        for address, file in files.items()
     ]
 
 

@@ -1,4 +1,4 @@
-"""Weightings: confidences computed from raw ones, by the logarithm or by BM25.
+"""Compute confidences from raw ones, by a logarithm or by BM25.
 
 A model keeps the weighting of its training data and applies it to raw histories, so that new users are weighted exactly
 like those of training. BM25 needs the lengths of the training items for that.
@@ -43,11 +43,11 @@ class BM25Weighting:
     K1: float
     B: float
     item_lengths: NDArray[np.float64] = field(repr=False)
-    """L_j, the sum of the raw confidences of every item."""
+    """Sum of the raw confidences of every item (L_j)."""
     mean_length: float
-    """mean(L) of the training items. It stays when items are added, because else all weights would change."""
+    """Mean of L over the training items. It stays when items are added, because otherwise all weights would change."""
     n_items: int
-    """Number of training items; it stays as well."""
+    """Number of training items; it also stays when items are added."""
 
     @classmethod
     def learn(cls, rows: Rows, n_items: int, K1: float, B: float) -> BM25Weighting:
@@ -80,8 +80,8 @@ class BM25Weighting:
 
     def rarity(self, items_per_user: NDArray[np.integer]) -> NDArray[np.float64]:
         """Return ln(n_items / (1 + N_i)), the factor that all entries of a user with N_i items share."""
-        # A user with (nearly) every item would get a factor of zero or less, which is no confidence: the floor lies
-        # below what any other user gets.
+        # A user with (nearly) all items would get a factor of zero or less, which cannot be a confidence. The floor is
+        # below the factor of any other user.
         floor = np.log1p(1.0 / self.n_items)
         found: NDArray[np.float64] = np.maximum(np.log(self.n_items / (1.0 + items_per_user)), floor)
         return found
