@@ -115,6 +115,7 @@ def check_number(
     """
     if _chosen(value, choices):
         return
+    # bool is a subclass of int in Python.
     kinds = (int, np.integer) if integer else (int, float, np.integer, np.floating)
     if not (
         isinstance(value, kinds)

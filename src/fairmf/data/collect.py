@@ -108,6 +108,7 @@ class EventsCollector:
         """Add one batch: the values of every column, by name."""
         names = self._columns
         length = len(batch[names.user])
+        # Ratings first: ids of rows that are dropped must not get codes.
         kept = self._above_threshold(batch)
         rows: NDArray[np.int64] | int = self._rows_read if kept is None else self._rows_read + kept
         self._add_ids("item", _take(batch[names.item], kept), rows)
@@ -176,6 +177,7 @@ class EventsCollector:
             return
         name = self._columns.roles["time"]
         times, unit = to_times(values, name)
+        # A file of dates has the unit "us"; numbers have None. A mixture cannot be compared.
         self._time_units.add(unit)
         if len(self._time_units) > 1:
             raise InvalidData(

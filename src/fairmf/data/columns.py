@@ -49,6 +49,7 @@ _ITEM_CODES = {"item", "iid", "asin", "isbn", "sku"}
 
 def words_of(name: ColumnName) -> list[str]:
     """Return the words of a column's name: "user", "id" for userId, USER_ID, "User ID" and userid."""
+    # Runs of capitals (USER), or words that may begin with one (userId: user, Id).
     parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", str(name))
     return [word for part in parts for word in _divided(part.lower())]
 
@@ -81,7 +82,7 @@ _LISTED = 20  # column names that an error message shows
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns to read. Rows whose rating is not above `rating_above` are left out."""
+    """Name the columns to read. Rows whose rating is not above `rating_above` are dropped."""
 
     user: ColumnName = "user"
     item: ColumnName = "item"
@@ -132,7 +133,7 @@ class Columns:
         return list(dict.fromkeys(self.roles.values()))
 
     def check(self, available: Sequence[ColumnName], source: str) -> None:
-        """Raise InvalidData if a column is not among those of `source`, or is there twice."""
+        """Raise InvalidData if `source` does not have one of the columns, or has it twice."""
         for role, name in self.roles.items():
             there = available.count(name)
             if there > 1:
@@ -155,6 +156,7 @@ def _missing(role: str, name: ColumnName, available: Sequence[ColumnName], sourc
 def closest(role: str, name: ColumnName, available: Sequence[ColumnName]) -> ColumnName | None:
     """Return the column most likely meant by `name`, or None."""
     by_text = {str(column).lower(): column for column in reversed(available)}
+    # A misspelt name first, then a synonym of the role.
     near = difflib.get_close_matches(str(name).lower(), list(by_text), n=1, cutoff=0.6)
     if near:
         return by_text[near[0]]
@@ -209,6 +211,7 @@ def check_weights(weights: NDArray[np.floating], subject: str) -> None:
 def missing(values: pa.Array) -> NDArray[np.bool_]:
     """Return which entries of an Arrow array are null or NaN; an empty array where none can be."""
     floating = pa.types.is_floating(values.type)
+    # The usual case, for which pyarrow.compute need not be loaded.
     if values.null_count == 0 and not floating:
         return np.zeros(0, dtype=bool)
     mask: NDArray[np.bool_] = pc.is_null(values, nan_is_null=floating).to_numpy(zero_copy_only=False)
@@ -279,6 +282,7 @@ def time_unit(times: ArrayLike) -> str | None:
     Zeros and other values outside of all units (times that are not known) are allowed if they are fewer than half.
     """
     values = np.asarray(times)
+    # Count how many times lie in the range of each unit.
     counts = {
         unit: np.count_nonzero((values >= _EARLIEST * scale) & (values < _LATEST * scale))
         for unit, scale in TIME_UNITS.items()
@@ -309,6 +313,7 @@ def since_1970(value: object) -> int | None:
         return None
     if np.isnat(moment):
         return None
+    # Microseconds reach from year -290000 to 294000; nanoseconds end in 2262, so use them only for finer dates.
     if np.datetime_data(moment.dtype)[0] in ("ns", "ps", "fs", "as"):
         return int(moment.astype("datetime64[ns]").astype(np.int64))
     return 1000 * int(moment.astype("datetime64[us]").astype(np.int64))

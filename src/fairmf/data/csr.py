@@ -19,7 +19,7 @@ else:
 
 
 class Rows(NamedTuple):
-    """Compressed sparse rows. `weights` is None when all entries are 1, so that binary data stores no values."""
+    """Hold compressed sparse rows. `weights` is None if all entries are 1, so that binary data store no values."""
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]
@@ -73,6 +73,7 @@ class Rows(NamedTuple):
         """Copy the given rows, in the given order."""
         lengths = np.diff(self.indptr)[rows]
         indptr = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+        # Entry k of a new row is entry k of the old row: shift all entries of a row by the same amount.
         entries = np.arange(indptr[-1]) + np.repeat(self.indptr[:-1][rows] - indptr[:-1], lengths)
         weights = None if self.weights is None else self.weights[entries]
         return Rows(indptr, self.indices[entries], weights)
@@ -108,6 +109,7 @@ def rows_from_pairs(
         return _rows_of_part(users, items, shape, weights, count)
     pieces = []
     for start, stop in _user_ranges(users, shape[0], part):
+        # In place, to save a temporary array of the size of the data.
         chosen = users >= start
         chosen &= users < stop
         own = None if weights is None else weights[chosen]
@@ -130,7 +132,7 @@ def rows_from_sparse(matrix: Any, keep_values: bool) -> Rows:
     indptr = csr.indptr.astype(np.int64)
     if len(indptr) != csr.shape[0] + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any() or size > len(csr.indices):
         raise InvalidData(
-            "The matrix is damaged: its indptr does not describe its rows.", hint="build it anew with SciPy"
+            "The matrix is damaged: its indptr does not describe its rows.", hint="build it again with SciPy"
         )
     _check_indices(csr.indices[:size], csr.shape[1])
     indices, values = csr.indices[:size].astype(np.int32), csr.data[:size]
@@ -155,9 +157,8 @@ def _rows_of_part(
     ones = np.int32 if count else np.int8
     values: Array = np.ones(len(users), dtype=ones) if weights is None else weights
     pairs: Any = sp.coo_array((values, (users, items)), shape=shape)
-    pairs.has_canonical_format = (
-        True  # not true, but SciPy then does not merge pairs before we have chosen the type of the sums
-    )
+    # Not true, but SciPy then does not merge the pairs here: below they are merged in double precision if needed.
+    pairs.has_canonical_format = True
     merged: Any = pairs.tocsr()
     del pairs, values
     merged.sort_indices()
@@ -234,7 +235,7 @@ def _check_indices(indices: NDArray[np.integer], size: int) -> None:
         raise InvalidData(
             f"The matrix is damaged: it holds indices from {indices.min()} to {indices.max()} where 0 to {size - 1} "
             f"is possible.",
-            hint="build it anew with SciPy",
+            hint="build it again with SciPy",
         )
 
 
@@ -248,6 +249,7 @@ def is_ascending(indices: NDArray[np.int32], indptr: NDArray[np.int64]) -> bool:
 
 def replace_rows(rows: Rows, where: NDArray[np.integer], new: Rows) -> Rows:
     """Replace row where[k] by row k of `new`. Rows from `rows.count` on are added, without gaps."""
+    # Put the new rows after the old ones, then pick for every place the row that belongs there.
     order = np.arange(max(rows.count, int(where.max(initial=-1)) + 1))
     order[where] = rows.count + np.arange(new.count)
     return _one_after_the_other(rows, new).take(order)

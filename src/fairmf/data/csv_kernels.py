@@ -2,8 +2,8 @@
 
 Only simple text is read here: lines with equally many columns that end in a newline, no quotes, integers of up to 18
 digits without leading zeros, decimals of up to 15 digits (for which one division rounds exactly as a full parser does),
-and text that is not one of Arrow's spellings of null. At anything else `cut` returns -1, and Arrow's parser, which is
-always right, reads the file instead.
+and text that is not one of Arrow's spellings of null. At anything else `cut` returns -1, and Arrow's parser reads the
+file instead.
 
 Text is processed in words of eight bytes, the first byte lowest. The first delimiter in a word is found like the first
 zero byte in "Hacker's Delight" (chapter 6).
@@ -42,6 +42,8 @@ def _bytes_before(marks):
     """Return how many bytes come before the first marked one (highest bit set); 8 if none is marked."""
     if marks == _0:
         return _8
+    # The lowest mark minus one has all bits below it set. Shifted, each byte below the mark ends in a one; the
+    # multiplication adds these ones up in the highest byte.
     below = ((marks & (~marks + _1)) - _1) >> _7
     return ((below & _ONES) * _ONES) >> _56
 
@@ -58,6 +60,7 @@ def _digits(block, at):
     found = word(block, at) ^ _NOUGHTS  # digits become 0 to 9, all other bytes something larger
     count = bytes_before((((found & _LOW) + _TO_NINE) | found) & _HIGH)
     if count < _8:
+        # Shifting by 64 bits is undefined, so no digits are a case of their own.
         found = found << (_8 * (_8 - count)) if count > _0 else _0
         found = (found * np.uint64(10) + (found >> _8)) & np.uint64(0x00FF00FF00FF00FF)
         found = (found * np.uint64(100) + (found >> np.uint64(16))) & np.uint64(0x0000FFFF0000FFFF)
@@ -94,6 +97,7 @@ is_null = kernel(_is_null)
 def _stop(block, at, delimiters, newlines):
     """Return the word at `at`, and how many of its bytes come before the first delimiter or newline."""
     found = word(block, at)
+    # A byte that matches becomes zero.
     one, other = found ^ delimiters, found ^ newlines
     return found, bytes_before((((one - _ONES) & ~one) | ((other - _ONES) & ~other)) & _HIGH)
 
@@ -109,6 +113,7 @@ def _decimal(block, at):
         more, at, after = digits(block, at + _1)
         if after == 0 or count + after > 15:
             return 0.0, _0
+        # At most 15 digits: exact as an integer and as a float64, so the division below is correctly rounded.
         value = value * np.int64(_POWERS[after]) + more
     if count == 0 or count > 15:
         return 0.0, _0
@@ -152,6 +157,7 @@ def _cut(
                         return _GIVEN_UP
                     decimals[own, row] = -magnitude if negative else magnitude
             else:
+                # Text, or a column that is skipped: go on word by word up to the next delimiter or newline.
                 start, end, hashed = at, places[own, row] if kind == TEXT else 0, seed
                 text, before = stop(block, at, delimiters, newlines)
                 while before == _8:
@@ -165,6 +171,7 @@ def _cut(
                 if kind == TEXT:
                     if at == start or (null_starts[block[start]] and is_null(block, start, at - start, nulls)):
                         return _GIVEN_UP
+                    # The last word: the bytes before the delimiter, the closing byte, zeros.
                     kept = (_1 << (_8 * before)) - _1
                     last = (text & kept) | (_CLOSING << (_8 * before))
                     words[own, end] = last

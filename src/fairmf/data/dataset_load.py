@@ -85,12 +85,14 @@ def _in_zip(path: Path, member: str) -> TextSource:
         entries = archive.infolist()
         _check_names(path, (entry.filename for entry in entries))
         for entry in entries:
+            # The upper 16 bits are the file mode on Unix.
             if stat.S_ISLNK(entry.external_attr >> 16):
                 raise InvalidData(f"{path} holds a link, {entry.filename}; such archives are not read.")
         wanted = _the_one(path, member, [entry.filename for entry in entries])
         entry = archive.getinfo(wanted)
     if entry.flag_bits & 0x1:
         raise InvalidData(f"{wanted} in {path} is encrypted.", hint="decrypt it first")
+    # A zip bomb is recognised by the sizes that the archive states; zipfile reads no more than these.
     if entry.file_size > max(SMALL_BYTES, LARGEST_RATIO * entry.compress_size):
         raise InvalidData(too_much(f"{wanted} in {path}", entry.compress_size))
 
@@ -195,6 +197,7 @@ def read_adjacency(sources: Sequence[TextSource], columns: Columns) -> tuple[Eve
 
 def _add(collector: EventsCollector, columns: Columns, numbers: NDArray[np.int64], lengths: NDArray[np.int64]) -> int:
     """Add the pairs of lines with these numbers, of which each line has `lengths`; return how many there are."""
+    # The first number of every line is the user, the others are items.
     first = np.zeros(len(numbers), dtype=bool)
     first[np.cumsum(lengths) - lengths] = True
     users, items = np.repeat(numbers[first], lengths - 1), numbers[~first]
@@ -330,6 +333,7 @@ def _read(entry: DataSet, paths: list[Path], filtered: bool, part: str | None) -
     sources = [find_text(path, member) for path, member in zip(paths, entry.members, strict=True)]
     layout, columns = entry.layout, entry.layout.columns
     if layout.delimiter is None:
+        # Both files are read together, so that a part has the codes of the whole.
         events, sizes = read_adjacency(sources, columns)
         if part is not None:
             events = events.select(_rows_of(part, sizes))

@@ -22,6 +22,7 @@ def _take(pool, heads, ends, which, wanted, out, position, marks, mark):
             out[position] = user
             position += 1
             wanted -= 1
+            # Move the head's user to the place that became free, and drop the head: no shifting is needed.
             pool[i] = pool[heads[which]]
             heads[which] += 1
         i += 1
@@ -33,11 +34,13 @@ take = kernel(_take)
 
 def _deal(order, starts, tastes, from_taste, pool, heads, ends, marks, out, filled):
     """Fill every item's part of `out` (out): `from_taste` users of its taste, the others from the last pool."""
+    # The mark of a user is the item that was given last, so one array serves all items without clearing.
     anyone = len(heads) - 1
     for item in order:
         position, end = starts[item], starts[item + 1]
         taste = tastes[item]
         position = take(pool, heads, ends, taste, from_taste[item], out, position, marks, item)
+        # If the last pool has too few new users, the pool of the taste gives more than planned.
         position = take(pool, heads, ends, anyone, end - position, out, position, marks, item)
         position = take(pool, heads, ends, taste, end - position, out, position, marks, item)
         filled[item] = position - starts[item]
@@ -49,6 +52,7 @@ def _fill(order, starts, pool, heads, ends, marks, out, filled):
         position, end = starts[item] + filled[item], starts[item + 1]
         if position == end:
             continue
+        # Mark the users whom the item has already.
         for k in range(starts[item], position):
             marks[out[k]] = item
         position = take(pool, heads, ends, 0, end - position, out, position, marks, item)
@@ -67,6 +71,8 @@ def _repair(items, users, candidates, starts, item_of, marks, out, filled):
         if marks[user] != item:
             out[position] = user
             continue
+        # The user has this item already. Look for an interaction (partner, other) such that user can take `other`
+        # and partner can take this item.
         out[position] = -1
         for e in candidates[k]:
             other, partner = item_of[e], out[e]
@@ -80,6 +86,7 @@ def _repair(items, users, candidates, starts, item_of, marks, out, filled):
                 out[position] = partner
                 break
         if out[position] < 0:
+            # No swap was possible: any user without the item, though that user then has one interaction too many.
             partner = candidates[k, 0] % n_users
             while marks[partner] == item:
                 partner = (partner + 1) % n_users

@@ -147,6 +147,7 @@ def fetch(
         if target.exists() and read_json(record).get("bytes") == target.stat().st_size:
             return read_json(record)
         part = target.with_name(target.name + ".part")
+        # Fetch the checksum before the file, which may take long.
         published, missing = _published_md5(address) if md5_beside else (None, "no published checksum was found")
         expected = [x for x in (md5, published) if x is not None]
         try:
@@ -180,8 +181,8 @@ class _TooLarge(DownloadFailed):
 def _check_size(address: str, size: int | None, most_bytes: int) -> None:
     if size is not None and size > most_bytes:
         raise _TooLarge(
-            f"{address} holds more than the {most_bytes / 1e6:,.0f} MB that the file can have: it was replaced, and "
-            f"what arrived has been deleted.",
+            f"{address} holds more than the {most_bytes / 1e6:,.0f} MB that the file can have: it was replaced. "
+            f"The partial file has been deleted.",
             hint=_BY_HAND,
             parameter="from_path",
         )
@@ -208,15 +209,17 @@ def _complete(address: str, part: Path, progress: Progress | None, most_bytes: i
         failures, most = (0, _size(part)) if _size(part) > most else (failures + 1, most)
         if failures == _ATTEMPTS:
             raise _failed(
-                f"{address} could not be downloaded in {_ATTEMPTS} attempts ({reason}); what has arrived is kept and "
-                f"the next call continues from there."
+                f"{address} could not be downloaded in {_ATTEMPTS} attempts ({reason}); the partial file is kept and "
+                f"the next call resumes it."
             )
+        # Double the pause with every failure in a row.
         time.sleep(_PAUSE_SECONDS * 2 ** max(failures - 1, 0))
 
 
 def _attempt(address: str, part: Path, progress: Progress | None, most_bytes: int) -> bool:
     """Make one request, from where the last one broke off; return whether the file is complete."""
     notes = read_json(_notes(part))
+    # Without a validator the server could not tell us that the file has changed: then start over.
     validator = notes.get("validator") if notes.get("address") == address else None
     have = _size(part) if validator else 0
     headers = {"User-Agent": "fairmf", "Accept-Encoding": "identity"}
@@ -283,8 +286,8 @@ def _verified(address: str, part: Path, expected: list[str], missing: str) -> Re
         if wanted != md5:
             _discard(part)
             raise _failed(
-                f"What arrived from {address} ({size:,} bytes) has MD5 {md5}, but {wanted} is published: it is damaged "
-                f"or was replaced, and has been deleted."
+                f"The file from {address} ({size:,} bytes) has MD5 {md5}, but {wanted} is published: it is damaged or "
+                f"was replaced, and has been deleted."
             )
     checked = f"MD5 {md5} as published" if expected else f"nothing: {missing}"
     return {"address": address, "bytes": size, "sha256": sha256, "md5": md5, "checked_against": checked}
@@ -322,7 +325,7 @@ class _SafeRedirects(urllib.request.HTTPRedirectHandler):
     ) -> urllib.request.Request | None:
         before, after = (urllib.parse.urlsplit(x).scheme for x in (req.full_url, newurl))
         if after not in ("http", "https") or (before == "https" and after == "http"):
-            raise DownloadFailed(f"{req.full_url} points to {newurl}, which is not followed: it is less safe.")
+            raise DownloadFailed(f"{req.full_url} points to {newurl}, which is not followed, because it is less safe.")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 

@@ -190,6 +190,7 @@ class ObjectTable:
     def encode_each(self, values: Sequence[Hashable]) -> NDArray[np.int32]:
         """Return the codes of Python objects; raise TypeError where one cannot be hashed."""
         codes = self._codes
+        # len(codes) is evaluated before a new id is inserted, so it is the next free code.
         found = (codes.setdefault(plain(value), len(codes)) for value in values)
         return np.fromiter(found, dtype=np.int32, count=len(values))
 
@@ -200,6 +201,7 @@ class ObjectTable:
 
 def _words(array: pa.Array) -> TextWords:
     """Convert an Arrow array of (large) strings to words."""
+    # Read Arrow's buffers directly: offsets of the texts, and all letters in one array.
     width = np.int64 if pa.types.is_large_string(array.type) else np.int32
     places = np.zeros(len(array) + 1, dtype=np.int64)
     _, offsets_buffer, data = array.buffers()
@@ -208,6 +210,7 @@ def _words(array: pa.Array) -> TextWords:
     letters = np.frombuffer(b"" if data is None else data, dtype=np.uint8)
     letters.flags.writeable = False
     offsets = np.frombuffer(offsets_buffer, dtype=width)[array.offset : array.offset + len(array) + 1]
+    # A text of b bytes takes b // 8 + 1 words, and the sum of these is at most this.
     words = np.empty(int(offsets[-1] - offsets[0]) // 8 + len(array), dtype=np.uint64)
     hash_kernels.to_words(letters, offsets.astype(np.int64), words, places)
     return TextWords.hashed(words, places)
@@ -297,6 +300,7 @@ class IdEncoder:
 
     def _compile(self, table: IntegerTable | TextTable, arrow_type: pa.DataType) -> None:
         """Switch to a compiled table, and copy the codes given so far to it."""
+        # The ids are encoded in the order of their codes, so every id gets its old code again.
         known = self._table.ids()
         with contextlib.suppress(pa.ArrowInvalid, OverflowError):  # integers beyond 64 bits stay where they are
             if len(known):

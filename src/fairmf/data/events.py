@@ -215,13 +215,16 @@ def frequent(events: Events, min_user: int, min_item: int) -> Events:
 
 def first_of_pairs(users: NDArray[np.int32], items: NDArray[np.int32], n_items: int) -> NDArray[np.bool_] | None:
     """Return a mask of the first row of every pair; None if no pair is repeated."""
+    # One number per pair, computed in place to save memory.
     keys = users.astype(np.int64)
     keys *= n_items
     keys += items
+    # Sorting takes less time and memory than argsort, and most data have no repeated pairs.
     ascending = np.sort(keys)
     if not (ascending[1:] == ascending[:-1]).any():
         return None
     del ascending
+    # Stable: of equal pairs the first row comes first, and the others are marked below.
     order = np.argsort(keys, kind="stable")
     first = np.ones(len(keys), dtype=bool)
     for a, b in _chunks(len(keys) - 1):
@@ -236,6 +239,7 @@ def number_by_appearance(codes: NDArray[np.int32], count: int) -> tuple[NDArray[
     found = []
     for a, b in _chunks(len(codes)):
         chunk = codes[a:b]
+        # np.unique sorts; the first positions (`where`) restore the order of appearance.
         new, where = np.unique(chunk[~seen[chunk]], return_index=True)
         seen[new] = True
         found.append(new[np.argsort(where)])

@@ -31,6 +31,7 @@ class _Digest(Protocol):
 
 
 def _add(digest: _Digest, name: str, array: Array, kind: str) -> None:
+    # Name, type and length before the bytes: otherwise two data sets could give the same stream of bytes.
     digest.update(f"{name} {kind} {len(array)}:".encode())
     digest.update(np.ascontiguousarray(array, dtype=kind).data)
 

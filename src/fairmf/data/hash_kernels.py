@@ -33,10 +33,12 @@ def _number_integers(values, slots, known, count, seed, codes):
     mask = np.uint64(len(slots) - 1)
     for k in range(len(values)):
         value = values[k]
+        # The number of slots is a power of two, so the mask takes the hash modulo that number.
         place = mix(value, seed) & mask
         while True:
             code = slots[place]
             if code < 0:
+                # A table that is at most half full keeps the runs of occupied slots short.
                 if 2 * count >= len(slots):
                     return k, count
                 slots[place] = code = count
@@ -67,6 +69,7 @@ def _to_words(letters, offsets, words, places):
             words[at] = word
             at += 1
             start += _BYTE
+        # The rest of the text, from its last byte to its first, with the closing byte above them.
         word = _CLOSING
         while stop > start:
             stop -= _ONE
@@ -108,6 +111,7 @@ def _number_texts(words, places, hashes, slots, starts, known, count, codes):
     for first in range(0, rows, _GROUP):
         size = min(_GROUP, rows - first)
         for k in range(size):
+            # These reads do not depend on each other: the CPU waits for all of them at once.
             touched[k] = slots[hashes[first + k] & mask]
         for k in range(size):
             touched[k] = known[max(touched[k], 0)]
@@ -118,6 +122,7 @@ def _number_texts(words, places, hashes, slots, starts, known, count, codes):
                 at = np.int64(slots[place])
                 if at < 0:
                     at = starts[count]
+                    # The second limit leaves room for this record and for comparing any text with the last record.
                     if 2 * count >= len(slots) or at + 2 * length + 1 >= len(known):
                         return first + k, count
                     slots[place] = at

@@ -64,6 +64,7 @@ class PlainColumns:
         quotes_are_text: bool = False,
         literal: bool = False,
     ):
+        # The kernel compares with one byte, and a delimiter must not be part of a number.
         if len(set(delimiter)) != 1 or not delimiter.isascii() or delimiter[0] in '-.0123456789"\r\n':
             raise NotPlain
         self._wanted = wanted
@@ -91,6 +92,7 @@ class PlainColumns:
             block = block.replace(b"\r\n", b"\n")
         if (b'"' in block and not self._quotes_are_text) or b"\r" in block or not _is_text(block):
             raise NotPlain
+        # The kernel reads words of eight bytes, so it may look past the last line.
         data = np.frombuffer(block + bytes(PADDING), dtype=np.uint8)
         columns = (self.kinds, self.places, self._nulls, self._null_starts)
         buffers = integers, decimals, words, places, hashes = self._room(room, len(block))
@@ -114,6 +116,7 @@ class PlainColumns:
         if size > self._rooms.get(number, (0,))[0]:
             rows = size // len(self.kinds)  # at most: every field takes a delimiter or a newline
             integers, decimals, texts = ((self.kinds == kind).sum() for kind in (INTEGER, DECIMAL, TEXT))
+            # Whole words of text, and a last, partly filled word for each row.
             words = np.empty((texts, size // 8 + rows + 1), dtype=np.uint64)
             places = np.zeros((texts, rows + 1), dtype=np.int64)
             numbers = np.empty((integers, rows), dtype=np.int64), np.empty((decimals, rows))

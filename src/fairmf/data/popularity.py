@@ -40,6 +40,7 @@ def counts_with_gini(
     raise InvalidParameter, or return the nearest counts with `nearest`.
     """
     log_rank = np.log(np.arange(1, size + 1) + size / 25)
+    # A larger exponent gives a larger Gini index.
     low, high = 0.0, _STEEPEST
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2

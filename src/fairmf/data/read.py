@@ -333,6 +333,7 @@ def _is_ipc_file(file: Path) -> bool:
         raise InvalidData(f"{file} is a Parquet file.", hint="read it with from_parquet or read_parquet")
     if start.startswith(FEATHER_1):
         raise InvalidData(
-            f"{file} is a Feather file of version 1, which Arrow has given up.", hint="write it anew as version 2"
+            f"{file} is a Feather file of version 1, which Arrow no longer supports.",
+            hint="write it again as version 2",
         )
     return start == IPC_FILE

@@ -61,7 +61,7 @@ def parse_database_url(url: object) -> DatabaseUrl:
     scheme, colon, _ = text.partition("://")
     name = scheme.lower().partition("+")[0]  # SQLAlchemy's postgresql+psycopg2: the same server
     if not colon or not re.fullmatch(r"[a-zA-Z][\w.+-]*", scheme):
-        raise InvalidParameter(f"'url' must be a database URL, such as {_EXAMPLES}; this one does not start so.")
+        raise InvalidParameter(f"'url' must be a database URL, such as {_EXAMPLES}; this one starts differently.")
     if name not in _KINDS:
         raise InvalidParameter(
             f"'url' must name a SQLite or PostgreSQL database, such as {_EXAMPLES}. Got one of {scheme}:// instead.",

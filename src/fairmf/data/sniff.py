@@ -88,6 +88,7 @@ def guess_columns(seen: Peek) -> Guess:
         elif found:
             choices[role] = tuple(found)
     reasons = dict.fromkeys(columns, "by its name")
+    # Two columns with unknown names are users and items, unless a name says that it holds values.
     said = [word for name in seen.names for word in words_of(name)]
     if not {*columns, *choices} and len(seen.names) == 2 and not any(map(_is_value, said)):
         columns = dict(zip(IDS, seen.names, strict=True))
@@ -107,6 +108,7 @@ def _named_ids(role: str, names: Sequence[ColumnName]) -> list[ColumnName]:
             # Preferred in this order: "user_id", "user", "user_key", "user_name" or "the user".
             rank = 1 if not rest else 0 if rest <= {"id", "ids"} else 2 if rest <= _OF_AN_ID - {"name"} else 3
             by_word.setdefault(str(role_word(role, own[0])), []).append((rank, name))
+    # The most general synonym wins ("item_id" before "track_id"); among others none is preferred.
     strong = {word: found for word, found in by_word.items() if word not in _WEAK}
     general = strong.get(SYNONYMS[role][0], [])
     if any(rank < 3 for rank, _ in general):

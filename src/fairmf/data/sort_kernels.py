@@ -35,6 +35,7 @@ def distinct_pairs(
         parts = _parts(len(users), threads)
         counts = np.zeros((threads, n_users), dtype=np.int64)
         list(pool.map(lambda k: count(users[parts[k]], counts[k]), range(threads)))
+        # Rows with room for all pairs; `close_gaps` shortens them where pairs are repeated.
         np.cumsum(counts.sum(axis=0), out=indptr[1:])
         block_of, bounds = _blocks(indptr)
         first, second = _distribute(users, items, parts, counts, block_of, bounds, pool)
@@ -88,6 +89,7 @@ def _distribute(
     blocks = len(bounds) - 1
     # Two bytes where that is enough: touching fresh memory costs more time than the copying itself.
     kind = np.uint16 if np.diff(bounds).max(initial=0) <= 1 << 16 else np.int32
+    # Pairs of each part (rows) in each block (columns).
     sizes = np.stack([np.bincount(block_of, own, minlength=blocks) for own in counts]).astype(np.int64)
     starts = np.concatenate(([0], np.cumsum(sizes.sum(axis=0))))[:-1]
     # Where a part puts its first pair of a block: after the pairs of all earlier parts, to keep their order.
@@ -126,11 +128,13 @@ def _sort_block(users, items, n_items, indptr, ends):
     if size == 0:
         return
     base = indptr[0]
+    # First counting sort: users in ascending order of their items.
     starts = np.zeros(n_items + 1, dtype=np.int32)
     for k in range(size):
         starts[items[k] + 1] += 1
     for item in range(n_items):
         starts[item + 1] += starts[item]
+    # After this loop by_item[starts[j]:starts[j + 1]] are the users of item j, so `items` may be overwritten.
     by_item = np.empty_like(users)
     places = starts[:-1].copy()
     for k in range(size):
@@ -140,6 +144,7 @@ def _sort_block(users, items, n_items, indptr, ends):
     for item in range(n_items):
         for k in range(starts[item], starts[item + 1]):
             user = by_item[k]
+            # Append the item to the user's row, unless it is there: equal items come one after the other.
             end = ends[user]
             if end == indptr[user] or items[end - 1 - base] != item:
                 items[end - base] = item

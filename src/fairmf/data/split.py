@@ -37,6 +37,7 @@ def build_matrix(
     item_ids: Ids | None = None,
 ) -> Interactions:
     """Build the matrix with an entry at every given (user, item) position. The pairs must be distinct."""
+    # Sort by user, then item.
     order = np.argsort(users.astype(np.int64) * n_items + items, kind="stable")
     indptr = np.concatenate(([0], np.cumsum(np.bincount(users, minlength=n_users)))).astype(np.int64)
     values = None if weights is None else weights[order].astype(np.float32)
@@ -280,6 +281,7 @@ def _check_disjoint(name: str, data: Interactions, other_name: str, other: Inter
     keys, others = pair_keys(data), pair_keys(other)
     if not len(keys) or not len(others):
         return
+    # Both are ascending, so a binary search finds shared pairs without a set.
     place = np.minimum(np.searchsorted(keys, others), len(keys) - 1)
     shared = np.flatnonzero(keys[place] == others)
     if len(shared):

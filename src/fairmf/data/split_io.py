@@ -48,6 +48,7 @@ def save_split(split: Split, folder: str | os.PathLike[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CannotWrite(error.errno, f"{folder} cannot be written: {error.strerror}") from error
+    # Parts first: until the manifest is replaced, nothing refers to the new files.
     parts = {"train": _write(folder, "train", *_train(split.train))}
     for name, part in (("validation", split.validation), ("test", split.test)):
         parts[name] = _write(folder, name, *_held_out(part, split.train))
@@ -132,6 +133,7 @@ def _manifest(folder: Path) -> Record:
     if not path.is_file():
         raise InvalidData(f"{folder} holds no {MANIFEST}: it is not the folder of a split.", parameter="folder")
     with container.reading(path, FORMAT):
+        # Not trusted: check the size before reading it.
         if path.stat().st_size > _LARGEST_MANIFEST:
             raise Malformed("it is far too large")
         try:
@@ -157,8 +159,9 @@ def _checked_manifest(manifest: object) -> Record:
             raise Malformed("it does not say in which files its parts are")
         if not _FINGERPRINT.fullmatch(part["fingerprint"]):
             raise Malformed("it does not say what its parts hold")
+        # A manifest from elsewhere must not make us read (or delete) other files.
         if part["file"] != _file_name(name, part["fingerprint"]):
-            raise Malformed(f"it names {part['file'][:80]!r}, which is no file of this split")
+            raise Malformed(f"it names {part['file'][:80]!r}, which is not a file of this split")
     return manifest
 
 

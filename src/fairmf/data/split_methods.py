@@ -35,6 +35,7 @@ def draw_parts(users: NDArray[np.integer], share: float, n_parts: int, random: n
     order = np.lexsort((random.random(len(users)), users))
     _, start, counts = np.unique(users[order], return_index=True, return_counts=True)
     each = np.where(counts >= FEWEST_ITEMS, np.floor(share * counts), 0).astype(np.int64)
+    # Number of each row among its user's rows, from 0, in random order.
     rank = np.arange(len(users)) - np.repeat(start, counts)
     number = rank // np.maximum(np.repeat(each, counts), 1) + 1
     held_out = (number <= n_parts) & (np.repeat(each, counts) > 0)
@@ -185,6 +186,7 @@ def _seeded(
     train, validation, test = np.split(permuted, [len(users) - 2 * heldout, len(users) - heldout])
     in_train = positions_in(train, len(events.user_ids))[events.users] >= 0
     items = np.unique(events.items[in_train]).astype(np.int64)
+    # One generator draws validation, then test: swapping them would change both.
     parts = []
     for part in (validation, test):
         rows = _rows_of(events, part, items)
@@ -269,12 +271,14 @@ def split_by_interaction(data: Events | Interactions, *, target_share: float = 0
             "The 'target_share' parameter of split_by_interaction is held out twice, for validation "
             f"and for test, and must be below 0.5. Got {target_share!r} instead."
         )
+    # Otherwise a repeated pair could be in train and in the targets.
     events = events_of(data).without_duplicates()
     users = np.unique(events.users).astype(np.int64)
     place = positions_in(users, len(events.user_ids))[events.users]
     part = draw_parts(place, target_share, 2, np.random.default_rng(random_state))
     items = np.unique(events.items[part == 0]).astype(np.int64)
     item_place = positions_in(items, len(events.item_ids))[events.items]
+    # Part -1 belongs to no matrix.
     part[item_place < 0] = -1
     user_ids, item_ids = events.user_ids.take(users), events.item_ids.take(items)
 
@@ -340,10 +344,12 @@ def split_by_time(
     for what, some in (("train", in_train), ("validation", before_test & ~in_train), ("test", ~before_test)):
         if not some.any():
             raise InvalidData(f"The cuts at {start} and {end} leave no event for {what}.")
+    # The catalogue is what train knows: a model cannot rank other items.
     items, item_place = first_appearance(events.items[in_train], len(events.item_ids))
     known_item = item_place[events.items] >= 0
     train_users, _ = first_appearance(events.users[in_train], len(events.user_ids))
     history_users, _ = first_appearance(events.users[before_test & known_item], len(events.user_ids))
+    # Train's users come first, so that their rows have the same numbers as in train.
     newcomers = history_users[positions_in(train_users, len(events.user_ids))[history_users] < 0]
     test_users = np.concatenate((train_users, newcomers))
 

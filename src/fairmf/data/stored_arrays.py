@@ -126,6 +126,7 @@ def rows_from_arrays(
         raise Malformed(f"its {name} have no weight each")
     if weights is not None and not (np.isfinite(weights).all() and (weights > 0).all()):
         raise Malformed(f"its {name} have weights that are not numbers > 0")
+    # Kernels and `Interactions` rely on sorted rows without repeats. Interactions checks the range of indices.
     if not is_ascending(indices, indptr):
         raise Malformed(f"its {name} are not in order, or repeated")
     return marked(Interactions(Rows(indptr, indices, weights), m, users, items), weighting)

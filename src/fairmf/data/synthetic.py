@@ -245,6 +245,7 @@ def _popularity(plan: SyntheticEvents, rng: np.random.Generator) -> NDArray[np.i
 
 def _item_tastes(plan: SyntheticEvents, rng: np.random.Generator) -> NDArray[np.int64]:
     count = min(plan.tastes, plan.n_items)
+    # Some tastes have many items, some few.
     size = 1 / np.sqrt(np.arange(1, count + 1))
     others = rng.choice(count, size=plan.n_items - count, p=size / size.sum())
     return rng.permutation(np.concatenate([np.arange(count), others]))  # every taste has an item
@@ -265,7 +266,9 @@ def _deal(
     pool, bounds = _pools(per_user, wishes, favourites, int(tastes.max()) + 1, rng)
     heads, ends = bounds[:-1].copy(), bounds[1:]
     demand = np.bincount(tastes, weights=per_item)
+    # Share of the interactions with items of each taste that come from users who want that taste.
     share = np.diff(bounds)[:-1] / np.maximum(demand, 1)
+    # Random rounding keeps the sum right on average, also for items with one or two interactions.
     from_taste = np.floor(per_item * share[tastes] + rng.random(len(per_item))).astype(np.int64)
     from_taste = np.minimum(from_taste, per_item)
 
@@ -276,11 +279,13 @@ def _deal(
     marks = np.full(len(per_user), -1, dtype=np.int32)
     deal_kernels.deal(order, starts, tastes, from_taste, pool, heads, ends, marks, out, filled)
 
+    # Second step: everybody who is left, in one pool.
     left = rng.permutation(np.concatenate([pool[a:b] for a, b in zip(heads, ends, strict=True)]))
     heads, ends = np.zeros(1, dtype=np.int64), np.array([len(left)])
     marks.fill(-1)
     deal_kernels.fill(order, starts, left, heads, ends, marks, out, filled)
 
+    # Third step: the few users whom no item with a free place can take.
     users = left[heads[0] :]
     items = np.repeat(np.arange(len(per_item)), per_item - filled)
     candidates = rng.integers(0, len(out), size=(len(users), _SWAPS))
@@ -310,6 +315,7 @@ def _wishes(
         left = left - wishes[:, k]
     wishes = np.minimum(wishes, sizes[favourites] // 3)  # no user exhausts a taste
     supply = np.bincount(favourites.ravel(), weights=wishes.ravel(), minlength=len(demand))
+    # Users must not want more of a taste than its items have; 5 % stays for users without that taste.
     keep = np.minimum(1.0, 0.95 * demand / np.maximum(supply, 1))
     return rng.binomial(wishes, keep[favourites]), favourites
 
@@ -347,6 +353,7 @@ def _as_events(
     pairs = users.astype(np.int64)
     pairs *= plan.n_items
     pairs += np.repeat(np.arange(plan.n_items, dtype=np.int32), per_item)
+    # Pairs as single numbers (user * n_items + item) take less memory to shuffle.
     rng.shuffle(pairs)
     users, user_order = number_by_appearance((pairs // plan.n_items).astype(np.int32), plan.n_users)
     pairs %= plan.n_items

@@ -161,6 +161,7 @@ def record_blocks(
             read = stream.read(block_bytes)
             more = read if decoder is None else decoder.decode(read, final=not read).encode()
             text = rest + more
+            # The mark may be divided between two reads, so wait until there are three bytes.
             if at_start and (len(text) >= len(_BYTE_ORDER_MARK) or not read):
                 text, at_start = text.removeprefix(_BYTE_ORDER_MARK), False
             quotes = _field_quotes(text, delimiter)
@@ -212,6 +213,8 @@ def _without_literal_quotes(quotes: NDArray[np.int64], begins: NDArray[np.bool_]
 
     `begins` says for every quote whether a field may begin there. This loop is slow, but such files are rare.
     """
+    # A quote counts if it closes an open field, begins a field, or follows the closing quote directly (a doubled
+    # quote re-opens the field). All others are text.
     kept, inside, latest = [], False, -2
     for place, starts_field in zip(quotes.tolist(), begins.tolist(), strict=True):
         if inside or starts_field or place == latest + 1:
@@ -269,10 +272,12 @@ def _last_break(text: bytes, quotes: NDArray[np.int64]) -> int:
     """Return the position of the last line break outside quotes, -1 if there is none."""
     stop = len(text) - text.endswith(b"\r")  # the line feed of a CR LF may follow
     count = len(quotes)
+    # An odd number of quotes: the text ends inside quotes, where line breaks do not count.
     if count % 2:
         count, stop = count - 1, int(quotes[-1])
     while True:
         start = int(quotes[count - 1]) if count else 0
+        # Search backwards between the last closing quote and the end, then between earlier pairs of quotes.
         feed = text.rfind(b"\n", start, stop)
         found = max(feed, text.rfind(b"\r", max(feed, start), stop))
         if found >= 0 or not count:

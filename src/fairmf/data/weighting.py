@@ -20,7 +20,7 @@ NAMES = ("log", "bm25")
 
 @dataclass(frozen=True)
 class LogWeighting:
-    """log2(1 + c): a confidence of 1 stays 1."""
+    """Replace a confidence c by log2(1 + c), so that 1 stays 1."""
 
     how: ClassVar[str] = "log"
 
@@ -34,7 +34,7 @@ class LogWeighting:
 
 @dataclass(frozen=True, eq=False)
 class BM25Weighting:
-    """BM25 with items as documents and users as words; `Interactions.reweighted` has the formula.
+    """Weight by BM25 with items as documents and users as words; `Interactions.reweighted` has the formula.
 
     Everything that comes from the training data is stored, so that the weights of one history depend on no other.
     """
@@ -51,7 +51,7 @@ class BM25Weighting:
 
     @classmethod
     def learn(cls, rows: Rows, n_items: int, K1: float, B: float) -> BM25Weighting:
-        """Take the item lengths from training rows (users x items)."""
+        """Compute the item lengths from training rows (users x items)."""
         check_number("reweighted", "K1", K1, above=0)
         check_number("reweighted", "B", B, low=0, high=1)
         lengths: NDArray[np.float64] = np.bincount(rows.indices, _raw(rows), n_items).astype(np.float64)
@@ -87,12 +87,13 @@ class BM25Weighting:
         return found
 
     def with_lengths(self, lengths: NDArray[np.float64]) -> BM25Weighting:
-        """Return the same weighting for items of other lengths (all of them, added ones included)."""
+        """Return the same weighting with other item lengths (of all items, including added ones)."""
         return replace(self, item_lengths=lengths)
 
     def _saturated(
         self, weights: NDArray[np.float64], lengths: NDArray[np.float64], item: NDArray[np.integer]
     ) -> NDArray[np.float64]:
+        # K1 (1 - B + B L_j / mean(L)), the denominator's first term; in place to save memory.
         norm = self.K1 * (1.0 - self.B + self.B * lengths / self.mean_length)
         weights *= (self.K1 + 1.0) / (norm[item] + weights)
         return weights

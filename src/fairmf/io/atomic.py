@@ -41,6 +41,7 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
         raise _refusal(target, error) from error
     try:
         with os.fdopen(handle, "wb") as file:
+            # Keep the permissions of the file that is replaced.
             if target.exists() and hasattr(os, "fchmod"):
                 os.fchmod(handle, target.stat().st_mode & 0o7777)
             yield file
@@ -96,7 +97,7 @@ def inside(folder: Path, name: str) -> Path:
 
 def _refusal(target: Path, error: OSError) -> CannotWrite:
     reason = error.strerror or str(error)
-    return CannotWrite(error.errno, f"{target} cannot be written: {reason}. What was there before is unchanged")
+    return CannotWrite(error.errno, f"{target} cannot be written: {reason}. An earlier file is unchanged")
 
 
 def _sync_folder(folder: Path) -> None:

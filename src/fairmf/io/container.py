@@ -74,6 +74,7 @@ def compose(arrays: dict[str, tuple[DType, tuple[int, ...]]], metadata: dict[str
         table[name] = {"dtype": NAMES[dtype], "shape": list(shape), "data_offsets": [position, end]}
         position = end
     text = strict_json.dump(table).encode("ascii")
+    # safetensors allows spaces at the end of the header.
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
     if len(text) > MAX_BYTES:
         raise ValueError(f"The header would take {len(text):,} bytes; at most {MAX_BYTES:,} are possible.")
@@ -108,8 +109,9 @@ def _places(table: dict[str, object], first: int, size: int) -> dict[str, Entry]
     position = first
     for name, value in table.items():
         dtype, shape, begin, end = _fields(name, value)
+        # Arrays must follow each other without gaps: safetensors' own rule, which also rules out overlaps.
         if begin + first != position or end < begin or first + end > size:
-            raise Malformed(f"array {name[:80]!r} does not lie where it should; it is damaged or truncated")
+            raise Malformed(f"array {name[:80]!r} is not where it should be; the file is damaged or truncated")
         entry = Entry(dtype, shape, position)
         if entry.nbytes != end - begin:
             raise Malformed(f"array {name[:80]!r} has another size than its shape says")
@@ -213,6 +215,7 @@ def is_own(path: Path, kind: Format, *, partial: bool = False) -> bool:
 
     With `partial`, also accept the rest of a write that was killed: a shorter beginning, or an empty file.
     """
+    # `write` puts the metadata first, and the format first in it.
     start = b'{"%s":{"format":%s,' % (METADATA.encode(), strict_json.dump(kind.name).encode())
     try:
         if path.is_symlink() or not path.is_file():

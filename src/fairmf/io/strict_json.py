@@ -22,6 +22,7 @@ def dump(value: object) -> str:
 
 def parse(text: str, what: str) -> Any:
     """Parse JSON; raise Malformed if it is not valid or too large. `what` names the text in the message."""
+    # An upper bound of the number of values, found without parsing.
     if text.count(",") + text.count("[") + text.count("{") > MAX_VALUES:
         raise Malformed(f"{what} holds more than {MAX_VALUES:,} values")
     try:
@@ -61,6 +62,7 @@ def _short(text: str) -> int:
 
 
 def _check_depth(value: object, what: str) -> None:
+    # Level by level instead of recursively, because recursion is what deep nesting would break.
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [

@@ -38,6 +38,7 @@ def plain(value: object) -> Any:
 
 def encode(value: Any) -> Any:
     """Return a value as JSON; raise NotStorable for a type that is not in the table above."""
+    # type(...) is, not isinstance: a subclass would come back as its base class. (A bool is an int, for example.)
     value = value.tolist() if isinstance(value, np.ndarray) else plain(value)
     kind = type(value)
     if value is None or kind in (bool, str):
@@ -51,6 +52,7 @@ def encode(value: Any) -> Any:
     if kind is list:
         return [encode(part) for part in value]
     if kind is dict:
+        # A key that begins with $ would be taken for one of the names of types below.
         if all(type(key) is str and not key.startswith("$") for key in value):
             return {key: encode(part) for key, part in value.items()}
         return {"$dict": [[encode(key), encode(part)] for key, part in value.items()]}

@@ -156,6 +156,7 @@ class AnnIndex:
         looked = _faiss().SearchParametersIVF(nprobe=probes)
         found_scores, found = self._faiss.search(queries, k, params=looked)
         order = np.lexsort((found, -found_scores), axis=1)
+        # faiss orders ties arbitrarily; -1 (nothing found) has the lowest score.
         found, found_scores = np.take_along_axis(found, order, 1), np.take_along_axis(found_scores, order, 1)
         items, scores = first_allowed(found.astype(np.int32), found_scores, N, exclude, self.n_items)
         if probes < self.n_groups:
@@ -364,6 +365,7 @@ def _threads(num_threads: int) -> Iterator[None]:
 
 def _batches(wanted: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], int]]:
     """Yield users who need about equally many candidates (within a factor of two), and the largest number needed."""
+    # A user with a long history needs many candidates; one search for all would need as many for everybody.
     doublings = np.frexp(wanted.astype(np.float64))[1]
     for size in np.unique(doublings):
         rows = np.flatnonzero(doublings == size)

@@ -184,6 +184,7 @@ class _Allocation:
         self.candidates = np.full((n, width), -1, dtype=np.int32)
         self.position = np.full(n, width, dtype=np.int64)  # all used up: no user has been scored yet
         self.complete, self.finished = np.zeros(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_)
+        # Rounds: stop if the stock is gone, or if nobody could take an item in a whole round.
         left, before = ell * m, -1
         while 0 < left != before:
             before = left
@@ -207,12 +208,14 @@ class _Allocation:
         again = users[used & ~self.complete[users] & ~self.finished[users]]
         if len(again) == 0:
             return
+        # Score only items in stock: the k best of them are the next candidates.
         in_stock = np.flatnonzero(self.stock > 0)
         width = self.candidates.shape[1]
         k = min(width, len(in_stock))
         found = self._best(again, self.V[in_stock], k, in_stock)
         self.candidates[again, :k], self.candidates[again, k:] = found, -1
         self.position[again] = 0
+        # A chunk that is not full, or that had room for all items in stock, holds all that the user can ever take.
         self.complete[again] = (self.candidates[again, -1] < 0) | (k == len(in_stock))
 
     def fill_up(self) -> None:
@@ -222,6 +225,7 @@ class _Allocation:
         for start in range(0, len(short), MOST_AHEAD):
             users = short[start : start + MOST_AHEAD]
             found = self._best(users, self.V, K - int(self.taken[users].min()), np.arange(len(self.V)))
+            # Users with equally many items are filled together: columns `have` to K of their lists.
             for have in np.unique(self.taken[users]):
                 rows = self.taken[users] == have
                 self.lists[users[rows], have:] = found[rows, : K - have]
@@ -254,12 +258,14 @@ class _Allocation:
 
 def _score(U: Array, V: Array, lists: NDArray[np.int32], scores: NDArray[np.float32], sort: bool) -> None:
     """Score the lists in blocks, and sort them by score if asked to.   out: lists, scores"""
+    # At most 4 million numbers are gathered from V at a time.
     at_once = max(1, (1 << 22) // (lists.shape[1] * V.shape[1]))
     for start in range(0, len(lists), at_once):
         block = lists[start : start + at_once]
         value = np.einsum("id,ikd->ik", U[start : start + at_once], V[block], dtype=np.float64)
         value[block < 0] = -np.inf
         if sort:
+            # By descending score, then by ascending position; missing items have score -inf and come last.
             best = np.lexsort((block, -value), axis=1)
             block, value = np.take_along_axis(block, best, 1), np.take_along_axis(value, best, 1)
         lists[start : start + at_once] = block

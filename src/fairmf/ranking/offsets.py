@@ -100,6 +100,7 @@ def learn(
     prices = np.zeros(m)
     settled, weight = np.zeros(m), 0.0
     share = np.zeros(m)
+    # position = n: the first batch begins a new pass.
     order, position = np.arange(n), n
     for number in range(iterations):
         if batch < n and position + batch > n:  # a new pass over all users, in a new order
@@ -109,6 +110,7 @@ def learn(
         fresh = exposure_share(backend, users, items, prices, exclude, chosen, K)
         # The counts of one batch are noisy, so use their running mean over about one pass of the users.
         share = fresh if number == 0 else share + max(batch / n, 0.2) * (fresh - share)
+        # Geometric, from FIRST_STEP in the first iteration to LAST_STEP in the last.
         step = FIRST_STEP * (LAST_STEP / FIRST_STEP) ** (number / max(iterations - 1, 1))
         prices = moved(prices, share, bounds, step * spread, math.sqrt(FIRST_STEP * step) * spread)
         if number >= SETTLED * iterations:
@@ -122,6 +124,7 @@ def moved(prices: Vector, share: Vector, bounds: Bounds, step: float, level_step
     floor, cap = bounds.floor, bounds.cap
     up = lift(prices, share, floor, step, level_step) if floor > 0 else np.full_like(share, -step)
     down = np.clip((share - cap) / cap, -1, 1) if np.isfinite(cap) else np.full_like(share, -1.0)
+    # Floor and cap have a multiplier each, both >= 0; the price is their difference.
     raised = np.maximum(np.maximum(prices, 0) + up, 0)
     lowered = np.maximum(np.maximum(-prices, 0) + step * down, 0)
     return raised - lowered
@@ -165,6 +168,7 @@ def exposure_share(
 
 def score_spread(backend: Backend, users: Factors, items: Factors) -> float:
     """Return the standard deviation of all scores u_i.v_j, from two Gramians and two means."""
+    # The sum of all squared scores is trace(U'U V'V), so the scores themselves are not needed.
     squares = float((backend.gramian(users) * backend.gramian(items)).sum()) / (len(users) * len(items))
     mean = float(backend.mean(users) @ backend.mean(items))
     return float(np.sqrt(max(squares - mean**2, 0.0)))

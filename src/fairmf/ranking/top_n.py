@@ -86,6 +86,7 @@ def merged(first: Rows | None, second: Rows | None) -> Rows | None:
     indptr = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
     indices = np.empty(indptr[-1], dtype=np.int32)
     for rows, starts in ((first, indptr[:-1]), (second, indptr[:-1] + np.diff(first.indptr))):
+        # Move every entry from its place in `rows` to its place in the merged row.
         shift = np.repeat(starts - rows.indptr[:-1], np.diff(rows.indptr))
         indices[np.arange(rows.nnz) + shift] = rows.indices
     return Rows(indptr, indices, None)
@@ -116,8 +117,10 @@ def first_allowed(
     allowed = items >= 0
     if exclude is not None:
         row = np.arange(exclude.count, dtype=np.int64)
+        # One number per (user, item) pair, so that one `isin` serves all rows.
         hidden = np.repeat(row, np.diff(exclude.indptr)) * n_items + exclude.indices
         allowed &= ~np.isin(row[:, None] * n_items + items, hidden)
+    # Number of allowed entries before each one: its place in the result.
     slot = np.cumsum(allowed, axis=1) - 1
     taken = allowed & (slot < N)
     rows = np.nonzero(taken)[0]
