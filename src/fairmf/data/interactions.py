@@ -31,7 +31,7 @@ else:
 
 
 class Interactions:
-    """Implicit feedback of users (rows) on items (columns).
+    """Hold implicit feedback of users (rows) on items (columns).
 
     Build one with `from_frame`, `from_csv`, `from_parquet`, `from_arrow`, `from_sql`, `from_csr` or `from_events`. The
     object never changes: its arrays are read-only. Binary data (the default) stores no values in either orientation.

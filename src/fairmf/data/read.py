@@ -160,7 +160,7 @@ def reading(file: Path | str, kind: str) -> Iterator[None]:
 
 
 def existing(path: str | os.PathLike[str]) -> Path:
-    """Return the path if something is there; else raise InvalidData."""
+    """Return the path if it exists; else raise InvalidData."""
     try:
         found = Path(path)
     except TypeError as error:

@@ -157,7 +157,7 @@ def read_sql(
     rating: ColumnName | None = None,
     rating_above: float | None = None,
 ) -> Events:
-    """Read the answer of a SQLite or PostgreSQL database, in Arrow batches. Needs the extra `[sql]`.
+    """Read the result of a query from a SQLite or PostgreSQL database, in Arrow batches. Needs the extra `[sql]`.
 
     Parameters
     ----------

@@ -124,7 +124,7 @@ class HeldOut:
 
     @property
     def n_users(self) -> int:
-        """Number of users who are given a list, those without targets included."""
+        """Number of users who get a list, including those without targets."""
         return self.fold_in.n_users
 
     @property
