@@ -144,7 +144,7 @@ def test_a_backend_without_its_kernels_is_refused_before_the_first_epoch(monkeyp
         def kernels_that_nobody_has(self): ...
 
     monkeypatch.setattr("fairmf.backends.solve.SubspaceKernels", Others)
-    with pytest.raises(InvalidParameter, match="solver='subspace' is not there for backend='cpu'"):
+    with pytest.raises(InvalidParameter, match="solver='subspace' does not support backend='cpu'"):
         IALS(solver="subspace").fit(SMALL[False])
 
 

@@ -22,6 +22,7 @@ from fairmf.distributed.remote_arrays import ITEMS, Drawn, Given, ShardedFactors
 from fairmf.distributed.team import Published, Team
 from fairmf.distributed.worker import Turned
 from fairmf.errors import InvalidParameter
+from fairmf.types import Array
 
 ROWS = 1024  # items of one block
 
@@ -60,7 +61,7 @@ def improve_items(team: Team, step: HalfStep, published: Turned, this: Factors, 
             cg_split.advance, len(change), *known, *given, bounds, out=(this, r, p, rz, goal, change), work=work
         )
         loss += float(change.sum())
-    squared_norms: NDArray[Any] = np.einsum("ja,ja->j", this, this, dtype=np.float64)
+    squared_norms: Array = np.einsum("ja,ja->j", this, this, dtype=np.float64)
     return RowSums(loss, float(squares.sum()), float(step.ridge @ squared_norms))
 
 
@@ -77,7 +78,7 @@ class Sent:
         self._team = team
         self._known: dict[int, tuple[weakref.ref[Any], Published, Matrix | None]] = {}
 
-    def of(self, array: NDArray[Any]) -> Turned:
+    def of(self, array: Array) -> Turned:
         """Return what workers make the array of; send it if they have nothing."""
         found = self._known.get(id(array))
         if found is None or found[0]() is not array:
@@ -85,18 +86,18 @@ class Sent:
         _, published, matrix = self._known[id(array)]
         return Turned(published, matrix)
 
-    def changed(self, array: NDArray[Any]) -> None:
+    def changed(self, array: Array) -> None:
         """Note that the array has other values now."""
         self._known.pop(id(array), None)
 
-    def turned(self, this: NDArray[Any], matrix: Matrix, out: NDArray[Any]) -> None:
+    def turned(self, this: Array, matrix: Matrix, out: Array) -> None:
         """Note that `out` has become `this` times a matrix."""
         found = self._known.get(id(this))
         self.changed(out)
         if found is not None and found[0]() is this and found[2] is None:
             self._remember(out, found[1], np.asarray(matrix))
 
-    def _remember(self, array: NDArray[Any], published: Published, matrix: Matrix | None) -> None:
+    def _remember(self, array: Array, published: Published, matrix: Matrix | None) -> None:
         key = id(array)
         self._known[key] = (weakref.ref(array, lambda _: self._known.pop(key, None)), published, matrix)
 
@@ -121,7 +122,7 @@ class ShardedBackend:
 
     # -- arrays -------------------------------------------------------------------------------------------------------
 
-    def array(self, values: NDArray[Any]) -> Factors:
+    def array(self, values: Array) -> Factors:
         """See contract; of items."""
         return self.local.array(values)
 
@@ -141,11 +142,11 @@ class ShardedBackend:
             return
         self.local.draw_normal(stream, numbers, scale, out)
 
-    def host(self, factors: Factors) -> NDArray[Any]:
+    def host(self, factors: Factors) -> Array:
         """See contract; no rows at all for users that are to stay in the workers."""
         return factors.stored() if isinstance(factors, ShardedFactors) else self.local.host(factors)
 
-    def vector(self, values: NDArray[Any]) -> NDArray[Any]:
+    def vector(self, values: Array) -> Array:
         """See contract."""
         return self.local.vector(values)
 

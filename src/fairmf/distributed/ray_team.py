@@ -9,13 +9,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from numpy.typing import NDArray
-
 from fairmf.distributed import remote_arrays
 from fairmf.distributed.shards import InMemoryShards, Shard, ShardSource
 from fairmf.distributed.team import Program, ShardLost, Team
 from fairmf.distributed.worker import Missing, Step, Worker
 from fairmf.errors import ClusterFailed
+from fairmf.types import Array
 
 # A worker as Ray's actor: made first, and told to load when it is known to run.
 
@@ -111,7 +110,7 @@ class RayTeam(Team):
 
     # -- Team ---------------------------------------------------------------------------------------------------------
 
-    def _put(self, array: NDArray[Any]) -> Any:
+    def _put(self, array: Array) -> Any:
         return self._ray.put(array)
 
     def _exchange(self, programs: Mapping[int, Program], partial: str | None) -> tuple[dict[int, Any], Any]:

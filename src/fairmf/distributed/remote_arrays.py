@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.random_start import Stream
+from fairmf.types import Array
 
 if TYPE_CHECKING:
     from fairmf.distributed.team import Team
@@ -57,13 +58,13 @@ class Drawn(NamedTuple):
 class Given(NamedTuple):
     """Values that the caller has."""
 
-    values: NDArray[Any]
+    values: Array
 
 
 class Solved(NamedTuple):
     """The users' half-step to convergence: H_i u_i = b_i - q. What an epoch leaves is close to it."""
 
-    item_factors: NDArray[Any]
+    item_factors: Array
     coupling: NDArray[np.float64]
     unobserved_weight: float
     ridge: str
@@ -86,13 +87,13 @@ class ShardedFactors:
         team.living[self.key] = self
         weakref.finalize(self, team.forget, self.key)
 
-    def stored(self) -> NDArray[Any]:
+    def stored(self) -> Array:
         """Return the values as a file holds them: none (0 rows) where users stay in the workers, to be made again."""
         if self.team.gather_users:
             return self.team.gathered(self)
         return np.empty((0, self.shape[1]), dtype=self.dtype)
 
-    def filled_with(self, values: NDArray[Any]) -> ShardedFactors:
+    def filled_with(self, values: Array) -> ShardedFactors:
         """Return factors like these with other values; without values (0 rows) they are made when first needed."""
         recipe = Given(np.asarray(values, dtype=self.dtype)) if len(values) else None
         made = ShardedFactors(self.team, self.shape[1], self.dtype, recipe)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fairmf.data.csr import Rows
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
+from fairmf.types import Array
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class InMemoryShards:
 
 def item_sums(rows: Rows, n_items: int) -> NDArray[np.float64]:
     """Sum of the confidences of every item, from rows of users."""
-    sums: NDArray[Any] = np.bincount(rows.indices, rows.weights, minlength=n_items)
+    sums: Array = np.bincount(rows.indices, rows.weights, minlength=n_items)
     return sums.astype(np.float64)
 
 

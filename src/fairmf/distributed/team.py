@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fairmf.backends.contract import frozen
 from fairmf.distributed import remote_arrays
@@ -21,6 +20,7 @@ from fairmf.distributed.remote_arrays import Drawn, Given, ShardedFactors, Solve
 from fairmf.distributed.shards import ShardSource
 from fairmf.distributed.worker import Argument, Missing, Step, Turned, Worker
 from fairmf.errors import ClusterFailed
+from fairmf.types import Array
 
 
 class Traffic:
@@ -111,7 +111,7 @@ class Team(abc.ABC):
     # -- what a kind of team supplies ---------------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def _put(self, array: NDArray[Any]) -> Any:
+    def _put(self, array: Array) -> Any:
         """Return a reference by which every worker can read this array as it is now."""
 
     @abc.abstractmethod
@@ -137,7 +137,7 @@ class Team(abc.ABC):
         """Let workers free these factors: nobody here refers to them any more."""
         self._gone.append(key)
 
-    def publish(self, array: NDArray[Any]) -> Published:
+    def publish(self, array: Array) -> Published:
         """Make an array of all items readable for every worker."""
         self.traffic.add("broadcast", array.nbytes * self.shards)
         return Published(self._put(array), array.nbytes)
@@ -159,7 +159,7 @@ class Team(abc.ABC):
         """Return function(worker, *args) of every worker, by shard. Workers must be able to import the function."""
         return self.ask("call", function, *args)
 
-    def reduce(self, operation: str, *args: Any) -> tuple[NDArray[Any], list[Any]]:
+    def reduce(self, operation: str, *args: Any) -> tuple[Array, list[Any]]:
         """Have every worker make a partial sum; return their total, added along the tree, and the answers."""
         key = self.new_key()
         answers, total = self._all([(operation, (key, *args))], key)
@@ -229,7 +229,7 @@ class Team(abc.ABC):
         before = self._drained() if shards is None else []
         self._run({s: self._program([*before, *own]) for s, own in steps.items()})
 
-    def gathered(self, factors: ShardedFactors) -> NDArray[Any]:
+    def gathered(self, factors: ShardedFactors) -> Array:
         """Return all rows of user factors, in the order of users."""
         whole = np.empty(factors.shape, dtype=factors.dtype)
         for users, values in self.ask("get", factors.key):
@@ -301,7 +301,7 @@ class LocalTeam(Team):
         """Drop a worker, as if it had died."""
         del self.workers[shard]
 
-    def _put(self, array: NDArray[Any]) -> Any:
+    def _put(self, array: Array) -> Any:
         return frozen(array.copy())  # as a cluster does: workers must not see what changes here later
 
     def _exchange(self, programs: Mapping[int, Program], partial: str | None) -> tuple[dict[int, Any], Any]:

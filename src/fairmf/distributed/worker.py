@@ -20,15 +20,16 @@ from fairmf.backends.solve import solve_to_convergence
 from fairmf.data.csr import Rows, transpose
 from fairmf.distributed.remote_arrays import Drawn, Solved
 from fairmf.distributed.shards import ShardSource
+from fairmf.types import Array
 
 
 class PartialSums(Protocol):
     """Computes a shard's part of the sums over users in the items' systems. Results are arrays of the host."""
 
-    def residual(self, U: Factors, V: Factors) -> tuple[NDArray[Any], float]:
+    def residual(self, U: Factors, V: Factors) -> tuple[Array, float]:
         """sum_i c_ij (1 - v_j.u_i) u_i of every item j, and sum_ij c_ij (1 - v_j.u_i)^2."""
 
-    def product(self, U: Factors, P: Factors) -> NDArray[Any]:
+    def product(self, U: Factors, P: Factors) -> Array:
         """sum_i c_ij (p_j.u_i) u_i of every item j."""
 
     def curvature(self, U: Factors, P: Factors) -> NDArray[np.float64]:
@@ -53,13 +54,13 @@ class ByUser:
         self._n_items = n_items
         self._ranges = reductions.item_ranges(rows, n_items)
 
-    def residual(self, U: Factors, V: Factors) -> tuple[NDArray[Any], float]:
+    def residual(self, U: Factors, V: Factors) -> tuple[Array, float]:
         """See PartialSums."""
         sums, losses = np.zeros((self._n_items, U.shape[1]), dtype=np.float32), np.zeros(self._n_items)
         self._run(self._kernels.residual, U, V, sums, losses)
         return sums, float(losses.sum())
 
-    def product(self, U: Factors, P: Factors) -> NDArray[Any]:
+    def product(self, U: Factors, P: Factors) -> Array:
         """See PartialSums."""
         sums = np.zeros((self._n_items, U.shape[1]), dtype=np.float32)
         self._run(self._kernels.product, U, P, sums)
@@ -71,7 +72,7 @@ class ByUser:
         self._run(self._kernels.curvature, U, P, sums)
         return sums
 
-    def _run(self, kernel: Any, U: Factors, items: Factors, *sums: NDArray[Any]) -> None:
+    def _run(self, kernel: Any, U: Factors, items: Factors, *sums: Array) -> None:
         self._blocks.check(self._rows, U, items)
         inputs, work = (*self._rows, U, items, self._ranges), 4 * self._rows.nnz * U.shape[1]
         self._threads.run(kernel, len(self._ranges) - 1, *inputs, out=sums, work=work)
@@ -85,17 +86,17 @@ class ByItem:
         self._rows = rows
         self._by_item = transpose(rows, n_items)
 
-    def _sums(self, U: Factors, this: Factors, target: float) -> NDArray[Any]:
+    def _sums(self, U: Factors, this: Factors, target: float) -> Array:
         backend, nothing = self._backend, np.zeros(U.shape[1])
         right = None if target else nothing
         step = HalfStep(backend, self._by_item, U, nothing, np.zeros(len(this)), nothing, right=right)
         return np.array(backend.host(backend.residual(step, this)))
 
-    def residual(self, U: Factors, V: Factors) -> tuple[NDArray[Any], float]:
+    def residual(self, U: Factors, V: Factors) -> tuple[Array, float]:
         """See PartialSums."""
         return -self._sums(U, V, 1.0), float(self._backend.observed_loss(self._rows, U, V))
 
-    def product(self, U: Factors, P: Factors) -> NDArray[Any]:
+    def product(self, U: Factors, P: Factors) -> Array:
         """See PartialSums."""
         return self._sums(U, P, 0.0)
 
@@ -138,7 +139,7 @@ class Worker:
         self.rows: dict[str, Rows] = {"rows": self.shard.rows.read_only()}
         self.vectors: dict[str, NDArray[np.float64]] = {"sums": self.shard.rows.sums()}
         self.factors: dict[str, Factors] = {}
-        self.partials: dict[str, NDArray[Any]] = {}
+        self.partials: dict[str, Array] = {}
         self._sums = partial_sums(self.backend, self.rows["rows"], self.n_items)
 
     def run(self, program: Sequence[Step], arguments: Sequence[Any]) -> tuple[Any, float]:
@@ -161,7 +162,7 @@ class Worker:
             return self._turn(self._resolved(value.array, arguments), self._resolved(value.matrix, arguments))
         return value
 
-    def _turn(self, array: NDArray[Any], matrix: NDArray[np.float64] | None) -> Factors:
+    def _turn(self, array: Array, matrix: NDArray[np.float64] | None) -> Factors:
         own = self.backend.array(array)
         if matrix is None:
             return own
@@ -191,11 +192,11 @@ class Worker:
         self.partials.clear()
         return [key for key in keys if key not in self.factors]
 
-    def set(self, key: str, values: NDArray[Any]) -> None:
+    def set(self, key: str, values: Array) -> None:
         """Store these values."""
         self.factors[key] = self.backend.array(np.array(values, dtype=self.backend.dtype))
 
-    def get(self, key: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    def get(self, key: str) -> tuple[NDArray[np.int64], Array]:
         """Return the numbers of the users, and the factors."""
         return self.shard.users, self.backend.host(self._factors(key))
 
@@ -278,7 +279,7 @@ class Worker:
         return host(A), host(b), len(self.shard.users)
 
     def improve_users(
-        self, key: str, V: Factors, values: NDArray[Any], ridge: str, shift: NDArray[Any],
+        self, key: str, V: Factors, values: Array, ridge: str, shift: Array,
         limits: tuple[int, float, float],
     ) -> list[float]:  # fmt: skip
         """Take conjugate gradient steps on the users' rows: see contract, `improve`."""
@@ -312,11 +313,11 @@ class Worker:
         """sum_i c_ij (p_j.u_i)^2 of every item."""
         self.partials[out] = self._sums.curvature(self._factors(key), P)
 
-    def add_partial(self, key: str, other: NDArray[Any]) -> None:
+    def add_partial(self, key: str, other: Array) -> None:
         """Add another shard's partial sum to this one's."""
         self.partials[key] += other
 
-    def take_partial(self, key: str) -> NDArray[Any]:
+    def take_partial(self, key: str) -> Array:
         """Return a partial sum, and forget it."""
         return self.partials.pop(key)
 

@@ -1,9 +1,8 @@
-"""The cpu backend: check that kernels stay within their arrays, allocate what they need, run them on threads."""
+"""Implement the cpu backend: check array bounds, allocate outputs and scratch, run Numba kernels on threads."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +16,15 @@ from fairmf.backends.cpu.threads import balanced, check, even, run
 from fairmf.backends.numpy_arrays import NumpyArrays
 from fairmf.backends.random_start import Stream
 from fairmf.data.csr import Rows
+from fairmf.types import Array
 
-CANDIDATE_BYTES = 16 << 20  # candidates one thread holds at a time in top_k
-ORDER_PAYS = 64  # users from which sorting and copying the items in top_k costs less than it saves
-REDUCTION_BLOCKS = 32  # each holds a d x d float64 matrix
+CANDIDATE_BYTES = 16 << 20  # memory for candidates of one thread in top_k
+ORDER_PAYS = 64  # number of users above which sorting the items by length in top_k saves more than it costs
+REDUCTION_BLOCKS = 32  # blocks of a reduction that holds a d x d float64 matrix per block
 
 
 class CpuBackend(NumpyArrays):
-    """Numba kernels in float32; see `contract.Backend` for what each method does."""
+    """Compute in float32 with Numba kernels; see `contract.Backend` for what each method does."""
 
     name = "cpu"
     dtype = np.dtype(np.float32)
@@ -101,19 +101,9 @@ class CpuBackend(NumpyArrays):
 
     def multiply(self, this: Factors, matrix: Matrix, out: Factors) -> None:
         """See contract."""
-        bounds, single = (
-            even(len(this), row_kernels.MULTIPLY_ROWS),
-            np.ascontiguousarray(matrix, dtype=np.float32),
-        )
-        run(
-            row_kernels.multiply,
-            len(bounds) - 1,
-            this,
-            single,
-            bounds,
-            out=(out,),
-            work=2 * this.size * single.shape[1],
-        )
+        bounds, single = even(len(this), row_kernels.MULTIPLY_ROWS), np.ascontiguousarray(matrix, dtype=np.float32)
+        work = 2 * this.size * single.shape[1]
+        run(row_kernels.multiply, len(bounds) - 1, this, single, bounds, out=(out,), work=work)
 
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """See contract."""
@@ -124,7 +114,7 @@ class CpuBackend(NumpyArrays):
         """See contract."""
         rows, d = step.rows, step.other.shape[1]
         check(rows, step.ridge, step.other)
-        # Per entry d^2 flops, per row d^3/3: so a row costs as much as d/3 of its entries.
+        # An entry costs d^2 flops and a factorisation d^3/3: a row costs as much as d/3 entries.
         bounds, out = balanced(rows, d / 3), self.empty(rows.count, d)
         right = step.shift if step.right is None else step.right
         solver = row_kernels.solve_rows if step.right is None else row_kernels.solve_rows_for
@@ -144,10 +134,10 @@ class CpuBackend(NumpyArrays):
 
     @divides
     def improve(self, step: HalfStep, this: Factors, effort: Effort) -> RowSums:
-        """See contract. There is no `rest`: this backend's `diagonalise` leaves none."""
+        """See contract. Ignores `rest`: this backend's `diagonalise` leaves nothing off the diagonal."""
         rows = step.rows
         check(rows, this, step.other)
-        # A row's own work (its vectors of length d) weighs about as much as eight entries.
+        # The work per row (on its vectors of length d) costs about as much as eight entries.
         bounds = balanced(rows, 8.0)
         parts = np.zeros((len(bounds) - 1, 3))
         limits = effort.steps, np.float32(effort.tolerance), np.float32(effort.relaxation)
@@ -214,7 +204,7 @@ class CpuBackend(NumpyArrays):
             other, longest = other[order], of_items[order[:: top_k_kernel.ITEMS_AT_ONCE]]
         rank = np.empty_like(order)
         rank[order] = np.arange(m, dtype=np.int32)
-        # What d products and sums in float32 can be off by, and the last rounding of the exact score.
+        # Bound on the rounding error of a float32 score: d products and sums, and the last rounding of the exact one.
         errors = ((d + 2) * 2.0**-24 * lengths * largest + 1e-37).astype(np.float32)
         room = top_k_kernel.most_kept(k) + top_k_kernel.ITEMS_AT_ONCE
         at_once = int(np.clip(CANDIDATE_BYTES // (8 * room), 1, top_k_kernel.USERS_AT_ONCE))
@@ -225,27 +215,27 @@ class CpuBackend(NumpyArrays):
         run(top_k_kernel.top_k, len(bounds) - 1, *inputs, out=(items, scores), work=2 * n * m * d)
 
 
-def _single(*arrays: NDArray[Any]) -> list[NDArray[np.float32]]:
+def _single(*arrays: Array) -> list[NDArray[np.float32]]:
     return [np.ascontiguousarray(x, dtype=np.float32) for x in arrays]
 
 
 def _term(rank_one: RankOne | None) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
-    """Vector and weights as the kernels take them; a kernel is compiled without the term where both are None."""
+    """Return vector and weights in float32, or None for both: then Numba compiles the kernel without the term."""
     if rank_one is None:
         return None, None
     return rank_one.vector.astype(np.float32), rank_one.weights.astype(np.float32)
 
 
 def _means(inverses: NDArray[np.float64], solutions: NDArray[np.float64], n: int) -> tuple[Matrix, Vector]:
-    """The means over n rows from sums over blocks; of the inverses the kernels fill the lower triangle."""
+    """Return means over n rows from the sums of blocks; kernels fill only the lower triangle of the inverses."""
     lower = inverses.sum(axis=0) / n
     return lower + np.tril(lower, -1).T, solutions.sum(axis=0) / n
 
 
 def _block(step: HalfStep, block: slice) -> tuple[list[NDArray[np.float32]], float, float]:
-    """A block's pieces side by side in memory, a row's cost in entries, and the flops of a step over the block.
+    """Return the block's contiguous pieces, the cost of a row in entries, and the flops of a step over the block.
 
-    A row's matrix costs as much as b/3 entries, its product with `shared` as much as 2 d / b.
+    Factorising a row's b x b matrix costs as much as b/3 entries, its product with `shared` as much as 2 d / b.
     """
     d, width = step.other.shape[1], block.stop - block.start
     pieces = _single(step.other[:, block], step.matrix[:, block], step.ridge, step.shift[block])

@@ -1,7 +1,7 @@
-"""Conjugate gradients on all rows in step, where what the rows' entries contribute comes from elsewhere.
+"""Improve all rows by conjugate gradients in lock-step, with sums over the rows' entries computed by other processes.
 
-The steps of `eigenbasis_rows`, cut open at the two places where a row's entries are read: there sums arrive that other
-processes have made. Rows are done in blocks of a fixed size, so bits do not depend on the number of threads.
+The steps are those of `cg.improve_rows`, split at the two places where it reads a row's entries: `begin` and `advance`
+are given these sums instead. Blocks of rows have a fixed size, so bits do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TINY = np.float32(1e-30)
 
 @kernel(fastmath=True, inline="always")
 def _precondition(r, h, vector, th, gain, out):
-    """out = (diag(h) + pull t t')^-1 r, by Sherman-Morrison."""
+    """Set out = (diag(h) + pull t t')^-1 r, by Sherman-Morrison."""
     for k in range(len(r)):
         out[k] = r[k] / h[k]
     if vector is not None:
@@ -28,7 +28,7 @@ def _precondition(r, h, vector, th, gain, out):
 
 @kernel(fastmath=True, inline="always")
 def _known(diagonal, ridge, pull, vector, h, th):
-    """Set h to the row's diagonal and th to t / h; returns the gain of the rank-one term."""
+    """Set h to the row's diagonal and th to t / h; return the gain of the rank-one term."""
     for k in range(len(h)):
         h[k] = diagonal[k] + ridge
     if vector is None:
@@ -61,7 +61,7 @@ def _begin_block(diagonal, ridge, shift, vector, pulls, empty, tolerance, first,
         for k in range(d):
             square += r[j, k] * r[j, k]
         total += square
-        if empty[j]:  # nothing observed: the preconditioner is the matrix, so x = -H^-1 shift at once
+        if empty[j]:  # without entries the preconditioner is the matrix itself, so x = -H^-1 shift exactly
             for k in range(d):
                 r[j, k] = -shift[k]
             _precondition(r[j], h, vector, th, gain, x[j])
@@ -79,7 +79,7 @@ def _begin_block(diagonal, ridge, shift, vector, pulls, empty, tolerance, first,
 
 @kernel(fastmath=True)
 def begin(low, high, diagonal, ridge, shift, vector, pulls, empty, tolerance, bounds, x, r, p, rz, goal, squares):
-    """The residual and the first direction. A row that is done has direction 0 and stays as it is.
+    """Compute the residual and the first direction. A converged row gets direction 0 and does not change any more.
 
     in: up to bounds   in and out: x (rows x d), r (the entries' part, then the residual)
     out: p, rz (rows), goal (rows), squares (blocks x 1: of the residual)
@@ -124,7 +124,7 @@ def _advance_block(
             for k in range(d):
                 curvature += np.float64(p[j, k]) * np.float64(products[j, k])
         length = rz[j] / (np.float64(curvature) + np.float64(shared)) * relaxation
-        # The loss after the step is a parabola in its length, and all three coefficients are at hand.
+        # The loss is a parabola in the step's length whose three coefficients are known.
         losses += length * (length * curvature - 2.0 * np.float64(slope))
         for k in range(d):
             x[j, k] += length * p[j, k]
@@ -153,7 +153,7 @@ def advance(
     low, high, diagonal, ridge, shift, vector, pulls, curvatures, products, relaxation, bounds, x, r, p, rz, goal,
     change,
 ):  # fmt: skip
-    """One step. `products` are the entries' part of H p; None in the last step, where `curvatures`, p.H p, are enough.
+    """Take one step. `products` are the entries' part of H p; in the last step None: there `curvatures`, p.H p, do.
 
     in: up to bounds   in and out: x, r, p, rz, goal   out: change (blocks x 1: of the entries' loss)
     """
