@@ -17,7 +17,7 @@ from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions, as_interactions
 from fairmf.distributed.backend import ShardedBackend
 from fairmf.distributed.cluster import RayCluster
-from fairmf.distributed.remote_arrays import ITEMS, USERS, ShardedRows, Solved, UserCount
+from fairmf.distributed.remote_arrays import ITEMS, USERS, ShardedRows, ShardedVector, Solved, UserCount
 from fairmf.distributed.shards import ShardSource
 from fairmf.distributed.team import Team
 from fairmf.distributed.worker import Worker
@@ -90,7 +90,7 @@ class ShardedProblem(Problem):
         def sample() -> tuple[Any, Any]:
             _ = self.user_ridge
             self.team.establish("sample", SAMPLE, RIDGE, spread_evenly, count)
-            return ShardedRows(self.team, USERS, SAMPLE), _Named(SAMPLE)
+            return ShardedRows(self.team, USERS, SAMPLE), ShardedVector(self.team, SAMPLE)
 
         return self.cached("sampled_users", sample)
 
@@ -162,12 +162,6 @@ def anchor(problem: Problem, *states: Any) -> None:
             _ = problem.user_ridge
             state.user_factors.recipe = Solved(state.item_factors, state.coupling, problem.unobserved_weight, RIDGE)
 
-
-class _Named:
-    """Numbers in the workers, by name."""
-
-    def __init__(self, key: str):
-        self.key = key
 
 
 def _ids_of(worker: Worker) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
