@@ -102,6 +102,7 @@ def philox(key: tuple[int, int], counter: Sequence[Words]) -> list[Words]:
 
 
 def _normal(words: NDArray[np.uint64]) -> NDArray[np.float32]:
+    # The top 23 bits of a word, which float32 holds exactly: x is never -1 or 1, where erfinv is infinite.
     x = ((words >> np.uint64(9)).astype(np.float32) + HALF) * STEP - ONE
     w = -_logarithm((ONE - x) * (ONE + x))
     ratio = np.where(w < MIDDLE_BELOW, _polynomial(MIDDLE, w - MIDDLE_AT), _polynomial(TAIL, np.sqrt(w) - TAIL_AT))

@@ -120,6 +120,7 @@ class ReferenceBackend(NumpyArrays):
             if step.rest is not None:
                 r -= step.rest @ x
             squared_residual += float(r @ r)
+            # Preconditioned conjugate gradients as in textbooks, but for the length of the last step.
             p = precondition @ r
             rz = r @ p
             goal = effort.tolerance**2 * rz

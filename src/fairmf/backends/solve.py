@@ -34,6 +34,7 @@ def pcg_pays(step: HalfStep) -> bool:
     if n == 0 or step.right is not None or step.ridge.min() <= 0:
         return False
     by_cholesky = nnz * d**2 + n * d**3 / 3
+    # An entry takes an inner product and a sum (4 d flops) per step. Add rotations of both sides, and eigenvectors.
     by_pcg = TYPICAL_STEPS * 4 * nnz * d + (2 * m + 4 * n) * d**2 + 20 * d**3
     return bool(by_pcg < by_cholesky)
 
@@ -89,6 +90,7 @@ def _by_pcg(step: HalfStep) -> Factors:
     this = backend.array(np.zeros((n, d), dtype=backend.dtype))
     # Beyond d/2 steps a row costs more than its Cholesky factorisation would have.
     backend.improve(turned, this, Effort(max(16, d // 2), 0.01 * backend.tolerance))
+    # `improve` returns no residuals of single rows, so compute them.
     late = np.flatnonzero(~_converged(turned, this))
     this = backend.turned(this, vectors.T)
     if len(late):

@@ -40,6 +40,7 @@ def improve_items(team: Team, step: HalfStep, published: Turned, this: Factors, 
     V and k directions (items x d); the shards send back a residual, k - 1 products (items x d) and, last, a number per
     item. `published` is `this` as the workers can read it.
     """
+    # 1. Residual: every shard sums over its users; the terms that are the same for all items are added here.
     users = key_of(step.other)
     r, losses = team.reduce("item_residual", users, published)
     if step.rest is not None:
@@ -54,10 +55,12 @@ def improve_items(team: Team, step: HalfStep, published: Turned, this: Factors, 
     inputs = (*known, empty, this.dtype.type(effort.tolerance), bounds)
     work = 8 * this.size
     threads.run(cg_split.begin, len(squares), *inputs, out=(this, r, p, rz, goal, squares), work=work)
+    # 2. Steps: send a direction for every item, get the sums along it, move the items here.
     loss: float = sum(losses)
     for number in range(effort.steps):
         if not (rz > goal).any():
             break
+        # The last step needs p'Hp alone, one number per item instead of d.
         last = number + 1 == effort.steps
         sums, _ = team.reduce("item_curvature" if last else "item_product", users, Turned(team.publish(p), None))
         given = (sums, None, this.dtype.type(effort.relaxation)) if last else (rz, sums, this.dtype.type(1.0))
@@ -98,6 +101,7 @@ class Sent:
         """Note that `out` has become `this` times a matrix."""
         found = self._known.get(id(this))
         self.changed(out)
+        # Only one matrix can be remembered: an array that is already a product is published again when needed.
         if found is not None and found[0]() is this and found[2] is None:
             self._remember(out, found[1], np.asarray(matrix))
 

@@ -202,20 +202,25 @@ def run(
 ) -> Found:
     """Read everything once (the item column twice, unless items are given) and bring every row to its shard."""
     columns, shards = reading.columns, range(reading.shards)
+    # 1. Footers: which chunks there are.
     chunks = _chunks(tasks, files, reading)
     many = sum(chunk.rows for chunk in chunks) >= _MANY_ROWS
     source = files[0].path if len(files) == 1 else f"these {len(files)} Parquet files"
     if not chunks:
         check_not_empty(columns, source, 0, 0, -np.inf)
+    # 2. The items' ids, from all chunks: every row gets its item's number from here on.
     item_ids = _items(tasks, chunks, columns, many) if items is None else tasks.keep(items)
+    # 3. All columns: split each chunk by shard, then join each shard's blocks.
     rows, blocks = _dealt(tasks, chunks, reading, item_ids, many, source)
     gathered = [tasks.submit(parquet_read.gather, columns.user, many, reading.filters, *blocks[s])[0] for s in shards]
     del blocks  # so that the object store can free each block when it has been gathered
+    # 4. Minimum counts, which need sums over all shards; the items left are numbered again.
     names: Ids = tasks.get(item_ids)
     renumbered = None
     if reading.filters:
         gathered, renumbered = _filtered(tasks, gathered, len(names), reading, rows)
         names = names if renumbered is None else names.take(_order(renumbered))
+    # 5. The users' numbers, then the shards themselves and their sums.
     n_users, numbers = _numbered(tasks, gathered)
     made = _built(tasks, gathered, numbers, renumbered, len(names), reading, cache)
     kept = tuple(tasks.keep(tasks.get(number)) for number in numbers)
@@ -287,6 +292,7 @@ def _filtered(
     firsts = np.full(n_items, NEVER, dtype=np.int64)
     for part in parts:
         np.minimum(firsts, tasks.get(part[2]), out=firsts)
+    # Items are numbered by their first row that is left; those without rows come last and are cut off.
     order = np.argsort(firsts, kind="stable")[: np.count_nonzero(firsts < NEVER)]
     renumbered = np.full(n_items, -1, dtype=np.int32)
     renumbered[order] = np.arange(len(order), dtype=np.int32)

@@ -141,6 +141,7 @@ def _read(chunk: Chunk, columns: Columns, many: bool) -> tuple[Events, Report]:
 
 def _numbers_of(found: Ids, known: Ids, column: str | int, many: bool) -> NDArray[np.int32]:
     """Return the position of each id of `found` in `known`; -1 if it is not there."""
+    # An encoder numbers ids in order of appearance: the known ones first, so that new ones get numbers beyond them.
     encoder = IdEncoder(column, many)
     encoder.encode(as_values(known))
     numbers = encoder.encode(as_values(found))
@@ -320,6 +321,7 @@ def _digest(shard: Shard) -> NDArray[np.uint64]:
     entries = (np.repeat(numbers, np.diff(rows.indptr)) << np.uint64(_CHUNK_BITS)) | rows.indices.astype(np.uint64)
     weights = np.ones(1, dtype=np.float32) if rows.weights is None else rows.weights
     names = np.zeros(1, dtype=np.uint64) if shard.user_ids is None else id_hashes(shard.user_ids)
+    # A sum does not depend on the order, and so not on the shards. Two seeds give 128 bits for entries and for users.
     sums = []
     for seed in _SEEDS:
         of_entries = mix(mix(entries, seed) ^ weights.view(np.uint32).astype(np.uint64), seed)

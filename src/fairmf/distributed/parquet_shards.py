@@ -211,6 +211,7 @@ class ParquetShards:
         del blocks
         if reading.filters:
             gathered, _ = parquet_read.filtered(gathered, self.n_items, None, reading.min_user)
+        # The users' numbers depend on all shards, so they were kept; everything else follows from the files.
         numbers = np.array(kept_value(self._numbers[number]))
         if len(numbers) != len(gathered.user_ids):
             raise InvalidData(

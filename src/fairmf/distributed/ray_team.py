@@ -132,10 +132,12 @@ class RayTeam(Team):
         return dict(zip(calls, answers, strict=False)), total
 
     def _replace_lost(self) -> list[int]:
+        # 1. Which actors answer and have their shard?
         greetings = {shard: actor.hello.remote() for shard, actor in self._actors.items()}
         deadline = time.monotonic() + self._room.patience
         ready = {shard for shard, greeting in greetings.items() if self._is_ready(shard, greeting, deadline)}
         lost = [shard for shard in range(self.shards) if shard not in ready]
+        # 2. Create the missing actors, and wait until they run: only then is it known on which node.
         for shard in lost:
             if shard not in self._actors:
                 self._actors[shard] = self._new_actor(self._room.cpus)
@@ -144,6 +146,7 @@ class RayTeam(Team):
             # Number the actors by node, so that neighbours in the tree share a node and add without the network.
             by_node = sorted(lost, key=lambda shard: (nodes[shard], shard))
             self._actors = dict(zip(lost, [self._actors[shard] for shard in by_node], strict=True))
+        # 3. Load the shards, all at the same time.
         loading = {s: self._actors[s].load.remote(self._sent_source, s, *self._settings) for s in lost}
         self._get(list(loading.values()))
         return lost

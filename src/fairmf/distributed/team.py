@@ -288,10 +288,12 @@ class Team(abc.ABC):
     def _repair(self) -> None:
         """Replace lost workers, and remake the factors that they held."""
         self._waiting, self._gone = [], []
+        # A set that outlives this call: a worker lost during the repair must not hide that others are still fresh.
         self._fresh |= set(self._replace_lost())
         if self._fresh and self._established:
             self._run({shard: self._program(self._established) for shard in sorted(self._fresh)})
         self._fresh.clear()
+        # Survivors free what the interrupted action left behind, and every worker says what it lacks.
         living = dict(self.living)
         for shard, missing in enumerate(self.ask("retain", list(living))):
             for key in missing:

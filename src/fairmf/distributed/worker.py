@@ -90,6 +90,7 @@ class ByItem:
         self._by_item = transpose(rows, n_items)
 
     def _sums(self, U: Factors, this: Factors, target: float) -> Array:
+        # With shared, ridge and shift 0 the residual is the sum over the entries alone; right = 0 makes the target 0.
         backend, nothing = self._backend, np.zeros(U.shape[1])
         right = None if target else nothing
         step = HalfStep(backend, self._by_item, U, nothing, np.zeros(len(this)), nothing, right=right)
@@ -242,6 +243,7 @@ class Worker:
         self, key: str, ridge: str, choose: Callable[[NDArray[np.float64], int], NDArray[np.intp]], count: int
     ) -> None:
         """Store rows and ridges of the users that `choose(sums, count)` returns, under `key`."""
+        # Each shard samples in proportion to its number of users, rounded up.
         chosen = choose(self.vectors["sums"], -(-count * len(self.shard.users) // self.n_users))
         self.rows[key], self.vectors[key] = self.rows["rows"].take(chosen), self.vectors[ridge][chosen]
 

@@ -163,7 +163,6 @@ def anchor(problem: Problem, *states: Any) -> None:
             state.user_factors.recipe = Solved(state.item_factors, state.coupling, problem.unobserved_weight, RIDGE)
 
 
-
 def _ids_of(worker: Worker) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
     ids = worker.shard.user_ids
     return worker.shard.users, None if ids is None else ids.values

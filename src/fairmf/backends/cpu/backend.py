@@ -52,6 +52,7 @@ class CpuBackend(NumpyArrays):
         n, d = this.shape
         bounds = even(n, 4 * reductions.GRAMIAN_ROWS, most=REDUCTION_BLOCKS)
         parts = np.zeros((len(bounds) - 1, d, d))
+        # X' W X is the Gramian of sqrt(W) X.
         roots = None if weights is None else np.sqrt(weights).astype(np.float32)
         run(reductions.gramian_parts, len(parts), this, roots, bounds, out=(parts,), work=n * d * d)
         lower: Matrix = parts.sum(axis=0)
@@ -88,6 +89,7 @@ class CpuBackend(NumpyArrays):
 
     def all_finite(self, this: Factors) -> bool:
         """See contract."""
+        # In blocks, because `isfinite` allocates a byte per number.
         return all(bool(np.isfinite(this[a : a + 65536]).all()) for a in range(0, len(this), 65536))
 
     def observed_loss(self, rows: Rows, this: Factors, other: Factors) -> float:
@@ -199,6 +201,7 @@ class CpuBackend(NumpyArrays):
         lengths, of_items = np.sqrt(self.squared_norms(this)), np.sqrt(self.squared_norms(other))
         largest = of_items.max(initial=0.0)
         order, longest = np.arange(m, dtype=np.int32), np.full(-(-m // top_k_kernel.ITEMS_AT_ONCE), largest)
+        # With items sorted by length, the kernel can stop early: it needs the longest vector of each block of items.
         if n >= ORDER_PAYS:
             order = np.argsort(-of_items, kind="stable").astype(np.int32)
             other, longest = other[order], of_items[order[:: top_k_kernel.ITEMS_AT_ONCE]]

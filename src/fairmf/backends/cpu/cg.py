@@ -150,6 +150,7 @@ def _improve_block(
     for i in range(first, last):
         x = this[i]
         start, stop = indptr[i], indptr[i + 1]
+        # 1. Residual r = b - shift - H x, with the preconditioner's diagonal h. The entries' part comes last.
         for k in range(d):
             h[k] = diagonal[k] + ridge[i]
             r[k] = -shift[k] - h[k] * x[k]
@@ -160,6 +161,7 @@ def _improve_block(
                 r[k] -= pull * tx * vector[k]
             gain = pull / (np.float32(1.0) + pull * _dot(vector, th))
         loss = _residual_pass(indices, weights, start, stop, other, x, r)
+        # 2. First direction p = preconditioner^-1 r, and rz = r.p, by which convergence is measured.
         rz = residual = np.float32(0.0)
         for k in range(d):
             p[k] = r[k] / h[k]
@@ -180,6 +182,7 @@ def _improve_block(
                     x[k] -= gain * loaded * th[k]
             rz = np.float32(0.0)
         goal = max(rz * tolerance * tolerance, TINY)
+        # 3. Steps: length = rz / p'Hp minimises the quadratic along p.
         for step in range(steps):
             if not rz > goal:
                 break
@@ -193,6 +196,7 @@ def _improve_block(
                     for k in range(d):
                         hp[k] = pull * tp * vector[k]
                 curvature = _product_pass(indices, weights, start, stop, other, p, hp)
+            # p'Hp = curvature (the entries' part) + shared; slope is the entries' part of p.r.
             shared = slope = np.float32(0.0)
             for k in range(d):
                 shared += h[k] * p[k] * p[k]
@@ -207,7 +211,7 @@ def _improve_block(
             loss += np.float64(length) * (np.float64(length) * curvature - 2.0 * np.float64(slope))
             for k in range(d):
                 x[k] += length * p[k]
-            if step + 1 < steps:
+            if step + 1 < steps:  # the next direction, conjugate to this one; after the last step none is needed
                 before = rz
                 rz = np.float32(0.0)
                 for k in range(d):
@@ -223,6 +227,7 @@ def _improve_block(
                 if vector is not None:
                     for k in range(d):
                         p[k] -= gain * loaded * th[k]
+        # 4. Sums for the objective, which cost no further pass over the entries.
         square = np.float32(0.0)
         for k in range(d):
             square += x[k] * x[k]

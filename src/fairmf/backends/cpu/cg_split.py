@@ -49,6 +49,7 @@ def _begin_block(diagonal, ridge, shift, vector, pulls, empty, tolerance, first,
     for j in range(first, last):
         pull = ridge[j] * 0 if vector is None else pulls[j]
         gain = _known(diagonal, ridge[j], pull, vector, h, th)
+        # r holds the entries' part of b - H x; subtract the terms that all rows share, and the rank-one term.
         for k in range(d):
             r[j, k] -= shift[k] + h[k] * x[j, k]
         if vector is not None:
@@ -72,7 +73,7 @@ def _begin_block(diagonal, ridge, shift, vector, pulls, empty, tolerance, first,
             dot += r[j, k] * p[j, k]
         rz[j] = dot
         goal[j] = max(dot * tolerance * tolerance, TINY)
-        if not dot > goal[j]:
+        if not dot > goal[j]:  # converged: with direction 0 the other processes' sums for it are 0 as well
             p[j, :] = 0
     squares[0] = total
 
@@ -101,8 +102,9 @@ def _advance_block(
     th = np.empty(0 if vector is None else d, dtype=x.dtype)
     losses = 0.0
     for j in range(first, last):
-        if not rz[j] > goal[j]:
+        if not rz[j] > goal[j]:  # converged before
             continue
+        # The preconditioner is computed again: storing it for all rows would take as much memory as x.
         pull = ridge[j] * 0 if vector is None else pulls[j]
         gain = _known(diagonal, ridge[j], pull, vector, h, th)
         shared = slope = ridge[j] * 0
@@ -128,7 +130,7 @@ def _advance_block(
         losses += length * (length * curvature - 2.0 * np.float64(slope))
         for k in range(d):
             x[j, k] += length * p[j, k]
-        if products is None:
+        if products is None:  # the last step needs no new direction
             continue
         for k in range(d):
             r[j, k] -= length * (products[j, k] + h[k] * p[j, k])

@@ -30,6 +30,7 @@ def gramian_parts(low, high, this, roots, bounds, out):
         letters = np.array([85, 78], dtype=np.uint8)  # "U", "N"
         ints = np.array([d, 0], dtype=np.int32)
         ones = np.array([1.0, 0.0], dtype=np.float32)
+        # Each product of GRAMIAN_ROWS rows replaces `partial` (beta = 0), which is then added in float64.
         for start in range(bounds[b], bounds[b + 1], GRAMIAN_ROWS):
             block = this[start : min(start + GRAMIAN_ROWS, bounds[b + 1])]
             if roots is not None:

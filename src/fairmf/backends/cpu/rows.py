@@ -46,6 +46,7 @@ def _solve_row(indices, weights, start, stop, other, matrix, tile, letters, ints
         last = min(first + GATHER, stop)
         for e in range(first, last):
             j = indices[e]
+            # The tile's rows are sqrt(c_j) y_j, so that tile' tile is the sum of c_j y_j y_j'.
             if weights is None:
                 for k in range(d):
                     tile[e - first, k] = other[j, k]
@@ -89,6 +90,7 @@ def solve_block(indptr, indices, weights, other, shared, ridge, shift, vector, p
             for k in range(d):
                 for c in range(d):
                     matrix[k, c] += pulls[i] * vector[k] * vector[c]
+        # `out[i]` starts as the right-hand side; `_solve_row` adds the entries and overwrites it with the solution.
         for k in range(d):
             matrix[k, k] += ridge[i]
             out[i, k] = -shift[k]

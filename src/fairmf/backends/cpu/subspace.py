@@ -99,6 +99,7 @@ def _improve_block(
                 right[:] = np.nan
             for k in range(width):
                 x[first + k] -= right[k]
+            # Keep the scores x.y_j up to date, so that the next block need not compute them.
             for e in range(start, stop):
                 j = indices[e]
                 change = np.float32(0.0)

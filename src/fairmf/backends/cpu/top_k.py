@@ -69,6 +69,7 @@ def rank_exactly(user, other, order, positions, scores, bits, size, keys):
     """
     for c in range(size):
         scores[c] = exact_score(user, other[positions[c]])
+    # Higher scores have higher keys; of equal scores the lower item has, because its index is subtracted.
     for c in range(size):
         keys[c] = np.int64(flip(bits[c])) * HIGH + (HIGH - 1 - np.int64(order[positions[c]]))
     keys[:size].sort()
@@ -206,6 +207,7 @@ def block_of_users(users, other, order, rank, longest, lengths, errors, k, barre
     packed, active, count = users.copy(), np.arange(n), n
     at = ends[:-1].copy()  # the next excluded position of each user
     for b in range(len(longest)):
+        # `packed` holds the vectors of the users still active, side by side for the matrix product.
         count = keep_active(lengths, longest[b], floors, active, packed, count)
         if count == 0:
             break
@@ -216,6 +218,8 @@ def block_of_users(users, other, order, rank, longest, lengths, errors, k, barre
             i = active[a]
             at[i] = mask(block[a], first, barred, at[i], ends[i + 1])
             sizes[i] = collect(block[a], first, floors[i], found[i], positions[i], sizes[i])
+            # There must be room for all items of the next block: drop candidates by rounded scores, which also raises
+            # the floor, and if too many are nearly equal, by exact scores.
             if sizes[i] > limit:
                 sizes[i], floors[i] = drop_hopeless(k, errors[i], found[i], positions[i], sizes[i], scratch)
             if sizes[i] > limit:

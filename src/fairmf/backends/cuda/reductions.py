@@ -27,6 +27,7 @@ def gramian(placing: Placing, this: Factors, weights: Vector | None) -> cp.ndarr
     d = this.shape[1]
     total = cp.zeros((d, d))
     for part, x in placing.parts(this):
+        # X' W X is the Gramian of sqrt(W) X.
         if weights is not None:
             x = x * cp.sqrt(as_vector(weights, part, placing.uploads, "float64")).astype(cp.float32)[:, None]
         # As many blocks at a time as keep their d x d products within 1 GiB.

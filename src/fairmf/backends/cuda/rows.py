@@ -130,6 +130,7 @@ def improve(placing: Placing, half: bool, step: HalfStep, this: Factors, effort:
             ),
             vectors=2 + kernels.groups, cache=True,
         )  # fmt: skip
+        # `improve_rows` gives each short row to one block of threads; many blocks share a long row.
         improve_long_rows(kernels, on, gathered, terms, effort.steps, limits, x, own)
         placing.store(x, part, this)
     return sum_triples(sums)
@@ -201,6 +202,7 @@ def mean_inverse(placing: Placing, step: HalfStep) -> tuple[cp.ndarray, cp.ndarr
     inverses, solutions = cp.zeros((d, d)), cp.zeros(d)
     for part, on in placing.row_parts(step.rows):
         terms = matrix, as_vector(step.ridge, part, placing.uploads, "float32"), None, None
+        # Batches of a quarter of the size: `sum_of_inverses` needs two more d x d matrices per row.
         for chosen in cholesky.batches(part.stop - part.start, 2 * d):
             factors, _ = cholesky.factorised(on, chosen, gathered, terms)
             right = cholesky.right_sides(on, chosen, gathered, nothing)

@@ -60,6 +60,7 @@ def _select(
     n, (m, d) = len(users), items.shape
     best, values = cp.empty((n, k), dtype=cp.int32), cp.empty((n, k), dtype=cp.float32)
     offsets, indices = (np.uintp(0), np.uintp(0)) if barred is None else barred
+    # Room for k candidates and 128 more within the rounding error, rounded up to a power of 2 for the sort.
     room = 1 << int(np.ceil(np.log2(k + 128)))
     late = np.arange(n, dtype=np.int32)
     if room <= MOST_ROOM:
@@ -73,6 +74,7 @@ def _select(
             shared_mem=8 * room,
         )  # fmt: skip
         late = np.flatnonzero(overflow.get()).astype(np.int32)
+    # Users with too many candidates for the kernel's memory.
     for first in range(0, len(late), max(1, KEY_BYTES // (8 * m))):
         chosen = cp.asarray(late[first : first + max(1, KEY_BYTES // (8 * m))])
         _sort_all(users, items, k, barred, chosen, best, values)
