@@ -91,7 +91,7 @@ def test_a_model_trained_on_a_device_answers_without_one(tmp_path, monkeypatch, 
     monkeypatch.setattr(registry, "what_is_missing", lambda: "no device here")
     with caplog.at_level(logging.WARNING, logger="fairmf"):
         loaded = load_model(tmp_path / "m.fairmf")
-    assert "it answers with 'cpu': no device here" in caplog.text
+    assert "using 'cpu' here: no device here" in caplog.text
     assert loaded.backend == "cpu"
     assert (loaded.recommend(loaded.fitted.user_ids.values[:5], N=5)[0] == expected).all()
     assert loaded.with_fairness(2.0).user_factors.shape == model.user_factors.shape

@@ -52,7 +52,7 @@ def available(name: str) -> str:
     reason = what_is_missing() if name == "cuda" else None
     if reason is None:
         return name
-    log.warning("the model was trained with backend='cuda'; here it answers with 'cpu': %s", reason)
+    log.warning("the model was trained with backend='cuda'; using 'cpu' here: %s", reason)
     return "cpu"
 
 

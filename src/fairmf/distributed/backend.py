@@ -279,7 +279,7 @@ class ShardedBackend:
     def solve(self, step: HalfStep) -> Factors:
         """See contract. Items are solved by conjugate gradients to convergence: no shard has an item's whole matrix."""
         if step.right is not None:
-            raise InvalidParameter("engine='ray' solves for no other right-hand side: use engine='local' for that.")
+            raise InvalidParameter("engine='ray' cannot solve for a given right-hand side: use engine='local'.")
         if _of_items(step.rows):
             return self._solve_items(step)
         out = self.empty(step.rows.count, step.other.shape[1])
@@ -295,7 +295,7 @@ class ShardedBackend:
 
     def residual(self, step: HalfStep, this: Factors) -> Factors:  # noqa: ARG002
         """Raise InvalidParameter: shards do not support it."""
-        raise InvalidParameter("engine='ray' has no gradients of single rows: use engine='local' for that.")
+        raise InvalidParameter("engine='ray' cannot compute gradients of single rows: use engine='local'.")
 
     def top_k(
         self,
@@ -316,5 +316,5 @@ def _of_items(rows: object) -> bool:
 
 def _here(factors: Factors) -> Factors:
     if isinstance(factors, ShardedFactors):
-        raise InvalidParameter("engine='ray' leaves users' factors in the workers: use engine='local' for that.")
+        raise InvalidParameter("engine='ray' cannot do this with users' factors in the workers: use engine='local'.")
     return factors

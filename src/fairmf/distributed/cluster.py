@@ -54,7 +54,7 @@ def ensure_ray(address: str | None = None, who: str = "engine='ray'") -> bool:
     try:
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise ClusterFailed(f"There is no Ray cluster at {address!r}: {error}") from error
+        raise ClusterFailed(f"Cannot connect to a Ray cluster at {address!r}: {error}") from error
     if started:
         log.info("started Ray on this machine: %d CPUs", int(ray.cluster_resources().get("CPU", 0)))
     return True
@@ -126,7 +126,7 @@ class RayCluster:
     def _source(self, data: Interactions | ShardSource, cpus: int) -> ShardSource:
         if not isinstance(data, Interactions):
             if self.shards is not None and self.shards != data.shards:
-                raise InvalidParameter(f"The data are in {data.shards} shards, but the cluster's shards={self.shards}.")
+                raise InvalidParameter(f"The data have {data.shards} shards, but the cluster has shards={self.shards}.")
             return data
         shards = max(1, cpus // self.cpus_per_shard) if self.shards is None else self.shards
         return InMemoryShards(data, min(shards, data.n_users))

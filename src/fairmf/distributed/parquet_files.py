@@ -46,9 +46,11 @@ class DataFile:
         with reading(self.path, "Parquet"):
             now = self.file_system.get_file_info(self.path)
             if now.type == pafs.FileType.NotFound:
-                raise InvalidData(f"There is no file {self.path} (any more, or on this machine).")
+                raise InvalidData(f"There is no file {self.path} on this machine, or it was deleted.")
             if (now.size, now.mtime_ns) != (self.size, self.changed):
-                raise InvalidData(f"{self.path} has changed since it was first read.", hint="build the shards anew")
+                raise InvalidData(
+                    f"{self.path} has changed since it was first read.", hint="call ParquetShards.read again"
+                )
             # On a remote file system every read is a request, so a few large ones are faster than many small ones.
             far = not isinstance(self.file_system, pafs.LocalFileSystem)
             options = {"pre_buffer": True} if far else {"buffer_size": _BUFFER_BYTES}
@@ -196,11 +198,11 @@ def _file_system(name: str, file_system: FileSystem | None) -> tuple[pafs.FileSy
         try:
             import fsspec
         except ImportError as error:
-            raise InvalidData(f"{name} is on a file system that Arrow does not know: pip install fsspec.") from error
+            raise InvalidData(f"Arrow does not support the file system of {name}: pip install fsspec.") from error
         try:
             found, inside = fsspec.core.url_to_fs(name)
         except (ImportError, ValueError) as error:
-            raise InvalidData(f"{name} is on a file system that cannot be opened: {error}") from error
+            raise InvalidData(f"Cannot open the file system of {name}: {error}") from error
         return pafs.PyFileSystem(pafs.FSSpecHandler(found)), inside
     return opened, inside
 
@@ -215,11 +217,11 @@ def output_folder(
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InvalidData(f"The folder {folder} cannot be made: {error}.") from error
+            raise InvalidData(f"Cannot create the folder {folder}: {error}.") from error
         return None, str(folder)
     opened, inside = _file_system(name, file_system)
     try:
         opened.create_dir(inside, recursive=True)
     except OSError as error:
-        raise InvalidData(f"The folder {name} cannot be made: {error}.") from error
+        raise InvalidData(f"Cannot create the folder {name}: {error}.") from error
     return opened, inside

@@ -97,7 +97,7 @@ class ShardCache:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InvalidData(f"The cache folder {path} cannot be made: {error}.") from error
+            raise InvalidData(f"Cannot create the cache folder {path}: {error}.") from error
         digest = hashlib.sha256(repr(how).encode())
         for file in files:
             digest.update(f"{file.path} {file.size} {file.changed}\n".encode(errors="surrogatepass"))
@@ -118,7 +118,9 @@ class ShardCache:
         """Read a shard; raise BrokenFile if the file is damaged."""
         path = self._path(f"{number:05}")
         if not path.exists():
-            raise InvalidData(f"There is no {path} on this machine: the cache must be a folder that all of them see.")
+            raise InvalidData(
+                f"There is no {path} on this machine: the cache must be in a folder that all machines see."
+            )
         content, arrays = container.read(path, SHARD)
         with container.reading(path, SHARD.name):
             if not isinstance(content, dict) or set(content) != {"users", "items", "user_ids"}:

@@ -193,7 +193,7 @@ class ParquetShards:
         try:
             shard: Shard = kept_value(self._shards[number])
         except lost_errors() as error:
-            log.warning("shard %d is lost (%s): it is read again", number, type(error).__name__)
+            log.warning("shard %d is lost (%s): reading it again", number, type(error).__name__)
             return self.read_again(number)
         # Copies, because views would keep the shard in the object store for as long as the worker lives.
         weights = None if shard.rows.weights is None else np.array(shard.rows.weights)
@@ -215,7 +215,7 @@ class ParquetShards:
         numbers = np.array(kept_value(self._numbers[number]))
         if len(numbers) != len(gathered.user_ids):
             raise InvalidData(
-                "The Parquet files have changed since they were first read.", hint="build the shards anew"
+                "The Parquet files have changed since they were first read.", hint="call ParquetShards.read again"
             )
         shard, _ = parquet_read.build(gathered, numbers, None, self.n_items, reading.count)
         return self._plain(shard)
@@ -238,7 +238,7 @@ def _attempts(tasks: Tasks, work: Callable[[], Found]) -> Found:
         except lost_errors() as error:
             if attempt == _ATTEMPTS:
                 raise
-            log.warning("a part of the reading was lost (%s): it begins again", type(error).__name__)
+            log.warning("a task that read data was lost (%s): reading starts again", type(error).__name__)
         except FairmfError:
             tasks.settle()
             raise

@@ -186,7 +186,7 @@ class RayTeam(Team):
             except ray.exceptions.GetTimeoutError:
                 ray.kill(self._actors[shard])
                 if cpus and not self._room.gpus:
-                    log.warning("no node has room for shard %d: it shares the CPUs of others", shard)
+                    log.warning("no node has free CPUs for shard %d: it shares those of others", shard)
                     self._actors[shard] = self._new_actor(0)
             except self._lost as error:
                 raise ShardLost(f"shard {shard}: {_short(error)}") from error

@@ -184,7 +184,7 @@ class RayTasks:
             except lost_errors() as error:
                 if attempt == _ATTEMPTS:
                     raise
-                log.warning("a task was lost (%s): it is done again", type(error).__name__)
+                log.warning("a task was lost (%s): running it again", type(error).__name__)
                 ref = self.submit(function, *common, *case)[0]
         raise AssertionError("unreachable")
 
