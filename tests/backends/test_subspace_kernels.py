@@ -1,4 +1,4 @@
-"""Steps over a block of coordinates, on every backend, against the row's whole matrix formed by loops."""
+"""Test steps over a block of coordinates, on every backend, against whole matrices built by loops."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Where the cuda backend cannot run, one line says why; a model trained with it answers all the same."""
+"""Test that one line says why the cuda backend cannot run, and that models trained with it answer on the CPU."""
 
 import logging
 import sys

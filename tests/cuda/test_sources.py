@@ -1,4 +1,4 @@
-"""The CUDA C sources compile for every kind of width, where a compiler is installed; a device is not needed."""
+"""Test that the CUDA C sources compile for every kind of width, if a compiler is installed; no GPU is needed."""
 
 import shutil
 import subprocess

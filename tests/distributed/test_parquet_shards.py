@@ -1,4 +1,4 @@
-"""ParquetShards gives exactly what Interactions.from_parquet gives, cut by users."""
+"""Test that ParquetShards has exactly the rows and numbers of Interactions.from_parquet, split by users."""
 
 import itertools
 import pickle
@@ -50,7 +50,7 @@ def write(folder, tables, row_group_size=None):
 
 
 def outcome(work):
-    """What it gives, or the words in which it is refused."""
+    """The result, or the message of the error."""
     try:
         return work(), None
     except InvalidData as error:

@@ -57,7 +57,7 @@ class RankOne(NamedTuple):
 
 
 class Diagonalised(NamedTuple):
-    """A symmetric matrix in another basis: vectors @ (diag(values) + rest) @ vectors.T."""
+    """Hold a symmetric matrix in another basis: vectors @ (diag(values) + rest) @ vectors.T."""
 
     values: Vector
     vectors: Matrix

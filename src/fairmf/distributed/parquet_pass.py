@@ -213,7 +213,7 @@ def run(
     # 2. The items' ids, from all chunks: every row gets its item's number from here on.
     item_ids = _items(tasks, chunks, columns, many) if items is None else tasks.keep(items)
     # 3. All columns: split each chunk by shard, then join each shard's blocks.
-    rows, blocks = _dealt(tasks, chunks, reading, item_ids, many, source)
+    rows, blocks = _split(tasks, chunks, reading, item_ids, many, source)
     gathered = [tasks.submit(parquet_read.gather, columns.user, many, reading.filters, *blocks[s])[0] for s in shards]
     del blocks  # so that the object store can free each block when it has been gathered
     # 4. Minimum counts, which need sums over all shards; the items left are numbered again.
@@ -252,13 +252,13 @@ def _items(tasks: Tasks, chunks: Sequence[Chunk], columns: Columns, many: bool) 
     return refs[0]
 
 
-def _dealt(
+def _split(
     tasks: Tasks, chunks: Sequence[Chunk], reading: Reading, item_ids: Ref, many: bool, source: str
 ) -> tuple[int, list[list[Ref]]]:
     """Split every chunk by shard; return the number of rows kept, and each shard's blocks in the order of chunks."""
     shards = reading.shards
     parts = [
-        tasks.submit(parquet_read.deal, chunk, reading.columns, item_ids, shards, many, parts=shards + 1)
+        tasks.submit(parquet_read.split_chunk, chunk, reading.columns, item_ids, shards, many, parts=shards + 1)
         for chunk in chunks
     ]
     reports = [tasks.get(part[0]) for part in parts]

@@ -66,7 +66,7 @@ def _hash(value: object) -> int:
     return int.from_bytes(digest, "little")
 
 
-# Functions of the tasks that read chunks: first the items (`item_ids_of`), then all columns, split by shard (`deal`).
+# Functions of the tasks that read chunks: first the items (`item_ids_of`), then all columns (`split_chunk`).
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Report:
 
 
 def item_ids_of(chunk: Chunk, columns: Columns, many: bool) -> Ids:
-    """Return the items of a chunk in order of first appearance. Skips bad values: `deal` reports them all."""
+    """Return the items of a chunk in order of first appearance. Skips bad values: `split_chunk` reports them all."""
     encoder = IdEncoder(columns.item, many)
     names = [columns.item] if columns.rating is None else [columns.item, columns.rating]
     with _naming(chunk):
@@ -113,7 +113,7 @@ def merge_ids(column: str | int, many: bool, *parts: Ids) -> Ids:
     return encoder.ids()
 
 
-def deal(chunk: Chunk, columns: Columns, items: Ids, shards: int, many: bool) -> list[Report | Block]:
+def split_chunk(chunk: Chunk, columns: Columns, items: Ids, shards: int, many: bool) -> list[Report | Block]:
     """Read a chunk; return a report, and a block for every shard."""
     events, report = _read(chunk, columns, many)
     numbers = _numbers_of(events.item_ids, items, columns.item, many)[events.items]
@@ -122,7 +122,7 @@ def deal(chunk: Chunk, columns: Columns, items: Ids, shards: int, many: bool) ->
     return [report, *(_block(events, numbers, order[ends[s] : ends[s + 1]], owner == s) for s in range(shards))]
 
 
-def pick(chunk: Chunk, columns: Columns, items: Ids, shards: int, many: bool, number: int) -> Block:
+def read_block(chunk: Chunk, columns: Columns, items: Ids, shards: int, many: bool, number: int) -> Block:
     """Read a chunk; return the block of one shard. Leaves out rows of items that are not among `items`."""
     events, _ = _read(chunk, columns, many)
     numbers = _numbers_of(events.item_ids, items, columns.item, many)[events.items]

@@ -204,7 +204,7 @@ class ParquetShards:
         """Read all files again, and return the rows of one shard."""
         reading, columns = self.reading, self.reading.columns
         blocks = [
-            parquet_read.pick(chunk, columns, self.item_ids, reading.shards, self._many, number)
+            parquet_read.read_block(chunk, columns, self.item_ids, reading.shards, self._many, number)
             for chunk in self._catalogue.chunks
         ]
         gathered = parquet_read.gather(columns.user, self._many, reading.filters, *blocks)

@@ -155,7 +155,9 @@ def advance(
     low, high, diagonal, ridge, shift, vector, pulls, curvatures, products, relaxation, bounds, x, r, p, rz, goal,
     change,
 ):  # fmt: skip
-    """Take one step. `products` are the entries' part of H p; in the last step None: there `curvatures`, p.H p, do.
+    """Take one step. `products` are the entries' part of H p.
+
+    In the last step they are None, and `curvatures`, the entries' part of p.H p, are given instead.
 
     in: up to bounds   in and out: x, r, p, rz, goal   out: change (blocks x 1: of the entries' loss)
     """

@@ -362,7 +362,7 @@ def one_blas_thread() -> Iterator[None]:
 
 
 class _Libraries(NamedTuple):
-    """The loaded BLAS libraries, by how their number of threads is set."""
+    """Hold the loaded BLAS libraries, by how their number of threads is set."""
 
     by_process: list[Library]
     by_thread: list[Library]
