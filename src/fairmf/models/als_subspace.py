@@ -1,4 +1,4 @@
-"""Half-steps of ALS by iALS++, the users' coupling q in blocks too. F never rises, and nothing costs d^3 per row.
+"""Solve the half-steps of ALS some factors at a time (iALS++), with the coupling q: F never rises, no d^3 per row.
 
 Over the coordinates P of all users F is a quadratic whose blocks (H_i)_PP are coupled by t alone, as in the exact
 half-step: with g_i the gradient at the present q = C t, C = phi alpha0 G_W, and A_P the mean of (H_i)_PP^-1,

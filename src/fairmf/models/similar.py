@@ -1,4 +1,4 @@
-"""Find rows of one side that point the same way: cosine similarity, streamed over the other rows. Never rows x rows."""
+"""Find the nearest users or items by cosine similarity, in blocks: memory never holds all pairs."""
 
 from __future__ import annotations
 
