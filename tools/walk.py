@@ -11,6 +11,7 @@ import argparse
 import ast
 import functools
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,9 +104,11 @@ def markdown(hops: list[Hop], depth: int = 0) -> Iterator[str]:
 
 
 def size(root: Hop) -> str:
-    """Return the number of files and functions in words."""
+    """Return the number of files and functions, in all and by folder."""
     hops = list(root.all())[1:]
-    return f"{len({hop.file for hop in hops})} files, {len(hops)} functions"
+    folders = Counter(hop.file.partition("/")[0] for hop in hops)
+    parts = ", ".join(f"{folder} {count}" for folder, count in folders.most_common())
+    return f"{len({hop.file for hop in hops})} files, {len(hops)} functions ({parts})"
 
 
 def main() -> None:

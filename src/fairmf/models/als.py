@@ -13,22 +13,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fairmf.backends import solve
 from fairmf.backends.contract import Backend, Factors, Vector
-from fairmf.backends.solve import kernels_of
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidParameter
-from fairmf.models import als_cg, als_exact, als_subspace
-from fairmf.models.als_cg import FIRM, LIGHT, THOROUGH, AlternatingState, EpochEffort, exact_coupling
+from fairmf.lazy import lazy_module
 from fairmf.models.base import IterativeModel
-from fairmf.models.objective import Objective, objective
 from fairmf.models.problem import Problem, problem_for
 from fairmf.params import setting
 from fairmf.types import Record
+
+if TYPE_CHECKING:
+    from fairmf.backends import solve
+    from fairmf.models import als_cg, als_exact, als_subspace
+    from fairmf.models import objective as objectives
+    from fairmf.models.als_cg import AlternatingState, EpochEffort
+    from fairmf.models.objective import Objective
+else:  # models that only answer do without their solvers
+    solve, objectives = lazy_module("fairmf.backends.solve"), lazy_module("fairmf.models.objective")
+    als_cg, als_exact = lazy_module("fairmf.models.als_cg"), lazy_module("fairmf.models.als_exact")
+    als_subspace = lazy_module("fairmf.models.als_subspace")
 
 WEAK = 0.05  # unobserved_weight below which rows take two steps: the preconditioner is then hardly more than L2
 STRONG = 10.0  # fairness from which rows take two steps
@@ -52,7 +59,7 @@ class Solver:
 def _cg_epoch(model: AlternatingModel, problem: Problem, state: AlternatingState) -> AlternatingState:
     # Where F rose, run the epoch again from the same start with more effort, in the end exactly.
     fairness = model.trained_fairness()
-    ladder = [model._effort(problem), THOROUGH]
+    ladder = [model._effort(problem), als_cg.THOROUGH]
     for rung in range(state.effort, len(ladder)):
         after = als_cg.epoch(problem, state, fairness, ladder[rung])
         if after.objective.total <= state.objective.total * (1 + problem.backend.rounding):
@@ -80,14 +87,14 @@ SOLVERS = {
     "subspace": Solver(
         lambda model, problem, state: als_subspace.epoch(problem, state, model.trained_fairness(), model.block_size),
         _cg_finish,
-        check=kernels_of,
+        check=lambda backend: solve.kernels_of(backend),
     ),
 }
 """Every solver by the name that `solver=` takes."""
 
 
 @dataclass(eq=False)
-class AlternatingModel(IterativeModel[AlternatingState]):
+class AlternatingModel(IterativeModel["AlternatingState"]):
     """Alternating least squares: each epoch solves the users, then the items; `finish` solves the users once more."""
 
     solver: str = setting(
@@ -128,7 +135,8 @@ class AlternatingModel(IterativeModel[AlternatingState]):
         strength = self.trained_fairness() * problem.unobserved_weight
         q = strength * merit_gramian @ problem.backend.mean(U)
         rotation = problem.backend.vector(np.eye(self.factors))
-        return AlternatingState(U, V, q, gramian, merit_gramian, objective(problem, U, V), rotation)
+        value = objectives.objective(problem, U, V)
+        return als_cg.AlternatingState(U, V, q, gramian, merit_gramian, value, rotation)
 
     def epoch(self, problem: Problem, state: AlternatingState) -> AlternatingState:
         """Run one epoch by the chosen solver."""
@@ -165,7 +173,7 @@ class AlternatingModel(IterativeModel[AlternatingState]):
         gramian = problem.backend.vector(fitted.item_gramian)
         q = np.zeros(len(gramian))
         if fairness > 0:
-            q = exact_coupling(problem, V, gramian, problem.merit_gramian(V, gramian), fairness)
+            q = als_cg.exact_coupling(problem, V, gramian, problem.merit_gramian(V, gramian), fairness)
         return problem.backend.host(solve.solve_to_convergence(problem.user_half_step(V, shift=q, gramian=gramian)))
 
     def _solver(self, problem: Problem) -> Solver:
@@ -175,13 +183,13 @@ class AlternatingModel(IterativeModel[AlternatingState]):
 
     def _effort(self, problem: Problem) -> EpochEffort:
         if self.cg_steps != "auto":
-            return EpochEffort(steps=int(self.cg_steps), relaxation=LIGHT.relaxation)
+            return als_cg.EpochEffort(steps=int(self.cg_steps), relaxation=als_cg.LIGHT.relaxation)
         data = problem.interactions
         if problem.observed_weight > EASY * self.unobserved_weight * data.n_users * data.n_items:
-            return THOROUGH
+            return als_cg.THOROUGH
         strongest = self.trained_fairness() * problem.largest_fairness_square
         demanding = strongest >= STRONG or self.unobserved_weight < WEAK
-        return FIRM if demanding else LIGHT
+        return als_cg.FIRM if demanding else als_cg.LIGHT
 
 
 @dataclass(eq=False)

@@ -18,13 +18,10 @@ from fairmf.backends.registry import BACKENDS, get_backend
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidParameter
 from fairmf.lazy import lazy_module
-from fairmf.models import fit_loop
 from fairmf.models.factor_model import FactorModel
-from fairmf.models.fit_loop import Callback, StateT
 from fairmf.models.fitted import Fitted, History
 from fairmf.models.fold_in import FoldInModel
-from fairmf.models.objective import Objective, objective
-from fairmf.models.problem import FairnessWeights, Problem, normal_factors
+from fairmf.models.problem import Problem, normal_factors
 from fairmf.params import check_count, check_settings, setting, settings_of
 from fairmf.types import Record, SparseMatrix
 
@@ -32,8 +29,15 @@ if TYPE_CHECKING:
     from fairmf.distributed.cluster import RayCluster
     from fairmf.distributed.shards import ShardSource
     from fairmf.models import checkpoint as checkpoint_files
-else:
-    checkpoint_files = lazy_module("fairmf.models.checkpoint")  # models that only answer do without
+    from fairmf.models import fit_loop
+    from fairmf.models import objective as objectives
+    from fairmf.models.fairness_weights import FairnessWeights
+    from fairmf.models.fit_loop import Callback, StateT
+    from fairmf.models.objective import Objective
+else:  # models that only answer do without what a fit needs
+    checkpoint_files = lazy_module("fairmf.models.checkpoint")
+    fit_loop, objectives = lazy_module("fairmf.models.fit_loop"), lazy_module("fairmf.models.objective")
+    StateT = TypeVar("StateT")
 
 LARGE = 1e6  # settings beyond this are mistakes, or overflow single precision
 Self = TypeVar("Self", bound="IterativeModel[Any]")
@@ -107,7 +111,7 @@ class IterativeModel(FoldInModel, Generic[StateT]):
 
     def objective(self, problem: Problem, state: StateT) -> Objective:
         """Return F of a state."""
-        return objective(problem, state.user_factors, state.item_factors)
+        return objectives.objective(problem, state.user_factors, state.item_factors)
 
     def finish(self, problem: Problem, state: StateT) -> StateT:  # noqa: ARG002
         """Do what is left after the last epoch, and return the new state."""

@@ -24,9 +24,10 @@ from fairmf.backends.registry import chosen
 from fairmf.data.interactions import Interactions, as_interactions
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite
 from fairmf.lazy import lazy_module
+from fairmf.models.fairness_weights import FairnessWeights, read_fairness_weights
 from fairmf.models.fitted import History
 from fairmf.models.objective import Objective, objective
-from fairmf.models.problem import FairnessWeights, Problem, problem_for, read_fairness_weights
+from fairmf.models.problem import Problem, problem_for
 from fairmf.models.progress import progress_bar
 from fairmf.params import settings_of
 from fairmf.types import Record, SparseMatrix

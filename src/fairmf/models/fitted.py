@@ -21,15 +21,15 @@ from fairmf.data.weighting import Weighting
 from fairmf.errors import InvalidData, MissingHistories, NotFitted
 from fairmf.lazy import cached_property, lazy_module
 from fairmf.models.dial import dialled_users
-from fairmf.models.similar import nearest
 from fairmf.params import settings_of, store_settings
-from fairmf.ranking.offsets import items_with, users_with_constant
 from fairmf.types import Array, Record, SparseMatrix
 
 if TYPE_CHECKING:
-    from fairmf.models import model_file
-else:
-    model_file = lazy_module("fairmf.models.model_file")  # it imports the models
+    from fairmf.models import model_file, similar
+    from fairmf.ranking import offsets
+else:  # models that only recommend do without
+    model_file, similar = lazy_module("fairmf.models.model_file"), lazy_module("fairmf.models.similar")
+    offsets = lazy_module("fairmf.ranking.offsets")
 
 Self = TypeVar("Self", bound="FittedModel")
 
@@ -154,11 +154,12 @@ class Fitted:
     @cached_property
     def serving_items(self) -> Factors:
         """The item vectors that give scores together with `serving_users`: V, with offsets as one more column."""
-        return self.item_factors if self.item_offsets is None else items_with(self.item_factors, self.item_offsets)
+        added = self.item_offsets
+        return self.item_factors if added is None else offsets.items_with(self.item_factors, added)
 
     def serving_users(self, users: Factors) -> Factors:
         """Return user vectors as `serving_items` needs them: with a column of ones where there are offsets."""
-        return users if self.item_offsets is None else users_with_constant(users)
+        return users if self.item_offsets is None else offsets.users_with_constant(users)
 
 
 PAIRS_AT_ONCE = 65_536  # pairs scored per block, to bound the memory of their vectors
@@ -343,7 +344,7 @@ class FittedModel(abc.ABC):
             candidates = np.setdiff1d(candidates, rows(leave_out))
         backend, queries = self._backend(), rows(asked)
         with backend.threads(self.num_threads):
-            found, cosines = nearest(backend, factors, queries, N, candidates, self._directed(kind))
+            found, cosines = similar.nearest(backend, factors, queries, N, candidates, self._directed(kind))
         names = named(found, ids)
         return (names[0], cosines[0]) if is_one(asked) else (names, cosines)
 

@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fairmf.backends import solve
 from fairmf.backends.contract import Factors, HalfStep, RankOne, Vector
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite
 from fairmf.lazy import lazy_module
-from fairmf.models import partial_fit
 from fairmf.models.dial import check_fairness, dialled_users
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import Fitted, Names, as_list, on_snapshot, positions
@@ -29,8 +27,11 @@ from fairmf.models.problem import frequency_scaled, problem_for
 from fairmf.types import SparseMatrix
 
 if TYPE_CHECKING:
+    from fairmf.backends import solve
     from fairmf.models import explain as explanations
-else:
+    from fairmf.models import partial_fit
+else:  # models that only recommend do without
+    solve, partial_fit = lazy_module("fairmf.backends.solve"), lazy_module("fairmf.models.partial_fit")
     explanations = lazy_module("fairmf.models.explain")
 
 Self = TypeVar("Self", bound="FoldInModel")

@@ -25,15 +25,14 @@ from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property
 from fairmf.models.als_cg import AlternatingState
 from fairmf.models.base import IterativeModel
+from fairmf.models.fairness_weights import FairnessWeights, read_fairness_weights
 from fairmf.models.fit_loop import Checkpoints, Reached, Setup, State, StateT, Trainable
 from fairmf.models.objective import Objective
 from fairmf.models.problem import (
-    FairnessWeights,
     Groups,
     Problem,
     frequency_scaled,
     grouped,
-    read_fairness_weights,
     spread_evenly,
     together,
 )  # fmt: skip
