@@ -232,7 +232,7 @@ def test_scores_in_blocks(monkeypatch):
     model = fitted()
     users, items = np.arange(30).repeat(21), np.tile(np.arange(21), 30)
     whole = model.score(users, items)
-    monkeypatch.setattr("fairmf.models.fitted.PAIRS_AT_ONCE", 17)
+    monkeypatch.setattr("fairmf.models.factor_model.PAIRS_AT_ONCE", 17)
     np.testing.assert_array_equal(model.score(users, items), whole)
 
 

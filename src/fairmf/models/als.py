@@ -22,7 +22,6 @@ from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidParameter
 from fairmf.lazy import lazy_module
 from fairmf.models.base import IterativeModel
-from fairmf.models.problem import Problem, problem_for
 from fairmf.params import setting
 from fairmf.types import Record
 
@@ -30,12 +29,14 @@ if TYPE_CHECKING:
     from fairmf.backends import solve
     from fairmf.models import als_cg, als_exact, als_subspace
     from fairmf.models import objective as objectives
+    from fairmf.models import problem as problems
     from fairmf.models.als_cg import AlternatingState, EpochEffort
     from fairmf.models.objective import Objective
+    from fairmf.models.problem import Problem
 else:  # models that only answer do without their solvers
     solve, objectives = lazy_module("fairmf.backends.solve"), lazy_module("fairmf.models.objective")
     als_cg, als_exact = lazy_module("fairmf.models.als_cg"), lazy_module("fairmf.models.als_exact")
-    als_subspace = lazy_module("fairmf.models.als_subspace")
+    als_subspace, problems = lazy_module("fairmf.models.als_subspace"), lazy_module("fairmf.models.problem")
 
 WEAK = 0.05  # unobserved_weight below which rows take two steps: the preconditioner is then hardly more than L2
 STRONG = 10.0  # fairness from which rows take two steps
@@ -166,7 +167,7 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
     def _fold_in_cohort(self, cohort: Interactions, factor: float, **_: Any) -> Factors:
         """Return U at the exact minimum over the batch, with V fixed."""
         fitted = self.fitted
-        problem = problem_for(cohort, 0.0, fitted.settings, fitted.fairness_weights)
+        problem = problems.problem_for(cohort, 0.0, fitted.settings, fitted.fairness_weights)
         V = problem.backend.array(fitted.item_factors)
         # lambda_f of the batch is factor * phi alpha0 n, so that c = lambda_f / n_b is alpha0 times this:
         fairness = fitted.fairness * factor * self.n_users / cohort.n_users

@@ -21,7 +21,6 @@ from fairmf.lazy import lazy_module
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import Fitted, History
 from fairmf.models.fold_in import FoldInModel
-from fairmf.models.problem import Problem, normal_factors
 from fairmf.params import check_count, check_settings, setting, settings_of
 from fairmf.types import Record, SparseMatrix
 
@@ -31,11 +30,13 @@ if TYPE_CHECKING:
     from fairmf.models import checkpoint as checkpoint_files
     from fairmf.models import fit_loop
     from fairmf.models import objective as objectives
+    from fairmf.models import problem as problems
     from fairmf.models.fairness_weights import FairnessWeights
     from fairmf.models.fit_loop import Callback, StateT
     from fairmf.models.objective import Objective
+    from fairmf.models.problem import Problem
 else:  # models that only answer do without what a fit needs
-    checkpoint_files = lazy_module("fairmf.models.checkpoint")
+    checkpoint_files, problems = lazy_module("fairmf.models.checkpoint"), lazy_module("fairmf.models.problem")
     fit_loop, objectives = lazy_module("fairmf.models.fit_loop"), lazy_module("fairmf.models.objective")
     StateT = TypeVar("StateT")
 
@@ -233,8 +234,8 @@ class IterativeModel(FoldInModel, Generic[StateT]):
         if init is None:
             key, scale = random_start.key_of(self.random_state), self.init_scale / np.sqrt(self.factors)
             users, items = (random_start.Stream(key, side) for side in (random_start.USERS, random_start.ITEMS))
-            U = normal_factors(users, n, self.factors, scale, backend)
-            return U, normal_factors(items, m, self.factors, scale, backend)
+            U = problems.normal_factors(users, n, self.factors, scale, backend)
+            return U, problems.normal_factors(items, m, self.factors, scale, backend)
         # Copies: no epoch may write into arrays that belong to the caller.
         pair = (init.user_factors, init.item_factors) if isinstance(init, FactorModel) else init
         start_u, start_v = (np.array(x, dtype=backend.dtype) for x in pair)

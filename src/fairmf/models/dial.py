@@ -16,17 +16,11 @@ from numpy.typing import NDArray
 from fairmf.backends.contract import Factors, Vector
 from fairmf.errors import InvalidParameter, MissingHistories
 from fairmf.models.problem import Problem, problem_for
-from fairmf.params import check_not_negative
 
 if TYPE_CHECKING:
     from fairmf.models.fitted import FittedModel
 
 CLOSE = 1e-2  # largest relative distance at which stored users still count as the solutions of their systems
-
-
-def check_fairness(value: float) -> float:
-    """Return a fairness asked for after training; raise InvalidParameter unless it is a finite number >= 0."""
-    return check_not_negative("", "fairness", value)
 
 
 def dialled_users(model: FittedModel, rows: NDArray[np.integer] | None, fairness: float) -> Factors:
@@ -35,11 +29,10 @@ def dialled_users(model: FittedModel, rows: NDArray[np.integer] | None, fairness
     Solves from their histories if the model holds them, else uses `user_sensitivity`. Raises MissingHistories without
     both.
     """
-    psi = check_fairness(fairness)
     fitted = model.fitted
     if fitted.interactions is not None:
         histories = fitted.interactions if rows is None else fitted.interactions.take_users(rows)
-        return model.fold_in(histories, fairness=psi)
+        return model.fold_in(histories, fairness=fairness)
     if fitted.user_sensitivity is None:
         raise MissingHistories(
             "This model was stored without its users' histories and without user_sensitivity: one of them is needed "
@@ -48,7 +41,7 @@ def dialled_users(model: FittedModel, rows: NDArray[np.integer] | None, fairness
     users, slopes = fitted.user_factors, fitted.user_sensitivity
     if rows is not None:
         users, slopes = users[rows], slopes[rows]
-    turned: Factors = users - slopes * users.dtype.type(psi - fitted.fairness)
+    turned: Factors = users - slopes * users.dtype.type(fairness - fitted.fairness)
     return turned
 
 

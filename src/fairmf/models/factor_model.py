@@ -1,4 +1,4 @@
-"""Recommend with a fitted model: to some users or all of them, by an index, or with FairRec on top."""
+"""Recommend with a fitted model, to some users or to all; find nearest neighbours and score pairs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from fairmf.errors import InvalidData
 from fairmf.lazy import lazy_module
 from fairmf.models import batches
 from fairmf.models.batches import Batch
-from fairmf.models.dial import dialled_users
-from fairmf.models.fitted import FittedModel, Names, as_list, is_one, named, on_snapshot
+from fairmf.models.fitted import FittedModel, Names, as_list, is_one, named, on_snapshot, positions
 from fairmf.models.recommend import USERS_AT_ONCE, Choice, Items, answer_all, ranked, read_request
 from fairmf.ranking.top_n import list_length
 from fairmf.types import Array, Record, SparseMatrix
@@ -25,10 +24,13 @@ from fairmf.types import Array, Record, SparseMatrix
 if TYPE_CHECKING:
     import pyarrow
 
-    from fairmf.models import rerankers
+    from fairmf.models import rerankers, similar
     from fairmf.ranking import ann
-else:  # a model that scores every item does without
-    rerankers, ann = lazy_module("fairmf.models.rerankers"), lazy_module("fairmf.ranking.ann")
+else:  # models that only recommend do without
+    rerankers, similar = lazy_module("fairmf.models.rerankers"), lazy_module("fairmf.models.similar")
+    ann = lazy_module("fairmf.ranking.ann")
+
+PAIRS_AT_ONCE = 65_536  # pairs scored per block, to bound the memory of their vectors
 
 
 class FactorModel(FittedModel):
@@ -307,8 +309,133 @@ class FactorModel(FittedModel):
         who: Names = everyone if users is None else as_list(users)
         rows = self._user_rows(who)
         history = fitted.histories("recommend_fairly").take_users(rows)
-        vectors = self.user_factors[rows] if fairness is None else dialled_users(self, rows, fairness)
+        vectors = self.user_factors[rows] if fairness is None else self._at_fairness(rows, fairness)
         ranker = self.with_fairrec(share, order=order, random_state=random_state)
         made = ranker.lists(vectors, history, length)
         names = who if isinstance(who, np.ndarray) else Ids(who).values
         return rerankers.FairRecommendations(names, named(made.items, fitted.item_ids), made.scores, made.certificate)
+
+    # -- neighbours and single scores -------------------------------------------------------------------------------
+
+    @on_snapshot
+    def similar_items(
+        self, itemid: Hashable | Names, N: int = 10, *, filter_items: Names | None = None, items: Names | None = None
+    ) -> tuple[Array, NDArray[np.float32]]:
+        """Find the N items whose vectors have the largest cosine similarity to the given item's.
+
+        The item itself comes first, as in implicit; ties go to the lower row. An item without interactions is similar
+        to nothing and nothing is similar to it.
+
+        Parameters
+        ----------
+        itemid
+            One item, or a sequence of items.
+        N
+            Length of the lists.
+        filter_items
+            Items to leave out.
+        items
+            The only candidates.
+
+        Returns
+        -------
+        (ids, cosine similarities): two 1-d arrays for one item, two 2-d arrays for a sequence. Missing slots hold id
+        -1 (None where ids are not integers) and NaN.
+
+        Examples
+        --------
+        >>> from fairmf import IALS, synthetic
+        >>> data = synthetic(60, 40, 600)
+        >>> model = IALS(factors=4, epochs=2).fit(data, progress=False)
+        >>> ids, cosines = model.similar_items(data.item_ids.values[0], N=3)
+        >>> ids[0] == data.item_ids.values[0]
+        np.True_
+        """
+        return self._similar(self.item_factors, self.fitted.item_ids, "item", itemid, N, filter_items, items)
+
+    @on_snapshot
+    def similar_users(
+        self, userid: Hashable | Names, N: int = 10, *, filter_users: Names | None = None, users: Names | None = None
+    ) -> tuple[Array, NDArray[np.float32]]:
+        """Find the N users whose vectors have the largest cosine similarity to the given user's.
+
+        A user without history is similar to nobody. See `similar_items` for the parameters and the result.
+        """
+        return self._similar(self.user_factors, self.fitted.user_ids, "user", userid, N, filter_users, users)
+
+    def _similar(
+        self, factors: Factors, ids: Ids | None, kind: str, asked: Hashable | Names, N: int,
+        leave_out: Names | None, among: Names | None,
+    ) -> tuple[Array, NDArray[np.float32]]:  # fmt: skip
+        def rows(names: Hashable | Names) -> NDArray[np.int64]:
+            return positions(as_list(names), ids, len(factors), kind)
+
+        candidates = np.arange(len(factors)) if among is None else np.unique(rows(among))
+        if leave_out is not None:
+            candidates = np.setdiff1d(candidates, rows(leave_out))
+        backend, queries = self._backend(), rows(asked)
+        with backend.threads(self.num_threads):
+            found, cosines = similar.nearest(backend, factors, queries, N, candidates, self._directed(kind))
+        names = named(found, ids)
+        return (names[0], cosines[0]) if is_one(asked) else (names, cosines)
+
+    def _directed(self, kind: str) -> NDArray[np.bool_]:
+        """Return whose vectors have a meaningful direction: those with interactions, as far as that is known.
+
+        Users without any share the one vector that fairness gives them; items without any may keep a little of the
+        random start.
+        """
+        if kind == "item":
+            return self.fitted.popularity > 0
+        held = self.fitted.interactions
+        return np.ones(self.n_users, dtype=bool) if held is None else np.diff(held.by_user.indptr) > 0
+
+    @on_snapshot
+    def score(
+        self, users: Hashable | Names, items: Hashable | Names, *, fairness: float | None = None
+    ) -> np.float32 | NDArray[np.float32]:
+        """Predict the scores of pairs of users and items: u.v, plus the item's offset if there is one.
+
+        Parameters
+        ----------
+        users, items
+            Two sequences of one length are pairs. One user with many items, or one item with many users, makes a pair
+            with each of the many.
+        fairness
+            Fold the users in at this fairness first.
+
+        Returns
+        -------
+        One score per pair; a number for one user with one item.
+
+        Raises
+        ------
+        InvalidData
+            If the sequences have different lengths, or a user or item is not in the model.
+
+        Examples
+        --------
+        >>> from fairmf import IALS, synthetic
+        >>> data = synthetic(60, 40, 600)
+        >>> model = IALS(factors=4, epochs=2).fit(data, progress=False)
+        >>> model.score(data.user_ids.values[0], data.item_ids.values[:3]).shape
+        (3,)
+        """
+        fitted = self.fitted
+        rows = self._user_rows(as_list(users))
+        columns = positions(as_list(items), fitted.item_ids, self.n_items, "item")
+        single = is_one(users), is_one(items)
+        if not any(single) and len(rows) != len(columns):
+            raise InvalidData(f"Pairs need as many users as items; got {len(rows):,} users and {len(columns):,} items.")
+        vectors, which = self.user_factors, rows
+        if fairness is not None:
+            distinct, which = np.unique(rows, return_inverse=True)
+            vectors = self._at_fairness(distinct, fairness)
+        which, columns = np.broadcast_arrays(which, columns)
+        scores = np.empty(len(which), dtype=np.float32)
+        for start in range(0, len(which), PAIRS_AT_ONCE):
+            part = slice(start, start + PAIRS_AT_ONCE)
+            np.einsum("ij,ij->i", vectors[which[part]], self.item_factors[columns[part]], out=scores[part])
+        if fitted.item_offsets is not None:
+            scores += fitted.item_offsets[columns]
+        return scores[0] if all(single) else scores

@@ -20,19 +20,18 @@ from fairmf.data.csr import Rows
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite
 from fairmf.lazy import lazy_module
-from fairmf.models.dial import check_fairness, dialled_users
 from fairmf.models.factor_model import FactorModel
-from fairmf.models.fitted import Fitted, Names, as_list, on_snapshot, positions
-from fairmf.models.problem import frequency_scaled, problem_for
+from fairmf.models.fitted import Fitted, Names, as_list, check_fairness, on_snapshot, positions
 from fairmf.types import SparseMatrix
 
 if TYPE_CHECKING:
     from fairmf.backends import solve
     from fairmf.models import explain as explanations
     from fairmf.models import partial_fit
+    from fairmf.models import problem as problems
 else:  # models that only recommend do without
     solve, partial_fit = lazy_module("fairmf.backends.solve"), lazy_module("fairmf.models.partial_fit")
-    explanations = lazy_module("fairmf.models.explain")
+    explanations, problems = lazy_module("fairmf.models.explain"), lazy_module("fairmf.models.problem")
 
 Self = TypeVar("Self", bound="FoldInModel")
 
@@ -149,7 +148,7 @@ class FoldInModel(FactorModel):
         turned._fitted = dataclasses.replace(
             self.fitted,
             fairness=check_fairness(fairness),
-            user_factors=dialled_users(self, None, fairness),
+            user_factors=self._at_fairness(None, fairness),
         )
         return turned
 
@@ -364,7 +363,7 @@ METHODS = ("frozen", "cohort")
 
 def frozen(fitted: Fitted, batch: Interactions, fairness: float) -> Factors:
     """Return u = H^-1 (b - psi q1) for every row, q1 of training. Call it inside `backend.threads`."""
-    problem = problem_for(batch, 0.0, fitted.settings)
+    problem = problems.problem_for(batch, 0.0, fitted.settings)
     backend = problem.backend
     V = backend.array(fitted.item_factors)
     step = problem.user_half_step(V, shift=fairness * fitted.merit, gramian=fitted.item_gramian)
@@ -386,7 +385,7 @@ def items(fitted: Fitted, users: Factors, batch: Interactions, weights: Vector |
     own = None if weights is None else RankOne(t, lambda_f * np.square(weights))
     if own is None:
         shared = shared + lambda_f * np.outer(t, t)
-    ridge = frequency_scaled(
+    ridge = problems.frequency_scaled(
         batch.by_user.sums(), n, settings["regularization"], settings["regularization_exponent"], weight
     )
     return backend.host(

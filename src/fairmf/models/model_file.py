@@ -7,7 +7,7 @@ import math
 import os
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,13 +18,18 @@ from fairmf.io import container
 from fairmf.io.container import Arrays, Format
 from fairmf.io.strict_json import Malformed
 from fairmf.io.values import NotStorable, decode, encode
-from fairmf.models.dial import user_sensitivity as sensitivity_of
+from fairmf.lazy import lazy_module
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import Fitted, FittedModel, History
 from fairmf.models.registry import factor_models
 from fairmf.params import check_settings, settings_of
 from fairmf.types import Array, Json, Record
 from fairmf.version import versions
+
+if TYPE_CHECKING:
+    from fairmf.models import dial
+else:
+    dial = lazy_module("fairmf.models.dial")  # most models are saved without
 
 # -- the JSON document of a model file --------------------------------------------------------------------------------
 
@@ -163,7 +168,7 @@ def _fitted_arrays(model: FittedModel, fitted: Fitted, user_sensitivity: bool | 
     if user_sensitivity is False:
         arrays.pop("user_sensitivity", None)
     elif user_sensitivity and "user_sensitivity" not in arrays:
-        arrays["user_sensitivity"] = sensitivity_of(model)
+        arrays["user_sensitivity"] = dial.user_sensitivity(model)
     for name, array in arrays.items():
         # Refuse now, while the model can still be corrected, rather than when the file is loaded.
         if not all_finite(array):

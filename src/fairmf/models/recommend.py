@@ -20,7 +20,6 @@ from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter, MissingHistories
 from fairmf.io.values import plain
-from fairmf.models.dial import dialled_users
 from fairmf.models.fitted import Names, positions
 from fairmf.ranking.top_n import Lists, empty_lists, list_length, merged, popular_n, top_n
 from fairmf.types import SparseMatrix
@@ -240,7 +239,7 @@ def serving_vectors(
 ) -> Factors:
     """Return the user vectors whose inner products with `Fitted.serving_items` are the scores."""
     if request.by_sensitivity and request.fairness is not None:
-        users = dialled_users(model, rows, request.fairness)
+        users = model._at_fairness(rows, request.fairness)
     elif request.recalculate and history is not None:
         users = model.fold_in(history, **({} if request.fairness is None else {"fairness": request.fairness}))
     else:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from fairmf.backends.contract import Factors
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.models.dial import dialled_users
 from fairmf.models.fitted import Names, as_list, is_one
 from fairmf.ranking.ann import AnnIndex
 from fairmf.ranking.fairrec import Certificate, FairLists, fair_rec
@@ -74,7 +73,7 @@ class AnnRanker:
         single = is_one(users)
         rows = model._user_rows(as_list(users))
         history = model.fitted.histories("recommend").take_users(rows)
-        vectors = model.user_factors[rows] if fairness is None else dialled_users(model, rows, fairness)
+        vectors = model.user_factors[rows] if fairness is None else model._at_fairness(rows, fairness)
         items, scores = self._lists(model, vectors, history, N, exclude=filter_already_liked_items)
         ids = self.index.named(items)
         return (ids[0], scores[0]) if single else (ids, scores)

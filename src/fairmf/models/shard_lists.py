@@ -26,9 +26,8 @@ from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.io.atomic import replacing
 from fairmf.lazy import lazy_module
 from fairmf.models.batches import record_batches
-from fairmf.models.dial import check_fairness
 from fairmf.models.factor_model import FactorModel
-from fairmf.models.fitted import Fitted
+from fairmf.models.fitted import Fitted, check_fairness
 from fairmf.types import Record
 
 if TYPE_CHECKING:
