@@ -14,8 +14,6 @@ from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData
 from fairmf.lazy import lazy_module
-from fairmf.models import batches
-from fairmf.models.batches import Batch
 from fairmf.models.fitted import FittedModel, Names, as_list, is_one, named, on_snapshot, positions
 from fairmf.models.recommend import USERS_AT_ONCE, Choice, Items, answer_all, ranked, read_request
 from fairmf.ranking.top_n import list_length
@@ -24,11 +22,11 @@ from fairmf.types import Array, Record, SparseMatrix
 if TYPE_CHECKING:
     import pyarrow
 
-    from fairmf.models import rerankers, similar
+    from fairmf.models import batches, rerankers, similar
     from fairmf.ranking import ann
 else:  # models that only recommend do without
     rerankers, similar = lazy_module("fairmf.models.rerankers"), lazy_module("fairmf.models.similar")
-    ann = lazy_module("fairmf.ranking.ann")
+    ann, batches = lazy_module("fairmf.ranking.ann"), lazy_module("fairmf.models.batches")
 
 PAIRS_AT_ONCE = 65_536  # pairs scored per block, to bound the memory of their vectors
 
@@ -159,7 +157,7 @@ class FactorModel(FittedModel):
         batch_size: int = USERS_AT_ONCE,
         progress: bool | None = None,
         **options: Any,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[batches.Batch]:
         """Recommend to many users a batch at a time; memory holds one batch.
 
         Parameters

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Effort, Factors, HalfStep, Matrix, RankOne, RowSums, Vector, divides
-from fairmf.backends.cpu import cg, reductions, subspace, threads
+from fairmf.backends.cpu import reductions, threads
 from fairmf.backends.cpu import rows as row_kernels
 from fairmf.backends.cpu import top_k as top_k_kernel
 from fairmf.backends.cpu.rows import BLOCK_ROWS, draw_rows
@@ -17,6 +17,12 @@ from fairmf.backends.cpu.threads import balanced, check, even, run
 from fairmf.backends.numpy_arrays import NumpyArrays
 from fairmf.backends.random_start import Stream
 from fairmf.data.csr import Rows
+from fairmf.lazy import lazy_module
+
+if TYPE_CHECKING:
+    from fairmf.backends.cpu import cg, subspace
+else:  # models that only answer do without the solvers' kernels
+    cg, subspace = lazy_module("fairmf.backends.cpu.cg"), lazy_module("fairmf.backends.cpu.subspace")
 
 CANDIDATE_BYTES = 16 << 20  # candidates one thread holds at a time in top_k
 ORDER_PAYS = 64  # users from which sorting and copying the items in top_k costs less than it saves
