@@ -68,6 +68,8 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     backend = problem.backend
     done = users(problem, state, fairness, effort)
     U, V, q, t = done.user_factors, done.item_factors, done.coupling, done.mean_user
+    # Step 5: into the eigenbasis of what all items' matrices share, alpha0 G_U + lambda_f t t'. With one step per row
+    # the last rotation is a good guess, which saves a device the eigenvectors (see Backend.diagonalise).
     gramian_u = backend.gramian(U)
     common, _ = problem.fairness_pull(t)
     matrix = problem.unobserved_weight * gramian_u + common * np.outer(t, t)
@@ -76,6 +78,7 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     U, V = backend.turned(U, vectors), backend.turned(V, vectors)
     q, t = vectors.T @ q, vectors.T @ t
     own = problem.fairness_pull(t)[1]
+    # Step 6. Items have no coupling: their shift is 0.
     step = HalfStep(backend, problem.interactions.by_item, U, values, problem.item_ridge, np.zeros_like(q), own)
     sums = backend.improve(replace(step, rest=rest), V, effort)
     gramian_v = backend.gramian(V)
@@ -91,7 +94,7 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     )  # fmt: skip
     value = Objective(
         observed=0.5 * loss,
-        unobserved=0.5 * shared - 0.5 * common * squares,
+        unobserved=0.5 * shared - 0.5 * common * squares,  # without the fairness in `shared`, which is counted below
         l2=0.5 * (user_squares + item_squares),
         fairness=0.5 * problem.lambda_f * merit,
     )
@@ -118,6 +121,7 @@ class Users:
 def users(problem: Problem, state: AlternatingState, fairness: float, effort: EpochEffort) -> Users:
     """Improve the users, and q with them; the given state is left as it is."""
     backend = problem.backend
+    # Step 2. Copies, because the state must survive an epoch that is run again.
     shared = problem.unobserved_weight * state.item_gramian
     guess = state.rotation.T if effort.steps == 1 else None
     values, vectors, rest = eigenbasis(backend, shared, problem.least_user_ridge, guess)
@@ -125,6 +129,7 @@ def users(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     backend.multiply(state.user_factors, vectors, U)
     backend.multiply(state.item_factors, vectors, V)
     q: Vector = vectors.T @ state.coupling
+    # Step 3. C = phi alpha0 G_W is diagonal in this basis unless items have fairness weights.
     strength: Vector | Matrix = fairness * values
     response: Vector | Matrix = np.zeros_like(q)
     if problem.fairness_squares is not None:
@@ -140,6 +145,7 @@ def users(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
         backend.add_vector(change, U)
         return better
 
+    # Step 4.
     step = HalfStep(backend, problem.interactions.by_user, V, values, problem.user_ridge, q, rest=rest)
     squared_residual = 0.0
     if fairness > 0:
@@ -150,6 +156,7 @@ def users(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
         squared_residual = squared_residual if number else sums.squared_residual
         if fairness > 0:
             before, q = q, correct(q)
+            # The norms are read only if another round may follow: reading them waits for the device.
             if number + 1 < rounds and np.linalg.norm(q - before) <= 1e-4 * np.linalg.norm(q):
                 break
     return Users(U, V, q, backend.mean(U), values, squared_residual, vectors)
@@ -249,6 +256,7 @@ def corrected(
     """
     if strength.ndim == 1 and response.ndim == 1:
         return backend.corrected_shift(q, t, strength, response, rest)
+    # (I + C A) change = C t - q: Newton's step on q = C t(q), whose slope is -C A.
     missing = answer(strength, t) - q if rest is None else answer(strength, t) + rest - q
     left = strength[:, None] if strength.ndim == 1 else strength
     product = left * response if strength.ndim == 1 or response.ndim == 1 else left @ response

@@ -32,6 +32,7 @@ def users(problem: Problem, state: AlternatingState, fairness: float, block_size
     C = fairness * problem.unobserved_weight * state.merit_gramian
     t = backend.mean(U)
     for P in solve.blocks(U.shape[1], block_size):
+        # The docstring's two equations for one block P; only q's part P enters the block's gradient.
         q = backend.vector(np.zeros(U.shape[1]))
         q[P] = C[P] @ t
         A, mean_step = kernels.block_response(replace(step, shift=q), P, scores, U)
@@ -39,6 +40,7 @@ def users(problem: Problem, state: AlternatingState, fairness: float, block_size
         q[P] += C[P, P] @ dt
         kernels.improve_block(replace(step, shift=q), P, scores, U)
         t[P] += dt
+    # From U itself: t was only updated, and has collected rounding errors.
     return replace(state, user_factors=U, coupling=C @ backend.mean(U))
 
 

@@ -253,6 +253,7 @@ class IterativeModel(FoldInModel, Generic[StateT]):
     def _results(self, given: fit_loop.Setup[StateT], state: StateT, history: History) -> Fitted:
         problem, backend = given.problem, given.problem.backend
         data, n, strength = problem.interactions, problem.n_users, problem.unobserved_weight
+        # phi from lambda_f = phi alpha0 n: FiADMM may have been given lambda_f itself.
         fairness = problem.lambda_f / (strength * n) if problem.lambda_f else 0.0
         return Fitted(
             user_factors=backend.host(state.user_factors),
@@ -265,7 +266,7 @@ class IterativeModel(FoldInModel, Generic[StateT]):
             trained_fairness=fairness,
             fairness=fairness,
             history=history,
-            settings=settings_of(self) | {"backend": problem.backend.name},
+            settings=settings_of(self) | {"backend": problem.backend.name},  # "auto" becomes what was chosen
             extra={name: float(getattr(state, name)) for name in self.kept},
             fairness_weights=problem.fairness_weights,
             interactions=given.histories,

@@ -239,7 +239,7 @@ class FolderOfCheckpoints:
         numbers, arrays = take_apart(reached.state, "state", self.backend)
         content: Record = {"identity": self.identity, "versions": self.versions, "state": numbers, "kept": None}
         if reached.kept is not None and reached.kept is reached.state:
-            content["kept"] = "state"
+            content["kept"] = "state"  # the same arrays: store them once
         elif reached.kept is not None:
             content["kept"], own = take_apart(reached.kept, "kept", self.backend)
             arrays |= own
@@ -254,6 +254,7 @@ class FolderOfCheckpoints:
         path = inside(self.folder, f"epoch-{reached.epoch:06d}.checkpoint")
         container.write(path, CHECKPOINT, content, arrays)
         self._stored_epoch = reached.epoch
+        # Only files that this process wrote or read count as good: an older one on the disk may be damaged.
         self._good = [*(p for p in self._good if p != path), path][-KEPT_FILES:]
         for other in self._files():
             if other not in self._good and container.is_own(other, CHECKPOINT):

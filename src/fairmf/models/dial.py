@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fairmf.backends.contract import Factors, Vector
 from fairmf.errors import InvalidParameter, MissingHistories
+from fairmf.models.fitted import check_fairness
 from fairmf.models.problem import Problem, problem_for
 
 if TYPE_CHECKING:
@@ -29,10 +30,10 @@ def dialled_users(model: FittedModel, rows: NDArray[np.integer] | None, fairness
     Solves from their histories if the model holds them, else uses `user_sensitivity`. Raises MissingHistories without
     both.
     """
-    fitted = model.fitted
+    psi, fitted = check_fairness(fairness), model.fitted
     if fitted.interactions is not None:
         histories = fitted.interactions if rows is None else fitted.interactions.take_users(rows)
-        return model.fold_in(histories, fairness=fairness)
+        return model.fold_in(histories, fairness=psi)
     if fitted.user_sensitivity is None:
         raise MissingHistories(
             "This model was stored without its users' histories and without user_sensitivity: one of them is needed "
@@ -41,7 +42,7 @@ def dialled_users(model: FittedModel, rows: NDArray[np.integer] | None, fairness
     users, slopes = fitted.user_factors, fitted.user_sensitivity
     if rows is not None:
         users, slopes = users[rows], slopes[rows]
-    turned: Factors = users - slopes * users.dtype.type(fairness - fitted.fairness)
+    turned: Factors = users - slopes * users.dtype.type(psi - fitted.fairness)
     return turned
 
 

@@ -144,10 +144,12 @@ class FiADMM(IterativeModel[TrainingState]):
         else:
             V = item_step_by_cg(problem, state.user_factors, state.item_factors, state.consensus, self.cg_steps)
         ready = replace(state, item_factors=V)
+        # A safe gamma depends on V's size, so the norms are balanced before gamma is measured.
         if self.gamma == "auto":
             ready = balanced(problem, ready)
             ready = replace(ready, gamma=step_sizes.safe_gamma(problem, ready.item_factors))
         after = users_epoch(problem, ready)
+        # Against `ready`, not `state`: balancing has scaled s, which is no progress of the algorithm.
         if self.rho == "auto" and state.epochs_done >= step_sizes.SETTLING:
             least = step_sizes.least_rho(problem, after.item_factors)
             rho, w = step_sizes.balanced_rho(after.rho, after.dual, *relative_residuals(problem, ready, after), least)
@@ -201,7 +203,7 @@ class FiADMM(IterativeModel[TrainingState]):
         backend = problem.backend
         V = backend.array(fitted.item_factors)
         U = backend.array(np.zeros((cohort.n_users, V.shape[1])))
-        gamma = fitted.extra["gamma"]
+        gamma = fitted.extra["gamma"]  # of the last epoch; "auto" measures it again, because other users have other H_i
         if fitted.settings["gamma"] == "auto":
             gamma = step_sizes.safe_gamma(problem, V)
         zero = backend.vector(np.zeros(V.shape[1]))

@@ -246,6 +246,7 @@ def run(
     history = reached.history()
     if interrupted and reached.verdict is None:
         history.verdict, history.reason = "interrupted", "Ctrl-C"
+    # A callback may have kept an earlier state (EarlyStopping keeps the best).
     kept = reached.state if reached.kept is None else reached.kept
     return _finished(model, problem, kept, history, options), history
 

@@ -261,7 +261,7 @@ class FittedModel(abc.ABC):
         """Return user vectors for the given histories (rows; columns are the training items)."""
 
     def _at_fairness(self, rows: NDArray[np.integer] | None, fairness: float) -> Factors:
-        return dial.dialled_users(self, rows, check_fairness(fairness))
+        return dial.dialled_users(self, rows, fairness)
 
     def _user_rows(self, users: Names) -> NDArray[np.int64]:
         return positions(users, self.fitted.user_ids, self.n_users, "user")

@@ -382,6 +382,7 @@ def items(fitted: Fitted, users: Factors, batch: Interactions, weights: Vector |
     U, weight = backend.array(users), settings["unobserved_weight"]
     t, lambda_f = backend.mean(U), fitted.trained_fairness * weight * n
     shared = weight * backend.gramian(U)
+    # Without weights all rows share lambda_f t t'; with them each row has its own multiple of it.
     own = None if weights is None else RankOne(t, lambda_f * np.square(weights))
     if own is None:
         shared = shared + lambda_f * np.outer(t, t)

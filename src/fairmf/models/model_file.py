@@ -231,7 +231,7 @@ def _model(content: Record, arrays: Arrays, check_numbers: bool) -> FactorModel:
     model_class = factor_models()[name].load()
     model: FactorModel = model_class(**stored_settings(model_class, content["parameters"]))
     settings = stored_settings(model_class, content["settings"]) if content["settings"] else {}
-    _put_where_it_runs(model, settings)
+    _put_where_it_runs(model, settings)  # before anything asks for a backend that is not here
     own = {name: arrays.pop(name, None) for name in FACTORS}
     n, m = _check_factors(own, settings.get("factors", 1), check_numbers)
     if set(content["ids"]) != {"user_ids", "item_ids"}:
@@ -289,6 +289,7 @@ def _check_factors(own: dict[str, Array | None], d: int, check_numbers: bool) ->
         kinds = ("f8",) if name in ("popularity", "mean_user", "merit", "fairness_weights") else ("f4", "f8")
         if array is None or array.shape != shape or array.dtype.str[1:] not in kinds:
             raise Malformed(f"its {name} are not {' x '.join(map(str, shape))} floating-point numbers")
+        # With mmap, large arrays are not read at all; vectors are small enough to check always.
         if (check_numbers or array.ndim == 1) and not all_finite(array):
             raise Malformed(f"its {name} hold numbers that are not finite")
     weights = own["fairness_weights"]

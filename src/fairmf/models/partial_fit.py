@@ -45,6 +45,7 @@ def with_users(fitted: Fitted, names: Hashable | Names, batch: Interactions, fol
         appended = batch.take_users(np.flatnonzero(where >= len(fitted.user_factors)))
         changes["popularity"] = fitted.popularity + _counts(appended)
     if fitted.user_sensitivity is not None:
+        # u(psi) is linear in psi, so that its slope is the difference of two fold-ins.
         changes["user_sensitivity"] = put(fitted.user_sensitivity, where, fold_in(batch, 0.0) - fold_in(batch, 1.0))
     return dataclasses.replace(fitted, **changes)
 

@@ -198,7 +198,7 @@ def answer(model: FactorModel, request: Request, start: int, stop: int, who: Nam
     given = None if request.given is None else request.given.take_users(np.arange(start, stop))
     rows = None if request.users is None else request.users[start:stop]
     stored = None if rows is None else stored_histories(model, request, rows)
-    history = given if given is not None else stored
+    history = given if given is not None else stored  # the caller's histories go before those of training
     users = serving_vectors(model, request, rows, history)
     liked = history.by_user if request.filter_liked and history is not None else None
     filtered = None if request.filtered is None else request.filtered.block(start, stop)
@@ -206,6 +206,7 @@ def answer(model: FactorModel, request: Request, start: int, stop: int, who: Nam
     with backend.threads(model.num_threads):
         excluded = merged(liked, filtered)
         lists, scores = top_n(backend, users, model.fitted.serving_items, request.N, excluded, request.allowed)
+    # A user without history has scores too (fairness alone gives a vector), but they say nothing: replace them.
     new = np.flatnonzero(~has_history(request, given, stored, users))
     if len(new):
         if request.no_history == "error":
@@ -252,7 +253,7 @@ def has_history(
 ) -> NDArray[np.bool_]:
     """Return which users the model can score: those with any interaction, in the call or in training."""
     known = [np.diff(h.by_user.indptr) > 0 for h in (given, stored) if h is not None]
-    if given is not None and request.recalculate:
+    if given is not None and request.recalculate:  # the vector comes from the given history alone
         return known[0]
     if not known:  # no history to look at: a user without one has a vector of zeros
         nonzero: NDArray[np.bool_] = (users != 0).any(axis=1)

@@ -11,9 +11,9 @@ from fairmf.backends.solve import hessian_product
 from fairmf.models.problem import Problem
 
 CANDIDATES = 64  # users whose Hessian is examined: those with the largest upper bound
-POWER_STEPS = 8
+POWER_STEPS = 8  # of power iteration; SAFETY makes up for what they underestimate
 SAFETY = 0.9
-SETTLING = 10  # epochs before residuals say anything about rho
+SETTLING = 10  # first epochs, whose residuals still reflect the random start rather than rho
 
 
 def safe_gamma(problem: Problem, V: Factors) -> float:
@@ -47,6 +47,7 @@ def _row_sums(problem: Problem, item_values: Vector) -> Vector:
     values = item_values[rows.indices]
     if rows.weights is not None:
         values *= rows.weights
+    # By differences of running sums: unlike np.add.reduceat, right for empty rows too.
     running = np.concatenate(([0.0], np.cumsum(values)))
     sums: Vector = running[rows.indptr[1:]] - running[rows.indptr[:-1]]
     return sums
