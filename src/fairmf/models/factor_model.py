@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     import pyarrow
 
     from fairmf.models import batches, rerankers, similar
+    from fairmf.models.batches import Batch
+    from fairmf.models.rerankers import AnnRanker, FairRecommendations, FairRecRanker
     from fairmf.ranking import ann
+    from fairmf.ranking.ann import AnnIndex
 else:  # models that only recommend do without
     rerankers, similar = lazy_module("fairmf.models.rerankers"), lazy_module("fairmf.models.similar")
     ann, batches = lazy_module("fairmf.ranking.ann"), lazy_module("fairmf.models.batches")
@@ -157,7 +160,7 @@ class FactorModel(FittedModel):
         batch_size: int = USERS_AT_ONCE,
         progress: bool | None = None,
         **options: Any,
-    ) -> Iterator[batches.Batch]:
+    ) -> Iterator[Batch]:
         """Recommend to many users a batch at a time; memory holds one batch.
 
         Parameters
@@ -230,7 +233,7 @@ class FactorModel(FittedModel):
     # -- nearest-neighbour search (docs/ann.md) ---------------------------------------------------------------------
 
     @on_snapshot
-    def to_ann(self, *, groups: int | None = None, probes: int | None = None) -> ann.AnnIndex:
+    def to_ann(self, *, groups: int | None = None, probes: int | None = None) -> AnnIndex:
         """Build a nearest-neighbour index of the item vectors, with the model's item ids (extra `[ann]`).
 
         Parameters
@@ -246,7 +249,7 @@ class FactorModel(FittedModel):
             num_threads=self.num_threads,
         )  # fmt: skip
 
-    def with_ann(self, index: ann.AnnIndex | None = None) -> rerankers.AnnRanker:
+    def with_ann(self, index: AnnIndex | None = None) -> AnnRanker:
         """Return this model with an index (by default a new one) in place of scoring every item.
 
         It has `rank` and `recommend`, and `evaluate` takes it.
@@ -255,7 +258,7 @@ class FactorModel(FittedModel):
 
     # -- FairRec (docs/fairrec.md) ----------------------------------------------------------------------------------
 
-    def with_fairrec(self, share: float, **options: Any) -> rerankers.FairRecRanker:
+    def with_fairrec(self, share: float, **options: Any) -> FairRecRanker:
         """Return this model with FairRec on top: it has `rank`, and `evaluate` takes it.
 
         Parameters
@@ -277,7 +280,7 @@ class FactorModel(FittedModel):
         order: str = "score",
         random_state: int | None = 0,
         fairness: float | None = None,
-    ) -> rerankers.FairRecommendations:
+    ) -> FairRecommendations:
         """Make the lists of all these users together, by FairRec (Patro et al. 2020).
 
         Users get their best items among those that still have to be shown, then their best of all.

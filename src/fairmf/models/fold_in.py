@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fairmf.models import explain as explanations
     from fairmf.models import partial_fit
     from fairmf.models import problem as problems
+    from fairmf.models.explain import Explanation
 else:  # models that only recommend do without
     solve, partial_fit = lazy_module("fairmf.backends.solve"), lazy_module("fairmf.models.partial_fit")
     explanations, problems = lazy_module("fairmf.models.explain"), lazy_module("fairmf.models.problem")
@@ -305,7 +306,7 @@ class FoldInModel(FactorModel):
         *,
         user_items: Interactions | SparseMatrix | None = None,
         fairness: float | None = None,
-    ) -> explanations.Explanation:
+    ) -> Explanation:
         """Split the score of an item into what each past item of the user adds and what fairness takes away.
 
         The score is that of the user's fold-in. For FairALS and IALS this is the stored user's score, up to the
