@@ -349,8 +349,8 @@ class FactorModel(FittedModel):
         >>> data = synthetic(60, 40, 600)
         >>> model = IALS(factors=4, epochs=2).fit(data, progress=False)
         >>> ids, cosines = model.similar_items(data.item_ids.values[0], N=3)
-        >>> ids[0] == data.item_ids.values[0]
-        np.True_
+        >>> bool(ids[0] == data.item_ids.values[0])
+        True
         """
         return self._similar(self.item_factors, self.fitted.item_ids, "item", itemid, N, filter_items, items)
 
