@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 Array: TypeAlias = NDArray[Any]
 """A NumPy array of any dtype."""
@@ -16,6 +19,9 @@ Floats: TypeAlias = NDArray[np.float64]
 
 Ints: TypeAlias = NDArray[np.integer]
 """A NumPy array of integers of any size."""
+
+SparseMatrix: TypeAlias = "sp.sparray | sp.spmatrix"
+"""A SciPy sparse array or matrix, in any of its formats."""
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 """A value that JSON can hold."""

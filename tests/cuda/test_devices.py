@@ -85,7 +85,7 @@ def test_a_model_trained_on_a_device_answers_without_one(tmp_path, monkeypatch, 
     expected = model.recommend(model.fitted.user_ids.values[:5], N=5)[0]
     model.backend = model.fitted.settings["backend"] = "cuda"
     model.factor_dtype = model.fitted.settings["factor_dtype"] = "float16"
-    monkeypatch.setattr("fairmf.models.factor_model.FactorModel._backend", lambda _: get_backend("cpu"))
+    monkeypatch.setattr("fairmf.models.base.IterativeModel._backend", lambda _: get_backend("cpu"))
     model.save(tmp_path / "m.fairmf")
     monkeypatch.undo()
     monkeypatch.setattr(registry, "what_is_missing", lambda: "no device here")

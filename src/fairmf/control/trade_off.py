@@ -23,7 +23,7 @@ from fairmf.metrics.registry import is_accuracy
 from fairmf.models.als import FairALS
 from fairmf.models.base import IterativeModel
 from fairmf.models.fiadmm import FiADMM
-from fairmf.models.fold_in import check_fairness
+from fairmf.models.fitted import check_fairness
 from fairmf.models.progress import progress_bar
 from fairmf.params import check_count, check_number
 

@@ -22,7 +22,7 @@ from fairmf.errors import InvalidData
 from fairmf.metrics.evaluate import Evaluation, count_lists
 from fairmf.metrics.plan import Plan, plan_for
 from fairmf.models.factor_model import FactorModel
-from fairmf.models.fold_in import check_fairness
+from fairmf.models.fitted import check_fairness
 from fairmf.models.shard_lists import check_items, over_shard, without_users
 
 Values = NDArray[np.float64]

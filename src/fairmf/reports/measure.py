@@ -26,8 +26,7 @@ from fairmf.metrics.plan import check_held_out
 from fairmf.metrics.registry import parse_metric
 from fairmf.metrics.sentences import spoken_share
 from fairmf.models.base import IterativeModel
-from fairmf.models.fitted import Fitted
-from fairmf.models.fold_in import check_fairness
+from fairmf.models.fitted import Fitted, check_fairness
 from fairmf.models.progress import progress_bar
 from fairmf.params import check_count
 from fairmf.reports.content import LISTED, Catalogue, Contender, Content, Position, Series, choose, described

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Effort, Factors, HalfStep, Matrix, RankOne, RowSums, Vector, divides
-from fairmf.backends.cpu import cg, reductions, subspace, threads
+from fairmf.backends.cpu import reductions, threads
 from fairmf.backends.cpu import rows as row_kernels
 from fairmf.backends.cpu import top_k as top_k_kernel
 from fairmf.backends.cpu.rows import BLOCK_ROWS, draw_rows
@@ -16,7 +17,13 @@ from fairmf.backends.cpu.threads import balanced, check, even, run
 from fairmf.backends.numpy_arrays import NumpyArrays
 from fairmf.backends.random_start import Stream
 from fairmf.data.csr import Rows
+from fairmf.lazy import lazy_module
 from fairmf.types import Array
+
+if TYPE_CHECKING:
+    from fairmf.backends.cpu import cg, subspace
+else:  # models that only answer do without the solvers' kernels
+    cg, subspace = lazy_module("fairmf.backends.cpu.cg"), lazy_module("fairmf.backends.cpu.subspace")
 
 CANDIDATE_BYTES = 16 << 20  # memory for candidates of one thread in top_k
 ORDER_PAYS = 64  # number of users above which sorting the items by length in top_k saves more than it costs
