@@ -10,11 +10,13 @@ from __future__ import annotations
 import abc
 import contextlib
 import copy
+import importlib
 import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,14 +34,15 @@ from fairmf.models.fitted import Fitted, History, on_snapshot
 from fairmf.models.objective import Objective
 from fairmf.models.problem import Problem
 from fairmf.params import check_settings, setting, settings_of
+from fairmf.types import Array, Record
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+    from torch import device as torch_device
+    from torch.optim import Optimizer
 
 Self = TypeVar("Self", bound="Autoencoder")
-# PyTorch is an extra and untyped here: these names say what is meant.
-Torch = Any  # the package
-Device = Any  # torch.device
-Generator = Any  # torch.Generator
-Tensor = Any  # torch.Tensor
-Parameters = dict[str, Tensor]
+Parameters: TypeAlias = "dict[str, Tensor]"
 Network = dict[str, NDArray[np.float32]]
 
 
@@ -47,11 +50,11 @@ Network = dict[str, NDArray[np.float32]]
 class Training:
     """What a fit changes from epoch to epoch."""
 
-    torch: Torch
-    device: Device
+    torch: ModuleType
+    device: torch_device
     generator: Generator
     parameters: Parameters
-    optimisers: dict[str, Any]
+    optimisers: dict[str, Optimizer]
     updates: int = 0
 
 
@@ -89,7 +92,7 @@ class Autoencoder(FactorModel):
     # -- what each autoencoder supplies -----------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def _start(self, torch: Torch, n_items: int, generator: Generator, device: Device) -> Parameters:
+    def _start(self, torch: ModuleType, n_items: int, generator: Generator, device: torch_device) -> Parameters:
         """Return the parameters before the first epoch."""
 
     @abc.abstractmethod
@@ -101,7 +104,7 @@ class Autoencoder(FactorModel):
         """Train one epoch in place; return the means of its loss terms, "loss" among them."""
 
     @abc.abstractmethod
-    def _user_vectors(self, torch: Torch, parameters: Parameters, x: Tensor) -> Tensor:
+    def _user_vectors(self, torch: ModuleType, parameters: Parameters, x: Tensor) -> Tensor:
         """Return the layer before the last, with the latent variable at its mean."""
 
     @abc.abstractmethod
@@ -176,8 +179,8 @@ class Autoencoder(FactorModel):
         raise InvalidParameter(f"{type(self).__name__} does not minimise F.", hint="see history.column('loss')")
 
     def report(
-        self, problem: Problem, before: Any, after: NetworkState, value: Objective | None  # noqa: ARG002
-    ) -> dict[str, Any]:  # fmt: skip
+        self, problem: Problem, before: object, after: NetworkState, value: Objective | None  # noqa: ARG002
+    ) -> Record:  # fmt: skip
         """Return the means of the loss terms over the epoch's users."""
         return dict(after.terms)
 
@@ -228,7 +231,7 @@ class Autoencoder(FactorModel):
     # -- users ------------------------------------------------------------------------------------------------------
 
     @on_snapshot
-    def fold_in(self, history: Interactions | Any, **options: Any) -> NDArray[Any]:
+    def fold_in(self, history: Interactions | Any, **options: Any) -> Array:
         """Encode histories, one row each; the last column is 1, for the items' biases."""
         if options:
             name = type(self).__name__
@@ -293,7 +296,7 @@ def _copied(training: Training, terms: dict[str, float]) -> NetworkState:
 # -- layers and losses as functions of tensors; parameters live in dictionaries: no module, no pickle -----------------
 
 
-def dense_rows(torch: Torch, rows: Rows, n_items: int, device: Device) -> Tensor:
+def dense_rows(torch: ModuleType, rows: Rows, n_items: int, device: torch_device) -> Tensor:
     """Return a batch of sparse rows as a matrix: batch x items, the one place where zeros are stored."""
     matrix = np.zeros((rows.count, n_items), dtype=np.float32)
     users = np.repeat(np.arange(rows.count), np.diff(rows.indptr))
@@ -306,7 +309,7 @@ def normalised(x: Tensor) -> Tensor:
     return x / x.square().sum(1, keepdim=True).sqrt().clamp_min(1e-12)
 
 
-def dropped(torch: Torch, x: Tensor, rate: float, generator: Generator) -> Tensor:
+def dropped(torch: ModuleType, x: Tensor, rate: float, generator: Generator) -> Tensor:
     """Apply dropout: set each number to 0 with probability `rate`, scale the others so that the mean stays."""
     if rate == 0:
         return x
@@ -319,13 +322,13 @@ def linear(parameters: Parameters, name: str, x: Tensor) -> Tensor:
     return x @ parameters[f"{name}.weight"].T + parameters[f"{name}.bias"]
 
 
-def sampled(torch: Torch, mu: Tensor, logvar: Tensor, generator: Generator) -> Tensor:
+def sampled(torch: ModuleType, mu: Tensor, logvar: Tensor, generator: Generator) -> Tensor:
     """Draw from Normal(mu, exp(logvar)) so that gradients pass through the draw."""
     noise = torch.randn(mu.shape, generator=generator, device=mu.device)
     return mu + (0.5 * logvar).exp() * noise
 
 
-def multinomial_loss(torch: Torch, logits: Tensor, x: Tensor) -> Tensor:
+def multinomial_loss(torch: ModuleType, logits: Tensor, x: Tensor) -> Tensor:
     """Return - sum_j x_j log softmax_j of every row: minus the log likelihood up to a constant."""
     return -(torch.log_softmax(logits, dim=1) * x).sum(1)
 
@@ -341,7 +344,14 @@ def log_normal(x: Tensor, mu: Tensor, logvar: Tensor) -> Tensor:
 
 
 def uniform_layer(
-    torch: Torch, name: str, inputs: int, outputs: int, weight: float, bias: float, generator: Generator, device: Device
+    torch: ModuleType,
+    name: str,
+    inputs: int,
+    outputs: int,
+    weight: float,
+    bias: float,
+    generator: Generator,
+    device: torch_device,
 ) -> Parameters:
     """Return a layer with weights and biases uniform within +-weight and +-bias."""
     shapes = {f"{name}.weight": ((outputs, inputs), weight), f"{name}.bias": ((outputs,), bias)}
@@ -354,16 +364,15 @@ def uniform_layer(
 # -- PyTorch: the package, the device, its threads and its random numbers ---------------------------------------------
 
 
-def torch_or_error(who: str) -> Torch:
+def torch_or_error(who: str) -> ModuleType:
     """Import PyTorch; MissingDependency says how to install it."""
     try:
-        import torch
+        return importlib.import_module("torch")
     except ImportError as error:
         raise MissingDependency(f'{who} needs PyTorch: pip install "fairmf[vae]"') from error
-    return torch
 
 
-def find_device(torch: Torch, name: str, who: str) -> Device:
+def find_device(torch: ModuleType, name: str, who: str) -> torch_device:
     """Return the device of that name ("auto": a GPU if there is one); InvalidParameter if there is none here."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -375,7 +384,7 @@ def find_device(torch: Torch, name: str, who: str) -> Device:
 
 
 @contextlib.contextmanager
-def threads(torch: Torch, num_threads: int) -> Iterator[None]:
+def threads(torch: ModuleType, num_threads: int) -> Iterator[None]:
     """Use that many threads (0: as many as PyTorch is set to), and restore the number on exit."""
     before = torch.get_num_threads()
     if num_threads > 0:
@@ -386,7 +395,7 @@ def threads(torch: Torch, num_threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def random_generator(torch: Torch, device: Device, random_state: int | None) -> Generator:
+def random_generator(torch: ModuleType, device: torch_device, random_state: int | None) -> Generator:
     """Return the random numbers of one fit, from its seed or a drawn one. PyTorch's global state is left alone."""
     seed = int(np.random.SeedSequence().generate_state(1)[0]) if random_state is None else int(random_state)
     return torch.Generator(device=device).manual_seed(seed)

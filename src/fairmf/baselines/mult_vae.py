@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from fairmf.baselines.autoencoder import (
     Autoencoder,
-    Device,
-    Generator,
     Parameters,
-    Tensor,
-    Torch,
     Training,
     dropped,
     kl_to_standard,
@@ -30,6 +28,10 @@ from fairmf.baselines.autoencoder import (
 )
 from fairmf.data.interactions import Interactions
 from fairmf.params import setting
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+    from torch import device as torch_device
 
 SMALL_BIAS = 0.002
 
@@ -72,7 +74,7 @@ class MultVAE(Autoencoder):
             shapes |= {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
         return shapes
 
-    def _start(self, torch: Torch, n_items: int, generator: Generator, device: Device) -> Parameters:
+    def _start(self, torch: ModuleType, n_items: int, generator: Generator, device: torch_device) -> Parameters:
         parameters: Parameters = {}
         for name in ("encoder", "latent", "middle", "decoder"):
             outputs, inputs = self._shapes(n_items)[f"{name}.weight"]
@@ -89,7 +91,7 @@ class MultVAE(Autoencoder):
         both = linear(parameters, "latent", hidden)
         return both[:, : self.factors], both[:, self.factors :]
 
-    def _user_vectors(self, torch: Torch, parameters: Parameters, x: Tensor) -> Tensor:  # noqa: ARG002
+    def _user_vectors(self, torch: ModuleType, parameters: Parameters, x: Tensor) -> Tensor:  # noqa: ARG002
         mu, _ = self._posterior(parameters, normalised(x))
         return linear(parameters, "middle", mu).tanh()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from fairmf.io.container import Arrays, Format
 from fairmf.io.strict_json import Malformed
 from fairmf.models import model_file
 from fairmf.models.model_file import all_finite
+from fairmf.types import Record
 
 if TYPE_CHECKING:
     from fairmf.baselines.autoencoder import Autoencoder
@@ -64,7 +65,7 @@ def load_network(model_class: type[Model], path: str | os.PathLike[str]) -> Mode
         return _model(model_class, _checked(content), arrays)
 
 
-def _checked(content: object) -> dict[str, Any]:
+def _checked(content: object) -> Record:
     if not isinstance(content, dict) or set(content) - {"weighting"} != set(PARTS):
         raise Malformed("its document has other parts than an autoencoder's")
     decoded = {name: values.decode(value) for name, value in content.items()}
@@ -74,7 +75,7 @@ def _checked(content: object) -> dict[str, Any]:
     return decoded
 
 
-def _model(model_class: type[Model], content: dict[str, Any], arrays: Arrays) -> Model:
+def _model(model_class: type[Model], content: Record, arrays: Arrays) -> Model:
     if content["model"] != model_class.__name__:
         raise Malformed(f"it holds a {content['model'][:60]}, not a {model_class.__name__}")
     model = model_class(**model_file.stored_settings(model_class, content["settings"]))

@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from fairmf.baselines.autoencoder import (
     Autoencoder,
-    Device,
-    Generator,
     Parameters,
-    Tensor,
-    Torch,
     Training,
     dropped,
     linear,
@@ -34,6 +32,10 @@ from fairmf.baselines.autoencoder import (
 )
 from fairmf.data.interactions import Interactions
 from fairmf.params import setting
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+    from torch import device as torch_device
 
 DEPTH = 5
 NORM_EPSILON = 0.1
@@ -80,7 +82,7 @@ class RecVAE(Autoencoder):
             shapes |= {f"norm{k}.weight": (self.hidden,), f"norm{k}.bias": (self.hidden,)}
         return shapes
 
-    def _start(self, torch: Torch, n_items: int, generator: Generator, device: Device) -> Parameters:
+    def _start(self, torch: ModuleType, n_items: int, generator: Generator, device: torch_device) -> Parameters:
         parameters: Parameters = {}
         for name, (inputs, outputs) in (self._encoder_sizes(n_items) | {"decoder": (self.factors, n_items)}).items():
             limit = 1 / math.sqrt(inputs)
@@ -97,9 +99,11 @@ class RecVAE(Autoencoder):
             "decoder": decoder,
         }
 
-    def _posterior(self, torch: Torch, parameters: Parameters, x: Tensor, which: str = "") -> tuple[Tensor, Tensor]:
+    def _posterior(
+        self, torch: ModuleType, parameters: Parameters, x: Tensor, which: str = ""
+    ) -> tuple[Tensor, Tensor]:
         """Return mu and log variance of z given a normalised history, by the present encoder or the prior's."""
-        done: Tensor = 0.0
+        done: Tensor | float = 0.0
         hidden = x
         for k in range(DEPTH):
             raw = linear(parameters, f"{which}layer{k}", hidden) + done
@@ -108,10 +112,10 @@ class RecVAE(Autoencoder):
             done = done + hidden
         return linear(parameters, f"{which}mu", hidden), linear(parameters, f"{which}logvar", hidden)
 
-    def _user_vectors(self, torch: Torch, parameters: Parameters, x: Tensor) -> Tensor:
+    def _user_vectors(self, torch: ModuleType, parameters: Parameters, x: Tensor) -> Tensor:
         return self._posterior(torch, parameters, normalised(x))[0]
 
-    def _log_prior(self, torch: Torch, parameters: Parameters, x: Tensor, z: Tensor) -> Tensor:
+    def _log_prior(self, torch: ModuleType, parameters: Parameters, x: Tensor, z: Tensor) -> Tensor:
         """Return the log of the mixture in every coordinate of z."""
         with torch.no_grad():
             mu, logvar = self._posterior(torch, parameters, normalised(x), OLD)

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -21,7 +21,17 @@ from fairmf.cli import errors
 from fairmf.cli.config import verb_of
 from fairmf.cli.logging import forwarded
 from fairmf.cli.options import expanded
+from fairmf.cli.session import Session
 from fairmf.version import __version__
+
+if TYPE_CHECKING:
+    from fairmf.types import Record
+
+# Classes of click. Typer has a copy of click in some versions, so that their module depends on the version.
+Command: TypeAlias = Any
+CompletionItem: TypeAlias = Any
+Context: TypeAlias = Any
+HelpFormatter: TypeAlias = Any
 
 
 class Verb(NamedTuple):
@@ -59,11 +69,11 @@ class Verbs(TyperGroup):
 
     _listing = False
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+    def list_commands(self, ctx: object) -> list[str]:  # noqa: ARG002
         """Return the verbs in the order of the table."""
         return list(VERBS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+    def get_command(self, ctx: object, cmd_name: str) -> Command | None:  # noqa: ARG002
         """Return the verb as a command; for a list of verbs only its name and summary, so that nothing is imported."""
         if cmd_name not in VERBS:
             return None
@@ -71,18 +81,18 @@ class Verbs(TyperGroup):
             return TyperCommand(name=cmd_name, help=VERBS[cmd_name].summary, rich_help_panel=VERBS[cmd_name].panel)
         return load_verb(cmd_name)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
         """Find the verb; an unknown one is compared with the names only, so that nothing is imported."""
-        names: dict[str, Any] = dict.fromkeys(VERBS)
+        names: dict[str, Command] = dict.fromkeys(VERBS)
         self.commands = names
         return super().resolve_command(ctx, args)
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
+    def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Print the help, which lists the verbs."""
         with self._only_listing():
             super().format_help(ctx, formatter)
 
-    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+    def shell_complete(self, ctx: Context, incomplete: str) -> list[CompletionItem]:
         """Complete the name of a verb."""
         with self._only_listing():
             return super().shell_complete(ctx, incomplete)
@@ -96,7 +106,7 @@ class Verbs(TyperGroup):
             self._listing = False
 
 
-def load_verb(name: str) -> Any:
+def load_verb(name: str) -> Command:
     """Return the click command of a verb: the function of that name, or the typer app `verbs` where it has several."""
     module = importlib.import_module(f"fairmf.cli.{name}")
     if hasattr(module, "verbs"):
@@ -111,9 +121,7 @@ def add_verb(group: typer.Typer, function: Callable[..., None], name: str) -> No
     group.command(name)(expanded(function, _run))
 
 
-def _run(function: Callable[..., None], arguments: dict[str, Any], context: typer.Context) -> None:
-    from fairmf.cli.session import Session
-
+def _run(function: Callable[..., None], arguments: Record, context: typer.Context) -> None:
     session = next(value for value in arguments.values() if isinstance(value, Session))
     if context.obj is not None:  # see `run`
         context.obj.update({parameter.name: max(parameter.opts, key=len) for parameter in context.command.params})

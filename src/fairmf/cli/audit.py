@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -24,6 +24,7 @@ from fairmf.io.atomic import replacing
 from fairmf.metrics.audit import audit as compare
 from fairmf.metrics.audit_result import Audit, GroupChange, ItemChange
 from fairmf.models.factor_model import FactorModel
+from fairmf.types import Record
 
 
 @dataclass
@@ -134,7 +135,7 @@ def _options(fairness: float | None) -> dict[str, float] | None:
     return None if fairness is None else {"fairness": fairness}
 
 
-def _facts(held_out: HeldOut, catalogue: Catalogue, session: Session) -> dict[str, Any]:
+def _facts(held_out: HeldOut, catalogue: Catalogue, session: Session) -> Record:
     """Return the names and the groups of items that are known, as arguments of `compare`."""
     names, groups = catalogue.read(held_out.fold_in)
     if groups is not None and (without := groups.count(NO_GROUP)):

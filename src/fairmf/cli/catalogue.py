@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,13 @@ from fairmf.data.read import reading
 from fairmf.data.read_csv import text_rows
 from fairmf.data.sniff import Peek, peek
 from fairmf.data.text_source import TextSource
+from fairmf.lazy import lazy_module
+
+if TYPE_CHECKING:
+    from pyarrow import feather, parquet
+else:
+    feather = lazy_module("pyarrow.feather")
+    parquet = lazy_module("pyarrow.parquet")
 
 NO_GROUP = "no group"
 
@@ -75,13 +82,13 @@ def read_catalogue(
     return names, groups
 
 
-def _of_items(own: list[str], rows: dict[str, int], values: list[Any], otherwise: list[str]) -> list[str]:
+def _of_items(own: list[str], rows: dict[str, int], values: list[object], otherwise: list[str]) -> list[str]:
     found = [values[rows[item]] if item in rows else None for item in own]
     return [default if value is None else str(value) for value, default in zip(found, otherwise, strict=True)]
 
 
 def _column(
-    path: Path, table: dict[str, list[Any]], wanted: str | None, usual: tuple[str, ...], what: str
+    path: Path, table: dict[str, list[object]], wanted: str | None, usual: tuple[str, ...], what: str
 ) -> str | None:
     if wanted is not None:
         if wanted not in table:
@@ -90,7 +97,7 @@ def _column(
     return next((column for column in table if column.lower() in usual), None)
 
 
-def _read(path: Path) -> dict[str, list[Any]]:
+def _read(path: Path) -> dict[str, list[object]]:
     """Return the columns of the table by name; in a text without a header they are called 0, 1, and so on."""
     if not path.is_file():
         raise Problem(
@@ -101,19 +108,15 @@ def _read(path: Path) -> dict[str, list[Any]]:
         if seen.kind == "csv":
             table = _text_columns(path, seen)
         elif seen.kind == "parquet":
-            import pyarrow.parquet as pq
-
-            table = pq.read_table(path).to_pydict()
+            table = parquet.read_table(path).to_pydict()
         else:
-            from pyarrow import feather
-
             table = feather.read_table(path).to_pydict()
     if len(table) < 2 or not any(table.values()):
         raise Problem(f"{path} should have one row per item and at least two columns: an id, and a name or a group.")
     return table
 
 
-def _text_columns(path: Path, seen: Peek) -> dict[str, list[Any]]:
+def _text_columns(path: Path, seen: Peek) -> dict[str, list[object]]:
     source, cut = TextSource.of_file(path), str(seen.delimiter)
     try:
         rows = list(text_rows(source, cut))

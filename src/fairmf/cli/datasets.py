@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -16,11 +16,26 @@ from fairmf.cli.output import check_output
 from fairmf.cli.progress import byte_bar
 from fairmf.cli.session import Session
 from fairmf.cli.terminal import marked
+from fairmf.data import dataset_load
 from fairmf.data.datasets import DataSet, dataset, datasets
 from fairmf.data.download import cache_folder, licence_accepted, registered_copy, use_copy
 from fairmf.data.events import Events
 from fairmf.errors import LicenceNotAccepted
 from fairmf.io.atomic import replacing
+from fairmf.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+    from pyarrow import parquet
+
+    from fairmf.data import synthetic
+    from fairmf.types import Record
+else:
+    pa = lazy_module("pyarrow")
+    arrow_csv = lazy_module("pyarrow.csv")
+    parquet = lazy_module("pyarrow.parquet")
+    synthetic = lazy_module("fairmf.data.synthetic")
 
 verbs = typer.Typer(
     no_args_is_help=False,
@@ -104,15 +119,13 @@ def fetch(
 
       fairmf datasets fetch ml-1m --from ~/Downloads/ml-1m.zip
     """  # fmt: skip
-    from fairmf.data.dataset_load import fetch_dataset
-
     entry = dataset(name)
     if from_path is not None:
         _register(entry, from_path, session)
         return
     accepted = yes or _accepted(entry, session)
     with session.timed("fetch"), byte_bar(session, name) as progress:
-        records = fetch_dataset(name, accept_licence=accepted, progress=progress, unprotected=unprotected)
+        records = dataset_load.fetch_dataset(name, accept_licence=accepted, progress=progress, unprotected=unprotected)
     session.result |= {"name": name, "files": records, "folder": str(cache_folder() / name)}
     for record in records:
         session.note(
@@ -146,14 +159,12 @@ def make(
 
       fairmf datasets make -o events.parquet --users 100000 --items 20000 --interactions 5000000
     """
-    from fairmf.data.synthetic import synthetic_events
-
     if output.suffix.lower() not in (".csv", ".parquet"):
         raise Problem(f"{output} should end in .csv or .parquet.")
     check_output(output)
-    options: dict[str, Any] = {} if popularity_gini is None else {"popularity_gini": popularity_gini}
+    options: Record = {} if popularity_gini is None else {"popularity_gini": popularity_gini}
     with session.busy("make"):
-        events = synthetic_events(users, items, interactions, random_state=seed, **options)
+        events = synthetic.synthetic_events(users, items, interactions, random_state=seed, **options)
         _write(events, output)
     session.result |= {"output": str(output), "rows": len(events)}
     session.record_beside(output)
@@ -161,10 +172,8 @@ def make(
 
 
 def _register(entry: DataSet, path: Path, session: Session) -> None:
-    from fairmf.data.dataset_load import load_dataset
-
     with session.busy("read"):
-        events = load_dataset(entry.name, from_path=path)
+        events = dataset_load.load_dataset(entry.name, from_path=path)
     use_copy(entry, path)
     sizes = {"rows": len(events), "users": len(events.user_ids), "items": len(events.item_ids)}
     session.result |= {"name": entry.name, "from": str(path), **sizes}
@@ -185,10 +194,6 @@ def _accepted(entry: DataSet, session: Session) -> bool:
 
 
 def _write(events: Events, output: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.parquet as pq
-
     columns = {
         "user": events.user_ids.values[events.users],
         "item": pa.array(events.item_ids.values).take(pa.array(events.items)),
@@ -197,20 +202,18 @@ def _write(events: Events, output: Path) -> None:
     table = pa.table(columns)
     with replacing(output) as file:
         if output.suffix.lower() == ".csv":
-            pyarrow.csv.write_csv(table, file, pyarrow.csv.WriteOptions(quoting_style="needed"))
+            arrow_csv.write_csv(table, file, arrow_csv.WriteOptions(quoting_style="needed"))
         else:
-            pq.write_table(table, file)
+            parquet.write_table(table, file)
 
 
 def _is_here(entry: DataSet) -> bool:
-    from fairmf.data.dataset_load import file_name
-
     folder = cache_folder() / entry.name
-    fetched = all((folder / file_name(address)).exists() for address in entry.addresses)
+    fetched = all((folder / dataset_load.file_name(address)).exists() for address in entry.addresses)
     return fetched or registered_copy(entry) is not None
 
 
-def _facts(entry: DataSet) -> dict[str, Any]:
+def _facts(entry: DataSet) -> Record:
     return {
         "name": entry.name,
         "title": entry.title,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -16,6 +16,7 @@ from fairmf.cli.sources import check_dial, load_fitted, read_split
 from fairmf.metrics.evaluate import Evaluation
 from fairmf.metrics.evaluate import evaluate as measure
 from fairmf.metrics.registry import parse_metric
+from fairmf.types import Record
 
 
 class Part(str, Enum):
@@ -59,7 +60,7 @@ def evaluate(
     split = read_split(data, None, session)
     held_out = getattr(split, part.value)
     session.uses(part.value, held_out.fold_in)
-    options: dict[str, Any] = {} if fairness is None else {"fairness": fairness}
+    options: Record = {} if fairness is None else {"fairness": fairness}
     with session.timed("evaluate"), watched(loaded, held_out.n_users, session) as ranker:
         found = measure(
             ranker, held_out, at=lengths, metrics=comma_list(metrics), train=split.train, **intervals.arguments(),

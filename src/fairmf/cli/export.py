@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import numpy as np
 import typer
@@ -16,13 +16,18 @@ from fairmf.cli.session import Session
 from fairmf.cli.sources import check_dial, check_stored_users, load_fitted
 from fairmf.cli.terminal import marked
 from fairmf.io.atomic import replacing
+from fairmf.lazy import lazy_module
 
 if TYPE_CHECKING:
-    import pyarrow
-    from numpy.typing import NDArray
+    import pyarrow as pa
+    from pyarrow import parquet
 
     from fairmf.models.base import IterativeModel
     from fairmf.models.factor_model import FactorModel
+    from fairmf.types import Array
+else:
+    pa = lazy_module("pyarrow")
+    parquet = lazy_module("pyarrow.parquet")
 
 
 ENDINGS = (".ann", ".parquet", ".arrow")
@@ -101,9 +106,6 @@ def _check(kind: str, output: Path, what: What, fairness: float | None, groups: 
 
 
 def _write_vectors(loaded: FactorModel, what: What, fairness: float | None, output: Path) -> tuple[int, int]:
-    import pyarrow as pa
-    import pyarrow.parquet
-
     fitted = loaded.fitted
     if what is What.items:
         vectors, ids = fitted.serving_items, fitted.item_ids
@@ -117,16 +119,14 @@ def _write_vectors(loaded: FactorModel, what: What, fairness: float | None, outp
         if output.suffix.lower() == ".arrow":
             writer = pa.ipc.new_file(file, schema)
         else:
-            writer = pyarrow.parquet.ParquetWriter(file, schema)
+            writer = parquet.ParquetWriter(file, schema)
         with writer:
             for part in _batches(names, vectors, schema):
                 writer.write_batch(part)
     return len(vectors), vectors.shape[1]
 
 
-def _batches(names: pyarrow.Array, vectors: NDArray[Any], schema: pyarrow.Schema) -> Iterator[pyarrow.RecordBatch]:
-    import pyarrow as pa
-
+def _batches(names: pa.Array, vectors: Array, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(vectors), _ROWS_AT_ONCE):
         part = np.ascontiguousarray(vectors[start : start + _ROWS_AT_ONCE], dtype=np.float32)
         lists = pa.FixedSizeListArray.from_arrays(pa.array(part.reshape(-1)), part.shape[1])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich.table import Table
 
 from fairmf.cli.session import Session
@@ -15,6 +14,7 @@ from fairmf.data.columns import date_text, time_unit
 from fairmf.data.events import Events
 from fairmf.data.interactions import Interactions
 from fairmf.data.popularity import gini
+from fairmf.types import Array, Record
 
 
 def inspect(
@@ -47,13 +47,13 @@ def inspect(
         session.warn(warning)
 
 
-def describe(events: Events, merged: Interactions) -> dict[str, Any]:
+def describe(events: Events, merged: Interactions) -> Record:
     """Count and measure the events; return plain values."""
     per_item = np.diff(merged.by_item.indptr)
     per_user = np.diff(merged.by_user.indptr)
     ordered = np.sort(per_item)[::-1]
     total = int(per_item.sum())
-    facts: dict[str, Any] = {
+    facts: Record = {
         "rows": len(events),
         "users": merged.n_users,
         "items": merged.n_items,
@@ -79,7 +79,7 @@ def describe(events: Events, merged: Interactions) -> dict[str, Any]:
     return facts
 
 
-def warnings_about(facts: dict[str, Any]) -> list[str]:
+def warnings_about(facts: Record) -> list[str]:
     """Return warnings about what may be a mistake or cause trouble later."""
     found = []
     if facts["users"] < 10 or facts["items"] < 10:
@@ -109,7 +109,7 @@ def warnings_about(facts: dict[str, Any]) -> list[str]:
     return found
 
 
-def _spread(values: NDArray[Any]) -> dict[str, float]:
+def _spread(values: Array) -> dict[str, float]:
     numbers = np.asarray(values, dtype=np.float64)
     return {
         "least": float(numbers.min()),
@@ -119,13 +119,13 @@ def _spread(values: NDArray[Any]) -> dict[str, float]:
     }
 
 
-def _kind(values: NDArray[Any]) -> str:
+def _kind(values: Array) -> str:
     return (
         "integers" if values.dtype.kind in "iu" else "text" if isinstance(values[0], str) else type(values[0]).__name__
     )
 
 
-def _tables(facts: dict[str, Any]) -> list[Table]:
+def _tables(facts: Record) -> list[Table]:
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     table.add_column(justify="right")

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar
 
 import typer
 
 from fairmf.cli.errors import Problem
+
+if TYPE_CHECKING:
+    from fairmf.types import Record, Settings
 
 Self = TypeVar("Self", bound="Flags")
 
@@ -37,7 +40,7 @@ class Flags:
         ]
 
     @classmethod
-    def collect(cls: type[Self], values: Mapping[str, Any]) -> Self:
+    def collect(cls: type[Self], values: Settings) -> Self:
         """Return the bundle with these values."""
         return cls(**values)
 
@@ -52,7 +55,7 @@ class Intervals(Flags):
     confidence: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the resamples.")] = 0
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> Record:
         """Return the values as the library's functions take them."""
         return {"bootstrap": self.bootstrap, "confidence": self.confidence, "random_state": self.seed}
 
@@ -84,8 +87,8 @@ def expanded(function: Callable[..., None], run: Callable[..., None]) -> Callabl
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     everything = [context, *(parameter for name in order for parameter in groups[name])]
 
-    def call(**values: Any) -> None:
-        arguments: dict[str, Any] = {}
+    def call(**values: object) -> None:
+        arguments: Record = {}
         for name, parameters in groups.items():
             given = {parameter.name: values[parameter.name] for parameter in parameters}
             arguments[name] = bundles[name].collect(given) if name in bundles else given[name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -19,6 +19,7 @@ from fairmf.cli.terminal import marked
 if TYPE_CHECKING:
     from fairmf.data.interactions import Interactions
     from fairmf.models.factor_model import FactorModel
+    from fairmf.types import Record
 
 MOST_SHOWN = 50  # users on the terminal
 
@@ -61,7 +62,7 @@ class Choice(Flags):
     batch_size: Annotated[int, typer.Option(min=1, help="Users per batch; smaller batches need less memory.")] = 4096
     safe_csv: SafeCsv = True
 
-    def options(self, model: FactorModel) -> dict[str, Any]:
+    def options(self, model: FactorModel) -> Record:
         """Return the choice as arguments of `recommend`."""
         items = model.fitted.item_ids
         return {
@@ -132,7 +133,7 @@ def recommend(
 
 def _users(
     loaded: FactorModel, users: list[str] | None, others: OtherUsers, reading: Reading, session: Session
-) -> tuple[Users, dict[str, Any]]:
+) -> tuple[Users, Record]:
     """Return the users (None: all of them), and as arguments of `recommend` the histories of new ones."""
     known = loaded.fitted.user_ids
     if others.new_users is not None:
@@ -159,7 +160,7 @@ def _reweighted(loaded: FactorModel, histories: Interactions, asked: str, sessio
     return histories
 
 
-def _print(loaded: FactorModel, who: Users, top: int, options: dict[str, Any], session: Session) -> None:
+def _print(loaded: FactorModel, who: Users, top: int, options: Record, session: Session) -> None:
     lists = list(lists_of(loaded, who, top, {**options, "progress": session.progress}))
     session.result["lists"] = lists
     for entry in lists:

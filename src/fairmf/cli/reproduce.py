@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -22,6 +22,7 @@ from fairmf.reproduce.estimate import duration, estimate, measure_speed, shape_o
 from fairmf.reproduce.run import Reproduction, columns, measured_cell, open_run
 from fairmf.reproduce.run import reproduce as run_experiment
 from fairmf.reproduce.spec import Experiment, experiment, experiments
+from fairmf.types import Record
 
 MOST_COLUMNS = 4
 EXTRAS = {"vae": "torch"}
@@ -37,7 +38,7 @@ class Scale(Flags):
         str | None, typer.Option(metavar="EXTRA", help="Leave out the models that need this extra: vae.")
     ] = None
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> Record:
         """Return the scale as the library's functions take it."""
         extras = tuple(comma_list(self.without) or ())
         for extra in extras:

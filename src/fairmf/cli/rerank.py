@@ -21,12 +21,15 @@ from fairmf.cli.sources import check_dial, load_fitted
 from fairmf.cli.terminal import marked
 from fairmf.control.offsets import fit_offsets
 from fairmf.data.popularity import gini
+from fairmf.lazy import lazy_module
 from fairmf.models.factor_model import FactorModel
 
 if TYPE_CHECKING:
-    import pyarrow
+    import pyarrow as pa
 
     from fairmf.ranking.fairrec import FairLists
+else:
+    pa = lazy_module("pyarrow")
 
 
 class Method(str, Enum):
@@ -159,7 +162,7 @@ def exposure_of(model: FactorModel, length: int, session: Session) -> NDArray[np
 
 def _fairrec(
     model: FactorModel, length: int, how: dict[str, float | int | str], session: Session
-) -> tuple[pyarrow.Table, NDArray[np.int64]]:
+) -> tuple[pa.Table, NDArray[np.int64]]:
     """Return the lists that FairRec makes, and the exposure of every item in them."""
     ranker = model.with_fairrec(**{"share": 0.5, **how})  # type: ignore[arg-type]
     with session.busy("allocate"):
@@ -176,10 +179,8 @@ def _fairrec(
     return _lists_table(made, model), np.bincount(made.items[made.items >= 0], minlength=model.n_items)
 
 
-def _lists_table(made: FairLists, model: FactorModel) -> pyarrow.Table:
+def _lists_table(made: FairLists, model: FactorModel) -> pa.Table:
     """Return one row per filled slot: user, item, score, rank, as `recommend_table` does."""
-    import pyarrow as pa
-
     row, slot = np.nonzero(made.items >= 0)
     fitted = model.fitted
     users = pa.array(np.arange(model.n_users) if fitted.user_ids is None else fitted.user_ids.values)

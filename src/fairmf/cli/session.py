@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,12 +18,17 @@ from fairmf.cli.options import Flags
 from fairmf.cli.output import check_output
 from fairmf.cli.terminal import json_text, marked, terminal
 from fairmf.errors import CannotWrite
+from fairmf.lazy import lazy_module
 from fairmf.reports.run_record import RunRecord
 
 if TYPE_CHECKING:
+    from rich import progress as rich_progress
     from rich.console import Console, RenderableType
 
     from fairmf.data.interactions import Interactions
+    from fairmf.types import Record, Settings
+else:
+    rich_progress = lazy_module("rich.progress")
 
 
 PANEL = "Every verb"
@@ -63,12 +68,12 @@ class Session(Flags):
 
     def __post_init__(self) -> None:
         self.run = RunRecord("", datetime.now(timezone.utc).isoformat(timespec="seconds"))
-        self.result: dict[str, Any] = {}
+        self.result: Record = {}
         """What --json prints."""
         self._began = time.perf_counter()
         self._place: Path | None = None
 
-    def start(self, verb: str, values: Mapping[str, Any]) -> None:
+    def start(self, verb: str, values: Settings) -> None:
         """Remember the values of all flags, by name, for the run record."""
         self.run.verb = verb
         self.run.settings = {name: value for name, value in values.items() if name not in NOT_SETTINGS}
@@ -117,12 +122,10 @@ class Session(Flags):
     def _spinner(self, what: str) -> contextlib.AbstractContextManager[object]:
         if self.quiet or not sys.stderr.isatty():
             return contextlib.nullcontext()
-        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-        bar = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            TimeElapsedColumn(),
+        bar = rich_progress.Progress(
+            rich_progress.SpinnerColumn(),
+            rich_progress.TextColumn("{task.description}"),
+            rich_progress.TimeElapsedColumn(),
             console=self._stderr(),
             transient=True,
         )

@@ -1,34 +1,51 @@
-"""Open what the user names: events from a file, a data set or a database; splits; models; lists of ids.
-
-Readers are imported where they are needed: `recommend` loads a model and needs none of them.
-"""
+"""Open what the user names: events from a file, a data set or a database; splits; models; lists of ids."""
 
 from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
+import numpy as np
 import typer
 
 from fairmf.cli.errors import Problem
 from fairmf.cli.options import Flags
 from fairmf.cli.progress import byte_bar
 from fairmf.cli.terminal import marked
+from fairmf.data.datasets import dataset, datasets
+from fairmf.data.events import Events
 from fairmf.data.ids import Ids, written_id
+from fairmf.data.text_source import TextSource
+from fairmf.lazy import lazy_module
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from pyarrow import feather, parquet
 
     from fairmf.cli.session import Session
+    from fairmf.data import dataset_load, interactions, read, read_csv, read_sql, sniff, split, split_io
     from fairmf.data.columns import ColumnName
-    from fairmf.data.events import Events
     from fairmf.data.interactions import Interactions
     from fairmf.data.sniff import Guess, Peek
     from fairmf.data.split import Split
+    from fairmf.models import model_file
     from fairmf.models.base import IterativeModel
     from fairmf.models.factor_model import FactorModel
+    from fairmf.types import Array, Record
+else:
+    # Readers are imported when they are first used: `recommend` loads a model and needs none of them.
+    feather = lazy_module("pyarrow.feather")
+    parquet = lazy_module("pyarrow.parquet")
+    dataset_load = lazy_module("fairmf.data.dataset_load")
+    interactions = lazy_module("fairmf.data.interactions")
+    model_file = lazy_module("fairmf.models.model_file")
+    read = lazy_module("fairmf.data.read")
+    read_csv = lazy_module("fairmf.data.read_csv")
+    read_sql = lazy_module("fairmf.data.read_sql")
+    sniff = lazy_module("fairmf.data.sniff")
+    split = lazy_module("fairmf.data.split")
+    split_io = lazy_module("fairmf.data.split_io")
 
 PANEL = "Reading the data"
 DATA_HELP = (
@@ -92,7 +109,6 @@ class Reading(Flags):
 
 def read_events(source: str, reading: Reading, session: Session, time: bool = False) -> Events:
     """Read the rows of a source, in order; with their times if `time` is set and there are any."""
-    from fairmf.data.datasets import datasets
 
     if "://" in source:
         return _read_database(source, reading, session)
@@ -105,32 +121,26 @@ def read_events(source: str, reading: Reading, session: Session, time: bool = Fa
 
 def read_interactions(source: str, reading: Reading, session: Session, reweight: str | None = None) -> Interactions:
     """What a source holds as one matrix. Of a split's folder it is the training part."""
-    from fairmf.data.interactions import Interactions
-    from fairmf.data.split_io import is_split
 
-    if is_split(source):
+    if split_io.is_split(source):
         data = read_split(source, reading, session).train
     else:
         events = read_events(source, reading, session)
         merging = "sum" if reading.weight == "sum" else "column" if events.weights is not None else None
-        data = Interactions.from_events(events, weights=merging)
+        data = interactions.Interactions.from_events(events, weights=merging)
     return data if reweight is None else data.reweighted(reweight)
 
 
 def read_split(folder: str, reading: Reading | None, session: Session) -> Split:
     """Read a stored split."""
-    from fairmf.data.split import Split
 
     if reading is not None and (given := reading._given()):
         raise Problem(f"{folder} is a split, which is read already: {given[0]} does not apply to it.")
     with session.busy("read"):
-        return Split.load(folder)
+        return split.Split.load(folder)
 
 
 def _read_file(source: str, reading: Reading, session: Session, time: bool) -> Events:
-    from fairmf.data.read import read_arrow, read_parquet
-    from fairmf.data.read_csv import read_csv
-    from fairmf.data.sniff import guess_columns, peek
 
     if Path(source).is_dir() and (Path(source) / "split.json").exists():
         raise Problem(
@@ -141,23 +151,23 @@ def _read_file(source: str, reading: Reading, session: Session, time: bool) -> E
     if source.endswith(".fairmf"):
         raise Problem(f"{source} is a model, not events.", "give the file or folder of the events")
     delimiter = "\t" if reading.delimiter in ("tab", "\\t") else reading.delimiter
-    seen = peek(source, delimiter=delimiter, header=reading.header, encoding=reading.encoding)
-    guess = guess_columns(seen)
+    seen = sniff.peek(source, delimiter=delimiter, header=reading.header, encoding=reading.encoding)
+    guess = sniff.guess_columns(seen)
     columns = _columns(source, reading, seen, guess, time)
     _say(session, seen, columns, guess, reading)
     with session.timed("read"), byte_bar(session, "read") as progress:
         columns |= {"progress": progress}
         if seen.kind == "parquet":
-            return read_parquet(source, **columns)
+            return read.read_parquet(source, **columns)
         if seen.kind == "arrow":
-            return read_arrow(source, **columns)
-        return read_csv(
+            return read.read_arrow(source, **columns)
+        return read_csv.read_csv(
             source, **columns, delimiter=seen.delimiter, header=seen.header, text_ids=reading.text_ids,
             encoding=reading.encoding,
         )  # fmt: skip
 
 
-def _columns(source: str, reading: Reading, seen: Peek, guess: Guess, time: bool) -> dict[str, Any]:
+def _columns(source: str, reading: Reading, seen: Peek, guess: Guess, time: bool) -> Record:
     """Return the arguments of the readers: what flags say, and guesses for the rest."""
     named = {role: _column(getattr(reading, role), seen) for role in ("user", "item", "time", "rating")}
     named["weights"] = None if reading.weight == "sum" else _column(reading.weight, seen)
@@ -191,7 +201,7 @@ def _column(name: str | None, seen: Peek) -> ColumnName | None:
     return int(name) if name is not None and not seen.header and name.isdigit() else name
 
 
-def _say(session: Session, seen: Peek, columns: dict[str, Any], guess: Guess, reading: Reading) -> None:
+def _say(session: Session, seen: Peek, columns: Record, guess: Guess, reading: Reading) -> None:
     """Print how the file will be read, with the reason for every column that was guessed."""
     kind = {"parquet": "Parquet", "arrow": "Arrow"}.get(seen.kind)
     if kind is None:
@@ -215,8 +225,6 @@ def _say(session: Session, seen: Peek, columns: dict[str, Any], guess: Guess, re
 
 
 def _read_dataset(name: str, reading: Reading, session: Session) -> Events:
-    from fairmf.data.dataset_load import load_dataset
-    from fairmf.data.datasets import dataset
 
     allowed = {"--weight", "--text-ids"}
     if other := [flag for flag in reading._given() if flag not in allowed]:
@@ -226,28 +234,26 @@ def _read_dataset(name: str, reading: Reading, session: Session) -> Events:
     filters += [f"{kind} with at least {n}" for kind, n in (("items", entry.min_item), ("users", entry.min_user)) if n]
     session.result["read_as"] = {"kind": "data set", "name": name}
     with session.timed("read"), byte_bar(session, name) as progress:
-        events = load_dataset(name, progress=progress)
+        events = dataset_load.load_dataset(name, progress=progress)
     session.note(f"read as the data set {name}: {', '.join(filters) or 'all of it'}")
     return events
 
 
 def _read_database(url: str, reading: Reading, session: Session) -> Events:
-    from fairmf.data.read_sql import parse_database_url, read_sql
 
-    shown = parse_database_url(url).shown
+    shown = read_sql.parse_database_url(url).shown
     session.run.settings["data"] = shown  # without a password
     if reading.query is None:
         raise Problem(f"{shown} needs --query.", "--query 'SELECT user, item FROM events'")
-    columns: dict[str, Any] = {"user": reading.user or "user", "item": reading.item or "item", "time": reading.time}
+    columns: Record = {"user": reading.user or "user", "item": reading.item or "item", "time": reading.time}
     columns |= {"weights": None if reading.weight == "sum" else reading.weight}
     columns |= {"rating": reading.rating, "rating_above": reading.rating_above}
     session.result["read_as"] = {"kind": "database", "url": shown}
     with session.busy("read"):
-        return read_sql(reading.query, url, **columns)
+        return read_sql.read_sql(reading.query, url, **columns)
 
 
 def _no_such_source(source: str) -> Problem:
-    from fairmf.data.datasets import datasets
 
     near = difflib.get_close_matches(source.lower(), datasets(), n=1, cutoff=0.6)
     folder = Path(source).parent
@@ -262,18 +268,15 @@ def _no_such_source(source: str) -> Problem:
 
 def load_fitted(path: Path, session: Session) -> FactorModel:
     """Load the model in the file."""
-    from fairmf.models.model_file import load_model
 
     if path.is_dir():
-        from fairmf.data.split_io import is_split
-
-        if is_split(path):
+        if split_io.is_split(path):
             raise Problem(f"{path} is a split, not a model.", "the model comes first, then the split")
         raise Problem(f"{path} is a folder; a model is one file.", "to make one: fairmf fit DATA -o model.fairmf")
     if not path.exists():
         raise Problem(f"There is no model {path}.", "to make one: fairmf fit DATA -o model.fairmf")
     with session.busy("load"):
-        loaded: FactorModel = load_model(path)
+        loaded: FactorModel = model_file.load_model(path)
     return loaded
 
 
@@ -294,17 +297,11 @@ def check_stored_users(model: FactorModel, path: Path) -> None:
         )
 
 
-def read_histories(
-    source: str, model: FactorModel, reading: Reading, session: Session
-) -> tuple[NDArray[Any], Interactions]:
+def read_histories(source: str, model: FactorModel, reading: Reading, session: Session) -> tuple[Array, Interactions]:
     """Read events of users that the model does not know.
 
     Return the users, and a row for each over the items of the model; events with other items are left out.
     """
-    import numpy as np
-
-    from fairmf.data.events import Events
-    from fairmf.data.interactions import Interactions
 
     items = model.fitted.item_ids
     if items is None:
@@ -326,7 +323,7 @@ def read_histories(
     weights = None if events.weights is None else events.weights[known]
     kept = Events(events.users[known], column[known], events.user_ids, items, weights)
     merging = "sum" if reading.weight == "sum" else "column" if weights is not None else None
-    return events.user_ids.values, Interactions.from_events(kept, weights=merging)
+    return events.user_ids.values, interactions.Interactions.from_events(kept, weights=merging)
 
 
 def as_ids(texts: list[str], known: Ids | None) -> list[int | str]:
@@ -365,10 +362,9 @@ def _lines(path: Path) -> list[str]:
 
 
 def _id_column(path: Path, column: str | None, kind: str) -> list[str]:
-    from fairmf.data.sniff import guess_columns, peek
 
-    seen = peek(path)
-    guess = guess_columns(seen)
+    seen = sniff.peek(path)
+    guess = sniff.guess_columns(seen)
     name = column if column is not None else guess.columns.get(kind)
     if name is None:
         if len(seen.names) > 1:
@@ -382,22 +378,15 @@ def _id_column(path: Path, column: str | None, kind: str) -> list[str]:
     return [str(value) for value in _values(path, seen, name) if value is not None]
 
 
-def _values(path: Path, seen: Peek, name: ColumnName) -> list[Any]:
-    from fairmf.data.read import reading
+def _values(path: Path, seen: Peek, name: ColumnName) -> list[object]:
 
     if seen.kind == "csv":
-        from fairmf.data.read_csv import text_rows
-        from fairmf.data.text_source import TextSource
-
-        with reading(path, "CSV"):
-            rows = list(text_rows(TextSource.of_file(path), str(seen.delimiter)))
+        with read.reading(path, "CSV"):
+            rows = list(read_csv.text_rows(TextSource.of_file(path), str(seen.delimiter)))
         place = seen.names.index(name)
         return [row[place] for row in rows[1 if seen.header else 0 :] if len(row) > place]
-    with reading(path, seen.kind.capitalize()):
+    with read.reading(path, seen.kind.capitalize()):
         if seen.kind == "parquet":
-            import pyarrow.parquet as pq
-
-            return list(pq.read_table(path, columns=[name]).column(0).to_pylist())
-        from pyarrow import feather
+            return list(parquet.read_table(path, columns=[name]).column(0).to_pylist())
 
         return list(feather.read_table(path, columns=[name]).column(0).to_pylist())

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -21,6 +21,7 @@ from fairmf.data.events import Events
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut, Split
 from fairmf.data.split_methods import split_by_interaction, split_by_time, split_by_user
+from fairmf.types import Record
 
 _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -171,7 +172,7 @@ def _by_user(events: Events, weight: str | None, draw: Draw) -> Split:
             few = f"Only {left} users are left with --min-user {draw.min_user} and --min-item {draw.min_item}"
             raise Problem(f"{few}: too few to split.", "lower --min-user and --min-item")
         heldout = max(1, min(10_000, left // 10))
-    options: dict[str, Any] = {"target_share": draw.share, "random_state": draw.seed, **draw.limits()}
+    options: Record = {"target_share": draw.share, "random_state": draw.seed, **draw.limits()}
     return split_by_user(_merged(events, weight), heldout, protocol=draw.protocol.value, **options)
 
 
@@ -188,7 +189,7 @@ def _log_weights(made: Split) -> Split:
 def _by_time(events: Events, draw: Draw, cuts: Cuts, session: Session) -> Split:
     if events.times is None:
         raise Problem("A split by time needs times, and no column looks like times.", "--time COLUMN")
-    moments: dict[str, Any] = {"validation_from": _moment(cuts.validation_from), "test_from": _moment(cuts.test_from)}
+    moments: Record = {"validation_from": _moment(cuts.validation_from), "test_from": _moment(cuts.test_from)}
     made = split_by_time(events.at_least(**draw.limits()), **moments)
     unit = events.time_unit or time_unit(events.times)
     if unit is not None and any(isinstance(moment, str) for moment in moments.values()):

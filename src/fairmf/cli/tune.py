@@ -21,6 +21,7 @@ from fairmf.cli.terminal import marked
 from fairmf.control.search_space import Choice, Doubling, Range
 from fairmf.control.tuning import tune as search
 from fairmf.control.tuning_result import Trial, TuningResult
+from fairmf.types import Record
 
 if TYPE_CHECKING:
     from fairmf.models.base import IterativeModel
@@ -122,9 +123,9 @@ def tune(
     _report(found, best, session, output, table_output)
 
 
-def read_space(text: str) -> dict[str, Any]:
+def read_space(text: str) -> Record:
     """Read `name=low:high,name=a|b` into the ranges that the library takes."""
-    space: dict[str, Any] = {}
+    space: Record = {}
     for part in comma_list(text) or []:
         name, equals, spec = part.partition("=")
         low, _, rest = spec.partition(":")

@@ -6,7 +6,7 @@ import contextlib
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -17,13 +17,15 @@ from fairmf.data.csr import Rows
 from fairmf.data.interactions import Interactions
 from fairmf.data.synthetic import synthetic
 from fairmf.distributed.cluster import RayCluster
-from fairmf.distributed.shards import InMemoryShards
+from fairmf.distributed.shards import InMemoryShards, ShardSource
 from fairmf.distributed.team import LocalTeam
 from fairmf.kernels import KERNELS, compiled_here, keep_in
 from fairmf.models.als import IALS, FairALS
+from fairmf.models.base import IterativeModel
 from fairmf.models.fiadmm import FiADMM
 from fairmf.models.model_file import load_model
 from fairmf.models.progress import progress_bar
+from fairmf.types import Floats, Record
 
 ROWS_READ = 200_000  # from this size on, compiled code reads a file
 
@@ -65,12 +67,12 @@ def warmup(
         session.show(f"Start processes with NUMBA_CACHE_DIR={folder}")
 
 
-def _steps() -> dict[str, Callable[[], Any]]:
+def _steps() -> dict[str, Callable[[], None]]:
     """Return small tasks, by name, that call every kernel with every type of argument that the library uses."""
     data = _anonymous(synthetic(n_users=300, n_items=60, n_interactions=3000))
     weights = np.linspace(0.5, 2.0, data.by_user.nnz).astype(np.float32)
     weighted = Interactions(Rows(*data.by_user[:2], weights), data.n_items)
-    steps: dict[str, Callable[[], Any]] = {"read files": _read_files}
+    steps: dict[str, Callable[[], None]] = {"read files": _read_files}
     for kind, given in (("", data), (", weighted", weighted)):
         for item_weights in (None, np.linspace(0.5, 1.5, data.n_items)):
             more = kind + ("" if item_weights is None else ", item weights")
@@ -85,8 +87,8 @@ def _anonymous(data: Interactions) -> Interactions:
     return Interactions(data.by_user, data.n_items)
 
 
-def _models() -> list[Any]:
-    few: dict[str, Any] = {"factors": 8, "epochs": 2}
+def _models() -> list[IterativeModel]:
+    few: Record = {"factors": 8, "epochs": 2}
     return [
         FairALS(**few),
         FairALS(**few, solver="cholesky"),
@@ -97,7 +99,7 @@ def _models() -> list[Any]:
     ]
 
 
-def _fit_and_ask(model: Any, data: Interactions, item_weights: Any) -> Callable[[], Any]:
+def _fit_and_ask(model: IterativeModel, data: Interactions, item_weights: Floats | None) -> Callable[[], None]:
     def run() -> None:
         model.fit(data, progress=False, fairness_weights=item_weights)
         with tempfile.TemporaryDirectory() as folder:
@@ -110,7 +112,7 @@ def _fit_and_ask(model: Any, data: Interactions, item_weights: Any) -> Callable[
     return run
 
 
-def _ask(model: Any, data: Interactions) -> None:
+def _ask(model: IterativeModel, data: Interactions) -> None:
     """Call every method of a model that answers a request, for one user and many, stored and new."""
     users, new = np.arange(100), data.take_users(np.arange(20))
     weights = None if data.by_user.weights is None else [1.0, 2.0]
@@ -135,14 +137,17 @@ class _HereCluster(RayCluster):
     """A cluster whose workers are objects of this process."""
 
     @contextlib.contextmanager
-    def team(self, data: Any, backend: str = "cpu", factor_dtype: str = "float32") -> Iterator[LocalTeam]:
+    def team(
+        self, data: Interactions | ShardSource, backend: str = "cpu", factor_dtype: str = "float32"
+    ) -> Iterator[LocalTeam]:
         """Open the workers."""
-        workers = LocalTeam(InMemoryShards(data, self.shards or 1), backend, factor_dtype, 1)
+        shards = InMemoryShards(data, self.shards or 1) if isinstance(data, Interactions) else data
+        workers = LocalTeam(shards, backend, factor_dtype, 1)
         yield workers
         workers.close()
 
 
-def _fit_on_shards(data: Interactions) -> Callable[[], Any]:
+def _fit_on_shards(data: Interactions) -> Callable[[], None]:
     def run() -> None:
         for item_weights in (None, np.linspace(0.5, 1.5, data.n_items)):
             model = FairALS(factors=8, epochs=2, cg_steps=2, engine="ray")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.backends.contract import Backend, Factors
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut
 from fairmf.models.factor_model import FactorModel
@@ -18,6 +19,7 @@ from fairmf.models.progress import progress_bar
 from fairmf.params import check_count
 from fairmf.ranking import offsets
 from fairmf.ranking.offsets import Bounds, Schedule
+from fairmf.types import Array
 
 Model = TypeVar("Model", bound=FactorModel)
 COUNTED = 250_000  # users: a tenth of those that 300 iterations rank; of more, a sample is counted
@@ -46,7 +48,7 @@ class Offsets:
     ((200,), 0)
     """
 
-    model: Any
+    model: FactorModel
     share: NDArray[np.float64]
     violations: dict[str, float]
 
@@ -139,7 +141,7 @@ def fit_offsets(
 
 def _users(
     model: FactorModel, cohort: Interactions | HeldOut | None, fairness: float | None
-) -> tuple[Interactions, NDArray[Any]]:
+) -> tuple[Interactions, Array]:
     options = {} if fairness is None else {"fairness": fairness}
     if cohort is None:
         history = model.fitted.histories("fit_offsets")
@@ -149,7 +151,7 @@ def _users(
 
 
 def _share(
-    backend: Any, U: Any, V: Any, learned: NDArray[Any], history: Interactions, K: int, seed: int
+    backend: Backend, U: Factors, V: Factors, learned: NDArray[np.float32], history: Interactions, K: int, seed: int
 ) -> NDArray[np.float64]:
     """The realised exposure, of a seeded sample where there are very many users."""
     chosen = np.arange(len(U))

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 from fairmf.errors import InvalidParameter
+from fairmf.models.base import IterativeModel
 from fairmf.params import check_number, check_settings
+from fairmf.types import Record, Settings
 
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+Value: TypeAlias = bool | int | float | str
+"""A value that a setting can be given."""
 DIAL = "dial"
 """Not a setting of a model: the fairness it serves with (docs/trade-off.md)."""
 
@@ -23,20 +31,20 @@ class Range:
     log: bool = True
     integer: bool = False
 
-    def distribution(self, optuna: Any) -> Any:
+    def distribution(self, optuna: ModuleType) -> BaseDistribution:
         """Return what Optuna draws from."""
         kind = optuna.distributions.IntDistribution if self.integer else optuna.distributions.FloatDistribution
         return kind(self.low, self.high, log=self.log)
 
-    def value(self, drawn: Any) -> Any:
+    def value(self, drawn: float) -> float:
         """Return the setting's value for what was drawn."""
         return int(drawn) if self.integer else float(drawn)
 
-    def drawn(self, value: Any) -> Any:
+    def drawn(self, value: object) -> float | None:
         """Return what would have to be drawn for this value; None if it is outside."""
         return value if _is_number(value) and self.low <= value <= self.high else None
 
-    def ends(self) -> tuple[Any, ...]:
+    def ends(self) -> tuple[Value, ...]:
         """Return the extreme values, to be checked before any work is done."""
         return self.value(self.low), self.value(self.high)
 
@@ -61,19 +69,19 @@ class Doubling:
         """How often low can be doubled."""
         return (self.high // self.low).bit_length() - 1
 
-    def distribution(self, optuna: Any) -> Any:
+    def distribution(self, optuna: ModuleType) -> BaseDistribution:
         """Draw the number of doublings: ordered, so that the sampler sees neighbours as neighbours."""
         return optuna.distributions.IntDistribution(0, self.steps)
 
-    def value(self, drawn: Any) -> Any:
+    def value(self, drawn: float) -> int:
         """Return the setting's value after that many doublings."""
-        return self.low * 2 ** int(drawn)
+        return self.low << int(drawn)
 
-    def drawn(self, value: object) -> Any:
+    def drawn(self, value: object) -> int | None:
         """Return the number of doublings that gives this value; None if none does."""
         return next((k for k in range(self.steps + 1) if self.value(k) == value), None)
 
-    def ends(self) -> tuple[Any, ...]:
+    def ends(self) -> tuple[Value, ...]:
         """Return the extreme values."""
         return self.low, self.value(self.steps)
 
@@ -87,21 +95,21 @@ class Doubling:
 class Choice:
     """One of the given values, in no order."""
 
-    values: tuple[Hashable, ...]
+    values: tuple[Value, ...]
 
-    def distribution(self, optuna: Any) -> Any:
+    def distribution(self, optuna: ModuleType) -> BaseDistribution:
         """Return what Optuna draws from."""
         return optuna.distributions.CategoricalDistribution(self.values)
 
-    def value(self, drawn: Any) -> Any:
+    def value(self, drawn: Value) -> Value:
         """Return the value itself."""
         return drawn
 
-    def drawn(self, value: object) -> Any:
+    def drawn(self, value: object) -> Value | None:
         """Return the value itself; None if it is none of them."""
         return value if value in self.values else None
 
-    def ends(self) -> tuple[Any, ...]:
+    def ends(self) -> tuple[Value, ...]:
         """Return all values."""
         return self.values
 
@@ -115,7 +123,7 @@ Part = Range | Doubling | Choice
 Space = dict[str, Part]
 
 
-def read_space(space: Mapping[str, Any] | None, model: Any, several: bool) -> Space:
+def read_space(space: Settings | None, model: IterativeModel, several: bool) -> Space:
     """Read the space to search: as given ((low, high) is a Range, a list a Choice), or the default for this model."""
     if space is None:
         return default_space(model, several)
@@ -133,7 +141,7 @@ def read_space(space: Mapping[str, Any] | None, model: Any, several: bool) -> Sp
     return found
 
 
-def default_space(model: Any, several: bool) -> Space:
+def default_space(model: IterativeModel, several: bool) -> Space:
     """Return both weights and the dimension; with several objectives also the fairness of training and of serving."""
     fields = {field.name for field in dataclasses.fields(model)}
     found: Space = {
@@ -160,12 +168,13 @@ def _read_part(name: str, part: object) -> Part:
     )
 
 
-def _check_value(model: Any, name: str, value: Any) -> None:
+def _check_value(model: IterativeModel, name: str, value: Value) -> None:
     if name != DIAL:
-        check_settings(dataclasses.replace(model, **{name: value}))
+        changed: Record = {name: value}
+        check_settings(dataclasses.replace(model, **changed))
     else:
         check_number("the search space", DIAL, value, low=0)
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -10,14 +10,14 @@ import copy
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.lazy import lazy_module
 from fairmf.metrics.evaluate import evaluate
 from fairmf.metrics.registry import is_accuracy
 from fairmf.models.als import FairALS
@@ -26,8 +26,14 @@ from fairmf.models.fiadmm import FiADMM
 from fairmf.models.fitted import check_fairness
 from fairmf.models.progress import progress_bar
 from fairmf.params import check_count, check_number
+from fairmf.types import Record
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = lazy_module("pyarrow")
+
+Row = Record
 METRICS = ("ndcg@100", "recall@20", "gini@20", "coverage@20")
 LIMIT = 1e4  # times the trained fairness: no dial is worth turning further
 TOLERANCE = 5e-4  # relative fall of F per epoch at which a warm fit is about where a cold one ends (docs/trade-off.md)
@@ -285,7 +291,7 @@ class Dial:
         if fairness not in self.rows:
             began = time.perf_counter()
             found = evaluate(self.model, self.held_out, metrics=self.metrics, bootstrap=0, fairness=fairness)
-            values: dict[str, Any] = {name: found[name] for name in self.metrics}
+            values: Record = {name: found[name] for name in self.metrics}
             self.rows[fairness] = {
                 "way": "dial", "fairness": fairness, **values, "seconds": time.perf_counter() - began,
             }  # fmt: skip

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import json
 import os
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,13 +30,15 @@ from fairmf.metrics.registry import parse_metric
 from fairmf.models.base import IterativeModel
 from fairmf.models.progress import progress_bar
 from fairmf.params import check_count, check_not_negative, check_seed, check_settings
+from fairmf.types import Record, Settings
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna import Trial as OptunaTrial
+    from optuna.storages import BaseStorage
+    from optuna.trial import FrozenTrial
 
 ALSO = ("ndcg@100", "recall@20", "gini@20", "coverage@20")
-# Optuna is an extra and untyped here: these names say what is meant.
-Optuna = Any  # the package
-Study = Any  # optuna.Study
-OptunaTrial = Any  # optuna.Trial, or a FrozenTrial of a stored study
-Storage = Any  # optuna.storages.BaseStorage
 DIVERGED = "diverged"  # on a failed trial: it failed by its settings, not by an interruption
 RECIPE = "recipe"  # on the study: what it was made for
 
@@ -47,7 +51,7 @@ def tune(
     objectives: Sequence[str] | None = None,
     trials: int = 50,
     timeout: float | None = None,
-    space: Mapping[str, Any] | None = None,
+    space: Settings | None = None,
     also: Sequence[str] = ALSO,
     storage: str | os.PathLike[str] | None = None,
     study_name: str = "fairmf",
@@ -142,7 +146,7 @@ def tune(
 
 
 def _search(
-    optuna: Optuna,
+    optuna: ModuleType,
     study: Study,
     attempt: Attempt,
     trials: int,
@@ -162,7 +166,7 @@ def _search(
             advance(_settle(optuna, study, trial, attempt))
 
 
-def _settle(optuna: Optuna, study: Study, trial: OptunaTrial, attempt: Attempt) -> str:
+def _settle(optuna: ModuleType, study: Study, trial: OptunaTrial, attempt: Attempt) -> str:
     """Run one trial and store how it ended. An interrupted trial does not count: its place is taken again."""
     states = optuna.trial.TrialState
     began = time.perf_counter()
@@ -182,7 +186,7 @@ def _settle(optuna: Optuna, study: Study, trial: OptunaTrial, attempt: Attempt) 
     return ", ".join(f"{label} {values[label]:.4f}" for label in attempt.targets if label in values)
 
 
-def _trial(trial: OptunaTrial, space: Space) -> Trial:
+def _trial(trial: FrozenTrial, space: Space) -> Trial:
     names = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}
     settings, dial = chosen(trial.params, space)
     attrs = trial.user_attrs
@@ -192,9 +196,9 @@ def _trial(trial: OptunaTrial, space: Space) -> Trial:
 # -- one trial --------------------------------------------------------------------------------------------------------
 
 
-def chosen(drawn: Mapping[str, Any], space: Space) -> tuple[dict[str, Any], float | None]:
+def chosen(drawn: Settings, space: Space) -> tuple[Record, float | None]:
     """Return the model's settings and the dial (None: not searched) that were drawn."""
-    values = {name: part.value(drawn[name]) for name, part in space.items()}
+    values: Record = {name: part.value(drawn[name]) for name, part in space.items()}
     dial = values.pop(DIAL, None)
     return values, dial
 
@@ -223,7 +227,7 @@ class Attempt:
 
     def values(self, model: Ranker, labels: Sequence[str], dial: float | None) -> dict[str, float]:
         """Measure a fitted model on the validation users."""
-        options: dict[str, Any] = {} if dial is None else {"fairness": dial}
+        options: Record = {} if dial is None else {"fairness": dial}
         train, groups = self.split.train, self.groups
         measured = evaluate(model, self.held_out, metrics=labels, groups=groups, train=train, bootstrap=0, **options)
         return {label: float(measured[label]) for label in labels}
@@ -255,17 +259,16 @@ class Pruning:
 # that was interrupted draws the same settings as one that was not. One process at a time may work on a study.
 
 
-def import_optuna() -> Optuna:
+def import_optuna() -> ModuleType:
     """Import Optuna; MissingDependency says how to install it."""
     try:
-        import optuna
+        return importlib.import_module("optuna")
     except ImportError as error:
         raise MissingDependency('Tuning needs Optuna, which is not installed: pip install "fairmf[tune]"') from error
-    return optuna
 
 
 @contextlib.contextmanager
-def quietly(optuna: Optuna) -> Iterator[None]:
+def quietly(optuna: ModuleType) -> Iterator[None]:
     """Silence Optuna's messages on new studies and on experimental features."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -278,7 +281,7 @@ def quietly(optuna: Optuna) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def opened(optuna: Optuna, storage: str | os.PathLike[str] | None) -> Iterator[Storage]:
+def opened(optuna: ModuleType, storage: str | os.PathLike[str] | None) -> Iterator[BaseStorage]:
     """Open a SQLite file (made if absent), a database by its URL, or memory; close its connections at the end."""
     store = _storage(optuna, storage)
     try:
@@ -289,7 +292,7 @@ def opened(optuna: Optuna, storage: str | os.PathLike[str] | None) -> Iterator[S
             store.engine.dispose()
 
 
-def _storage(optuna: Optuna, storage: str | os.PathLike[str] | None) -> Storage:
+def _storage(optuna: ModuleType, storage: str | os.PathLike[str] | None) -> BaseStorage:
     if storage is None:
         return optuna.storages.InMemoryStorage()
     url = os.fspath(storage)
@@ -323,7 +326,7 @@ def _is_sqlite(path: Path) -> bool:
 
 
 def open_study(
-    optuna: Optuna, storage: Storage, name: str, lower: list[bool], recipe: Mapping[str, Any], startup_trials: int
+    optuna: ModuleType, storage: BaseStorage, name: str, lower: list[bool], recipe: Settings, startup_trials: int
 ) -> Study:
     """Create a study, or open the stored one of that name if it was made for the same purpose."""
     study = optuna.create_study(
@@ -349,15 +352,13 @@ def open_study(
     return study
 
 
-def settled(study: Study) -> list[OptunaTrial]:
+def settled(study: Study) -> list[FrozenTrial]:
     """Return the trials that count, in their order: complete, pruned, or failed by their settings."""
     trials = study.get_trials(deepcopy=False)
     return [t for t in trials if t.state.name in ("COMPLETE", "PRUNED") or (t.state.name == "FAIL" and _diverged(t))]
 
 
-def ask(
-    optuna: Optuna, study: Study, space: Space, own: Mapping[str, Any], seed: int, startup_trials: int
-) -> OptunaTrial:
+def ask(optuna: ModuleType, study: Study, space: Space, own: Settings, seed: int, startup_trials: int) -> OptunaTrial:
     """Draw the next trial. The first one tries the model's own settings, as far as they are in the space."""
     place = len(settled(study))
     drawn_seed = int(np.random.SeedSequence([seed, place]).generate_state(1)[0])
@@ -370,7 +371,7 @@ def ask(
     return study.ask({name: part.distribution(optuna) for name, part in space.items()})
 
 
-def _diverged(trial: OptunaTrial) -> bool:
+def _diverged(trial: FrozenTrial) -> bool:
     return DIVERGED in trial.user_attrs and "seconds" in trial.user_attrs
 
 
@@ -425,7 +426,7 @@ def _check_numbers(
         check_not_negative("tune", "timeout", timeout)
 
 
-def _recipe(attempt: Attempt, seed: int | None, startup_trials: int) -> dict[str, Any]:
+def _recipe(attempt: Attempt, seed: int | None, startup_trials: int) -> Record:
     """Return what a stored study must agree with to be continued."""
     model = attempt.model
     idle = {*attempt.space, "num_threads"}  # searched, or without influence on results

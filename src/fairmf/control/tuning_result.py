@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from fairmf.control.search_space import DIAL
 from fairmf.control.trade_off import Curve, front_positions, trade_off
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidParameter
+from fairmf.lazy import lazy_module
 from fairmf.metrics.registry import parse_metric
 from fairmf.models.base import IterativeModel
+from fairmf.types import Record
+
+if TYPE_CHECKING:
+    import optuna
+    import pyarrow as pa
+else:
+    pa = lazy_module("pyarrow")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +33,7 @@ class Trial:
 
     number: int
     state: str
-    settings: dict[str, Any]
+    settings: Record
     dial: float | None
     metrics: dict[str, float]
     seconds: float
@@ -63,11 +69,11 @@ class TuningResult:
     True
     """
 
-    model: Any
+    model: IterativeModel
     train: Interactions
     objectives: tuple[str, ...]
     trials: tuple[Trial, ...]
-    study: Any
+    study: optuna.Study
 
     @property
     def complete(self) -> list[Trial]:
@@ -97,7 +103,7 @@ class TuningResult:
         sign = -1 if parse_metric(first).lower_is_better else 1
         return max(tried, key=lambda t: (sign * t.metrics[first], -t.number))
 
-    def best_model(self, **constraints: float) -> Any:
+    def best_model(self, **constraints: float) -> IterativeModel:
         """Fit the best trial's model again on the training data and return it (the same seed gives the same model).
 
         Where the dial was tuned, the model serves with the trial's fairness by default.
@@ -119,8 +125,8 @@ class TuningResult:
         A trial is one point; the model behind it is a whole curve that costs no further training. Rows say which
         `trial` they come from. Needs objectives with an accuracy and a Gini.
         """
-        seen: set[tuple[Any, ...]] = set()
-        rows: list[dict[str, Any]] = []
+        seen: set[tuple[tuple[str, object], ...]] = set()
+        rows: list[Record] = []
         for trial in self.pareto_front():
             settings = tuple(sorted(trial.settings.items()))
             if settings in seen:
@@ -131,11 +137,11 @@ class TuningResult:
             rows += [{**row, "trial": trial.number} for row in found]
         return Curve(tuple(rows), self.objectives).front()
 
-    def table(self) -> Any:
+    def table(self) -> pa.Table:
         """Return an Arrow table with one row per trial: state, settings, metrics, seconds."""
         names = list(dict.fromkeys(name for t in self.trials for name in t.settings))
         labels = list(dict.fromkeys(label for t in self.trials for label in t.metrics))
-        columns: dict[str, list[Any]] = {
+        columns: dict[str, list[object]] = {
             "number": [t.number for t in self.trials],
             "state": [t.state for t in self.trials],
             **{name: [t.settings.get(name) for t in self.trials] for name in names},

@@ -25,10 +25,11 @@ from fairmf.metrics.exposure import add_up
 from fairmf.metrics.plan import Plan, make_plan
 from fairmf.metrics.registry import is_accuracy, known_names
 from fairmf.params import check_count
+from fairmf.types import Array, Settings
 
 Values = NDArray[np.float64]
 Lists = NDArray[np.integer]
-Names = Sequence[object] | NDArray[Any] | Mapping[Any, object]
+Names = Sequence[object] | Array | Mapping[Any, object]
 AUDITED = (
     "gini", "gini_dcg", "coverage", "entropy", "max_exposure", "top1_share", "top10_share", "bottom50_share",
     "bottom80_share", "tail_share", "popularity", "group_gini",
@@ -47,8 +48,8 @@ def audit(
     names: Names | None = None,
     train: Interactions | None = None,
     part: str = "test",
-    before_options: Mapping[str, Any] | None = None,
-    after_options: Mapping[str, Any] | None = None,
+    before_options: Settings | None = None,
+    after_options: Settings | None = None,
     before_name: str = "before",
     after_name: str = "after",
     bootstrap: int = 200,
@@ -142,7 +143,7 @@ class Pair(NamedTuple):
 
 
 def _count(
-    name: str, side: Ranker | Lists, options: Mapping[str, Any] | None, held_out: HeldOut, plan: Plan, keep: bool
+    name: str, side: Ranker | Lists, options: Settings | None, held_out: HeldOut, plan: Plan, keep: bool
 ) -> Counted:
     try:
         return count_lists(_blocks(name, side, options, held_out, plan.longest), held_out, plan, keep_lists=keep)
@@ -150,9 +151,7 @@ def _count(
         raise InvalidData(f"{name}: {error}") from error
 
 
-def _blocks(
-    name: str, side: Ranker | Lists, options: Mapping[str, Any] | None, held_out: HeldOut, longest: int
-) -> Blocks:
+def _blocks(name: str, side: Ranker | Lists, options: Settings | None, held_out: HeldOut, longest: int) -> Blocks:
     if not isinstance(side, np.ndarray):
         if not hasattr(side, "rank"):
             raise InvalidData(f"needs a fitted model or an array of lists. Got {type(side).__name__} instead.")

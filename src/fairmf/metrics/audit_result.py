@@ -5,15 +5,21 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
+from fairmf.lazy import lazy_module
 from fairmf.metrics.audit_change import Change, UserChange, finite, plain_id
 from fairmf.metrics.exposure import lorenz_curve
 from fairmf.metrics.sentences import statements
+from fairmf.types import Record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = lazy_module("pyarrow")
 
 Values = NDArray[np.float64]
 CURVE_POINTS = 101  # of a Lorenz curve in JSON
@@ -93,15 +99,15 @@ class Audit:
         """Return the Lorenz curves before and after: point k is the share of exposure of the k least exposed items."""
         return lorenz_curve(self.items.before), lorenz_curve(self.items.after)
 
-    def items_table(self) -> Any:
+    def items_table(self) -> pa.Table:
         """Return an Arrow table with one row per item (`.to_pandas()` makes a data frame)."""
         return items_table(self.items)
 
-    def groups_table(self) -> Any:
+    def groups_table(self) -> pa.Table:
         """Return an Arrow table with one row per group."""
         return groups_table(self.groups)
 
-    def users_table(self) -> Any:
+    def users_table(self) -> pa.Table:
         """Return an Arrow table with one row per user; quality is null for users without targets."""
         return users_table(self.per_user)
 
@@ -113,7 +119,7 @@ class Audit:
         """Return the statements, one per line."""
         return "\n".join(self.statements())
 
-    def to_dict(self, *, top: int = 20, every_item: bool = False) -> dict[str, Any]:
+    def to_dict(self, *, top: int = 20, every_item: bool = False) -> Record:
         """Return all findings as plain Python, ready for JSON: undefined numbers are None, ids are as they are.
 
         Items are the `top` gainers and losers; `every_item` adds all of them. Single users are never in it.
@@ -121,7 +127,7 @@ class Audit:
         shares = np.linspace(0.0, 1.0, min(CURVE_POINTS, self.n_items + 1))
         every = np.linspace(0.0, 1.0, self.n_items + 1)
         curves = [np.interp(shares, every, curve) for curve in self.lorenz()]
-        found: dict[str, Any] = {
+        found: Record = {
             **{"at": self.at, "before_name": self.before_name, "after_name": self.after_name},
             **{"n_users": self.n_users, "n_scored": self.n_scored, "n_items": self.n_items},
             "confidence": self.confidence,
@@ -165,7 +171,7 @@ class ItemChange:
         """Users gained (or lost)."""
         return self.after - self.before
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Record:
         """Return plain Python, ready for JSON."""
         named = {"item": plain_id(self.item), "name": self.name, "group": plain_id(self.group)}
         return {**named, "before": self.before, "after": self.after, "difference": self.difference}
@@ -181,7 +187,7 @@ class GroupChange:
     after: float
     share: Change
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Record:
         """Return plain Python, ready for JSON."""
         counts = {"before": self.before, "after": self.after}
         return {"group": plain_id(self.group), "n_items": self.n_items, **counts, "share": self.share.to_dict()}

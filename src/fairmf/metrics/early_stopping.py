@@ -14,6 +14,7 @@ from fairmf.metrics.evaluate import Ranker, evaluate
 from fairmf.metrics.plan import check_held_out
 from fairmf.metrics.registry import parse_metric
 from fairmf.params import check_count, check_not_negative
+from fairmf.types import Record
 
 _MEMORY = ("scores", "best_epoch", "best_value", "_last_epoch", "_epochs_seen")
 
@@ -32,12 +33,12 @@ class Progress(Protocol):
         ...
 
     @property
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Record:
         """This epoch's line of the history; callbacks may add to it."""
         ...
 
     @property
-    def state(self) -> Any:
+    def state(self) -> object:
         """An immutable snapshot of this epoch, to be handed to `keep`."""
         ...
 
@@ -45,7 +46,7 @@ class Progress(Protocol):
         """End the fit after this epoch."""
         ...
 
-    def keep(self, state: Any) -> None:
+    def keep(self, state: object) -> None:
         """Make the fit return the model of this state instead of the last one."""
         ...
 
@@ -149,11 +150,11 @@ class EarlyStopping:
 
     # -- a fit that is broken off and resumed (models/fit_loop.py) ---------------------------------------------------
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Record:
         """What it has seen so far, and the rules by which it judges."""
         return {"rules": self._rules(), **{name: getattr(self, name) for name in _MEMORY}}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Record) -> None:
         """Go on from there; InvalidParameter if it would now judge by other rules."""
         now = self._rules()
         for name, value in state["rules"].items():
@@ -165,7 +166,7 @@ class EarlyStopping:
         for name in _MEMORY:
             setattr(self, name, state[name])
 
-    def _rules(self) -> dict[str, Any]:
+    def _rules(self) -> Record:
         names = ("metric", "patience", "every", "minimise", "min_change")
         return {name: getattr(self, name) for name in names} | {"held_out": self._held_out_fingerprint}
 
@@ -175,7 +176,7 @@ class EarlyStopping:
         return " ".join(part.fingerprint() for part in parts)
 
     def _score(self, model: Ranker) -> float:
-        wanted: dict[str, Any] = {"metrics": [self.metric], "train": self.train, "groups": self.groups}
+        wanted: Record = {"metrics": [self.metric], "train": self.train, "groups": self.groups}
         result = evaluate(model, self.held_out, bootstrap=0, **wanted, **self.rank_options)
         value = result[self.metric]
         if math.isnan(value):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,6 +26,7 @@ from fairmf.metrics.accuracy import find_hits
 from fairmf.metrics.bootstrap import Bootstrap, ListMatrices, draw_weights, interval, list_matrices, weighted_means
 from fairmf.metrics.exposure import exposure
 from fairmf.metrics.plan import Plan, make_plan
+from fairmf.types import Record, Settings
 
 Values = NDArray[np.float64]
 Blocks = Iterable[tuple[int, NDArray[np.integer]]]
@@ -46,7 +47,7 @@ def evaluate(
     bootstrap: int = 200,
     confidence: float = 0.95,
     random_state: int = 0,
-    **rank_options: Any,
+    **rank_options: object,
 ) -> Evaluation:
     """Rank all items for every held-out user and measure the lists (docs/metrics.md defines each metric).
 
@@ -115,7 +116,7 @@ class GivenLists:
         self.items = items
         self.n_items = held_out.fold_in.n_items if isinstance(held_out, HeldOut) else 0
 
-    def rank(self, history: Interactions, N: int, *, known_users: bool = False, **options: Any) -> Blocks:  # noqa: ARG002
+    def rank(self, history: Interactions, N: int, *, known_users: bool = False, **options: object) -> Blocks:  # noqa: ARG002
         """Return all lists as one block."""
         if options:
             raise TypeError(f"evaluate_lists has no option {next(iter(options))!r}: its lists are ranked already.")
@@ -130,7 +131,7 @@ class Ranker(Protocol):
         """Number of items in the catalogue."""
         ...
 
-    def rank(self, history: Interactions, N: int, *, known_users: bool = False, **options: Any) -> Blocks:
+    def rank(self, history: Interactions, N: int, *, known_users: bool = False, **options: object) -> Blocks:
         """Return (first row, items rows x N, best first, -1 if none) for consecutive blocks of users."""
         ...
 
@@ -187,7 +188,7 @@ class Evaluation:
         shares = exposure / total if total > 0 else np.full(len(exposure), np.nan)
         return dict(zip(self.group_names, shares.tolist(), strict=True))
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[Record]:
         """Return one row per metric name and cut-off: metric, K, value, low, high (None without bootstrap)."""
         rows = []
         for label, value in self.values.items():
@@ -196,7 +197,7 @@ class Evaluation:
             rows.append({"metric": name, "K": int(K), "value": value, "low": low, "high": high})
         return rows
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Record:
         """Return values, intervals and sizes as plain Python, ready for JSON (NaN becomes None)."""
         return {
             "n_users": self.n_users,
@@ -217,7 +218,7 @@ class Evaluation:
         return "\n".join(lines)
 
 
-def ranked_by(model: Ranker, held_out: HeldOut, N: int, options: Mapping[str, Any]) -> Blocks:
+def ranked_by(model: Ranker, held_out: HeldOut, N: int, options: Settings) -> Blocks:
     """Ask the model for the top-N lists of the held-out users; `options` go to its `rank`."""
     n_items = held_out.fold_in.n_items
     if model.n_items != n_items:

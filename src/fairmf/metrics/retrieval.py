@@ -16,6 +16,7 @@ from fairmf.errors import InvalidData
 from fairmf.metrics.evaluate import Evaluation, Ranker, evaluate_lists
 from fairmf.metrics.plan import check_held_out
 from fairmf.params import check_count
+from fairmf.types import Record
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +44,7 @@ def evaluate_retrieval(
     *,
     N: int = 100,
     at: int | tuple[int, ...] = (20, 100),
-    rank_options: dict[str, Any] | None = None,
+    rank_options: Record | None = None,
     **options: Any,
 ) -> Retrieval:
     """Rank the same held-out users with both rankers, and compare and evaluate the lists (docs/ann.md).
@@ -75,7 +76,7 @@ def recall_of_lists(exact: NDArray[np.integer], approximate: NDArray[np.integer]
     return shares
 
 
-def _lists(ranker: Ranker, held_out: HeldOut, N: int, options: dict[str, Any]) -> NDArray[np.int32]:
+def _lists(ranker: Ranker, held_out: HeldOut, N: int, options: Record) -> NDArray[np.int32]:
     if ranker.n_items != held_out.fold_in.n_items:
         raise InvalidData(f"A ranker knows {ranker.n_items:,} items, the held-out data {held_out.fold_in.n_items:,}.")
     blocks = ranker.rank(held_out.fold_in, N, known_users=held_out.known_users, **options)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -106,7 +106,7 @@ def evaluate_shards(
 
 
 def measure_shard(
-    lean: Any, history: ShardSource, targets: ShardSource, plan: Plan, fairness: float | None, number: int
+    lean: FactorModel, history: ShardSource, targets: ShardSource, plan: Plan, fairness: float | None, number: int
 ) -> Sums:
     """Rank and measure the users of one shard."""
     model = over_shard(lean, history, number, fairness)

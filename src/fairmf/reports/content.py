@@ -11,7 +11,6 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from fairmf.metrics.audit_result import GroupChange
 from fairmf.metrics.evaluate import Evaluation
 from fairmf.metrics.exposure import bottom_share
 from fairmf.models.fitted import History
+from fairmf.types import Record, Settings
 
 Values = NDArray[np.float64]
 Lists = NDArray[np.integer]
@@ -104,7 +104,7 @@ class Content:
     series: tuple[Series, ...] = ()
     contenders: tuple[Contender, ...] = ()
     history: History | None = None
-    record: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    record: Settings = dataclasses.field(default_factory=dict)
 
     @property
     def before(self) -> Position:
@@ -167,7 +167,7 @@ class Contender:
     seconds: float
 
 
-def write_json(contenders: Sequence[Contender], facts: dict[str, Any], path: Path) -> None:
+def write_json(contenders: Sequence[Contender], facts: Record, path: Path) -> None:
     """Write all values and intervals as JSON."""
     rows = [{"name": c.name, "seconds": c.seconds, **c.evaluation.to_dict()} for c in contenders]
     text = json.dumps({"facts": facts, "models": rows}, indent=1) + "\n"

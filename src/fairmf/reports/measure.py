@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +29,7 @@ from fairmf.models.fitted import Fitted, check_fairness
 from fairmf.models.progress import progress_bar
 from fairmf.params import check_count
 from fairmf.reports.content import LISTED, Catalogue, Contender, Content, Position, Series, choose, described
+from fairmf.types import Settings
 
 MOST_STOPS, MOST_EXAMPLES = 25, 12  # so that all items they name fit into the page
 STEPS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
@@ -56,7 +56,7 @@ class ModelOptions:
     progress: bool | None = None
     title: str = "Fair recommendations"
     compare: Sequence[Contender] = ()
-    record: Mapping[str, Any] | None = None
+    record: Settings | None = None
 
 
 def of_model(model: IterativeModel, split: Split | HeldOut, options: ModelOptions) -> Content:
@@ -102,7 +102,7 @@ def of_audit(
     *,
     title: str = "Fair recommendations",
     compare: Sequence[Contender] = (),
-    record: Mapping[str, Any] | None = None,
+    record: Settings | None = None,
 ) -> Content:
     """Return the content of a report on an audit: its two sides."""
     labels = tuple(found.users)
@@ -133,7 +133,7 @@ def of_curve(
     *,
     title: str = "Quality against equal exposure",
     compare: Sequence[Contender] = (),
-    record: Mapping[str, Any] | None = None,
+    record: Settings | None = None,
 ) -> Content:
     """Return the content of a report on a curve: the dial's points are stops, all others are drawn beside them."""
     if not len(curve):

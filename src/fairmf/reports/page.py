@@ -35,6 +35,7 @@ from fairmf.reports.content import Contender, Content
 from fairmf.reports.measure import ModelOptions, of_audit, of_curve, of_model
 from fairmf.reports.payload import to_json
 from fairmf.text import whole
+from fairmf.types import Settings
 from fairmf.version import __version__
 
 SCRIPTS = (
@@ -61,7 +62,7 @@ def report(
     *,
     title: str = ...,
     compare: Sequence[Contender] = ...,
-    record: Mapping[str, Any] | None = ...,
+    record: Settings | None = ...,
 ) -> Path: ...
 
 
@@ -86,11 +87,11 @@ def report(
     progress: bool | None = ...,
     title: str = ...,
     compare: Sequence[Contender] = ...,
-    record: Mapping[str, Any] | None = ...,
+    record: Settings | None = ...,
 ) -> Path: ...
 
 
-def report(subject: Any, *where: Any, **options: Any) -> Path:
+def report(subject: Curve | Audit | IterativeModel, *where: Any, **options: Any) -> Path:
     """Write one self-contained HTML page that shows what a dial does, and return its path.
 
     Three calls: `report(model, split, path)` measures a fitted model at several stops of its dial;

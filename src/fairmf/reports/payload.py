@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +15,9 @@ from fairmf.metrics.registry import parse_metric
 from fairmf.metrics.sentences import VERDICTS, better, cut, with_ends, written
 from fairmf.reports.content import HISTORY, LONGEST_GROUP, Content, Position, Values
 from fairmf.text import whole
+from fairmf.types import Record
 
-Json = dict[str, Any]
+Json = Record
 BANDS = 10
 MOST_GROUPS = 200
 MOST_ITEMS = 4000  # items in the page: with every one's exposure at every stop it stays a fraction of 6 MB

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fairmf.errors import InvalidParameter, MissingDependency
+from fairmf.lazy import lazy_module
+from fairmf.types import Record
 
 if TYPE_CHECKING:
+    from matplotlib import colors, patheffects
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+else:
+    colors = lazy_module("matplotlib.colors")
+    patheffects = lazy_module("matplotlib.patheffects")
 
 
 SIZE = (4.6, 3.4)  # inches: 460 x 340 pixels at 100 per inch
@@ -81,7 +87,7 @@ def new_figure(
     return figure, axes, colours
 
 
-def look(theme: Theme, k: int) -> dict[str, Any]:
+def look(theme: Theme, k: int) -> Record:
     """Return colour, marker and dashes of the k-th series, which differ in more than colour."""
     round_ = k // len(theme.series)
     return {
@@ -94,22 +100,18 @@ def look(theme: Theme, k: int) -> dict[str, Any]:
 
 
 def write(
-    axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], colour: str, **more: Any
+    axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], colour: str, **more: object
 ) -> None:
     """Write words beside a point, with a halo in the colour of the ground so that lines do not cross them."""
-    from matplotlib import patheffects
-
     halo = [patheffects.withStroke(linewidth=2.5, foreground=axes.get_facecolor())]
     words = readable(colour, axes.get_facecolor())
-    style: dict[str, Any] = {"fontsize": SMALL, "color": words, "path_effects": halo, "annotation_clip": False} | more
+    style: Record = {"fontsize": SMALL, "color": words, "path_effects": halo, "annotation_clip": False} | more
     axes.annotate(text, at, offset, textcoords="offset points", **style)
 
 
-def readable(colour: str, ground: Any, wanted: float = 4.5) -> Any:
+def readable(colour: str, ground: str | Sequence[float], wanted: float = 4.5) -> tuple[float, ...]:
     """Move a colour towards black or white until words in it can be read on the ground."""
-    from matplotlib.colors import to_rgb
-
-    own, behind = to_rgb(colour), to_rgb(ground)
+    own, behind = colors.to_rgb(colour), colors.to_rgb(ground)
     end = 0.0 if luminance(behind) > 0.4 else 1.0
     for share in range(21):
         mixed = tuple(x + (end - x) * share / 20 for x in own)

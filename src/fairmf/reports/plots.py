@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from fairmf.control.trade_off import Curve
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.io.atomic import replacing
+from fairmf.lazy import lazy_module
 from fairmf.metrics.audit_result import Audit
 from fairmf.metrics.evaluate import Evaluation
 from fairmf.metrics.exposure import coverage, lorenz_curve
@@ -21,13 +22,20 @@ from fairmf.metrics.sentences import title as metric_title
 from fairmf.models.fitted import History
 from fairmf.reports import plot_style
 from fairmf.reports.payload import band_of, band_shares
+from fairmf.types import Record
 
 if TYPE_CHECKING:
+    import matplotlib
+    from matplotlib import ticker
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
+else:
+    matplotlib = lazy_module("matplotlib")
+    ticker = lazy_module("matplotlib.ticker")
 
 
-IN_AXES: dict[str, Any] = {"xycoords": "axes fraction", "va": "bottom", "ha": "left", "fontweight": "bold"}
+IN_AXES: Record = {"xycoords": "axes fraction", "va": "bottom", "ha": "left", "fontweight": "bold"}
 IN_CORNER = 3  # names that the free corner of an exposure plot holds
 POINTS = 400  # of a curve: more cannot be seen
 Values = NDArray[np.float64]
@@ -127,10 +135,8 @@ def _checked(exposures: Mapping[str, ArrayLike]) -> dict[str, Values]:
     return found
 
 
-def _in_percent(axis: Any) -> None:
-    from matplotlib.ticker import PercentFormatter
-
-    axis.set_major_formatter(PercentFormatter(1, decimals=0))
+def _in_percent(axis: Axis) -> None:
+    axis.set_major_formatter(ticker.PercentFormatter(1, decimals=0))
 
 
 # -- quality against inequality of exposure ---------------------------------------------------------------------------
@@ -303,9 +309,7 @@ def measured_lines(
     if not ends:
         raise InvalidData("There is nothing to draw.")
     if not logarithmic_x and all(float(x).is_integer() for points in lines.values() for x, _ in points):
-        from matplotlib.ticker import MaxNLocator
-
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+        axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.autoscale_view()
     plot_style.name_lines(figure, axes, ends)
     return figure
@@ -345,8 +349,6 @@ def residuals(
 def time_per_epoch(seconds: Mapping[str, Mapping[int, float]], *, title: str = "", theme: str = "light") -> Figure:
     """Draw the seconds of an epoch against the number of factors, on logarithmic axes; a solver per line."""
     figure, axes, colours = plot_style.new_figure(theme, "factors", "seconds per epoch", title=title)
-    from matplotlib.ticker import LogLocator
-
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     ends = []
@@ -361,7 +363,7 @@ def time_per_epoch(seconds: Mapping[str, Mapping[int, float]], *, title: str = "
         raise InvalidData("There is nothing to draw.")
     every = sorted({d for measured in seconds.values() for d in measured})
     axes.set_xticks(every, [str(d) for d in every])
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(lambda seconds, _: f"{seconds:g}")
     axes.minorticks_off()
     axes.autoscale_view()
@@ -373,8 +375,6 @@ def _by_epoch(
     columns: Mapping[str, Sequence[float | None]], label: str, title: str, theme: str, *, logarithmic: bool
 ) -> Figure:
     figure, axes, colours = plot_style.new_figure(theme, "epoch", label, title=title)
-    from matplotlib.ticker import MaxNLocator
-
     if logarithmic:
         axes.set_yscale("log")
     ends = []
@@ -391,7 +391,7 @@ def _by_epoch(
         raise InvalidData(f"The history records no {label.partition(' ')[0]}: there is nothing to draw.")
     if not logarithmic:
         axes.set_ylim(bottom=0)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.autoscale_view()
     axes.set_xlim(left=1 if axes.get_xlim()[1] > 1 else None)
     plot_style.name_lines(figure, axes, ends)
@@ -403,13 +403,10 @@ FORMATS = {"svg": {"Date": None}, "png": {"Software": None}, "pdf": {"CreationDa
 
 def save(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 200) -> Path:
     """Write a figure as SVG, PNG or PDF, by the file's ending; an older file is replaced in one step."""
-    import matplotlib
-
     target = Path(path)
     kind = target.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
         raise InvalidParameter(f"A plot is saved as .svg, .png or .pdf. Got {target.name!r} instead.")
-    metadata: Any = FORMATS[kind]
     with matplotlib.rc_context({"svg.hashsalt": "fairmf", "svg.fonttype": "path"}), replacing(target) as file:
-        figure.savefig(file, format=kind, dpi=dpi, facecolor=figure.get_facecolor(), metadata=metadata)
+        figure.savefig(file, format=kind, dpi=dpi, facecolor=figure.get_facecolor(), metadata=FORMATS[kind])
     return target

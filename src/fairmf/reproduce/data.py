@@ -6,7 +6,6 @@ import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fairmf.data.dataset_load import load_dataset
 from fairmf.data.split import Split
@@ -14,6 +13,7 @@ from fairmf.data.split_io import is_split
 from fairmf.data.split_methods import split_by_user
 from fairmf.data.synthetic import synthetic_events
 from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.types import Record
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Source:
     interactions: int
     min_user: int = 5
     min_item: int = 0
-    made_up: dict[str, Any] | None = None
+    made_up: Record | None = None
 
 
 # heldout and filters of the paper's two sets are the public ones; sizes of training parts are for estimates only.
@@ -53,7 +53,7 @@ class Data:
     fingerprint: str
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Record:
         """Return the sizes, for results."""
         train = self.split.train
         return {

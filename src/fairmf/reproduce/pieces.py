@@ -11,19 +11,19 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from fairmf.errors import CannotWrite
 from fairmf.io import strict_json
 from fairmf.io.atomic import replacing
 from fairmf.models.registry import MODELS
 from fairmf.reproduce.spec import Experiment, Series, Settings, effective
+from fairmf.types import Record
 
 FORMAT = 2
 """Raised when pieces are computed differently, so that older ones are computed anew."""
 
 
-Result = dict[str, Any]
+Result = Record
 """What was measured of a fit, as JSON holds it."""
 
 
@@ -41,7 +41,8 @@ class Piece:
     @property
     def seed(self) -> int | None:
         """The seed of the fit."""
-        return self.settings.get("random_state")
+        seed: int | None = self.settings.get("random_state")
+        return seed
 
     @property
     def without_seed(self) -> Settings:

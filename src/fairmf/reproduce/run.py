@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fairmf.data.split import Split
 from fairmf.errors import MissingDependency
@@ -227,7 +226,7 @@ def as_csv(rows: list[Row], *, same_data: bool) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(heads)
     for row in rows:
-        cells: list[Any] = [row.label.get(name, "") for name in labels]
+        cells: list[object] = [row.label.get(name, "") for name in labels]
         for metric in metrics:
             value = row.measured.get(metric)
             cells += ["", "", ""] if value is None else [value.mean, value.spread, value.runs]

@@ -15,15 +15,16 @@ import functools
 import itertools
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any
+from typing import Any, TypeAlias
 
 from fairmf.errors import InvalidParameter
 from fairmf.metrics.registry import parse_metric
 from fairmf.models.registry import MODELS
 from fairmf.params import check_settings, settings_of
 from fairmf.reports.run_record import parse_toml
+from fairmf.types import Record
 
-Settings = dict[str, Any]
+Settings: TypeAlias = Record
 """Settings of a model, or options of a measurement, by name."""
 
 # Settings that do not change the result and depend on the machine.
@@ -59,7 +60,7 @@ class Series:
     name: str
     model: str
     settings: Settings = field(default_factory=dict)
-    grid: dict[str, list[Any]] = field(default_factory=dict)
+    grid: dict[str, list[object]] = field(default_factory=dict)
     dials: tuple[float, ...] = ()
     """Fairness values asked for after training; none: as trained."""
     shares: tuple[float, ...] = ()

@@ -6,10 +6,10 @@ import math
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from fairmf.reproduce.pieces import Outcome
 from fairmf.reproduce.spec import Experiment, Series, Settings
+from fairmf.types import Record
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Measured:
 class Row:
     """One row: what it is about, what was measured, and the paper's numbers where there are any."""
 
-    label: dict[str, Any]
+    label: Record
     measured: dict[str, Measured]
     quoted: dict[str, float] = field(default_factory=dict)
     tolerance: float = 0.0
@@ -50,7 +50,7 @@ def over_runs(values: Iterable[float | None]) -> Measured | None:
     return Measured(statistics.fmean(found), statistics.stdev(found) if len(found) > 1 else None, len(found))
 
 
-def measured(metrics: Iterable[str], runs: list[dict[str, Any]]) -> dict[str, Measured]:
+def measured(metrics: Iterable[str], runs: list[Record]) -> dict[str, Measured]:
     """Return every metric over the runs' values."""
     found = {metric: over_runs(run.get(metric) for run in runs) for metric in metrics}
     return {metric: value for metric, value in found.items() if value is not None}

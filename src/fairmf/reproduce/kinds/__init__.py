@@ -7,11 +7,14 @@ kind with such rounds has `later(experiment)` as well: pieces like those that fo
 from __future__ import annotations
 
 import importlib
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from fairmf.reproduce.pieces import Outcome, Piece
 from fairmf.reproduce.spec import Experiment
 from fairmf.reproduce.tables import Row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Kind(Protocol):
@@ -23,7 +26,7 @@ class Kind(Protocol):
     def rows(self, experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
         """Return the rows of the table."""
 
-    def draw(self, experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
+    def draw(self, experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Figure]:
         """Return the plots, by the name of their file."""
 
 

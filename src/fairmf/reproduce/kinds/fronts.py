@@ -6,7 +6,7 @@ form the front is decided on the validation users; what is told and drawn is mea
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fairmf.control.trade_off import Curve, front_positions
 from fairmf.metrics.registry import is_accuracy
@@ -14,7 +14,11 @@ from fairmf.reports import plots
 from fairmf.reproduce.kinds.ranking_table import measured_points
 from fairmf.reproduce.pieces import Outcome, Piece, every_fit
 from fairmf.reproduce.spec import Experiment, Series, Settings
-from fairmf.reproduce.tables import Row, by_settings, measured, of_series, setting_words
+from fairmf.reproduce.tables import Measured, Row, by_settings, measured, of_series, setting_words
+from fairmf.types import Record
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: ARG001
@@ -32,9 +36,9 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
     return found
 
 
-def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
+def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Figure]:
     """Draw the fronts, joined by falling Gini; a plot for every pair of axes."""
-    figures: dict[str, Any] = {}
+    figures: dict[str, Figure] = {}
     for quality, inequality in axes(experiment):
         curves = _curves(experiment, outcomes, quality, inequality)
         if curves:
@@ -43,7 +47,7 @@ def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[st
     return figures
 
 
-def _curves(experiment: Experiment, outcomes: list[Outcome], quality: str, inequality: str) -> dict[str, Any]:
+def _curves(experiment: Experiment, outcomes: list[Outcome], quality: str, inequality: str) -> dict[str, Curve]:
     curves = {}
     for name, points in _points(experiment, outcomes).items():
         kept = [points[k][1] for k in _front(points, quality, inequality)]
@@ -60,7 +64,8 @@ def axes(experiment: Experiment) -> list[tuple[str, str]]:
     return list(zip(qualities, (metric for metric in experiment.metrics if metric.startswith("gini")), strict=False))
 
 
-Points = list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]
+Values = dict[str, Measured]
+Points = list[tuple[Record, Values, Values]]
 
 
 def _points(experiment: Experiment, outcomes: list[Outcome]) -> dict[str, Points]:
@@ -79,7 +84,7 @@ def _points(experiment: Experiment, outcomes: list[Outcome]) -> dict[str, Points
     return found
 
 
-def _label(experiment: Experiment, series: Series, settings: Settings, point: dict[str, Any]) -> dict[str, Any]:
+def _label(experiment: Experiment, series: Series, settings: Settings, point: Record) -> Record:
     label = {"settings": setting_words(series, settings)}
     if any(one.dials for one in experiment.series):
         label["dial"] = "" if point["dial"] is None else point["dial"]

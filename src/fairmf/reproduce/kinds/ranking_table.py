@@ -5,13 +5,17 @@ A series with a grid is fitted once at every combination; the best by `options.s
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fairmf.control.trade_off import Curve
 from fairmf.reports import plots
 from fairmf.reproduce.pieces import Outcome, Piece, seeded
 from fairmf.reproduce.spec import Experiment, Series, Settings
 from fairmf.reproduce.tables import Row, by_settings, measured, of_series, setting_words
+from fairmf.types import Record
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SELECT = "ndcg@100"
 
@@ -59,7 +63,7 @@ def measured_points(experiment: Experiment, series: Series) -> Settings:
     return how
 
 
-def chosen(experiment: Experiment, series: Series, done: list[Outcome]) -> dict[str, Any] | None:
+def chosen(experiment: Experiment, series: Series, done: list[Outcome]) -> Record | None:
     """Return the settings whose first seed is best on the validation users; None while there are none."""
     select = experiment.options.get("select", SELECT)
     firsts = [one for one in of_series(done, series) if one.piece.seed in (None, 0)]
@@ -82,7 +86,7 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
     return found
 
 
-def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
+def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Figure]:
     """Draw quality against Gini, a point per series."""
     curves = {}
     for row in rows(experiment, outcomes):

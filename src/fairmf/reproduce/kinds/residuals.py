@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fairmf.reports import plots
 from fairmf.reproduce.pieces import Outcome, Piece, every_fit
 from fairmf.reproduce.spec import Experiment
 from fairmf.reproduce.tables import Row, by_settings, of_series, over_runs, setting_words
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 COLUMNS = {
     "objective": "objective F",
@@ -44,7 +47,7 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
     return found
 
 
-def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
+def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Figure]:
     """Draw a plot per quantity, a line per setting."""
     every = rows(experiment, outcomes)
     figures = {}
