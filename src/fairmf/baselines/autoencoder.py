@@ -1,8 +1,8 @@
-"""Autoencoder: what Mult-VAE and RecVAE share, fit, fold-in by the encoder, and the interface of factor models.
+"""Train an autoencoder and use it as a factor model: the base class of Mult-VAE and RecVAE.
 
-The last layer of either decoder is linear, so that a user's score of item j is w_j.h + b_j, with h what the layer
-before makes of the user's history. That is a factor model with user vectors (h, 1) and item vectors (w_j, b_j):
-ranking, evaluation, filters and batches are those of all models, and no array of size users x items ever exists.
+The last layer of both decoders is linear: the score of item j is w_j.h + b_j, where h is the output of the layer before
+it for the user's history. So the network is a factor model with user vectors (h, 1) and item vectors (w_j, b_j). It
+uses the ranking, evaluation, filters and batches of all models, and never needs an array of size users x items.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Network = dict[str, NDArray[np.float32]]
 
 @dataclass
 class Training:
-    """What a fit changes from epoch to epoch."""
+    """The state of training, which every epoch changes in place."""
 
     torch: ModuleType
     device: torch_device
@@ -60,7 +60,7 @@ class Training:
 
 @dataclass(frozen=True)
 class NetworkState:
-    """A copy of the network after an epoch, since training goes on in place, and the epoch's mean loss terms."""
+    """A copy of the network after an epoch (training changes it in place), and the mean loss terms of the epoch."""
 
     training: Training
     network: Network
@@ -87,9 +87,9 @@ class Autoencoder(FactorModel):
     def __post_init__(self) -> None:
         self._network: Network | None = None
 
-    tolerance = 0.0  # the loss of random batches is no measure of convergence
+    tolerance = 0.0  # never stop by the loss: it is measured on random batches, which makes it too noisy
 
-    # -- what each autoencoder supplies -----------------------------------------------------------------------------
+    # -- to be implemented by subclasses ----------------------------------------------------------------------------
 
     @abc.abstractmethod
     def _start(self, torch: ModuleType, n_items: int, generator: Generator, device: torch_device) -> Parameters:
@@ -97,7 +97,7 @@ class Autoencoder(FactorModel):
 
     @abc.abstractmethod
     def _trained(self, parameters: Parameters) -> dict[str, list[str]]:
-        """Return which parameters each optimiser moves."""
+        """Return the names of the parameters that each optimiser trains."""
 
     @abc.abstractmethod
     def _epoch(self, training: Training, data: Interactions) -> dict[str, float]:
@@ -105,7 +105,7 @@ class Autoencoder(FactorModel):
 
     @abc.abstractmethod
     def _user_vectors(self, torch: ModuleType, parameters: Parameters, x: Tensor) -> Tensor:
-        """Return the layer before the last, with the latent variable at its mean."""
+        """Return the output of the layer before the last, with the latent variable at its mean."""
 
     @abc.abstractmethod
     def _shapes(self, n_items: int) -> dict[str, tuple[int, ...]]:
@@ -171,21 +171,21 @@ class Autoencoder(FactorModel):
         return _copied(state.training, self._epoch(state.training, problem.interactions))
 
     def finish(self, problem: Problem, state: NetworkState) -> NetworkState:  # noqa: ARG002
-        """Return the state as it is: nothing is left to do."""
+        """Return the state unchanged: there is nothing to finish."""
         return state
 
     def objective(self, problem: Problem, state: NetworkState) -> Objective:  # noqa: ARG002
-        """Refuse: an autoencoder has a loss, which is in the history, but not the objective F of other models."""
+        """Raise InvalidParameter: an autoencoder has a loss, but not the objective F of other models."""
         raise InvalidParameter(f"{type(self).__name__} does not minimise F.", hint="see history.column('loss')")
 
     def report(
         self, problem: Problem, before: object, after: NetworkState, value: Objective | None  # noqa: ARG002
     ) -> Record:  # fmt: skip
-        """Return the means of the loss terms over the epoch's users."""
+        """Return the mean loss terms of the epoch."""
         return dict(after.terms)
 
     def remedy(self) -> str:
-        """Say what a user can change when training diverges."""
+        """Return advice for a training that diverged."""
         return f"Lower learning_rate (now {self.learning_rate:g})."
 
     def _snapshot(self: Self, data: Interactions, state: NetworkState, history: History) -> Self:
@@ -208,7 +208,7 @@ class Autoencoder(FactorModel):
         history: History,
         data: Interactions | None,
     ) -> None:
-        """Set what a fit leaves: the network and the factors it implies."""
+        """Set the network and the factors that follow from it."""
         items = np.column_stack((network["decoder.weight"], network["decoder.bias"]))
         fitted = Fitted(
             user_factors=users,
@@ -225,14 +225,14 @@ class Autoencoder(FactorModel):
             interactions=data,
             weighting=None if data is None else data.weighting,
         )
-        # In one step: a thread that copies the model meanwhile gets both or neither.
+        # Set both in one step, so that a thread that copies the model at this moment gets both or neither.
         vars(self).update(_network=network, _fitted=fitted)
 
     # -- users ------------------------------------------------------------------------------------------------------
 
     @on_snapshot
     def fold_in(self, history: Interactions | Any, **options: Any) -> Array:
-        """Encode histories, one row each; the last column is 1, for the items' biases."""
+        """Return the vectors of users with these histories; the last column is 1, for the items' biases."""
         if options:
             name = type(self).__name__
             if "fairness" in options:
@@ -256,7 +256,7 @@ class Autoencoder(FactorModel):
 
     def _fitted_network(self) -> Network:
         if self._network is None:
-            _ = self.fitted  # says that fit comes first
+            _ = self.fitted  # raises NotFitted before a fit
             raise InvalidData(f"This {type(self).__name__} has no network.")
         return self._network
 
@@ -277,14 +277,14 @@ class Autoencoder(FactorModel):
     def save(
         self, path: str | os.PathLike[str], *, interactions: bool = True, user_sensitivity: bool | None = None
     ) -> None:
-        """Write the fitted model to one file, which `load` of its class reads. An existing file is replaced."""
+        """Write the fitted model to one file, which `load` of the same class reads. An existing file is replaced."""
         if user_sensitivity:
             raise InvalidParameter(f"{type(self).__name__} has no dial, so no user_sensitivity.")
         save_network(self, path, interactions=interactions)
 
     @classmethod
     def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
-        """Load the model that `save` stored. BrokenFile says what is wrong with a file that cannot be used."""
+        """Load a model that `save` wrote; raise BrokenFile if the file is damaged."""
         return load_network(cls, path)
 
 
@@ -293,11 +293,11 @@ def _copied(training: Training, terms: dict[str, float]) -> NetworkState:
     return NetworkState(training, network, terms["loss"], terms)
 
 
-# -- layers and losses as functions of tensors; parameters live in dictionaries: no module, no pickle -----------------
+# -- layers and losses as functions of tensors. Parameters are in dictionaries, so that files need no pickle ----------
 
 
 def dense_rows(torch: ModuleType, rows: Rows, n_items: int, device: torch_device) -> Tensor:
-    """Return a batch of sparse rows as a matrix: batch x items, the one place where zeros are stored."""
+    """Return a batch of sparse rows as a dense matrix, batch x items."""
     matrix = np.zeros((rows.count, n_items), dtype=np.float32)
     users = np.repeat(np.arange(rows.count), np.diff(rows.indptr))
     matrix[users, rows.indices] = 1.0 if rows.weights is None else rows.weights
@@ -305,12 +305,12 @@ def dense_rows(torch: ModuleType, rows: Rows, n_items: int, device: torch_device
 
 
 def normalised(x: Tensor) -> Tensor:
-    """Scale rows to length 1; rows of zeros stay."""
+    """Scale rows to length 1; rows of zeros stay zero."""
     return x / x.square().sum(1, keepdim=True).sqrt().clamp_min(1e-12)
 
 
 def dropped(torch: ModuleType, x: Tensor, rate: float, generator: Generator) -> Tensor:
-    """Apply dropout: set each number to 0 with probability `rate`, scale the others so that the mean stays."""
+    """Apply dropout: set each number to 0 with probability `rate`, and scale the others so that the mean stays."""
     if rate == 0:
         return x
     kept = torch.rand(x.shape, generator=generator, device=x.device) >= rate
@@ -323,23 +323,23 @@ def linear(parameters: Parameters, name: str, x: Tensor) -> Tensor:
 
 
 def sampled(torch: ModuleType, mu: Tensor, logvar: Tensor, generator: Generator) -> Tensor:
-    """Draw from Normal(mu, exp(logvar)) so that gradients pass through the draw."""
+    """Draw from Normal(mu, exp(logvar)) by the reparametrisation trick, so that gradients pass through."""
     noise = torch.randn(mu.shape, generator=generator, device=mu.device)
     return mu + (0.5 * logvar).exp() * noise
 
 
 def multinomial_loss(torch: ModuleType, logits: Tensor, x: Tensor) -> Tensor:
-    """Return - sum_j x_j log softmax_j of every row: minus the log likelihood up to a constant."""
+    """Return - sum_j x_j log softmax_j for every row: the negative log likelihood up to a constant."""
     return -(torch.log_softmax(logits, dim=1) * x).sum(1)
 
 
 def kl_to_standard(mu: Tensor, logvar: Tensor) -> Tensor:
-    """Return KL(Normal(mu, exp(logvar)) | Normal(0, 1)) of every row."""
+    """Return KL(Normal(mu, exp(logvar)) | Normal(0, 1)) for every row."""
     return 0.5 * (mu.square() + logvar.exp() - logvar - 1).sum(1)
 
 
 def log_normal(x: Tensor, mu: Tensor, logvar: Tensor) -> Tensor:
-    """Return log Normal(x; mu, exp(logvar)) of every coordinate."""
+    """Return log Normal(x; mu, exp(logvar)) for every coordinate."""
     return -0.5 * (logvar + math.log(2 * math.pi) + (x - mu).square() / logvar.exp())
 
 
@@ -365,7 +365,7 @@ def uniform_layer(
 
 
 def torch_or_error(who: str) -> ModuleType:
-    """Import PyTorch; MissingDependency says how to install it."""
+    """Import PyTorch; raise MissingDependency, which says how to install it, if it is missing."""
     try:
         return importlib.import_module("torch")
     except ImportError as error:
@@ -373,7 +373,7 @@ def torch_or_error(who: str) -> ModuleType:
 
 
 def find_device(torch: ModuleType, name: str, who: str) -> torch_device:
-    """Return the device of that name ("auto": a GPU if there is one); InvalidParameter if there is none here."""
+    """Return the device of that name ("auto": a GPU if there is one); raise InvalidParameter if it is missing."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():
@@ -385,7 +385,7 @@ def find_device(torch: ModuleType, name: str, who: str) -> torch_device:
 
 @contextlib.contextmanager
 def threads(torch: ModuleType, num_threads: int) -> Iterator[None]:
-    """Use that many threads (0: as many as PyTorch is set to), and restore the number on exit."""
+    """Use this many threads (0: PyTorch's own number), and restore the number on exit."""
     before = torch.get_num_threads()
     if num_threads > 0:
         torch.set_num_threads(num_threads)
@@ -396,6 +396,6 @@ def threads(torch: ModuleType, num_threads: int) -> Iterator[None]:
 
 
 def random_generator(torch: ModuleType, device: torch_device, random_state: int | None) -> Generator:
-    """Return the random numbers of one fit, from its seed or a drawn one. PyTorch's global state is left alone."""
+    """Return a random generator for one fit; a seed of None draws one. PyTorch's global generator is not used."""
     seed = int(np.random.SeedSequence().generate_state(1)[0]) if random_state is None else int(random_state)
     return torch.Generator(device=device).manual_seed(seed)

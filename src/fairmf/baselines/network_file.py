@@ -1,4 +1,4 @@
-"""Save and load autoencoders: the network, the users' vectors, ids and histories (the container: fairmf.io)."""
+"""Save and load autoencoders: network, users' vectors, ids and histories, in the container of fairmf.io."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PARTS = {"model": str, "settings": dict, "history": dict, "ids": dict, "interact
 
 
 def save_network(model: Autoencoder, path: str | os.PathLike[str], *, interactions: bool) -> None:
-    """See Autoencoder.save."""
+    """Write the model to a file (`Autoencoder.save`)."""
     fitted = model.fitted
     arrays: Arrays = {f"network.{name}": array for name, array in model._fitted_network().items()}
     arrays |= {"user_factors": fitted.user_factors, "popularity": fitted.popularity}
@@ -58,7 +58,7 @@ def save_network(model: Autoencoder, path: str | os.PathLike[str], *, interactio
 
 
 def load_network(model_class: type[Model], path: str | os.PathLike[str]) -> Model:
-    """See Autoencoder.load."""
+    """Read a model from a file (`Autoencoder.load`)."""
     path = Path(path)
     content, arrays = container.read(path, NETWORK)
     with container.reading(path, NETWORK.name):

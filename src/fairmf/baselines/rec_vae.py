@@ -1,4 +1,4 @@
-"""RecVAE (Shenbin et al. 2020): a deeper encoder, a composite prior, and encoder and decoder trained in turns.
+"""Train RecVAE (Shenbin et al. 2020): a deep encoder, a composite prior, encoder and decoder trained in turns.
 
     encoder    h_k = norm(swish(W_k h_{k-1} + h_1 + ... + h_{k-1})), k = 1..5, from normalised, noisy x;
                then mu and log variance
@@ -7,8 +7,8 @@
                last turn + 1/10 Normal(0, e^10)
     loss       - sum_j x_j log p_j + kl_scale |x|_1 (log q(z|x) - log prior(z)),   z one draw from q(z|x)
 
-An epoch: `encoder_passes` over the users that move the encoder alone, with dropout; the prior's encoder is set to it;
-then `decoder_passes` that move the decoder alone, without dropout.
+An epoch has three steps: `encoder_passes` over the users train the encoder alone, with dropout; the encoder is copied
+into the prior; `decoder_passes` over the users train the decoder alone, without dropout.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 DEPTH = 5
 NORM_EPSILON = 0.1
-MIXTURE = (3 / 20, 3 / 4, 1 / 10)  # standard normal, old posterior, wide normal
+MIXTURE = (3 / 20, 3 / 4, 1 / 10)  # weights in the prior: standard normal, old posterior, wide normal
 WIDE = 10.0  # log variance of the wide normal
-OLD = "old."
+OLD = "old."  # prefix of the prior's copy of the encoder
 
 
 @dataclass(eq=False)
@@ -51,7 +51,7 @@ class RecVAE(Autoencoder):
     Parameters
     ----------
     factors, hidden, dropout, epochs, batch_size, learning_rate, random_state, num_threads, device
-        Size and training of the network, as every autoencoder has them (docs/baselines.md).
+        Size and training of the network; the same for all autoencoders (docs/baselines.md).
     kl_scale
         Weight gamma of the KL term per interaction of a user.
     encoder_passes, decoder_passes
@@ -102,7 +102,7 @@ class RecVAE(Autoencoder):
     def _posterior(
         self, torch: ModuleType, parameters: Parameters, x: Tensor, which: str = ""
     ) -> tuple[Tensor, Tensor]:
-        """Return mu and log variance of z given a normalised history, by the present encoder or the prior's."""
+        """Return mu and log variance of z for a normalised history, by the current encoder or the prior's copy."""
         done: Tensor | float = 0.0
         hidden = x
         for k in range(DEPTH):
@@ -116,7 +116,7 @@ class RecVAE(Autoencoder):
         return self._posterior(torch, parameters, normalised(x))[0]
 
     def _log_prior(self, torch: ModuleType, parameters: Parameters, x: Tensor, z: Tensor) -> Tensor:
-        """Return the log of the mixture in every coordinate of z."""
+        """Return the log density of the prior for every coordinate of z."""
         with torch.no_grad():
             mu, logvar = self._posterior(torch, parameters, normalised(x), OLD)
         zero = torch.zeros_like(mu)
@@ -125,7 +125,7 @@ class RecVAE(Autoencoder):
         return torch.logsumexp(torch.stack(weighted), dim=0)
 
     def _terms(self, training: Training, x: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
-        """Return reconstruction and weighted KL, means over the batch."""
+        """Return the reconstruction loss and the weighted KL term, as means over the batch."""
         torch, parameters, generator = training.torch, training.parameters, training.generator
         mu, logvar = self._posterior(torch, parameters, dropped(torch, normalised(x), dropout, generator))
         z = sampled(torch, mu, logvar, generator)
@@ -134,7 +134,7 @@ class RecVAE(Autoencoder):
         return reconstruction.mean(), (self.kl_scale * x.sum(1) * kl).mean()
 
     def _pass(self, training: Training, data: Interactions, part: str, dropout: float) -> dict[str, float]:
-        """Go through all users once, moving the encoder or the decoder."""
+        """Go through all users once and train the encoder or the decoder (`part`)."""
         for optimiser in training.optimisers.values():
             for group in optimiser.param_groups:
                 for tensor in group["params"]:
@@ -160,7 +160,7 @@ class RecVAE(Autoencoder):
         return terms
 
     def _update_prior(self, training: Training) -> None:
-        """Set the prior's encoder to the present one."""
+        """Copy the current encoder into the prior."""
         for key, tensor in training.parameters.items():
             if key.startswith(OLD):
                 tensor.copy_(training.parameters[key.removeprefix(OLD)].detach())

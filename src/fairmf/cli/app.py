@@ -35,7 +35,7 @@ HelpFormatter: TypeAlias = Any
 
 
 class Verb(NamedTuple):
-    """What is known about a verb before its file is imported."""
+    """The panel and the summary of a verb, for --help. They are known without importing the verb's file."""
 
     panel: str
     summary: str
@@ -43,21 +43,21 @@ class Verb(NamedTuple):
 
 DATA, MODEL, TOOLS = "Data", "Models", "Tools"
 VERBS = {
-    "inspect": Verb(DATA, "Say what is in a file: counts, long tail, warnings."),
-    "split": Verb(DATA, "Divide events into training, validation and test."),
+    "inspect": Verb(DATA, "Describe a file of events: counts, popularity of items, warnings."),
+    "split": Verb(DATA, "Split events into training, validation and test data."),
     "fit": Verb(MODEL, "Train a model."),
     "evaluate": Verb(MODEL, "Measure a model on held-out users."),
     "tradeoff": Verb(MODEL, "Measure quality and exposure at many values of fairness."),
-    "report": Verb(MODEL, "Write a page that shows what fairness does: who gains, what it costs."),
-    "target": Verb(MODEL, "Find the fairness that reaches a goal."),
-    "tune": Verb(MODEL, "Search settings on the validation users of a split."),
-    "recommend": Verb(MODEL, "Make lists of recommendations."),
-    "rerank": Verb(MODEL, "Give every item a share of exposure: FairRec, or learned offsets."),
+    "report": Verb(MODEL, "Write an HTML page that shows who gains from fairness, and what it costs."),
+    "target": Verb(MODEL, "Find the fairness that meets a goal, such as a Gini of at most 0.8."),
+    "tune": Verb(MODEL, "Search for good settings on the validation users of a split."),
+    "recommend": Verb(MODEL, "Recommend items to users."),
+    "rerank": Verb(MODEL, "Make lists in which every item gets enough exposure."),
     "audit": Verb(MODEL, "Compare two rankings: who gains, who loses, what it costs."),
-    "export": Verb(MODEL, "Write the vectors, or a nearest-neighbour index, for other programs."),
-    "datasets": Verb(DATA, "Benchmark data sets: list, show, download; or synthetic events."),
-    "doctor": Verb(TOOLS, "Check what is installed, what works, and what is missing."),
-    "warmup": Verb(TOOLS, "Compile every kernel in advance, into a folder of your choice."),
+    "export": Verb(MODEL, "Export the vectors of items or users, or a nearest-neighbour index."),
+    "datasets": Verb(DATA, "List, show and download benchmark data sets, or make synthetic events."),
+    "doctor": Verb(TOOLS, "Check the installation: what works, and what is missing."),
+    "warmup": Verb(TOOLS, "Compile all kernels in advance, so that new processes start faster."),
     "reproduce": Verb(TOOLS, "Reproduce a table or figure of the paper."),
     "demo": Verb(TOOLS, "Train and compare models on synthetic data, and write a report."),
 }
@@ -74,7 +74,7 @@ class Verbs(TyperGroup):
         return list(VERBS)
 
     def get_command(self, ctx: object, cmd_name: str) -> Command | None:  # noqa: ARG002
-        """Return the verb as a command; for a list of verbs only its name and summary, so that nothing is imported."""
+        """Return the verb as a command. While verbs are listed, return a stub, so that no verb is imported."""
         if cmd_name not in VERBS:
             return None
         if self._listing:
@@ -82,7 +82,8 @@ class Verbs(TyperGroup):
         return load_verb(cmd_name)
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
-        """Find the verb; an unknown one is compared with the names only, so that nothing is imported."""
+        """Find the verb; for an unknown name, suggest similar ones."""
+        # Suggestions are made from the keys of `commands` alone, so that no verb is imported for them.
         names: dict[str, Command] = dict.fromkeys(VERBS)
         self.commands = names
         return super().resolve_command(ctx, args)
@@ -168,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit code."""
     debug = "--debug" in arguments
-    flags: dict[str, str] = {}  # of the verb, by parameter: what errors of the library call them
+    flags: dict[str, str] = {}  # the flag of each parameter of the verb; `_run` fills it, error messages use it
     try:
         with _terminated_as_interrupted():
             command = typer.main.get_command(app)

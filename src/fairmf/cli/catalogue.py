@@ -29,11 +29,13 @@ NO_GROUP = "no group"
 
 @dataclass
 class Catalogue(Flags):
-    """A table of items and its columns."""
+    """Flags that name the table of items and its columns."""
 
     catalogue: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A table (CSV, Parquet) with one row per item: its id, its name, its group."),
+        typer.Option(
+            metavar="FILE", help="Table (CSV, Parquet) with one row per item: its id, its name and its group."
+        ),
     ] = None
     name_column: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of item names in the catalogue; guessed if not given.")
@@ -44,12 +46,12 @@ class Catalogue(Flags):
     ] = None
 
     def read(self, data: Interactions) -> tuple[list[str] | None, list[str] | None]:
-        """Return the names and the groups of the data's items; each None where it is not known."""
+        """Return the names and the groups of the data's items; None if they are not known."""
         if self.catalogue is not None:
             return read_catalogue(self.catalogue, data, self.name_column, self.group_column)
         for flag, value in (("--name-column", self.name_column), ("--group-column", self.group_column)):
             if value is not None:
-                raise Problem(f"{flag} is a column of a catalogue, and no catalogue was given.", "--catalogue FILE")
+                raise Problem(f"{flag} names a column of a catalogue, but no catalogue was given.", "--catalogue FILE")
         return None, None
 
 
@@ -121,7 +123,7 @@ def _text_columns(path: Path, seen: Peek) -> dict[str, list[object]]:
     try:
         rows = list(text_rows(source, cut))
     except UnicodeDecodeError:
-        rows = list(text_rows(source, cut, "latin-1"))  # as the older MovieLens titles are
+        rows = list(text_rows(source, cut, "latin-1"))  # older MovieLens files are in Latin-1
     width = len(seen.names)
     for number, row in enumerate(rows, start=1):
         if len(row) != width:

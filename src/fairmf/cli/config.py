@@ -1,8 +1,8 @@
 """Read settings from the TOML or JSON file of `--config`. Flags on the command line override the file.
 
-A file holds settings by the names of the flags, at the top or in a table named like the verb (`[fit]`), which overrides
-the top; or it is the record of an earlier run. A value means the same as on the command line; a list stands for values
-separated by commas.
+The file has the names of flags as keys, at the top level or in a table named like the verb (`[fit]`), which overrides
+the top level. It may also be the record of an earlier run. Values mean the same as on the command line; a list stands
+for values separated by commas.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NOT_SETTINGS = ("config", "record", "no_record", "json", "quiet", "debug", "help
 
 
 def load_config(context: typer.Context, path: Path | None) -> Path | None:
-    """Make the settings of the file the defaults of this run (the callback of `--config`)."""
+    """Make the settings in the file the defaults of this run. This is the callback of `--config`."""
     if path is None or context.resilient_parsing:
         return path
     parameters = {parameter.name: parameter for parameter in context.command.params if parameter.name}
@@ -74,7 +74,9 @@ def read_config(path: Path) -> Record:
     try:
         content = strict_json.parse(text, "it") if kind == "JSON" else parse_toml(text)
     except (ValueError, strict_json.Malformed) as error:
-        reason = str(error.__cause__ if isinstance(error.__cause__, ValueError) else error)  # as json says it
+        reason = str(
+            error.__cause__ if isinstance(error.__cause__, ValueError) else error
+        )  # the message of the json module
         raise Problem(
             f"The configuration {path} is not valid {kind}: {reason}.", 'texts need quotes, as in model = "ials"'
         ) from error
@@ -84,9 +86,10 @@ def read_config(path: Path) -> Record:
 
 
 def settings_for(verb: str, content: Record, path: Path, known: Mapping[str, str]) -> Record:
-    """Return the settings in the file for a verb, by parameter; an unknown name is an error that suggests the nearest.
+    """Return the settings in the file for a verb, by parameter.
 
-    `known` maps the names that a setting may have to its parameter.
+    `known` maps the names that a setting may have to its parameter. For other names, raise a Problem that suggests the
+    most similar one.
     """
     if RECORD_KEY in content:
         content = _recorded(verb, content, path)
@@ -112,7 +115,7 @@ def _recorded(verb: str, record: Record, path: Path) -> Record:
     if type(version) is not int or version != RECORD_VERSION:
         raise Problem(
             f"{path} is a run record of version {str(version)[:20]!r}; this fairmf reads version {RECORD_VERSION}.",
-            "upgrade fairmf, or remove that line to take its settings as they are",
+            "upgrade fairmf, or remove that line to use the settings anyway",
         )
     made_by = record.get("verb")
     if made_by != verb:
@@ -134,7 +137,7 @@ class _Parameter(Protocol):
 
 
 def _as_typed(name: str, value: object, parameter: _Parameter, path: Path) -> bool | str | list[str]:
-    """Return the value as it would be typed, so that the same checks apply: 2.7 is no integer, "maybe" no flag."""
+    """Return the value as if typed on the command line, so that the same checks apply: 2.7 is not an integer."""
     if getattr(parameter, "is_flag", False):
         if not isinstance(value, bool):
             raise Problem(f"{name!r} in {path} must be true or false. Got {value!r} instead.")

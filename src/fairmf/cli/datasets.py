@@ -41,13 +41,15 @@ verbs = typer.Typer(
     no_args_is_help=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="Benchmark data sets: list them, show one, download one; or make synthetic events.",
+    help="List, show and download benchmark data sets, or make synthetic events.",
 )
 
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="A data set of `fairmf datasets list`.", autocompletion=starting(datasets)),
+    typer.Argument(
+        metavar="NAME", help="Name of a data set; see fairmf datasets list.", autocompletion=starting(datasets)
+    ),
 ]
 
 
@@ -60,7 +62,9 @@ def list_all(session: Session) -> None:
 
       fairmf datasets list --json
     """
-    table = Table(caption="rows: before any filter; here: downloaded, or read from a copy", caption_justify="left")
+    table = Table(
+        caption="rows: before filtering; here: downloaded, or read from your own copy", caption_justify="left"
+    )
     for column in ("name", "what", "users", "items", "rows", "here"):
         table.add_column(column, justify="right" if column in ("users", "items", "rows") else "left")
     entries = list(datasets().values())
@@ -72,7 +76,7 @@ def list_all(session: Session) -> None:
 
 
 def info(name: Name, session: Session) -> None:
-    """Show one data set: where it comes from, its terms, its filters, its files.
+    """Show one data set: its source, terms of use, filters and files.
 
     [dim]Examples:[/dim]
 
@@ -94,22 +98,22 @@ def info(name: Name, session: Session) -> None:
 def fetch(
     name: Name,
     session: Session,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Accept the terms of the data set.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Accept the terms of use of the data set.")] = False,
     from_path: Annotated[
         Path | None,
         typer.Option(
             "--from",
             metavar="PATH",
-            help="Use your own copy (the archive, its folder, or the file of ratings); it is not moved.",
+            help="Use your own copy (the archive, its folder or the ratings file) where it is, instead of downloading.",
         ),
     ] = None,
     unprotected: Annotated[
-        bool, typer.Option("--unprotected", help="Also download files that come over plain http without a checksum.")
+        bool, typer.Option("--unprotected", help="Allow files that are served over plain http and have no checksum.")
     ] = False,
 ) -> None:
-    """Fetch a data set: show its terms, download it (an interrupted download is resumed) and verify it.
+    """Download a data set and verify it. Its terms of use are shown first.
 
-    Afterwards verbs accept its name wherever they take a file of events.
+    An interrupted download is resumed. Afterwards, other verbs accept the name of the data set in place of a file.
 
     [dim]Examples:[/dim]
 
@@ -140,7 +144,7 @@ def make(
     users: Annotated[int, typer.Option(min=2, help="Number of users.")] = 2000,
     items: Annotated[int, typer.Option(min=2, help="Number of items.")] = 1000,
     interactions: Annotated[
-        int, typer.Option(min=10, help="Number of events, each with another pair of user and item.")
+        int, typer.Option(min=10, help="Number of events; every pair of user and item occurs at most once.")
     ] = 100_000,
     popularity_gini: Annotated[
         float | None,
@@ -151,7 +155,9 @@ def make(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
 ) -> None:
-    """Make synthetic events with a long tail, tastes and titles, to try other verbs.
+    """Make synthetic events to try other verbs with.
+
+    Users have tastes; items have titles, and few of them are popular.
 
     [dim]Examples:[/dim]
 
@@ -181,7 +187,7 @@ def _register(entry: DataSet, path: Path, session: Session) -> None:
 
 
 def _accepted(entry: DataSet, session: Session) -> bool:
-    """Return whether the terms were accepted before; otherwise ask, if there is somebody at a terminal."""
+    """Return whether the terms of use are accepted: earlier, or now if there is a terminal to ask at."""
     if licence_accepted(entry):
         return True
     if sys.stdin.isatty() and sys.stderr.isatty():

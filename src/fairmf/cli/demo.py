@@ -54,7 +54,7 @@ def demo(
     split = split_by_user(events, heldout=max(1, users // 6))
     popularity_gini = gini(split.train.by_item.sums())
     console.print(f"[bold]Data[/bold]    {len(events):,} synthetic events of {users:,} users on {items:,} items")
-    console.print(f"        Gini of item popularity {popularity_gini:.2f} (0 = all alike, 1 = one item has all)")
+    console.print(f"        Gini of item popularity {popularity_gini:.2f} (0: all items alike, 1: one item has all)")
     sizes = [part.n_users for part in (split.train, split.validation, split.test)]
     console.print("[bold]Split[/bold]   {:,} users to train on, {:,} to validate and {:,} to test".format(*sizes))
     _compile(console)

@@ -1,4 +1,4 @@
-"""`fairmf doctor`: check versions, threads, BLAS, GPUs and extras, and say what to install."""
+"""`fairmf doctor`: check versions, threads, BLAS, GPUs and extras, and say how to install what is missing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _FOR = {
 
 
 def doctor(session: Session) -> None:
-    """Check what is installed, what works, and what is missing, with the command that installs it.
+    """Check the installation: what works, what is missing, and how to install it.
 
     The exit code is 1 only if fairmf itself does not work.
 
@@ -87,7 +87,7 @@ def _usable() -> int:
 
 def _threads() -> Record:
     """Describe the loaded BLAS libraries, the threads of kernels, and where compiled kernels are stored."""
-    for library in ("numpy", "scipy.linalg"):  # which load their BLAS
+    for library in ("numpy", "scipy.linalg"):  # each loads its BLAS library when it is imported
         importlib.import_module(library)
     pools = [
         {"library": pool.get("internal_api"), "version": pool.get("version"), "threads": pool.get("num_threads")}
@@ -106,7 +106,7 @@ def _threads() -> Record:
 
 
 def _gpu() -> Record:
-    """Describe the GPUs that the driver finds, and try the backend `cuda`."""
+    """Describe the GPUs that the driver reports, and try the backend `cuda`."""
     try:
         registry.get_backend("cuda")
     except FairmfError as error:

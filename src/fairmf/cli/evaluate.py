@@ -20,7 +20,7 @@ from fairmf.types import Record
 
 
 class Part(str, Enum):
-    """Held-out users of a split."""
+    """The held-out users of a split that can be measured on."""
 
     test = "test"
     validation = "validation"
@@ -31,11 +31,13 @@ def evaluate(
     data: Annotated[str, typer.Argument(metavar="SPLIT", help="The folder of the split it was trained on.")],
     *,
     session: Session,
-    part: Annotated[Part, typer.Option(help="Which held-out users to measure on.")] = Part.test,
-    at: Annotated[str, typer.Option(metavar="K,K,...", help="Lengths of the lists.")] = "20,50,100",
+    part: Annotated[Part, typer.Option(help="Held-out users to measure on.")] = Part.test,
+    at: Annotated[str, typer.Option(metavar="K,K,...", help="Lengths K of the lists to measure.")] = "20,50,100",
     metrics: Annotated[
         str | None,
-        typer.Option(metavar="NAME,...", help="Only these, such as ndcg@100,gini@20. [dim]\\[default: all][/dim]"),
+        typer.Option(
+            metavar="NAME,...", help="Measure only these, such as ndcg@100,gini@20. [dim]\\[default: all][/dim]"
+        ),
     ] = None,
     fairness: Annotated[
         float | None,
@@ -43,7 +45,7 @@ def evaluate(
     ] = None,
     intervals: Intervals,
 ) -> None:
-    """Measure a model on held-out users: recall, nDCG and others, and how evenly items are exposed.
+    """Measure a model on held-out users: accuracy (recall, nDCG and others) and how evenly items are exposed.
 
     [dim]Examples:[/dim]
 

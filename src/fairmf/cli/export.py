@@ -1,4 +1,4 @@
-"""`fairmf export MODEL -o FILE`: write the vectors of a model, or a nearest-neighbour index, for other programs."""
+"""`fairmf export MODEL -o FILE`: export the vectors of a model, or a nearest-neighbour index, for other programs."""
 
 from __future__ import annotations
 
@@ -50,21 +50,24 @@ def export(
     session: Session,
     what: Annotated[What, typer.Option(help="Whose vectors to write; an index always holds items.")] = What.items,
     fairness: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Write the users' vectors for this fairness.")
+        float | None, typer.Option(metavar="NUMBER", help="Fairness of the users' vectors. Default: the model's own.")
     ] = None,
     groups: Annotated[
-        int | None, typer.Option(min=1, help="Index: number of groups of items. Default: 4 sqrt(items).")
+        int | None,
+        typer.Option(min=1, help="Index: number of groups that items are divided into. Default: 4 sqrt(items)."),
     ] = None,
     probes: Annotated[
         int | None,
-        typer.Option(min=1, help="Index: number of groups that a search looks into. More is slower and finds more."),
+        typer.Option(
+            min=1, help="Index: number of groups that a search visits. More groups take longer and miss fewer items."
+        ),
     ] = None,
 ) -> None:
-    """Write the vectors of items or users as a table, or the items as a nearest-neighbour index.
+    """Export the vectors of items or users as a table, or the items as a nearest-neighbour index.
 
-    A table has one row per item (or user): its id and its vector, a list of numbers. The score of a user and an item is
-    the inner product of their vectors, not the cosine. If the model has exposure offsets, item vectors have one more
-    number, and user vectors a 1 in its place. fairmf.ranking.ann.AnnIndex.load opens an index (extra \\[ann]).
+    A table has one row per item or user, with its id and its vector. The score of an item for a user is the inner
+    product of their vectors, not the cosine. If the model has exposure offsets, item vectors end with the offset and
+    user vectors end with 1. In Python, fairmf.ranking.ann.AnnIndex.load opens an index (extra \\[ann]).
 
     [dim]Examples:[/dim]
 

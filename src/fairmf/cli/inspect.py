@@ -22,7 +22,7 @@ def inspect(
     session: Session,
     reading: Reading,
 ) -> None:
-    """Say what is in a file: how it is read, counts, the long tail of items, duplicates, and what may cause trouble.
+    """Describe a file of events: how it is read, counts, popularity of items, repeated rows and possible problems.
 
     [dim]Examples:[/dim]
 
@@ -48,7 +48,7 @@ def inspect(
 
 
 def describe(events: Events, merged: Interactions) -> Record:
-    """Count and measure the events; return plain values."""
+    """Compute the counts and figures of the events, as plain values."""
     per_item = np.diff(merged.by_item.indptr)
     per_user = np.diff(merged.by_user.indptr)
     ordered = np.sort(per_item)[::-1]
@@ -80,7 +80,7 @@ def describe(events: Events, merged: Interactions) -> Record:
 
 
 def warnings_about(facts: Record) -> list[str]:
-    """Return warnings about what may be a mistake or cause trouble later."""
+    """Return warnings about likely mistakes and later problems."""
     found = []
     if facts["users"] < 10 or facts["items"] < 10:
         found.append(f"only {facts['users']:,} users and {facts['items']:,} items: are these the right columns?")
@@ -90,12 +90,13 @@ def warnings_about(facts: Record) -> list[str]:
         )
     if facts["users"] == facts["rows"] > 10:
         found.append(
-            "every row has another user: the user column may be a row number, and nothing can be learned from it."
+            "every row has a different user: the user column may be a row number, and nothing can be learned from it."
         )
     if facts["repeated_rows"]:
         share = facts["repeated_rows"] / facts["rows"]
         found.append(
-            f"{facts['repeated_rows']:,} rows ({share:.1%}) repeat a pair and count once; --weight sum counts all."
+            f"{facts['repeated_rows']:,} rows ({share:.1%}) repeat a pair of user and item and count once; "
+            "--weight sum counts all."
         )
     if facts["users_below_five"]:
         share = facts["users_below_five"] / facts["users"]

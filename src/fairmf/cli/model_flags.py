@@ -1,4 +1,4 @@
-"""Make flags for the hyper-parameters of the models, from the dataclass fields that declare them."""
+"""Make flags for the hyper-parameters of the models from the dataclass fields that declare them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fairmf.types import Record, Settings
 
 PANEL = "Settings of the model"
 FLAG_OF = {"random_state": "--seed", "num_threads": "--threads"}
-"""Settings whose flag is not simply their name."""
+"""Settings whose flag has another name."""
 Owners: TypeAlias = "dict[str, dataclasses.Field[object]]"
 """The models that have a setting, each with its declaration of it."""
 
 
 @dataclass
 class ModelSettings(Flags):
-    """The chosen model and the settings that were given; all others have their defaults."""
+    """The chosen model and the settings that were given. All other settings have their defaults."""
 
     listed_last = True
 
@@ -58,7 +58,7 @@ class ModelSettings(Flags):
         return cls(values["model"], given)
 
     def build(self) -> FactorModel:
-        """Return the model with its settings checked, so that an error comes before any data are read."""
+        """Create the model and check its settings, before any data are read."""
         # The names of the Python classes are accepted as well: FairALS, IALS, ...
         kinds = _kinds()
         kind = next((k for k in kinds.values() if self.model.lower() in (k.name, k.class_name.lower())), None)
@@ -78,7 +78,7 @@ class ModelSettings(Flags):
 
 
 def effective_settings(model: FactorModel) -> Record:
-    """Return all settings of a model as flags take them, for the run record."""
+    """Return all settings of a model as the flags accept them, for the run record."""
     return {name: "none" if value is None else value for name, value in settings_of(model).items()}
 
 

@@ -1,6 +1,6 @@
 """Write results to files: tables (CSV, Parquet, Arrow, JSON) and lists of recommendations (Parquet, CSV, JSON lines).
 
-Whether a file can be written is checked before the work, not after an hour of it.
+Verbs check that their files can be written before they start work.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ SafeCsv = Annotated[
     bool,
     typer.Option(
         "--safe-csv/--no-safe-csv",
-        help="In CSV, put a ' in front of text that a spreadsheet would run as a formula.",
+        help="In CSV files, put a ' in front of text that a spreadsheet would run as a formula.",
     ),
 ]
 ENDINGS = (".csv", ".parquet", ".arrow", ".json")
@@ -86,7 +86,7 @@ def check_table_output(path: Path) -> None:
 
 
 def unknown_format(path: Path, endings: Sequence[str]) -> Problem:
-    """Return the problem that the name of a file does not tell its format."""
+    """Return the error for a file name whose ending is not a known format."""
     return Problem(
         f"Cannot tell the format of {path} from its name.", f"use {', '.join(endings[:-1])} or {endings[-1]}"
     )
@@ -110,8 +110,8 @@ def write_table(table: pa.Table, path: Path, safe_csv: bool = True) -> None:
 def without_formulas(table: _Tabular) -> _Tabular:
     """Put a ' in front of every text in an Arrow table or batch that a spreadsheet would run as a formula.
 
-    Such text begins with = + - @, a tab or a line break, after any number of ', and is not a number. To undo it, remove
-    one ' where one or more stand before such a character. Columns of numbers are unchanged.
+    Such a text starts with any number of ' followed by = + - @, a tab or a line break, and is not a number. To undo the
+    change, remove one ' from each text that starts with ' and is such a text. Columns of numbers are unchanged.
     """
     for place, field in enumerate(table.schema):
         column = table.column(place)
@@ -165,7 +165,7 @@ def _write_csv(model: FactorModel, file: BinaryIO, users: Users, top: int, optio
 
 
 def lists_of(model: FactorModel, users: Users, top: int, options: Record) -> Iterator[Record]:
-    """Yield user, items and scores, one user after the other; items given for their popularity have the score None."""
+    """Yield user, items and scores, user by user. Items recommended for their popularity have the score None."""
     _, batches = batches_module.record_batches(model, users, top, options)
     for batch in batches:  # a user's rows are never in two batches
         user, item, score, rank = (batch.column(name).to_pylist() for name in ("user", "item", "score", "rank"))

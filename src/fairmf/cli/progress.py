@@ -23,7 +23,7 @@ else:
 
 @contextlib.contextmanager
 def byte_bar(session: Session, title: str) -> Iterator[Callable[[int, int | None], None] | None]:
-    """Yield a function to call with the bytes so far and in total; None where no bar is to be shown."""
+    """Yield a function to call with the bytes so far and in total; None if no bar is shown."""
     if session.quiet or not sys.stderr.isatty():
         yield None
         return
@@ -40,7 +40,7 @@ def byte_bar(session: Session, title: str) -> Iterator[Callable[[int, int | None
 
 
 class _Watched:
-    """A ranker that advances a progress bar."""
+    """Wrap a ranker so that it advances a progress bar."""
 
     def __init__(self, ranker: Ranker, advance: Callable[[str, int], None]):
         self._ranker = ranker
@@ -58,6 +58,6 @@ class _Watched:
 
 @contextlib.contextmanager
 def watched(ranker: Ranker, n_users: int, session: Session, title: str = "rank") -> Iterator[Ranker]:
-    """Yield the same ranker with a progress bar, for `evaluate` and others that rank all users in one call."""
+    """Yield the ranker with a progress bar, for functions such as `evaluate` that rank all users in one call."""
     with progress_bar(title, n_users, session.progress) as advance:
         yield _Watched(ranker, advance)

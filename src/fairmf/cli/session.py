@@ -1,4 +1,4 @@
-"""Run one verb: print notes and results, measure times, write the run record."""
+"""Run one verb: print notes and results, measure times, and write the run record."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PANEL = "Every verb"
 
 @dataclass
 class Session(Flags):
-    """The flags of every verb, and what they control.
+    """Hold the flags of every verb, print its output, and write its run record.
 
     Results go to stdout: a table for people (`show`), or with --json one object (`result`). Everything else goes to
     stderr: notes, warnings, progress.
@@ -48,12 +48,15 @@ class Session(Flags):
         Path | None,
         typer.Option(
             "--config", callback=load_config, is_eager=True, rich_help_panel=PANEL,
-            help="Read settings from a TOML or JSON file, or from a run record to repeat it. Flags override the file.",
+            help="Read settings from a TOML or JSON file; a run record repeats that run. Flags override the file.",
         ),
     ] = None  # fmt: skip
     record: Annotated[
         Path | None,
-        typer.Option(rich_help_panel=PANEL, help="File to write the run record to. Default: beside the output."),
+        typer.Option(
+            rich_help_panel=PANEL,
+            help="File to write the run record (settings, versions, results) to. Default: next to the output.",
+        ),
     ] = None
     no_record: Annotated[bool, typer.Option("--no-record", rich_help_panel=PANEL, help="Write no run record.")] = False
     json: Annotated[
@@ -171,7 +174,7 @@ class Session(Flags):
         except CannotWrite as error:
             if self.record is not None:
                 raise
-            self.warn(f"the run record was not written: {error.message}")  # it was not asked for at this place
+            self.warn(f"the run record was not written: {error.message}")  # nobody asked for a record at this place
             return None
         self.note(f"record  {marked(place)}")
         return place

@@ -49,8 +49,8 @@ else:
 
 PANEL = "Reading the data"
 DATA_HELP = (
-    "CSV (any delimiter, compressed or not), Parquet (a file or a folder), Arrow or Feather; MovieLens .dat; the name "
-    "of a data set (fairmf datasets list); or a database URL, with --query."
+    "A file of events: CSV (any delimiter, may be compressed), Parquet (file or folder), Arrow, Feather or MovieLens "
+    ".dat. Or the name of a data set (see fairmf datasets list). Or the URL of a database, with --query."
 )
 _CUTS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars", " ": "spaces", "::": "double colons"}
 _TABLES = (".parquet", ".pq", ".arrow", ".arrows", ".feather", ".ipc")
@@ -58,23 +58,25 @@ _TABLES = (".parquet", ".pq", ".arrow", ".arrows", ".feather", ".ipc")
 
 @dataclass
 class Reading(Flags):
-    """How events are read. Columns that are not named are guessed, and the guess is shown."""
+    """Flags that say how to read events. Columns that are not named are guessed, and the guess is printed."""
 
     listed_last = True
 
     user: Annotated[
-        str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of user ids; a position from 0 "
-        "where there is no header. Guessed if not given, as are --item and --time.")
+        str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of user ids: its name, or its "
+        "position from 0 if there is no header. Guessed if not given.")
     ] = None  # fmt: skip
-    item: Annotated[str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of item ids.")] = (
-        None
-    )
+    item: Annotated[
+        str | None,
+        typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of item ids. Guessed if not given."),
+    ] = None
     weight: Annotated[
-        str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of confidences, such as play "
-        "counts; 'sum' counts repeated rows. Without it every pair counts once.")
+        str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of weights, such as play "
+        "counts. 'sum' counts repeated rows instead. Without --weight, every pair of user and item counts once.")
     ] = None  # fmt: skip
     time: Annotated[
-        str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of times or dates.")
+        str | None,
+        typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of times or dates. Guessed if not given."),
     ] = None
     rating: Annotated[
         str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of ratings, for --rating-above.")
@@ -84,7 +86,7 @@ class Reading(Flags):
         typer.Option(rich_help_panel=PANEL, metavar="NUMBER", help="Keep only rows with a rating above this number."),
     ] = None
     delimiter: Annotated[
-        str | None, typer.Option(rich_help_panel=PANEL, help="Text between columns, one or more characters "
+        str | None, typer.Option(rich_help_panel=PANEL, help="One or more characters that separate columns "
         "('tab' for a tab). Guessed if not given.")
     ] = None  # fmt: skip
     header: Annotated[
@@ -102,7 +104,7 @@ class Reading(Flags):
     ] = None  # fmt: skip
 
     def _given(self) -> list[str]:
-        """Return the flags that were set, for sources that take none of them."""
+        """Return the flags that were given. Some sources accept none of them."""
         defaults = type(self)()
         return [f"--{name.replace('_', '-')}" for name, value in vars(self).items() if value != getattr(defaults, name)]
 
@@ -120,7 +122,7 @@ def read_events(source: str, reading: Reading, session: Session, time: bool = Fa
 
 
 def read_interactions(source: str, reading: Reading, session: Session, reweight: str | None = None) -> Interactions:
-    """What a source holds as one matrix. Of a split's folder it is the training part."""
+    """Read a source as one matrix. From the folder of a split, read the training part."""
 
     if split_io.is_split(source):
         data = read_split(source, reading, session).train
@@ -135,7 +137,7 @@ def read_split(folder: str, reading: Reading | None, session: Session) -> Split:
     """Read a stored split."""
 
     if reading is not None and (given := reading._given()):
-        raise Problem(f"{folder} is a split, which is read already: {given[0]} does not apply to it.")
+        raise Problem(f"{folder} is a split, whose columns are known: {given[0]} does not apply to it.")
     with session.busy("read"):
         return split.Split.load(folder)
 
@@ -144,7 +146,8 @@ def _read_file(source: str, reading: Reading, session: Session, time: bool) -> E
 
     if Path(source).is_dir() and (Path(source) / "split.json").exists():
         raise Problem(
-            f"{source} is the folder of a split; this verb needs events.", "give the file that it was made from"
+            f"{source} is the folder of a split, but this verb needs events.",
+            "give the file that the split was made from",
         )
     if not Path(source).exists():
         raise _no_such_source(source)
@@ -168,7 +171,7 @@ def _read_file(source: str, reading: Reading, session: Session, time: bool) -> E
 
 
 def _columns(source: str, reading: Reading, seen: Peek, guess: Guess, time: bool) -> Record:
-    """Return the arguments of the readers: what flags say, and guesses for the rest."""
+    """Return the columns as arguments of the readers: as flags name them, the others guessed."""
     named = {role: _column(getattr(reading, role), seen) for role in ("user", "item", "time", "rating")}
     named["weights"] = None if reading.weight == "sum" else _column(reading.weight, seen)
     taken = set(named.values())
@@ -189,7 +192,7 @@ def _columns(source: str, reading: Reading, seen: Peek, guess: Guess, time: bool
 
 
 def unclear(source: object, seen: Peek, guess: Guess, role: str, hint: str) -> Problem:
-    """Return the problem that a column cannot be guessed, with the columns to choose from."""
+    """Return the error for a column that cannot be guessed; it lists the columns to choose from."""
     if role in guess.choices:
         choices = " or ".join(map(str, guess.choices[role]))
         return Problem(f"It is not clear which column of {source} is the {role}: it may be {choices}.", hint)
@@ -219,9 +222,9 @@ def _say(session: Session, seen: Peek, columns: Record, guess: Guess, reading: R
     likely = {role: name for role, name in guess.columns.items() if name not in used.values()}
     if "rating" in likely and columns["rating"] is None:
         name = marked(likely["rating"])
-        session.note(f"        all ratings count; to keep the high ones of {name} use --rating-above 3.5")
+        session.note(f"        all ratings are kept; to keep only high values of {name}, use --rating-above 3.5")
     if "weights" in likely and columns["weights"] is None:
-        session.note(f"        to use that column as confidences: --weight {marked(likely['weights'])}")
+        session.note(f"        to use a column of weights: --weight {marked(likely['weights'])}")
 
 
 def _read_dataset(name: str, reading: Reading, session: Session) -> Events:
@@ -235,14 +238,14 @@ def _read_dataset(name: str, reading: Reading, session: Session) -> Events:
     session.result["read_as"] = {"kind": "data set", "name": name}
     with session.timed("read"), byte_bar(session, name) as progress:
         events = dataset_load.load_dataset(name, progress=progress)
-    session.note(f"read as the data set {name}: {', '.join(filters) or 'all of it'}")
+    session.note(f"read as the data set {name}: {', '.join(filters) or 'all rows'}")
     return events
 
 
 def _read_database(url: str, reading: Reading, session: Session) -> Events:
 
     shown = read_sql.parse_database_url(url).shown
-    session.run.settings["data"] = shown  # without a password
+    session.run.settings["data"] = shown  # the URL without its password
     if reading.query is None:
         raise Problem(f"{shown} needs --query.", "--query 'SELECT user, item FROM events'")
     columns: Record = {"user": reading.user or "user", "item": reading.item or "item", "time": reading.time}
@@ -271,7 +274,7 @@ def load_fitted(path: Path, session: Session) -> FactorModel:
 
     if path.is_dir():
         if split_io.is_split(path):
-            raise Problem(f"{path} is a split, not a model.", "the model comes first, then the split")
+            raise Problem(f"{path} is a split, not a model.", "give the model first, then the split")
         raise Problem(f"{path} is a folder; a model is one file.", "to make one: fairmf fit DATA -o model.fairmf")
     if not path.exists():
         raise Problem(f"There is no model {path}.", "to make one: fairmf fit DATA -o model.fairmf")
@@ -281,9 +284,12 @@ def load_fitted(path: Path, session: Session) -> FactorModel:
 
 
 def check_dial(model: FactorModel, path: Path, flag: str = "--fairness") -> IterativeModel:
-    """Return the model if its fairness can be changed after training; raise a Problem before any work is done."""
+    """Return the model if its fairness can be changed after training; otherwise raise a Problem."""
     if not hasattr(model, "with_fairness"):
-        raise Problem(f"{path} is a {type(model).__name__} model, which has no dial: {flag} does not apply to it.")
+        raise Problem(
+            f"{path} is a {type(model).__name__} model, which has no dial: its fairness cannot be changed, so {flag} "
+            "does not apply to it."
+        )
     return cast("IterativeModel", model)
 
 
@@ -298,15 +304,15 @@ def check_stored_users(model: FactorModel, path: Path) -> None:
 
 
 def read_histories(source: str, model: FactorModel, reading: Reading, session: Session) -> tuple[Array, Interactions]:
-    """Read events of users that the model does not know.
+    """Read the events of new users.
 
-    Return the users, and a row for each over the items of the model; events with other items are left out.
+    Return the users and their interactions with the model's items. Events with other items are dropped.
     """
 
     items = model.fitted.item_ids
     if items is None:
         raise Problem(
-            "This model has no item ids, so that the items of a file cannot be found in it.", "fit it on a file"
+            "This model has no item ids, so the items in a file cannot be matched to it.", "fit the model on a file"
         )
     text = items.values.dtype.kind not in "iu"
     events = read_events(source, replace(reading, text_ids=reading.text_ids or text), session)
@@ -319,7 +325,9 @@ def read_histories(source: str, model: FactorModel, reading: Reading, session: S
             "are --user and --item the right columns?",
         )
     if not known.all():
-        session.warn(f"{int((~known).sum()):,} of {len(known):,} events are on items the model does not know.")
+        session.warn(
+            f"{int((~known).sum()):,} of {len(known):,} events are dropped: the model does not know their items."
+        )
     weights = None if events.weights is None else events.weights[known]
     kept = Events(events.users[known], column[known], events.user_ids, items, weights)
     merging = "sum" if reading.weight == "sum" else "column" if weights is not None else None
@@ -327,13 +335,15 @@ def read_histories(source: str, model: FactorModel, reading: Reading, session: S
 
 
 def as_ids(texts: list[str], known: Ids | None) -> list[int | str]:
-    """Turn ids as people write them into the kind that the model has.
+    """Convert ids that were typed to the type of the model's ids.
 
-    These are integers where the model's ids are integers, or where it has none and rows are meant; else the texts.
+    The result is integers if the model's ids are integers, or if it has none and row numbers are meant; else texts.
     """
     if known is not None and known.values.dtype.kind not in "iu":
         return list(texts)
-    return [written_id(text) for text in texts]  # a text among them is unknown to the model, which says so
+    return [
+        written_id(text) for text in texts
+    ]  # a text that is no integer stays a text: the model reports it as unknown
 
 
 def read_ids(path: Path, known: Ids | None, kind: str) -> list[int | str]:

@@ -1,4 +1,4 @@
-"""Print text without control sequences, and JSON that every reader accepts."""
+"""Print text without control sequences, and format values as strict JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def marked(value: object) -> str:
 
 
 def terminal(*, stderr: bool = False, quiet: bool = False) -> Console:
-    """Return a console that makes control characters visible, also where a caller forgot to."""
+    """Return a console that makes control characters visible, even if a caller did not escape them."""
 
     class Terminal(rich_console.Console):
         def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
@@ -42,14 +42,14 @@ def terminal(*, stderr: bool = False, quiet: bool = False) -> Console:
 
 
 def echo(text: str, *, label: str = "", err: bool = False) -> None:
-    """Print one text without markup, after a label."""
+    """Print a label and a text, without interpreting markup."""
     typer.echo((f"{label} " if label else "") + visible(text), err=err)
 
 
 def json_text(value: object) -> str:
-    """Return one JSON text. NaN and infinities become null; values of other types become text."""
+    """Return the value as JSON. NaN and infinities become null; values of unknown types become text."""
     text = json.dumps(_plain(value), allow_nan=False, ensure_ascii=False)
-    return INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)  # escaped as JSON does
+    return INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)  # escape invisible characters as JSON does
 
 
 def _plain(value: object) -> Json:

@@ -36,11 +36,12 @@ def warmup(
         Path | None, typer.Argument(help="Folder for the compiled kernels. Default: Numba's cache.")
     ] = None,
 ) -> None:
-    """Compile every kernel in advance, so that new processes do not wait for the compiler.
+    """Compile all kernels in advance, so that new processes do not wait for the compiler.
 
-    With a FOLDER the code is stored there. Start services with NUMBA_CACHE_DIR set to it: they compile nothing and need
-    no write permission. Compiled code works on one kind of processor, with one Python and one version of fairmf. For an
-    image that runs on several kinds of processors, set NUMBA_CPU_NAME=generic both here and there.
+    With FOLDER, the compiled code is stored there. Set NUMBA_CACHE_DIR to this folder when you start a service: it then
+    compiles nothing and needs no write permission. Compiled code works for one kind of processor, one version of Python
+    and one version of fairmf. If an image runs on several kinds of processors, set NUMBA_CPU_NAME=generic for warmup
+    and for the service.
 
     [dim]Examples:[/dim]
 
@@ -68,7 +69,7 @@ def warmup(
 
 
 def _steps() -> dict[str, Callable[[], None]]:
-    """Return small tasks, by name, that call every kernel with every type of argument that the library uses."""
+    """Return small tasks, by name, that together call every kernel with every type of argument it is used with."""
     data = _anonymous(synthetic(n_users=300, n_items=60, n_interactions=3000))
     weights = np.linspace(0.5, 2.0, data.by_user.nnz).astype(np.float32)
     weighted = Interactions(Rows(*data.by_user[:2], weights), data.n_items)
@@ -113,7 +114,7 @@ def _fit_and_ask(model: IterativeModel, data: Interactions, item_weights: Floats
 
 
 def _ask(model: IterativeModel, data: Interactions) -> None:
-    """Call every method of a model that answers a request, for one user and many, stored and new."""
+    """Call every method that answers a request: for one user and for many, for stored and for new users."""
     users, new = np.arange(100), data.take_users(np.arange(20))
     weights = None if data.by_user.weights is None else [1.0, 2.0]
     for who in (3, users):
@@ -134,7 +135,7 @@ def _ask(model: IterativeModel, data: Interactions) -> None:
 
 
 class _HereCluster(RayCluster):
-    """A cluster whose workers are objects of this process."""
+    """A cluster whose workers run in this process, to compile their kernels without Ray."""
 
     @contextlib.contextmanager
     def team(

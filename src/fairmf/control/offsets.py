@@ -1,4 +1,4 @@
-"""`fit_offsets`: learn one offset per item that keeps its exposure between a floor and a cap."""
+"""Learn one offset per item that keeps its exposure between a minimum and a maximum: `fit_offsets`."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ from fairmf.ranking.offsets import Bounds, Schedule
 from fairmf.types import Array
 
 Model = TypeVar("Model", bound=FactorModel)
-COUNTED = 250_000  # users: a tenth of those that 300 iterations rank; of more, a sample is counted
+# Users whose lists are counted at the end: a tenth of what 300 iterations rank. If there are more, a sample is counted.
+COUNTED = 250_000
 
 
 @dataclass(frozen=True)
 class Offsets:
-    """What `fit_offsets` found.
+    """The result of `fit_offsets`.
 
     Attributes
     ----------
     model
-        A copy of the model that serves with the offsets.
+        A copy of the model that adds the offsets to its scores.
     share
-        Exposure of every item among the users the offsets were learned on; 1 is the exposure of each if all items were
-        shown equally often.
+        Exposure of every item among the users the offsets were learned on, as a multiple of an equal share. An equal
+        share is the exposure of each item if all were shown equally often.
     violations
-        How many items are below the floor or above the cap, and by how much.
+        How many items are below the minimum or above the maximum, and by how much.
 
     Examples
     --------
@@ -74,39 +75,39 @@ def fit_offsets(
     random_state: int = 0,
     progress: bool | None = None,
 ) -> Offsets:
-    """Learn how much each item's scores must be raised or lowered so that its exposure keeps the bounds.
+    """Learn how much to raise or lower each item's scores so that its exposure stays within bounds.
 
-    The copy of the model that is returned adds the offsets in `recommend`, `rank`, `score` and `to_ann`, and keeps them
-    in its file. Any user is then served alone: no cohort is needed. There is no hard guarantee: `violations` says what
-    came out. Bounds are shares of K n / m, the exposure of each item if all were shown equally often.
+    The result has a copy of the model that adds the offsets in `recommend`, `rank`, `score` and `to_ann`, and saves
+    them in its file. It can serve each user alone. The bounds are not guaranteed: `violations` counts items outside.
+    Bounds are multiples of an equal share, K n / m: the exposure of each item if all were shown equally often.
 
     Parameters
     ----------
     model
         A fitted model.
     K
-        Length of the lists whose exposure counts.
+        Length of the lists in which exposure is counted.
     min_exposure
-        Floor, between 0 and 1.
+        Minimum exposure, between 0 and 1.
     max_exposure
-        Cap, at least 1.
+        Maximum exposure, at least 1.
     cohort
         Users to learn on, who are folded in; by default the training users.
     fairness
-        Fairness that the users are asked at; by default the model's own.
+        Fairness of the lists; by default the model's own.
     iterations
-        Steps of learning.
+        Number of learning steps.
     users_at_once
-        Users that are ranked in each iteration.
+        Number of users ranked in each step.
     random_state
-        Seed that draws these users.
+        Seed of the draw of these users.
     progress
         Whether to show a progress bar; None shows it in a terminal.
 
     Returns
     -------
     Offsets
-        The model with offsets, and the exposure they bring.
+        The model with offsets, and the exposure of its lists.
 
     Raises
     ------
@@ -153,7 +154,7 @@ def _users(
 def _share(
     backend: Backend, U: Factors, V: Factors, learned: NDArray[np.float32], history: Interactions, K: int, seed: int
 ) -> NDArray[np.float64]:
-    """The realised exposure, of a seeded sample where there are very many users."""
+    """Measure the exposure of every item with the offsets; of very many users, on a sample."""
     chosen = np.arange(len(U))
     if len(chosen) > COUNTED:
         chosen = np.sort(np.random.default_rng(seed).choice(len(U), COUNTED, replace=False))

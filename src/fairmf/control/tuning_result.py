@@ -1,4 +1,4 @@
-"""TuningResult: every trial of a search, its front, and the best model under constraints."""
+"""Hold the trials of a search, its Pareto front, and the best model under constraints."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ else:
 class Trial:
     """One set of settings that was tried.
 
-    `state` is "complete", "pruned" (stopped as unpromising) or "failed" (diverged); `dial` is the fairness the model
-    served with (None: the trained one); `metrics` were measured on the validation users, of a pruned trial after its
-    last evaluated epoch.
+    `state` is "complete", "pruned" (stopped early as unpromising) or "failed" (diverged). `dial` is the fairness used
+    after training (None: the trained one). `metrics` are measured on the validation users; for a pruned trial, after
+    its last evaluated epoch.
     """
 
     number: int
@@ -45,7 +45,7 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TuningResult:
-    """All trials of a search.
+    """The result of `tune`.
 
     Attributes
     ----------
@@ -54,11 +54,11 @@ class TuningResult:
     train
         The training data, for `best_model`.
     objectives
-        Full names of what was made as good as possible.
+        Full names of the metrics that were optimised.
     trials
-        Every settled trial, in order.
+        Every finished trial, in order.
     study
-        Optuna's own object.
+        The Optuna study.
 
     Examples
     --------
@@ -81,10 +81,10 @@ class TuningResult:
         return [trial for trial in self.trials if trial.state == "complete"]
 
     def best(self, **constraints: float) -> Trial:
-        """Return the complete trial best in the first objective among those that meet the constraints.
+        """Return the complete trial that is best in the first objective among those that meet the constraints.
 
-        A constraint is `max_` or `min_` and a metric that was measured: max_gini=0.85, min_recall=0.3. Where a metric
-        was measured at several cut-offs, the constraint names one: {"max_gini@20": 0.85}.
+        The name of a constraint is `max_` or `min_` and a metric that was measured: max_gini=0.85, min_recall=0.3. If
+        the metric was measured at several cut-offs, name one: {"max_gini@20": 0.85}.
         """
         tried = self.complete
         if not tried:
@@ -104,9 +104,9 @@ class TuningResult:
         return max(tried, key=lambda t: (sign * t.metrics[first], -t.number))
 
     def best_model(self, **constraints: float) -> IterativeModel:
-        """Fit the best trial's model again on the training data and return it (the same seed gives the same model).
+        """Train the model of the best trial again and return it. The same seed gives the same model.
 
-        Where the dial was tuned, the model serves with the trial's fairness by default.
+        If the dial was searched, the model uses the fairness of the trial by default.
         """
         trial = self.best(**constraints)
         model = trial.build(self.model).fit(self.train, progress=False)
@@ -120,10 +120,10 @@ class TuningResult:
         return [tried[i] for i in front_positions(points, lower)]
 
     def dialled_front(self, split: Split | HeldOut, *, points: int = 12, progress: bool | None = None) -> Curve:
-        """Return the front after turning the dial of every model on it: fit each again, measure at `points` places.
+        """Train every model on the front again, measure it at `points` values of fairness, and return the joint front.
 
-        A trial is one point; the model behind it is a whole curve that costs no further training. Rows say which
-        `trial` they come from. Needs objectives with an accuracy and a Gini.
+        A trial is one point, but its model gives a whole curve without further training. The column `trial` says which
+        trial a row belongs to. The objectives must include an accuracy metric and a Gini.
         """
         seen: set[tuple[tuple[str, object], ...]] = set()
         rows: list[Record] = []

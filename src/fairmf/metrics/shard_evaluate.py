@@ -1,6 +1,6 @@
 """Evaluate a model on a sharded data set: every task ranks and measures the users of one shard, and returns sums.
 
-Neither lists nor what single users got leave the task that made them, so there are no bootstrap intervals here.
+Tasks return neither lists nor the results of single users, so there are no bootstrap intervals.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ Values = NDArray[np.float64]
 
 
 class Sums(NamedTuple):
-    """The sums of one shard."""
+    """The counts and sums of one shard."""
 
     n_users: int
     n_scored: int
     exposure: dict[tuple[str, int], Values]
     totals: dict[str, tuple[float, int]]
-    """Of every accuracy metric, the sum over users with targets and their number."""
+    """For every accuracy metric, its sum over users with targets and the number of these users."""
     unmatched: int
-    """Users with targets and no history."""
+    """Number of users with targets but without history."""
 
 
 def evaluate_shards(
@@ -63,15 +63,15 @@ def evaluate_shards(
     model
         A fitted model.
     history, targets
-        Sources with the model's items (`ParquetShards.read(..., items=model.fitted.item_ids)`) and as many shards.
+        Sources with the model's items (`ParquetShards.read(..., items=model.fitted.item_ids)`) and equally many shards.
     at, metrics, groups, merit
         As in `evaluate`.
     train
-        The source of training, for metrics that need popularity.
+        The source of the training data, for metrics that need popularity.
     fairness
         Fairness that users are folded in at; by default the model's own.
     tasks
-        Where the shards are measured; by default Ray.
+        Where tasks run; by default on Ray.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def evaluate_shards(
     popularity = None if train is None else _users_of_items(tasks, train)
     plan = plan_for(history.n_users, history.n_items, model.fitted.item_ids, popularity, at, metrics, groups, merit)
     cases = [(number,) for number in range(history.shards)]
-    # One by one, and always in the order of the shards: never all of them here, and the same bits every time.
+    # Results are added one by one in the order of the shards: that needs little memory and always gives the same bits.
     parts = tasks.each(measure_shard, cases, (without_users(model), history, targets, plan, fairness))
     total = functools.reduce(_added, parts)
     if total.unmatched == targets.n_users:
@@ -123,9 +123,9 @@ def measure_shard(
 
 
 def aligned(shard: Shard, history: Interactions) -> tuple[Interactions, int]:
-    """Return the targets as rows of the history's users, and how many users have targets but no history.
+    """Return the targets in the order of the history's users, and the number of users with targets but no history.
 
-    Items of a user's history are dropped from the targets, since no list holds them.
+    Items in a user's history are dropped from the targets, because lists never contain them.
     """
     if shard.user_ids is None or history.user_ids is None:
         raise InvalidData("Users of history and targets are matched by their ids, and one of them has none.")
@@ -142,7 +142,7 @@ def aligned(shard: Shard, history: Interactions) -> tuple[Interactions, int]:
 
 
 def _without(rows: Rows, history: Interactions) -> Rows:
-    """Return the rows without the entries that the history has too."""
+    """Return the rows without the entries that are in the history."""
     m, seen = history.n_items, history.by_user
 
     def keys(of: Rows) -> NDArray[np.int64]:

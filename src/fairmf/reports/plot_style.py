@@ -1,7 +1,7 @@
-"""The style of all plots: colours that colour-blind eyes tell apart, light and dark, readable at 460 pixels.
+"""Style all plots: light and dark themes, colours for colour-blind readers, text that is readable at 460 pixels.
 
-Lines are named at their ends or in a legend beside the plot, and names never overlap. Figures are made without pyplot,
-so that nothing global changes and no window opens.
+Lines are named at their ends or in a legend beside the plot, so that names never overlap. Figures are made without
+pyplot, which would change global state and may open a window.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DASHES = ("-", "--", ":", "-.")
 
 
 class Theme(NamedTuple):
-    """Colours of one theme; `series` are Okabe & Ito's that stand out on its ground."""
+    """Colours of one theme. `series` are those of Okabe & Ito's palette that stand out on its background."""
 
     ink: str
     soft: str
@@ -65,7 +65,7 @@ def theme_of(name: str) -> Theme:
 def new_figure(
     theme: str, x_label: str, y_label: str, *, title: str = "", size: tuple[float, float] = SIZE
 ) -> tuple[Figure, Axes, Theme]:
-    """Return an empty figure with one pair of axes in the style, and its theme."""
+    """Return an empty figure with one pair of axes, and its theme."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -88,7 +88,7 @@ def new_figure(
 
 
 def look(theme: Theme, k: int) -> Record:
-    """Return colour, marker and dashes of the k-th series, which differ in more than colour."""
+    """Return colour, marker and dashes of the k-th series. Series differ in more than colour."""
     round_ = k // len(theme.series)
     return {
         "color": theme.series[k % len(theme.series)],
@@ -102,7 +102,7 @@ def look(theme: Theme, k: int) -> Record:
 def write(
     axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], colour: str, **more: object
 ) -> None:
-    """Write words beside a point, with a halo in the colour of the ground so that lines do not cross them."""
+    """Write text beside a point, with a halo in the background colour so that lines do not cross it."""
     halo = [patheffects.withStroke(linewidth=2.5, foreground=axes.get_facecolor())]
     words = readable(colour, axes.get_facecolor())
     style: Record = {"fontsize": SMALL, "color": words, "path_effects": halo, "annotation_clip": False} | more
@@ -110,7 +110,7 @@ def write(
 
 
 def readable(colour: str, ground: str | Sequence[float], wanted: float = 4.5) -> tuple[float, ...]:
-    """Move a colour towards black or white until words in it can be read on the ground."""
+    """Move a colour towards black or white until text in it has enough contrast with the background (WCAG)."""
     own, behind = colors.to_rgb(colour), colors.to_rgb(ground)
     end = 0.0 if luminance(behind) > 0.4 else 1.0
     for share in range(21):
@@ -134,11 +134,11 @@ def luminance(colour: Sequence[float]) -> float:
 
 WIDE = 6.6  # inches, with a legend beside the plot
 LABEL_ROOM = 11.0  # points between two labels
-AT_ENDS = 5  # lines: names of more would crowd
+AT_ENDS = 5  # lines that are named at their ends; names of more would be crowded
 
 
 def name_lines(figure: Figure, axes: Axes, labels: Sequence[tuple[str, tuple[float, float], str]]) -> None:
-    """Name the lines: at their ends where they are few and all end at the right, else beside the plot."""
+    """Name the lines at their ends if they are few and end at the same x; otherwise in a legend beside the plot."""
     if len(labels) <= AT_ENDS and len({end[0] for _, end, _ in labels}) == 1:
         label_ends(axes, labels)
     else:
@@ -146,7 +146,7 @@ def name_lines(figure: Figure, axes: Axes, labels: Sequence[tuple[str, tuple[flo
 
 
 def legend_beside(figure: Figure, axes: Axes, *, by_height: bool = False) -> None:
-    """Put a legend to the right of the plot, which becomes wider; by_height: in the order in which lines end."""
+    """Put a legend to the right of the plot, which becomes wider. `by_height` sorts it by the ends of the lines."""
     lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
     if by_height:
         lines.sort(key=lambda line: -float(np.asarray(line.get_ydata())[-1]))
@@ -164,8 +164,8 @@ def legend_beside(figure: Figure, axes: Axes, *, by_height: bool = False) -> Non
 
 
 def label_ends(axes: Axes, labels: Sequence[tuple[str, tuple[float, float], str]]) -> None:
-    """Write a name at the end of every line, (name, end, colour), moved up or down where two would overlap."""
-    height = SIZE[1] * 72 * 0.72  # of the axes, in points, nearly
+    """Write a name at the end of every line (name, end, colour), moved up or down so that names do not overlap."""
+    height = SIZE[1] * 72 * 0.72  # approximate height of the axes in points
     to_share = axes.transScale + axes.transLimits
     places = [float(to_share.transform(end)[1]) * height for _, end, _ in labels]
     moved = apart(places, LABEL_ROOM, 0.0, height)
@@ -174,10 +174,11 @@ def label_ends(axes: Axes, labels: Sequence[tuple[str, tuple[float, float], str]
 
 
 def apart(places: Sequence[float], room: float, low: float = -math.inf, high: float = math.inf) -> list[float]:
-    """Move the places as little as possible (least squares), so that no two are closer than `room`; keep their order.
+    """Move places as little as possible (least squares) so that no two are closer than `room`; keep their order.
 
-    Neighbours that would overlap move together about their own middle, and nothing else moves: with k room taken from
-    the k-th place it is a monotone regression, by pooling. Between `low` and `high`, if they fit.
+    After subtracting k * room from the k-th place, this is a monotone regression, solved by pooling neighbours: those
+    that would overlap are spread around their mean, and all others stay. Places stay between `low` and `high` if they
+    fit.
     """
     order = sorted(range(len(places)), key=lambda k: (places[k], k))
     pools: list[tuple[float, int]] = []  # mean, how many

@@ -1,7 +1,7 @@
-"""The record of a run: settings, data, versions, timings and results, as TOML or JSON.
+"""Write the record of a run: settings, data, versions, timings and results, as TOML or JSON.
 
-A TOML file (JSON where its name ends so) with the tables `settings`, `versions`, `data`, `timings`, `metrics` and
-`result`. `fairmf VERB --config RECORD` runs the same settings again.
+The record is a TOML file (JSON if its name ends in .json) with the tables `settings`, `versions`, `data`, `timings`,
+`metrics` and `result`. `fairmf VERB --config RECORD` runs the same settings again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RECORD_KEY, RECORD_VERSION = "fairmf_record", 1
 
 @dataclass
 class RunRecord:
-    """One run. `settings` are by flag name, `timings` in seconds; `data` holds sizes and a fingerprint per source."""
+    """One run: `settings` by flag name, `timings` in seconds, `data` with sizes and a fingerprint per source."""
 
     verb: str
     started: str
@@ -46,11 +46,11 @@ class RunRecord:
     result: Record = field(default_factory=dict)
 
     def to_dict(self) -> Record:
-        """Return plain values, the kind of the file first, without what is None or not finite: TOML has no null."""
+        """Return plain values, without those that are None or not finite, because TOML has no null."""
         return _table({RECORD_KEY: RECORD_VERSION, **asdict(self), "versions": versions()})
 
     def write(self, path: Path) -> None:
-        """Write the record in one atomic step."""
+        """Write the record atomically."""
         content = self.to_dict()
         if path.suffix.lower() == ".json":
             text = json.dumps(content, indent=1, allow_nan=False) + "\n"
@@ -62,7 +62,7 @@ class RunRecord:
 
 
 def parse_toml(text: str) -> Record:
-    """Parse a TOML text; ValueError says what is wrong."""
+    """Parse a TOML text; raise ValueError if it is not valid."""
     try:
         return dict(tomllib.loads(text))
     except RecursionError as error:
@@ -75,7 +75,7 @@ def _table(values: Mapping[str, object]) -> dict[str, Json]:
 
 
 def _plain(value: object) -> Json:
-    """Return plain Python without what neither TOML nor JSON can hold; None where nothing is left."""
+    """Return a value that TOML and JSON can hold; None if there is no such value."""
     if isinstance(value, Enum):
         return _plain(value.value)
     if isinstance(value, dict):

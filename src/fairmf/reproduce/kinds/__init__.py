@@ -1,7 +1,8 @@
-"""One file per kind of table or figure: `plan` its pieces, make `rows` of what came out, `draw` it.
+"""Plan, tabulate and draw each kind of table or figure: one module per kind, with `plan`, `rows` and `draw`.
 
-`plan(experiment, done)` is called until it names nothing new, so that a later round may depend on an earlier one. A
-kind with such rounds has `later(experiment)` as well: pieces like those that follow the first round, for estimates.
+`plan(experiment, done)` is called until it names no new pieces, so that a later round may depend on the results of an
+earlier one. A kind with several rounds also has `later(experiment)`, which returns pieces like those of the later
+rounds, for estimates.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Kind(Protocol):
-    """What the file of a kind provides."""
+    """The functions that the module of a kind provides."""
 
     def plan(self, experiment: Experiment, done: list[Outcome]) -> list[Piece]:
         """Return the pieces that can be computed now."""
@@ -36,7 +37,7 @@ def kind_of(experiment: Experiment) -> Kind:
 
 
 def later_pieces(experiment: Experiment) -> list[Piece]:
-    """Return pieces like those that follow the first round; none for most kinds."""
+    """Return pieces like those of rounds after the first; most kinds have none."""
     later = getattr(kind_of(experiment), "later", None)
     return [] if later is None else list(later(experiment))
 

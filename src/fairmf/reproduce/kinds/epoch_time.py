@@ -1,4 +1,4 @@
-"""Seconds of an epoch against the number of factors: figure 4, left. The grid of a series is its `factors`."""
+"""Compare the seconds of an epoch by the number of factors (figure 4, left). The grid of a series is its `factors`."""
 
 from __future__ import annotations
 

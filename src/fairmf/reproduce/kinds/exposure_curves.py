@@ -1,4 +1,4 @@
-"""How exposure is spread over items, and how much of the catalogue is shown: figure 2, at a few levels of fairness."""
+"""Show how exposure is spread over items, and the coverage of the catalogue, at some levels of fairness (figure 2)."""
 
 from __future__ import annotations
 

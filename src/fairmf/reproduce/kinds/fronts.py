@@ -1,7 +1,7 @@
-"""Quality against inequality of exposure: every model over its range of fairness (figures 1 and 3).
+"""Compare quality and inequality of exposure of models over their range of fairness (figures 1 and 3).
 
-Each combination of a series' grid is fitted with every seed and measured at every dial and FairRec share. Which points
-form the front is decided on the validation users; what is told and drawn is measured on the test users.
+Each combination of a series' grid is fitted with every seed and measured at every dial and FairRec share. The
+validation users decide which points form the front; the reported numbers are those of the test users.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: A
 
 
 def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
-    """Return a row per point; `front` marks those that no other of their series beats on the validation users."""
+    """Return a row per point; `front` marks the points that are on the front of their series."""
     found = []
     for name, points in _points(experiment, outcomes).items():
         on_front = _front(points, *axes(experiment)[0])
@@ -37,7 +37,7 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
 
 
 def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Figure]:
-    """Draw the fronts, joined by falling Gini; a plot for every pair of axes."""
+    """Draw the fronts, one plot for every pair of axes."""
     figures: dict[str, Figure] = {}
     for quality, inequality in axes(experiment):
         curves = _curves(experiment, outcomes, quality, inequality)
@@ -69,7 +69,7 @@ Points = list[tuple[Record, Values, Values]]
 
 
 def _points(experiment: Experiment, outcomes: list[Outcome]) -> dict[str, Points]:
-    """Group points by series, FairRec apart: what a point is, its test values, its validation values."""
+    """Group points by series, with FairRec separate: (label, values on test users, values on validation users)."""
     found: dict[str, Points] = {}
     for series in experiment.series:
         for runs in by_settings(of_series(outcomes, series)):
@@ -94,7 +94,7 @@ def _label(experiment: Experiment, series: Series, settings: Settings, point: Re
 
 
 def _front(points: Points, quality: str, inequality: str) -> list[int]:
-    """Return positions of the points that no other beats on the validation users."""
+    """Return the positions of points that no other point beats on the validation users."""
     known = [k for k, (_, test, seen) in enumerate(points) if {quality, inequality} <= set(seen) & set(test)]
     values = [(points[k][2][quality].mean, points[k][2][inequality].mean) for k in known]
     return [known[k] for k in front_positions(values, (False, True))]

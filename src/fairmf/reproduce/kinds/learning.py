@@ -1,4 +1,4 @@
-"""Quality and Gini against epochs and against seconds of training: figure 4, right. On the validation users."""
+"""Follow quality and Gini on the validation users over epochs and over seconds of training (figure 4, right)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FiADMM's residual norms and losses by epoch, for several rho and gamma: figure 5. Nothing is ranked."""
+"""Follow FiADMM's residual norms and losses by epoch, for several rho and gamma (figure 5)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMNS = {
     "dual": "|w+ - w| = |t - s|",
 }
 SHOWN = (1, 10, 50, 100)
-DECADE = 10  # a logarithmic axis over less has hardly a number on it
+DECADE = 10  # over a smaller range, a logarithmic axis would have hardly any labels
 
 
 def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: ARG001
