@@ -144,6 +144,7 @@ class Autoencoder(FactorModel):
         data = as_interactions(data)
         if data.nnz == 0:
             raise InvalidData("There are no interactions to learn from.")
+        # The fit loop needs a problem; an autoencoder uses its data only, not its weights of the objective F.
         problem = Problem(data, get_backend("cpu"), 0.0, 0.0, 0.0)
         with threads(torch, self.num_threads):
             generator = random_generator(torch, device, self.random_state)
@@ -217,7 +218,7 @@ class Autoencoder(FactorModel):
             item_ids=ids["item_ids"],
             popularity=popularity,
             mean_user=users.mean(axis=0, dtype=np.float64),
-            merit=np.zeros(items.shape[1]),
+            merit=np.zeros(items.shape[1]),  # no fairness term, so nothing to turn with the dial
             trained_fairness=0.0,
             fairness=0.0,
             history=history,

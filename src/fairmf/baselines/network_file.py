@@ -84,7 +84,7 @@ def _model(model_class: type[Model], content: Record, arrays: Arrays) -> Model:
         raise Malformed("it has no popularity of items")
     m = len(popularity)
     network = {name: _layer(name, shape, arrays) for name, shape in model._shapes(m).items()}
-    width = network["decoder.weight"].shape[1] + 1
+    width = network["decoder.weight"].shape[1] + 1  # the extra column is the 1 for the items' biases
     if (
         users is None
         or users.ndim != 2

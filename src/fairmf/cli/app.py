@@ -20,7 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 from fairmf.cli import errors
 from fairmf.cli.config import verb_of
 from fairmf.cli.logging import forwarded
-from fairmf.cli.options import expanded
+from fairmf.cli.options import expanded, unwrapped
 from fairmf.cli.session import Session
 from fairmf.version import __version__
 
@@ -123,8 +123,9 @@ def add_verb(group: typer.Typer, function: Callable[..., None], name: str) -> No
 
 
 def _run(function: Callable[..., None], arguments: Record, context: typer.Context) -> None:
+    # Every verb asks for a session by annotating a parameter with the class; its name is the verb's choice.
     session = next(value for value in arguments.values() if isinstance(value, Session))
-    if context.obj is not None:  # see `run`
+    if context.obj is not None:  # the dictionary of flags that `run` passes
         context.obj.update({parameter.name: max(parameter.opts, key=len) for parameter in context.command.params})
     session.start(verb_of(context), context.params)
     with forwarded(session), session.running():
@@ -149,14 +150,20 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+_ABOUT = """Matrix factorisation that is fair to items: from a file of events to recommendations and a report.
+
+The exposure of an item is the number of users whose list of recommendations holds it. The setting --fairness spreads
+exposure more evenly over the items; it can be changed after training."""
+
+
+@app.callback(help=unwrapped(_ABOUT))
 def options(
     context: typer.Context,
     version: Annotated[  # noqa: ARG001
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Matrix factorisation that is fair to items: from a file of events to recommendations and a report."""
+    """Show the help if no verb is given."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), nl=False)
 
@@ -168,13 +175,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit code."""
+    # Looked up in the text, because parsing the flags may itself be what fails.
     debug = "--debug" in arguments
     flags: dict[str, str] = {}  # the flag of each parameter of the verb; `_run` fills it, error messages use it
     try:
         with _terminated_as_interrupted():
             command = typer.main.get_command(app)
+            # standalone_mode=False: click raises its errors instead of printing them, so that they are reported here.
             code = command.main(list(arguments), prog_name="fairmf", standalone_mode=False, obj=flags)
-        sys.stdout.flush()
+        sys.stdout.flush()  # here, so that a closed pipe is noticed below and not at exit
     except SystemExit as error:  # raised by completion, and by rich and typer where the pipe is closed
         if isinstance(error.__context__, BrokenPipeError):
             _forget_stdout()

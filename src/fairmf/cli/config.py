@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 else:
     app = lazy_module("fairmf.cli.app")  # which imports this module
 
-_LARGEST = 1 << 20
+_LARGEST = 1 << 20  # bytes of a configuration; a larger file is surely another one, such as the data
 _VERB = re.compile("[a-z]+( [a-z]+)?")
 NOT_SETTINGS = ("config", "record", "no_record", "json", "quiet", "debug", "help")
 
@@ -94,6 +94,7 @@ def settings_for(verb: str, content: Record, path: Path, known: Mapping[str, str
     if RECORD_KEY in content:
         content = _recorded(verb, content, path)
     tables = {name: value for name, value in content.items() if isinstance(value, dict) and name in app.VERBS}
+    # The table of the verb overrides the top level; tables of other verbs are ignored.
     values = {name: value for name, value in content.items() if name not in tables} | tables.get(verb, {})
     settings = {}
     for name, value in values.items():

@@ -99,6 +99,7 @@ def _threads() -> Record:
         for name in sorted(os.environ)
         if re.fullmatch(r"(OMP|MKL|OPENBLAS|NUMBA)_NUM_THREADS|NUMBA_(CACHE_DIR|CPU_NAME)", name)
     }
+    # Any kernel can tell where Numba stores compiled code.
     cache = reductions.squared_norms.stats.cache_path
     return {
         "kernels": threads.most(), "layer": threads.LAYER, "cache": cache, "blas": pools, "environment": named
@@ -145,6 +146,7 @@ def _extras() -> Record:
 
 def _data() -> Record:
     folder = download.cache_folder()
+    # The folder may not exist yet: then its nearest existing parent decides.
     there = next(place for place in (folder, *folder.parents) if place.exists())
     return {
         "folder": str(folder),

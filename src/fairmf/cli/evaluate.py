@@ -94,6 +94,7 @@ def metric_table(found: Evaluation) -> Table:
 def _cell(found: Evaluation, label: str) -> str:
     if label not in found.values:
         return ""
+    # Popularity is a count and may be large; all other metrics are at most 1.
     value = f"{found.values[label]:,.4g}" if abs(found.values[label]) >= 10 else f"{found.values[label]:.4f}"
     if label not in found.intervals:
         return value

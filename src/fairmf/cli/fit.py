@@ -14,7 +14,7 @@ from fairmf.cli.model_flags import ModelSettings, effective_settings
 from fairmf.cli.options import Flags, Reweight
 from fairmf.cli.output import check_output
 from fairmf.cli.session import Session
-from fairmf.cli.sources import DATA_HELP, Reading, read_interactions, read_split
+from fairmf.cli.sources import EVENTS_HELP, Reading, read_interactions, read_split
 from fairmf.cli.terminal import marked
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut
@@ -51,9 +51,7 @@ class Training(Flags):
 def fit(
     data: Annotated[
         str,
-        typer.Argument(
-            metavar="DATA", help=f"The folder of a split (its training part is used), or events. {DATA_HELP}"
-        ),
+        typer.Argument(metavar="DATA", help=f"The folder of a split (its training part is used). Or a {EVENTS_HELP}"),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write the model to, such as model.fairmf.")],
     *,

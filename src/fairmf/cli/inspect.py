@@ -51,7 +51,7 @@ def describe(events: Events, merged: Interactions) -> Record:
     """Compute the counts and figures of the events, as plain values."""
     per_item = np.diff(merged.by_item.indptr)
     per_user = np.diff(merged.by_user.indptr)
-    ordered = np.sort(per_item)[::-1]
+    ordered = np.sort(per_item)[::-1]  # most popular item first
     total = int(per_item.sum())
     facts: Record = {
         "rows": len(events),

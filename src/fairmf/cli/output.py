@@ -56,6 +56,7 @@ def _obstacle(path: Path) -> str:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         return f"its folder cannot be created ({error.strerror})"
+    # The folder decides, not the file: files are written under another name and then renamed.
     return "" if os.access(folder, os.W_OK) else f"you have no permission to write in {folder}"
 
 
@@ -169,6 +170,6 @@ def lists_of(model: FactorModel, users: Users, top: int, options: Record) -> Ite
     _, batches = batches_module.record_batches(model, users, top, options)
     for batch in batches:  # a user's rows are never in two batches
         user, item, score, rank = (batch.column(name).to_pylist() for name in ("user", "item", "score", "rank"))
-        starts = [k for k, number in enumerate(rank) if number == 1]
+        starts = [k for k, number in enumerate(rank) if number == 1]  # rank 1 begins the list of the next user
         for start, stop in zip(starts, [*starts[1:], len(rank)], strict=True):
             yield {"user": user[start], "items": item[start:stop], "scores": score[start:stop]}

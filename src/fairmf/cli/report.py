@@ -20,7 +20,7 @@ from fairmf.reports.page import report as write_page
 
 @dataclass
 class Measured(Flags):
-    """What the page measures."""
+    """What to measure for the page."""
 
     fairness: Annotated[
         str | None,
@@ -40,7 +40,7 @@ class Measured(Flags):
 
 @dataclass
 class Page(Flags):
-    """What else the page shows."""
+    """What else to show on the page."""
 
     examples: Annotated[
         int, typer.Option(min=0, help="Number of example users, with their history and lists; 0 for none.")

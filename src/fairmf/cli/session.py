@@ -72,7 +72,7 @@ class Session(Flags):
     def __post_init__(self) -> None:
         self.run = RunRecord("", datetime.now(timezone.utc).isoformat(timespec="seconds"))
         self.result: Record = {}
-        """What --json prints."""
+        """The object that --json prints."""
         self._began = time.perf_counter()
         self._place: Path | None = None
 
@@ -93,6 +93,7 @@ class Session(Flags):
     def note(self, text: str) -> None:
         """Print one line on stderr. It may hold rich's markup; escape text that comes from outside."""
         if not self.quiet:
+            # soft_wrap: a line is not broken at the width of the terminal, so that paths can be copied and searched.
             self._stderr().print(text, soft_wrap=True)
 
     def warn(self, text: str) -> None:
@@ -117,7 +118,7 @@ class Session(Flags):
 
     @contextlib.contextmanager
     def timed(self, what: str) -> Iterator[None]:
-        """As `busy`, for work that shows its own progress."""
+        """Store the time like `busy`, for work that shows its own progress."""
         began = time.perf_counter()
         yield
         self.run.timings[what] = round(time.perf_counter() - began, 3)
@@ -167,6 +168,7 @@ class Session(Flags):
         place = None if self.no_record else self.record or self._place
         if place is None:
             return None
+        # Lists and tables of results are for --json; the record has the single values.
         plain = (str, bool, int, float)
         self.run.result = {name: value for name, value in self.result.items() if isinstance(value, plain)}
         try:

@@ -48,10 +48,11 @@ else:
     split_io = lazy_module("fairmf.data.split_io")
 
 PANEL = "Reading the data"
-DATA_HELP = (
-    "A file of events: CSV (any delimiter, may be compressed), Parquet (file or folder), Arrow, Feather or MovieLens "
+EVENTS_HELP = (
+    "file of events: CSV (any delimiter, may be compressed), Parquet (file or folder), Arrow, Feather or MovieLens "
     ".dat. Or the name of a data set (see fairmf datasets list). Or the URL of a database, with --query."
 )
+DATA_HELP = f"A {EVENTS_HELP}"
 _CUTS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars", " ": "spaces", "::": "double colons"}
 _TABLES = (".parquet", ".pq", ".arrow", ".arrows", ".feather", ".ipc")
 
@@ -174,7 +175,7 @@ def _columns(source: str, reading: Reading, seen: Peek, guess: Guess, time: bool
     """Return the columns as arguments of the readers: as flags name them, the others guessed."""
     named = {role: _column(getattr(reading, role), seen) for role in ("user", "item", "time", "rating")}
     named["weights"] = None if reading.weight == "sum" else _column(reading.weight, seen)
-    taken = set(named.values())
+    taken = set(named.values())  # a column that a flag names is never guessed for another role
     wanted = ["user", "item", *(["time"] if time else []), *(["rating"] if reading.rating_above is not None else [])]
     for role in wanted:
         if named[role] is None and guess.columns.get(role) not in taken:
@@ -220,6 +221,7 @@ def _say(session: Session, seen: Peek, columns: Record, guess: Guess, reading: R
     session.result["read_as"] = {"kind": seen.kind, **{role: str(name) for role, name in used.items()}}
     session.result["read_as"]["guessed"] = reasons
     likely = {role: name for role, name in guess.columns.items() if name not in used.values()}
+    # Ratings and weights are never used without being asked for, but often they should be.
     if "rating" in likely and columns["rating"] is None:
         name = marked(likely["rating"])
         session.note(f"        all ratings are kept; to keep only high values of {name}, use --rating-above 3.5")
@@ -314,10 +316,11 @@ def read_histories(source: str, model: FactorModel, reading: Reading, session: S
         raise Problem(
             "This model has no item ids, so the items in a file cannot be matched to it.", "fit the model on a file"
         )
+    # The file's ids must have the type of the model's ids: "7" in a file is the text "7" if the model has texts.
     text = items.values.dtype.kind not in "iu"
     events = read_events(source, replace(reading, text_ids=reading.text_ids or text), session)
     place = np.array([items.position(item) if item in items else -1 for item in events.item_ids.values.tolist()])
-    column = place[events.items]
+    column = place[events.items]  # position of each event's item in the model, -1 if unknown
     known = column >= 0
     if not known.any():
         raise Problem(

@@ -145,6 +145,7 @@ def split(
         made = made if reweight is None else _log_weights(made)
     with session.busy("write"):
         made.save(output)
+    # The record stores the number that was chosen, so that it repeats this split.
     session.run.settings["heldout"] = made.test.n_users if by is By.user else None
     for name, part in (("train", made.train), ("validation", made.validation.targets), ("test", made.test.targets)):
         session.uses(name, part)
@@ -179,7 +180,7 @@ def _by_user(events: Events, weight: str | None, draw: Draw) -> Split:
         if left < 3:
             few = f"Only {left} users are left with --min-user {draw.min_user} and --min-item {draw.min_item}"
             raise Problem(f"{few}: too few to split.", "lower --min-user and --min-item")
-        heldout = max(1, min(10_000, left // 10))
+        heldout = max(1, min(10_000, left // 10))  # 10,000 is the number of the published split of MovieLens-20M
     options: Record = {"target_share": draw.share, "random_state": draw.seed, **draw.limits()}
     return split_by_user(_merged(events, weight), heldout, protocol=draw.protocol.value, **options)
 

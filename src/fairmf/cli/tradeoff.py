@@ -80,6 +80,6 @@ def curve_table(curve: Curve, marked: float, meaning: str) -> Table:
     for row in curve:
         mark = " *" if row["fairness"] == marked else ""
         cells = ["" if row[name] is None else f"{row[name]:.4f}" for name in curve.metrics]
-        notes = ["past the minimum" if row.get("past_minimum") else ""] if noted else []
+        notes = ["past lowest Gini" if row.get("past_minimum") else ""] if noted else []
         table.add_row(f"{row['fairness']:g}{mark}", *cells, *notes)
     return table

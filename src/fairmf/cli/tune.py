@@ -35,7 +35,7 @@ _SPACE_HELP = (
 
 @dataclass
 class Search(Flags):
-    """What is searched for, and where."""
+    """What to optimise, and the space to search."""
 
     metric: Annotated[str, typer.Option(help="Metric to optimise.")] = "ndcg@100"
     objectives: Annotated[

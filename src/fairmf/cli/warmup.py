@@ -71,6 +71,7 @@ def warmup(
 def _steps() -> dict[str, Callable[[], None]]:
     """Return small tasks, by name, that together call every kernel with every type of argument it is used with."""
     data = _anonymous(synthetic(n_users=300, n_items=60, n_interactions=3000))
+    # Kernels are compiled for each combination of types: with and without weights, with and without item weights.
     weights = np.linspace(0.5, 2.0, data.by_user.nnz).astype(np.float32)
     weighted = Interactions(Rows(*data.by_user[:2], weights), data.n_items)
     steps: dict[str, Callable[[], None]] = {"read files": _read_files}
@@ -108,7 +109,7 @@ def _fit_and_ask(model: IterativeModel, data: Interactions, item_weights: Floats
             mapped = load_model(Path(folder) / "model.fairmf", mmap=True)
             for asked in (model, load_model(Path(folder) / "model.fairmf"), mapped):
                 _ask(asked, data)
-            del asked, mapped
+            del asked, mapped  # closes the mapped file, which some systems cannot delete otherwise
 
     return run
 

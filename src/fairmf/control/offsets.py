@@ -158,6 +158,7 @@ def _share(
     chosen = np.arange(len(U))
     if len(chosen) > COUNTED:
         chosen = np.sort(np.random.default_rng(seed).choice(len(U), COUNTED, replace=False))
+    # In blocks, to bound the memory; shares are means over users, so blocks are weighted by their size.
     parts = np.array_split(chosen, -(-len(chosen) // 8192))
     shares = [offsets.exposure_share(backend, U, V, learned, history.by_user, part, K) for part in parts]
     return np.average(shares, axis=0, weights=[len(part) for part in parts]).astype(np.float64)

@@ -126,7 +126,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Target:
-    """What `fit_to_target` found.
+    """The result of `fit_to_target`.
 
     Attributes
     ----------
@@ -188,6 +188,7 @@ def nearest(dial: Dial, goal: Goal, gini: str) -> Row:
         if goal.met_by(row):
             return between(dial, below, psi, goal.met_by, goal.metric)
         below, last = psi, row
+    # Past the lowest Gini everything gets worse, so only the rows up to there are candidates.
     end = min(dial.rows, key=lambda psi: (dial.rows[psi][gini], psi))
     useful = [dial.rows[psi] for psi in sorted(dial.rows) if psi <= end]
     met = [k for k, row in enumerate(useful) if goal.met_by(row)]
@@ -204,6 +205,7 @@ def furthest(dial: Dial, goal: Goal, gini: str) -> Row:
     for psi in dial.first_steps()[1:]:
         row = dial(psi)
         if not goal.met_by(row):
+            # The first fairness that misses the goal; the answer is the largest measured one below it.
             found = between(dial, last["fairness"], psi, lambda r: not goal.met_by(r), goal.metric)
             kept = [r for r in dial.rows.values() if goal.met_by(r) and r["fairness"] < found["fairness"]]
             return max(kept, key=lambda r: r["fairness"])

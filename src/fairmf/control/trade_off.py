@@ -328,11 +328,12 @@ def cover(dial: Dial, points: int, quality: str, inequality: str) -> None:
     while len(dial.rows) < points:
         positions = sorted(dial.rows)
         values = np.array([[dial.rows[psi][quality], dial.rows[psi][inequality]] for psi in positions])
+        # Gaps are distances in the plane of quality and Gini, each scaled to its range on the curve.
         spread = np.ptp(values, axis=0)
         gaps = np.linalg.norm(np.diff(values, axis=0) / np.where(spread > 0, spread, 1), axis=1)
         for k in np.argsort(-gaps, kind="stable"):
             low, high = positions[k], positions[k + 1]
-            middle = rounded(np.sqrt(low * high) if low > 0 else high / 2)
+            middle = rounded(np.sqrt(low * high) if low > 0 else high / 2)  # fairness acts on a logarithmic scale
             if middle not in dial.rows:
                 dial(middle)
                 break

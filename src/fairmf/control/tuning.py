@@ -338,7 +338,7 @@ def open_study(
         pruner=optuna.pruners.MedianPruner(n_startup_trials=startup_trials),
         load_if_exists=True,
     )
-    wanted = json.loads(json.dumps(recipe, default=str))
+    wanted = json.loads(json.dumps(recipe, default=str))  # as the storage returns it, so that both can be compared
     stored = study.user_attrs.get(RECIPE)
     if stored is None and not study.get_trials(deepcopy=False):
         study.set_user_attr(RECIPE, wanted)
@@ -364,7 +364,7 @@ def ask(optuna: ModuleType, study: Study, space: Space, own: Settings, seed: int
     place = len(settled(study))
     drawn_seed = int(np.random.SeedSequence([seed, place]).generate_state(1)[0])
     sampler = optuna.samplers.TPESampler(seed=drawn_seed, n_startup_trials=startup_trials, multivariate=True)
-    if place == 0:
+    if place == 0:  # values outside the space cannot be fixed: the sampler draws them
         known = {name: space[name].drawn(value) for name, value in own.items() if name in space}
         fixed = {name: drawn for name, drawn in known.items() if drawn is not None}
         sampler = optuna.samplers.PartialFixedSampler(fixed, sampler)

@@ -128,6 +128,7 @@ class TuningResult:
         seen: set[tuple[tuple[str, object], ...]] = set()
         rows: list[Record] = []
         for trial in self.pareto_front():
+            # Trials that differ only in the dial have the same model.
             settings = tuple(sorted(trial.settings.items()))
             if settings in seen:
                 continue

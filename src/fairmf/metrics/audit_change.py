@@ -103,6 +103,7 @@ class UserStatistics:
 
     def __call__(self, weights: Values) -> dict[str, Values]:
         """Return the worst decile and the shares for weights (users x replicates)."""
+        # Users without targets are NaN in both, so that means leave them out.
         worse = np.where(np.isnan(self.difference), np.nan, self.difference < 0)
         better = np.where(np.isnan(self.difference), np.nan, self.difference > 0)
         return {
@@ -133,7 +134,7 @@ def worst_tenth(ascending: Values, weights: Values) -> Values:
     `weights` is values x replicates. The value at the edge of the tenth counts in part.
     """
     wanted = weights.sum(axis=0) / 10
-    already = np.cumsum(weights, axis=0) - weights
+    already = np.cumsum(weights, axis=0) - weights  # weight of all lower values
     taken = np.clip(wanted - already, 0.0, weights)
     mean: Values = np.divide(ascending @ taken, wanted, out=np.full(len(wanted), np.nan), where=wanted > 0)
     return mean

@@ -27,7 +27,7 @@ CURVE_POINTS = 101  # points of a Lorenz curve in JSON
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Audit:
-    """What changes from `before` to `after` in top-`at` lists for the same users (docs/audit.md).
+    """The result of `audit`: what changes from `before` to `after` in lists of length `at` (docs/audit.md).
 
     `audit["gini@20"]` is the Change of one metric, `gainers` and `losers` list items, and `summary` returns sentences.
 
@@ -125,6 +125,7 @@ class Audit:
         Only the `top` gainers and losers among the items are listed; `every_item` adds all items. Users are never
         listed one by one.
         """
+        # The Lorenz curve has a point per item; JSON gets it at evenly spaced shares of the catalogue.
         shares = np.linspace(0.0, 1.0, min(CURVE_POINTS, self.n_items + 1))
         every = np.linspace(0.0, 1.0, self.n_items + 1)
         curves = [np.interp(shares, every, curve) for curve in self.lorenz()]

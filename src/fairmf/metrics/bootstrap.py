@@ -59,6 +59,7 @@ def list_matrices(items: NDArray[np.integer], n_items: int, cutoffs: list[int], 
     worth = slot_weights(max(N, 1), weighting)
     matrices, start = [], 0
     for K in cutoffs:
+        # Only the slots after the previous cut-off: `exposures` adds the matrices up, so each slot is counted once.
         stop = max(start, min(K, N))
         slots = items[:, start:stop]
         filled = slots >= 0
@@ -75,6 +76,7 @@ def draw_weights(n_users: int, replicates: int, n_items: int, random_state: int)
     at_once = max(1, CELLS_AT_ONCE // max(n_users, n_items, 1))
     for start in range(0, replicates, at_once):
         count = min(at_once, replicates - start)
+        # One replicate at a time, so that the draws do not depend on the size of the blocks.
         draws = [np.bincount(random.integers(n_users, size=n_users), minlength=n_users) for _ in range(count)]
         yield np.ascontiguousarray(np.stack(draws, axis=1), dtype=np.float64)
 

@@ -16,6 +16,7 @@ from fairmf.metrics.registry import parse_metric
 from fairmf.params import check_count, check_not_negative
 from fairmf.types import Record
 
+# What a checkpoint stores, besides the settings.
 _MEMORY = ("scores", "best_epoch", "best_value", "_last_epoch", "_epochs_seen")
 
 
@@ -128,6 +129,7 @@ class EarlyStopping:
 
     def on_epoch(self, progress: Progress) -> None:
         """Evaluate the model; keep it if it is the best so far, or stop the fit. Called by the fit loop."""
+        # The epochs of a new fit start at 1 again.
         if self._last_epoch is not None and progress.epoch <= self._last_epoch:
             self._start_over()
         self._last_epoch = progress.epoch

@@ -307,6 +307,7 @@ def count_lists(blocks: Blocks, held_out: HeldOut, plan: Plan, keep_lists: bool)
     targets, done = held_out.targets.by_user, 0
     for first, items in blocks:
         stop = first + len(items)
+        # A ranker of another library may return anything: wrong blocks would give wrong numbers without an error.
         if first != done or stop > n or (items.size and (items.max() >= m or items.min() < -1)):
             raise InvalidData(
                 f"Lists of users {first:,} to {stop:,} (of {n:,}, {m:,} items): expected consecutive blocks "
@@ -341,6 +342,7 @@ def _intervals(counted: Counted, resamples: Bootstrap) -> dict[str, tuple[float,
     replicates = resample(counted.statistics(), plan.of_items.n_lists, plan.n_items, resamples)
     result = {}
     for w in plan.wanted:
+        # Exposure metrics are not means over users, and resampling biases them: see `interval`.
         shift = {} if w.is_accuracy else {"centre": values[w.label], "highest": w.exposure.highest}
         result[w.label] = interval(replicates[w.label], resamples.confidence, **shift)
     return result

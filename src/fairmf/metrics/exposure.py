@@ -48,6 +48,7 @@ def entropy(o: ArrayLike) -> Values:
     share = _shares(o)
     m = share.shape[-1]
     terms = share * np.log(share, out=np.zeros_like(share), where=share > 0)
+    # With a single item log m is 0, and so is the entropy; NaN without exposure is kept.
     return _divide(-terms.sum(axis=-1), np.asarray(np.log(m))) if m > 1 else terms.sum(axis=-1)
 
 
@@ -55,7 +56,7 @@ def top_share(o: ArrayLike, percent: int) -> Values:
     """Return the share of the exposure that goes to the ceil(percent % of m) most exposed items."""
     values = np.asarray(o, dtype=np.float64)
     m = values.shape[-1]
-    count = -(-m * percent // 100)
+    count = -(-m * percent // 100)  # rounded up
     # np.sort rather than np.partition, which is slow for many equal numbers: most items have exposure 0.
     top = np.sort(values, axis=-1)[..., m - count :]
     return _divide(top.sum(axis=-1), values.sum(axis=-1))

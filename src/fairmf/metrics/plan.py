@@ -107,6 +107,7 @@ def plan_for(
     merit: ArrayLike | None,
 ) -> Plan:
     """Make the plan from the sizes of a held-out set. `popularity` is the number of training users of each item."""
+    # Without a merit, popularity stands for it: exposure in proportion to interactions.
     worth = popularity if merit is None else _check_merit(merit, n_items)
     there = {"train": popularity is not None, "merit": worth is not None, "groups": groups is not None}
     wanted = parse_metrics(metrics, at, [name for name, given in there.items() if given])

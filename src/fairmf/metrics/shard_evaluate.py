@@ -82,6 +82,18 @@ def evaluate_shards(
     ------
     InvalidData
         If the sources have other items or numbers of shards, or no user of the targets is in the history.
+
+    Examples
+    --------
+    >>> from fairmf import FairALS, evaluate_shards, split_by_user, synthetic
+    >>> from fairmf.distributed.shards import InMemoryShards
+    >>> from fairmf.distributed.task_pool import InProcess
+    >>> split = split_by_user(synthetic(400, 200, 9000), heldout=60, protocol="seeded")
+    >>> model = FairALS(factors=8, epochs=4).fit(split.train)
+    >>> history, targets = (InMemoryShards(part, 2) for part in (split.test.fold_in, split.test.targets))
+    >>> found = evaluate_shards(model, history, targets, at=20, tasks=InProcess())
+    >>> found.n_users, found["coverage@20"] > 0.5
+    (60, True)
     """
     for what, source in (("history", history), ("targets", targets), ("train", train)):
         if source is not None:
@@ -129,6 +141,7 @@ def aligned(shard: Shard, history: Interactions) -> tuple[Interactions, int]:
     """
     if shard.user_ids is None or history.user_ids is None:
         raise InvalidData("Users of history and targets are matched by their ids, and one of them has none.")
+    # The two sources need not have the same users, nor in the same order.
     place = {user: row for row, user in enumerate(shard.user_ids.values.tolist())}
     rows = np.array([place.get(user, -1) for user in history.user_ids.values.tolist()], dtype=np.int64)
     found = rows >= 0

@@ -198,6 +198,7 @@ def choose(before: Lists, after: Lists, held_out: HeldOut, count: int) -> NDArra
     Only users with a history are chosen, and users with held-out items before others.
     """
     history, targets = (np.diff(part.by_user.indptr) for part in (held_out.fold_in, held_out.targets))
+    # Prefer users with held-out items, whose hits the page can show; fall back to all if there are too few.
     for candidates in (np.flatnonzero((history > 0) & (targets > 0)), np.flatnonzero(history > 0)):
         if len(candidates) >= count:
             break

@@ -252,6 +252,7 @@ def measure(
 
     With `open_end`, end after the first stop above `chosen` whose Gini is higher than that of the stop before.
     """
+    # The lists of the first and of the chosen stop are kept: the examples are chosen by how they differ.
     lists = {psi: lists_at(model, question, psi) for psi in (stops[0], chosen)}
     first = lists[stops[0]]
     rows = choose(first, lists[chosen], question.held_out, question.examples)
@@ -352,7 +353,7 @@ def read_stops(
             picked = max(stops)
         stops.add(picked)
     if picked == 0 or len(stops) == 1:
-        stops.add(0.0)
+        stops.add(0.0)  # a baseline to compare with
     if len(stops) == 1:
         raise InvalidParameter("A report compares stops of the dial: give at least one fairness above 0.")
     if len(stops) > MOST_STOPS:

@@ -98,6 +98,7 @@ def _of_items(content: Content) -> Json:
     row_of = {int(j): row for row, j in enumerate(shown)}
     bands = None if catalogue.popularity is None else band_of(catalogue.popularity)
     m = len(catalogue)
+    # The axis of ranks is logarithmic, so the ranks in the page are spaced evenly on it.
     ranks = np.unique(np.round(np.geomspace(1, m, RANK_POINTS)).astype(np.int64))
     stops = []
     for position in content.positions:
@@ -206,7 +207,7 @@ def shown_items(content: Content, most: int = MOST_ITEMS) -> NDArray[np.int64]:
     """
     exposures = np.stack([p.exposure for p in content.positions if p.exposure is not None])
     highest = exposures.max(axis=0)
-    highest[_named(content)] = np.inf
+    highest[_named(content)] = np.inf  # sorts them first
     chosen = np.argsort(-highest, kind="stable")[:most]
     ranks: NDArray[np.int64] = chosen[np.lexsort((chosen, -exposures[0][chosen]))]
     return ranks

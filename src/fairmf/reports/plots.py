@@ -402,6 +402,7 @@ def _by_epoch(
     return figure
 
 
+# Metadata that would differ between two runs, such as the date, is left out.
 FORMATS = {"svg": {"Date": None}, "png": {"Software": None}, "pdf": {"CreationDate": None}}
 
 

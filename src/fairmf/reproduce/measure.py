@@ -105,6 +105,7 @@ def seconds(piece: Piece, split: Split) -> Result:
     return {"seconds_per_epoch": statistics.median(every[1:] or every), "all": every}
 
 
+# Experiments name one of these in their TOML file.
 MEASURES: dict[str, Callable[[Piece, Split], Result]] = {
     "points": points, "exposure": exposure, "epochs": epochs, "residuals": residuals, "seconds": seconds,
 }  # fmt: skip

@@ -92,7 +92,7 @@ class Run:
     def done(self) -> tuple[list[Outcome], list[Piece]]:
         """Return the stored outcomes of all rounds known so far, and the missing pieces."""
         found: list[Outcome] = []
-        while True:
+        while True:  # one pass per round: a later round is known when the pieces of the one before are done
             pieces = self.plan(found)
             read = [self.store.read(piece) for piece in pieces]
             missing = [piece for piece, outcome in zip(pieces, read, strict=True) if outcome is None]

@@ -153,7 +153,7 @@ def read_experiment(name: str, text: str) -> Experiment:
     if table:
         raise InvalidParameter(f"The settings of {name} have an unknown {next(iter(table))!r}.")
     _check(made)
-    for data in stand_ins:
+    for data in stand_ins:  # mistakes in the changes for other data are found now, not when they are used
         _check(made.on(data))
     return made
 
