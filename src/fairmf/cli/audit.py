@@ -135,7 +135,7 @@ def audit(
 def _name(model: FactorModel, path: Path, fairness: float | None) -> str:
     """Return the name of a side for the sentences."""
     served = getattr(model.fitted, "fairness", None) if fairness is None else fairness
-    return path.name if served is None else f"{path.name} at fairness {served:g}"
+    return path.stem if served is None else f"{path.stem} at fairness {served:g}"
 
 
 def _options(fairness: float | None) -> dict[str, float] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ COUNTED = 250_000
 
 
 @dataclass(frozen=True)
-class Offsets:
+class Offsets(Generic[Model]):
     """The result of `fit_offsets`.
 
     Attributes
@@ -49,7 +49,7 @@ class Offsets:
     ((200,), 0)
     """
 
-    model: FactorModel
+    model: Model
     share: NDArray[np.float64]
     violations: dict[str, float]
 
@@ -74,7 +74,7 @@ def fit_offsets(
     users_at_once: int = 8192,
     random_state: int = 0,
     progress: bool | None = None,
-) -> Offsets:
+) -> Offsets[Model]:
     """Learn how much to raise or lower each item's scores so that its exposure stays within bounds.
 
     The result has a copy of the model that adds the offsets in `recommend`, `rank`, `score` and `to_ann`, and saves

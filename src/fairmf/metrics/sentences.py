@@ -213,7 +213,7 @@ def sentence(text: str) -> str:
 def statements(audit: Audit) -> list[str]:
     """Return the sentences of an audit: what changes for items, then groups, then users."""
     K = audit.at
-    what = f"From {audit.before_name} to {audit.after_name}"
+    what = f'From "{audit.before_name}" to "{audit.after_name}"'
     found = [f"{what}, in the top-{K} lists of {audit.n_users:,} users, with {audit.n_items:,} items:"]
     share = audit[f"bottom80_share@{K}"]
     if math.isnan(share.before) or math.isnan(share.after):
