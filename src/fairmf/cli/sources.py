@@ -14,17 +14,17 @@ from fairmf.cli.errors import Problem
 from fairmf.cli.options import Flags
 from fairmf.cli.progress import byte_bar
 from fairmf.cli.terminal import marked
-from fairmf.data.datasets import dataset, datasets
 from fairmf.data.events import Events
 from fairmf.data.ids import Ids, written_id
-from fairmf.data.text_source import TextSource
 from fairmf.lazy import lazy_module
 
 if TYPE_CHECKING:
     from pyarrow import feather, parquet
 
     from fairmf.cli.session import Session
-    from fairmf.data import dataset_load, interactions, read, read_csv, read_sql, sniff, split, split_io
+    from fairmf.data import (
+        dataset_load, datasets, interactions, read, read_csv, read_sql, sniff, split, split_io, text_source,
+    )  # fmt: skip
     from fairmf.data.columns import ColumnName
     from fairmf.data.interactions import Interactions
     from fairmf.data.sniff import Guess, Peek
@@ -38,6 +38,7 @@ else:
     feather = lazy_module("pyarrow.feather")
     parquet = lazy_module("pyarrow.parquet")
     dataset_load = lazy_module("fairmf.data.dataset_load")
+    datasets = lazy_module("fairmf.data.datasets")
     interactions = lazy_module("fairmf.data.interactions")
     model_file = lazy_module("fairmf.models.model_file")
     read = lazy_module("fairmf.data.read")
@@ -46,6 +47,7 @@ else:
     sniff = lazy_module("fairmf.data.sniff")
     split = lazy_module("fairmf.data.split")
     split_io = lazy_module("fairmf.data.split_io")
+    text_source = lazy_module("fairmf.data.text_source")
 
 PANEL = "Reading the data"
 EVENTS_HELP = (
@@ -117,7 +119,7 @@ def read_events(source: str, reading: Reading, session: Session, time: bool = Fa
         return _read_database(source, reading, session)
     if reading.query is not None:
         raise Problem("--query is for databases.", "name one by its URL, such as sqlite:///events.db")
-    if not Path(source).exists() and source in datasets():
+    if not Path(source).exists() and source in datasets.datasets():
         return _read_dataset(source, reading, session)
     return _read_file(source, reading, session, time)
 
@@ -234,7 +236,7 @@ def _read_dataset(name: str, reading: Reading, session: Session) -> Events:
     allowed = {"--weight", "--text-ids"}
     if other := [flag for flag in reading._given() if flag not in allowed]:
         raise Problem(f"{name} is a data set whose columns are known: {other[0]} does not apply to it.")
-    entry = dataset(name)
+    entry = datasets.dataset(name)
     filters = [f"ratings above {entry.rating_above:g}"] if entry.rating_above is not None else []
     filters += [f"{kind} with at least {n}" for kind, n in (("items", entry.min_item), ("users", entry.min_user)) if n]
     session.result["read_as"] = {"kind": "data set", "name": name}
@@ -260,7 +262,7 @@ def _read_database(url: str, reading: Reading, session: Session) -> Events:
 
 def _no_such_source(source: str) -> Problem:
 
-    near = difflib.get_close_matches(source.lower(), datasets(), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(source.lower(), datasets.datasets(), n=1, cutoff=0.6)
     folder = Path(source).parent
     others = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     alike = difflib.get_close_matches(Path(source).name, others, n=1, cutoff=0.6)
@@ -395,7 +397,7 @@ def _values(path: Path, seen: Peek, name: ColumnName) -> list[object]:
 
     if seen.kind == "csv":
         with read.reading(path, "CSV"):
-            rows = list(read_csv.text_rows(TextSource.of_file(path), str(seen.delimiter)))
+            rows = list(read_csv.text_rows(text_source.TextSource.of_file(path), str(seen.delimiter)))
         place = seen.names.index(name)
         return [row[place] for row in rows[1 if seen.header else 0 :] if len(row) > place]
     with read.reading(path, seen.kind.capitalize()):
