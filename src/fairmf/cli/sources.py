@@ -23,7 +23,16 @@ if TYPE_CHECKING:
 
     from fairmf.cli.session import Session
     from fairmf.data import (
-        dataset_load, datasets, interactions, read, read_csv, read_sql, sniff, split, split_io, text_source,
+        dataset_load,
+        datasets,
+        interactions,
+        read,
+        read_csv,
+        read_sql,
+        sniff,
+        split,
+        split_io,
+        text_source,
     )  # fmt: skip
     from fairmf.data.columns import ColumnName
     from fairmf.data.interactions import Interactions
