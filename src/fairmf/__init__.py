@@ -19,8 +19,8 @@ from fairmf.version import __version__
 if TYPE_CHECKING:
     from fairmf.baselines.mult_vae import MultVAE as MultVAE
     from fairmf.baselines.rec_vae import RecVAE as RecVAE
-    from fairmf.control.offsets import Offsets as Offsets
-    from fairmf.control.offsets import fit_offsets as fit_offsets
+    from fairmf.control.fit_offsets import Offsets as Offsets
+    from fairmf.control.fit_offsets import fit_offsets as fit_offsets
     from fairmf.control.target import Target as Target
     from fairmf.control.target import fit_to_target as fit_to_target
     from fairmf.control.trade_off import Curve as Curve
@@ -89,7 +89,7 @@ _HOMES = {
     "baselines.rec_vae": ("RecVAE",),
     "control.trade_off": ("trade_off", "fit_path", "Curve",),
     "control.target": ("fit_to_target", "Target",),
-    "control.offsets": ("fit_offsets", "Offsets",),
+    "control.fit_offsets": ("fit_offsets", "Offsets",),
     "control.tuning": ("tune",),
     "control.tuning_result": ("TuningResult",),
     "reports.page": ("report",),

@@ -17,7 +17,7 @@ from ray_here import KillWorker, ray_processes
 
 from fairmf import FairALS, synthetic
 from fairmf.distributed.cluster import RayCluster
-from fairmf.distributed.ray_team import RayTeam
+from fairmf.distributed.ray_actors import RayTeam
 from fairmf.distributed.worker import Turned, Worker
 from fairmf.errors import ClusterFailed, MissingDependency
 

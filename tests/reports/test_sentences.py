@@ -28,7 +28,7 @@ def content_of(before=BEFORE, after=AFTER, ends=None, **more):
 def test_the_headline_tells_gain_and_cost():
     content = content_of(ends={"ndcg@100": (-0.007, -0.002), "bottom50_share@20": (0.07, 0.09)})
     assert content.headline(content.after) == (
-        "From fairness 0 to fairness 2, the half of the catalogue shown least gets 11.0% of the exposure, up from 3.0% "
+        "From fairness 0 to fairness 2, the least-shown half of the catalogue gets 11.0% of the exposure, up from 3.0% "
         "(+8.0 points, 95% interval +7.0 to +9.0), and nDCG@100 falls from 0.400 to 0.395 "
         "(−1.2%, −0.005, 95% interval −0.007 to −0.002)."
     )

@@ -75,7 +75,7 @@ class Autoencoder(FactorModel):
     factors: int = setting(200, "Latent dimension.", symbol="d", low=1, integer=True)
     hidden: int = setting(600, "Units of a hidden layer.", low=1, integer=True)
     dropout: float = setting(0.5, "Share of a history that is hidden in training.", low=0, high=0.99)
-    epochs: int = setting(200, "Ceiling on training epochs.", low=1, integer=True)
+    epochs: int = setting(200, "Largest number of training epochs.", low=1, integer=True)
     batch_size: int = setting(500, "Users per update.", low=1, integer=True)
     learning_rate: float = setting(1e-3, "Step size of Adam.", above=0)
     random_state: int | None = setting(0, "Seed; None draws one.", low=0, integer=True, choices=(None,))

@@ -39,7 +39,7 @@ class Compared(Flags):
         float | None,
         typer.Option(
             metavar="NUMBER",
-            help="Fairness before the change. Default: 0 for one model; with --after, the model's own.",
+            help="Fairness before the change. Default: the model's own with --after, else 0.",
         ),
     ] = None
     after_fairness: Annotated[
@@ -58,7 +58,9 @@ class Compared(Flags):
 class Written(Flags):
     """What to print and to write."""
 
-    top: Annotated[int, typer.Option(min=0, help="How many items to list that gain most, and that lose most.")] = 10
+    top: Annotated[int, typer.Option(min=0, help="Length of the lists of items that gain most and that lose most.")] = (
+        10
+    )
     items_output: Annotated[
         Path | None,
         typer.Option("--items", metavar="FILE", help=f"Write the exposure of every item to this file: {ENDINGS_HELP}."),
@@ -135,7 +137,7 @@ def audit(
 def _name(model: FactorModel, path: Path, fairness: float | None) -> str:
     """Return the name of a side for the sentences."""
     served = getattr(model.fitted, "fairness", None) if fairness is None else fairness
-    return path.stem if served is None else f"{path.stem} at fairness {served:g}"
+    return path.name if served is None else f"{path.name} at fairness {served:g}"
 
 
 def _options(fairness: float | None) -> dict[str, float] | None:

@@ -30,7 +30,7 @@ EXIT_CODES = {
     PROBLEM: "a problem with data, files or settings",
     USAGE: "wrong usage: an unknown verb or flag, a missing value or a value of the wrong type",
     MISSING_PACKAGE: "an optional package is not installed",
-    CANNOT_WRITE: "the output could not be written; what was there before is unchanged",
+    CANNOT_WRITE: "the output could not be written (an older file is unchanged)",
     NOT_FETCHED: "a data set could not be downloaded, or its terms are not accepted",
     DIVERGED: "training gave numbers that are not finite",
     BUG: "an internal error: please report it",

@@ -50,11 +50,18 @@ def export(
     session: Session,
     what: Annotated[What, typer.Option(help="Whose vectors to write; an index always holds items.")] = What.items,
     fairness: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Fairness of the users' vectors. Default: the model's own.")
+        float | None,
+        typer.Option(
+            metavar="NUMBER", help="With --what users: write their vectors for this fairness. Default: the model's own."
+        ),
     ] = None,
     groups: Annotated[
         int | None,
-        typer.Option(min=1, help="Index: number of groups that items are divided into. Default: 4 sqrt(items)."),
+        typer.Option(
+            min=1,
+            help="Index: number of groups that items are divided into. Default: four times the square root of the "
+            "number of items.",
+        ),
     ] = None,
     probes: Annotated[
         int | None,

@@ -26,7 +26,7 @@ class Measured(Flags):
         str | None,
         typer.Option(
             metavar="F,F,...",
-            help="Values of fairness to show. [dim]\\[default: chosen, up to just past the lowest Gini][/dim]",
+            help="Values of fairness to show. [dim]\\[default: automatic, from 0 to just past the lowest Gini][/dim]",
         ),
     ] = None
     chosen: Annotated[

@@ -37,7 +37,8 @@ class Scale(Flags):
         int | None, typer.Option(min=1, help="Number of epochs of every fit, instead of the paper's.")
     ] = None
     without: Annotated[
-        str | None, typer.Option(metavar="EXTRA", help="Leave out models that need this extra; the only one is vae.")
+        str | None,
+        typer.Option(metavar="EXTRA", help="Leave out the models that need an extra. The only such extra is vae."),
     ] = None
 
     def arguments(self) -> Record:

@@ -19,7 +19,7 @@ from fairmf.cli.progress import watched
 from fairmf.cli.session import Session
 from fairmf.cli.sources import check_dial, load_fitted
 from fairmf.cli.terminal import marked
-from fairmf.control.offsets import fit_offsets
+from fairmf.control.fit_offsets import fit_offsets
 from fairmf.data.popularity import gini
 from fairmf.lazy import lazy_module
 from fairmf.models.factor_model import FactorModel
@@ -55,7 +55,7 @@ class Written(Flags):
     ] = None
     save_model: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Offsets: file to write the model with its offsets to."),
+        typer.Option(metavar="FILE", help="With --method offsets: file for the model that serves with these offsets."),
     ] = None
 
 

@@ -48,7 +48,8 @@ class Session(Flags):
         Path | None,
         typer.Option(
             "--config", callback=load_config, is_eager=True, rich_help_panel=PANEL,
-            help="Read settings from a TOML or JSON file; a run record repeats that run. Flags override the file.",
+            help="Read settings from a TOML or JSON file. Give the record of an earlier run to repeat that run. Flags "
+            "override the file.",
         ),
     ] = None  # fmt: skip
     record: Annotated[

@@ -84,7 +84,8 @@ class Reading(Flags):
     ] = None
     weight: Annotated[
         str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of weights, such as play "
-        "counts. 'sum' counts repeated rows instead. Without --weight, every pair of user and item counts once.")
+        "counts. With the word sum, the weight is the number of repeated rows. Default: every pair of user and item "
+        "counts once.")
     ] = None  # fmt: skip
     time: Annotated[
         str | None,

@@ -65,8 +65,8 @@ class Draw(Flags):
     protocol: Annotated[
         Protocol,
         typer.Option(
-            help="With --by user: public draws users and items exactly as published splits do; seeded draws them by "
-            "--seed and --share."
+            help="With --by user: 'public' chooses users and items exactly as published splits do; 'seeded' chooses "
+            "them by --seed and --share."
         ),
     ] = Protocol.public
     share: Annotated[

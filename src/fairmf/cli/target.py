@@ -78,7 +78,8 @@ def target(
     at: Annotated[int, typer.Option(min=1, help="Length of the lists in which exposure is counted.")] = 20,
     part: Annotated[Part, typer.Option(help="Held-out users to measure on.")] = Part.validation,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write the model to, set to the fairness found.")
+        Path | None,
+        typer.Option("--output", "-o", help="File for the model, which then serves with the fairness found."),
     ] = None,
     unreached: Unreached,
 ) -> None:

@@ -40,8 +40,8 @@ def warmup(
 
     With FOLDER, the compiled code is stored there. Set NUMBA_CACHE_DIR to this folder when you start a service: it then
     compiles nothing and needs no write permission. Compiled code works for one kind of processor, one version of Python
-    and one version of fairmf. If an image runs on several kinds of processors, set NUMBA_CPU_NAME=generic for warmup
-    and for the service.
+    and one version of fairmf. If a container image runs on several kinds of processors, set NUMBA_CPU_NAME=generic for
+    warmup and for the service.
 
     [dim]Examples:[/dim]
 

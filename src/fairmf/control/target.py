@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fairmf.control.offsets import fit_offsets
+from fairmf.control.fit_offsets import fit_offsets
 from fairmf.control.trade_off import Curve, Dial, Row, marked, rounded, validation_of
 from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidParameter

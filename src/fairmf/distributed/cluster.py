@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from fairmf.data.interactions import Interactions
-from fairmf.distributed.ray_team import RayTeam, Room
+from fairmf.distributed.ray_actors import RayTeam, Room
 from fairmf.distributed.shards import InMemoryShards, ShardSource
 from fairmf.distributed.team import Team
 from fairmf.errors import ClusterFailed, InvalidParameter, MissingDependency

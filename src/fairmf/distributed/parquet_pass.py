@@ -22,7 +22,7 @@ from fairmf.data.columns import Columns
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.distributed import parquet_read
-from fairmf.distributed.parquet_files import ROWS_PER_CHUNK, Chunk, DataFile, check_kinds, chunks_of, outlines_of
+from fairmf.distributed.parquet_chunks import ROWS_PER_CHUNK, Chunk, DataFile, check_kinds, chunks_of, outlines_of
 from fairmf.distributed.parquet_read import NEVER, Gathered, Summary, Tally
 from fairmf.distributed.shards import Shard
 from fairmf.distributed.task_pool import Function, Ref, Tasks, Value

@@ -24,7 +24,7 @@ from fairmf.data.encode import IdEncoder
 from fairmf.data.events import Events, count_rows, first_of_pairs, number_by_appearance
 from fairmf.data.fingerprint import id_text
 from fairmf.data.ids import Ids
-from fairmf.distributed.parquet_files import Chunk
+from fairmf.distributed.parquet_chunks import Chunk
 from fairmf.distributed.shards import Shard
 from fairmf.errors import InvalidData
 

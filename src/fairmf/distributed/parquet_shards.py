@@ -16,7 +16,7 @@ from fairmf.data.csr import Rows
 from fairmf.data.fingerprint import id_text
 from fairmf.data.ids import Ids
 from fairmf.distributed import parquet_pass, parquet_read
-from fairmf.distributed.parquet_files import ROWS_PER_CHUNK, Chunk, FileSystem, Paths, find_files
+from fairmf.distributed.parquet_chunks import ROWS_PER_CHUNK, Chunk, FileSystem, Paths, find_files
 from fairmf.distributed.parquet_pass import Found, Reading, ShardCache
 from fairmf.distributed.shards import Shard
 from fairmf.distributed.task_pool import RayTasks, Ref, Tasks, kept_value, lost_errors

@@ -1,6 +1,6 @@
 """Send requests to all workers, gather their answers, and replace workers that died.
 
-`RayTeam` (ray_team.py) runs workers on a cluster, `LocalTeam` in this process; `Team` is what both have in common.
+`RayTeam` (ray_actors.py) runs workers on a cluster, `LocalTeam` in this process; `Team` is what both have in common.
 """
 
 from __future__ import annotations

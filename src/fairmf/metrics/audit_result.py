@@ -58,7 +58,7 @@ class Audit:
     >>> same = np.tile(np.arange(20), (60, 1))
     >>> other = (same + np.arange(60)[:, None]) % 200
     >>> print(audit(same, other, split.test, bootstrap=0).statements()[1])
-    The 80% of the catalogue shown least gets 40.0% of the exposure, up from 0.0% (+40.0 points).
+    The least-shown 80% of the catalogue gets 40.0% of the exposure, up from 0.0% (+40.0 points).
     """
 
     at: int

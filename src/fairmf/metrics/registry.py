@@ -134,13 +134,13 @@ _TABLE: tuple[AccuracyMetric | ExposureMetric, ...] = (
     ),
     ExposureMetric(
         name="bottom50_share", title="Bottom-half share", measure=lambda o, _: exposure.bottom_share(o, 50),
-        meaning="share of exposure that the half of items shown least have", lower_is_better=False, percent=True,
-        owners="the half of the catalogue shown least",
+        meaning="share of exposure of the least-shown half of items", lower_is_better=False, percent=True,
+        owners="the least-shown half of the catalogue",
     ),
     ExposureMetric(
         name="bottom80_share", title="Bottom-80% share", measure=lambda o, _: exposure.bottom_share(o, 80),
-        meaning="share of exposure that the 80% of items shown least have", lower_is_better=False, percent=True,
-        owners="the 80% of the catalogue shown least",
+        meaning="share of exposure of the least-shown 80% of items", lower_is_better=False, percent=True,
+        owners="the least-shown 80% of the catalogue",
     ),
     ExposureMetric(
         name="popularity", title="Popularity", measure=lambda o, b: exposure.average_popularity(o, _popularity(b)),
@@ -148,8 +148,8 @@ _TABLE: tuple[AccuracyMetric | ExposureMetric, ...] = (
     ),
     ExposureMetric(
         name="tail_share", title="Tail share", measure=lambda o, b: exposure.tail_share(o, _popularity(b)),
-        meaning="share of exposure that the 80% of items with the fewest interactions have", needs="train",
-        lower_is_better=False, percent=True, owners="the 80% of the catalogue with the fewest interactions",
+        meaning="share of exposure of the least popular 80% of items", needs="train",
+        lower_is_better=False, percent=True, owners="the least popular 80% of the catalogue",
     ),
     ExposureMetric(
         name="merit_distance", title="Distance from merit", needs="merit",

@@ -23,7 +23,7 @@ VERDICTS = {True: "better", False: "worse", None: "no clear change"}
 SPREAD = {
     "coverage": "the part of the catalogue that appears in any list",
     "gini": "the Gini of exposure",
-    "top1_share": "the share of exposure of the 1% of items shown most",
+    "top1_share": "the exposure share of the most-shown 1% of items",
 }
 
 

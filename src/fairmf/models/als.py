@@ -104,7 +104,7 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         choices=SOLVERS,
     )  # fmt: skip
     cg_steps: int | str = setting(
-        "auto", "Conjugate gradient steps per user or item in an epoch; 'auto' takes one where that is enough.",
+        "auto", "Conjugate gradient steps per user or item in an epoch; 'auto' takes one step where one is enough.",
         low=1, integer=True, choices=("auto",),
     )  # fmt: skip
     block_size: int = setting(

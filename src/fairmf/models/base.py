@@ -65,7 +65,10 @@ class IterativeModel(FoldInModel, Generic[StateT]):
         0.0, "Stop early when the objective changes by less than this fraction in an epoch; 0 runs all epochs.", low=0
     )
     init_scale: float = setting(
-        0.1, "Size of the random start: standard deviation times sqrt(factors).", symbol="sigma", above=0
+        0.1,
+        "Size of the random start. Its standard deviation is this number divided by sqrt(factors).",
+        symbol="sigma",
+        above=0,
     )
     random_state: int | None = setting(
         0, "Seed of the random start; None draws a new one each time.", low=0, integer=True, choices=(None,)

@@ -25,10 +25,10 @@ from fairmf.types import Array, Record, SparseMatrix
 
 if TYPE_CHECKING:
     from fairmf.models import dial, model_file
-    from fairmf.ranking import offsets
+    from fairmf.ranking import learn_offsets
 else:  # models that only recommend do without
     dial, model_file = lazy_module("fairmf.models.dial"), lazy_module("fairmf.models.model_file")
-    offsets = lazy_module("fairmf.ranking.offsets")
+    learn_offsets = lazy_module("fairmf.ranking.learn_offsets")
 
 Self = TypeVar("Self", bound="FittedModel")
 
@@ -154,11 +154,11 @@ class Fitted:
     def serving_items(self) -> Factors:
         """The item vectors that give scores together with `serving_users`: V, with offsets as one more column."""
         added = self.item_offsets
-        return self.item_factors if added is None else offsets.items_with(self.item_factors, added)
+        return self.item_factors if added is None else learn_offsets.items_with(self.item_factors, added)
 
     def serving_users(self, users: Factors) -> Factors:
         """Return user vectors as `serving_items` needs them: with a column of ones where there are offsets."""
-        return users if self.item_offsets is None else offsets.users_with_constant(users)
+        return users if self.item_offsets is None else learn_offsets.users_with_constant(users)
 
 
 class FittedModel(abc.ABC):

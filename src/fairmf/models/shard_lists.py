@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fairmf.data.interactions import Interactions
 from fairmf.data.popularity import gini
-from fairmf.distributed.parquet_files import output_folder
+from fairmf.distributed.parquet_chunks import output_folder
 from fairmf.distributed.shards import Shard, ShardSource
 from fairmf.distributed.task_pool import RayTasks, Tasks
 from fairmf.errors import InvalidData, InvalidParameter

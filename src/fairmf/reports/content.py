@@ -94,7 +94,7 @@ class Content:
     quality: str
     inequality: str
     share: str | None = None
-    """The share of exposure that sentences are about, such as that of the half of the catalogue shown least."""
+    """The share of exposure that sentences are about, such as that of the least-shown half of the catalogue."""
     confidence: float = 0.95
     at: int | None = None
     n_users: int | None = None

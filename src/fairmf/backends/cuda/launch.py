@@ -7,7 +7,7 @@ from pathlib import Path
 
 import cupy as cp
 
-from fairmf.backends.cuda.shapes import BlockShape
+from fairmf.backends.cuda.thread_blocks import BlockShape
 
 SOURCES = Path(__file__).parent / "kernels"
 

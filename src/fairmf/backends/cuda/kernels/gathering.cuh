@@ -1,6 +1,6 @@
 // Read vectors of the other side with a warp and reduce inner products: shared by all kernels over sparse rows.
 //
-// Compiled for one D (factors). cuda/shapes.py sets the other constants:
+// Compiled for one D (factors). cuda/thread_blocks.py sets the other constants:
 //   VEC      floats that one lane reads at a time (4, 2 or 1; divides D)
 //   SLICES   warps that share one vector, SLICE columns each (1 up to 1024 factors)
 //   GROUPS   entries of a row that a block processes in parallel; a block has 32 * SLICES * GROUPS threads

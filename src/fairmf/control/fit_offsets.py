@@ -17,8 +17,8 @@ from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import on_snapshot
 from fairmf.models.progress import progress_bar
 from fairmf.params import check_count
-from fairmf.ranking import offsets
-from fairmf.ranking.offsets import Bounds, Schedule
+from fairmf.ranking import learn_offsets
+from fairmf.ranking.learn_offsets import Bounds, Schedule
 from fairmf.types import Array
 
 Model = TypeVar("Model", bound=FactorModel)
@@ -130,7 +130,7 @@ def fit_offsets(
     backend = model._backend()
     with backend.threads(model.num_threads), progress_bar("offsets", int(iterations), progress) as advance:
         U, V = backend.array(users), backend.array(fitted.item_factors)
-        learned = offsets.learn(
+        learned = learn_offsets.learn(
             backend, U, V, history.by_user, int(K), bounds,
             Schedule(int(iterations), int(users_at_once), random_state), advance,
         )  # fmt: skip
@@ -160,5 +160,5 @@ def _share(
         chosen = np.sort(np.random.default_rng(seed).choice(len(U), COUNTED, replace=False))
     # In blocks, to bound the memory; shares are means over users, so blocks are weighted by their size.
     parts = np.array_split(chosen, -(-len(chosen) // 8192))
-    shares = [offsets.exposure_share(backend, U, V, learned, history.by_user, part, K) for part in parts]
+    shares = [learn_offsets.exposure_share(backend, U, V, learned, history.by_user, part, K) for part in parts]
     return np.average(shares, axis=0, weights=[len(part) for part in parts]).astype(np.float64)
