@@ -39,7 +39,7 @@ class Compared(Flags):
         float | None,
         typer.Option(
             metavar="NUMBER",
-            help="Fairness before the change. Default: the model's own with --after, else 0.",
+            help="Fairness before the change. Default: 0. If --after is given, the default is the model's own fairness.",
         ),
     ] = None
     after_fairness: Annotated[

@@ -38,7 +38,10 @@ class Scale(Flags):
     ] = None
     without: Annotated[
         str | None,
-        typer.Option(metavar="EXTRA", help="Leave out the models that need an extra. The only such extra is vae."),
+        typer.Option(
+            metavar="EXTRA",
+            help="Leave out the models that need this optional package. The only possible value is vae.",
+        ),
     ] = None
 
     def arguments(self) -> Record:

@@ -84,8 +84,8 @@ class Reading(Flags):
     ] = None
     weight: Annotated[
         str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of weights, such as play "
-        "counts. With the word sum, the weight is the number of repeated rows. Default: every pair of user and item "
-        "counts once.")
+        "counts. Or 'sum', which is no column: the weight of a pair of user and item is then the number of its "
+        "rows. Default: every pair has weight 1.")
     ] = None  # fmt: skip
     time: Annotated[
         str | None,

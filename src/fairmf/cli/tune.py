@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 _SPACE_HELP = (
     "What to search, separated by commas. NAME=LOW:HIGH draws on a logarithmic scale, NAME=LOW:HIGH:even on a linear "
-    "one. NAME=16:128:double draws from 16, 32, 64, 128. NAME=A|B|C draws from these values. Use the name dial "
-    "to search the fairness that is set after training."
+    "one. NAME=16:128:double draws from 16, 32, 64, 128. NAME=A|B|C draws from these values. NAME is a setting "
+    "of the model, or 'dial': the fairness that is set after training."
 )
 
 
