@@ -39,7 +39,7 @@ class Compared(Flags):
         float | None,
         typer.Option(
             metavar="NUMBER",
-            help="Fairness before the change. Default: 0. If --after is given, the default is the model's own fairness.",
+            help="Fairness before the change. Default: 0, or the model's own fairness if --after is given.",
         ),
     ] = None
     after_fairness: Annotated[
