@@ -58,9 +58,9 @@ class Compared(Flags):
 class Written(Flags):
     """What to print and to write."""
 
-    top: Annotated[int, typer.Option(min=0, help="Length of the lists of items that gain most and that lose most.")] = (
-        10
-    )
+    top: Annotated[
+        int, typer.Option(min=0, help="How many of the items that gain most, and of those that lose most, to show.")
+    ] = 10
     items_output: Annotated[
         Path | None,
         typer.Option("--items", metavar="FILE", help=f"Write the exposure of every item to this file: {ENDINGS_HELP}."),

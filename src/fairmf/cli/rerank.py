@@ -108,7 +108,8 @@ def rerank(
 
     --method fairrec builds the lists of all users together. It guarantees every item a minimum exposure, but gives
     lists only for these users. --method offsets learns a number per item that is added to the item's scores. It gives a
-    model that can serve any user, and aims at the minimum and maximum exposure without a guarantee.
+    model that can serve any user, and tries to keep the exposure of each item between --min-exposure and
+    --max-exposure, without a guarantee.
 
     An equal share is the exposure that each item would have if all items were shown equally often.
 

@@ -31,8 +31,8 @@ def tradeoff(
         str,
         typer.Option(
             metavar="NAME,...",
-            help="Metrics to measure. Where --fairness is not given, its values are chosen so that the curve of the "
-            "first accuracy metric against the first Gini metric of this list has no large gaps.",
+            help="Metrics to measure. If fairmf chooses the values of fairness, it avoids large gaps in one curve: "
+            "the first accuracy metric of this list against the first Gini metric.",
         ),
     ] = "ndcg@100,recall@20,gini@20,coverage@20",
     part: Annotated[Part, typer.Option(help="Held-out users to measure on.")] = Part.validation,

@@ -148,8 +148,8 @@ _TABLE: tuple[AccuracyMetric | ExposureMetric, ...] = (
     ),
     ExposureMetric(
         name="tail_share", title="Tail share", measure=lambda o, b: exposure.tail_share(o, _popularity(b)),
-        meaning="share of exposure of the least popular 80% of items", needs="train",
-        lower_is_better=False, percent=True, owners="the least popular 80% of the catalogue",
+        meaning="share of exposure of the 80% of items with the fewest interactions", needs="train",
+        lower_is_better=False, percent=True, owners="the 80% of the catalogue with the fewest interactions",
     ),
     ExposureMetric(
         name="merit_distance", title="Distance from merit", needs="merit",

@@ -100,7 +100,8 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
 
     solver: str = setting(
         "eigenbasis_cg",
-        "How users and items are solved: by conjugate gradient steps, exactly, or some factors at a time (iALS++).",
+        "How the vectors are computed: 'eigenbasis_cg' takes conjugate gradient steps, 'cholesky' solves exactly, "
+        "'subspace' solves for some factors at a time (iALS++).",
         choices=SOLVERS,
     )  # fmt: skip
     cg_steps: int | str = setting(

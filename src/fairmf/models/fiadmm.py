@@ -97,7 +97,7 @@ class FiADMM(IterativeModel[TrainingState]):
         1.0, "How strongly items' average scores are evened out, for data of any size.", symbol="phi", low=0
     )
     lambda_f: float | None = setting(
-        None, "Weight of the fairness term as the paper has it, instead of `fairness`. Larger data need a larger one.",
+        None, "The paper's weight of the fairness term; replaces `fairness`. Unlike that, it must grow with the data.",
         symbol="lambda_f", low=0, choices=(None,),
     )  # fmt: skip
     rho: float | str = setting(
