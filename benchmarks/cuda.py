@@ -121,7 +121,7 @@ def against_others(data, d):
     seconds = {"fairmf, cuda": np.median([r["seconds"] for r in fit(data, d).history.records][4:])}
     cpu = FairALS(factors=d, epochs=3).fit(data, progress=False, settle=False)
     seconds["fairmf, cpu"] = np.median([r["seconds"] for r in cpu.history.records][1:])
-    problem = problem_for(data, 0.0, cpu._settings())
+    problem = problem_for(data, 0.0, cpu.get_params())
     generator = np.random.default_rng(0)
     start = [generator.normal(0, 0.1 / np.sqrt(d), size=(k, d)).astype(np.float32) for k in data.shape]
     for make in (CupyPeer, TorchPeer):

@@ -53,7 +53,7 @@ def run(short: bool) -> Result:
 def measure(data, d: int, repeats: int) -> tuple[float, float, float]:
     models = {"ials": IALS(factors=d, solver="cholesky"), "fiadmm": FiADMM(factors=d, gamma=0.003, rho=1e6)}
     times: dict[str, list[float]] = {"ials": [], "fiadmm": [], "users": []}
-    settings = models["fiadmm"]._settings()
+    settings = models["fiadmm"].get_params()
     problem = problem_for(data, models["fiadmm"].lambda_f_for(data.n_users), settings)
     plain = problem_for(data, 0.0, settings)
     backend = problem.backend

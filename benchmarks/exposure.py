@@ -10,7 +10,7 @@ from benchmarks import pareto_plot
 from benchmarks.exposure_points import Point, distinct_shares, measured, recall_at, trained
 from benchmarks.pareto_data import TASKS, Task
 from benchmarks.result import Result
-from fairmf.control.offsets import fit_offsets
+from fairmf.control.fit_offsets import fit_offsets
 
 ON_TRAINING, ON_COHORT = "FairALS, offsets learned on training users", "FairALS, offsets learned on the cohort"
 DIALLED, FAIRREC, PLAIN_FAIRREC = "FairALS, dialled", "FairRec on FairALS", "FairRec on IALS"

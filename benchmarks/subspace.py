@@ -62,7 +62,7 @@ def measure(data, d: int, rounds: int, sizes: tuple[int, ...]):
     for b in sizes:
         models[b] = FairALS(factors=d, fairness=0.0, solver="subspace", block_size=b, **SETTINGS)
     models["fair"] = FairALS(factors=d, fairness=1.0, solver="subspace", block_size=32, **SETTINGS)
-    problem = {key: problem_for(data, m.lambda_f_for(data.n_users), m._settings()) for key, m in models.items()}
+    problem = {key: problem_for(data, m.lambda_f_for(data.n_users), m.get_params()) for key, m in models.items()}
     seconds, states = dict.fromkeys(models, np.inf), {}
     with problem["cg"].backend.threads(0):
         for turn in range(rounds):

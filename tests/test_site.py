@@ -77,5 +77,6 @@ def test_the_python_reference_names_everything_with_settings_and_methods():
         assert name == "__version__" or f"\n### {name}\n" in page
     assert "#### FairALS.recommend\n" in page
     assert "#### Interactions.n_users\n" in page
-    assert re.search(r"^\| `fairness` \| Strength of fairness.* a number >= 0 \| `1\.0` \|$", page, flags=re.MULTILINE)
+    row = r"^\| `fairness` \| How strongly items' average scores.* a number >= 0 \| `1\.0` \|$"
+    assert re.search(row, page, flags=re.MULTILINE)
     assert "(self" not in page

@@ -19,8 +19,8 @@ from fairmf.version import __version__
 if TYPE_CHECKING:
     from fairmf.baselines.mult_vae import MultVAE as MultVAE
     from fairmf.baselines.rec_vae import RecVAE as RecVAE
-    from fairmf.control.offsets import Offsets as Offsets
-    from fairmf.control.offsets import fit_offsets as fit_offsets
+    from fairmf.control.fit_offsets import Offsets as Offsets
+    from fairmf.control.fit_offsets import fit_offsets as fit_offsets
     from fairmf.control.target import Target as Target
     from fairmf.control.target import fit_to_target as fit_to_target
     from fairmf.control.trade_off import Curve as Curve
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
     from fairmf.metrics.shard_evaluate import evaluate_shards as evaluate_shards
     from fairmf.models.als import IALS as IALS
     from fairmf.models.als import FairALS as FairALS
+    from fairmf.models.fairness_weights import group_weights as group_weights
     from fairmf.models.fiadmm import FiADMM as FiADMM
     from fairmf.models.model_file import load_model as load_model
     from fairmf.models.popularity import Popularity as Popularity
-    from fairmf.models.problem import group_weights as group_weights
     from fairmf.models.shard_lists import recommend_shards as recommend_shards
     from fairmf.reports.page import report as report
 
@@ -79,7 +79,7 @@ _HOMES = {
     "models.fiadmm": ("FiADMM",),
     "models.popularity": ("Popularity",),
     "models.model_file": ("load_model",),
-    "models.problem": ("group_weights",),
+    "models.fairness_weights": ("group_weights",),
     "distributed.cluster": ("RayCluster",),
     "metrics.evaluate": ("evaluate", "Evaluation",),
     "metrics.early_stopping": ("EarlyStopping",),
@@ -89,7 +89,7 @@ _HOMES = {
     "baselines.rec_vae": ("RecVAE",),
     "control.trade_off": ("trade_off", "fit_path", "Curve",),
     "control.target": ("fit_to_target", "Target",),
-    "control.offsets": ("fit_offsets", "Offsets",),
+    "control.fit_offsets": ("fit_offsets", "Offsets",),
     "control.tuning": ("tune",),
     "control.tuning_result": ("TuningResult",),
     "reports.page": ("report",),

@@ -1,4 +1,4 @@
-"""Define every error that fairmf raises on purpose; each is also the built-in kind that a caller would catch."""
+"""Define the errors that fairmf raises; each is also the built-in exception that a caller would catch."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from __future__ import annotations
 class FairmfError(Exception):
     """Base of all errors raised by fairmf.
 
-    Programs read the fields, people read `str(error)`, which is the message and the hint. No code should look for
-    words in a message.
+    Programs read the fields, people read `str(error)`, which is the message and the hint. Code must not search messages
+    for words.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class FairmfError(Exception):
         return str(getattr(self, "strerror", None) or super().__str__())
 
     def hint_for(self, name: str | None) -> str:
-        """Return the hint with `name` (an argument or a flag) for the parameter; empty where there is no hint."""
+        """Return the hint with `name` (an argument or a flag) in place of `{parameter}`; empty if there is no hint."""
         return (self.hint or "").replace("{parameter}", name or "the parameter")
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class NotFitted(FairmfError, RuntimeError):
 
 
 class NotFinite(FairmfError, ArithmeticError):
-    """Training produced a number that is not finite; the last good epoch is kept in the model."""
+    """Training produced a number that is not finite; the model keeps the last good epoch."""
 
 
 class MissingDependency(FairmfError, ImportError):
@@ -79,7 +79,7 @@ class MissingHistories(FairmfError, LookupError):
 
 
 class BrokenFile(FairmfError, ValueError):
-    """A stored model, checkpoint or index is damaged, incomplete, or another kind of file."""
+    """A stored model, checkpoint, split or index is damaged, incomplete, or another kind of file."""
 
 
 class CannotWrite(FairmfError, OSError):

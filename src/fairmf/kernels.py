@@ -1,10 +1,10 @@
 """Compile kernels with Numba, and cache the machine code on disk.
 
-Every compiled function of the package is made by `kernel` and listed in `KERNELS`. Kernels release the GIL and use one
-thread; `backends/cpu/threads.py` runs them on several.
+`kernel` makes every compiled function of the package and lists it in `KERNELS`. Kernels release the GIL and use one
+thread; `backends/cpu/threads.py` runs them on several threads.
 
-Numba's own cache fails where it finds no writable folder, and raises where a file in it is damaged. Here the first
-means no cache and one warning, and in the second case the kernel is compiled and stored again (docs/serving.md).
+Numba's own cache raises if it finds no writable folder, or if a file in it is damaged. Here a missing folder leads to
+one warning and no cache, and a damaged file to a new compilation (docs/serving.md).
 """
 
 from __future__ import annotations
@@ -17,10 +17,16 @@ import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, NullCache
+
+if TYPE_CHECKING:
+    from numba.core.base import BaseContext
+    from numba.core.caching import _CacheLocator
+    from numba.core.compiler import CompileResult
+    from numba.core.typing.templates import Signature
 
 log = logging.getLogger("fairmf")
 
@@ -28,12 +34,12 @@ KERNELS: list[Any] = []
 """Every kernel of the modules imported so far."""
 
 
-def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """Compile a function when it is first called, as `numba.njit` does; `options` are Numba's."""
+def kernel(function: Callable[..., object] | None = None, **options: Any) -> Any:
+    """Decorate a function so that Numba compiles it when it is first called; `options` are those of `numba.njit`."""
     if function is None:
         return functools.partial(kernel, **options)
     made = numba.njit(nogil=True, **options)(function)
-    made._cache = _cache_of(function)
+    made._cache = _cache_of(function)  # what njit(cache=True) would set, with our cache
     KERNELS.append(made)
     return made
 
@@ -44,7 +50,7 @@ def compiled_here() -> int:
 
 
 def keep_in(folder: Path) -> None:
-    """Store all kernels, those compiled so far and later ones, in this folder, as NUMBA_CACHE_DIR would."""
+    """Cache all kernels, those compiled so far and later ones, in this folder, as if NUMBA_CACHE_DIR named it."""
     numba.config.CACHE_DIR = str(folder)
     for made in KERNELS:
         made._cache = _cache_of(made.py_func)
@@ -52,7 +58,7 @@ def keep_in(folder: Path) -> None:
             made._cache.save_overload(signature, code)
 
 
-def _cache_of(function: Callable[..., Any]) -> Any:
+def _cache_of(function: Callable[..., object]) -> _KernelCache | NullCache:
     try:
         return _KernelCache(function)
     except (RuntimeError, OSError) as error:
@@ -65,7 +71,7 @@ _said: list[str] = []
 
 
 def _say_once(cause: str) -> None:
-    """Log why kernels are not stored. Once is enough: the cause is the same for all kernels."""
+    """Log why kernels are not stored, once per process: the cause is the same for all kernels."""
     if not _said:
         _said.append(cause)
         log.warning(
@@ -75,10 +81,10 @@ def _say_once(cause: str) -> None:
         )
 
 
-def _read_only(locator: Any) -> Any:
-    """Derive a locator of Numba that also accepts a read-only folder, such as one in a container image."""
+def _read_only(locator: type[_CacheLocator]) -> type[_CacheLocator]:
+    """Derive a cache locator that also accepts a read-only folder, such as one in a container image."""
 
-    def ensure_cache_path(self: Any) -> None:
+    def ensure_cache_path(self: _CacheLocator) -> None:
         if not Path(self.get_cache_path()).is_dir():
             raise OSError
 
@@ -89,31 +95,31 @@ _given, *_others = CompileResultCacheImpl._locator_classes  # the first one is N
 
 
 class _Places(CompileResultCacheImpl):
-    """Where to look for a function's files: NUMBA_CACHE_DIR, then writable folders, then read-only ones."""
+    """Look for a function's files in NUMBA_CACHE_DIR, then in writable folders, then in read-only ones."""
 
     _locator_classes: ClassVar = [_given, _read_only(_given), *_others, *map(_read_only, _others)]
 
 
 class _KernelCache(FunctionCache):
-    """Numba's cache of one function; if anything is wrong with its files, the function is compiled."""
+    """Cache one function like Numba; compile it if anything is wrong with its files."""
 
     _impl_class = _Places
 
-    def __init__(self, function: Callable[..., Any]):
+    def __init__(self, function: Callable[..., object]):
         super().__init__(function)
         stamp = self._impl.locator.get_source_stamp(), _sources(str(Path(inspect.getfile(function)).parent))
-        # Another file name than Numba's: an older fairmf in the same folder would take these files for damaged ones.
+        # Not Numba's file name: an older fairmf that shares the folder would take these files for damaged ones.
         self._cache_file = _CheckedFile(self._cache_path, f"{self._impl.filename_base}.checked", stamp)
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the stored code for this signature; None if there is none that can be used."""
+    def load_overload(self, sig: Signature, target_context: BaseContext) -> CompileResult | None:
+        """Return the stored code for this signature, or None if there is none or it cannot be used."""
         try:
             return super().load_overload(sig, target_context)
         except Exception as error:  # a file can be damaged in any way
             log.info("Compiling %s again: its stored code cannot be used (%r).", self._py_func.__name__, error)
             return None
 
-    def save_overload(self, sig: Any, data: Any) -> None:
+    def save_overload(self, sig: Signature, data: CompileResult) -> None:
         """Store the code; warn once if the disk is full or read-only."""
         try:
             super().save_overload(sig, data)
@@ -122,26 +128,26 @@ class _KernelCache(FunctionCache):
 
 
 class _CheckedFile(IndexDataCacheFile):
-    """Numba's pair of files, with a checksum before each content and the key stored beside the code.
+    """Numba's pair of files, index and code, with a checksum before each and the key stored beside the code.
 
     A damaged file counts as missing. The key is compared because two processes that compile at the same time may give
-    their code the same number; the index of one then points to the code of the other.
+    their code the same file name; the index of one then points to the code of the other.
     """
 
-    def save(self, key: Any, data: Any) -> None:
+    def save(self, key: object, data: object) -> None:
         """Store code under its key."""
         super().save(key, (key, data))
 
-    def load(self, key: Any) -> Any:
+    def load(self, key: object) -> Any:
         """Return the code that was stored under this key, or None."""
         found = super().load(key)
         return found[1] if found is not None and found[0] == key else None
 
-    def _dump(self, obj: Any) -> bytes:
+    def _dump(self, obj: object) -> bytes:
         content: bytes = super()._dump(obj)
         return hashlib.sha256(content).digest() + content
 
-    def _load_index(self) -> dict[Any, str]:
+    def _load_index(self) -> dict[object, str]:
         try:
             with Path(self._index_path).open("rb") as file:
                 version = pickle.load(file)
@@ -156,7 +162,7 @@ class _CheckedFile(IndexDataCacheFile):
 
 
 def _checked(stored: bytes) -> Any:
-    """Return what was stored; raise OSError, which Numba takes for a missing file, if the checksum is wrong."""
+    """Return the stored object; if the checksum is wrong raise OSError, which Numba takes for a missing file."""
     if hashlib.sha256(stored[32:]).digest() != stored[:32]:
         raise OSError("the checksum is wrong")
     return pickle.loads(stored[32:])
@@ -164,7 +170,10 @@ def _checked(stored: bytes) -> Any:
 
 @functools.cache
 def _sources(folder: str) -> str:
-    """Return a digest of the kernels' sources in a folder and of the modules that are compiled into them."""
+    """Return a digest of the kernels' sources in a folder and of the modules that are compiled into them.
+
+    Numba compares only the file of the kernel itself, so a change in a kernel that it calls would go unnoticed.
+    """
     digest, root = hashlib.sha256(), Path(__file__).parent.parent
     for path in sorted(Path(folder).glob("*.py")):
         source = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Load what is slow only when it is used: modules, and properties of objects."""
+"""Load modules on first use, and cache properties on first use."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ class _LazyModule(types.ModuleType):
 def lazy_module(name: str) -> types.ModuleType:
     """Return a stand-in for a module that is imported when one of its attributes is first read.
 
-    For modules that are slow to import and that many callers never need, such as PyArrow. Use it as
+    Use it for modules that are slow to import and that many callers never need, such as PyArrow:
 
         if TYPE_CHECKING:
             import pyarrow as pa
         else:
             pa = lazy_module("pyarrow")
 
-    so that type checkers see the module itself.
+    Type checkers then see the module itself. Reading an attribute costs about a microsecond more than on the module, so
+    keep stand-ins out of loops over rows.
     """
     return _LazyModule(name)
 
@@ -43,7 +44,7 @@ else:
         the same value, which is harmless.
         """
 
-        def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        def __get__(self, instance: object, owner: type | None = None) -> Any:
             if instance is None:
                 return self
             kept = vars(instance)

@@ -1,6 +1,7 @@
-"""Declare hyper-parameters once, as dataclass fields with range, meaning and default; check them and other arguments.
+"""Declare hyper-parameters as dataclass fields with range, meaning and default, and check arguments.
 
-Constructors only store what they are given; `fit` calls `check_settings`, which says in one sentence what is wrong.
+Constructors only store what they are given. `fit` calls `check_settings`, whose errors say in one sentence what is
+wrong.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ import dataclasses
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fairmf.errors import InvalidParameter
+from fairmf.types import Record, Settings
+
+T = TypeVar("T")
 
 
 def setting(
-    default: Any,
+    default: T,
     doc: str,
     *,
     symbol: str = "",
@@ -26,10 +30,11 @@ def setting(
     above: float | None = None,
     integer: bool = False,
     choices: Iterable[str | bool | None] = (),
-) -> Any:
-    """Declare one hyper-parameter. `low`/`high` are allowed values, `above` is not; `choices` are words (or None).
+) -> T:
+    """Declare one hyper-parameter: its default, meaning, symbol in the paper and range.
 
-    Where `choices` is a table by name, names that are added to the table later are allowed too.
+    `low` and `high` are allowed values, `above` is not. `choices` are words (or None) that are allowed. If `choices` is
+    a mapping, its keys are allowed, including those that are added later.
     """
     allowed = choices if isinstance(choices, Mapping) else tuple(choices)
     limits = {"low": low, "high": high, "above": above, "integer": integer, "choices": allowed}
@@ -37,13 +42,13 @@ def setting(
     return dataclasses.field(default=default, metadata={"doc": doc, "symbol": symbol, "numeric": numeric, **limits})
 
 
-def settings_of(owner: Any) -> dict[str, Any]:
+def settings_of(owner: Any) -> Record:
     """Return all settings of the dataclass `owner`, by name."""
     return {field.name: getattr(owner, field.name) for field in dataclasses.fields(owner)}
 
 
-def store_settings(owner: Any, values: Mapping[str, Any]) -> None:
-    """Set some settings of `owner`, all or none. As in constructors, values are not checked here."""
+def store_settings(owner: Any, values: Settings) -> None:
+    """Set some settings of `owner`; set none if a name is unknown. As in constructors, values are not checked."""
     known = [field.name for field in dataclasses.fields(owner)]
     for name in values:
         if name not in known:
@@ -56,7 +61,7 @@ def store_settings(owner: Any, values: Mapping[str, Any]) -> None:
 
 
 def check_settings(owner: Any) -> None:
-    """Raise InvalidParameter for the first field of the dataclass `owner` that is out of its declared range."""
+    """Raise InvalidParameter for the first field of the dataclass `owner` that is outside its declared range."""
     for field in dataclasses.fields(owner):
         if "doc" in field.metadata:
             check_setting(type(owner).__name__, field, getattr(owner, field.name))
@@ -73,18 +78,24 @@ def check_setting(owner: str, field: dataclasses.Field[Any], value: object) -> N
 
 
 def describe_range(field: dataclasses.Field[Any]) -> str:
-    """Say the allowed values in words: `an integer >= 1`, `a number > 0 or 'auto'`."""
+    """Return the allowed values in words, such as `an integer >= 1` or `a number > 0 or 'auto'`."""
     rule = field.metadata
     bounds = {key: rule[key] for key in ("low", "above", "high")}
     words = [_range_words(rule["integer"], bounds)] if rule["numeric"] else []
     return " or ".join([*words, *map(repr, rule["choices"])])
 
 
-# Checks of plain arguments. All say: The 'x' parameter of Y must be ... Got ... instead.
+# Checks of arguments. All errors read: The 'x' parameter of Y must be ... Got ... instead.
 
 
 def check_number(
-    owner: str, name: str, value: Any, *, integer: bool = False, choices: Iterable[object] = (), **bounds: float | None
+    owner: str,
+    name: str,
+    value: object,
+    *,
+    integer: bool = False,
+    choices: Iterable[object] = (),
+    **bounds: float | None,
 ) -> None:
     """Raise InvalidParameter unless `value` is one of `choices`, or a finite number within the bounds.
 
@@ -93,8 +104,8 @@ def check_number(
     owner, name : str
         The function or class, and its parameter, for the message.
     value : object
-        What was given. Booleans are not numbers, and 4.0 is not an integer: shapes, ranges and seeds further down
-        would refuse it with a less helpful message.
+        What was given. Booleans do not count as numbers, nor 4.0 as an integer, which NumPy would refuse later with a
+        less helpful message.
     integer : bool
         Accept integers only.
     choices : iterable
@@ -104,9 +115,14 @@ def check_number(
     """
     if _chosen(value, choices):
         return
+    # bool is a subclass of int in Python.
     kinds = (int, np.integer) if integer else (int, float, np.integer, np.floating)
-    number = isinstance(value, kinds) and not isinstance(value, (bool, np.bool_)) and math.isfinite(value)
-    if not number or not all(_BOUNDS[key][1](value, end) for key, end in bounds.items() if end is not None):
+    if not (
+        isinstance(value, kinds)
+        and not isinstance(value, (bool, np.bool_))
+        and math.isfinite(value)
+        and all(_BOUNDS[key][1](value, end) for key, end in bounds.items() if end is not None)
+    ):
         raise _wrong(owner, name, " or ".join([_range_words(integer, bounds), *map(repr, choices)]), value)
 
 
@@ -116,8 +132,8 @@ def check_count(owner: str, name: str, value: Any, low: int = 1, high: int | Non
     return int(value)
 
 
-def check_seed(owner: str, value: Any) -> None:
-    """Raise InvalidParameter for what NumPy cannot take as a seed. None draws one."""
+def check_seed(owner: str, value: object) -> None:
+    """Raise InvalidParameter unless NumPy can take the value as a seed: an integer >= 0, or None for a random one."""
     check_number(owner, "random_state", value, integer=True, low=0, choices=(None,))
 
 
@@ -133,7 +149,7 @@ def check_not_negative(owner: str, name: str, value: Any) -> float:
     return float(value)
 
 
-_BOUNDS: dict[str, tuple[str, Callable[[float, float], bool]]] = {
+_BOUNDS: dict[str, tuple[str, Callable[[Any, float], bool]]] = {
     "low": (">=", operator.ge),
     "above": (">", operator.gt),
     "high": ("<=", operator.le),
@@ -151,7 +167,7 @@ def _range_words(integer: bool, bounds: Mapping[str, float | None]) -> str:
 
 
 def _chosen(value: object, choices: Iterable[object]) -> bool:
-    # Compared by identity first: an array has no single truth value.
+    # Not `value == choice` for all types: comparing an array gives an array, which has no single truth value.
     return any(value is choice or (isinstance(value, str) and value == choice) for choice in choices)
 
 

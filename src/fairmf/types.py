@@ -1,24 +1,33 @@
-"""Names for types that many modules use."""
+"""Define names for types that many modules use."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+
 Array: TypeAlias = NDArray[Any]
-"""A NumPy array of any type."""
+"""A NumPy array of any dtype."""
 
 Floats: TypeAlias = NDArray[np.float64]
+"""A NumPy array of float64."""
+
 Ints: TypeAlias = NDArray[np.integer]
+"""A NumPy array of integers of any size."""
+
+SparseMatrix: TypeAlias = "sp.sparray | sp.spmatrix"
+"""A SciPy sparse array or matrix, in any of its formats."""
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-"""A value as JSON has it."""
+"""A value that JSON can hold."""
 
 Record: TypeAlias = dict[str, Any]
-"""Named values of several kinds: an epoch's record, a row of results, settings that are stored."""
+"""Values of several types by name: the record of an epoch, a row of results, a JSON object."""
 
 Settings: TypeAlias = Mapping[str, Any]
 """Hyper-parameters by name."""

@@ -1,4 +1,4 @@
-"""The version of this library and of its dependencies, for modules that may not import `fairmf` itself."""
+"""Hold the version of fairmf, and look up the versions of its dependencies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 
 
 def versions(libraries: Sequence[str] = ("numpy", "numba", "scipy")) -> dict[str, str]:
-    """Return the versions that the bits of a fit may depend on, without importing anything."""
+    """Return the versions of Python and of libraries that can change the bits of a fit, without importing them."""
     return {
         "fairmf": __version__,
         "python": platform.python_version(),
@@ -24,5 +24,5 @@ def installed(distribution: str) -> str | None:
     """Return the version of an installed distribution; None if it is not installed."""
     try:
         return metadata.version(distribution)
-    except metadata.PackageNotFoundError:  # or it is bundled into one program without its metadata
+    except metadata.PackageNotFoundError:  # or a bundled program came without its metadata
         return None

@@ -1,4 +1,4 @@
-"""Rows to convergence: PCG and Cholesky give the same, and rows on which PCG fails are noticed."""
+"""Test that PCG and Cholesky solve rows alike, and that rows on which PCG has not converged are found."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Solvers against the definition of the half-step: an exact solution leaves a zero gradient, on both sides."""
+"""Test solvers against the definition of the half-step: an exact solution has a zero gradient, on both sides."""
 
 import numpy as np
 import pytest

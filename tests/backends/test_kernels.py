@@ -1,4 +1,4 @@
-"""Every kernel of every backend against double loops. A new backend gets these tests by being registered."""
+"""Test every kernel of every backend against double loops. A backend that is registered is tested here."""
 
 import contextlib
 import inspect
@@ -382,7 +382,7 @@ def test_rows_of_every_length_and_any_number_of_factors(backend, weighted, d):
 
 
 def test_cpu_kernels_are_compiled_once_whoever_may_write_to_their_inputs(weighted):
-    """Or each would be compiled again for rows of a fold-in, and for arrays that a cluster shares read-only."""
+    """Otherwise Numba would compile each again for rows of a fold-in, and for read-only arrays of a cluster."""
     backend, rows = get_backend("cpu"), random_rows(N, M, weighted=weighted)
     this, other = random_factors(backend, N, M, D)
     for fixed in (other, frozen(other.copy())):

@@ -1,4 +1,4 @@
-"""The random start: Philox against its published answers, normal numbers against SciPy, the same bits everywhere."""
+"""Test the random start: Philox against published values, normal numbers against SciPy, equal bits on all backends."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What every backend does with d-vectors and d x d matrices, against plain NumPy."""
+"""Test every backend's arithmetic on d-vectors and d x d matrices against plain NumPy."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def test_mean_response(backend):
 
 @pytest.mark.parametrize("shake", [0.0, 1e-3, 1.0])
 def test_diagonalise_gives_the_matrix_back_whatever_the_guess(backend, shake):
-    """Eigenvectors, or a guess with what is left off the diagonal: which of the two is the backend's business."""
+    """A backend may return eigenvectors, or the guess with the off-diagonal part."""
     generator = np.random.default_rng(3)
     half = generator.normal(size=(D, D))
     matrix = half @ half.T

@@ -1,4 +1,4 @@
-"""Steps over a block of coordinates, on every backend, against the row's whole matrix formed by loops."""
+"""Test steps over a block of coordinates, on every backend, against whole matrices built by loops."""
 
 import numpy as np
 import pytest
@@ -131,6 +131,6 @@ def test_a_backend_without_these_kernels_is_named():
     class Other:
         name = "other"
 
-    with pytest.raises(InvalidParameter, match="solver='subspace' is not there for backend='other': use backend='cpu'"):
+    with pytest.raises(InvalidParameter, match="solver='subspace' does not support backend='other': use backend='cpu'"):
         solve.kernels_of(Other())
     assert solve.kernels_of(get_backend("cpu")) is get_backend("cpu")

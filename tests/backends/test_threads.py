@@ -1,4 +1,4 @@
-"""Kernels on several threads: all blocks once, errors and Ctrl-C wait for the others, BLAS is given back."""
+"""Test kernels on several threads: every block runs once, errors and Ctrl-C wait for helpers, BLAS is restored."""
 
 import contextlib
 import os

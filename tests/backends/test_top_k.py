@@ -1,4 +1,4 @@
-"""top_k on sizes where blocks, thinning and leaving early happen: always the answer of a full sort, to the bit."""
+"""Test top_k against a full sort, to the bit, at sizes where it uses blocks, drops candidates and stops early."""
 
 import numba
 import numpy as np
@@ -13,7 +13,7 @@ CPU = get_backend("cpu")
 
 
 def long_tailed(generator):
-    """Item vectors of very different length: most users leave early."""
+    """Item vectors of very different length: most users stop early."""
     return generator.normal(size=(M, D)) * (1.0 / np.arange(1, M + 1))[generator.permutation(M), None]
 
 
@@ -77,7 +77,7 @@ def test_equals_a_full_sort(kind, k):
 
 @pytest.mark.parametrize("kind", FACTORS)
 def test_an_answer_does_not_depend_on_who_else_asks(kind):
-    """A few users take the items as they lie, many take them sorted by length, alone or in blocks: the same bits."""
+    """Items in their order (few users) or sorted by length (many users), in any blocks, give the same bits."""
     generator = np.random.default_rng(0)
     U, V = single(generator, FACTORS[kind])
     rows, _ = excluded(generator)
@@ -103,7 +103,7 @@ def test_long_lists_are_made_for_few_users_at_once(monkeypatch, at_once):
 
 
 def test_users_leave_when_no_later_item_can_matter(monkeypatch):
-    """The work left out is real: with long-tailed items the kernel never looks at the later blocks."""
+    """With long-tailed items the kernel never reads the later blocks."""
     generator = np.random.default_rng(0)
     U, V = single(generator, FACTORS["long-tailed"])
     order = np.argsort(-np.linalg.norm(V, axis=1))

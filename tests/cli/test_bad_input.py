@@ -271,9 +271,9 @@ TABLE = {
     # -- splits
     "more held out than there are": (split("--heldout", "500"), PROBLEM, "nobody to train on"),
     "a share of everything": (split("--by", "interaction", "--share", "1.5"), PROBLEM, "target_share"),
-    "weights that would be lost": (split("--weight", "rating"), PROBLEM, "binary data"),
+    "weights that would be ignored": (split("--weight", "rating"), PROBLEM, "ignores weights"),
     "counts over all time": (split("--by", "time", "--weight", "sum"), PROBLEM, "--weight sum"),
-    "other confidences for a split": (fit("--reweight", "log"), PROBLEM, "has its confidences already"),
+    "other weights for a split": (fit("--reweight", "log"), PROBLEM, "weights of a split are fixed"),
     "a public split with a seed": (split("--seed", "3"), PROBLEM, "--share and --seed"),
     "filters that leave nothing": (split("--min-user", "5000"), PROBLEM, "Only 0 users are left"),
     "a date that is none": (split("--by", "time", "--test-from", "someday"), PROBLEM, "someday"),

@@ -46,7 +46,7 @@ CASES = [
     ("rerank {model} -o lists.txt", 1, "Cannot tell the format"),
     ("rerank {model} -o l.csv --share 2", 1, "share"),
     ("rerank {model} -o l.csv --min-exposure 0.5", 1, "--min-exposure does not apply to fairrec"),
-    ("rerank {model} -o l.csv --method offsets", 1, "a least or a most exposure"),
+    ("rerank {model} -o l.csv --method offsets", 1, "a minimum or a maximum exposure"),
     ("rerank {model} -o l.csv --method offsets --share 0.5 --min-exposure 0.1", 1, "--share does not apply"),
     ("rerank {model} -o l.csv --method offsets --min-exposure 3", 1, "min_exposure"),
     ("rerank {model} --save-model m.fairmf", 1, "no model to save"),
@@ -88,8 +88,8 @@ CASES = [
     ("reproduce figure4-time --data ml-1m", 5, "terms"),
     ("reproduce figure4-time --data ml-1m --from absent.zip", 1, "absent.zip"),
     ("reproduce figure4-time --data ml-1m --from {events}", 1, "events.csv"),
-    ("reproduce figure4-time --data synthetic-ml20m --from {events}", 1, "synthetic-ml20m is made up"),
-    ("reproduce figure4-time --data synthetic-ml20m --from {split}", 1, "synthetic-ml20m is made up"),
+    ("reproduce figure4-time --data synthetic-ml20m --from {events}", 1, "synthetic-ml20m is synthetic"),
+    ("reproduce figure4-time --data synthetic-ml20m --from {split}", 1, "synthetic-ml20m is synthetic"),
 ]
 
 

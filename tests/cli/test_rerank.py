@@ -65,7 +65,7 @@ def test_offsets_are_kept_in_a_model_whose_lists_are_those_written(fairmf, made,
 def test_the_same_seed_gives_the_same_lists_and_a_table_for_people(fairmf, made, tmp_path):
     for name in ("a", "b"):
         done = fairmf("rerank", made / "model.fairmf", "-o", f"{name}.csv", "--seed", 4, "--order", "allocation")
-        assert "Guaranteed to every item" in done.out
+        assert "Guaranteed exposure of every item" in done.out
         assert "Gini of exposure" in done.out
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
     fairmf("rerank", made / "model.fairmf", "-o", "c.csv", "--seed", 5, "--order", "allocation")

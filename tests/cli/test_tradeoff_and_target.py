@@ -51,9 +51,9 @@ def test_tradeoffs_table_marks_what_is_served_and_what_is_past_the_minimum(fairm
     rows = [line for line in done.out.splitlines() if line.startswith("│")]
     assert sum("*" in row for row in rows) == 1
     assert next(row for row in rows if "*" in row).split()[1] == "1"
-    assert "the fairness that the model serves with" in done.out
-    assert "past the minimum" in rows[-1]
-    assert "past the minimum" not in rows[0]
+    assert "the fairness that the model uses by default" in done.out
+    assert "past lowest Gini" in rows[-1]
+    assert "past lowest Gini" not in rows[0]
 
 
 @pytest.mark.parametrize(

@@ -128,8 +128,7 @@ def test_what_goes_further_than_the_dial_is_measured_on_the_same_users(model, un
 def test_the_message_names_the_best_of_either_way(unreached):
     for way, name in (("offsets", "min_exposure"), ("FairRec", "share")):
         nearest = min((row for row in unreached.alternatives if row["way"] == way), key=lambda row: row["gini@20"])
-        verb = "give" if way == "offsets" else "gives"
-        expected = f"{way} with {name} {nearest[name]:g} {verb} gini@20 {nearest['gini@20']:.4f} at "
+        expected = f"{way} with {name} {nearest[name]:g}: gini@20 {nearest['gini@20']:.4f}"
         assert expected in unreached.message
         assert f"recall@20 {nearest['recall@20']:.4f}" in unreached.message
 
@@ -141,7 +140,8 @@ def test_of_several_that_reach_the_goal_the_most_accurate_is_advised():
     ]
     measured = Curve(tuple(rows), ("ndcg@100", "recall@20", "gini@20"))
     said = advice(measured, Goal("gini@20", 0.6, at_most=True), "recall@20")
-    assert said == "On top of the model at fairness 1, FairRec with share 0.5 gives gini@20 0.5000 at recall@20 0.3000."
+    found = "FairRec with share 0.5: gini@20 0.5000, recall@20 0.3000."
+    assert said == f"Other methods, applied to the model at fairness 1: {found}"
     assert "share 0.25" in advice(measured, Goal("recall@20", 0.5, at_most=False), "recall@20")
     assert advice(Curve((), measured.metrics), Goal("gini@20", 0.6, at_most=True), "recall@20") == ""
 

@@ -1,6 +1,5 @@
 """Tuning: what is searched and kept, the same trials for the same seed, interruption and resumption."""
 
-import builtins
 import os
 import signal
 import subprocess
@@ -324,14 +323,7 @@ def test_tuning_on_test_users_can_be_forced(split, found):
 
 
 def test_without_optuna_it_says_what_to_install(split, monkeypatch):
-    real = builtins.__import__
-
-    def missing(name, *rest, **more):
-        if name == "optuna":
-            raise ModuleNotFoundError("No module named 'optuna'")
-        return real(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
+    monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(MissingDependency, match=r'pip install "fairmf\[tune\]"'):
         tune(IALS(), split)
 

@@ -1,4 +1,4 @@
-"""Where the cuda backend cannot run, one line says why; a model trained with it answers all the same."""
+"""Test that one line says why the cuda backend cannot run, and that models trained with it answer on the CPU."""
 
 import logging
 import sys
@@ -85,13 +85,13 @@ def test_a_model_trained_on_a_device_answers_without_one(tmp_path, monkeypatch, 
     expected = model.recommend(model.fitted.user_ids.values[:5], N=5)[0]
     model.backend = model.fitted.settings["backend"] = "cuda"
     model.factor_dtype = model.fitted.settings["factor_dtype"] = "float16"
-    monkeypatch.setattr("fairmf.models.factor_model.FactorModel._backend", lambda _: get_backend("cpu"))
+    monkeypatch.setattr("fairmf.models.base.IterativeModel._backend", lambda _: get_backend("cpu"))
     model.save(tmp_path / "m.fairmf")
     monkeypatch.undo()
     monkeypatch.setattr(registry, "what_is_missing", lambda: "no device here")
     with caplog.at_level(logging.WARNING, logger="fairmf"):
         loaded = load_model(tmp_path / "m.fairmf")
-    assert "it answers with 'cpu': no device here" in caplog.text
+    assert "using 'cpu' here: no device here" in caplog.text
     assert loaded.backend == "cpu"
     assert (loaded.recommend(loaded.fitted.user_ids.values[:5], N=5)[0] == expected).all()
     assert loaded.with_fairness(2.0).user_factors.shape == model.user_factors.shape

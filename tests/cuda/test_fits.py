@@ -1,4 +1,4 @@
-"""Whole fits on the device: the same F as on the CPU, the same bits run after run, and nothing left behind."""
+"""Test whole fits on the GPU: the objective of the CPU, the same bits in every run, and all memory freed."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""More interactions than 32 bits can count: every offset must be 64 bits wide."""
+"""Test more interactions than 32 bits can count: every offset must be 64 bits wide."""
 
 import os
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""F of a fit on the device against the CPU's, on MovieLens-1M."""
+"""Test the objective of a fit on the GPU against the CPU's, on MovieLens-1M."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""NVIDIA's compute-sanitizer finds nothing in small fits: no access outside, no race between threads."""
+"""Test with NVIDIA's compute-sanitizer that small fits access no memory out of bounds and have no data races."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The CUDA C sources compile for every kind of width, where a compiler is installed; a device is not needed."""
+"""Test that the CUDA C sources compile for every kind of width, if a compiler is installed; no GPU is needed."""
 
 import shutil
 import subprocess
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fairmf.backends.cuda import shapes
+from fairmf.backends.cuda import thread_blocks
 
-SOURCES = Path(shapes.__file__).parent / "kernels"
+SOURCES = Path(thread_blocks.__file__).parent / "kernels"
 NVCC = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
 needs_nvcc = pytest.mark.skipif(NVCC is None, reason="nvcc is not installed, so the CUDA sources cannot be compiled")
 
@@ -25,7 +25,7 @@ def compiles(text, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("factors", "half"), [(1, 0), (7, 0), (66, 1), (256, 0), (256, 1), (1030, 0), (8192, 0)])
 def test_row_kernels(factors, half, tmp_path):
-    defines = "".join(f"#define {k} {v}\n" for k, v in shapes.BlockShape(factors).defines(bool(half)).items())
+    defines = "".join(f"#define {k} {v}\n" for k, v in thread_blocks.BlockShape(factors).defines(bool(half)).items())
     names = ("gathering.cuh", "eigenbasis_rows.cu", "residual_rows.cu")
     compiles(defines + "".join((SOURCES / name).read_text() for name in names), tmp_path)
 
@@ -39,7 +39,7 @@ def test_other_kernels(name, tmp_path):
 
 @pytest.mark.parametrize("factors", [1, 7, 32, 33, 64, 66, 100, 128, 130, 256, 257, 512, 1023, 1024, 1025, 4096, 8192])
 def test_blocks_cover_every_column_and_fit_a_multiprocessor(factors):
-    shape = shapes.BlockShape(factors)
+    shape = thread_blocks.BlockShape(factors)
     assert factors % shape.floats_at_once == 0
     assert shape.slices * 32 * shape.lane_floats >= factors
     assert shape.threads <= 1024

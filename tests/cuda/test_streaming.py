@@ -1,4 +1,4 @@
-"""Too little memory on the device: what does not fit stays on the host, streams, and gives the same answer."""
+"""Test fits with too little device memory: arrays that do not fit are streamed, with the same result."""
 
 import numpy as np
 import pytest

@@ -53,9 +53,9 @@ def test_a_password_that_is_not_quoted_is_not_quoted_in_the_error_either(passwor
     ("url", "words"),
     [
         ("mysql://ann:pw123@h/shop", "one of mysql://"),
-        ("events.db", "does not start so"),
-        ("ann:pw123@h/shop", "does not start so"),
-        ("", "does not start so"),
+        ("events.db", "starts differently"),
+        ("ann:pw123@h/shop", "starts differently"),
+        ("", "starts differently"),
         (7, "Got int instead"),
         ("postgresql://ann:pw123@h/shop#1", "cannot be taken apart"),
         ("sqlite://", "three slashes"),

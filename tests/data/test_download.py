@@ -83,7 +83,7 @@ def test_without_a_way_to_resume_it_starts_over(how, server, tmp_path):
 def test_a_file_that_has_changed_is_not_glued_to_the_old_half(server, tmp_path, monkeypatch):
     monkeypatch.setattr(download, "_ATTEMPTS", 1)
     server.files["/a"] = Served(CONTENT, etag='"1"', breaks=[70_000, 0, 0])
-    with pytest.raises(DownloadFailed, match="what has arrived is kept"):
+    with pytest.raises(DownloadFailed, match="the partial file is kept"):
         fetch(f"{server.address}/a", tmp_path / "a")
     assert "a.part" in left(tmp_path)
     server.files["/a"] = Served(OTHER, etag='"2"')

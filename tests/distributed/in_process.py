@@ -1,4 +1,4 @@
-"""The workers of a cluster in this process: what sharding changes, without Ray; and workers that die when told to."""
+"""Run the workers of a cluster in this process, without Ray, and let chosen workers die."""
 
 import contextlib
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from fairmf.distributed.team import LocalTeam
 
 @dataclass(frozen=True)
 class InProcess(RayCluster):
-    """A cluster whose workers are objects here. Worker `loses[k]` dies before exchange k; `teams` are all it had."""
+    """A cluster whose workers are objects here. Worker `loses[k]` dies before exchange k; `teams` lists all teams."""
 
     threads: int = 1
     loses: dict = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Ray on this machine for tests: started and stopped by them, small, silent, and nothing of it left behind."""
+"""Start and stop a small, silent Ray cluster on this machine for tests, and check that nothing is left behind."""
 
 import contextlib
 import logging

@@ -1,4 +1,4 @@
-"""The cost model against the engine's own messages, and at 256 shards against a replay of every one of them."""
+"""Test the cost model against the engine's own messages, and at 256 shards against a replay of all messages."""
 
 import math
 

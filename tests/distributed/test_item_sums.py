@@ -1,4 +1,4 @@
-"""What shards contribute to the items' step, and the step itself, against double loops and the reference backend."""
+"""Test the shards' partial sums for items, and the items' step, against double loops and the reference backend."""
 
 import numpy as np
 import pytest

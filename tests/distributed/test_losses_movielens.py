@@ -1,4 +1,4 @@
-"""What a lost worker changes in a fit of the usual length, on real data; the workers in this process."""
+"""Test how little a lost worker changes a fit of usual length, on real data, with workers in this process."""
 
 import pytest
 from conftest import load_real_split

@@ -1,4 +1,4 @@
-"""A fit on a Parquet data set in shards is the fit on the same data in memory; workers are in this process."""
+"""Test that a fit on Parquet shards equals the fit on the same data in memory, with workers in this process."""
 
 import numpy as np
 import pytest

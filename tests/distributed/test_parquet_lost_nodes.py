@@ -1,4 +1,4 @@
-"""A node that dies takes shards along, or tasks of the reading: the data are the same in the end."""
+"""Test that the data are complete when a node dies with shards, or with tasks that read."""
 
 import contextlib
 import logging

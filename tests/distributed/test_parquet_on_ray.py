@@ -1,4 +1,4 @@
-"""The same pass over Parquet files by the processes of a Ray cluster; test_parquet_shards.py has every case of it."""
+"""Test reading Parquet files on a Ray cluster; test_parquet_shards.py has all cases, in one process."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""ParquetShards gives exactly what Interactions.from_parquet gives, cut by users."""
+"""Test that ParquetShards has exactly the rows and numbers of Interactions.from_parquet, split by users."""
 
 import itertools
 import pickle
@@ -50,7 +50,7 @@ def write(folder, tables, row_group_size=None):
 
 
 def outcome(work):
-    """What it gives, or the words in which it is refused."""
+    """The result, or the message of the error."""
     try:
         return work(), None
     except InvalidData as error:
@@ -242,7 +242,7 @@ class TestFileSystems:
         for path in (tmp_path / "empty", (tmp_path / "empty").as_uri()):
             with pytest.raises(InvalidData, match=r"empty holds no \*.parquet file"):
                 in_process(path, shards=2)
-        with pytest.raises(InvalidData, match="cannot be opened"):
+        with pytest.raises(InvalidData, match="Cannot open the file system"):
             in_process("nonsense://bucket/x", shards=2)
         with pytest.raises(InvalidData, match="list of Parquet files is empty"):
             in_process([], shards=2)
@@ -351,6 +351,6 @@ class TestCache:
         with pytest.raises(BrokenFile, match="checksum"):
             source.load(1)
         shard.unlink()
-        with pytest.raises(InvalidData, match="folder that all of them see"):
+        with pytest.raises(InvalidData, match="folder that all machines see"):
             source.load(1)
         check_same(in_process(folder, cache=tmp_path / "cache", shards=2), Interactions.from_parquet(folder))

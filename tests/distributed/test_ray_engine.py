@@ -17,7 +17,7 @@ from ray_here import KillWorker, ray_processes
 
 from fairmf import FairALS, synthetic
 from fairmf.distributed.cluster import RayCluster
-from fairmf.distributed.ray_team import RayTeam
+from fairmf.distributed.ray_actors import RayTeam
 from fairmf.distributed.worker import Turned, Worker
 from fairmf.errors import ClusterFailed, MissingDependency
 
@@ -40,6 +40,7 @@ class Sizes:
     """What is published and what the root of the tree returns, as Ray itself sees their sizes."""
 
     def __init__(self, monkeypatch):
+        import ray
         from ray.experimental import get_object_locations
 
         self.broadcast = self.reduced = 0
@@ -53,7 +54,7 @@ class Sizes:
         def seen_exchange(team, programs, partial):
             answers, total = exchange(team, programs, partial)
             if partial is not None:
-                reference = team._ray.put(total)
+                reference = ray.put(total)
                 self.reduced += get_object_locations([reference])[reference]["object_size"]
             return answers, total
 

@@ -1,4 +1,4 @@
-"""Workers, nodes and drivers killed at random moments: every fit ends, and at the same objective."""
+"""Test that fits end at the same objective when workers, nodes and drivers are killed at random moments."""
 
 import contextlib
 import logging

@@ -1,4 +1,4 @@
-"""Clusters of two and four nodes: the objective of one machine, on real data and on a large Parquet data set."""
+"""Test that clusters of two and four nodes reach one machine's objective, on real and on large Parquet data."""
 
 import functools
 import logging

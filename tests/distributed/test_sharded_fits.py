@@ -1,4 +1,4 @@
-"""Fits over shards, the workers in this process: the same answer as on one machine, whatever happens to a worker."""
+"""Test that fits over shards give one machine's answer, also when workers are lost; workers are in this process."""
 
 import re
 
@@ -239,7 +239,7 @@ def test_a_model_without_users_says_so_where_it_needs_them():
 
 
 class Interleaved(InMemoryShards):
-    """Users dealt out in turn, as a hash of their ids would."""
+    """Shards of every k-th user, unlike ranges: as a hash of ids would split them."""
 
     def load(self, number):
         users = np.arange(number, self.n_users, self.shards)

@@ -1,4 +1,4 @@
-"""Interactions cut into shards: every user once, in order, and nobody's interactions lost."""
+"""Test that shards in memory hold every user once, in order, with all interactions."""
 
 import numpy as np
 import pytest

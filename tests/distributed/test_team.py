@@ -1,4 +1,4 @@
-"""What a team does when workers are lost: an exchange retries by itself, a larger action is repeated as a whole."""
+"""Test that a team retries a single exchange when workers are lost, and repeats a larger action as a whole."""
 
 import numpy as np
 import pytest

@@ -49,7 +49,7 @@ def test_a_file_is_replaced(old):
 def test_a_full_disk(old, monkeypatch, room):
     with monkeypatch.context() as patch:
         fail_after(patch, room, OSError(errno.ENOSPC, "No space left on device"))
-        with pytest.raises(CannotWrite, match=r"file cannot be written: No space left.*before is unchanged") as error:
+        with pytest.raises(CannotWrite, match=r"file cannot be written: No space left.*file is unchanged") as error:
             save(AFTER, old)
     assert error.value.errno == errno.ENOSPC
     assert isinstance(error.value, OSError)

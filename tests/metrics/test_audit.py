@@ -134,7 +134,7 @@ def test_nothing_changes_from_a_thing_to_itself():
     for users in found.users.values():
         assert (users.worst_decile.value, users.worse_off.value, users.better_off.high) == (0, 0, 0)
         assert users.unchanged == 1
-    assert "0 items gain exposure, 0 lose" in found.summary()
+    assert "0 items gain exposure, 0 lose exposure" in found.summary()
     assert "not statistically significant" not in found.summary()
     assert "keep their shares" in found.summary()
 
@@ -188,8 +188,9 @@ def test_gainers_and_losers_by_name():
     ]
     assert [(c.item, c.difference) for c in found.losers()] == [("u", -2), ("v", -1)]
     assert found.losers(1) == found.losers()[:1]
-    assert "Most gained: The X (0 to 2 users), w (1 to 2 users). Most lost: The U (3 to 1 users)" in found.summary()
-    assert "2 items gain exposure, 2 lose; 1 are shown to nobody" in found.summary()
+    assert "Largest gains: The X (from 0 to 2 users), w (from 1 to 2 users)." in found.summary()
+    assert "Largest losses: The U (from 3 to 1 users)" in found.summary()
+    assert "2 items gain exposure, 2 lose exposure, 1 are in no list" in found.summary()
     assert "2 (+50.0 points)" in found.summary()
 
 
@@ -360,8 +361,8 @@ def test_the_groups_that_change_most_are_named_first():
     before = np.array([[0], [0], [0], [1], [1], [2], [2]])
     after = np.array([[3], [3], [3], [3], [1], [4], [4]])
     found = audited(before, after, [set()] * 7, 5, at=1, groups=list("pqrst"))
-    assert "shares of the exposure: s (+57.1 points), t (+28.6 points); these" in found.summary()
-    assert "lose most: p (−42.9 points), r (−28.6 points), q (−14.3 points)." in found.summary()
+    assert "shares of exposure that rise most: s (+57.1 points), t (+28.6 points); those" in found.summary()
+    assert "fall most: p (−42.9 points), r (−28.6 points), q (−14.3 points)." in found.summary()
 
 
 def test_no_users_at_all():

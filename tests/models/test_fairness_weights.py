@@ -68,8 +68,8 @@ def test_weights_of_zero_are_no_fairness_at_all(name):
     """`fit` refuses them, because they are not worth a fit; the steps take them as any others."""
     fair, plain = MODELS[name](fairness=3.0), IALS(factors=D, epochs=4, solver=MODELS[name]().solver)
     problems = (
-        problem_for(DATA, fair.lambda_f_for(N), fair._settings(), np.zeros(M)),
-        problem_for(DATA, 0.0, plain._settings()),
+        problem_for(DATA, fair.lambda_f_for(N), fair.get_params(), np.zeros(M)),
+        problem_for(DATA, 0.0, plain.get_params()),
     )
     ends = []
     for model, problem in zip((fair, plain), problems, strict=True):
@@ -112,7 +112,7 @@ def test_permuting_items_permutes_the_answer(make):
 def test_the_exact_users_solve_one_dense_system_of_all_users(fairness):
     """H_i u_i + (lambda_f / n) sum_j w_j^2 v_j v_j' t = b_i for all i at once, by loops."""
     model = FairALS(factors=D, fairness=fairness, backend="reference", solver="cholesky")
-    problem = problem_for(DATA, model.lambda_f_for(N), model._settings(), OWN)
+    problem = problem_for(DATA, model.lambda_f_for(N), model.get_params(), OWN)
     generator = np.random.default_rng(1)
     U, V = generator.normal(0, 0.4, (N, D)), generator.normal(0, 0.4, (M, D))
     found = als_exact.users(problem, model.start(problem, U, V), fairness).user_factors

@@ -164,7 +164,7 @@ def test_the_start_is_that_of_the_documented_seed_and_scale():
     settings = {"factors": 2, "epochs": 1, "random_state": 3, "init_scale": 0.4}
     ours, given = FiADMM(**settings).fit(data), FiADMM(**settings).fit(data, init=tuple(start))
     np.testing.assert_array_equal(ours.user_factors, given.user_factors)
-    U, V = IALS(**settings)._initial_factors(problem_for(data, 0.0, IALS(**settings)._settings()), None)
+    U, V = IALS(**settings)._initial_factors(problem_for(data, 0.0, IALS(**settings).get_params()), None)
     np.testing.assert_array_equal(U, start[0])
     np.testing.assert_array_equal(V, start[1])
 

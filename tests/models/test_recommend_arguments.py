@@ -160,7 +160,7 @@ def test_a_model_without_histories(model):
     bare = without_histories(model)
     with pytest.raises(MissingHistories, match="pass user_items or filter_already_liked_items=False"):
         bare.recommend(3)
-    with pytest.raises(MissingHistories, match=r"turn the dial: pass user_items\."):
+    with pytest.raises(MissingHistories, match=r"change the fairness: pass user_items\."):
         bare.recommend(3, fairness=2.0, filter_already_liked_items=False)
     same(bare.recommend([3, 7], CSR[[3, 7]], N=5), model.recommend([3, 7], N=5))
     free = {"N": 5, "filter_already_liked_items": False}

@@ -20,7 +20,7 @@ D = 7
 
 
 def posed(model, data, item_weights=None):
-    problem = problem_for(data, model.lambda_f_for(data.n_users), model._settings(), item_weights)
+    problem = problem_for(data, model.lambda_f_for(data.n_users), model.get_params(), item_weights)
     generator = np.random.default_rng(3)
     U, V = (problem.backend.array(generator.normal(0, 0.4, size=(n, model.factors))) for n in data.shape)
     return problem, model.start(problem, U, V)
@@ -144,7 +144,7 @@ def test_a_backend_without_its_kernels_is_refused_before_the_first_epoch(monkeyp
         def kernels_that_nobody_has(self): ...
 
     monkeypatch.setattr("fairmf.backends.solve.SubspaceKernels", Others)
-    with pytest.raises(InvalidParameter, match="solver='subspace' is not there for backend='cpu'"):
+    with pytest.raises(InvalidParameter, match="solver='subspace' does not support backend='cpu'"):
         IALS(solver="subspace").fit(SMALL[False])
 
 

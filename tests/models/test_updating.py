@@ -327,7 +327,7 @@ def test_wrong_row_numbers(rows, message):
 def test_rows_that_are_named_otherwise():
     model = fair()
     named = Interactions(batch(2, M).by_user, M, Ids(["b", "a"]), Ids(ITEMS))
-    with pytest.raises(InvalidData, match="names its rows otherwise"):
+    with pytest.raises(InvalidData, match="rows of the matrix are not the given"):
         model.partial_fit_users(["a", "b"], named)
     model.partial_fit_users(["b", "a"], named)
     other = Interactions(batch(2, N + 2).by_user, N + 2, None, Ids(range(N + 2)))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from conftest import load_real_split
 
-from fairmf.control.offsets import fit_offsets
+from fairmf.control.fit_offsets import fit_offsets
 from fairmf.data.split import HeldOut
 from fairmf.metrics.evaluate import evaluate
 from fairmf.models.als import FairALS

@@ -95,7 +95,7 @@ def test_an_unknown_name_suggests_the_nearest():
         ("0.001, 0.1", "-1.0, 0.1", "'regularization' parameter"),
         ("recall@5\" = 0.5", "fun@5\" = 0.5", "fun"),
         ('model = "popularity"\n', 'model = "popularity"\ndials = [1.0]\n', "has dials, but popularity has none"),
-        ("[options]", "[stand_ins.all.series.absent]\n[options]", "a series 'absent', which there is not"),
+        ("[options]", "[stand_ins.all.series.absent]\n[options]", "the series 'absent', which does not exist"),
         ("[options]", "[stand_ins.ml-1m.series.iALS]\nsettings = { factors = 0 }\n[options]", "'factors' parameter"),
         ("[options]", "[stand_ins.ml-1m.series.iALS]\nfactors = 3\n[options]", "unknown 'factors'"),
         ("seeds = 2", "seeds = = 2", "not TOML"),

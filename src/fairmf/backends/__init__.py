@@ -1,1 +1,1 @@
-"""Run the arithmetic: `contract` says what a backend supplies, `registry` finds one by name."""
+"""Run the arithmetic: `contract` defines what a backend has to supply, `registry` finds one by name."""

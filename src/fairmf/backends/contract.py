@@ -1,6 +1,6 @@
-"""The contract of every backend: what a half-step is, and which methods solve it.
+"""Define the interface of backends: what a half-step is, and which methods a backend has to solve it.
 
-A backend says *where* arithmetic runs and nothing else. A half-step fixes one side and solves the other, all rows i:
+A backend says *where* arithmetic runs and nothing else. A half-step fixes one side and solves all rows i of the other:
 
     (sum_j c_ij y_j y_j' + shared + ridge_i I + rank-one term of i) x_i  =  sum_j c_ij y_j - shift
 
@@ -9,11 +9,11 @@ lambda_f s s' and shift = 0 (docs/mathematics.md 4 and 5). Each x_i minimises a 
 differ in cost alone.
 
 Conventions. `this` is the side being solved, `other` the fixed one, so a half-step is written once and called twice.
-Arrays of rows x factors are of the backend's own kind and `dtype`. d x d matrices and d-vectors are float64: of the
-backend's own kind where it returns them (NumPy's functions work on them), of that kind or NumPy's where it takes them.
-Arguments that are overwritten come last. Every reduction (Gramian, mean, loss) runs in fixed blocks in a fixed order
-and is summed in float64: the same input gives the same bits for any number of threads. An array that cannot be written
-to is a constant (`frozen`): a backend may keep what it derives from it, such as a copy on a device, while it lives.
+Arrays of rows x factors are of the backend's own array type and `dtype`. d x d matrices and d-vectors are float64:
+backends return them in their own array type (NumPy's functions work on it), and accept that type or NumPy's. Arguments
+that are overwritten come last. Every reduction (Gramian, mean, loss) runs in fixed blocks in a fixed order and is
+summed in float64: the same input gives the same bits for any number of threads. A read-only array is a constant
+(`frozen`): while it exists, a backend may cache what it derives from it, such as a copy on a device.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, NamedTuple, ParamSpec, Protocol, SupportsFloat, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,15 +30,17 @@ from numpy.typing import NDArray
 from fairmf.backends.random_start import Stream
 from fairmf.data.csr import Rows
 from fairmf.errors import NotFinite
+from fairmf.types import Array
 
-Factors = NDArray[Any]  # rows x d, the backend's dtype
+Factors = Array  # rows x d, the backend's dtype
 Matrix = NDArray[np.float64]  # d x d
 Vector = NDArray[np.float64]  # d, or one number per row
-Method = TypeVar("Method", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def frozen(values: NDArray[Any]) -> NDArray[Any]:
-    """Make an array a constant, and return it: nobody can write to it any more, so backends may cache by it."""
+def frozen(values: Array) -> Array:
+    """Make an array read-only and return it. Backends cache what they derive from read-only arrays."""
     values.flags.writeable = False
     return values
 
@@ -53,9 +55,9 @@ class ItemScale(NamedTuple):
 
 
 class RankOne(NamedTuple):
-    """A term weight_i y y' of every row's matrix: one more interaction with the same y, of target 0.
+    """Add weight_i y y' to every row's matrix, like one more interaction with the same y and target 0.
 
-    Items with different fairness weights need it: it is what of lambda_f w_j^2 s s' they do not share
+    Items with different fairness weights need it for the part of lambda_f w_j^2 s s' that differs between items
     (docs/mathematics.md 5a). Weights are >= 0.
     """
 
@@ -64,20 +66,20 @@ class RankOne(NamedTuple):
 
 
 class Diagonalised(NamedTuple):
-    """A symmetric matrix in another basis: vectors @ (diag(values) + rest) @ vectors.T."""
+    """Hold a symmetric matrix in another basis: vectors @ (diag(values) + rest) @ vectors.T."""
 
     values: Vector
     vectors: Matrix
     rest: Matrix | None = None
-    """What is off the diagonal; None for nothing."""
+    """The off-diagonal part; None where the matrix is exactly diagonal."""
 
 
 def fixed_signs(vectors: Matrix) -> Matrix:
-    """Turn eigenvectors (columns) so that their largest entry is positive; of entries alike in size the first decides.
+    """Flip eigenvectors (columns) so that the largest entry of each is positive; on ties the first entry decides.
 
-    A sign is arbitrary, and which one LAPACK returns depends on rounding: without this rule two backends, two builds
-    of one library, or one machine and a cluster would find factors whose columns differ by a sign. Sizes within 1e-6
-    count as alike, so that rounding does not decide there either.
+    The sign of an eigenvector is arbitrary, and the one LAPACK returns depends on rounding. Without this rule two
+    backends, two builds of a library, or one machine and a cluster would find factors whose columns differ by a sign.
+    Entries whose sizes are within 1e-6 count as ties, so that rounding does not decide there either.
     """
     size = abs(vectors)
     first = (size >= (1.0 - 1e-6) * size.max(axis=0)).argmax(axis=0)
@@ -87,7 +89,7 @@ def fixed_signs(vectors: Matrix) -> Matrix:
 
 @dataclass(frozen=True)
 class HalfStep:
-    """The linear systems of one side, as the module's docstring writes them."""
+    """Hold the linear systems of one side, in the letters of the module's docstring."""
 
     backend: Backend
     rows: Rows
@@ -97,49 +99,49 @@ class HalfStep:
     shared: Matrix | Vector
     """d x d; a d-vector stands for a diagonal matrix, which `Backend.improve` needs."""
     ridge: Vector
-    """One number per row."""
+    """The regularization of each row, one number per row."""
     shift: Vector
-    """A d-vector."""
+    """A d-vector, subtracted from every right-hand side."""
     rank_one: RankOne | None = None
     right: Vector | None = None
-    """A d-vector that replaces the right-hand side of every row; `solve` and `residual` alone take it."""
+    """A d-vector that replaces the right-hand side of every row. Only `solve` and `residual` support it."""
     rest: Matrix | None = None
-    """What `diagonalise` left off the diagonal: the matrix is diag(shared) + rest. `improve` alone takes it."""
+    """The off-diagonal part that `diagonalise` left: the matrix is diag(shared) + rest. Only `improve` supports it."""
 
     @property
     def matrix(self) -> Matrix:
-        """`shared` as a d x d matrix."""
+        """Return `shared` as a d x d matrix."""
         return np.diag(self.shared) if self.shared.ndim == 1 else self.shared
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How far conjugate gradients go."""
+    """Say when conjugate gradients stop."""
 
     steps: int
-    """At most this many per row."""
+    """The most steps per row."""
     tolerance: float = 0.0
     """A row stops early when its preconditioned residual has fallen by this factor."""
     relaxation: float = 1.0
-    """How many times as long the last step is made; below 2 that still lowers the quadratic."""
+    """Factor by which the last step is lengthened; any factor below 2 still lowers the quadratic."""
 
 
 class RowSums(NamedTuple):
-    """By-products of `Backend.improve`; `Backend.numbers` turns them into Python's numbers."""
+    """Hold sums that `Backend.improve` computes on the way; `Backend.numbers` turns them into Python floats."""
 
     loss: float
-    """sum of c_ij (1 - x_i.y_j)^2 after the steps."""
+    """Sum of c_ij (1 - x_i.y_j)^2 after the steps."""
     squared_residual: float
-    """sum of |b_i - shift - H_i x_i|^2 before the steps: the squared gradient."""
+    """Sum of |b_i - shift - H_i x_i|^2 before the steps: the squared gradient."""
     ridge_squares: float
-    """sum of ridge_i |x_i|^2 after the steps."""
+    """Sum of ridge_i |x_i|^2 after the steps."""
 
 
-def divides(method: Method) -> Method:
-    """Turn a division by zero inside a kernel, which Numba's threads report as SystemError, into NotFinite."""
+def divides(method: Callable[P, R]) -> Callable[P, R]:
+    """Raise NotFinite where a kernel divides by zero, which Numba reports as SystemError."""
 
     @functools.wraps(method)
-    def guarded(*arguments: Any, **options: Any) -> Any:
+    def guarded(*arguments: P.args, **options: P.kwargs) -> R:
         try:
             return method(*arguments, **options)
         except (SystemError, ZeroDivisionError) as error:
@@ -147,101 +149,102 @@ def divides(method: Method) -> Method:
                 raise
             raise NotFinite("A step of conjugate gradients divides by zero: numbers are too large or small.") from error
 
-    return cast(Method, guarded)
+    return guarded
 
 
 class Backend(Protocol):
-    """Where arithmetic runs. `reference` is plain float64 NumPy and the oracle of all others."""
+    """Run the arithmetic of a fit. `reference` is plain float64 NumPy; all others are tested against it."""
 
     name: str
     dtype: np.dtype[Any]
     tolerance: float
-    """Relative error that one kernel call may show against the reference."""
+    """Relative error of one kernel call against the reference that the tests allow."""
     rounding: float
-    """Relative change of the objective that its arithmetic can show by itself."""
+    """Relative change of the objective that rounding alone can cause."""
 
     def threads(self, num_threads: int) -> AbstractContextManager[None]:
-        """Use this many threads (0 = all) and keep every library underneath to the same; restores on exit."""
+        """Limit this backend and the libraries it calls to this many threads (0: all); restore the limit on exit."""
 
     def compiles_now(self) -> bool:
-        """True when the next call would first have to compile kernels (so that the user can be told)."""
+        """Return whether the next call has to compile kernels first, so that the user can be told."""
 
-    def array(self, values: NDArray[Any]) -> Factors:
-        """A C-contiguous array of this backend's kind and dtype with these values (no copy if it is one)."""
+    def array(self, values: Array) -> Factors:
+        """Return the values as a C-contiguous array of this backend's type and dtype; no copy if they are one."""
 
     def empty(self, rows: int, factors: int) -> Factors:
-        """An uninitialised rows x factors array."""
+        """Return an uninitialised rows x factors array."""
 
     def draw_normal(self, stream: Stream, numbers: NDArray[np.int64] | None, scale: float, out: Factors) -> None:
-        """Fill row i with scale times the normal numbers of row numbers[i] of the stream; None is 0, 1, 2, ...
+        """Fill row i of `out` with scale times row numbers[i] of the stream's normal numbers; None is 0, 1, 2, ...
 
-        The same bits on every backend (backends/random_start.py).
+        Every backend draws the same bits (backends/random_start.py).
         """
 
-    def host(self, factors: Factors) -> NDArray[Any]:
-        """The same values as a NumPy array."""
+    def host(self, factors: Factors) -> Array:
+        """Return the values as a NumPy array."""
 
-    def vector(self, values: NDArray[Any]) -> NDArray[Any]:
-        """A float64 d-vector, d x d matrix or one number per row as this backend's own kind of array."""
+    def vector(self, values: Array) -> Array:
+        """Return a d-vector, a d x d matrix or one number per row as a float64 array of this backend's type."""
 
-    def numbers(self, *values: Any) -> list[float]:
-        """Sums of this backend as Python's numbers; waits for all work that was begun to be done."""
+    def numbers(self, *values: SupportsFloat) -> list[float]:
+        """Return this backend's sums as Python floats, after waiting for all work in progress."""
 
     def diagonalise(self, matrix: Matrix, ridge: float, guess: Matrix | None) -> Diagonalised:
-        """An orthogonal basis in which a positive semi-definite matrix is diagonal; NaN for one that is not finite.
+        """Return an orthogonal basis in which a positive semi-definite matrix is diagonal; NaN if it is not finite.
 
-        The signs of eigenvectors are those of `fixed_signs`.
-        Where a `guess` of the basis is given and is nearly right, beside `ridge` on the diagonal, a backend to which
-        eigenvectors are dear may return it as it is, with what is left off the diagonal.
+        The signs of eigenvectors are those of `fixed_signs`. Given a `guess` of the basis in which the off-diagonal
+        part is small beside diagonal + ridge, a backend on which eigenvectors are slow may return the guess itself,
+        with the off-diagonal part as `rest`.
         """
 
     # -- reductions -----------------------------------------------------------------------------------------------
 
     def gramian(self, this: Factors, weights: Vector | None = None) -> Matrix:
-        """X'X, or X' diag(weights) X with weights >= 0."""
+        """Return X'X, or X' diag(weights) X with weights >= 0."""
 
     def mean(self, this: Factors) -> Vector:
-        """The mean row."""
+        """Return the mean row."""
 
     def squared_norms(self, this: Factors) -> Vector:
-        """|x_i|^2 of every row."""
+        """Return |x_i|^2 of every row."""
 
     def weighted_squares(self, this: Factors, weights: Vector) -> Vector:
-        """sum_i w_i x_ik^2 for every column k."""
+        """Return sum_i w_i x_ik^2 for every column k."""
 
     def squared_distance(self, this: Factors, other: Factors) -> float:
-        """Squared Frobenius norm of the difference."""
+        """Return the squared Frobenius norm of the difference."""
 
     def mean_response(
         self, shares: Vector, ridge: Vector, slopes: Vector, values: Vector, typical: Vector, mix: float
     ) -> Vector:
-        """sum_g share_g [(1 - mix) / (value_k + ridge_g) + mix / (value_k + ridge_g + slope_g typical_k)], every k.
+        """Return how strongly the mean user answers a shift, for every coordinate k (models/als_cg.py).
 
-        All five vectors are of the backend's own kind.
+        That is sum_g share_g [(1 - mix) / (value_k + ridge_g) + mix / (value_k + ridge_g + slope_g typical_k)]. All
+        five vectors are of the backend's array type.
         """
 
     def corrected_shift(
         self, shift: Vector, mean: Vector, strength: Vector, response: Vector, rest: Vector | None
     ) -> tuple[Vector, Vector]:
-        """better = shift + (strength mean + rest - shift) / (1 + strength response), and (shift - better) response.
+        """Return a better shift, and how far it moves the mean: (shift - better) response (models/als_cg.py).
 
-        All vectors are of the backend's own kind (models/als_cg.py says what they stand for).
-        No `rest` is one of zeros.
+        better = shift + (strength mean + rest - shift) / (1 + strength response). All vectors are of the backend's
+        array type. None for `rest` means 0.
         """
 
     def all_finite(self, this: Factors) -> bool:
-        """True when there is no NaN or infinity."""
+        """Return whether there is no NaN or infinity."""
 
     def observed_loss(self, rows: Rows, this: Factors, other: Factors) -> float:
-        """sum over stored entries of c_ij (1 - x_i.y_j)^2."""
+        """Return the sum of c_ij (1 - x_i.y_j)^2 over stored entries."""
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
     def multiply(self, this: Factors, matrix: Matrix, out: Factors) -> None:
-        """out = X M, for a d x d matrix M."""
+        """Set out = X M, for a d x d matrix M."""
 
     def turned(self, this: Factors, matrix: Matrix) -> Factors:
-        """X M, in the place of X where that saves memory: `this` is not to be used any more."""
+        """Return X M. It may overwrite X to save memory, so do not use `this` afterwards."""
 
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """Add the same d-vector to every row."""
@@ -250,17 +253,17 @@ class Backend(Protocol):
         """Write these values to the given rows of `out`."""
 
     def solve(self, step: HalfStep) -> Factors:
-        """Solve every row by Cholesky. A row whose matrix is not positive definite comes out as NaN.
+        """Solve every row by Cholesky; return NaN for rows whose matrix is not positive definite.
 
-        O(nnz d^2 + rows d^3).
+        Costs O(nnz d^2 + rows d^3).
         """
 
     def improve(self, step: HalfStep, this: Factors, effort: Effort) -> RowSums:
         """Take conjugate gradient steps from `this`, in place. `step.shared` is a diagonal. O(steps nnz d).
 
-        Preconditioned by diagonal + ridge_i, with `rank_one` by these and the row's term. A row without entries is
-        solved at once, for good. With `step.rest`, which only a single step may have, the residual and the loss know
-        the rest; the length of the step leaves it out.
+        The preconditioner is diagonal + ridge_i, plus the row's rank-one term if there is one. A row without entries is
+        solved exactly. `step.rest` is supported for a single step only: it counts in the residual and the loss, but not
+        in the length of the step.
         """
 
     def residual(self, step: HalfStep, this: Factors) -> Factors:
@@ -270,7 +273,7 @@ class Backend(Protocol):
         """
 
     def mean_inverse(self, step: HalfStep) -> tuple[Matrix, Vector]:
-        """Return the mean of H_i^-1 and the mean of H_i^-1 sum_j c_ij y_j; `shift` and `rank_one` do not count."""
+        """Return the mean of H_i^-1 and the mean of H_i^-1 sum_j c_ij y_j; `shift` and `rank_one` are ignored."""
 
     def top_k(
         self,
@@ -282,28 +285,28 @@ class Backend(Protocol):
         scores: NDArray[np.float32],
         dial: ItemScale | None = None,
     ) -> None:
-        """The k best-scored rows of `other` for each row of `this`, best first, ties to the lower index.
+        """Find the k best-scored rows of `other` for each row of `this`, best first, ties to the lower index.
 
-        A score is the inner product in float64, rounded to float32; the order is that of these numbers, so that a
-        row's answer does not depend on the others. With `dial`, row j of `other` is multiplied by its scale (and
-        rounded to what a backend stores), and its offset is added to the inner product.
-        Entries of `exclude` are left out. Slots that cannot be filled hold item -1 and score NaN.
+        A score is the inner product in float64, rounded to float32. Rows are ordered by these rounded scores, so that
+        a row's answer does not depend on the others. With `dial`, row j of `other` is first multiplied by its scale
+        (and rounded to what a backend stores), and its offset is added to the inner product. Entries of `exclude` are
+        left out. Slots that cannot be filled hold item -1 and score NaN.
         """
 
 
 @runtime_checkable
 class SubspaceKernels(Protocol):
-    """The methods that solver='subspace' (models/als_subspace.py) needs besides."""
+    """Define the methods that a backend needs in addition for solver='subspace' (models/als_subspace.py)."""
 
     def entry_scores(self, rows: Rows, this: Factors, other: Factors) -> Factors:
-        """x_i.y_j of every stored entry, in their order: `improve_block` keeps them up to date."""
+        """Return x_i.y_j of every stored entry, in their order. `improve_block` keeps them up to date."""
 
     def improve_block(self, step: HalfStep, block: slice, scores: Factors, this: Factors) -> None:
-        """Move the coordinates P of every row to their minimum, the others held: a step of iALS++, in place.
+        """Minimise over the coordinates P of every row, the others held fixed: a step of iALS++, in place.
 
-        x_P -= (H_i)_PP^-1 (H_i x - b_i)_P. `scores` are the `entry_scores` of `this`, before and after. NaN where a
-        matrix is not positive definite.
+        x_P -= (H_i)_PP^-1 (H_i x - b_i)_P. `scores` are the `entry_scores` of `this`, before and after. Rows whose
+        matrix is not positive definite become NaN.
         """
 
     def block_response(self, step: HalfStep, block: slice, scores: Factors, this: Factors) -> tuple[Matrix, Vector]:
-        """Return the mean of (H_i)_PP^-1, and the mean step that `improve_block` would take. Nothing is moved."""
+        """Return the mean of (H_i)_PP^-1, and the mean step that `improve_block` would take. Changes nothing."""

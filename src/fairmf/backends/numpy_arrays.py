@@ -1,22 +1,23 @@
-"""The part that backends on NumPy arrays share: they hold arrays alike, and do small arithmetic alike."""
+"""Share what backends on NumPy arrays have in common: allocation, eigenvectors and d-vector arithmetic."""
 
 from __future__ import annotations
 
 import abc
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Diagonalised, Factors, HalfStep, Matrix, Vector, fixed_signs
+from fairmf.types import Array
 
 
 class NumpyArrays(abc.ABC):
-    """Part of a backend; see `contract.Backend` for what each method does."""
+    """Implement the methods of `contract.Backend` that need no kernels."""
 
     dtype: np.dtype[Any]
 
-    def array(self, values: NDArray[Any]) -> Factors:
+    def array(self, values: Array) -> Factors:
         """See contract."""
         return np.ascontiguousarray(values, dtype=self.dtype)
 
@@ -24,21 +25,22 @@ class NumpyArrays(abc.ABC):
         """See contract."""
         return np.empty((rows, factors), dtype=self.dtype)
 
-    def host(self, factors: Factors) -> NDArray[Any]:
+    def host(self, factors: Factors) -> Array:
         """See contract."""
         return factors
 
-    def vector(self, values: NDArray[Any]) -> NDArray[Any]:
+    def vector(self, values: Array) -> Array:
         """See contract."""
         return np.asarray(values, dtype=np.float64)
 
-    def numbers(self, *values: Any) -> list[float]:
+    def numbers(self, *values: SupportsFloat) -> list[float]:
         """See contract."""
         return [float(value) for value in values]
 
     def diagonalise(self, matrix: Matrix, ridge: float, guess: Matrix | None) -> Diagonalised:  # noqa: ARG002
-        """See contract. Always exact: a guess would save next to nothing."""
-        if not np.isfinite(matrix).all():  # LAPACK would not return; the fit loop finds the NaN and says so
+        """See contract. Ignores the guess: on a CPU eigenvectors cost little beside the rows."""
+        # LAPACK may loop forever on NaN. The fit loop finds the NaN in the factors and reports it.
+        if not np.isfinite(matrix).all():
             return Diagonalised(np.full(len(matrix), np.nan), np.full_like(matrix, np.nan))
         values, vectors = np.linalg.eigh(matrix)
         return Diagonalised(values, fixed_signs(vectors))
@@ -81,7 +83,7 @@ class NumpyArrays(abc.ABC):
 
     @abc.abstractmethod
     def _add_entries(self, step: HalfStep, this: Factors, target: float, out: Factors) -> None:
-        """out_i += sum_j c_ij (x_i.y_j - target) y_j."""
+        """Add sum_j c_ij (x_i.y_j - target) y_j to out_i, for every row."""
 
     def turned(self, this: Factors, matrix: Matrix) -> Factors:
         """See contract."""

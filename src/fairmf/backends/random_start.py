@@ -1,13 +1,13 @@
-"""The random start: normal numbers that depend on seed, side and row alone, with the same bits on every backend.
+"""Draw the random start of a fit: the normal numbers of a row depend only on seed, side and row, on every backend.
 
     words(row) = Philox4x32-10(key, counter = (block, row mod 2^32, row div 2^32, side)),  4 words a block
     x          = (2 (word >> 9) + 1) / 2^23 - 1                                            uniform on (-1, 1)
     number     = sqrt(2) erfinv(x),  erfinv by a polynomial in -log(1 - x^2)
 
-Any process can draw any rows without drawing the others: in parallel on the CPU, on a device, in a shard. Numbers are
-float32, and every backend takes the same single-rounded operations in the same order (no fused multiply-add), so they
-agree to the last bit. This file has the definition in plain NumPy; backends/cpu/normal_rows.py and
-backends/cuda/kernels/random_start.cu repeat it in their own way, and the contract tests compare all of them.
+A process can draw some rows without drawing the others: in parallel on the CPU, on a device, in a shard. Numbers are
+float32, and every backend does the same operations in the same order with the same rounding (no fused multiply-add), so
+that they agree to the last bit. This file is the definition in plain NumPy; backends/cpu/rows.py (`draw_rows`) and
+backends/cuda/kernels/random_start.cu implement it as kernels, and the contract tests compare all of them.
 
 References: Salmon et al. (2011), "Parallel random numbers: as easy as 1, 2, 3" (Philox); Giles (2010),
 "Approximating the erfinv function"; Moshier's Cephes library (the logarithm).
@@ -15,7 +15,8 @@ References: Salmon et al. (2011), "Parallel random numbers: as easy as 1, 2, 3" 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,8 +58,11 @@ TAIL = tuple(
 )  # fmt: skip
 
 
+Words: TypeAlias = NDArray[np.uint64] | np.uint64
+
+
 class Stream(NamedTuple):
-    """The random numbers of one side of a fit."""
+    """Name the random numbers of one side of a fit."""
 
     key: tuple[int, int]
     side: int
@@ -66,23 +70,28 @@ class Stream(NamedTuple):
 
 
 def key_of(seed: int | None) -> tuple[int, int]:
-    """Turn a seed of any size into a key; None takes one from the operating system."""
+    """Turn a seed of any size into a key of the generator; None takes a seed from the operating system."""
     first, second = np.random.SeedSequence(seed).generate_state(2, np.uint32)
     return int(first), int(second)
 
 
 def normal_rows(stream: Stream, numbers: NDArray[np.integer], factors: int, scale: float) -> NDArray[np.float32]:
-    """Draw Normal(0, scale^2) for the rows of the given numbers."""
+    """Draw Normal(0, scale^2) for the rows with the given numbers."""
     blocks = -(-factors // 4)
     rows = np.asarray(numbers).astype(np.uint64)[:, None]
-    counter = [np.arange(blocks, dtype=np.uint64)[None, :], rows & LOW, rows >> WORD, np.uint64(stream.side)]
+    counter: list[Words] = [
+        np.arange(blocks, dtype=np.uint64)[None, :],
+        rows & LOW,
+        rows >> WORD,
+        np.uint64(stream.side),
+    ]
     words = np.stack(np.broadcast_arrays(*philox(stream.key, counter)), axis=-1)
     drawn = _normal(words.reshape(len(rows), 4 * blocks)[:, :factors])
     return drawn * _f(scale)
 
 
-def philox(key: tuple[int, int], counter: list[Any]) -> list[Any]:
-    """Philox4x32-10: four random words for a counter of four words."""
+def philox(key: tuple[int, int], counter: Sequence[Words]) -> list[Words]:
+    """Return four random words for a counter of four words, by Philox4x32-10."""
     first, second = (np.uint64(word) for word in key)
     a, b, c, d = counter
     for _ in range(ROUNDS):
@@ -93,6 +102,7 @@ def philox(key: tuple[int, int], counter: list[Any]) -> list[Any]:
 
 
 def _normal(words: NDArray[np.uint64]) -> NDArray[np.float32]:
+    # The top 23 bits of a word, which float32 holds exactly: x is never -1 or 1, where erfinv is infinite.
     x = ((words >> np.uint64(9)).astype(np.float32) + HALF) * STEP - ONE
     w = -_logarithm((ONE - x) * (ONE + x))
     ratio = np.where(w < MIDDLE_BELOW, _polynomial(MIDDLE, w - MIDDLE_AT), _polynomial(TAIL, np.sqrt(w) - TAIL_AT))
@@ -101,7 +111,7 @@ def _normal(words: NDArray[np.uint64]) -> NDArray[np.float32]:
 
 
 def _logarithm(values: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Natural logarithm of float32 in (0, 1], by exponent and mantissa."""
+    """Return the natural logarithm of float32 in (0, 1], by exponent and mantissa."""
     bits = values.view(np.int32)
     exponent = ((bits >> 23) - 126).astype(np.float32)
     mantissa = ((bits & 0x007FFFFF) | 0x3F000000).view(np.float32)  # in [1/2, 1)

@@ -1,4 +1,4 @@
-"""The reference backend: float64 NumPy, row by row, as close to the formulas as code gets. Slow, and the oracle."""
+"""Run the arithmetic in float64 NumPy, row by row, just as the formulas say: slow, and the oracle of the tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairmf.data.csr import Rows
 
 
 class ReferenceBackend(NumpyArrays):
-    """Plain NumPy in float64; see `contract.Backend` for what each method does."""
+    """Compute in float64 NumPy; see `contract.Backend` for what each method does."""
 
     name = "reference"
     dtype = np.dtype(np.float64)
@@ -25,11 +25,11 @@ class ReferenceBackend(NumpyArrays):
 
     @contextlib.contextmanager
     def threads(self, num_threads: int) -> Iterator[None]:  # noqa: ARG002 - always one
-        """Nothing to set: the reference runs on one thread."""
+        """Do nothing: the reference runs on one thread."""
         yield
 
     def compiles_now(self) -> bool:
-        """Nothing is compiled."""
+        """Return False: nothing is compiled."""
         return False
 
     def draw_normal(self, stream: Stream, numbers: NDArray[np.int64] | None, scale: float, out: Factors) -> None:
@@ -120,10 +120,11 @@ class ReferenceBackend(NumpyArrays):
             if step.rest is not None:
                 r -= step.rest @ x
             squared_residual += float(r @ r)
+            # Preconditioned conjugate gradients as in textbooks, but for the length of the last step.
             p = precondition @ r
             rz = r @ p
             goal = effort.tolerance**2 * rz
-            if len(columns) == 0:  # the preconditioner is the matrix: solved at once, whatever the relaxation
+            if len(columns) == 0:  # the preconditioner is the matrix itself: solve exactly, without relaxation
                 x[:], rz = -precondition @ step.shift, 0.0
             for number in range(effort.steps):
                 if not rz > goal:
@@ -152,7 +153,7 @@ class ReferenceBackend(NumpyArrays):
         return scores
 
     def improve_block(self, step: HalfStep, block: slice, scores: Factors, this: Factors) -> None:
-        """See contract. Computes scores anew instead of updating them: this is the oracle."""
+        """See contract. Recomputes the scores instead of updating them: the other backends are tested against it."""
         for i in range(step.rows.count):
             matrix, move = _block_step(step, block, this, i)
             try:
@@ -166,7 +167,7 @@ class ReferenceBackend(NumpyArrays):
         self,
         step: HalfStep,
         block: slice,
-        scores: Factors,  # noqa: ARG002 - computed anew
+        scores: Factors,  # noqa: ARG002 - recomputed
         this: Factors,
     ) -> tuple[Matrix, Vector]:
         """See contract."""
@@ -212,7 +213,7 @@ def _rank_one(rank_one: RankOne, i: int) -> Matrix:
 
 
 def _system(step: HalfStep, i: int) -> tuple[Matrix, Vector]:
-    """H_i and sum_j c_ij y_j."""
+    """Return H_i and sum_j c_ij y_j."""
     columns, weights = _row(step.rows, i)
     y = step.other[columns]
     matrix: Matrix = (y.T * weights) @ y + step.matrix + step.ridge[i] * np.eye(y.shape[1])
@@ -222,7 +223,7 @@ def _system(step: HalfStep, i: int) -> tuple[Matrix, Vector]:
 
 
 def _block_step(step: HalfStep, block: slice, this: Factors, i: int) -> tuple[Matrix, Vector]:
-    """The piece of row i's matrix that belongs to a block of coordinates, and the step to their minimum."""
+    """Return the piece of row i's matrix that belongs to a block of coordinates, and the step to their minimum."""
     whole, right = _system(step, i)
     gradient = (whole @ this[i] - right)[block] + step.shift[block]
     matrix: Matrix = whole[block, block]

@@ -1,11 +1,11 @@
-"""Find backends by name, and say what is missing where the cuda backend cannot run."""
+"""Find backends by name, and say why the cuda backend cannot run where it cannot."""
 
 from __future__ import annotations
 
 import functools
 import importlib
 import logging
-from typing import Any
+from types import ModuleType
 
 from fairmf.backends.contract import Backend
 from fairmf.errors import InvalidParameter, MissingDependency
@@ -16,11 +16,11 @@ BACKENDS = {
     "reference": "fairmf.backends.reference",
     "auto": "",
 }
-"""The module of each name that `backend=` takes; it has a `BACKEND`. "auto" stands for cuda or cpu: see `chosen`."""
+"""The module of each name that `backend=` accepts; it has a `BACKEND`. "auto" means cuda or cpu: see `chosen`."""
 
-PAYS = 1e8  # interactions times factors from which sending the data to a device costs less than it saves
+PAYS = 1e8  # interactions x factors above which a GPU saves more time than copying the data to it costs
 
-OLDEST = (7, 0)  # compute capability: Volta
+OLDEST = (7, 0)  # the oldest compute capability that the kernels support: Volta
 
 log = logging.getLogger("fairmf")
 
@@ -34,7 +34,7 @@ def get_backend(name: str, factor_dtype: str = "float32") -> Backend:
     if factor_dtype != "float32" and name != "cuda":
         raise InvalidParameter(f"factor_dtype={factor_dtype!r} needs backend='cuda'. Got backend={name!r} instead.")
     if name == "cuda":
-        require_device()  # looked at first: CuPy itself is imported without a device and fails much later
+        require_device()  # checked first: CuPy imports fine without a device and fails much later
     module = importlib.import_module(BACKENDS[name])
     backend: Backend = module.BACKEND if factor_dtype == "float32" else module.HALF
     return backend
@@ -48,11 +48,11 @@ def chosen(name: str, work: float) -> str:
 
 
 def available(name: str) -> str:
-    """Return the name, or "cpu" where that backend cannot run here: for models that were trained elsewhere."""
+    """Return the name, or "cpu" where that backend cannot run here: for models trained on another machine."""
     reason = what_is_missing() if name == "cuda" else None
     if reason is None:
         return name
-    log.warning("the model was trained with backend='cuda'; here it answers with 'cpu': %s", reason)
+    log.warning("the model was trained with backend='cuda'; using 'cpu' here: %s", reason)
     return "cpu"
 
 
@@ -64,7 +64,7 @@ def require_device() -> None:
 
 
 def what_is_missing() -> str | None:
-    """Return why the cuda backend cannot run here, or None."""
+    """Return why the cuda backend cannot run here, or None if it can."""
     try:
         import cupy
     except ImportError as error:
@@ -73,7 +73,7 @@ def what_is_missing() -> str | None:
     return _problem_with_device(cupy)
 
 
-def _problem_with_device(cupy: Any) -> str | None:
+def _problem_with_device(cupy: ModuleType) -> str | None:
     runtime = cupy.cuda.runtime
     try:
         count = runtime.getDeviceCount()

@@ -1,15 +1,13 @@
-"""Ways to solve a half-step that every backend shares, built from the methods of the contract.
+"""Solve half-steps on any backend, with the methods of the contract.
 
-`solve_to_convergence` is exact to the backend's precision, at the lower cost of two. `improve_by_cg` and
-`improve_by_blocks` go a few steps from a given start. `Backend.solve` is Cholesky, the answer of all three at
-convergence.
+`solve_to_convergence` is exact to the backend's precision, and takes the cheaper of two ways. `improve_by_cg` and
+`improve_by_blocks` take a few steps from a given start. All three converge to the answer of `Backend.solve` (Cholesky).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,25 +15,26 @@ from numpy.typing import NDArray
 from fairmf.backends.contract import Backend, Diagonalised, Effort, Factors, HalfStep, Matrix, SubspaceKernels
 from fairmf.errors import InvalidParameter
 
-TYPICAL_STEPS = 15  # PCG steps a row needs to converge on usual data
-CHECKED_AT_ONCE = 8192  # rows whose residual is held at a time
+TYPICAL_STEPS = 15  # PCG steps that a row needs to converge on usual data
+CHECKED_AT_ONCE = 8192  # rows whose residuals are computed at a time, to bound memory
 
 
 def solve_to_convergence(step: HalfStep) -> Factors:
     """Solve every row by whichever costs less: Cholesky, or PCG in the eigenbasis run to convergence.
 
-    PCG first needs an eigendecomposition and a rotation of the other side, so a few rows are cheaper by Cholesky and
-    many by PCG (docs/performance.md). Rows on which PCG has not converged are solved by Cholesky.
+    PCG first needs an eigendecomposition and a rotation of the other side, so Cholesky is cheaper for few rows and PCG
+    for many (docs/performance.md). Rows on which PCG has not converged are solved by Cholesky.
     """
     return _by_pcg(step) if pcg_pays(step) else step.backend.solve(step)
 
 
 def pcg_pays(step: HalfStep) -> bool:
-    """Return whether PCG takes fewer flops. Without L2 its preconditioner may be singular."""
+    """Return whether PCG takes fewer flops than Cholesky. Without L2 its preconditioner may be singular: then False."""
     n, nnz, (m, d) = step.rows.count, step.rows.nnz, step.other.shape
     if n == 0 or step.right is not None or step.ridge.min() <= 0:
         return False
     by_cholesky = nnz * d**2 + n * d**3 / 3
+    # An entry takes an inner product and a sum (4 d flops) per step. Add rotations of both sides, and eigenvectors.
     by_pcg = TYPICAL_STEPS * 4 * nnz * d + (2 * m + 4 * n) * d**2 + 20 * d**3
     return bool(by_pcg < by_cholesky)
 
@@ -43,7 +42,7 @@ def pcg_pays(step: HalfStep) -> bool:
 def improve_by_cg(step: HalfStep, start: Factors, effort: Effort) -> Factors:
     """Return the rows after PCG steps from `start`, in the basis they were given in.
 
-    For callers that keep variables in a fixed basis: costs three matrix products where als_cg.py needs two.
+    It costs three matrix products, where als_cg.py, which keeps the factors in the eigenbasis, needs two.
     """
     turned, vectors = in_eigenbasis(step)
     this = step.backend.empty(*start.shape)
@@ -67,10 +66,11 @@ def hessian_product(step: HalfStep, this: Factors) -> Factors:
 def eigenbasis(backend: Backend, shared: Matrix, ridge: float = 0.0, guess: Matrix | None = None) -> Diagonalised:
     """Return the eigenbasis of a positive semi-definite matrix, with eigenvalues >= 0.
 
-    Call it inside `backend.threads`: one thread, fixed bits. With a `guess`, see `Backend.diagonalise`.
+    Call it inside `backend.threads`, which limits BLAS to one thread: otherwise the bits depend on the thread count.
+    `guess`: see `Backend.diagonalise`.
     """
     found = backend.diagonalise(shared, ridge, guess)
-    # Rounding leaves eigenvalues of a semi-definite matrix slightly below 0.
+    # Rounding can leave eigenvalues of a semi-definite matrix slightly below 0.
     return found._replace(values=np.maximum(found.values, 0.0))
 
 
@@ -90,6 +90,7 @@ def _by_pcg(step: HalfStep) -> Factors:
     this = backend.array(np.zeros((n, d), dtype=backend.dtype))
     # Beyond d/2 steps a row costs more than its Cholesky factorisation would have.
     backend.improve(turned, this, Effort(max(16, d // 2), 0.01 * backend.tolerance))
+    # `improve` returns no residuals of single rows, so compute them.
     late = np.flatnonzero(~_converged(turned, this))
     this = backend.turned(this, vectors.T)
     if len(late):
@@ -97,14 +98,14 @@ def _by_pcg(step: HalfStep) -> Factors:
     return this
 
 
-def _part(step: HalfStep, chosen: Any) -> HalfStep:
-    """Return what belongs to the chosen rows, but for the rows themselves."""
+def _part(step: HalfStep, chosen: slice | NDArray[np.intp]) -> HalfStep:
+    """Return the step with the ridge and rank-one weights of the chosen rows; `rows` itself stays as it is."""
     own = step.rank_one and step.rank_one._replace(weights=step.rank_one.weights[chosen])
     return replace(step, ridge=step.ridge[chosen], rank_one=own)
 
 
 def _converged(turned: HalfStep, this: Factors) -> NDArray[np.bool_]:
-    """Return which rows' relative errors are certainly within the backend's tolerance.
+    """Return for each row whether its relative error is certainly within the backend's tolerance.
 
     P_i = diagonal + ridge_i is at most H_i, so the error e = H_i^-1 r has min(P_i) |e|^2 <= e'H_i e <= r'P_i^-1 r.
     """
@@ -122,15 +123,15 @@ def _converged(turned: HalfStep, this: Factors) -> NDArray[np.bool_]:
 
 # -- blocks of coordinates (iALS++) -----------------------------------------------------------------------------------
 #
-# Scores are kept per observed entry, so that a block of b coordinates costs O(nnz b^2 + rows (b^3 + d b)) and a sweep
-# over all of them O(nnz d b + rows (d b^2 + d^2)), where Cholesky's d^3 per row would be too much. The quadratic never
-# rises, and sweeps converge to Cholesky's answer; with block_size >= d one sweep is Cholesky's answer.
+# The score of each observed entry is stored, so that a block of b coordinates costs O(nnz b^2 + rows (b^3 + d b)) and a
+# sweep over all blocks O(nnz d b + rows (d b^2 + d^2)): for many factors less than Cholesky's d^3 per row. The
+# quadratic never rises, and sweeps converge to Cholesky's answer; with block_size >= d one sweep is Cholesky's answer.
 
 
 def improve_by_blocks(step: HalfStep, start: Factors, block_size: int, sweeps: int = 1) -> Factors:
-    """Return the rows after that many sweeps over all coordinates from `start`."""
+    """Return the rows after that many sweeps over all blocks of coordinates, from `start`."""
     kernels, this = kernels_of(step.backend), start.copy()
-    if not step.shift.any():  # rows without entries are solved by 0
+    if not step.shift.any():  # the solution of rows without entries is 0
         empty = np.flatnonzero(np.diff(step.rows.indptr) == 0)
         step.backend.put(step.backend.array(np.zeros((len(empty), this.shape[1]))), empty, this)
     scores = kernels.entry_scores(step.rows, this, step.other)
@@ -149,5 +150,5 @@ def blocks(factors: int, block_size: int) -> Iterator[slice]:
 def kernels_of(backend: Backend) -> SubspaceKernels:
     """Return the backend if it has the kernels for blocks of coordinates; raise InvalidParameter if not."""
     if not isinstance(backend, SubspaceKernels):
-        raise InvalidParameter(f"solver='subspace' is not there for backend={backend.name!r}: use backend='cpu'.")
+        raise InvalidParameter(f"solver='subspace' does not support backend={backend.name!r}: use backend='cpu'.")
     return backend

@@ -1,1 +1,1 @@
-"""Baselines that need PyTorch (extra `[vae]`). PyTorch is imported when one of them is fitted or loaded."""
+"""Compare with neural baselines, which need PyTorch (extra `[vae]`). It is imported when one is fitted or loaded."""

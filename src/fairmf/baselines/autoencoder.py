@@ -1,8 +1,8 @@
-"""Autoencoder: what Mult-VAE and RecVAE share, fit, fold-in by the encoder, and the interface of factor models.
+"""Train an autoencoder and use it as a factor model: the base class of Mult-VAE and RecVAE.
 
-The last layer of either decoder is linear, so that a user's score of item j is w_j.h + b_j, with h what the layer
-before makes of the user's history. That is a factor model with user vectors (h, 1) and item vectors (w_j, b_j):
-ranking, evaluation, filters and batches are those of all models, and no array of size users x items ever exists.
+The last layer of both decoders is linear: the score of item j is w_j.h + b_j, where h is the output of the layer before
+it for the user's history. So the network is a factor model with user vectors (h, 1) and item vectors (w_j, b_j). It
+uses the ranking, evaluation, filters and batches of all models, and never needs an array of size users x items.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 import abc
 import contextlib
 import copy
+import importlib
 import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,32 +34,33 @@ from fairmf.models.fitted import Fitted, History, on_snapshot
 from fairmf.models.objective import Objective
 from fairmf.models.problem import Problem
 from fairmf.params import check_settings, setting, settings_of
+from fairmf.types import Array, Record
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+    from torch import device as torch_device
+    from torch.optim import Optimizer
 
 Self = TypeVar("Self", bound="Autoencoder")
-# PyTorch is an extra and untyped here: these names say what is meant.
-Torch = Any  # the package
-Device = Any  # torch.device
-Generator = Any  # torch.Generator
-Tensor = Any  # torch.Tensor
-Parameters = dict[str, Tensor]
+Parameters: TypeAlias = "dict[str, Tensor]"
 Network = dict[str, NDArray[np.float32]]
 
 
 @dataclass
 class Training:
-    """What a fit changes from epoch to epoch."""
+    """The state of training, which every epoch changes in place."""
 
-    torch: Torch
-    device: Device
+    torch: ModuleType
+    device: torch_device
     generator: Generator
     parameters: Parameters
-    optimisers: dict[str, Any]
+    optimisers: dict[str, Optimizer]
     updates: int = 0
 
 
 @dataclass(frozen=True)
 class NetworkState:
-    """A copy of the network after an epoch, since training goes on in place, and the epoch's mean loss terms."""
+    """A copy of the network after an epoch (training changes it in place), and the mean loss terms of the epoch."""
 
     training: Training
     network: Network
@@ -72,7 +75,7 @@ class Autoencoder(FactorModel):
     factors: int = setting(200, "Latent dimension.", symbol="d", low=1, integer=True)
     hidden: int = setting(600, "Units of a hidden layer.", low=1, integer=True)
     dropout: float = setting(0.5, "Share of a history that is hidden in training.", low=0, high=0.99)
-    epochs: int = setting(200, "Ceiling on training epochs.", low=1, integer=True)
+    epochs: int = setting(200, "Largest number of training epochs.", low=1, integer=True)
     batch_size: int = setting(500, "Users per update.", low=1, integer=True)
     learning_rate: float = setting(1e-3, "Step size of Adam.", above=0)
     random_state: int | None = setting(0, "Seed; None draws one.", low=0, integer=True, choices=(None,))
@@ -84,25 +87,25 @@ class Autoencoder(FactorModel):
     def __post_init__(self) -> None:
         self._network: Network | None = None
 
-    tolerance = 0.0  # the loss of random batches is no measure of convergence
+    tolerance = 0.0  # never stop by the loss: it is measured on random batches, which makes it too noisy
 
-    # -- what each autoencoder supplies -----------------------------------------------------------------------------
+    # -- to be implemented by subclasses ----------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def _start(self, torch: Torch, n_items: int, generator: Generator, device: Device) -> Parameters:
+    def _start(self, torch: ModuleType, n_items: int, generator: Generator, device: torch_device) -> Parameters:
         """Return the parameters before the first epoch."""
 
     @abc.abstractmethod
     def _trained(self, parameters: Parameters) -> dict[str, list[str]]:
-        """Return which parameters each optimiser moves."""
+        """Return the names of the parameters that each optimiser trains."""
 
     @abc.abstractmethod
     def _epoch(self, training: Training, data: Interactions) -> dict[str, float]:
         """Train one epoch in place; return the means of its loss terms, "loss" among them."""
 
     @abc.abstractmethod
-    def _user_vectors(self, torch: Torch, parameters: Parameters, x: Tensor) -> Tensor:
-        """Return the layer before the last, with the latent variable at its mean."""
+    def _user_vectors(self, torch: ModuleType, parameters: Parameters, x: Tensor) -> Tensor:
+        """Return the output of the layer before the last, with the latent variable at its mean."""
 
     @abc.abstractmethod
     def _shapes(self, n_items: int) -> dict[str, tuple[int, ...]]:
@@ -141,6 +144,7 @@ class Autoencoder(FactorModel):
         data = as_interactions(data)
         if data.nnz == 0:
             raise InvalidData("There are no interactions to learn from.")
+        # The fit loop needs a problem; an autoencoder uses its data only, not its weights of the objective F.
         problem = Problem(data, get_backend("cpu"), 0.0, 0.0, 0.0)
         with threads(torch, self.num_threads):
             generator = random_generator(torch, device, self.random_state)
@@ -168,21 +172,21 @@ class Autoencoder(FactorModel):
         return _copied(state.training, self._epoch(state.training, problem.interactions))
 
     def finish(self, problem: Problem, state: NetworkState) -> NetworkState:  # noqa: ARG002
-        """Return the state as it is: nothing is left to do."""
+        """Return the state unchanged: there is nothing to finish."""
         return state
 
     def objective(self, problem: Problem, state: NetworkState) -> Objective:  # noqa: ARG002
-        """Refuse: an autoencoder has a loss, which is in the history, but not the objective F of other models."""
+        """Raise InvalidParameter: an autoencoder has a loss, but not the objective F of other models."""
         raise InvalidParameter(f"{type(self).__name__} does not minimise F.", hint="see history.column('loss')")
 
     def report(
-        self, problem: Problem, before: Any, after: NetworkState, value: Objective | None  # noqa: ARG002
-    ) -> dict[str, Any]:  # fmt: skip
-        """Return the means of the loss terms over the epoch's users."""
+        self, problem: Problem, before: object, after: NetworkState, value: Objective | None  # noqa: ARG002
+    ) -> Record:  # fmt: skip
+        """Return the mean loss terms of the epoch."""
         return dict(after.terms)
 
     def remedy(self) -> str:
-        """Say what a user can change when training diverges."""
+        """Return advice for a training that diverged."""
         return f"Lower learning_rate (now {self.learning_rate:g})."
 
     def _snapshot(self: Self, data: Interactions, state: NetworkState, history: History) -> Self:
@@ -205,7 +209,7 @@ class Autoencoder(FactorModel):
         history: History,
         data: Interactions | None,
     ) -> None:
-        """Set what a fit leaves: the network and the factors it implies."""
+        """Set the network and the factors that follow from it."""
         items = np.column_stack((network["decoder.weight"], network["decoder.bias"]))
         fitted = Fitted(
             user_factors=users,
@@ -214,7 +218,7 @@ class Autoencoder(FactorModel):
             item_ids=ids["item_ids"],
             popularity=popularity,
             mean_user=users.mean(axis=0, dtype=np.float64),
-            merit=np.zeros(items.shape[1]),
+            merit=np.zeros(items.shape[1]),  # no fairness term, so nothing to turn with the dial
             trained_fairness=0.0,
             fairness=0.0,
             history=history,
@@ -222,14 +226,14 @@ class Autoencoder(FactorModel):
             interactions=data,
             weighting=None if data is None else data.weighting,
         )
-        # In one step: a thread that copies the model meanwhile gets both or neither.
+        # Set both in one step, so that a thread that copies the model at this moment gets both or neither.
         vars(self).update(_network=network, _fitted=fitted)
 
     # -- users ------------------------------------------------------------------------------------------------------
 
     @on_snapshot
-    def fold_in(self, history: Interactions | Any, **options: Any) -> NDArray[Any]:
-        """Encode histories, one row each; the last column is 1, for the items' biases."""
+    def fold_in(self, history: Interactions | Any, **options: Any) -> Array:
+        """Return the vectors of users with these histories; the last column is 1, for the items' biases."""
         if options:
             name = type(self).__name__
             if "fairness" in options:
@@ -253,7 +257,7 @@ class Autoencoder(FactorModel):
 
     def _fitted_network(self) -> Network:
         if self._network is None:
-            _ = self.fitted  # says that fit comes first
+            _ = self.fitted  # raises NotFitted before a fit
             raise InvalidData(f"This {type(self).__name__} has no network.")
         return self._network
 
@@ -274,14 +278,14 @@ class Autoencoder(FactorModel):
     def save(
         self, path: str | os.PathLike[str], *, interactions: bool = True, user_sensitivity: bool | None = None
     ) -> None:
-        """Write the fitted model to one file, which `load` of its class reads. An existing file is replaced."""
+        """Write the fitted model to one file, which `load` of the same class reads. An existing file is replaced."""
         if user_sensitivity:
             raise InvalidParameter(f"{type(self).__name__} has no dial, so no user_sensitivity.")
         save_network(self, path, interactions=interactions)
 
     @classmethod
     def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
-        """Load the model that `save` stored. BrokenFile says what is wrong with a file that cannot be used."""
+        """Load a model that `save` wrote; raise BrokenFile if the file is damaged."""
         return load_network(cls, path)
 
 
@@ -290,11 +294,11 @@ def _copied(training: Training, terms: dict[str, float]) -> NetworkState:
     return NetworkState(training, network, terms["loss"], terms)
 
 
-# -- layers and losses as functions of tensors; parameters live in dictionaries: no module, no pickle -----------------
+# -- layers and losses as functions of tensors. Parameters are in dictionaries, so that files need no pickle ----------
 
 
-def dense_rows(torch: Torch, rows: Rows, n_items: int, device: Device) -> Tensor:
-    """Return a batch of sparse rows as a matrix: batch x items, the one place where zeros are stored."""
+def dense_rows(torch: ModuleType, rows: Rows, n_items: int, device: torch_device) -> Tensor:
+    """Return a batch of sparse rows as a dense matrix, batch x items."""
     matrix = np.zeros((rows.count, n_items), dtype=np.float32)
     users = np.repeat(np.arange(rows.count), np.diff(rows.indptr))
     matrix[users, rows.indices] = 1.0 if rows.weights is None else rows.weights
@@ -302,12 +306,12 @@ def dense_rows(torch: Torch, rows: Rows, n_items: int, device: Device) -> Tensor
 
 
 def normalised(x: Tensor) -> Tensor:
-    """Scale rows to length 1; rows of zeros stay."""
+    """Scale rows to length 1; rows of zeros stay zero."""
     return x / x.square().sum(1, keepdim=True).sqrt().clamp_min(1e-12)
 
 
-def dropped(torch: Torch, x: Tensor, rate: float, generator: Generator) -> Tensor:
-    """Apply dropout: set each number to 0 with probability `rate`, scale the others so that the mean stays."""
+def dropped(torch: ModuleType, x: Tensor, rate: float, generator: Generator) -> Tensor:
+    """Apply dropout: set each number to 0 with probability `rate`, and scale the others so that the mean stays."""
     if rate == 0:
         return x
     kept = torch.rand(x.shape, generator=generator, device=x.device) >= rate
@@ -319,29 +323,36 @@ def linear(parameters: Parameters, name: str, x: Tensor) -> Tensor:
     return x @ parameters[f"{name}.weight"].T + parameters[f"{name}.bias"]
 
 
-def sampled(torch: Torch, mu: Tensor, logvar: Tensor, generator: Generator) -> Tensor:
-    """Draw from Normal(mu, exp(logvar)) so that gradients pass through the draw."""
+def sampled(torch: ModuleType, mu: Tensor, logvar: Tensor, generator: Generator) -> Tensor:
+    """Draw from Normal(mu, exp(logvar)) by the reparametrisation trick, so that gradients pass through."""
     noise = torch.randn(mu.shape, generator=generator, device=mu.device)
     return mu + (0.5 * logvar).exp() * noise
 
 
-def multinomial_loss(torch: Torch, logits: Tensor, x: Tensor) -> Tensor:
-    """Return - sum_j x_j log softmax_j of every row: minus the log likelihood up to a constant."""
+def multinomial_loss(torch: ModuleType, logits: Tensor, x: Tensor) -> Tensor:
+    """Return - sum_j x_j log softmax_j for every row: the negative log likelihood up to a constant."""
     return -(torch.log_softmax(logits, dim=1) * x).sum(1)
 
 
 def kl_to_standard(mu: Tensor, logvar: Tensor) -> Tensor:
-    """Return KL(Normal(mu, exp(logvar)) | Normal(0, 1)) of every row."""
+    """Return KL(Normal(mu, exp(logvar)) | Normal(0, 1)) for every row."""
     return 0.5 * (mu.square() + logvar.exp() - logvar - 1).sum(1)
 
 
 def log_normal(x: Tensor, mu: Tensor, logvar: Tensor) -> Tensor:
-    """Return log Normal(x; mu, exp(logvar)) of every coordinate."""
+    """Return log Normal(x; mu, exp(logvar)) for every coordinate."""
     return -0.5 * (logvar + math.log(2 * math.pi) + (x - mu).square() / logvar.exp())
 
 
 def uniform_layer(
-    torch: Torch, name: str, inputs: int, outputs: int, weight: float, bias: float, generator: Generator, device: Device
+    torch: ModuleType,
+    name: str,
+    inputs: int,
+    outputs: int,
+    weight: float,
+    bias: float,
+    generator: Generator,
+    device: torch_device,
 ) -> Parameters:
     """Return a layer with weights and biases uniform within +-weight and +-bias."""
     shapes = {f"{name}.weight": ((outputs, inputs), weight), f"{name}.bias": ((outputs,), bias)}
@@ -354,17 +365,16 @@ def uniform_layer(
 # -- PyTorch: the package, the device, its threads and its random numbers ---------------------------------------------
 
 
-def torch_or_error(who: str) -> Torch:
-    """Import PyTorch; MissingDependency says how to install it."""
+def torch_or_error(who: str) -> ModuleType:
+    """Import PyTorch; raise MissingDependency, which says how to install it, if it is missing."""
     try:
-        import torch
+        return importlib.import_module("torch")
     except ImportError as error:
         raise MissingDependency(f'{who} needs PyTorch: pip install "fairmf[vae]"') from error
-    return torch
 
 
-def find_device(torch: Torch, name: str, who: str) -> Device:
-    """Return the device of that name ("auto": a GPU if there is one); InvalidParameter if there is none here."""
+def find_device(torch: ModuleType, name: str, who: str) -> torch_device:
+    """Return the device of that name ("auto": a GPU if there is one); raise InvalidParameter if it is missing."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():
@@ -375,8 +385,8 @@ def find_device(torch: Torch, name: str, who: str) -> Device:
 
 
 @contextlib.contextmanager
-def threads(torch: Torch, num_threads: int) -> Iterator[None]:
-    """Use that many threads (0: as many as PyTorch is set to), and restore the number on exit."""
+def threads(torch: ModuleType, num_threads: int) -> Iterator[None]:
+    """Use this many threads (0: PyTorch's own number), and restore the number on exit."""
     before = torch.get_num_threads()
     if num_threads > 0:
         torch.set_num_threads(num_threads)
@@ -386,7 +396,7 @@ def threads(torch: Torch, num_threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def random_generator(torch: Torch, device: Device, random_state: int | None) -> Generator:
-    """Return the random numbers of one fit, from its seed or a drawn one. PyTorch's global state is left alone."""
+def random_generator(torch: ModuleType, device: torch_device, random_state: int | None) -> Generator:
+    """Return a random generator for one fit; a seed of None draws one. PyTorch's global generator is not used."""
     seed = int(np.random.SeedSequence().generate_state(1)[0]) if random_state is None else int(random_state)
     return torch.Generator(device=device).manual_seed(seed)

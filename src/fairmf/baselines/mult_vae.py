@@ -1,9 +1,9 @@
-"""Mult-VAE (Liang et al. 2018): a variational autoencoder for implicit feedback.
+"""Train Mult-VAE (Liang et al. 2018), a variational autoencoder for implicit feedback.
 
     x -> normalise, dropout -> tanh(hidden) -> mu, log variance -> z -> tanh(hidden) -> softmax over items
     loss = - sum_j x_j log p_j + beta KL(q(z|x) | Normal(0, 1)),        beta = min(anneal_cap, updates / anneal_steps)
 
-Weights start as Glorot and Bengio have it, biases near 0. Equals a denoising autoencoder with noise on z when
+Weights start as Glorot and Bengio propose, biases near 0. Equals a denoising autoencoder with noise on z when
 anneal_cap is 0.
 """
 
@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from fairmf.baselines.autoencoder import (
     Autoencoder,
-    Device,
-    Generator,
     Parameters,
-    Tensor,
-    Torch,
     Training,
     dropped,
     kl_to_standard,
@@ -31,6 +29,10 @@ from fairmf.baselines.autoencoder import (
 from fairmf.data.interactions import Interactions
 from fairmf.params import setting
 
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+    from torch import device as torch_device
+
 SMALL_BIAS = 0.002
 
 
@@ -41,7 +43,7 @@ class MultVAE(Autoencoder):
     Parameters
     ----------
     factors, hidden, dropout, epochs, batch_size, learning_rate, random_state, num_threads, device
-        Size and training of the network, as every autoencoder has them (docs/baselines.md).
+        Size and training of the network; the same for all autoencoders (docs/baselines.md).
     anneal_cap
         Largest weight beta of the KL term.
     anneal_steps
@@ -59,7 +61,7 @@ class MultVAE(Autoencoder):
     anneal_steps: int = setting(200_000, "Updates after which that weight would reach 1.", low=1, integer=True)
 
     def kl_weight(self, updates: int) -> float:
-        """Return beta of the update that follows so many others."""
+        """Return beta after this many updates."""
         return min(self.anneal_cap, updates / self.anneal_steps)
 
     def _shapes(self, n_items: int) -> dict[str, tuple[int, ...]]:
@@ -72,7 +74,7 @@ class MultVAE(Autoencoder):
             shapes |= {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
         return shapes
 
-    def _start(self, torch: Torch, n_items: int, generator: Generator, device: Device) -> Parameters:
+    def _start(self, torch: ModuleType, n_items: int, generator: Generator, device: torch_device) -> Parameters:
         parameters: Parameters = {}
         for name in ("encoder", "latent", "middle", "decoder"):
             outputs, inputs = self._shapes(n_items)[f"{name}.weight"]
@@ -89,12 +91,12 @@ class MultVAE(Autoencoder):
         both = linear(parameters, "latent", hidden)
         return both[:, : self.factors], both[:, self.factors :]
 
-    def _user_vectors(self, torch: Torch, parameters: Parameters, x: Tensor) -> Tensor:  # noqa: ARG002
+    def _user_vectors(self, torch: ModuleType, parameters: Parameters, x: Tensor) -> Tensor:  # noqa: ARG002
         mu, _ = self._posterior(parameters, normalised(x))
         return linear(parameters, "middle", mu).tanh()
 
     def _terms(self, training: Training, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return reconstruction and KL, means over the batch."""
+        """Return the reconstruction loss and the KL term, as means over the batch."""
         torch, parameters, generator = training.torch, training.parameters, training.generator
         mu, logvar = self._posterior(parameters, dropped(torch, normalised(x), self.dropout, generator))
         z = sampled(torch, mu, logvar, generator)

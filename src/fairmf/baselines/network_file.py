@@ -1,11 +1,11 @@
-"""Save and load autoencoders: the network, the users' vectors, ids and histories (the container: fairmf.io)."""
+"""Save and load autoencoders: network, users' vectors, ids and histories, in the container of fairmf.io."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from fairmf.io.container import Arrays, Format
 from fairmf.io.strict_json import Malformed
 from fairmf.models import model_file
 from fairmf.models.model_file import all_finite
+from fairmf.types import Record
 
 if TYPE_CHECKING:
     from fairmf.baselines.autoencoder import Autoencoder
@@ -29,7 +30,7 @@ PARTS = {"model": str, "settings": dict, "history": dict, "ids": dict, "interact
 
 
 def save_network(model: Autoencoder, path: str | os.PathLike[str], *, interactions: bool) -> None:
-    """See Autoencoder.save."""
+    """Write the model to a file (`Autoencoder.save`)."""
     fitted = model.fitted
     arrays: Arrays = {f"network.{name}": array for name, array in model._fitted_network().items()}
     arrays |= {"user_factors": fitted.user_factors, "popularity": fitted.popularity}
@@ -57,14 +58,14 @@ def save_network(model: Autoencoder, path: str | os.PathLike[str], *, interactio
 
 
 def load_network(model_class: type[Model], path: str | os.PathLike[str]) -> Model:
-    """See Autoencoder.load."""
+    """Read a model from a file (`Autoencoder.load`)."""
     path = Path(path)
     content, arrays = container.read(path, NETWORK)
     with container.reading(path, NETWORK.name):
         return _model(model_class, _checked(content), arrays)
 
 
-def _checked(content: object) -> dict[str, Any]:
+def _checked(content: object) -> Record:
     if not isinstance(content, dict) or set(content) - {"weighting"} != set(PARTS):
         raise Malformed("its document has other parts than an autoencoder's")
     decoded = {name: values.decode(value) for name, value in content.items()}
@@ -74,7 +75,7 @@ def _checked(content: object) -> dict[str, Any]:
     return decoded
 
 
-def _model(model_class: type[Model], content: dict[str, Any], arrays: Arrays) -> Model:
+def _model(model_class: type[Model], content: Record, arrays: Arrays) -> Model:
     if content["model"] != model_class.__name__:
         raise Malformed(f"it holds a {content['model'][:60]}, not a {model_class.__name__}")
     model = model_class(**model_file.stored_settings(model_class, content["settings"]))
@@ -83,7 +84,7 @@ def _model(model_class: type[Model], content: dict[str, Any], arrays: Arrays) ->
         raise Malformed("it has no popularity of items")
     m = len(popularity)
     network = {name: _layer(name, shape, arrays) for name, shape in model._shapes(m).items()}
-    width = network["decoder.weight"].shape[1] + 1
+    width = network["decoder.weight"].shape[1] + 1  # the extra column is the 1 for the items' biases
     if (
         users is None
         or users.ndim != 2

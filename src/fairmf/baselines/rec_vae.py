@@ -1,4 +1,4 @@
-"""RecVAE (Shenbin et al. 2020): a deeper encoder, a composite prior, and encoder and decoder trained in turns.
+"""Train RecVAE (Shenbin et al. 2020): a deep encoder, a composite prior, encoder and decoder trained in turns.
 
     encoder    h_k = norm(swish(W_k h_{k-1} + h_1 + ... + h_{k-1})), k = 1..5, from normalised, noisy x;
                then mu and log variance
@@ -7,22 +7,20 @@
                last turn + 1/10 Normal(0, e^10)
     loss       - sum_j x_j log p_j + kl_scale |x|_1 (log q(z|x) - log prior(z)),   z one draw from q(z|x)
 
-An epoch: `encoder_passes` over the users that move the encoder alone, with dropout; the prior's encoder is set to it;
-then `decoder_passes` that move the decoder alone, without dropout.
+An epoch has three steps: `encoder_passes` over the users train the encoder alone, with dropout; the encoder is copied
+into the prior; `decoder_passes` over the users train the decoder alone, without dropout.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from fairmf.baselines.autoencoder import (
     Autoencoder,
-    Device,
-    Generator,
     Parameters,
-    Tensor,
-    Torch,
     Training,
     dropped,
     linear,
@@ -35,11 +33,15 @@ from fairmf.baselines.autoencoder import (
 from fairmf.data.interactions import Interactions
 from fairmf.params import setting
 
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+    from torch import device as torch_device
+
 DEPTH = 5
 NORM_EPSILON = 0.1
-MIXTURE = (3 / 20, 3 / 4, 1 / 10)  # standard normal, old posterior, wide normal
+MIXTURE = (3 / 20, 3 / 4, 1 / 10)  # weights in the prior: standard normal, old posterior, wide normal
 WIDE = 10.0  # log variance of the wide normal
-OLD = "old."
+OLD = "old."  # prefix of the prior's copy of the encoder
 
 
 @dataclass(eq=False)
@@ -49,7 +51,7 @@ class RecVAE(Autoencoder):
     Parameters
     ----------
     factors, hidden, dropout, epochs, batch_size, learning_rate, random_state, num_threads, device
-        Size and training of the network, as every autoencoder has them (docs/baselines.md).
+        Size and training of the network; the same for all autoencoders (docs/baselines.md).
     kl_scale
         Weight gamma of the KL term per interaction of a user.
     encoder_passes, decoder_passes
@@ -80,7 +82,7 @@ class RecVAE(Autoencoder):
             shapes |= {f"norm{k}.weight": (self.hidden,), f"norm{k}.bias": (self.hidden,)}
         return shapes
 
-    def _start(self, torch: Torch, n_items: int, generator: Generator, device: Device) -> Parameters:
+    def _start(self, torch: ModuleType, n_items: int, generator: Generator, device: torch_device) -> Parameters:
         parameters: Parameters = {}
         for name, (inputs, outputs) in (self._encoder_sizes(n_items) | {"decoder": (self.factors, n_items)}).items():
             limit = 1 / math.sqrt(inputs)
@@ -97,9 +99,11 @@ class RecVAE(Autoencoder):
             "decoder": decoder,
         }
 
-    def _posterior(self, torch: Torch, parameters: Parameters, x: Tensor, which: str = "") -> tuple[Tensor, Tensor]:
-        """Return mu and log variance of z given a normalised history, by the present encoder or the prior's."""
-        done: Tensor = 0.0
+    def _posterior(
+        self, torch: ModuleType, parameters: Parameters, x: Tensor, which: str = ""
+    ) -> tuple[Tensor, Tensor]:
+        """Return mu and log variance of z for a normalised history, by the current encoder or the prior's copy."""
+        done: Tensor | float = 0.0
         hidden = x
         for k in range(DEPTH):
             raw = linear(parameters, f"{which}layer{k}", hidden) + done
@@ -108,11 +112,11 @@ class RecVAE(Autoencoder):
             done = done + hidden
         return linear(parameters, f"{which}mu", hidden), linear(parameters, f"{which}logvar", hidden)
 
-    def _user_vectors(self, torch: Torch, parameters: Parameters, x: Tensor) -> Tensor:
+    def _user_vectors(self, torch: ModuleType, parameters: Parameters, x: Tensor) -> Tensor:
         return self._posterior(torch, parameters, normalised(x))[0]
 
-    def _log_prior(self, torch: Torch, parameters: Parameters, x: Tensor, z: Tensor) -> Tensor:
-        """Return the log of the mixture in every coordinate of z."""
+    def _log_prior(self, torch: ModuleType, parameters: Parameters, x: Tensor, z: Tensor) -> Tensor:
+        """Return the log density of the prior for every coordinate of z."""
         with torch.no_grad():
             mu, logvar = self._posterior(torch, parameters, normalised(x), OLD)
         zero = torch.zeros_like(mu)
@@ -121,7 +125,7 @@ class RecVAE(Autoencoder):
         return torch.logsumexp(torch.stack(weighted), dim=0)
 
     def _terms(self, training: Training, x: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
-        """Return reconstruction and weighted KL, means over the batch."""
+        """Return the reconstruction loss and the weighted KL term, as means over the batch."""
         torch, parameters, generator = training.torch, training.parameters, training.generator
         mu, logvar = self._posterior(torch, parameters, dropped(torch, normalised(x), dropout, generator))
         z = sampled(torch, mu, logvar, generator)
@@ -130,7 +134,7 @@ class RecVAE(Autoencoder):
         return reconstruction.mean(), (self.kl_scale * x.sum(1) * kl).mean()
 
     def _pass(self, training: Training, data: Interactions, part: str, dropout: float) -> dict[str, float]:
-        """Go through all users once, moving the encoder or the decoder."""
+        """Go through all users once and train the encoder or the decoder (`part`)."""
         for optimiser in training.optimisers.values():
             for group in optimiser.param_groups:
                 for tensor in group["params"]:
@@ -156,7 +160,7 @@ class RecVAE(Autoencoder):
         return terms
 
     def _update_prior(self, training: Training) -> None:
-        """Set the prior's encoder to the present one."""
+        """Copy the current encoder into the prior."""
         for key, tensor in training.parameters.items():
             if key.startswith(OLD):
                 tensor.copy_(training.parameters[key.removeprefix(OLD)].detach())

@@ -1,4 +1,4 @@
-"""The command line: one file per verb, and what the verbs share."""
+"""Run the command line: one file per verb, and what the verbs share."""
 
 from fairmf.cli.app import main
 

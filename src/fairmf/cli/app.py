@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -20,12 +20,22 @@ from typer.core import TyperCommand, TyperGroup
 from fairmf.cli import errors
 from fairmf.cli.config import verb_of
 from fairmf.cli.logging import forwarded
-from fairmf.cli.options import expanded
+from fairmf.cli.options import expanded, unwrapped
+from fairmf.cli.session import Session
 from fairmf.version import __version__
+
+if TYPE_CHECKING:
+    from fairmf.types import Record
+
+# Classes of click. Typer has a copy of click in some versions, so that their module depends on the version.
+Command: TypeAlias = Any
+CompletionItem: TypeAlias = Any
+Context: TypeAlias = Any
+HelpFormatter: TypeAlias = Any
 
 
 class Verb(NamedTuple):
-    """What is known about a verb before its file is imported."""
+    """The panel and the summary of a verb, for --help. They are known without importing the verb's file."""
 
     panel: str
     summary: str
@@ -33,21 +43,21 @@ class Verb(NamedTuple):
 
 DATA, MODEL, TOOLS = "Data", "Models", "Tools"
 VERBS = {
-    "inspect": Verb(DATA, "Say what is in a file: counts, long tail, warnings."),
-    "split": Verb(DATA, "Divide events into training, validation and test."),
+    "inspect": Verb(DATA, "Describe a file of events: counts, popularity of items, warnings."),
+    "split": Verb(DATA, "Split events into training, validation and test data."),
     "fit": Verb(MODEL, "Train a model."),
     "evaluate": Verb(MODEL, "Measure a model on held-out users."),
     "tradeoff": Verb(MODEL, "Measure quality and exposure at many values of fairness."),
-    "report": Verb(MODEL, "Write a page that shows what fairness does: who gains, what it costs."),
-    "target": Verb(MODEL, "Find the fairness that reaches a goal."),
-    "tune": Verb(MODEL, "Search settings on the validation users of a split."),
-    "recommend": Verb(MODEL, "Make lists of recommendations."),
-    "rerank": Verb(MODEL, "Give every item a share of exposure: FairRec, or learned offsets."),
+    "report": Verb(MODEL, "Write an HTML page that shows who gains from fairness, and what it costs."),
+    "target": Verb(MODEL, "Find the fairness that meets a goal, such as a Gini of at most 0.8."),
+    "tune": Verb(MODEL, "Search for good settings on the validation users of a split."),
+    "recommend": Verb(MODEL, "Recommend items to users."),
+    "rerank": Verb(MODEL, "Make lists in which every item gets enough exposure."),
     "audit": Verb(MODEL, "Compare two rankings: who gains, who loses, what it costs."),
-    "export": Verb(MODEL, "Write the vectors, or a nearest-neighbour index, for other programs."),
-    "datasets": Verb(DATA, "Benchmark data sets: list, show, download; or synthetic events."),
-    "doctor": Verb(TOOLS, "Check what is installed, what works, and what is missing."),
-    "warmup": Verb(TOOLS, "Compile every kernel in advance, into a folder of your choice."),
+    "export": Verb(MODEL, "Export the vectors of items or users, or a nearest-neighbour index."),
+    "datasets": Verb(DATA, "List, show and download benchmark data sets, or make synthetic events."),
+    "doctor": Verb(TOOLS, "Check the installation: what works, and what is missing."),
+    "warmup": Verb(TOOLS, "Compile all kernels in advance, so that new processes start faster."),
     "reproduce": Verb(TOOLS, "Reproduce a table or figure of the paper."),
     "demo": Verb(TOOLS, "Train and compare models on synthetic data, and write a report."),
 }
@@ -59,30 +69,31 @@ class Verbs(TyperGroup):
 
     _listing = False
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+    def list_commands(self, ctx: object) -> list[str]:  # noqa: ARG002
         """Return the verbs in the order of the table."""
         return list(VERBS)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """Return the verb as a command; for a list of verbs only its name and summary, so that nothing is imported."""
+    def get_command(self, ctx: object, cmd_name: str) -> Command | None:  # noqa: ARG002
+        """Return the verb as a command. While verbs are listed, return a stub, so that no verb is imported."""
         if cmd_name not in VERBS:
             return None
         if self._listing:
             return TyperCommand(name=cmd_name, help=VERBS[cmd_name].summary, rich_help_panel=VERBS[cmd_name].panel)
         return load_verb(cmd_name)
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the verb; an unknown one is compared with the names only, so that nothing is imported."""
-        names: dict[str, Any] = dict.fromkeys(VERBS)
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
+        """Find the verb; for an unknown name, suggest similar ones."""
+        # Suggestions are made from the keys of `commands` alone, so that no verb is imported for them.
+        names: dict[str, Command] = dict.fromkeys(VERBS)
         self.commands = names
         return super().resolve_command(ctx, args)
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
+    def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Print the help, which lists the verbs."""
         with self._only_listing():
             super().format_help(ctx, formatter)
 
-    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+    def shell_complete(self, ctx: Context, incomplete: str) -> list[CompletionItem]:
         """Complete the name of a verb."""
         with self._only_listing():
             return super().shell_complete(ctx, incomplete)
@@ -96,7 +107,7 @@ class Verbs(TyperGroup):
             self._listing = False
 
 
-def load_verb(name: str) -> Any:
+def load_verb(name: str) -> Command:
     """Return the click command of a verb: the function of that name, or the typer app `verbs` where it has several."""
     module = importlib.import_module(f"fairmf.cli.{name}")
     if hasattr(module, "verbs"):
@@ -111,11 +122,10 @@ def add_verb(group: typer.Typer, function: Callable[..., None], name: str) -> No
     group.command(name)(expanded(function, _run))
 
 
-def _run(function: Callable[..., None], arguments: dict[str, Any], context: typer.Context) -> None:
-    from fairmf.cli.session import Session
-
+def _run(function: Callable[..., None], arguments: Record, context: typer.Context) -> None:
+    # Every verb asks for a session by annotating a parameter with the class; its name is the verb's choice.
     session = next(value for value in arguments.values() if isinstance(value, Session))
-    if context.obj is not None:  # see `run`
+    if context.obj is not None:  # the dictionary of flags that `run` passes
         context.obj.update({parameter.name: max(parameter.opts, key=len) for parameter in context.command.params})
     session.start(verb_of(context), context.params)
     with forwarded(session), session.running():
@@ -140,14 +150,20 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+_ABOUT = """Matrix factorisation that is fair to items: from a file of events to recommendations and a report.
+
+The exposure of an item is the number of users whose list of recommendations holds it. The setting --fairness spreads
+exposure more evenly over the items; it can be changed after training."""
+
+
+@app.callback(help=unwrapped(_ABOUT))
 def options(
     context: typer.Context,
     version: Annotated[  # noqa: ARG001
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Matrix factorisation that is fair to items: from a file of events to recommendations and a report."""
+    """Show the help if no verb is given."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), nl=False)
 
@@ -159,13 +175,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit code."""
+    # Looked up in the text, because parsing the flags may itself be what fails.
     debug = "--debug" in arguments
-    flags: dict[str, str] = {}  # of the verb, by parameter: what errors of the library call them
+    flags: dict[str, str] = {}  # the flag of each parameter of the verb; `_run` fills it, error messages use it
     try:
         with _terminated_as_interrupted():
             command = typer.main.get_command(app)
+            # standalone_mode=False: click raises its errors instead of printing them, so that they are reported here.
             code = command.main(list(arguments), prog_name="fairmf", standalone_mode=False, obj=flags)
-        sys.stdout.flush()
+        sys.stdout.flush()  # here, so that a closed pipe is noticed below and not at exit
     except SystemExit as error:  # raised by completion, and by rich and typer where the pipe is closed
         if isinstance(error.__context__, BrokenPipeError):
             _forget_stdout()

@@ -1,11 +1,11 @@
-"""`fairmf audit MODEL SPLIT`: compare two rankings of the same users: who gains, who loses, what it costs."""
+"""`fairmf audit MODEL SPLIT`: compare two rankings for the same users: who gains, who loses, what it costs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -24,41 +24,49 @@ from fairmf.io.atomic import replacing
 from fairmf.metrics.audit import audit as compare
 from fairmf.metrics.audit_result import Audit, GroupChange, ItemChange
 from fairmf.models.factor_model import FactorModel
+from fairmf.types import Record
 
 
 @dataclass
 class Compared(Flags):
-    """The two sides, and what is compared."""
+    """The two rankings, and what is compared."""
 
     after: Annotated[
         Path | None,
-        typer.Option(metavar="MODEL", help="The model after the change. Default: the same model at another fairness."),
+        typer.Option(metavar="MODEL", help="The model after the change. Default: the same model, at another fairness."),
     ] = None
     before_fairness: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Fairness of the model before. Default with one model: 0.")
+        float | None,
+        typer.Option(
+            metavar="NUMBER",
+            help="Fairness before the change. Default: 0, or the model's own fairness if --after is given.",
+        ),
     ] = None
     after_fairness: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Fairness of the model after. Default: the model's own.")
+        float | None, typer.Option(metavar="NUMBER", help="Fairness after the change. Default: the model's own.")
     ] = None
-    at: Annotated[int, typer.Option(min=1, help="Length of the lists.")] = 20
+    at: Annotated[int, typer.Option(min=1, help="Length of the lists to compare.")] = 20
     quality: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME,...", help="Accuracy metrics to compare user by user. Default: ndcg and recall of the lists."
+            metavar="NAME,...", help="Accuracy metrics to compare for each user. Default: nDCG and recall of the lists."
         ),
     ] = None
 
 
 @dataclass
 class Written(Flags):
-    """What is shown and written."""
+    """What to print and to write."""
 
-    top: Annotated[int, typer.Option(min=0, help="How many gainers and losers to list.")] = 10
+    top: Annotated[
+        int, typer.Option(min=0, help="How many of the items that gain most, and of those that lose most, to show.")
+    ] = 10
     items_output: Annotated[
-        Path | None, typer.Option("--items", metavar="FILE", help=f"Write every item's exposure: {ENDINGS_HELP}.")
+        Path | None,
+        typer.Option("--items", metavar="FILE", help=f"Write the exposure of every item to this file: {ENDINGS_HELP}."),
     ] = None
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write all findings as JSON to this file.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write all results to this file, as JSON.")
     ] = None
     safe_csv: SafeCsv = True
 
@@ -67,7 +75,9 @@ class Written(Flags):
         if self.items_output is not None:
             check_table_output(self.items_output)
         if self.output is not None and self.output.suffix.lower() != ".json":
-            raise Problem(f"The findings are written as JSON: {self.output} should end in .json.", "-o audit.json")
+            raise Problem(
+                f"The results are written as JSON, so the name of {self.output} must end in .json.", "-o audit.json"
+            )
         if self.output is not None:
             check_output(self.output)
 
@@ -79,14 +89,14 @@ def audit(
     session: Session,
     compared: Compared,
     catalogue: Catalogue,
-    part: Annotated[Part, typer.Option(help="Which held-out users to compare for.")] = Part.test,
+    part: Annotated[Part, typer.Option(help="Held-out users whose lists are compared.")] = Part.test,
     intervals: Intervals,
     written: Written,
 ) -> None:
-    """Compare two rankings for the same users: exposure of items and groups, and what each user's list is worth.
+    """Compare two rankings for the same users: who gains exposure, who loses it, and how the quality of lists changes.
 
-    With one model, its lists at fairness 0 are compared with those at its own fairness; with --after, two models are
-    compared.
+    With --after, two models are compared. With one model, its lists at fairness 0 are compared with its lists at its
+    own fairness.
 
     [dim]Examples:[/dim]
 
@@ -125,16 +135,16 @@ def audit(
 
 
 def _name(model: FactorModel, path: Path, fairness: float | None) -> str:
-    """Return what sentences call a side."""
+    """Return the name of a side for the sentences."""
     served = getattr(model.fitted, "fairness", None) if fairness is None else fairness
-    return path.stem if served is None else f"{path.stem} at fairness {served:g}"
+    return path.name if served is None else f"{path.name} at fairness {served:g}"
 
 
 def _options(fairness: float | None) -> dict[str, float] | None:
     return None if fairness is None else {"fairness": fairness}
 
 
-def _facts(held_out: HeldOut, catalogue: Catalogue, session: Session) -> dict[str, Any]:
+def _facts(held_out: HeldOut, catalogue: Catalogue, session: Session) -> Record:
     """Return the names and the groups of items that are known, as arguments of `compare`."""
     names, groups = catalogue.read(held_out.fold_in)
     if groups is not None and (without := groups.count(NO_GROUP)):
@@ -175,7 +185,9 @@ def _group_table(groups: Sequence[GroupChange]) -> Table:
 
 
 def _item_table(title: str, changes: Sequence[ItemChange]) -> Table:
-    table = Table("item", title=f"items that {title}", title_justify="left", caption="users who have it in their list")
+    table = Table(
+        "item", title=f"items that {title}", title_justify="left", caption="number of users whose list holds the item"
+    )
     for name in ("before", "after"):
         table.add_column(name, justify="right")
     for change in changes:

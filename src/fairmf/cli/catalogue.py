@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,17 +16,26 @@ from fairmf.data.read import reading
 from fairmf.data.read_csv import text_rows
 from fairmf.data.sniff import Peek, peek
 from fairmf.data.text_source import TextSource
+from fairmf.lazy import lazy_module
+
+if TYPE_CHECKING:
+    from pyarrow import feather, parquet
+else:
+    feather = lazy_module("pyarrow.feather")
+    parquet = lazy_module("pyarrow.parquet")
 
 NO_GROUP = "no group"
 
 
 @dataclass
 class Catalogue(Flags):
-    """A table of items and its columns."""
+    """Flags that name the table of items and its columns."""
 
     catalogue: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A table (CSV, Parquet) with one row per item: its id, its name, its group."),
+        typer.Option(
+            metavar="FILE", help="Table (CSV, Parquet) with one row per item: its id, its name and its group."
+        ),
     ] = None
     name_column: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of item names in the catalogue; guessed if not given.")
@@ -37,12 +46,12 @@ class Catalogue(Flags):
     ] = None
 
     def read(self, data: Interactions) -> tuple[list[str] | None, list[str] | None]:
-        """Return the names and the groups of the data's items; each None where it is not known."""
+        """Return the names and the groups of the data's items; None if they are not known."""
         if self.catalogue is not None:
             return read_catalogue(self.catalogue, data, self.name_column, self.group_column)
         for flag, value in (("--name-column", self.name_column), ("--group-column", self.group_column)):
             if value is not None:
-                raise Problem(f"{flag} is a column of a catalogue, and no catalogue was given.", "--catalogue FILE")
+                raise Problem(f"{flag} names a column of a catalogue, but no catalogue was given.", "--catalogue FILE")
         return None, None
 
 
@@ -75,13 +84,13 @@ def read_catalogue(
     return names, groups
 
 
-def _of_items(own: list[str], rows: dict[str, int], values: list[Any], otherwise: list[str]) -> list[str]:
+def _of_items(own: list[str], rows: dict[str, int], values: list[object], otherwise: list[str]) -> list[str]:
     found = [values[rows[item]] if item in rows else None for item in own]
     return [default if value is None else str(value) for value, default in zip(found, otherwise, strict=True)]
 
 
 def _column(
-    path: Path, table: dict[str, list[Any]], wanted: str | None, usual: tuple[str, ...], what: str
+    path: Path, table: dict[str, list[object]], wanted: str | None, usual: tuple[str, ...], what: str
 ) -> str | None:
     if wanted is not None:
         if wanted not in table:
@@ -90,7 +99,7 @@ def _column(
     return next((column for column in table if column.lower() in usual), None)
 
 
-def _read(path: Path) -> dict[str, list[Any]]:
+def _read(path: Path) -> dict[str, list[object]]:
     """Return the columns of the table by name; in a text without a header they are called 0, 1, and so on."""
     if not path.is_file():
         raise Problem(
@@ -101,24 +110,20 @@ def _read(path: Path) -> dict[str, list[Any]]:
         if seen.kind == "csv":
             table = _text_columns(path, seen)
         elif seen.kind == "parquet":
-            import pyarrow.parquet as pq
-
-            table = pq.read_table(path).to_pydict()
+            table = parquet.read_table(path).to_pydict()
         else:
-            from pyarrow import feather
-
             table = feather.read_table(path).to_pydict()
     if len(table) < 2 or not any(table.values()):
         raise Problem(f"{path} should have one row per item and at least two columns: an id, and a name or a group.")
     return table
 
 
-def _text_columns(path: Path, seen: Peek) -> dict[str, list[Any]]:
+def _text_columns(path: Path, seen: Peek) -> dict[str, list[object]]:
     source, cut = TextSource.of_file(path), str(seen.delimiter)
     try:
         rows = list(text_rows(source, cut))
     except UnicodeDecodeError:
-        rows = list(text_rows(source, cut, "latin-1"))  # as the older MovieLens titles are
+        rows = list(text_rows(source, cut, "latin-1"))  # older MovieLens files are in Latin-1
     width = len(seen.names)
     for number, row in enumerate(rows, start=1):
         if len(row) != width:

@@ -1,8 +1,8 @@
 """Read settings from the TOML or JSON file of `--config`. Flags on the command line override the file.
 
-A file holds settings by the names of the flags, at the top or in a table named like the verb (`[fit]`), which overrides
-the top; or it is the record of an earlier run. A value means the same as on the command line; a list stands for values
-separated by commas.
+The file has the names of flags as keys, at the top level or in a table named like the verb (`[fit]`), which overrides
+the top level. It may also be the record of an earlier run. Values mean the same as on the command line; a list stands
+for values separated by commas.
 """
 
 from __future__ import annotations
@@ -13,21 +13,28 @@ import shlex
 from collections.abc import Mapping
 from datetime import date, time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
 from fairmf.cli.errors import Problem
 from fairmf.io import strict_json
+from fairmf.lazy import lazy_module
 from fairmf.reports.run_record import RECORD_KEY, RECORD_VERSION, parse_toml
 
-_LARGEST = 1 << 20
+if TYPE_CHECKING:
+    from fairmf.cli import app
+    from fairmf.types import Record
+else:
+    app = lazy_module("fairmf.cli.app")  # which imports this module
+
+_LARGEST = 1 << 20  # bytes of a configuration; a larger file is surely another one, such as the data
 _VERB = re.compile("[a-z]+( [a-z]+)?")
 NOT_SETTINGS = ("config", "record", "no_record", "json", "quiet", "debug", "help")
 
 
 def load_config(context: typer.Context, path: Path | None) -> Path | None:
-    """Make the settings of the file the defaults of this run (the callback of `--config`)."""
+    """Make the settings in the file the defaults of this run. This is the callback of `--config`."""
     if path is None or context.resilient_parsing:
         return path
     parameters = {parameter.name: parameter for parameter in context.command.params if parameter.name}
@@ -51,7 +58,7 @@ def verb_of(context: typer.Context) -> str:
     return " ".join(names)
 
 
-def read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> Record:
     """Read the table in the file."""
     try:
         if path.exists() and not (path.is_file() and path.stat().st_size <= _LARGEST):
@@ -67,7 +74,9 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         content = strict_json.parse(text, "it") if kind == "JSON" else parse_toml(text)
     except (ValueError, strict_json.Malformed) as error:
-        reason = str(error.__cause__ if isinstance(error.__cause__, ValueError) else error)  # as json says it
+        reason = str(
+            error.__cause__ if isinstance(error.__cause__, ValueError) else error
+        )  # the message of the json module
         raise Problem(
             f"The configuration {path} is not valid {kind}: {reason}.", 'texts need quotes, as in model = "ials"'
         ) from error
@@ -76,16 +85,16 @@ def read_config(path: Path) -> dict[str, Any]:
     return content
 
 
-def settings_for(verb: str, content: dict[str, Any], path: Path, known: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings in the file for a verb, by parameter; an unknown name is an error that suggests the nearest.
+def settings_for(verb: str, content: Record, path: Path, known: Mapping[str, str]) -> Record:
+    """Return the settings in the file for a verb, by parameter.
 
-    `known` maps the names that a setting may have to its parameter.
+    `known` maps the names that a setting may have to its parameter. For other names, raise a Problem that suggests the
+    most similar one.
     """
-    from fairmf.cli.app import VERBS
-
     if RECORD_KEY in content:
         content = _recorded(verb, content, path)
-    tables = {name: value for name, value in content.items() if isinstance(value, dict) and name in VERBS}
+    tables = {name: value for name, value in content.items() if isinstance(value, dict) and name in app.VERBS}
+    # The table of the verb overrides the top level; tables of other verbs are ignored.
     values = {name: value for name, value in content.items() if name not in tables} | tables.get(verb, {})
     settings = {}
     for name, value in values.items():
@@ -93,7 +102,7 @@ def settings_for(verb: str, content: dict[str, Any], path: Path, known: Mapping[
             continue
         plain = str(name).replace("-", "_")
         if plain not in known:
-            names = VERBS if isinstance(value, dict) else known
+            names = app.VERBS if isinstance(value, dict) else known
             near = difflib.get_close_matches(plain, names, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"fairmf {verb} --help lists what can be set"
             raise Problem(f"{path} sets {name!r}, which 'fairmf {verb}' does not know.", hint)
@@ -101,20 +110,18 @@ def settings_for(verb: str, content: dict[str, Any], path: Path, known: Mapping[
     return settings
 
 
-def _recorded(verb: str, record: dict[str, Any], path: Path) -> dict[str, Any]:
+def _recorded(verb: str, record: Record, path: Path) -> Record:
     """Return the settings in the record of a run of the same verb."""
-    from fairmf.cli.app import VERBS
-
     version = record[RECORD_KEY]
     if type(version) is not int or version != RECORD_VERSION:
         raise Problem(
             f"{path} is a run record of version {str(version)[:20]!r}; this fairmf reads version {RECORD_VERSION}.",
-            "upgrade fairmf, or remove that line to take its settings as they are",
+            "upgrade fairmf, or remove that line to use the settings anyway",
         )
     made_by = record.get("verb")
     if made_by != verb:
         # The hint is a command to paste: only a known verb and a quoted file name may be in it.
-        if not isinstance(made_by, str) or made_by.partition(" ")[0] not in VERBS or not _VERB.fullmatch(made_by):
+        if not isinstance(made_by, str) or made_by.partition(" ")[0] not in app.VERBS or not _VERB.fullmatch(made_by):
             raise Problem(f"{path} does not name the verb it records: {str(made_by)[:40]!r} is not a verb.")
         hint = f"fairmf {made_by} --config {shlex.quote(str(path))}"
         raise Problem(f"{path} is the record of 'fairmf {made_by}', which 'fairmf {verb}' cannot repeat.", hint)
@@ -124,8 +131,14 @@ def _recorded(verb: str, record: dict[str, Any], path: Path) -> dict[str, Any]:
     return settings
 
 
-def _as_typed(name: str, value: Any, parameter: Any, path: Path) -> Any:
-    """Return the value as it would be typed, so that the same checks apply: 2.7 is no integer, "maybe" no flag."""
+class _Parameter(Protocol):
+    """The part of click's parameters that is needed here."""
+
+    nargs: int
+
+
+def _as_typed(name: str, value: object, parameter: _Parameter, path: Path) -> bool | str | list[str]:
+    """Return the value as if typed on the command line, so that the same checks apply: 2.7 is not an integer."""
     if getattr(parameter, "is_flag", False):
         if not isinstance(value, bool):
             raise Problem(f"{name!r} in {path} must be true or false. Got {value!r} instead.")
@@ -138,5 +151,5 @@ def _as_typed(name: str, value: Any, parameter: Any, path: Path) -> Any:
     raise Problem(f"{name!r} in {path} must be one value. Got {value!r} instead.")
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -16,23 +16,40 @@ from fairmf.cli.output import check_output
 from fairmf.cli.progress import byte_bar
 from fairmf.cli.session import Session
 from fairmf.cli.terminal import marked
+from fairmf.data import dataset_load
 from fairmf.data.datasets import DataSet, dataset, datasets
 from fairmf.data.download import cache_folder, licence_accepted, registered_copy, use_copy
 from fairmf.data.events import Events
 from fairmf.errors import LicenceNotAccepted
 from fairmf.io.atomic import replacing
+from fairmf.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+    from pyarrow import parquet
+
+    from fairmf.data import synthetic
+    from fairmf.types import Record
+else:
+    pa = lazy_module("pyarrow")
+    arrow_csv = lazy_module("pyarrow.csv")
+    parquet = lazy_module("pyarrow.parquet")
+    synthetic = lazy_module("fairmf.data.synthetic")
 
 verbs = typer.Typer(
     no_args_is_help=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="Benchmark data sets: list them, show one, download one; or make synthetic events.",
+    help="List, show and download benchmark data sets, or make synthetic events.",
 )
 
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="A data set of `fairmf datasets list`.", autocompletion=starting(datasets)),
+    typer.Argument(
+        metavar="NAME", help="Name of a data set; see fairmf datasets list.", autocompletion=starting(datasets)
+    ),
 ]
 
 
@@ -45,7 +62,9 @@ def list_all(session: Session) -> None:
 
       fairmf datasets list --json
     """
-    table = Table(caption="rows: before any filter; here: downloaded, or read from a copy", caption_justify="left")
+    table = Table(
+        caption="rows: before filtering; here: downloaded, or read from your own copy", caption_justify="left"
+    )
     for column in ("name", "what", "users", "items", "rows", "here"):
         table.add_column(column, justify="right" if column in ("users", "items", "rows") else "left")
     entries = list(datasets().values())
@@ -57,7 +76,7 @@ def list_all(session: Session) -> None:
 
 
 def info(name: Name, session: Session) -> None:
-    """Show one data set: where it comes from, its terms, its filters, its files.
+    """Show one data set: its source, terms of use, filters and files.
 
     [dim]Examples:[/dim]
 
@@ -79,22 +98,22 @@ def info(name: Name, session: Session) -> None:
 def fetch(
     name: Name,
     session: Session,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Accept the terms of the data set.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Accept the terms of use of the data set.")] = False,
     from_path: Annotated[
         Path | None,
         typer.Option(
             "--from",
             metavar="PATH",
-            help="Use your own copy (the archive, its folder, or the file of ratings); it is not moved.",
+            help="Use your own copy (the archive, its folder or the ratings file) where it is, instead of downloading.",
         ),
     ] = None,
     unprotected: Annotated[
-        bool, typer.Option("--unprotected", help="Also download files that come over plain http without a checksum.")
+        bool, typer.Option("--unprotected", help="Allow files that are served over plain http and have no checksum.")
     ] = False,
 ) -> None:
-    """Fetch a data set: show its terms, download it (an interrupted download is resumed) and verify it.
+    """Download a data set and verify it. Its terms of use are shown first.
 
-    Afterwards verbs accept its name wherever they take a file of events.
+    An interrupted download is resumed. Afterwards, other verbs accept the name of the data set in place of a file.
 
     [dim]Examples:[/dim]
 
@@ -104,15 +123,13 @@ def fetch(
 
       fairmf datasets fetch ml-1m --from ~/Downloads/ml-1m.zip
     """  # fmt: skip
-    from fairmf.data.dataset_load import fetch_dataset
-
     entry = dataset(name)
     if from_path is not None:
         _register(entry, from_path, session)
         return
     accepted = yes or _accepted(entry, session)
     with session.timed("fetch"), byte_bar(session, name) as progress:
-        records = fetch_dataset(name, accept_licence=accepted, progress=progress, unprotected=unprotected)
+        records = dataset_load.fetch_dataset(name, accept_licence=accepted, progress=progress, unprotected=unprotected)
     session.result |= {"name": name, "files": records, "folder": str(cache_folder() / name)}
     for record in records:
         session.note(
@@ -127,7 +144,7 @@ def make(
     users: Annotated[int, typer.Option(min=2, help="Number of users.")] = 2000,
     items: Annotated[int, typer.Option(min=2, help="Number of items.")] = 1000,
     interactions: Annotated[
-        int, typer.Option(min=10, help="Number of events, each with another pair of user and item.")
+        int, typer.Option(min=10, help="Number of events; every pair of user and item occurs at most once.")
     ] = 100_000,
     popularity_gini: Annotated[
         float | None,
@@ -138,7 +155,9 @@ def make(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
 ) -> None:
-    """Make synthetic events with a long tail, tastes and titles, to try other verbs.
+    """Make synthetic events to try other verbs with.
+
+    Users have tastes; items have titles, and few of them are popular.
 
     [dim]Examples:[/dim]
 
@@ -146,14 +165,12 @@ def make(
 
       fairmf datasets make -o events.parquet --users 100000 --items 20000 --interactions 5000000
     """
-    from fairmf.data.synthetic import synthetic_events
-
     if output.suffix.lower() not in (".csv", ".parquet"):
         raise Problem(f"{output} should end in .csv or .parquet.")
     check_output(output)
-    options: dict[str, Any] = {} if popularity_gini is None else {"popularity_gini": popularity_gini}
+    options: Record = {} if popularity_gini is None else {"popularity_gini": popularity_gini}
     with session.busy("make"):
-        events = synthetic_events(users, items, interactions, random_state=seed, **options)
+        events = synthetic.synthetic_events(users, items, interactions, random_state=seed, **options)
         _write(events, output)
     session.result |= {"output": str(output), "rows": len(events)}
     session.record_beside(output)
@@ -161,10 +178,8 @@ def make(
 
 
 def _register(entry: DataSet, path: Path, session: Session) -> None:
-    from fairmf.data.dataset_load import load_dataset
-
     with session.busy("read"):
-        events = load_dataset(entry.name, from_path=path)
+        events = dataset_load.load_dataset(entry.name, from_path=path)
     use_copy(entry, path)
     sizes = {"rows": len(events), "users": len(events.user_ids), "items": len(events.item_ids)}
     session.result |= {"name": entry.name, "from": str(path), **sizes}
@@ -172,7 +187,7 @@ def _register(entry: DataSet, path: Path, session: Session) -> None:
 
 
 def _accepted(entry: DataSet, session: Session) -> bool:
-    """Return whether the terms were accepted before; otherwise ask, if there is somebody at a terminal."""
+    """Return whether the terms of use are accepted: earlier, or now if there is a terminal to ask at."""
     if licence_accepted(entry):
         return True
     if sys.stdin.isatty() and sys.stderr.isatty():
@@ -185,10 +200,6 @@ def _accepted(entry: DataSet, session: Session) -> bool:
 
 
 def _write(events: Events, output: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.parquet as pq
-
     columns = {
         "user": events.user_ids.values[events.users],
         "item": pa.array(events.item_ids.values).take(pa.array(events.items)),
@@ -197,20 +208,18 @@ def _write(events: Events, output: Path) -> None:
     table = pa.table(columns)
     with replacing(output) as file:
         if output.suffix.lower() == ".csv":
-            pyarrow.csv.write_csv(table, file, pyarrow.csv.WriteOptions(quoting_style="needed"))
+            arrow_csv.write_csv(table, file, arrow_csv.WriteOptions(quoting_style="needed"))
         else:
-            pq.write_table(table, file)
+            parquet.write_table(table, file)
 
 
 def _is_here(entry: DataSet) -> bool:
-    from fairmf.data.dataset_load import file_name
-
     folder = cache_folder() / entry.name
-    fetched = all((folder / file_name(address)).exists() for address in entry.addresses)
+    fetched = all((folder / dataset_load.file_name(address)).exists() for address in entry.addresses)
     return fetched or registered_copy(entry) is not None
 
 
-def _facts(entry: DataSet) -> dict[str, Any]:
+def _facts(entry: DataSet) -> Record:
     return {
         "name": entry.name,
         "title": entry.title,

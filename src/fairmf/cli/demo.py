@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -27,6 +27,7 @@ from fairmf.models.popularity import Popularity
 from fairmf.reports.content import Contender, summary, write_json
 from fairmf.reports.page import report
 from fairmf.reports.tables import comparison_table
+from fairmf.types import Record
 
 
 def demo(
@@ -53,7 +54,7 @@ def demo(
     split = split_by_user(events, heldout=max(1, users // 6))
     popularity_gini = gini(split.train.by_item.sums())
     console.print(f"[bold]Data[/bold]    {len(events):,} synthetic events of {users:,} users on {items:,} items")
-    console.print(f"        Gini of item popularity {popularity_gini:.2f} (0 = all alike, 1 = one item has all)")
+    console.print(f"        Gini of item popularity {popularity_gini:.2f} (0: all items alike, 1: one item has all)")
     sizes = [part.n_users for part in (split.train, split.validation, split.test)]
     console.print("[bold]Split[/bold]   {:,} users to train on, {:,} to validate and {:,} to test".format(*sizes))
     _compile(console)
@@ -92,7 +93,7 @@ def _compile(console: Console) -> None:
 
 def _compare(split: Split, factors: int, seed: int, console: Console) -> tuple[list[Contender], IterativeModel]:
     """Fit and measure every model on the test users; also return the model that the report shows at many fairnesses."""
-    common: dict[str, Any] = {"factors": factors, "regularization": 0.01, "random_state": seed}
+    common: Record = {"factors": factors, "regularization": 0.01, "random_state": seed}
     models: dict[str, Popularity | IterativeModel] = {
         "Popularity": Popularity(),
         "iALS": IALS(**common),

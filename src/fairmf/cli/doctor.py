@@ -1,7 +1,8 @@
-"""`fairmf doctor`: check versions, threads, BLAS, GPUs and extras, and say what to install."""
+"""`fairmf doctor`: check versions, threads, BLAS, GPUs and extras, and say how to install what is missing."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import platform
 import re
@@ -9,15 +10,31 @@ import shutil
 import subprocess
 import time
 from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+import fairmf
 from fairmf.cli.errors import Problem
 from fairmf.cli.session import Session
 from fairmf.cli.terminal import marked
 from fairmf.errors import FairmfError
+from fairmf.lazy import lazy_module
 from fairmf.version import installed, versions
+
+if TYPE_CHECKING:
+    import threadpoolctl
+
+    from fairmf.backends import registry
+    from fairmf.backends.cpu import reductions, threads
+    from fairmf.data import download
+    from fairmf.types import Record
+else:
+    threadpoolctl = lazy_module("threadpoolctl")
+    registry = lazy_module("fairmf.backends.registry")
+    reductions = lazy_module("fairmf.backends.cpu.reductions")
+    threads = lazy_module("fairmf.backends.cpu.threads")
+    download = lazy_module("fairmf.data.download")
 
 _FOR = {
     "ann": "nearest-neighbour search",
@@ -31,7 +48,7 @@ _FOR = {
 
 
 def doctor(session: Session) -> None:
-    """Check what is installed, what works, and what is missing, with the command that installs it.
+    """Check the installation: what works, what is missing, and how to install it.
 
     The exit code is 1 only if fairmf itself does not work.
 
@@ -60,7 +77,7 @@ def doctor(session: Session) -> None:
         )
 
 
-def _system() -> dict[str, Any]:
+def _system() -> Record:
     return {"platform": platform.platform(), "processors": os.cpu_count(), "usable": _usable()}
 
 
@@ -68,14 +85,10 @@ def _usable() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _threads() -> dict[str, Any]:
+def _threads() -> Record:
     """Describe the loaded BLAS libraries, the threads of kernels, and where compiled kernels are stored."""
-    import numpy  # noqa: F401  (loads its BLAS)
-    import scipy.linalg  # noqa: F401
-    import threadpoolctl
-
-    from fairmf.backends.cpu import reductions, threads
-
+    for library in ("numpy", "scipy.linalg"):  # each loads its BLAS library when it is imported
+        importlib.import_module(library)
     pools = [
         {"library": pool.get("internal_api"), "version": pool.get("version"), "threads": pool.get("num_threads")}
         for pool in threadpoolctl.threadpool_info()
@@ -86,24 +99,23 @@ def _threads() -> dict[str, Any]:
         for name in sorted(os.environ)
         if re.fullmatch(r"(OMP|MKL|OPENBLAS|NUMBA)_NUM_THREADS|NUMBA_(CACHE_DIR|CPU_NAME)", name)
     }
+    # Any kernel can tell where Numba stores compiled code.
     cache = reductions.squared_norms.stats.cache_path
     return {
         "kernels": threads.most(), "layer": threads.LAYER, "cache": cache, "blas": pools, "environment": named
     }  # fmt: skip
 
 
-def _gpu() -> dict[str, Any]:
-    """Describe the GPUs that the driver finds, and try the backend `cuda`."""
-    from fairmf.backends.registry import get_backend
-
+def _gpu() -> Record:
+    """Describe the GPUs that the driver reports, and try the backend `cuda`."""
     try:
-        get_backend("cuda")
+        registry.get_backend("cuda")
     except FairmfError as error:
         return {**_devices(), "works": False, "error": " ".join(str(error).split())}
     return {**_devices(), "works": True}
 
 
-def _devices() -> dict[str, Any]:
+def _devices() -> Record:
     program = shutil.which("nvidia-smi")
     if program is None:
         return {"found": False}
@@ -115,9 +127,9 @@ def _devices() -> dict[str, Any]:
     return {"found": True, "devices": [line.strip() for line in said.splitlines() if line.strip()]}
 
 
-def _extras() -> dict[str, Any]:
+def _extras() -> Record:
     """List every extra that this version of fairmf declares, and which of its packages are installed."""
-    found: dict[str, Any] = {}
+    found: Record = {}
     for requirement in metadata.requires("fairmf") or []:
         package, _, condition = requirement.partition(";")
         extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", condition)
@@ -132,10 +144,9 @@ def _extras() -> dict[str, Any]:
     return found
 
 
-def _data() -> dict[str, Any]:
-    from fairmf.data.download import cache_folder
-
-    folder = cache_folder()
+def _data() -> Record:
+    folder = download.cache_folder()
+    # The folder may not exist yet: then its nearest existing parent decides.
     there = next(place for place in (folder, *folder.parents) if place.exists())
     return {
         "folder": str(folder),
@@ -144,20 +155,18 @@ def _data() -> dict[str, Any]:
     }
 
 
-def _kernels() -> dict[str, Any]:
+def _kernels() -> Record:
     """Run a small fit; it compiles the kernels that are not compiled yet."""
-    from fairmf import FairALS, synthetic
-
     began = time.perf_counter()
     try:
-        data = synthetic(n_users=200, n_items=50, n_interactions=2000)
-        FairALS(factors=4, epochs=2).fit(data, progress=False).recommend(data.user_ids.values[:2], N=3)  # type: ignore[union-attr]
+        data = fairmf.synthetic(n_users=200, n_items=50, n_interactions=2000)
+        fairmf.FairALS(factors=4, epochs=2).fit(data, progress=False).recommend(data.user_ids.values[:2], N=3)  # type: ignore[union-attr]
     except Exception as error:  # doctor reports every failure
         return {"works": False, "error": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
     return {"works": True, "seconds": round(time.perf_counter() - began, 2)}
 
 
-def _tables(facts: dict[str, Any]) -> list[Table]:
+def _tables(facts: Record) -> list[Table]:
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     table.add_column(overflow="fold")

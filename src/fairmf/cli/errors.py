@@ -1,7 +1,7 @@
 """Turn exceptions into one error line, a hint and an exit code.
 
-Errors of the library say what is wrong (`message`), what to do (`hint`) and which argument it is about (`parameter`).
-Here the argument becomes the flag of the verb that was run. Where the command line has a better hint, it wins.
+Errors of the library carry a `message`, a `hint` and the name of the wrong argument (`parameter`). This module replaces
+the argument by the flag of the verb. A hint of the command line, where there is one, replaces the library's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EXIT_CODES = {
     PROBLEM: "a problem with data, files or settings",
     USAGE: "wrong usage: an unknown verb or flag, a missing value or a value of the wrong type",
     MISSING_PACKAGE: "an optional package is not installed",
-    CANNOT_WRITE: "the output could not be written; what was there before is unchanged",
+    CANNOT_WRITE: "the output could not be written (an older file is unchanged)",
     NOT_FETCHED: "a data set could not be downloaded, or its terms are not accepted",
     DIVERGED: "training gave numbers that are not finite",
     BUG: "an internal error: please report it",
@@ -51,15 +51,15 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (MemoryError, PROBLEM),
 )
 _FLAG_OF = {"random_state": "seed", "weights": "weight", "N": "top", "target_share": "share"}
-"""Arguments of the library whose flag has another name. All others are called as in Python."""
+"""Arguments of the library whose flag has another name. All other flags are named like the argument."""
 _HINTS_BY_PARAMETER = {
-    "unprotected": "--unprotected downloads it nevertheless; --from PATH takes a copy you have",
+    "unprotected": "--unprotected downloads it anyway; --from PATH uses your own copy",
     "from_path": "if you have a copy, read it with: fairmf datasets fetch NAME --from PATH",
     "users": "for users that the model does not know, give their events: --new-users FILE",
-    "items": "name items as in the data that the model was trained on",
+    "items": "write item ids as in the data that the model was trained on",
     "folder": "to make one: fairmf split FILE -o split",
 }
-"""What to do on the command line, where that is another thing than in Python."""
+"""Hints for errors that are solved in another way on the command line than in Python."""
 _HINTS_BY_KIND: tuple[tuple[type[BaseException], str], ...] = (
     (errors.CannotWrite, "choose another path, free disk space, or check the permissions"),
     (errors.DownloadFailed, "if you have a copy, read it with: fairmf datasets fetch NAME --from PATH"),
@@ -72,14 +72,14 @@ _HINTS_BY_KIND: tuple[tuple[type[BaseException], str], ...] = (
 
 
 class Problem(errors.FairmfError):
-    """A problem that only the command line can have, in its own words."""
+    """An error of the command line itself, such as flags that do not go together."""
 
     def __init__(self, message: str, hint: str | None = None):
         super().__init__(message, hint=hint)
 
 
 def report(error: BaseException, debug: bool, flags: Mapping[str, str] | None = None) -> int:
-    """Print the error for people and return the exit code. `flags` are those of the verb, by parameter."""
+    """Print the error and its hint, and return the exit code. `flags` maps the verb's parameters to its flags."""
     if debug:
         echo("".join(traceback.format_exception(error)), err=True)
     if isinstance(error, _USAGE_ERROR):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -16,10 +16,11 @@ from fairmf.cli.sources import check_dial, load_fitted, read_split
 from fairmf.metrics.evaluate import Evaluation
 from fairmf.metrics.evaluate import evaluate as measure
 from fairmf.metrics.registry import parse_metric
+from fairmf.types import Record
 
 
 class Part(str, Enum):
-    """Held-out users of a split."""
+    """The held-out users of a split that can be measured on."""
 
     test = "test"
     validation = "validation"
@@ -30,11 +31,13 @@ def evaluate(
     data: Annotated[str, typer.Argument(metavar="SPLIT", help="The folder of the split it was trained on.")],
     *,
     session: Session,
-    part: Annotated[Part, typer.Option(help="Which held-out users to measure on.")] = Part.test,
-    at: Annotated[str, typer.Option(metavar="K,K,...", help="Lengths of the lists.")] = "20,50,100",
+    part: Annotated[Part, typer.Option(help="Held-out users to measure on.")] = Part.test,
+    at: Annotated[str, typer.Option(metavar="K,K,...", help="Lengths K of the lists to measure.")] = "20,50,100",
     metrics: Annotated[
         str | None,
-        typer.Option(metavar="NAME,...", help="Only these, such as ndcg@100,gini@20. [dim]\\[default: all][/dim]"),
+        typer.Option(
+            metavar="NAME,...", help="Measure only these, such as ndcg@100,gini@20. [dim]\\[default: all][/dim]"
+        ),
     ] = None,
     fairness: Annotated[
         float | None,
@@ -42,7 +45,7 @@ def evaluate(
     ] = None,
     intervals: Intervals,
 ) -> None:
-    """Measure a model on held-out users: recall, nDCG and others, and how evenly items are exposed.
+    """Measure a model on held-out users: accuracy (recall, nDCG and others) and how evenly items are exposed.
 
     [dim]Examples:[/dim]
 
@@ -59,7 +62,7 @@ def evaluate(
     split = read_split(data, None, session)
     held_out = getattr(split, part.value)
     session.uses(part.value, held_out.fold_in)
-    options: dict[str, Any] = {} if fairness is None else {"fairness": fairness}
+    options: Record = {} if fairness is None else {"fairness": fairness}
     with session.timed("evaluate"), watched(loaded, held_out.n_users, session) as ranker:
         found = measure(
             ranker, held_out, at=lengths, metrics=comma_list(metrics), train=split.train, **intervals.arguments(),
@@ -91,6 +94,7 @@ def metric_table(found: Evaluation) -> Table:
 def _cell(found: Evaluation, label: str) -> str:
     if label not in found.values:
         return ""
+    # Popularity is a count and may be large; all other metrics are at most 1.
     value = f"{found.values[label]:,.4g}" if abs(found.values[label]) >= 10 else f"{found.values[label]:.4f}"
     if label not in found.intervals:
         return value

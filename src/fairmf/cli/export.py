@@ -1,11 +1,11 @@
-"""`fairmf export MODEL -o FILE`: write the vectors of a model, or a nearest-neighbour index, for other programs."""
+"""`fairmf export MODEL -o FILE`: export the vectors of a model, or a nearest-neighbour index, for other programs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import numpy as np
 import typer
@@ -16,13 +16,18 @@ from fairmf.cli.session import Session
 from fairmf.cli.sources import check_dial, check_stored_users, load_fitted
 from fairmf.cli.terminal import marked
 from fairmf.io.atomic import replacing
+from fairmf.lazy import lazy_module
 
 if TYPE_CHECKING:
-    import pyarrow
-    from numpy.typing import NDArray
+    import pyarrow as pa
+    from pyarrow import parquet
 
     from fairmf.models.base import IterativeModel
     from fairmf.models.factor_model import FactorModel
+    from fairmf.types import Array
+else:
+    pa = lazy_module("pyarrow")
+    parquet = lazy_module("pyarrow.parquet")
 
 
 ENDINGS = (".ann", ".parquet", ".arrow")
@@ -45,21 +50,31 @@ def export(
     session: Session,
     what: Annotated[What, typer.Option(help="Whose vectors to write; an index always holds items.")] = What.items,
     fairness: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Write the users' vectors for this fairness.")
+        float | None,
+        typer.Option(
+            metavar="NUMBER", help="With --what users: write their vectors for this fairness. Default: the model's own."
+        ),
     ] = None,
     groups: Annotated[
-        int | None, typer.Option(min=1, help="Index: number of groups of items. Default: 4 sqrt(items).")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Index: number of groups that items are divided into. Default: four times the square root of the "
+            "number of items.",
+        ),
     ] = None,
     probes: Annotated[
         int | None,
-        typer.Option(min=1, help="Index: number of groups that a search looks into. More is slower and finds more."),
+        typer.Option(
+            min=1, help="Index: number of groups that a search visits. More groups take longer and miss fewer items."
+        ),
     ] = None,
 ) -> None:
-    """Write the vectors of items or users as a table, or the items as a nearest-neighbour index.
+    """Export the vectors of items or users as a table, or the items as a nearest-neighbour index.
 
-    A table has one row per item (or user): its id and its vector, a list of numbers. The score of a user and an item is
-    the inner product of their vectors, not the cosine. If the model has exposure offsets, item vectors have one more
-    number, and user vectors a 1 in its place. fairmf.ranking.ann.AnnIndex.load opens an index (extra \\[ann]).
+    A table has one row per item or user, with its id and its vector. The score of an item for a user is the inner
+    product of their vectors, not the cosine. If the model has exposure offsets, item vectors end with the offset and
+    user vectors end with 1. In Python, fairmf.ranking.ann.AnnIndex.load opens an index (extra \\[ann]).
 
     [dim]Examples:[/dim]
 
@@ -101,9 +116,6 @@ def _check(kind: str, output: Path, what: What, fairness: float | None, groups: 
 
 
 def _write_vectors(loaded: FactorModel, what: What, fairness: float | None, output: Path) -> tuple[int, int]:
-    import pyarrow as pa
-    import pyarrow.parquet
-
     fitted = loaded.fitted
     if what is What.items:
         vectors, ids = fitted.serving_items, fitted.item_ids
@@ -117,16 +129,14 @@ def _write_vectors(loaded: FactorModel, what: What, fairness: float | None, outp
         if output.suffix.lower() == ".arrow":
             writer = pa.ipc.new_file(file, schema)
         else:
-            writer = pyarrow.parquet.ParquetWriter(file, schema)
+            writer = parquet.ParquetWriter(file, schema)
         with writer:
             for part in _batches(names, vectors, schema):
                 writer.write_batch(part)
     return len(vectors), vectors.shape[1]
 
 
-def _batches(names: pyarrow.Array, vectors: NDArray[Any], schema: pyarrow.Schema) -> Iterator[pyarrow.RecordBatch]:
-    import pyarrow as pa
-
+def _batches(names: pa.Array, vectors: Array, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(vectors), _ROWS_AT_ONCE):
         part = np.ascontiguousarray(vectors[start : start + _ROWS_AT_ONCE], dtype=np.float32)
         lists = pa.FixedSizeListArray.from_arrays(pa.array(part.reshape(-1)), part.shape[1])

@@ -14,7 +14,7 @@ from fairmf.cli.model_flags import ModelSettings, effective_settings
 from fairmf.cli.options import Flags, Reweight
 from fairmf.cli.output import check_output
 from fairmf.cli.session import Session
-from fairmf.cli.sources import DATA_HELP, Reading, read_interactions, read_split
+from fairmf.cli.sources import EVENTS_HELP, Reading, read_interactions, read_split
 from fairmf.cli.terminal import marked
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut
@@ -31,7 +31,10 @@ class Training(Flags):
 
     checkpoint: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Store every epoch there; run the same command again to resume."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Save every epoch to this folder. After an interruption, run the same command again to resume.",
+        ),
     ] = None
     early_stopping: Annotated[
         str | None,
@@ -47,7 +50,8 @@ class Training(Flags):
 
 def fit(
     data: Annotated[
-        str, typer.Argument(metavar="DATA", help=f"The folder of a split (its training part), or {DATA_HELP}")
+        str,
+        typer.Argument(metavar="DATA", help=f"The folder of a split (its training part is used). Or a {EVENTS_HELP}"),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write the model to, such as model.fairmf.")],
     *,
@@ -56,21 +60,24 @@ def fit(
     reading: Reading,
     reweight: Annotated[
         Reweight | None,
-        typer.Option(help="Transform the confidences c of a file: log takes log2(1 + c), bm25 weights them by BM25."),
+        typer.Option(
+            help="Transform the weights w of the events: log replaces w by log2(1 + w), bm25 applies BM25 weighting."
+        ),
     ] = None,
     training: Training,
     no_histories: Annotated[
         bool,
         typer.Option(
             "--no-histories",
-            help="Do not store the users' histories: the file is smaller and does not tell who had what.",
+            help="Do not store the users' histories: the file is smaller and does not reveal who had which item.",
         ),
     ] = False,
 ) -> None:
     """Train a model and store it in one file.
 
-    --fairness sets how evenly items are exposed: 0 is plain iALS, 0.1 has a mild effect, 1 a clear one, 10 a strong
-    one, for data of any size. It can be changed after training: evaluate, recommend and tradeoff take --fairness.
+    --fairness sets how evenly items are exposed. 0 is plain iALS; 0.1 has a mild effect, 1 a clear one and 10 a strong
+    one, whatever the size of the data. You can choose another fairness after training: evaluate, recommend and tradeoff
+    accept --fairness too.
 
     [dim]Examples:[/dim]
 
@@ -83,7 +90,9 @@ def fit(
       fairmf fit --config model.fit.toml -o again.fairmf
     """  # fmt: skip
     if settings.given.get("random_state", 0) is None:
-        settings.given["random_state"] = secrets.randbelow(2**31)  # drawn here, so that the record can repeat it
+        settings.given["random_state"] = secrets.randbelow(
+            2**31
+        )  # drawn here, so that the run record can repeat the run
     model = settings.build()
     session.run.settings |= effective_settings(model)
     check_output(output)
@@ -102,8 +111,10 @@ def _read(
     data: str, reading: Reading, session: Session, reweight: str | None, early_stopping: bool
 ) -> tuple[Interactions, HeldOut | None]:
     if reweight is not None and is_split(data):
-        # Held-out users would be folded in with other confidences than the model was trained on.
-        raise Problem("A split has its confidences already.", "transform them before: fairmf split FILE --reweight log")
+        # Held-out users would be folded in with weights that differ from those of training.
+        raise Problem(
+            "The weights of a split are fixed.", "transform them when you split: fairmf split FILE --reweight log"
+        )
     if not early_stopping:
         return read_interactions(data, reading, session, reweight), None
     if not is_split(data):
@@ -128,7 +139,7 @@ def _train(
     if how.early_stopping is not None and validation is not None:
         callbacks.append(EarlyStopping(validation, how.early_stopping, patience=how.patience, train=train))
     model.fit(train, callbacks=callbacks, progress=session.progress, checkpoint=how.checkpoint)
-    if model.history.verdict == "interrupted":  # do not write a model that is half trained
+    if model.history.verdict == "interrupted":  # do not save a model that is half trained
         raise KeyboardInterrupt
 
 
@@ -155,7 +166,7 @@ def _report(model: FactorModel, train: Interactions, output: Path, session: Sess
 
 
 def _ended(history: History) -> str:
-    """Say how many epochs ran, and why there were no more."""
+    """Say how many epochs ran, and why training ended."""
     epochs = len(history)
     ends = {"ceiling": "ran all", "converged": "converged after", "stopped": "stopped early, after"}
     kept = "" if history.kept_epoch == epochs else f", kept epoch {history.kept_epoch}"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich.table import Table
 
 from fairmf.cli.session import Session
@@ -15,6 +14,7 @@ from fairmf.data.columns import date_text, time_unit
 from fairmf.data.events import Events
 from fairmf.data.interactions import Interactions
 from fairmf.data.popularity import gini
+from fairmf.types import Array, Record
 
 
 def inspect(
@@ -22,7 +22,7 @@ def inspect(
     session: Session,
     reading: Reading,
 ) -> None:
-    """Say what is in a file: how it is read, counts, the long tail of items, duplicates, and what may cause trouble.
+    """Describe a file of events: how it is read, counts, popularity of items, repeated rows and possible problems.
 
     [dim]Examples:[/dim]
 
@@ -47,13 +47,13 @@ def inspect(
         session.warn(warning)
 
 
-def describe(events: Events, merged: Interactions) -> dict[str, Any]:
-    """Count and measure the events; return plain values."""
+def describe(events: Events, merged: Interactions) -> Record:
+    """Compute the counts and figures of the events, as plain values."""
     per_item = np.diff(merged.by_item.indptr)
     per_user = np.diff(merged.by_user.indptr)
-    ordered = np.sort(per_item)[::-1]
+    ordered = np.sort(per_item)[::-1]  # most popular item first
     total = int(per_item.sum())
-    facts: dict[str, Any] = {
+    facts: Record = {
         "rows": len(events),
         "users": merged.n_users,
         "items": merged.n_items,
@@ -79,8 +79,8 @@ def describe(events: Events, merged: Interactions) -> dict[str, Any]:
     return facts
 
 
-def warnings_about(facts: dict[str, Any]) -> list[str]:
-    """Return warnings about what may be a mistake or cause trouble later."""
+def warnings_about(facts: Record) -> list[str]:
+    """Return warnings about likely mistakes and later problems."""
     found = []
     if facts["users"] < 10 or facts["items"] < 10:
         found.append(f"only {facts['users']:,} users and {facts['items']:,} items: are these the right columns?")
@@ -90,12 +90,13 @@ def warnings_about(facts: dict[str, Any]) -> list[str]:
         )
     if facts["users"] == facts["rows"] > 10:
         found.append(
-            "every row has another user: the user column may be a row number, and nothing can be learned from it."
+            "every row has a different user: the user column may be a row number, and nothing can be learned from it."
         )
     if facts["repeated_rows"]:
         share = facts["repeated_rows"] / facts["rows"]
         found.append(
-            f"{facts['repeated_rows']:,} rows ({share:.1%}) repeat a pair and count once; --weight sum counts all."
+            f"{facts['repeated_rows']:,} rows ({share:.1%}) repeat a pair of user and item and count once; "
+            "--weight sum counts all."
         )
     if facts["users_below_five"]:
         share = facts["users_below_five"] / facts["users"]
@@ -109,7 +110,7 @@ def warnings_about(facts: dict[str, Any]) -> list[str]:
     return found
 
 
-def _spread(values: NDArray[Any]) -> dict[str, float]:
+def _spread(values: Array) -> dict[str, float]:
     numbers = np.asarray(values, dtype=np.float64)
     return {
         "least": float(numbers.min()),
@@ -119,13 +120,13 @@ def _spread(values: NDArray[Any]) -> dict[str, float]:
     }
 
 
-def _kind(values: NDArray[Any]) -> str:
+def _kind(values: Array) -> str:
     return (
         "integers" if values.dtype.kind in "iu" else "text" if isinstance(values[0], str) else type(values[0]).__name__
     )
 
 
-def _tables(facts: dict[str, Any]) -> list[Table]:
+def _tables(facts: Record) -> list[Table]:
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     table.add_column(justify="right")

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from fairmf.cli.session import Session
 
 
-# The command line has its own message for an interruption. Kernels that this process has not loaded yet are in most
-# cases compiled already, so that the announcement would be wrong.
-_UNSAID = ("interrupted", "compiling")
+# Kinds of log records that are not shown. The command line has its own message for an interruption. "compiling" is
+# logged whenever this process loads a kernel for the first time, but the kernel is usually in the cache.
+_HIDDEN = ("interrupted", "compiling")
 
 
 class _Notes(logging.Handler):
@@ -27,7 +27,7 @@ class _Notes(logging.Handler):
         self._session = session
 
     def emit(self, record: logging.LogRecord) -> None:
-        if getattr(record, "kind", None) in _UNSAID:
+        if getattr(record, "kind", None) in _HIDDEN:
             return
         text = record.getMessage()
         if record.levelno >= logging.WARNING:

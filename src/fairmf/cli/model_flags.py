@@ -1,12 +1,11 @@
-"""Make flags for the hyper-parameters of the models, from the dataclass fields that declare them."""
+"""Make flags for the hyper-parameters of the models from the dataclass fields that declare them."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -16,20 +15,23 @@ from fairmf.cli.options import Flags, number_or_word, starting
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.registry import Kind, factor_models
 from fairmf.params import check_settings, describe_range, settings_of
+from fairmf.types import Record, Settings
 
 PANEL = "Settings of the model"
 FLAG_OF = {"random_state": "--seed", "num_threads": "--threads"}
-"""Settings whose flag is not simply their name."""
+"""Settings whose flag has another name."""
+Owners: TypeAlias = "dict[str, dataclasses.Field[object]]"
+"""The models that have a setting, each with its declaration of it."""
 
 
 @dataclass
 class ModelSettings(Flags):
-    """The chosen model and the settings that were given; all others have their defaults."""
+    """The chosen model and the settings that were given. All other settings have their defaults."""
 
     listed_last = True
 
     model: str
-    given: dict[str, Any]
+    given: Record
 
     @classmethod
     def parameters(cls) -> list[inspect.Parameter]:
@@ -46,17 +48,17 @@ class ModelSettings(Flags):
                 FLAG_OF.get(name, f"--{name.replace('_', '-')}"), parser=number_or_word, metavar=_metavar(owners),
                 help=_help(owners), rich_help_panel=PANEL, show_default=False, autocompletion=starting(_words(owners)),
             )  # fmt: skip
-            made.append(inspect.Parameter(name, keyword, default=None, annotation=Annotated[Any, option]))
+            made.append(inspect.Parameter(name, keyword, default=None, annotation=Annotated[object, option]))
         return made
 
     @classmethod
-    def collect(cls, values: Mapping[str, Any]) -> ModelSettings:
+    def collect(cls, values: Settings) -> ModelSettings:
         """Keep only what was given."""
         given = {name: _none(value) for name, value in values.items() if name != "model" and value is not None}
         return cls(values["model"], given)
 
     def build(self) -> FactorModel:
-        """Return the model with its settings checked, so that an error comes before any data are read."""
+        """Create the model and check its settings, before any data are read."""
         # The names of the Python classes are accepted as well: FairALS, IALS, ...
         kinds = _kinds()
         kind = next((k for k in kinds.values() if self.model.lower() in (k.name, k.class_name.lower())), None)
@@ -75,8 +77,8 @@ class ModelSettings(Flags):
         return model
 
 
-def effective_settings(model: FactorModel) -> dict[str, Any]:
-    """Return all settings of a model as flags take them, for the run record."""
+def effective_settings(model: FactorModel) -> Record:
+    """Return all settings of a model as the flags accept them, for the run record."""
     return {name: "none" if value is None else value for name, value in settings_of(model).items()}
 
 
@@ -85,16 +87,16 @@ def _kinds() -> dict[str, Kind]:
     return {kind.name: kind for kind in factor_models().values()}
 
 
-def _owners() -> dict[str, dict[str, dataclasses.Field[Any]]]:
+def _owners() -> dict[str, Owners]:
     """Return, for every setting, the models that have it with its field in each."""
-    owners: dict[str, dict[str, dataclasses.Field[Any]]] = {}
+    owners: dict[str, Owners] = {}
     for model, kind in _kinds().items():
         for field in dataclasses.fields(kind.load()):
             owners.setdefault(field.name, {})[model] = field
     return dict(sorted(owners.items(), key=lambda pair: pair[0] != "fairness"))  # --fairness first, then as declared
 
 
-def _help(owners: dict[str, dataclasses.Field[Any]]) -> str:
+def _help(owners: Owners) -> str:
     field = next(iter(owners.values()))
     text = field.metadata["doc"]
     text += f" {describe_range(field).capitalize()}." if field.metadata["numeric"] or field.metadata["choices"] else ""
@@ -103,19 +105,19 @@ def _help(owners: dict[str, dataclasses.Field[Any]]) -> str:
     return f"{text} [dim]\\[{only}default: {_defaults(owners)}][/dim]"
 
 
-def _defaults(owners: dict[str, dataclasses.Field[Any]]) -> str:
+def _defaults(owners: Owners) -> str:
     first = next(iter(owners.values())).default
     others = [f"{model} {field.default}" for model, field in owners.items() if field.default != first]
     return "; ".join([str(first), *others])
 
 
-def _words(owners: dict[str, dataclasses.Field[Any]]) -> list[str]:
+def _words(owners: Owners) -> list[str]:
     """Return the words that a setting accepts."""
     found = [str(choice).lower() for field in owners.values() for choice in field.metadata["choices"]]
     return list(dict.fromkeys(found))
 
 
-def _metavar(owners: dict[str, dataclasses.Field[Any]]) -> str:
+def _metavar(owners: Owners) -> str:
     rule = next(iter(owners.values())).metadata
     return ("INTEGER" if rule["integer"] else "NUMBER") if rule["numeric"] else "NAME"
 

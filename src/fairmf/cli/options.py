@@ -1,30 +1,33 @@
-"""Bundle flags in dataclasses, and read values that are lists.
+"""Bundle flags in dataclasses, and parse flag values that are lists.
 
 A verb is a function whose parameters are flags. Flags that belong together, or that several verbs share, are the fields
-of a dataclass derived from `Flags`; a verb asks for all of them by annotating one parameter with that class.
+of a subclass of `Flags`. A verb gets all of them by annotating one parameter with that class.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar
 
 import typer
 
 from fairmf.cli.errors import Problem
 
+if TYPE_CHECKING:
+    from fairmf.types import Record, Settings
+
 Self = TypeVar("Self", bound="Flags")
 
 
 class Flags:
-    """Base of bundles: dataclasses whose fields are annotated as the parameters of a typer command are."""
+    """Base class of bundles: dataclasses whose fields are annotated like the parameters of a typer command."""
 
     listed_last: ClassVar[bool] = False
-    """Whether --help lists the flags after all others (those that many verbs share), not where the bundle stands."""
+    """Whether --help lists these flags after all others: true for flags that many verbs share."""
 
     @classmethod
     def parameters(cls) -> list[inspect.Parameter]:
@@ -37,7 +40,7 @@ class Flags:
         ]
 
     @classmethod
-    def collect(cls: type[Self], values: Mapping[str, Any]) -> Self:
+    def collect(cls: type[Self], values: Settings) -> Self:
         """Return the bundle with these values."""
         return cls(**values)
 
@@ -47,27 +50,27 @@ class Intervals(Flags):
     """Confidence intervals by resampling users."""
 
     bootstrap: Annotated[
-        int, typer.Option(min=0, help="Number of resamples of the users for the intervals; 0 for no intervals.")
+        int, typer.Option(min=0, help="Number of resamples of the users for confidence intervals; 0 for no intervals.")
     ] = 200
     confidence: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the resamples.")] = 0
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> Record:
         """Return the values as the library's functions take them."""
         return {"bootstrap": self.bootstrap, "confidence": self.confidence, "random_state": self.seed}
 
 
 class Reweight(str, Enum):
-    """How confidences are transformed."""
+    """Transformations of weights."""
 
     log = "log"
     bm25 = "bm25"
 
 
 def expanded(function: Callable[..., None], run: Callable[..., None]) -> Callable[..., None]:
-    """Return a function that typer understands: the verb with every bundle replaced by its flags.
+    """Return a function for typer: the verb with every bundle replaced by its flags.
 
-    It calls `run(function, arguments, context)`, with the values put into their bundles again.
+    When called, it puts the values back into their bundles and calls `run(function, arguments, context)`.
     """
     # Not get_type_hints: before Python 3.11 it wraps what has the default None in Optional, which hides the class.
     declared = inspect.signature(function, eval_str=True).parameters.values()
@@ -84,8 +87,8 @@ def expanded(function: Callable[..., None], run: Callable[..., None]) -> Callabl
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     everything = [context, *(parameter for name in order for parameter in groups[name])]
 
-    def call(**values: Any) -> None:
-        arguments: dict[str, Any] = {}
+    def call(**values: object) -> None:
+        arguments: Record = {}
         for name, parameters in groups.items():
             given = {parameter.name: values[parameter.name] for parameter in parameters}
             arguments[name] = bundles[name].collect(given) if name in bundles else given[name]
@@ -98,7 +101,7 @@ def expanded(function: Callable[..., None], run: Callable[..., None]) -> Callabl
 
 
 def unwrapped(text: str) -> str:
-    """Put every paragraph of a docstring on one line, so that the terminal's width decides where it breaks."""
+    """Put every paragraph of a docstring on one line, so that lines break at the width of the terminal."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
     return "\n\n".join(part if part.startswith(" ") else " ".join(part.split()) for part in paragraphs)
 
@@ -109,7 +112,7 @@ def comma_list(text: str | None) -> list[str] | None:
 
 
 def integers(flag: str, text: str) -> list[int]:
-    """Read whole numbers separated by commas."""
+    """Parse whole numbers separated by commas."""
     try:
         return [int(part) for part in comma_list(text) or []]
     except ValueError:
@@ -119,7 +122,7 @@ def integers(flag: str, text: str) -> list[int]:
 
 
 def numbers(flag: str, text: str) -> list[float]:
-    """Read numbers separated by commas."""
+    """Parse numbers separated by commas."""
     try:
         return [float(part) for part in comma_list(text) or []]
     except ValueError:
@@ -129,7 +132,7 @@ def numbers(flag: str, text: str) -> list[float]:
 
 
 def number_or_word(text: str) -> int | float | str:
-    """Read a number where the text is one; otherwise return the text."""
+    """Return the text as a number if it is one; otherwise return the text."""
     for kind in (int, float):
         try:
             return kind(text)

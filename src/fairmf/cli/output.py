@@ -1,6 +1,6 @@
 """Write results to files: tables (CSV, Parquet, Arrow, JSON) and lists of recommendations (Parquet, CSV, JSON lines).
 
-Whether a file can be written is checked before the work, not after an hour of it.
+Verbs check that their files can be written before they start work.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, BinaryIO, TypeAlias, TypeVar
 
 import typer
 
@@ -16,16 +16,27 @@ from fairmf.cli.errors import Problem
 from fairmf.cli.terminal import json_text
 from fairmf.errors import CannotWrite
 from fairmf.io.atomic import replacing
+from fairmf.lazy import lazy_module
 from fairmf.text import FORMULA, NUMBER
 
 if TYPE_CHECKING:
-    import pyarrow
-    from numpy.typing import NDArray
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyarrow import csv as arrow_csv
+    from pyarrow import parquet
 
+    from fairmf.models import batches as batches_module
     from fairmf.models.factor_model import FactorModel
+    from fairmf.types import Array, Record
+else:
+    pa = lazy_module("pyarrow")
+    arrow_csv = lazy_module("pyarrow.csv")
+    pc = lazy_module("pyarrow.compute")
+    parquet = lazy_module("pyarrow.parquet")
+    batches_module = lazy_module("fairmf.models.batches")
 
-_Tabular = TypeVar("_Tabular", "pyarrow.Table", "pyarrow.RecordBatch")
-Users: TypeAlias = "Sequence[Hashable] | NDArray[Any] | None"
+_Tabular = TypeVar("_Tabular", "pa.Table", "pa.RecordBatch")
+Users: TypeAlias = "Sequence[Hashable] | Array | None"
 
 
 def check_output(path: Path) -> None:
@@ -45,6 +56,7 @@ def _obstacle(path: Path) -> str:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         return f"its folder cannot be created ({error.strerror})"
+    # The folder decides, not the file: files are written under another name and then renamed.
     return "" if os.access(folder, os.W_OK) else f"you have no permission to write in {folder}"
 
 
@@ -60,7 +72,7 @@ SafeCsv = Annotated[
     bool,
     typer.Option(
         "--safe-csv/--no-safe-csv",
-        help="In CSV, put a ' in front of text that a spreadsheet would run as a formula.",
+        help="In CSV files, put a ' in front of text that a spreadsheet would run as a formula.",
     ),
 ]
 ENDINGS = (".csv", ".parquet", ".arrow", ".json")
@@ -75,24 +87,20 @@ def check_table_output(path: Path) -> None:
 
 
 def unknown_format(path: Path, endings: Sequence[str]) -> Problem:
-    """Return the problem that the name of a file does not tell its format."""
+    """Return the error for a file name whose ending is not a known format."""
     return Problem(
         f"Cannot tell the format of {path} from its name.", f"use {', '.join(endings[:-1])} or {endings[-1]}"
     )
 
 
-def write_table(table: pyarrow.Table, path: Path, safe_csv: bool = True) -> None:
+def write_table(table: pa.Table, path: Path, safe_csv: bool = True) -> None:
     """Write an Arrow table in the format of the file name; an error leaves no partial file."""
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.parquet
-
     with replacing(path) as file:
         kind = path.suffix.lower()
         if kind == ".parquet":
-            pyarrow.parquet.write_table(table, file)
+            parquet.write_table(table, file)
         elif kind == ".csv":
-            pyarrow.csv.write_csv(without_formulas(table) if safe_csv else table, file)
+            arrow_csv.write_csv(without_formulas(table) if safe_csv else table, file)
         elif kind == ".arrow":
             with pa.ipc.new_file(file, table.schema) as writer:
                 writer.write_table(table)
@@ -103,19 +111,19 @@ def write_table(table: pyarrow.Table, path: Path, safe_csv: bool = True) -> None
 def without_formulas(table: _Tabular) -> _Tabular:
     """Put a ' in front of every text in an Arrow table or batch that a spreadsheet would run as a formula.
 
-    Such text begins with = + - @, a tab or a line break, after any number of ', and is not a number. To undo it, remove
-    one ' where one or more stand before such a character. Columns of numbers are unchanged.
+    Such a text starts with any number of ' followed by = + - @, a tab or a line break, and is not a number. To undo the
+    change, remove one ' from each text that starts with ' and is such a text. Columns of numbers are unchanged.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     for place, field in enumerate(table.schema):
         column = table.column(place)
         if pa.types.is_dictionary(field.type):
             column = column.cast(field.type.value_type)
         if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
             continue
-        runs = pc.and_(pc.match_substring_regex(column, FORMULA), pc.invert(pc.match_substring_regex(column, NUMBER)))
+        runs = pc.and_(
+            pc.match_substring_regex(column, FORMULA),
+            pc.invert(pc.match_substring_regex(column, NUMBER)),
+        )
         quote = pa.scalar("'", column.type)
         kept = pc.if_else(runs, pc.binary_join_element_wise(quote, column, pa.scalar("", column.type)), column)
         table = table.set_column(place, field.with_type(column.type), kept)
@@ -132,9 +140,7 @@ def check_list_file(path: Path) -> None:
     check_output(path)
 
 
-def write_lists(
-    model: FactorModel, path: Path, users: Users, top: int, options: dict[str, Any], safe_csv: bool = True
-) -> int:
+def write_lists(model: FactorModel, path: Path, users: Users, top: int, options: Record, safe_csv: bool = True) -> int:
     """Write the lists of these users (None: all) batch by batch; return the number of recommendations."""
     if path.suffix.lower() == ".parquet":
         return int(model.recommend_to_parquet(path, users, top, **options))
@@ -148,30 +154,22 @@ def write_lists(
         return written
 
 
-def _write_csv(
-    model: FactorModel, file: BinaryIO, users: Users, top: int, options: dict[str, Any], safe_csv: bool
-) -> int:
-    import pyarrow.csv
-
-    from fairmf.models.batches import record_batches
-
-    schema, batches = record_batches(model, users, top, options)
+def _write_csv(model: FactorModel, file: BinaryIO, users: Users, top: int, options: Record, safe_csv: bool) -> int:
+    schema, batches = batches_module.record_batches(model, users, top, options)
     written = 0
-    how = pyarrow.csv.WriteOptions(quoting_style="needed")
-    with pyarrow.csv.CSVWriter(file, schema, write_options=how) as writer:
+    how = arrow_csv.WriteOptions(quoting_style="needed")
+    with arrow_csv.CSVWriter(file, schema, write_options=how) as writer:
         for batch in batches:
             writer.write_batch(without_formulas(batch) if safe_csv else batch)
             written += batch.num_rows
     return written
 
 
-def lists_of(model: FactorModel, users: Users, top: int, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield user, items and scores, one user after the other; items given for their popularity have the score None."""
-    from fairmf.models.batches import record_batches
-
-    _, batches = record_batches(model, users, top, options)
+def lists_of(model: FactorModel, users: Users, top: int, options: Record) -> Iterator[Record]:
+    """Yield user, items and scores, user by user. Items recommended for their popularity have the score None."""
+    _, batches = batches_module.record_batches(model, users, top, options)
     for batch in batches:  # a user's rows are never in two batches
         user, item, score, rank = (batch.column(name).to_pylist() for name in ("user", "item", "score", "rank"))
-        starts = [k for k, number in enumerate(rank) if number == 1]
+        starts = [k for k, number in enumerate(rank) if number == 1]  # rank 1 begins the list of the next user
         for start, stop in zip(starts, [*starts[1:], len(rank)], strict=True):
             yield {"user": user[start], "items": item[start:stop], "scores": score[start:stop]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -19,26 +19,32 @@ from fairmf.cli.terminal import marked
 if TYPE_CHECKING:
     from fairmf.data.interactions import Interactions
     from fairmf.models.factor_model import FactorModel
+    from fairmf.types import Record
 
 MOST_SHOWN = 50  # users on the terminal
 
 
 @dataclass
 class OtherUsers(Flags):
-    """Users that are named in a file, or that are new."""
+    """Users named in a file, and new users."""
 
     users_from: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Read user ids from a file: one per line, or the --user column.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Read user ids from this file: one per line, or the --user column of a table."
+        ),
     ] = None
     new_users: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Events of users that the model need not know; they are folded in."),
+        typer.Option(
+            metavar="FILE", help="Recommend to the users in this file of events. The model need not know them."
+        ),
     ] = None
     reweight: Annotated[
         Reweight | None,
         typer.Option(
-            help="How new users are weighted. Not needed: a model weights them as it was trained, and refuses another "
-            "weighting. Older model files do not say how."
+            help="Weighting of the new users' events. Needed only for older model files, which do not store the "
+            "weighting of their training data."
         ),
     ] = None
 
@@ -52,16 +58,16 @@ class Choice(Flags):
         typer.Option(metavar="NUMBER", help="Recommend at this fairness; the model is not trained again."),
     ] = None
     only: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Recommend only the items in this file, one per line.")
+        Path | None, typer.Option(metavar="FILE", help="Recommend only the items in this file, one id per line.")
     ] = None
     without: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Never recommend the items in this file, one per line.")
+        Path | None, typer.Option(metavar="FILE", help="Never recommend the items in this file, one id per line.")
     ] = None
-    repeat: Annotated[bool, typer.Option("--repeat", help="Also recommend items that a user has had already.")] = False
+    repeat: Annotated[bool, typer.Option("--repeat", help="Also recommend items that the user already has.")] = False
     batch_size: Annotated[int, typer.Option(min=1, help="Users per batch; smaller batches need less memory.")] = 4096
     safe_csv: SafeCsv = True
 
-    def options(self, model: FactorModel) -> dict[str, Any]:
+    def options(self, model: FactorModel) -> Record:
         """Return the choice as arguments of `recommend`."""
         items = model.fitted.item_ids
         return {
@@ -79,7 +85,7 @@ def recommend(
     session: Session,
     reading: Reading,
     users: Annotated[
-        list[str] | None, typer.Argument(metavar="[USERS]...", help="User ids. Without any: all training users.")
+        list[str] | None, typer.Argument(metavar="USERS", help="User ids. If none are given: all training users.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File for the lists: .parquet, .csv or .jsonl (JSON lines).")
@@ -88,10 +94,10 @@ def recommend(
     others: OtherUsers,
     choice: Choice,
 ) -> None:
-    """Make lists of recommendations for known users, for all training users, or for new ones.
+    """Recommend items to some training users, to all of them, or to new users.
 
-    Lists go to a file (columns user, item, score, rank; in JSON lines one user per line), or to the terminal for a few
-    users.
+    Without --output, the lists of up to 50 users are printed. CSV and Parquet files have the columns user, item, score
+    and rank. JSON lines files have one user per line.
 
     [dim]Examples:[/dim]
 
@@ -132,7 +138,7 @@ def recommend(
 
 def _users(
     loaded: FactorModel, users: list[str] | None, others: OtherUsers, reading: Reading, session: Session
-) -> tuple[Users, dict[str, Any]]:
+) -> tuple[Users, Record]:
     """Return the users (None: all of them), and as arguments of `recommend` the histories of new ones."""
     known = loaded.fitted.user_ids
     if others.new_users is not None:
@@ -146,7 +152,7 @@ def _users(
 
 
 def _reweighted(loaded: FactorModel, histories: Interactions, asked: str, session: Session) -> Interactions:
-    """Check that --reweight agrees with the model, which weights the histories itself where it knows how."""
+    """Check that --reweight agrees with the model. A model that stores its weighting applies it by itself."""
     known = loaded.fitted.weighting
     if known is None:
         session.warn(f"The model does not say how its data were weighted: new users are weighted by {asked} alone.")
@@ -159,7 +165,7 @@ def _reweighted(loaded: FactorModel, histories: Interactions, asked: str, sessio
     return histories
 
 
-def _print(loaded: FactorModel, who: Users, top: int, options: dict[str, Any], session: Session) -> None:
+def _print(loaded: FactorModel, who: Users, top: int, options: Record, session: Session) -> None:
     lists = list(lists_of(loaded, who, top, {**options, "progress": session.progress}))
     session.result["lists"] = lists
     for entry in lists:

@@ -1,4 +1,4 @@
-"""`fairmf report MODEL SPLIT`: write a page that shows what fairness changes and what it costs."""
+"""`fairmf report MODEL SPLIT`: write an HTML page that shows who gains from fairness, and what it costs."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from fairmf.reports.page import report as write_page
 
 @dataclass
 class Measured(Flags):
-    """What the page measures."""
+    """What to measure for the page."""
 
     fairness: Annotated[
         str | None,
         typer.Option(
             metavar="F,F,...",
-            help="Values of fairness to show. [dim]\\[default: up to where exposure gets no more even][/dim]",
+            help="Values of fairness to show. [dim]\\[default: automatic, from 0 to just past the lowest Gini][/dim]",
         ),
     ] = None
     chosen: Annotated[
         float | None,
-        typer.Option(metavar="F", help="The value that the summary describes. [dim]\\[default: the model's own][/dim]"),
+        typer.Option(metavar="F", help="Fairness that the summary describes. [dim]\\[default: the model's own][/dim]"),
     ] = None
-    part: Annotated[Part, typer.Option(help="Which held-out users to measure on.")] = Part.test
-    at: Annotated[int, typer.Option(min=1, help="Length of the lists whose exposure counts.")] = 20
-    quality: Annotated[str, typer.Option(metavar="NAME", help="Metric of what lists are worth to users.")] = "ndcg@100"
+    part: Annotated[Part, typer.Option(help="Held-out users to measure on.")] = Part.test
+    at: Annotated[int, typer.Option(min=1, help="Length of the lists in which exposure is counted.")] = 20
+    quality: Annotated[str, typer.Option(metavar="NAME", help="Accuracy metric that stands for quality.")] = "ndcg@100"
 
 
 @dataclass
 class Page(Flags):
-    """What else the page shows."""
+    """What else to show on the page."""
 
     examples: Annotated[
-        int, typer.Option(min=0, help="Number of users whose history and lists are shown; 0 for none.")
+        int, typer.Option(min=0, help="Number of example users, with their history and lists; 0 for none.")
     ] = 6
     title: Annotated[str, typer.Option(help="Title of the page.")] = "Fair recommendations"
 
@@ -59,7 +59,9 @@ def report(
     page: Page,
     intervals: Intervals,
 ) -> None:
-    """Write a page that shows what fairness does: one HTML file with a dial, which needs no network.
+    """Write an HTML page that shows who gains from fairness, and what it costs.
+
+    The page is one file with a slider for fairness. It loads nothing from the network.
 
     [dim]Examples:[/dim]
 

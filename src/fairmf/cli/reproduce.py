@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -22,6 +22,7 @@ from fairmf.reproduce.estimate import duration, estimate, measure_speed, shape_o
 from fairmf.reproduce.run import Reproduction, columns, measured_cell, open_run
 from fairmf.reproduce.run import reproduce as run_experiment
 from fairmf.reproduce.spec import Experiment, experiment, experiments
+from fairmf.types import Record
 
 MOST_COLUMNS = 4
 EXTRAS = {"vae": "torch"}
@@ -32,12 +33,18 @@ class Scale(Flags):
     """How much of the experiment to run."""
 
     seeds: Annotated[int | None, typer.Option(min=1, help="Repeat every fit with this many seeds.")] = None
-    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of every fit, instead of the paper's.")] = None
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Number of epochs of every fit, instead of the paper's.")
+    ] = None
     without: Annotated[
-        str | None, typer.Option(metavar="EXTRA", help="Leave out the models that need this extra: vae.")
+        str | None,
+        typer.Option(
+            metavar="EXTRA",
+            help="Leave out the models that need this optional package. The only possible value is vae.",
+        ),
     ] = None
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> Record:
         """Return the scale as the library's functions take it."""
         extras = tuple(comma_list(self.without) or ())
         for extra in extras:
@@ -61,25 +68,27 @@ def reproduce(
         typer.Option(
             metavar="NAME|FOLDER",
             autocompletion=starting(SOURCES),
-            help="Use other data than the paper: ml-1m, epinions, gowalla, synthetic-ml20m, or a stored split.",
+            help="Use other data than the paper's: ml-1m, epinions, gowalla, synthetic-ml20m, or a stored split.",
         ),
     ] = None,
     from_path: Annotated[
         Path | None,
-        typer.Option("--from", metavar="PATH", help="Path of your own copy of the data set, or of a split of it."),
+        typer.Option(
+            "--from", metavar="PATH", help="Path of your own copy of the data set, or of a split made from it."
+        ),
     ] = None,
     scale: Scale,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Estimate the number of fits, the time and the memory, and exit.")
     ] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder to write to. Default: NAME, or NAME-DATA.")
+        Path | None, typer.Option("--output", "-o", help="Folder to write to. Default: NAME, or NAME-DATA with --data.")
     ] = None,
 ) -> None:
-    """Reproduce a table or figure of the paper: fits, table, plot, and the paper's numbers beside the measured ones.
+    """Reproduce a table or figure of the paper, and show the paper's numbers next to the measured ones.
 
-    Each fit is stored when it is done: to resume a run that was killed, run the same command with the same folder. The
-    folder gets results.json, table.md, table.csv and plots (SVG; extra \\[report]).
+    Each fit is stored as soon as it is done. To resume a run that was killed, run the same command with the same
+    folder. The results are results.json, table.md, table.csv and plots (SVG, which need the extra \\[report]).
 
     [dim]Examples:[/dim]
 
@@ -135,7 +144,7 @@ def _tell(session: Session, done: Reproduction, folder: Path) -> None:
 
 
 def _result_table(done: Reproduction) -> Table:
-    """Show the rows of table.md with as many of their columns as 80 characters hold."""
+    """Show the rows of table.md, with as many columns as fit into 80 characters."""
     rows = [row for row in done.rows if row.shown]
     labels, metrics, quoted = columns(rows)
     note = "± over seeds; quoted: the paper's number" if quoted else "± over seeds"
@@ -178,7 +187,7 @@ def _list(session: Session) -> None:
 
 
 def _check_installed(experiment: Experiment, left_out: tuple[str, ...]) -> None:
-    """Raise MissingDependency before an hour's work, not in the middle of it."""
+    """Raise MissingDependency before the first fit, not in the middle of the run."""
     for extra, package in EXTRAS.items():
         needing = [one.name for one in experiment.series if MODELS[one.model].extra == extra]
         if needing and extra not in left_out and importlib.util.find_spec(package) is None:

@@ -1,4 +1,4 @@
-"""`fairmf rerank MODEL -o LISTS`: make lists for all users that give every item enough exposure."""
+"""`fairmf rerank MODEL -o LISTS`: make lists for all users in which every item gets enough exposure."""
 
 from __future__ import annotations
 
@@ -19,18 +19,21 @@ from fairmf.cli.progress import watched
 from fairmf.cli.session import Session
 from fairmf.cli.sources import check_dial, load_fitted
 from fairmf.cli.terminal import marked
-from fairmf.control.offsets import fit_offsets
+from fairmf.control.fit_offsets import fit_offsets
 from fairmf.data.popularity import gini
+from fairmf.lazy import lazy_module
 from fairmf.models.factor_model import FactorModel
 
 if TYPE_CHECKING:
-    import pyarrow
+    import pyarrow as pa
 
     from fairmf.ranking.fairrec import FairLists
+else:
+    pa = lazy_module("pyarrow")
 
 
 class Method(str, Enum):
-    """How lists are made fairer after training."""
+    """Methods that change lists after training."""
 
     fairrec = "fairrec"
     offsets = "offsets"
@@ -52,28 +55,31 @@ class Written(Flags):
     ] = None
     save_model: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="File to write the model with its offsets to, which serves any user later."),
+        typer.Option(metavar="FILE", help="With --method offsets: file for the model that serves with these offsets."),
     ] = None
 
 
 @dataclass
 class Bounds(Flags):
-    """What every item is given, by FairRec or by offsets."""
+    """Bounds on the exposure of items."""
 
     share: Annotated[
         float | None,
         typer.Option(
-            metavar="NUMBER", help="FairRec: fraction of an equal share of exposure that every item gets. Default 0.5."
+            metavar="NUMBER",
+            help="FairRec: minimum exposure of every item, as a fraction of an equal share. Default: 0.5.",
         ),
     ] = None
-    order: Annotated[Order | None, typer.Option(help="FairRec: how lists are sorted. Default: score.")] = None
+    order: Annotated[Order | None, typer.Option(help="FairRec: order of each list. Default: score.")] = None
     min_exposure: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Offsets: least exposure, as a fraction of an equal share.")
+        float | None, typer.Option(metavar="NUMBER", help="Offsets: minimum exposure, as a fraction of an equal share.")
     ] = None
     max_exposure: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Offsets: most exposure, as a multiple of an equal share.")
+        float | None, typer.Option(metavar="NUMBER", help="Offsets: maximum exposure, as a multiple of an equal share.")
     ] = None
-    iterations: Annotated[int | None, typer.Option(min=1, help="Offsets: learning steps. Default 300.")] = None
+    iterations: Annotated[int | None, typer.Option(min=1, help="Offsets: number of learning steps. Default: 300.")] = (
+        None
+    )
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0
 
     def of(self, method: Method) -> dict[str, float | int | str]:
@@ -89,20 +95,23 @@ def rerank(
     session: Session,
     written: Written,
     method: Annotated[
-        Method, typer.Option(help="fairrec guarantees a minimum; offsets learns one number per item.")
+        Method, typer.Option(help="fairrec guarantees a minimum exposure; offsets learns one number per item.")
     ] = Method.fairrec,
     length: Annotated[int, typer.Option("--top", "-n", min=1, help="Items per user.")] = 20,
     fairness: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Start from the model at this fairness.")
+        float | None, typer.Option(metavar="NUMBER", help="Fairness of the model that is re-ranked. Default: its own.")
     ] = None,
     bounds: Bounds,
     safe_csv: SafeCsv = True,
 ) -> None:
-    """Give every item a share of the exposure, by FairRec or by learned offsets, in the lists of all training users.
+    """Make lists for all training users in which every item gets enough exposure.
 
-    FairRec builds the lists of all users together and guarantees every item a minimum; only these lists can be served.
-    Offsets are one number per item, stored in a model that serves each user alone; they aim at a least and a most
-    exposure without a guarantee.
+    --method fairrec builds the lists of all users together. It guarantees every item a minimum exposure, but gives
+    lists only for these users. --method offsets learns a number per item that is added to the item's scores. It gives a
+    model that can serve any user, and tries to keep the exposure of each item between --min-exposure and
+    --max-exposure, without a guarantee.
+
+    An equal share is the exposure that each item would have if all items were shown equally often.
 
     [dim]Examples:[/dim]
 
@@ -140,7 +149,7 @@ def _check(method: Method, written: Written, bounds: Bounds) -> None:
     if written.output is None and (written.save_model is None or method is Method.fairrec):
         raise Problem("There is nothing to write.", "-o lists.parquet")
     if method is Method.offsets and bounds.min_exposure is None and bounds.max_exposure is None:
-        raise Problem("Offsets need a least or a most exposure.", "--min-exposure 0.3 --max-exposure 5")
+        raise Problem("Offsets need a minimum or a maximum exposure.", "--min-exposure 0.3 --max-exposure 5")
     if written.output is not None:
         check_table_output(written.output)
     if written.save_model is not None:
@@ -159,7 +168,7 @@ def exposure_of(model: FactorModel, length: int, session: Session) -> NDArray[np
 
 def _fairrec(
     model: FactorModel, length: int, how: dict[str, float | int | str], session: Session
-) -> tuple[pyarrow.Table, NDArray[np.int64]]:
+) -> tuple[pa.Table, NDArray[np.int64]]:
     """Return the lists that FairRec makes, and the exposure of every item in them."""
     ranker = model.with_fairrec(**{"share": 0.5, **how})  # type: ignore[arg-type]
     with session.busy("allocate"):
@@ -168,18 +177,16 @@ def _fairrec(
     session.result["certificate"] = {
         "guaranteed": promise.guaranteed, "smallest": promise.realised, "items_below": len(promise.short)
     }  # fmt: skip
-    kept = "kept for every item" if promise.kept else f"{len(promise.short):,} items are below it"
+    kept = "met for every item" if promise.kept else f"{len(promise.short):,} items are below it"
     session.show(
-        f"Guaranteed to every item: {promise.guaranteed:,} users ({kept}). The least shown item has "
+        f"Guaranteed exposure of every item: {promise.guaranteed:,} users ({kept}). The least shown item reaches "
         f"{promise.realised:,}."
     )
     return _lists_table(made, model), np.bincount(made.items[made.items >= 0], minlength=model.n_items)
 
 
-def _lists_table(made: FairLists, model: FactorModel) -> pyarrow.Table:
+def _lists_table(made: FairLists, model: FactorModel) -> pa.Table:
     """Return one row per filled slot: user, item, score, rank, as `recommend_table` does."""
-    import pyarrow as pa
-
     row, slot = np.nonzero(made.items >= 0)
     fitted = model.fitted
     users = pa.array(np.arange(model.n_users) if fitted.user_ids is None else fitted.user_ids.values)
@@ -199,8 +206,8 @@ def _offsets(model: FactorModel, length: int, how: dict[str, float | int | str],
         found = fit_offsets(model, K=length, **how, progress=session.progress)  # type: ignore[arg-type]
     session.result["violations"] = v = found.violations
     session.show(
-        f"{v['items_below_floor']:,} items have less than the least exposure, {v['items_above_cap']:,} more than the "
-        f"most."
+        f"{v['items_below_floor']:,} items are below the minimum exposure, {v['items_above_cap']:,} are above the "
+        f"maximum."
     )
     fair: FactorModel = found.model
     return fair
@@ -225,7 +232,7 @@ def _report(
         "users who see the most shown item": [f"{side.max():,}" for side in (before, after)],
     }
     table = Table("lists of all training users")
-    for name in ("as it is", "re-ranked"):
+    for name in ("before", "re-ranked"):
         table.add_column(name, justify="right")
     for name, cells in rows.items():
         table.add_row(name, *cells)

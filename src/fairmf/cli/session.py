@@ -1,15 +1,15 @@
-"""Run one verb: print notes and results, measure times, write the run record."""
+"""Run one verb: print notes and results, measure times, and write the run record."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,12 +18,17 @@ from fairmf.cli.options import Flags
 from fairmf.cli.output import check_output
 from fairmf.cli.terminal import json_text, marked, terminal
 from fairmf.errors import CannotWrite
+from fairmf.lazy import lazy_module
 from fairmf.reports.run_record import RunRecord
 
 if TYPE_CHECKING:
+    from rich import progress as rich_progress
     from rich.console import Console, RenderableType
 
     from fairmf.data.interactions import Interactions
+    from fairmf.types import Record, Settings
+else:
+    rich_progress = lazy_module("rich.progress")
 
 
 PANEL = "Every verb"
@@ -31,7 +36,7 @@ PANEL = "Every verb"
 
 @dataclass
 class Session(Flags):
-    """The flags of every verb, and what they control.
+    """Hold the flags of every verb, print its output, and write its run record.
 
     Results go to stdout: a table for people (`show`), or with --json one object (`result`). Everything else goes to
     stderr: notes, warnings, progress.
@@ -43,12 +48,16 @@ class Session(Flags):
         Path | None,
         typer.Option(
             "--config", callback=load_config, is_eager=True, rich_help_panel=PANEL,
-            help="Read settings from a TOML or JSON file, or from a run record to repeat it. Flags override the file.",
+            help="Read settings from a TOML or JSON file. Give the record of an earlier run to repeat that run. Flags "
+            "override the file.",
         ),
     ] = None  # fmt: skip
     record: Annotated[
         Path | None,
-        typer.Option(rich_help_panel=PANEL, help="File to write the run record to. Default: beside the output."),
+        typer.Option(
+            rich_help_panel=PANEL,
+            help="File to write the run record (settings, versions, results) to. Default: next to the output.",
+        ),
     ] = None
     no_record: Annotated[bool, typer.Option("--no-record", rich_help_panel=PANEL, help="Write no run record.")] = False
     json: Annotated[
@@ -63,12 +72,12 @@ class Session(Flags):
 
     def __post_init__(self) -> None:
         self.run = RunRecord("", datetime.now(timezone.utc).isoformat(timespec="seconds"))
-        self.result: dict[str, Any] = {}
-        """What --json prints."""
+        self.result: Record = {}
+        """The object that --json prints."""
         self._began = time.perf_counter()
         self._place: Path | None = None
 
-    def start(self, verb: str, values: Mapping[str, Any]) -> None:
+    def start(self, verb: str, values: Settings) -> None:
         """Remember the values of all flags, by name, for the run record."""
         self.run.verb = verb
         self.run.settings = {name: value for name, value in values.items() if name not in NOT_SETTINGS}
@@ -85,6 +94,7 @@ class Session(Flags):
     def note(self, text: str) -> None:
         """Print one line on stderr. It may hold rich's markup; escape text that comes from outside."""
         if not self.quiet:
+            # soft_wrap: a line is not broken at the width of the terminal, so that paths can be copied and searched.
             self._stderr().print(text, soft_wrap=True)
 
     def warn(self, text: str) -> None:
@@ -109,7 +119,7 @@ class Session(Flags):
 
     @contextlib.contextmanager
     def timed(self, what: str) -> Iterator[None]:
-        """As `busy`, for work that shows its own progress."""
+        """Store the time like `busy`, for work that shows its own progress."""
         began = time.perf_counter()
         yield
         self.run.timings[what] = round(time.perf_counter() - began, 3)
@@ -117,12 +127,10 @@ class Session(Flags):
     def _spinner(self, what: str) -> contextlib.AbstractContextManager[object]:
         if self.quiet or not sys.stderr.isatty():
             return contextlib.nullcontext()
-        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-        bar = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            TimeElapsedColumn(),
+        bar = rich_progress.Progress(
+            rich_progress.SpinnerColumn(),
+            rich_progress.TextColumn("{task.description}"),
+            rich_progress.TimeElapsedColumn(),
             console=self._stderr(),
             transient=True,
         )
@@ -161,6 +169,7 @@ class Session(Flags):
         place = None if self.no_record else self.record or self._place
         if place is None:
             return None
+        # Lists and tables of results are for --json; the record has the single values.
         plain = (str, bool, int, float)
         self.run.result = {name: value for name, value in self.result.items() if isinstance(value, plain)}
         try:
@@ -168,7 +177,7 @@ class Session(Flags):
         except CannotWrite as error:
             if self.record is not None:
                 raise
-            self.warn(f"the run record was not written: {error.message}")  # it was not asked for at this place
+            self.warn(f"the run record was not written: {error.message}")  # nobody asked for a record at this place
             return None
         self.note(f"record  {marked(place)}")
         return place

@@ -1,63 +1,95 @@
-"""Open what the user names: events from a file, a data set or a database; splits; models; lists of ids.
-
-Readers are imported where they are needed: `recommend` loads a model and needs none of them.
-"""
+"""Open what the user names: events from a file, a data set or a database; splits; models; lists of ids."""
 
 from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
+import numpy as np
 import typer
 
 from fairmf.cli.errors import Problem
 from fairmf.cli.options import Flags
 from fairmf.cli.progress import byte_bar
 from fairmf.cli.terminal import marked
+from fairmf.data.events import Events
 from fairmf.data.ids import Ids, written_id
+from fairmf.lazy import lazy_module
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from pyarrow import feather, parquet
 
     from fairmf.cli.session import Session
+    from fairmf.data import (
+        dataset_load,
+        datasets,
+        interactions,
+        read,
+        read_csv,
+        read_sql,
+        sniff,
+        split,
+        split_io,
+        text_source,
+    )  # fmt: skip
     from fairmf.data.columns import ColumnName
-    from fairmf.data.events import Events
     from fairmf.data.interactions import Interactions
     from fairmf.data.sniff import Guess, Peek
     from fairmf.data.split import Split
+    from fairmf.models import model_file
     from fairmf.models.base import IterativeModel
     from fairmf.models.factor_model import FactorModel
+    from fairmf.types import Array, Record
+else:
+    # Readers are imported when they are first used: `recommend` loads a model and needs none of them.
+    feather = lazy_module("pyarrow.feather")
+    parquet = lazy_module("pyarrow.parquet")
+    dataset_load = lazy_module("fairmf.data.dataset_load")
+    datasets = lazy_module("fairmf.data.datasets")
+    interactions = lazy_module("fairmf.data.interactions")
+    model_file = lazy_module("fairmf.models.model_file")
+    read = lazy_module("fairmf.data.read")
+    read_csv = lazy_module("fairmf.data.read_csv")
+    read_sql = lazy_module("fairmf.data.read_sql")
+    sniff = lazy_module("fairmf.data.sniff")
+    split = lazy_module("fairmf.data.split")
+    split_io = lazy_module("fairmf.data.split_io")
+    text_source = lazy_module("fairmf.data.text_source")
 
 PANEL = "Reading the data"
-DATA_HELP = (
-    "CSV (any delimiter, compressed or not), Parquet (a file or a folder), Arrow or Feather; MovieLens .dat; the name "
-    "of a data set (fairmf datasets list); or a database URL, with --query."
+EVENTS_HELP = (
+    "file of events: CSV (any delimiter, may be compressed), Parquet (file or folder), Arrow, Feather or MovieLens "
+    ".dat. Or the name of a data set (see fairmf datasets list). Or the URL of a database, with --query."
 )
+DATA_HELP = f"A {EVENTS_HELP}"
 _CUTS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars", " ": "spaces", "::": "double colons"}
 _TABLES = (".parquet", ".pq", ".arrow", ".arrows", ".feather", ".ipc")
 
 
 @dataclass
 class Reading(Flags):
-    """How events are read. Columns that are not named are guessed, and the guess is shown."""
+    """Flags that say how to read events. Columns that are not named are guessed, and the guess is printed."""
 
     listed_last = True
 
     user: Annotated[
-        str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of user ids; a position from 0 "
-        "where there is no header. Guessed if not given, as are --item and --time.")
+        str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of user ids: its name, or its "
+        "position from 0 if there is no header. Guessed if not given.")
     ] = None  # fmt: skip
-    item: Annotated[str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of item ids.")] = (
-        None
-    )
+    item: Annotated[
+        str | None,
+        typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of item ids. Guessed if not given."),
+    ] = None
     weight: Annotated[
-        str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of confidences, such as play "
-        "counts; 'sum' counts repeated rows. Without it every pair counts once.")
+        str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of weights, such as play "
+        "counts. Or the word 'sum': count the rows of each pair of user and item, and use the count as its "
+        "weight. Default: every pair has weight 1.")
     ] = None  # fmt: skip
     time: Annotated[
-        str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of times or dates.")
+        str | None,
+        typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of times or dates. Guessed if not given."),
     ] = None
     rating: Annotated[
         str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of ratings, for --rating-above.")
@@ -67,7 +99,7 @@ class Reading(Flags):
         typer.Option(rich_help_panel=PANEL, metavar="NUMBER", help="Keep only rows with a rating above this number."),
     ] = None
     delimiter: Annotated[
-        str | None, typer.Option(rich_help_panel=PANEL, help="Text between columns, one or more characters "
+        str | None, typer.Option(rich_help_panel=PANEL, help="One or more characters that separate columns "
         "('tab' for a tab). Guessed if not given.")
     ] = None  # fmt: skip
     header: Annotated[
@@ -85,83 +117,77 @@ class Reading(Flags):
     ] = None  # fmt: skip
 
     def _given(self) -> list[str]:
-        """Return the flags that were set, for sources that take none of them."""
+        """Return the flags that were given. Some sources accept none of them."""
         defaults = type(self)()
         return [f"--{name.replace('_', '-')}" for name, value in vars(self).items() if value != getattr(defaults, name)]
 
 
 def read_events(source: str, reading: Reading, session: Session, time: bool = False) -> Events:
     """Read the rows of a source, in order; with their times if `time` is set and there are any."""
-    from fairmf.data.datasets import datasets
 
     if "://" in source:
         return _read_database(source, reading, session)
     if reading.query is not None:
         raise Problem("--query is for databases.", "name one by its URL, such as sqlite:///events.db")
-    if not Path(source).exists() and source in datasets():
+    if not Path(source).exists() and source in datasets.datasets():
         return _read_dataset(source, reading, session)
     return _read_file(source, reading, session, time)
 
 
 def read_interactions(source: str, reading: Reading, session: Session, reweight: str | None = None) -> Interactions:
-    """What a source holds as one matrix. Of a split's folder it is the training part."""
-    from fairmf.data.interactions import Interactions
-    from fairmf.data.split_io import is_split
+    """Read a source as one matrix. From the folder of a split, read the training part."""
 
-    if is_split(source):
+    if split_io.is_split(source):
         data = read_split(source, reading, session).train
     else:
         events = read_events(source, reading, session)
         merging = "sum" if reading.weight == "sum" else "column" if events.weights is not None else None
-        data = Interactions.from_events(events, weights=merging)
+        data = interactions.Interactions.from_events(events, weights=merging)
     return data if reweight is None else data.reweighted(reweight)
 
 
 def read_split(folder: str, reading: Reading | None, session: Session) -> Split:
     """Read a stored split."""
-    from fairmf.data.split import Split
 
     if reading is not None and (given := reading._given()):
-        raise Problem(f"{folder} is a split, which is read already: {given[0]} does not apply to it.")
+        raise Problem(f"{folder} is a split, whose columns are known: {given[0]} does not apply to it.")
     with session.busy("read"):
-        return Split.load(folder)
+        return split.Split.load(folder)
 
 
 def _read_file(source: str, reading: Reading, session: Session, time: bool) -> Events:
-    from fairmf.data.read import read_arrow, read_parquet
-    from fairmf.data.read_csv import read_csv
-    from fairmf.data.sniff import guess_columns, peek
 
     if Path(source).is_dir() and (Path(source) / "split.json").exists():
         raise Problem(
-            f"{source} is the folder of a split; this verb needs events.", "give the file that it was made from"
+            f"{source} is the folder of a split, but this verb needs events.",
+            "give the file that the split was made from",
         )
     if not Path(source).exists():
         raise _no_such_source(source)
     if source.endswith(".fairmf"):
         raise Problem(f"{source} is a model, not events.", "give the file or folder of the events")
     delimiter = "\t" if reading.delimiter in ("tab", "\\t") else reading.delimiter
-    seen = peek(source, delimiter=delimiter, header=reading.header, encoding=reading.encoding)
-    guess = guess_columns(seen)
+    seen = sniff.peek(source, delimiter=delimiter, header=reading.header, encoding=reading.encoding)
+    guess = sniff.guess_columns(seen)
     columns = _columns(source, reading, seen, guess, time)
     _say(session, seen, columns, guess, reading)
     with session.timed("read"), byte_bar(session, "read") as progress:
         columns |= {"progress": progress}
         if seen.kind == "parquet":
-            return read_parquet(source, **columns)
+            return read.read_parquet(source, **columns)
         if seen.kind == "arrow":
-            return read_arrow(source, **columns)
-        return read_csv(
+            return read.read_arrow(source, **columns)
+        return read_csv.read_csv(
             source, **columns, delimiter=seen.delimiter, header=seen.header, text_ids=reading.text_ids,
             encoding=reading.encoding,
         )  # fmt: skip
 
 
-def _columns(source: str, reading: Reading, seen: Peek, guess: Guess, time: bool) -> dict[str, Any]:
-    """Return the arguments of the readers: what flags say, and guesses for the rest."""
+def _columns(source: str, reading: Reading, seen: Peek, guess: Guess, time: bool) -> Record:
+    """Return the columns as arguments of the readers: as flags name them, the others guessed."""
     named = {role: _column(getattr(reading, role), seen) for role in ("user", "item", "time", "rating")}
     named["weights"] = None if reading.weight == "sum" else _column(reading.weight, seen)
-    taken = set(named.values())
+    taken = set(named.values())  # a column that a flag names is never guessed for another role
     wanted = ["user", "item", *(["time"] if time else []), *(["rating"] if reading.rating_above is not None else [])]
     for role in wanted:
         if named[role] is None and guess.columns.get(role) not in taken:
@@ -179,7 +205,7 @@ def _columns(source: str, reading: Reading, seen: Peek, guess: Guess, time: bool
 
 
 def unclear(source: object, seen: Peek, guess: Guess, role: str, hint: str) -> Problem:
-    """Return the problem that a column cannot be guessed, with the columns to choose from."""
+    """Return the error for a column that cannot be guessed; it lists the columns to choose from."""
     if role in guess.choices:
         choices = " or ".join(map(str, guess.choices[role]))
         return Problem(f"It is not clear which column of {source} is the {role}: it may be {choices}.", hint)
@@ -191,7 +217,7 @@ def _column(name: str | None, seen: Peek) -> ColumnName | None:
     return int(name) if name is not None and not seen.header and name.isdigit() else name
 
 
-def _say(session: Session, seen: Peek, columns: dict[str, Any], guess: Guess, reading: Reading) -> None:
+def _say(session: Session, seen: Peek, columns: Record, guess: Guess, reading: Reading) -> None:
     """Print how the file will be read, with the reason for every column that was guessed."""
     kind = {"parquet": "Parquet", "arrow": "Arrow"}.get(seen.kind)
     if kind is None:
@@ -207,49 +233,46 @@ def _say(session: Session, seen: Peek, columns: dict[str, Any], guess: Guess, re
     session.result["read_as"] = {"kind": seen.kind, **{role: str(name) for role, name in used.items()}}
     session.result["read_as"]["guessed"] = reasons
     likely = {role: name for role, name in guess.columns.items() if name not in used.values()}
+    # Ratings and weights are never used without being asked for, but often they should be.
     if "rating" in likely and columns["rating"] is None:
         name = marked(likely["rating"])
-        session.note(f"        all ratings count; to keep the high ones of {name} use --rating-above 3.5")
+        session.note(f"        all ratings are kept; to keep only high values of {name}, use --rating-above 3.5")
     if "weights" in likely and columns["weights"] is None:
-        session.note(f"        to use that column as confidences: --weight {marked(likely['weights'])}")
+        session.note(f"        to use a column of weights: --weight {marked(likely['weights'])}")
 
 
 def _read_dataset(name: str, reading: Reading, session: Session) -> Events:
-    from fairmf.data.dataset_load import load_dataset
-    from fairmf.data.datasets import dataset
 
     allowed = {"--weight", "--text-ids"}
     if other := [flag for flag in reading._given() if flag not in allowed]:
         raise Problem(f"{name} is a data set whose columns are known: {other[0]} does not apply to it.")
-    entry = dataset(name)
+    entry = datasets.dataset(name)
     filters = [f"ratings above {entry.rating_above:g}"] if entry.rating_above is not None else []
     filters += [f"{kind} with at least {n}" for kind, n in (("items", entry.min_item), ("users", entry.min_user)) if n]
     session.result["read_as"] = {"kind": "data set", "name": name}
     with session.timed("read"), byte_bar(session, name) as progress:
-        events = load_dataset(name, progress=progress)
-    session.note(f"read as the data set {name}: {', '.join(filters) or 'all of it'}")
+        events = dataset_load.load_dataset(name, progress=progress)
+    session.note(f"read as the data set {name}: {', '.join(filters) or 'all rows'}")
     return events
 
 
 def _read_database(url: str, reading: Reading, session: Session) -> Events:
-    from fairmf.data.read_sql import parse_database_url, read_sql
 
-    shown = parse_database_url(url).shown
-    session.run.settings["data"] = shown  # without a password
+    shown = read_sql.parse_database_url(url).shown
+    session.run.settings["data"] = shown  # the URL without its password
     if reading.query is None:
         raise Problem(f"{shown} needs --query.", "--query 'SELECT user, item FROM events'")
-    columns: dict[str, Any] = {"user": reading.user or "user", "item": reading.item or "item", "time": reading.time}
+    columns: Record = {"user": reading.user or "user", "item": reading.item or "item", "time": reading.time}
     columns |= {"weights": None if reading.weight == "sum" else reading.weight}
     columns |= {"rating": reading.rating, "rating_above": reading.rating_above}
     session.result["read_as"] = {"kind": "database", "url": shown}
     with session.busy("read"):
-        return read_sql(reading.query, url, **columns)
+        return read_sql.read_sql(reading.query, url, **columns)
 
 
 def _no_such_source(source: str) -> Problem:
-    from fairmf.data.datasets import datasets
 
-    near = difflib.get_close_matches(source.lower(), datasets(), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(source.lower(), datasets.datasets(), n=1, cutoff=0.6)
     folder = Path(source).parent
     others = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     alike = difflib.get_close_matches(Path(source).name, others, n=1, cutoff=0.6)
@@ -262,25 +285,25 @@ def _no_such_source(source: str) -> Problem:
 
 def load_fitted(path: Path, session: Session) -> FactorModel:
     """Load the model in the file."""
-    from fairmf.models.model_file import load_model
 
     if path.is_dir():
-        from fairmf.data.split_io import is_split
-
-        if is_split(path):
-            raise Problem(f"{path} is a split, not a model.", "the model comes first, then the split")
+        if split_io.is_split(path):
+            raise Problem(f"{path} is a split, not a model.", "give the model first, then the split")
         raise Problem(f"{path} is a folder; a model is one file.", "to make one: fairmf fit DATA -o model.fairmf")
     if not path.exists():
         raise Problem(f"There is no model {path}.", "to make one: fairmf fit DATA -o model.fairmf")
     with session.busy("load"):
-        loaded: FactorModel = load_model(path)
+        loaded: FactorModel = model_file.load_model(path)
     return loaded
 
 
 def check_dial(model: FactorModel, path: Path, flag: str = "--fairness") -> IterativeModel:
-    """Return the model if its fairness can be changed after training; raise a Problem before any work is done."""
+    """Return the model if its fairness can be changed after training; otherwise raise a Problem."""
     if not hasattr(model, "with_fairness"):
-        raise Problem(f"{path} is a {type(model).__name__} model, which has no dial: {flag} does not apply to it.")
+        raise Problem(
+            f"{path} is a {type(model).__name__} model, which has no dial: its fairness cannot be changed, so {flag} "
+            "does not apply to it."
+        )
     return cast("IterativeModel", model)
 
 
@@ -294,27 +317,22 @@ def check_stored_users(model: FactorModel, path: Path) -> None:
         )
 
 
-def read_histories(
-    source: str, model: FactorModel, reading: Reading, session: Session
-) -> tuple[NDArray[Any], Interactions]:
-    """Read events of users that the model does not know.
+def read_histories(source: str, model: FactorModel, reading: Reading, session: Session) -> tuple[Array, Interactions]:
+    """Read the events of new users.
 
-    Return the users, and a row for each over the items of the model; events with other items are left out.
+    Return the users and their interactions with the model's items. Events with other items are dropped.
     """
-    import numpy as np
-
-    from fairmf.data.events import Events
-    from fairmf.data.interactions import Interactions
 
     items = model.fitted.item_ids
     if items is None:
         raise Problem(
-            "This model has no item ids, so that the items of a file cannot be found in it.", "fit it on a file"
+            "This model has no item ids, so the items in a file cannot be matched to it.", "fit the model on a file"
         )
+    # The file's ids must have the type of the model's ids: "7" in a file is the text "7" if the model has texts.
     text = items.values.dtype.kind not in "iu"
     events = read_events(source, replace(reading, text_ids=reading.text_ids or text), session)
     place = np.array([items.position(item) if item in items else -1 for item in events.item_ids.values.tolist()])
-    column = place[events.items]
+    column = place[events.items]  # position of each event's item in the model, -1 if unknown
     known = column >= 0
     if not known.any():
         raise Problem(
@@ -322,21 +340,25 @@ def read_histories(
             "are --user and --item the right columns?",
         )
     if not known.all():
-        session.warn(f"{int((~known).sum()):,} of {len(known):,} events are on items the model does not know.")
+        session.warn(
+            f"{int((~known).sum()):,} of {len(known):,} events are dropped: the model does not know their items."
+        )
     weights = None if events.weights is None else events.weights[known]
     kept = Events(events.users[known], column[known], events.user_ids, items, weights)
     merging = "sum" if reading.weight == "sum" else "column" if weights is not None else None
-    return events.user_ids.values, Interactions.from_events(kept, weights=merging)
+    return events.user_ids.values, interactions.Interactions.from_events(kept, weights=merging)
 
 
 def as_ids(texts: list[str], known: Ids | None) -> list[int | str]:
-    """Turn ids as people write them into the kind that the model has.
+    """Convert ids that were typed to the type of the model's ids.
 
-    These are integers where the model's ids are integers, or where it has none and rows are meant; else the texts.
+    The result is integers if the model's ids are integers, or if it has none and row numbers are meant; else texts.
     """
     if known is not None and known.values.dtype.kind not in "iu":
         return list(texts)
-    return [written_id(text) for text in texts]  # a text among them is unknown to the model, which says so
+    return [
+        written_id(text) for text in texts
+    ]  # a text that is no integer stays a text: the model reports it as unknown
 
 
 def read_ids(path: Path, known: Ids | None, kind: str) -> list[int | str]:
@@ -365,10 +387,9 @@ def _lines(path: Path) -> list[str]:
 
 
 def _id_column(path: Path, column: str | None, kind: str) -> list[str]:
-    from fairmf.data.sniff import guess_columns, peek
 
-    seen = peek(path)
-    guess = guess_columns(seen)
+    seen = sniff.peek(path)
+    guess = sniff.guess_columns(seen)
     name = column if column is not None else guess.columns.get(kind)
     if name is None:
         if len(seen.names) > 1:
@@ -382,22 +403,15 @@ def _id_column(path: Path, column: str | None, kind: str) -> list[str]:
     return [str(value) for value in _values(path, seen, name) if value is not None]
 
 
-def _values(path: Path, seen: Peek, name: ColumnName) -> list[Any]:
-    from fairmf.data.read import reading
+def _values(path: Path, seen: Peek, name: ColumnName) -> list[object]:
 
     if seen.kind == "csv":
-        from fairmf.data.read_csv import text_rows
-        from fairmf.data.text_source import TextSource
-
-        with reading(path, "CSV"):
-            rows = list(text_rows(TextSource.of_file(path), str(seen.delimiter)))
+        with read.reading(path, "CSV"):
+            rows = list(read_csv.text_rows(text_source.TextSource.of_file(path), str(seen.delimiter)))
         place = seen.names.index(name)
         return [row[place] for row in rows[1 if seen.header else 0 :] if len(row) > place]
-    with reading(path, seen.kind.capitalize()):
+    with read.reading(path, seen.kind.capitalize()):
         if seen.kind == "parquet":
-            import pyarrow.parquet as pq
-
-            return list(pq.read_table(path, columns=[name]).column(0).to_pylist())
-        from pyarrow import feather
+            return list(parquet.read_table(path, columns=[name]).column(0).to_pylist())
 
         return list(feather.read_table(path, columns=[name]).column(0).to_pylist())

@@ -1,4 +1,4 @@
-"""`fairmf split FILE -o FOLDER`: divide events into training, validation and test data, and store them."""
+"""`fairmf split FILE -o FOLDER`: split events into training, validation and test data, and store them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -21,13 +21,14 @@ from fairmf.data.events import Events
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut, Split
 from fairmf.data.split_methods import split_by_interaction, split_by_time, split_by_user
+from fairmf.types import Record
 
 _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 class By(str, Enum):
-    """Ways to divide."""
+    """What is held out."""
 
     user = "user"
     interaction = "interaction"
@@ -35,7 +36,7 @@ class By(str, Enum):
 
 
 class SplitReweight(str, Enum):
-    """Transformations of confidences that need no more than the confidence itself, before the data are split."""
+    """Transformations of weights that can be applied before the split, because they use each weight alone."""
 
     log = "log"
 
@@ -55,19 +56,23 @@ class Draw(Flags):
         int | None,
         typer.Option(
             min=1,
-            help="By user: number of users for validation, and as many for test. "
-            "[dim]\\[default: a tenth, 10,000 at most][/dim]",
+            help="With --by user: number of validation users; there are as many test users. "
+            "[dim]\\[default: a tenth of the users, at most 10,000][/dim]",
         ),
     ] = None
-    min_user: Annotated[int, typer.Option(min=0, help="Drop users with fewer items, after --min-item.")] = 5
-    min_item: Annotated[int, typer.Option(min=0, help="Drop items with fewer users.")] = 0
+    min_user: Annotated[int, typer.Option(min=0, help="Drop users with fewer items than this (after --min-item).")] = 5
+    min_item: Annotated[int, typer.Option(min=0, help="Drop items with fewer users than this.")] = 0
     protocol: Annotated[
-        Protocol, typer.Option(help="By user: public repeats the published draw; seeded uses --seed and --share.")
+        Protocol,
+        typer.Option(
+            help="With --by user: 'public' chooses users and items exactly as published splits do; 'seeded' chooses "
+            "them by --seed and --share."
+        ),
     ] = Protocol.public
     share: Annotated[
-        float, typer.Option(help="Share of the items of a held-out user that are hidden, to be recommended.")
+        float, typer.Option(help="Share of a held-out user's items that are hidden, for the model to find.")
     ] = 0.2
-    seed: Annotated[int, typer.Option(min=0, help="Random seed (by interaction; by user with --protocol seeded).")] = 0
+    seed: Annotated[int, typer.Option(min=0, help="Random seed, for --by interaction and --protocol seeded.")] = 0
 
     def limits(self) -> dict[str, int]:
         """Return the least numbers of items and users, as the library takes them."""
@@ -76,14 +81,17 @@ class Draw(Flags):
 
 @dataclass
 class Cuts(Flags):
-    """Where a split by time cuts."""
+    """Where the periods of a split by time begin."""
 
     validation_from: Annotated[
-        str | None, typer.Option(metavar="MOMENT", help="By time: where validation begins. A number or a date.")
+        str | None,
+        typer.Option(metavar="MOMENT", help="With --by time: start of the validation period, a number or a date."),
     ] = None
     test_from: Annotated[
         str | None,
-        typer.Option(metavar="MOMENT", help="By time: where test begins. [dim]\\[default: the last tenth][/dim]"),
+        typer.Option(
+            metavar="MOMENT", help="With --by time: start of the test period. [dim]\\[default: the last tenth][/dim]"
+        ),
     ] = None
 
 
@@ -96,20 +104,21 @@ def split(
     by: Annotated[
         By,
         typer.Option(
-            help="user: hold out whole users (the published protocol). interaction: hold out some items of every user. "
-            "time: hold out the latest events."
+            help="What to hold out. user: whole users, as most papers do. interaction: some items of every user. "
+            "time: the latest events."
         ),
     ] = By.user,
     draw: Draw,
     reweight: Annotated[
-        SplitReweight | None, typer.Option(help="Transform the confidences c given by --weight: log takes log2(1 + c).")
+        SplitReweight | None,
+        typer.Option(help="Transform the weights w given by --weight: log replaces w by log2(1 + w)."),
     ] = None,
     cuts: Cuts,
 ) -> None:
-    """Divide events into training, validation and test data, and store them in a folder.
+    """Split events into training, validation and test data, and store them in a folder.
 
-    fit, evaluate and other verbs read the folder. A split that is already there is replaced in one step; other files in
-    the folder are kept.
+    Other verbs, such as fit and evaluate, read this folder. If it already holds a split, that split is replaced; other
+    files in the folder are kept.
 
     [dim]Examples:[/dim]
 
@@ -136,6 +145,7 @@ def split(
         made = made if reweight is None else _log_weights(made)
     with session.busy("write"):
         made.save(output)
+    # The record stores the number that was chosen, so that it repeats this split.
     session.run.settings["heldout"] = made.test.n_users if by is By.user else None
     for name, part in (("train", made.train), ("validation", made.validation.targets), ("test", made.test.targets)):
         session.uses(name, part)
@@ -147,7 +157,7 @@ def split(
 
 def _check_weights(by: By, protocol: Protocol, weight: str | None) -> None:
     if weight is not None and by is By.user and protocol is Protocol.public:
-        raise Problem("The public protocol makes binary data, so --weight would be lost.", "add --protocol seeded")
+        raise Problem("The public protocol ignores weights, so --weight does not apply.", "add --protocol seeded")
     if weight == "sum" and by is By.time:
         raise Problem(
             "--weight sum counts rows over all time, so training would see the test period.", "leave --weight out"
@@ -170,13 +180,13 @@ def _by_user(events: Events, weight: str | None, draw: Draw) -> Split:
         if left < 3:
             few = f"Only {left} users are left with --min-user {draw.min_user} and --min-item {draw.min_item}"
             raise Problem(f"{few}: too few to split.", "lower --min-user and --min-item")
-        heldout = max(1, min(10_000, left // 10))
-    options: dict[str, Any] = {"target_share": draw.share, "random_state": draw.seed, **draw.limits()}
+        heldout = max(1, min(10_000, left // 10))  # 10,000 is the number of the published split of MovieLens-20M
+    options: Record = {"target_share": draw.share, "random_state": draw.seed, **draw.limits()}
     return split_by_user(_merged(events, weight), heldout, protocol=draw.protocol.value, **options)
 
 
 def _log_weights(made: Split) -> Split:
-    """Transform confidences to log2(1 + c), in the training data and in the histories of held-out users."""
+    """Transform weights w to log2(1 + w), in the training data and in the histories of held-out users."""
     train = made.train.reweighted("log")
     parts = [
         HeldOut(train if p.fold_in is made.train else p.fold_in.reweighted("log"), p.targets, p.known_users)
@@ -188,7 +198,7 @@ def _log_weights(made: Split) -> Split:
 def _by_time(events: Events, draw: Draw, cuts: Cuts, session: Session) -> Split:
     if events.times is None:
         raise Problem("A split by time needs times, and no column looks like times.", "--time COLUMN")
-    moments: dict[str, Any] = {"validation_from": _moment(cuts.validation_from), "test_from": _moment(cuts.test_from)}
+    moments: Record = {"validation_from": _moment(cuts.validation_from), "test_from": _moment(cuts.test_from)}
     made = split_by_time(events.at_least(**draw.limits()), **moments)
     unit = events.time_unit or time_unit(events.times)
     if unit is not None and any(isinstance(moment, str) for moment in moments.values()):

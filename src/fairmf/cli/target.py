@@ -1,4 +1,4 @@
-"""`fairmf target MODEL SPLIT --max-gini X`: find the fairness that reaches a goal."""
+"""`fairmf target MODEL SPLIT --max-gini X`: find the fairness that meets a goal."""
 
 from __future__ import annotations
 
@@ -21,21 +21,28 @@ from fairmf.control.target import Target, fit_to_target, one_goal
 
 @dataclass
 class Goals(Flags):
-    """The goals, of which one must be given."""
+    """The possible goals. Exactly one must be given."""
 
     max_gini: Annotated[
         float | None,
-        typer.Option(metavar="NUMBER", help="Find the smallest fairness with at most this Gini of exposure."),
+        typer.Option(
+            metavar="NUMBER",
+            help="Goal: a Gini of exposure of at most this. Finds the smallest fairness that meets it.",
+        ),
     ] = None
     min_coverage: Annotated[
         float | None,
         typer.Option(
-            metavar="NUMBER", help="Find the smallest fairness that shows at least this fraction of the catalogue."
+            metavar="NUMBER",
+            help="Goal: at least this fraction of the catalogue is shown. Finds the smallest fairness that meets it.",
         ),
     ] = None
     max_ndcg_loss: Annotated[
         float | None,
-        typer.Option(metavar="NUMBER", help="Find the largest fairness that loses at most this fraction of nDCG@100."),
+        typer.Option(
+            metavar="NUMBER",
+            help="Goal: lose at most this fraction of nDCG@100. Finds the largest fairness that meets it.",
+        ),
     ] = None
 
     def values(self) -> dict[str, float | None]:
@@ -51,14 +58,14 @@ class Goals(Flags):
 
 @dataclass
 class Unreached(Flags):
-    """What to do where no fairness reaches the goal."""
+    """What to do if no fairness meets the goal."""
 
     nearest: Annotated[
-        bool, typer.Option("--nearest", help="If no fairness reaches the goal, take the one that comes nearest.")
+        bool, typer.Option("--nearest", help="If no fairness meets the goal, use the one that comes nearest.")
     ] = False
     alternatives: Annotated[
         bool,
-        typer.Option(help="If no fairness reaches the goal, measure what exposure offsets and FairRec would give."),
+        typer.Option(help="If no fairness meets the goal, also measure what exposure offsets and FairRec achieve."),
     ] = True
 
 
@@ -68,16 +75,17 @@ def target(
     *,
     session: Session,
     goals: Goals,
-    at: Annotated[int, typer.Option(min=1, help="Length of the lists whose exposure counts.")] = 20,
-    part: Annotated[Part, typer.Option(help="Which held-out users to measure on.")] = Part.validation,
+    at: Annotated[int, typer.Option(min=1, help="Length of the lists in which exposure is counted.")] = 20,
+    part: Annotated[Part, typer.Option(help="Held-out users to measure on.")] = Part.validation,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write a model to that serves with this fairness.")
+        Path | None,
+        typer.Option("--output", "-o", help="File for the model, which then serves with the fairness found."),
     ] = None,
     unreached: Unreached,
 ) -> None:
-    """Find the fairness that reaches a goal on held-out users. The model is not trained again.
+    """Find the fairness that meets a goal on held-out users. The model is not trained again.
 
-    Give one goal, a number from 0 to 1: --max-gini, --min-coverage or --max-ndcg-loss.
+    Give exactly one goal, a number from 0 to 1: --max-gini, --min-coverage or --max-ndcg-loss.
 
     [dim]Examples:[/dim]
 
@@ -101,7 +109,7 @@ def target(
             progress=session.progress,
         )  # fmt: skip
     if not found.reached and not unreached.nearest:
-        raise Problem(found.message, f"--nearest takes fairness {found.fairness:g}, which comes nearest")
+        raise Problem(found.message, f"--nearest uses fairness {found.fairness:g}, which comes nearest")
     if output is not None:
         with session.busy("write"):
             found.model.save(output)

@@ -22,25 +22,29 @@ def tradeoff(
     session: Session,
     fairness: Annotated[
         str | None,
-        typer.Option(metavar="X,X,...", help="Values of fairness to measure. Chosen if not given."),
+        typer.Option(
+            metavar="X,X,...", help="Values of fairness to measure. [dim]\\[default: chosen automatically][/dim]"
+        ),
     ] = None,
-    points: Annotated[int, typer.Option(min=2, help="How many values of fairness to choose.")] = 12,
+    points: Annotated[int, typer.Option(min=2, help="How many values to choose if --fairness is not given.")] = 12,
     metrics: Annotated[
         str,
         typer.Option(
             metavar="NAME,...",
-            help="Metrics to measure. The first accuracy and the first Gini decide which values are chosen.",
+            help="Metrics to measure. If fairmf chooses the values of fairness, it avoids large gaps in one curve: "
+            "the first accuracy metric of this list against the first Gini metric.",
         ),
     ] = "ndcg@100,recall@20,gini@20,coverage@20",
-    part: Annotated[Part, typer.Option(help="Which held-out users to measure on.")] = Part.validation,
+    part: Annotated[Part, typer.Option(help="Held-out users to measure on.")] = Part.validation,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help=f"File to write the curve to: {ENDINGS_HELP}.")
     ] = None,
 ) -> None:
     """Measure quality and exposure of one trained model at many values of fairness. It is not trained again.
 
-    Values are chosen from 0 up to where Gini no longer falls. Rows beyond that are marked: there, both quality and
-    exposure get worse. Choose a value on validation users (the default), and measure your choice on test users.
+    Unless you give --fairness, values run from 0 to just past the lowest Gini. Rows past the lowest Gini are marked:
+    there, quality is lower and exposure is less even. Choose a value on the validation users (the default), then
+    measure your choice on the test users.
 
     [dim]Examples:[/dim]
 
@@ -62,11 +66,11 @@ def tradeoff(
         session.result["output"] = str(output)
     session.result |= {"model": str(model), "part": part.value, "rows": list(curve.rows)}
     session.record_beside(model if output is None else output)
-    session.show(curve_table(curve, loaded.fitted.fairness, "the fairness that the model serves with"))
+    session.show(curve_table(curve, loaded.fitted.fairness, "the fairness that the model uses by default"))
 
 
 def curve_table(curve: Curve, marked: float, meaning: str) -> Table:
-    """Show a curve as a table, a row per value of fairness; one of them is marked."""
+    """Show a curve as a table with a row per value of fairness; one value is marked with a star."""
     table = Table(caption=f"* {meaning}" if marked in curve.column("fairness") else None, caption_justify="left")
     table.add_column("fairness", justify="right", no_wrap=True)
     for name in curve.metrics:
@@ -77,6 +81,6 @@ def curve_table(curve: Curve, marked: float, meaning: str) -> Table:
     for row in curve:
         mark = " *" if row["fairness"] == marked else ""
         cells = ["" if row[name] is None else f"{row[name]:.4f}" for name in curve.metrics]
-        notes = ["past the minimum" if row.get("past_minimum") else ""] if noted else []
+        notes = ["past lowest Gini" if row.get("past_minimum") else ""] if noted else []
         table.add_row(f"{row['fairness']:g}{mark}", *cells, *notes)
     return table

@@ -21,26 +21,28 @@ from fairmf.cli.terminal import marked
 from fairmf.control.search_space import Choice, Doubling, Range
 from fairmf.control.tuning import tune as search
 from fairmf.control.tuning_result import Trial, TuningResult
+from fairmf.types import Record
 
 if TYPE_CHECKING:
     from fairmf.models.base import IterativeModel
 
 _SPACE_HELP = (
-    "Ranges to search, separated by commas: NAME=LOW:HIGH (on a logarithmic scale), NAME=LOW:HIGH:even, "
-    "NAME=LOW:HIGH:double (16:128:double is 16, 32, 64, 128) or NAME=A|B|C; 'dial' is the fairness it serves with."
+    "What to search, separated by commas. NAME=LOW:HIGH draws on a logarithmic scale, NAME=LOW:HIGH:even on a linear "
+    "one. NAME=16:128:double draws from 16, 32, 64, 128. NAME=A|B|C draws from these values. NAME is a setting "
+    "of the model, or 'dial': the fairness that is set after training."
 )
 
 
 @dataclass
 class Search(Flags):
-    """What is searched for, and where."""
+    """What to optimise, and the space to search."""
 
     metric: Annotated[str, typer.Option(help="Metric to optimise.")] = "ndcg@100"
     objectives: Annotated[
         str | None,
         typer.Option(
             metavar="NAME,...",
-            help="Optimise several metrics, such as ndcg@100,gini@20: the result is a Pareto front.",
+            help="Optimise several metrics, such as ndcg@100,gini@20. The result is a Pareto front.",
         ),
     ] = None
     space: Annotated[str | None, typer.Option(metavar="SPEC", help=_SPACE_HELP)] = None
@@ -49,7 +51,7 @@ class Search(Flags):
         typer.Option(
             "--where",
             metavar="BOUND,...",
-            help="Choose only among trials with, for example, max_gini=0.85,min_recall=0.3.",
+            help="Choose the best only among trials within these bounds, such as max_gini=0.85,min_recall=0.3.",
         ),
     ] = None
 
@@ -59,12 +61,16 @@ class Budget(Flags):
     """How long to search."""
 
     trials: Annotated[
-        int, typer.Option(min=1, help="Number of settings to try, including those of an earlier run.")
+        int, typer.Option(min=1, help="Number of trials in total, including those of an earlier run.")
     ] = 50
-    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Start no new trial after this time.")] = None
+    timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Start no new trial after this many seconds.")
+    ] = None
     storage: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Keep the trials in this file; run the same command again to continue."),
+        typer.Option(
+            metavar="FILE", help="Store the trials in this file. Run the same command again to continue the search."
+        ),
     ] = None
 
 
@@ -76,16 +82,17 @@ def tune(
     goal: Search,
     budget: Budget,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write the best model to; it is fitted again.")
+        Path | None,
+        typer.Option("--output", "-o", help="File to write the best model to; it is trained again for this."),
     ] = None,
     table_output: Annotated[
         Path | None, typer.Option("--table", metavar="FILE", help=f"Write all trials: {ENDINGS_HELP}.")
     ] = None,
 ) -> None:
-    """Search settings on the validation users of a split, with Optuna (extra \\[tune]). Test users are not used.
+    """Search for good settings on the validation users of a split, with Optuna (extra \\[tune]).
 
-    Settings given by flags are tried first; those that are not searched keep the given value. --seed is the seed of the
-    models and of the search.
+    Test users are not used. The first trial has the settings given as flags; settings that are not searched keep these
+    values in all trials. --seed sets the random seed of the models and of the search.
 
     [dim]Examples:[/dim]
 
@@ -96,7 +103,9 @@ def tune(
       fairmf tune split --model ials --space 'regularization=0.001:0.1,factors=16:128:double' --storage study.db
     """
     if settings.given.get("random_state", 0) is None:
-        settings.given["random_state"] = secrets.randbelow(2**31)  # drawn here, so that the record can repeat it
+        settings.given["random_state"] = secrets.randbelow(
+            2**31
+        )  # drawn here, so that the run record can repeat the run
     model = cast("IterativeModel", settings.build())  # the library refuses others
     session.run.settings |= effective_settings(model)
     ranges = None if goal.space is None else read_space(goal.space)
@@ -122,9 +131,9 @@ def tune(
     _report(found, best, session, output, table_output)
 
 
-def read_space(text: str) -> dict[str, Any]:
+def read_space(text: str) -> Record:
     """Read `name=low:high,name=a|b` into the ranges that the library takes."""
-    space: dict[str, Any] = {}
+    space: Record = {}
     for part in comma_list(text) or []:
         name, equals, spec = part.partition("=")
         low, _, rest = spec.partition(":")

@@ -6,7 +6,7 @@ import contextlib
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -17,13 +17,15 @@ from fairmf.data.csr import Rows
 from fairmf.data.interactions import Interactions
 from fairmf.data.synthetic import synthetic
 from fairmf.distributed.cluster import RayCluster
-from fairmf.distributed.shards import InMemoryShards
+from fairmf.distributed.shards import InMemoryShards, ShardSource
 from fairmf.distributed.team import LocalTeam
 from fairmf.kernels import KERNELS, compiled_here, keep_in
 from fairmf.models.als import IALS, FairALS
+from fairmf.models.base import IterativeModel
 from fairmf.models.fiadmm import FiADMM
 from fairmf.models.model_file import load_model
 from fairmf.models.progress import progress_bar
+from fairmf.types import Floats, Record
 
 ROWS_READ = 200_000  # from this size on, compiled code reads a file
 
@@ -34,11 +36,12 @@ def warmup(
         Path | None, typer.Argument(help="Folder for the compiled kernels. Default: Numba's cache.")
     ] = None,
 ) -> None:
-    """Compile every kernel in advance, so that new processes do not wait for the compiler.
+    """Compile all kernels in advance, so that new processes do not wait for the compiler.
 
-    With a FOLDER the code is stored there. Start services with NUMBA_CACHE_DIR set to it: they compile nothing and need
-    no write permission. Compiled code works on one kind of processor, with one Python and one version of fairmf. For an
-    image that runs on several kinds of processors, set NUMBA_CPU_NAME=generic both here and there.
+    With FOLDER, the compiled code is stored there. Set NUMBA_CACHE_DIR to this folder when you start a service: it then
+    compiles nothing and needs no write permission. Compiled code works for one kind of processor, one version of Python
+    and one version of fairmf. If a container image runs on several kinds of processors, set NUMBA_CPU_NAME=generic for
+    warmup and for the service.
 
     [dim]Examples:[/dim]
 
@@ -65,12 +68,13 @@ def warmup(
         session.show(f"Start processes with NUMBA_CACHE_DIR={folder}")
 
 
-def _steps() -> dict[str, Callable[[], Any]]:
-    """Return small tasks, by name, that call every kernel with every type of argument that the library uses."""
+def _steps() -> dict[str, Callable[[], None]]:
+    """Return small tasks, by name, that together call every kernel with every type of argument it is used with."""
     data = _anonymous(synthetic(n_users=300, n_items=60, n_interactions=3000))
+    # Kernels are compiled for each combination of types: with and without weights, with and without item weights.
     weights = np.linspace(0.5, 2.0, data.by_user.nnz).astype(np.float32)
     weighted = Interactions(Rows(*data.by_user[:2], weights), data.n_items)
-    steps: dict[str, Callable[[], Any]] = {"read files": _read_files}
+    steps: dict[str, Callable[[], None]] = {"read files": _read_files}
     for kind, given in (("", data), (", weighted", weighted)):
         for item_weights in (None, np.linspace(0.5, 1.5, data.n_items)):
             more = kind + ("" if item_weights is None else ", item weights")
@@ -85,8 +89,8 @@ def _anonymous(data: Interactions) -> Interactions:
     return Interactions(data.by_user, data.n_items)
 
 
-def _models() -> list[Any]:
-    few: dict[str, Any] = {"factors": 8, "epochs": 2}
+def _models() -> list[IterativeModel]:
+    few: Record = {"factors": 8, "epochs": 2}
     return [
         FairALS(**few),
         FairALS(**few, solver="cholesky"),
@@ -97,7 +101,7 @@ def _models() -> list[Any]:
     ]
 
 
-def _fit_and_ask(model: Any, data: Interactions, item_weights: Any) -> Callable[[], Any]:
+def _fit_and_ask(model: IterativeModel, data: Interactions, item_weights: Floats | None) -> Callable[[], None]:
     def run() -> None:
         model.fit(data, progress=False, fairness_weights=item_weights)
         with tempfile.TemporaryDirectory() as folder:
@@ -105,13 +109,13 @@ def _fit_and_ask(model: Any, data: Interactions, item_weights: Any) -> Callable[
             mapped = load_model(Path(folder) / "model.fairmf", mmap=True)
             for asked in (model, load_model(Path(folder) / "model.fairmf"), mapped):
                 _ask(asked, data)
-            del asked, mapped
+            del asked, mapped  # closes the mapped file, which some systems cannot delete otherwise
 
     return run
 
 
-def _ask(model: Any, data: Interactions) -> None:
-    """Call every method of a model that answers a request, for one user and many, stored and new."""
+def _ask(model: IterativeModel, data: Interactions) -> None:
+    """Call every method that answers a request: for one user and for many, for stored and for new users."""
     users, new = np.arange(100), data.take_users(np.arange(20))
     weights = None if data.by_user.weights is None else [1.0, 2.0]
     for who in (3, users):
@@ -132,17 +136,20 @@ def _ask(model: Any, data: Interactions) -> None:
 
 
 class _HereCluster(RayCluster):
-    """A cluster whose workers are objects of this process."""
+    """A cluster whose workers run in this process, to compile their kernels without Ray."""
 
     @contextlib.contextmanager
-    def team(self, data: Any, backend: str = "cpu", factor_dtype: str = "float32") -> Iterator[LocalTeam]:
+    def team(
+        self, data: Interactions | ShardSource, backend: str = "cpu", factor_dtype: str = "float32"
+    ) -> Iterator[LocalTeam]:
         """Open the workers."""
-        workers = LocalTeam(InMemoryShards(data, self.shards or 1), backend, factor_dtype, 1)
+        shards = InMemoryShards(data, self.shards or 1) if isinstance(data, Interactions) else data
+        workers = LocalTeam(shards, backend, factor_dtype, 1)
         yield workers
         workers.close()
 
 
-def _fit_on_shards(data: Interactions) -> Callable[[], Any]:
+def _fit_on_shards(data: Interactions) -> Callable[[], None]:
     def run() -> None:
         for item_weights in (None, np.linspace(0.5, 1.5, data.n_items)):
             model = FairALS(factors=8, epochs=2, cg_steps=2, engine="ray")

@@ -1,17 +1,25 @@
-"""The space that `tune` searches: for every setting a range, a doubling range, or a choice."""
+"""Define the space that `tune` searches: for every setting a range, a doubling range or a choice."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 from fairmf.errors import InvalidParameter
+from fairmf.models.base import IterativeModel
 from fairmf.params import check_number, check_settings
+from fairmf.types import Record, Settings
 
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+Value: TypeAlias = bool | int | float | str
+"""A value that a setting can be given."""
 DIAL = "dial"
-"""Not a setting of a model: the fairness it serves with (docs/trade-off.md)."""
+"""A part of the space that is no setting: the fairness used after training (docs/trade-off.md)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,25 +31,25 @@ class Range:
     log: bool = True
     integer: bool = False
 
-    def distribution(self, optuna: Any) -> Any:
-        """Return what Optuna draws from."""
+    def distribution(self, optuna: ModuleType) -> BaseDistribution:
+        """Return the Optuna distribution."""
         kind = optuna.distributions.IntDistribution if self.integer else optuna.distributions.FloatDistribution
         return kind(self.low, self.high, log=self.log)
 
-    def value(self, drawn: Any) -> Any:
-        """Return the setting's value for what was drawn."""
+    def value(self, drawn: float) -> float:
+        """Convert a drawn number to the value of the setting."""
         return int(drawn) if self.integer else float(drawn)
 
-    def drawn(self, value: Any) -> Any:
-        """Return what would have to be drawn for this value; None if it is outside."""
+    def drawn(self, value: object) -> float | None:
+        """Return the draw that gives this value; None if it is outside the range."""
         return value if _is_number(value) and self.low <= value <= self.high else None
 
-    def ends(self) -> tuple[Any, ...]:
-        """Return the extreme values, to be checked before any work is done."""
+    def ends(self) -> tuple[Value, ...]:
+        """Return the smallest and the largest value, which are checked before the search."""
         return self.value(self.low), self.value(self.high)
 
     def problem(self) -> str:
-        """Say what is wrong with it; empty if nothing."""
+        """Say what is wrong with this part; return "" if nothing is."""
         if not (_is_number(self.low) and _is_number(self.high) and self.low < self.high):
             return "low must be a number below high"
         if self.integer and not (float(self.low).is_integer() and float(self.high).is_integer()):
@@ -51,62 +59,62 @@ class Range:
 
 @dataclasses.dataclass(frozen=True)
 class Doubling:
-    """low, 2 low, 4 low, ... up to at most `high`: for dimensions, where only the order of magnitude matters."""
+    """The values low, 2 low, 4 low, ... up to `high`: for dimensions, where only the order of magnitude matters."""
 
     low: int
     high: int
 
     @property
     def steps(self) -> int:
-        """How often low can be doubled."""
+        """How often `low` can be doubled without exceeding `high`."""
         return (self.high // self.low).bit_length() - 1
 
-    def distribution(self, optuna: Any) -> Any:
-        """Draw the number of doublings: ordered, so that the sampler sees neighbours as neighbours."""
+    def distribution(self, optuna: ModuleType) -> BaseDistribution:
+        """Return the distribution of the number of doublings, an integer, so that the sampler knows the order."""
         return optuna.distributions.IntDistribution(0, self.steps)
 
-    def value(self, drawn: Any) -> Any:
-        """Return the setting's value after that many doublings."""
-        return self.low * 2 ** int(drawn)
+    def value(self, drawn: float) -> int:
+        """Return the value after this many doublings."""
+        return self.low << int(drawn)
 
-    def drawn(self, value: object) -> Any:
-        """Return the number of doublings that gives this value; None if none does."""
+    def drawn(self, value: object) -> int | None:
+        """Return the number of doublings that gives this value; None if there is none."""
         return next((k for k in range(self.steps + 1) if self.value(k) == value), None)
 
-    def ends(self) -> tuple[Any, ...]:
-        """Return the extreme values."""
+    def ends(self) -> tuple[Value, ...]:
+        """Return the smallest and the largest value."""
         return self.low, self.value(self.steps)
 
     def problem(self) -> str:
-        """Say what is wrong with it; empty if nothing."""
+        """Say what is wrong with this part; return "" if nothing is."""
         good = all(isinstance(x, int) and not isinstance(x, bool) for x in (self.low, self.high))
         return "" if good and 1 <= self.low <= self.high else "low and high must be integers with 1 <= low <= high"
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """One of the given values, in no order."""
+    """A choice among values without an order."""
 
-    values: tuple[Hashable, ...]
+    values: tuple[Value, ...]
 
-    def distribution(self, optuna: Any) -> Any:
-        """Return what Optuna draws from."""
+    def distribution(self, optuna: ModuleType) -> BaseDistribution:
+        """Return the Optuna distribution."""
         return optuna.distributions.CategoricalDistribution(self.values)
 
-    def value(self, drawn: Any) -> Any:
+    def value(self, drawn: Value) -> Value:
         """Return the value itself."""
         return drawn
 
-    def drawn(self, value: object) -> Any:
-        """Return the value itself; None if it is none of them."""
+    def drawn(self, value: object) -> Value | None:
+        """Return the value itself; None if it is not among the choices."""
         return value if value in self.values else None
 
-    def ends(self) -> tuple[Any, ...]:
+    def ends(self) -> tuple[Value, ...]:
         """Return all values."""
         return self.values
 
     def problem(self) -> str:
-        """Say what is wrong with it; empty if nothing."""
+        """Say what is wrong with this part; return "" if nothing is."""
         good = all(isinstance(x, (bool, int, float, str)) for x in self.values) and len(self.values) > 0
         return "" if good else "it needs at least one value; values are numbers, words or booleans"
 
@@ -115,7 +123,7 @@ Part = Range | Doubling | Choice
 Space = dict[str, Part]
 
 
-def read_space(space: Mapping[str, Any] | None, model: Any, several: bool) -> Space:
+def read_space(space: Settings | None, model: IterativeModel, several: bool) -> Space:
     """Read the space to search: as given ((low, high) is a Range, a list a Choice), or the default for this model."""
     if space is None:
         return default_space(model, several)
@@ -133,8 +141,10 @@ def read_space(space: Mapping[str, Any] | None, model: Any, several: bool) -> Sp
     return found
 
 
-def default_space(model: Any, several: bool) -> Space:
-    """Return both weights and the dimension; with several objectives also the fairness of training and of serving."""
+def default_space(model: IterativeModel, several: bool) -> Space:
+    """Return the default space: both weights and the number of factors; with several objectives also the fairness
+    of training and the fairness used after it.
+    """
     fields = {field.name for field in dataclasses.fields(model)}
     found: Space = {
         "regularization": Range(1e-3, 1e-1),
@@ -160,12 +170,13 @@ def _read_part(name: str, part: object) -> Part:
     )
 
 
-def _check_value(model: Any, name: str, value: Any) -> None:
+def _check_value(model: IterativeModel, name: str, value: Value) -> None:
     if name != DIAL:
-        check_settings(dataclasses.replace(model, **{name: value}))
+        changed: Record = {name: value}
+        check_settings(dataclasses.replace(model, **changed))
     else:
         check_number("the search space", DIAL, value, low=0)
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

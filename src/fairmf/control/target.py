@@ -1,6 +1,6 @@
-"""`fit_to_target`: find the fairness that meets a target such as "Gini at most .85" or "lose at most 2 % of nDCG".
+"""Find the fairness that meets a target such as "Gini at most .85" or "lose at most 2 % of nDCG": `fit_to_target`.
 
-Where the dial cannot reach the target, exposure offsets and FairRec are measured on the same users.
+If no fairness meets the target, exposure offsets and FairRec are measured on the same users.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fairmf.control.offsets import fit_offsets
+from fairmf.control.fit_offsets import fit_offsets
 from fairmf.control.trade_off import Curve, Dial, Row, marked, rounded, validation_of
 from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidParameter
@@ -18,10 +18,10 @@ from fairmf.models.base import IterativeModel
 from fairmf.models.progress import progress_bar
 from fairmf.params import check_number
 
-GRID = (0.25, 0.5, 1.0)  # of the exposure that all items would have if they were shown equally often
-USERS_AT_ONCE = 4096  # a look ahead need not rank more in each iteration
-CLOSE = 0.0005  # of the metric: bisection ends when the two sides of the wanted value are as near as that
-MOST = 40  # evaluations
+GRID = (0.25, 0.5, 1.0)  # minimum exposures to try, as fractions of an equal share
+USERS_AT_ONCE = 4096  # users ranked per iteration of learning offsets: enough for an estimate
+CLOSE = 0.0005  # bisection ends when the metric at both ends differs by no more than this
+MOST = 40  # evaluations of one search
 
 
 def fit_to_target(
@@ -35,9 +35,9 @@ def fit_to_target(
     alternatives: bool = True,
     progress: bool | None = None,
 ) -> Target:
-    """Turn the dial until the validation users' lists meet one target; train first if the model is not fitted.
+    """Find the fairness at which the validation users' lists meet a target; train first if the model is not fitted.
 
-    The search goes up from 0 and never past the dial's lowest Gini. Give exactly one of `max_gini`, `min_coverage` and
+    The search goes up from fairness 0, at most to the lowest Gini. Give exactly one of `max_gini`, `min_coverage` and
     `max_ndcg_loss`.
 
     Parameters
@@ -47,28 +47,28 @@ def fit_to_target(
     split
         A Split, of which the validation users are used, or a HeldOut if the model is fitted.
     max_gini
-        Highest Gini of the exposure in the first `at` slots: takes the smallest fairness that reaches it.
+        Highest Gini of exposure in lists of length `at`. The smallest fairness that meets it is taken.
     min_coverage
-        Lowest share of the catalogue in the first `at` slots: takes the smallest fairness that reaches it.
+        Lowest share of the catalogue in lists of length `at`. The smallest fairness that meets it is taken.
     max_ndcg_loss
-        Share of nDCG@100 at dial 0 that may be lost: takes the largest fairness that keeps it.
+        Largest share of the nDCG@100 at fairness 0 that may be lost. The largest fairness that meets it is taken.
     at
-        Length of the lists whose exposure counts.
+        Length of the lists in which exposure is counted.
     alternatives
-        Whether to measure offsets and FairRec where the dial does not reach the target, which takes as long as
-        learning offsets three times.
+        Whether to measure offsets and FairRec if no fairness meets the target. This takes as long as learning offsets
+        three times.
     progress
         Whether to show a progress bar; None shows it in a terminal.
 
     Returns
     -------
     Target
-        The model, serving with the fairness found; the nearest the dial comes where `reached` is False.
+        The model, set to the fairness found. If `reached` is False, that is the fairness that comes nearest.
 
     Raises
     ------
     InvalidParameter
-        Unless exactly one target between 0 and 1 is given, or if the model is not fitted and there is no Split.
+        If not exactly one target between 0 and 1 is given, or if the model is not fitted and `split` is no Split.
 
     Examples
     --------
@@ -101,7 +101,8 @@ def fit_to_target(
         message += " " + advice(others, goal, f"recall@{at}")
     fitted = model.fitted
     stored = fitted.interactions is not None or fitted.user_sensitivity is not None
-    # Without either, stored users cannot be turned: the model stays as it is, and `fairness` says what to ask it for.
+    # Without either, the vectors of stored users cannot be computed for another fairness. The model is returned as it
+    # is, and the caller passes `fairness` with each request.
     turned = model.with_fairness(row["fairness"]) if stored else model
     return Target(turned, goal, reached, row["fairness"], message, curve, others)
 
@@ -125,12 +126,12 @@ class Goal:
 
 @dataclass(frozen=True)
 class Target:
-    """What `fit_to_target` found.
+    """The result of `fit_to_target`.
 
     Attributes
     ----------
     model
-        The model, serving with the fairness found.
+        The model, set to the fairness found.
     goal
         The bound that was asked for.
     reached
@@ -138,12 +139,12 @@ class Target:
     fairness
         The fairness found.
     message
-        The result in a sentence.
+        The result in one or two sentences.
     curve
-        Every position of the dial that was measured.
+        Every fairness that was measured.
     alternatives
-        Where the dial does not reach the goal: what exposure offsets (way "offsets", with `min_exposure`) and FairRec
-        (way "FairRec", with `share`) on top of the given model reach on the same users. Otherwise without rows.
+        If no fairness meets the goal: the results of exposure offsets (way "offsets", with `min_exposure`) and FairRec
+        (way "FairRec", with `share`), applied to the given model, on the same users. Otherwise empty.
 
     Examples
     --------
@@ -177,16 +178,17 @@ def one_goal(goals: dict[str, float | None]) -> tuple[str, float]:
 
 
 def nearest(dial: Dial, goal: Goal, gini: str) -> Row:
-    """Return the row of the smallest fairness that meets the goal; the nearest row where none does."""
+    """Return the row of the smallest fairness that meets the goal; if none does, the row that comes nearest."""
     below, last = 0.0, dial(0.0)
     for psi in dial.first_steps():
         row = dial(psi)
-        if row[gini] > last[gini]:  # the minimum lies between the last three: look there before giving up
+        if row[gini] > last[gini]:  # the lowest Gini lies between the last three values: look there
             around_minimum(dial, psi, gini)
             break
         if goal.met_by(row):
             return between(dial, below, psi, goal.met_by, goal.metric)
         below, last = psi, row
+    # Past the lowest Gini everything gets worse, so only the rows up to there are candidates.
     end = min(dial.rows, key=lambda psi: (dial.rows[psi][gini], psi))
     useful = [dial.rows[psi] for psi in sorted(dial.rows) if psi <= end]
     met = [k for k, row in enumerate(useful) if goal.met_by(row)]
@@ -203,6 +205,7 @@ def furthest(dial: Dial, goal: Goal, gini: str) -> Row:
     for psi in dial.first_steps()[1:]:
         row = dial(psi)
         if not goal.met_by(row):
+            # The first fairness that misses the goal; the answer is the largest measured one below it.
             found = between(dial, last["fairness"], psi, lambda r: not goal.met_by(r), goal.metric)
             kept = [r for r in dial.rows.values() if goal.met_by(r) and r["fairness"] < found["fairness"]]
             return max(kept, key=lambda r: r["fairness"])
@@ -214,7 +217,7 @@ def furthest(dial: Dial, goal: Goal, gini: str) -> Row:
 
 
 def between(dial: Dial, low: float, high: float, met: Callable[[Row], bool], metric: str) -> Row:
-    """Return the row of the first fairness in (low, high] that is `met`, by bisection until both ends nearly agree."""
+    """Return the row of the smallest fairness in (low, high] for which `met` is true, by bisection."""
     while len(dial.rows) < MOST:
         gap = abs(dial(high)[metric] - dial(low)[metric])
         middle = rounded((low + high) / 2)
@@ -228,7 +231,7 @@ def between(dial: Dial, low: float, high: float, met: Callable[[Row], bool], met
 
 
 def around_minimum(dial: Dial, high: float, gini: str) -> None:
-    """Close in on the lowest Gini below `high`: measure beside the best position so far, again and again."""
+    """Approach the lowest Gini below `high`: measure in the wider gap beside the best value so far, up to six times."""
     for _ in range(6):
         positions = sorted(psi for psi in dial.rows if psi <= high)
         best = min(range(len(positions)), key=lambda k: dial.rows[positions[k]][gini])
@@ -243,16 +246,18 @@ def around_minimum(dial: Dial, high: float, gini: str) -> None:
 
 
 def sentence(goal: Goal, row: Row, dial: Dial, reached: bool) -> str:
-    """Say in one sentence what was found."""
+    """Say whether the goal was reached, at which fairness, and what changes there."""
     plain = dial(0.0)
     here = ", ".join(f"{name} {row[name]:.4f} ({row[name] - plain[name]:+.4f})" for name in dial.metrics)
-    found = f"fairness {row['fairness']:g} gives {here} against the dial at 0"
+    values = f"{here}. In brackets: the change from fairness 0."
     if reached:
-        return f"{goal} is reached: {found}."
-    return f"{goal} cannot be reached by the dial of this model; the nearest is {found}."
+        return f"{goal} is reached at fairness {row['fairness']:g}: {values}"
+    return (
+        f"{goal} cannot be reached by any fairness of this model. Fairness {row['fairness']:g} comes nearest: {values}"
+    )
 
 
-# -- alternatives to the dial -----------------------------------------------------------------------------------------
+# -- alternatives to fairness -----------------------------------------------------------------------------------------
 
 
 def measure_alternatives(
@@ -262,11 +267,11 @@ def measure_alternatives(
     at: int,
     advance: Callable[[str], None] = lambda _: None,
 ) -> Curve:
-    """Measure offsets and FairRec with lists of `at`, on top of the model as it serves, at every share of GRID.
+    """Measure exposure offsets and FairRec for lists of length `at`, at every minimum exposure of GRID.
 
-    Offsets are learned on the training users, or on the held-out ones where the model has no histories. FairRec's lists
-    end at `at`: metrics of longer ones are None there. Where lists of `at` hold the whole catalogue, exposure is equal
-    anyway and there is nothing to learn.
+    Offsets are learned on the training users, or on the held-out users if the model has no histories. FairRec's lists
+    have length `at`, so metrics of longer lists are None. If a list holds the whole catalogue, exposure is equal anyway
+    and no offsets are learned.
     """
     rows: list[Row] = []
     cohort = held_out if model.fitted.interactions is None else None
@@ -294,23 +299,22 @@ def _measured(model: Ranker, held_out: HeldOut, asked: Sequence[str], metrics: S
 
 
 def advice(alternatives: Curve, goal: Goal, quality: str) -> str:
-    """Name the best row of either way in one sentence (see `best_of`); empty where nothing was measured."""
+    """Name the best row of offsets and of FairRec (see `best_of`); return "" if nothing was measured."""
     said = []
     for way, name in (("offsets", "min_exposure"), ("FairRec", "share")):
         rows = [row for row in alternatives if row["way"] == way]
         if not rows:
             continue
         best = best_of(rows, goal, quality)
-        verb = "give" if way == "offsets" else "gives"
-        found = f"{way} with {name} {best[name]:g} {verb} {goal.metric} {best[goal.metric]:.4f} at "
-        known = [metric for metric in ("ndcg@100", quality) if best[metric] is not None]
-        said.append(found + " and ".join(f"{metric} {best[metric]:.4f}" for metric in dict.fromkeys(known)))
+        known = [metric for metric in (goal.metric, "ndcg@100", quality) if best[metric] is not None]
+        values = ", ".join(f"{metric} {best[metric]:.4f}" for metric in dict.fromkeys(known))
+        said.append(f"{way} with {name} {best[name]:g}: {values}")
     fairness = alternatives.rows[0]["fairness"] if said else 0.0
-    return f"On top of the model at fairness {fairness:g}, {'; '.join(said)}." if said else ""
+    return f"Other methods, applied to the model at fairness {fairness:g}: {'; '.join(said)}." if said else ""
 
 
 def best_of(rows: Sequence[Row], goal: Goal, quality: str) -> Row:
-    """Return the row with the best quality of those that meet the goal; where none does, the nearest to it."""
+    """Return the row with the best quality among those that meet the goal; if none does, the row nearest to it."""
     met = [row for row in rows if goal.met_by(row)]
     if met:
         return max(met, key=lambda row: row[quality])

@@ -1,7 +1,7 @@
-"""Curves of quality against exposure: `trade_off` along the dial of one model, `fit_path` by re-training.
+"""Measure curves of quality against exposure: `trade_off` for one trained model, `fit_path` by training again.
 
-A model is measured at one dial position after another on the same users; no position is measured twice. Helpers for
-fronts (which points no other beats) are at the end.
+`trade_off` measures a model at one fairness after another on the same users, each fairness once. Functions for Pareto
+fronts are at the end.
 """
 
 from __future__ import annotations
@@ -10,27 +10,35 @@ import copy
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.lazy import lazy_module
 from fairmf.metrics.evaluate import evaluate
 from fairmf.metrics.registry import is_accuracy
 from fairmf.models.als import FairALS
 from fairmf.models.base import IterativeModel
 from fairmf.models.fiadmm import FiADMM
-from fairmf.models.fold_in import check_fairness
+from fairmf.models.fitted import check_fairness
 from fairmf.models.progress import progress_bar
 from fairmf.params import check_count, check_number
+from fairmf.types import Record
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = lazy_module("pyarrow")
+
+Row = Record
 METRICS = ("ndcg@100", "recall@20", "gini@20", "coverage@20")
-LIMIT = 1e4  # times the trained fairness: no dial is worth turning further
-TOLERANCE = 5e-4  # relative fall of F per epoch at which a warm fit is about where a cold one ends (docs/trade-off.md)
+LIMIT = 1e4  # largest fairness tried, as a multiple of the trained fairness
+# A fit that starts from a neighbour ends when an epoch lowers F relatively by less than this. Its F is then about that
+# of a fit from scratch (docs/trade-off.md).
+TOLERANCE = 5e-4
 
 
 def trade_off(
@@ -44,9 +52,9 @@ def trade_off(
 ) -> Curve:
     """Measure a fitted model on the validation users at several fairness values. Nothing is trained.
 
-    Chosen values start at 0, double until the Gini rises again (beyond this point everyone gets the same unpopular
-    items), and then fill the widest gaps, so that points lie evenly along the curve. Rows beyond the lowest Gini are
-    marked `past_minimum`.
+    Unless values are given, they start at 0 and double until the Gini rises again: beyond that point everyone gets the
+    same unpopular items. The remaining values fill the widest gaps of the curve. Rows past the lowest Gini are marked
+    `past_minimum`.
 
     Parameters
     ----------
@@ -59,7 +67,7 @@ def trade_off(
     points
         How many values to choose.
     metrics
-        Full names; the first accuracy metric and the first Gini are the two axes.
+        Full names. The first accuracy metric and the first Gini are the axes of the curve.
     progress
         Whether to show a progress bar; None shows it in a terminal.
 
@@ -71,7 +79,7 @@ def trade_off(
     Raises
     ------
     InvalidParameter
-        If the model has no dial, or `metrics` lack an axis that choosing values needs.
+        If the fairness of the model cannot be changed, or `metrics` has no accuracy or no Gini to choose values by.
 
     Examples
     --------
@@ -107,11 +115,10 @@ def fit_path(
     metrics: Sequence[str] = METRICS,
     progress: bool | None = None,
 ) -> Curve:
-    """Train at every fairness and measure on the validation users, to compare with the dial of one model.
+    """Train at every fairness and measure on the validation users, to compare with `trade_off` of one model.
 
-    The first (lowest) fairness is a fit of `model.epochs` epochs; each next one starts from the one before and ends as
-    soon as an epoch lowers the objective F relatively by less than `tolerance`: a few epochs, unless values lie far
-    apart. The given model is left as it is.
+    The lowest fairness is trained for `model.epochs` epochs. Every other fit starts from the fit before it and ends
+    when an epoch lowers the objective F relatively by less than `tolerance`. The given model is not changed.
 
     Parameters
     ----------
@@ -162,7 +169,7 @@ def fit_path(
             trained = copy.copy(model)
             trained.fairness = phi
             trained.tolerance = model.tolerance if previous is None else tolerance
-            # Only folded-in users are asked, so that the last half-step of the stored ones would be wasted.
+            # Evaluation folds users in, so the final half-step for the stored users is not needed (settle=False).
             trained.fit(split.train, init=previous, objective_every=model.epochs, progress=False, settle=False)
             seconds = time.perf_counter() - began
             found = evaluate(trained, split.validation, metrics=metrics, bootstrap=0)
@@ -178,12 +185,13 @@ def fit_path(
 
 @dataclass(frozen=True)
 class Curve:
-    """Quality and exposure at several fairness values, one row each. Curves can be added.
+    """Quality and exposure at several fairness values, one row each. `+` joins two curves.
 
     Attributes
     ----------
     rows
-        Dictionaries with `way` ("dial", "re-trained", "offsets", "FairRec"), `fairness`, the metrics and `seconds`.
+        Dictionaries with `way` (how the row was made: "dial", "re-trained", "offsets" or "FairRec"), `fairness`, the
+        metrics and `seconds`.
     metrics
         Full names of the metrics in every row.
 
@@ -215,7 +223,7 @@ class Curve:
         return Curve(self.rows + other.rows, self.metrics)
 
     def column(self, name: str) -> list[Any]:
-        """Return one quantity, row by row; None where a row does not have it."""
+        """Return one column as a list, with None for rows that lack it."""
         if self.rows and not any(name in row for row in self.rows):
             raise KeyError(f"{name!r} is not a column; there are {', '.join(self.rows[0])}")
         return [row.get(name) for row in self.rows]
@@ -226,19 +234,19 @@ class Curve:
         return pa.table({name: [row.get(name) for row in self.rows] for name in names})
 
     def front(self, quality: str | None = None, inequality: str | None = None) -> Curve:
-        """Return the rows that no other beats (at least as good in both metrics, better in one), by inequality."""
+        """Return the Pareto front, sorted by inequality: the rows that no other row beats in both metrics."""
         up, down = quality or self.quality, inequality or self.inequality
         kept = front_positions([(row[up], row[down]) for row in self.rows], (False, True))
         return Curve(tuple(sorted((self.rows[i] for i in sorted(kept)), key=lambda row: row[down])), self.metrics)
 
     @property
     def quality(self) -> str:
-        """The metric of the upward axis: the first accuracy metric."""
+        """The metric of quality: the first accuracy metric."""
         return next(name for name in self.metrics if is_accuracy(name))
 
     @property
     def inequality(self) -> str:
-        """The metric of the other axis: the first Gini."""
+        """The metric of inequality: the first Gini."""
         return next(name for name in self.metrics if name.startswith("gini"))
 
     def __repr__(self) -> str:
@@ -250,11 +258,11 @@ class Curve:
         return "\n".join(lines)
 
 
-# -- the dial ---------------------------------------------------------------------------------------------------------
+# -- one model at many values of fairness -----------------------------------------------------------------------------
 
 
 def validation_of(split: Split | HeldOut) -> HeldOut:
-    """Return the users that choices are made on: a split's validation part, never its test part."""
+    """Return the users to choose settings on: the validation users of a split, never its test users."""
     if isinstance(split, Split):
         return split.validation
     if isinstance(split, HeldOut):
@@ -263,7 +271,7 @@ def validation_of(split: Split | HeldOut) -> HeldOut:
 
 
 class Dial:
-    """Measure `metrics` of a fitted model at any fairness on the same users, each fairness once."""
+    """Measure the metrics of a fitted model at any fairness, and remember the results."""
 
     def __init__(
         self,
@@ -281,11 +289,11 @@ class Dial:
         self._advance = advance
 
     def __call__(self, fairness: float) -> Row:
-        """Return the row of one position."""
+        """Return the row of one fairness."""
         if fairness not in self.rows:
             began = time.perf_counter()
             found = evaluate(self.model, self.held_out, metrics=self.metrics, bootstrap=0, fairness=fairness)
-            values: dict[str, Any] = {name: found[name] for name in self.metrics}
+            values: Record = {name: found[name] for name in self.metrics}
             self.rows[fairness] = {
                 "way": "dial", "fairness": fairness, **values, "seconds": time.perf_counter() - began,
             }  # fmt: skip
@@ -293,7 +301,7 @@ class Dial:
         return self.rows[fairness]
 
     def first_steps(self) -> list[float]:
-        """Return where a search upwards begins: 0, then doubling from a quarter of the trained fairness (or of 1)."""
+        """Return the values of a search upwards: 0, then doubling from a quarter of the trained fairness (or of 1)."""
         unit = self.model.fitted.trained_fairness or 1.0
         steps, psi = [0.0], unit / 4
         while psi <= LIMIT * unit:
@@ -303,12 +311,12 @@ class Dial:
 
 
 def rounded(value: float) -> float:
-    """Round to three digits: a dial position that people can read and type."""
+    """Round to three digits, so that people can read and type the fairness."""
     return float(f"{value:.3g}")
 
 
 def cover(dial: Dial, points: int, quality: str, inequality: str) -> None:
-    """Measure `points` positions: upwards to the lowest Gini, then in the middle of the widest gap."""
+    """Measure `points` values of fairness: upwards to the lowest Gini, then in the middle of the widest gap."""
     last = np.inf
     for psi in dial.first_steps():
         if len(dial.rows) == points:
@@ -320,20 +328,21 @@ def cover(dial: Dial, points: int, quality: str, inequality: str) -> None:
     while len(dial.rows) < points:
         positions = sorted(dial.rows)
         values = np.array([[dial.rows[psi][quality], dial.rows[psi][inequality]] for psi in positions])
+        # Gaps are distances in the plane of quality and Gini, each scaled to its range on the curve.
         spread = np.ptp(values, axis=0)
         gaps = np.linalg.norm(np.diff(values, axis=0) / np.where(spread > 0, spread, 1), axis=1)
         for k in np.argsort(-gaps, kind="stable"):
             low, high = positions[k], positions[k + 1]
-            middle = rounded(np.sqrt(low * high) if low > 0 else high / 2)
+            middle = rounded(np.sqrt(low * high) if low > 0 else high / 2)  # fairness acts on a logarithmic scale
             if middle not in dial.rows:
                 dial(middle)
                 break
         else:
-            return  # no three-digit number is left between any two
+            return  # no three-digit number is left between any two values
 
 
 def marked(dial: Dial, inequality: str) -> list[dict[str, object]]:
-    """Return the rows by rising fairness, and mark those past the lowest Gini."""
+    """Return the rows sorted by fairness; those past the lowest Gini are marked."""
     rows = [dial.rows[psi] for psi in sorted(dial.rows)]
     end = int(np.argmin([row[inequality] for row in rows]))
     return [{**row, "past_minimum": k > end} for k, row in enumerate(rows)]
@@ -349,35 +358,35 @@ def _check_axes(curve: Curve) -> None:
         )
 
 
-# -- fronts: a point has one number per objective; `lower` says of each whether less is better -------------------------
+# -- Pareto fronts. A point has one number per objective; `lower` says for each objective whether less is better ------
 
 
 def dominates(a: Sequence[float], b: Sequence[float], lower: Sequence[bool]) -> bool:
-    """Whether a is at least as good as b everywhere and better somewhere."""
+    """Return whether a is at least as good as b in every objective and better in one."""
     gains = [y - x if less else x - y for x, y, less in zip(a, b, lower, strict=True)]
     return min(gains) >= 0 and max(gains) > 0
 
 
 def front_positions(points: Sequence[Sequence[float]], lower: Sequence[bool]) -> list[int]:
-    """Return positions of the points that no other dominates, best in the first objective first. Equal points stay."""
+    """Return the positions of points that no other dominates, best in the first objective first. Keep equal points."""
     kept = [i for i, p in enumerate(points) if not any(dominates(q, p, lower) for q in points)]
     return sorted(kept, key=lambda i: (points[i][0] if lower[0] else -points[i][0], i))
 
 
 def hypervolume(points: ArrayLike, worst: tuple[float, float], lower: Sequence[bool]) -> float:
-    """Return the area that the points (two objectives) dominate up to `worst`; points beyond it count for 0.
+    """Return the area between the point `worst` and the front of the points (two objectives).
 
-    One front with a larger area than another is better on the whole, though not everywhere.
+    Points worse than `worst` add nothing. A larger area means a better front as a whole, though not everywhere.
     """
     values: NDArray[np.float64] = np.asarray(points, dtype=np.float64).reshape(-1, 2)
     if len(lower) != 2:
         raise InvalidParameter(f"hypervolume is for two objectives. Got {len(lower)} instead.")
     sign = np.where(np.asarray(lower), -1.0, 1.0)
-    gains = sign * (values - np.asarray(worst))  # how far inside the rectangle, in each direction
+    gains = sign * (values - np.asarray(worst))  # how much better than `worst`, in each objective
     inside = gains[(gains > 0).all(axis=1)]
     area, height = 0.0, 0.0
     for x, y in inside[np.lexsort((-inside[:, 1], -inside[:, 0]))]:
-        if y > height:  # a strip that nothing further right covers
+        if y > height:  # add the strip that no point further right covers
             area += float(x * (y - height))
             height = float(y)
     return area

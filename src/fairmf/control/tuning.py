@@ -1,19 +1,21 @@
-"""`tune`: search settings with Optuna, for quality alone or for quality and even exposure together.
+"""Search settings with Optuna, for quality alone or for quality and even exposure together: `tune`.
 
-Settings are judged on the validation users of a split, never on its test users unless that is allowed.
+Settings are compared on the validation users of a split, and on its test users only with `allow_test`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import json
 import os
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,15 +30,17 @@ from fairmf.metrics.registry import parse_metric
 from fairmf.models.base import IterativeModel
 from fairmf.models.progress import progress_bar
 from fairmf.params import check_count, check_not_negative, check_seed, check_settings
+from fairmf.types import Record, Settings
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna import Trial as OptunaTrial
+    from optuna.storages import BaseStorage
+    from optuna.trial import FrozenTrial
 
 ALSO = ("ndcg@100", "recall@20", "gini@20", "coverage@20")
-# Optuna is an extra and untyped here: these names say what is meant.
-Optuna = Any  # the package
-Study = Any  # optuna.Study
-OptunaTrial = Any  # optuna.Trial, or a FrozenTrial of a stored study
-Storage = Any  # optuna.storages.BaseStorage
-DIVERGED = "diverged"  # on a failed trial: it failed by its settings, not by an interruption
-RECIPE = "recipe"  # on the study: what it was made for
+DIVERGED = "diverged"  # attribute of a failed trial whose settings diverged; other failed trials were interrupted
+RECIPE = "recipe"  # attribute of the study: the arguments it was made with
 
 
 def tune(
@@ -47,7 +51,7 @@ def tune(
     objectives: Sequence[str] | None = None,
     trials: int = 50,
     timeout: float | None = None,
-    space: Mapping[str, Any] | None = None,
+    space: Settings | None = None,
     also: Sequence[str] = ALSO,
     storage: str | os.PathLike[str] | None = None,
     study_name: str = "fairmf",
@@ -65,39 +69,40 @@ def tune(
     Parameters
     ----------
     model
-        A FairALS, IALS or FiADMM. Its own settings are tried first; those outside the space stay as they are.
+        A FairALS, IALS or FiADMM. Its own settings are tried first; settings outside the space keep their values.
     split
         Training data and held-out users.
     metric
-        What to make as good as possible.
+        Metric to optimise.
     objectives
-        Several metrics instead of one, such as ("ndcg@100", "gini@20"); the result then has a front.
+        Several metrics to optimise instead of one, such as ("ndcg@100", "gini@20"); the result has a Pareto front.
     trials
-        Number of trials in all, those of an interrupted search included.
+        Number of trials in total, including those of an interrupted search.
     timeout
         Seconds after which no further trial starts.
     space
-        Where to look, by setting: (low, high), a list of values, or a part of docs/tuning.md; None for the default.
+        What to search, by setting: (low, high), a list of values, or a Range, Doubling or Choice (docs/tuning.md).
+        None means the default space.
     also
         Further metrics to measure, for constraints.
     storage
-        A file in which trials are kept: called again, an interrupted search goes on where it stopped.
+        File that stores the trials. An interrupted search continues there when it is called again.
     study_name
         Name of the study in the storage.
     random_state
         Seed: the same seed gives the same trials. None draws one.
     startup_trials
-        Number of first trials that are drawn evenly.
+        Number of first trials that are drawn at random.
     prune
-        Whether to stop unpromising fits; None does with one objective, the only case that Optuna can prune.
+        Whether to stop unpromising fits. None means yes with one objective; Optuna cannot prune with several.
     prune_every
-        Epochs between two judgements of a fit.
+        Number of epochs between two evaluations for pruning.
     groups
         A label per item, for metrics of groups.
     part
         "validation" or, with `allow_test`, "test".
     allow_test
-        Allow choosing settings on the test users, which makes the test worthless.
+        Allow tuning on the test users, whose results then say nothing about other users.
     progress
         Whether to show a progress bar; None shows it in a terminal.
 
@@ -142,7 +147,7 @@ def tune(
 
 
 def _search(
-    optuna: Optuna,
+    optuna: ModuleType,
     study: Study,
     attempt: Attempt,
     trials: int,
@@ -162,14 +167,14 @@ def _search(
             advance(_settle(optuna, study, trial, attempt))
 
 
-def _settle(optuna: Optuna, study: Study, trial: OptunaTrial, attempt: Attempt) -> str:
-    """Run one trial and store how it ended. An interrupted trial does not count: its place is taken again."""
+def _settle(optuna: ModuleType, study: Study, trial: OptunaTrial, attempt: Attempt) -> str:
+    """Run one trial and store its result. An interrupted trial does not count and is repeated."""
     states = optuna.trial.TrialState
     began = time.perf_counter()
     try:
         values, pruned = attempt.run(trial)
         state = states.PRUNED if pruned else states.COMPLETE
-    except NotFinite:  # a setting that diverges is an answer too
+    except NotFinite:  # settings that diverge are a result, too
         values, state = {}, states.FAIL
         trial.set_user_attr(DIVERGED, True)
     except BaseException:
@@ -178,11 +183,11 @@ def _settle(optuna: Optuna, study: Study, trial: OptunaTrial, attempt: Attempt) 
     trial.set_user_attr("metrics", values)
     trial.set_user_attr("seconds", time.perf_counter() - began)
     wanted = [values[label] for label in attempt.targets] if state == states.COMPLETE else None
-    study.tell(trial, wanted, state=state)  # last: only now the trial counts
+    study.tell(trial, wanted, state=state)  # last, because from now on the trial counts
     return ", ".join(f"{label} {values[label]:.4f}" for label in attempt.targets if label in values)
 
 
-def _trial(trial: OptunaTrial, space: Space) -> Trial:
+def _trial(trial: FrozenTrial, space: Space) -> Trial:
     names = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}
     settings, dial = chosen(trial.params, space)
     attrs = trial.user_attrs
@@ -192,16 +197,16 @@ def _trial(trial: OptunaTrial, space: Space) -> Trial:
 # -- one trial --------------------------------------------------------------------------------------------------------
 
 
-def chosen(drawn: Mapping[str, Any], space: Space) -> tuple[dict[str, Any], float | None]:
-    """Return the model's settings and the dial (None: not searched) that were drawn."""
-    values = {name: part.value(drawn[name]) for name, part in space.items()}
+def chosen(drawn: Settings, space: Space) -> tuple[Record, float | None]:
+    """Return the drawn settings of the model, and the drawn dial (None if it is not searched)."""
+    values: Record = {name: part.value(drawn[name]) for name, part in space.items()}
     dial = values.pop(DIAL, None)
     return values, dial
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Attempt:
-    """Everything one trial needs. `prune_every=0` never prunes."""
+    """The inputs of every trial. `prune_every=0` means no pruning."""
 
     model: IterativeModel
     split: Split
@@ -213,7 +218,7 @@ class Attempt:
     prune_every: int
 
     def run(self, trial: OptunaTrial) -> tuple[dict[str, float], bool]:
-        """Fit and measure. Return the metrics, and whether the fit was pruned: then only what it was judged by."""
+        """Fit and measure. Return the metrics (after pruning only the objectives), and whether the fit was pruned."""
         settings, dial = chosen(trial.params, self.space)
         model = dataclasses.replace(self.model, **settings)
         watch = Pruning(trial, self, dial, model.epochs)
@@ -223,7 +228,7 @@ class Attempt:
 
     def values(self, model: Ranker, labels: Sequence[str], dial: float | None) -> dict[str, float]:
         """Measure a fitted model on the validation users."""
-        options: dict[str, Any] = {} if dial is None else {"fairness": dial}
+        options: Record = {} if dial is None else {"fairness": dial}
         train, groups = self.split.train, self.groups
         measured = evaluate(model, self.held_out, metrics=labels, groups=groups, train=train, bootstrap=0, **options)
         return {label: float(measured[label]) for label in labels}
@@ -238,7 +243,7 @@ class Pruning:
         self.seen: dict[str, float] = {}
 
     def on_epoch(self, progress: Progress) -> None:
-        """Judge this epoch; the last one is not judged, since there is nothing left to save."""
+        """Evaluate the model, unless this is the last epoch, when pruning would save nothing."""
         if progress.epoch % self.attempt.prune_every or progress.epoch >= self.epochs:
             return
         self.seen = self.attempt.values(progress.model, self.attempt.targets, self.dial)
@@ -250,22 +255,21 @@ class Pruning:
 
 # -- Optuna -----------------------------------------------------------------------------------------------------------
 #
-# One trial at a time. A killed process leaves a trial behind that is still "running"; it is marked failed and its place
-# is taken again. The sampler of place k is made anew from the seed and k and sees only settled trials, so that a study
-# that was interrupted draws the same settings as one that was not. One process at a time may work on a study.
+# Trials run one at a time, and only one process may work on a study. A killed process leaves a trial that is still
+# "running"; it is marked as failed and repeated. Each trial gets a new sampler that is seeded by the seed and the
+# trial's place and sees finished trials only. So an interrupted study draws the same settings as an uninterrupted one.
 
 
-def import_optuna() -> Optuna:
-    """Import Optuna; MissingDependency says how to install it."""
+def import_optuna() -> ModuleType:
+    """Import Optuna; raise MissingDependency, which says how to install it, if it is missing."""
     try:
-        import optuna
+        return importlib.import_module("optuna")
     except ImportError as error:
         raise MissingDependency('Tuning needs Optuna, which is not installed: pip install "fairmf[tune]"') from error
-    return optuna
 
 
 @contextlib.contextmanager
-def quietly(optuna: Optuna) -> Iterator[None]:
+def quietly(optuna: ModuleType) -> Iterator[None]:
     """Silence Optuna's messages on new studies and on experimental features."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -278,18 +282,18 @@ def quietly(optuna: Optuna) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def opened(optuna: Optuna, storage: str | os.PathLike[str] | None) -> Iterator[Storage]:
+def opened(optuna: ModuleType, storage: str | os.PathLike[str] | None) -> Iterator[BaseStorage]:
     """Open a SQLite file (made if absent), a database by its URL, or memory; close its connections at the end."""
     store = _storage(optuna, storage)
     try:
         yield store
     finally:
-        if hasattr(store, "engine"):  # a connection left open would hold the file
+        if hasattr(store, "engine"):  # an open connection would lock the file
             store.remove_session()
             store.engine.dispose()
 
 
-def _storage(optuna: Optuna, storage: str | os.PathLike[str] | None) -> Storage:
+def _storage(optuna: ModuleType, storage: str | os.PathLike[str] | None) -> BaseStorage:
     if storage is None:
         return optuna.storages.InMemoryStorage()
     url = os.fspath(storage)
@@ -310,7 +314,7 @@ def _storage(optuna: Optuna, storage: str | os.PathLike[str] | None) -> Storage:
     try:
         return optuna.storages.RDBStorage(url)
     except SQLAlchemyError as error:
-        reason = getattr(error, "orig", None) or type(error).__name__  # its own text may hold a URL's password
+        reason = getattr(error, "orig", None) or type(error).__name__  # its text may contain the password of a URL
         shown = "the database" if "://" in os.fspath(storage) else repr(os.fspath(storage))
         raise InvalidParameter(
             f"The 'storage' parameter of tune must be a file of trials or a new one: {shown} cannot be used ({reason})."
@@ -323,18 +327,18 @@ def _is_sqlite(path: Path) -> bool:
 
 
 def open_study(
-    optuna: Optuna, storage: Storage, name: str, lower: list[bool], recipe: Mapping[str, Any], startup_trials: int
+    optuna: ModuleType, storage: BaseStorage, name: str, lower: list[bool], recipe: Settings, startup_trials: int
 ) -> Study:
     """Create a study, or open the stored one of that name if it was made for the same purpose."""
     study = optuna.create_study(
         storage=storage,
         study_name=name,
         directions=["minimize" if less else "maximize" for less in lower],
-        # Its own warm-up is counted in trials that ran to their end, as the sampler's is.
+        # The pruner waits for as many complete trials as the sampler does.
         pruner=optuna.pruners.MedianPruner(n_startup_trials=startup_trials),
         load_if_exists=True,
     )
-    wanted = json.loads(json.dumps(recipe, default=str))
+    wanted = json.loads(json.dumps(recipe, default=str))  # as the storage returns it, so that both can be compared
     stored = study.user_attrs.get(RECIPE)
     if stored is None and not study.get_trials(deepcopy=False):
         study.set_user_attr(RECIPE, wanted)
@@ -342,27 +346,25 @@ def open_study(
         differing = [key for key in wanted if stored is None or stored.get(key) != wanted[key]]
         raise InvalidParameter(
             f"The study {name!r} in this storage was made with other settings ({', '.join(differing)}): "
-            "choose another study_name, or tune as it was begun."
+            "choose another study_name, or use the same settings as before."
         )
     for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
         study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
     return study
 
 
-def settled(study: Study) -> list[OptunaTrial]:
-    """Return the trials that count, in their order: complete, pruned, or failed by their settings."""
+def settled(study: Study) -> list[FrozenTrial]:
+    """Return the finished trials in order: complete, pruned, or failed because they diverged."""
     trials = study.get_trials(deepcopy=False)
     return [t for t in trials if t.state.name in ("COMPLETE", "PRUNED") or (t.state.name == "FAIL" and _diverged(t))]
 
 
-def ask(
-    optuna: Optuna, study: Study, space: Space, own: Mapping[str, Any], seed: int, startup_trials: int
-) -> OptunaTrial:
-    """Draw the next trial. The first one tries the model's own settings, as far as they are in the space."""
+def ask(optuna: ModuleType, study: Study, space: Space, own: Settings, seed: int, startup_trials: int) -> OptunaTrial:
+    """Draw the next trial. The first one has the model's own settings, as far as they are in the space."""
     place = len(settled(study))
     drawn_seed = int(np.random.SeedSequence([seed, place]).generate_state(1)[0])
     sampler = optuna.samplers.TPESampler(seed=drawn_seed, n_startup_trials=startup_trials, multivariate=True)
-    if place == 0:
+    if place == 0:  # values outside the space cannot be fixed: the sampler draws them
         known = {name: space[name].drawn(value) for name, value in own.items() if name in space}
         fixed = {name: drawn for name, drawn in known.items() if drawn is not None}
         sampler = optuna.samplers.PartialFixedSampler(fixed, sampler)
@@ -370,7 +372,7 @@ def ask(
     return study.ask({name: part.distribution(optuna) for name, part in space.items()})
 
 
-def _diverged(trial: OptunaTrial) -> bool:
+def _diverged(trial: FrozenTrial) -> bool:
     return DIVERGED in trial.user_attrs and "seconds" in trial.user_attrs
 
 
@@ -386,7 +388,7 @@ def _held_out(split: Split, part: str, allow_test: bool) -> HeldOut:
         raise InvalidParameter(f"The 'part' parameter of tune must be 'validation' or 'test'. Got {part!r} instead.")
     if part == "test" and not allow_test:
         raise InvalidParameter(
-            "Settings chosen on the test users make the test worthless: tune on part='validation' "
+            "Settings chosen on the test users make the test worthless: use part='validation' "
             "(allow_test=True overrides this)."
         )
     held_out = split.test if part == "test" else split.validation
@@ -425,10 +427,10 @@ def _check_numbers(
         check_not_negative("tune", "timeout", timeout)
 
 
-def _recipe(attempt: Attempt, seed: int | None, startup_trials: int) -> dict[str, Any]:
-    """Return what a stored study must agree with to be continued."""
+def _recipe(attempt: Attempt, seed: int | None, startup_trials: int) -> Record:
+    """Return the arguments that must be equal to continue a stored study."""
     model = attempt.model
-    idle = {*attempt.space, "num_threads"}  # searched, or without influence on results
+    idle = {*attempt.space, "num_threads"}  # these are searched, or do not change results
     return {
         "model": type(model).__name__,
         "settings": {f.name: getattr(model, f.name) for f in dataclasses.fields(model) if f.name not in idle},

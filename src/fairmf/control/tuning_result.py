@@ -1,33 +1,39 @@
-"""TuningResult: every trial of a search, its front, and the best model under constraints."""
+"""Hold the trials of a search, its Pareto front, and the best model under constraints."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from fairmf.control.search_space import DIAL
 from fairmf.control.trade_off import Curve, front_positions, trade_off
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidParameter
+from fairmf.lazy import lazy_module
 from fairmf.metrics.registry import parse_metric
 from fairmf.models.base import IterativeModel
+from fairmf.types import Record
+
+if TYPE_CHECKING:
+    import optuna
+    import pyarrow as pa
+else:
+    pa = lazy_module("pyarrow")
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
     """One set of settings that was tried.
 
-    `state` is "complete", "pruned" (stopped as unpromising) or "failed" (diverged); `dial` is the fairness the model
-    served with (None: the trained one); `metrics` were measured on the validation users, of a pruned trial after its
-    last evaluated epoch.
+    `state` is "complete", "pruned" (stopped early as unpromising) or "failed" (diverged). `dial` is the fairness used
+    after training (None: the trained one). `metrics` are measured on the validation users; for a pruned trial, after
+    its last evaluated epoch.
     """
 
     number: int
     state: str
-    settings: dict[str, Any]
+    settings: Record
     dial: float | None
     metrics: dict[str, float]
     seconds: float
@@ -39,7 +45,7 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TuningResult:
-    """All trials of a search.
+    """The result of `tune`.
 
     Attributes
     ----------
@@ -48,11 +54,11 @@ class TuningResult:
     train
         The training data, for `best_model`.
     objectives
-        Full names of what was made as good as possible.
+        Full names of the metrics that were optimised.
     trials
-        Every settled trial, in order.
+        Every finished trial, in order.
     study
-        Optuna's own object.
+        The Optuna study.
 
     Examples
     --------
@@ -63,11 +69,11 @@ class TuningResult:
     True
     """
 
-    model: Any
+    model: IterativeModel
     train: Interactions
     objectives: tuple[str, ...]
     trials: tuple[Trial, ...]
-    study: Any
+    study: optuna.Study
 
     @property
     def complete(self) -> list[Trial]:
@@ -75,10 +81,10 @@ class TuningResult:
         return [trial for trial in self.trials if trial.state == "complete"]
 
     def best(self, **constraints: float) -> Trial:
-        """Return the complete trial best in the first objective among those that meet the constraints.
+        """Return the complete trial that is best in the first objective among those that meet the constraints.
 
-        A constraint is `max_` or `min_` and a metric that was measured: max_gini=0.85, min_recall=0.3. Where a metric
-        was measured at several cut-offs, the constraint names one: {"max_gini@20": 0.85}.
+        The name of a constraint is `max_` or `min_` and a metric that was measured: max_gini=0.85, min_recall=0.3. If
+        the metric was measured at several cut-offs, name one: {"max_gini@20": 0.85}.
         """
         tried = self.complete
         if not tried:
@@ -97,10 +103,10 @@ class TuningResult:
         sign = -1 if parse_metric(first).lower_is_better else 1
         return max(tried, key=lambda t: (sign * t.metrics[first], -t.number))
 
-    def best_model(self, **constraints: float) -> Any:
-        """Fit the best trial's model again on the training data and return it (the same seed gives the same model).
+    def best_model(self, **constraints: float) -> IterativeModel:
+        """Train the model of the best trial again and return it. The same seed gives the same model.
 
-        Where the dial was tuned, the model serves with the trial's fairness by default.
+        If the dial was searched, the model uses the fairness of the trial by default.
         """
         trial = self.best(**constraints)
         model = trial.build(self.model).fit(self.train, progress=False)
@@ -114,14 +120,15 @@ class TuningResult:
         return [tried[i] for i in front_positions(points, lower)]
 
     def dialled_front(self, split: Split | HeldOut, *, points: int = 12, progress: bool | None = None) -> Curve:
-        """Return the front after turning the dial of every model on it: fit each again, measure at `points` places.
+        """Train every model on the front again, measure it at `points` values of fairness, and return the joint front.
 
-        A trial is one point; the model behind it is a whole curve that costs no further training. Rows say which
-        `trial` they come from. Needs objectives with an accuracy and a Gini.
+        A trial is one point, but its model gives a whole curve without further training. The column `trial` says which
+        trial a row belongs to. The objectives must include an accuracy metric and a Gini.
         """
-        seen: set[tuple[Any, ...]] = set()
-        rows: list[dict[str, Any]] = []
+        seen: set[tuple[tuple[str, object], ...]] = set()
+        rows: list[Record] = []
         for trial in self.pareto_front():
+            # Trials that differ only in the dial have the same model.
             settings = tuple(sorted(trial.settings.items()))
             if settings in seen:
                 continue
@@ -131,11 +138,11 @@ class TuningResult:
             rows += [{**row, "trial": trial.number} for row in found]
         return Curve(tuple(rows), self.objectives).front()
 
-    def table(self) -> Any:
+    def table(self) -> pa.Table:
         """Return an Arrow table with one row per trial: state, settings, metrics, seconds."""
         names = list(dict.fromkeys(name for t in self.trials for name in t.settings))
         labels = list(dict.fromkeys(label for t in self.trials for label in t.metrics))
-        columns: dict[str, list[Any]] = {
+        columns: dict[str, list[object]] = {
             "number": [t.number for t in self.trials],
             "state": [t.state for t in self.trials],
             **{name: [t.settings.get(name) for t in self.trials] for name in names},

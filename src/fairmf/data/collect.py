@@ -1,43 +1,50 @@
-"""Collect batches of a table into Events."""
+"""Collect batches of a table into Events: encode the ids, check the values, join the arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.data.columns import BadValues, ColumnName, Columns, missing, to_numbers, to_times
-from fairmf.data.encode import IdEncoder, TextWords
+from fairmf.data.encode import IdEncoder, TextWords, Values
 from fairmf.data.events import Events
 from fairmf.data.ids import is_missing
 from fairmf.errors import InvalidData
+from fairmf.lazy import lazy_module
+from fairmf.types import Array
 
-_FIRST = 1 << 16
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = lazy_module("pyarrow")
+
+_FIRST = 1 << 16  # values that a growing array has room for at first
 
 
 class GrowingArray:
-    """Join arrays without holding all of them twice: `append` each, then `finish`.
+    """Join arrays whose total length is not known: `append` each, then call `finish`.
 
-    It grows in place: large arrays are moved by the system page by page, not copied (where realloc can do so), and what
-    is not used yet takes an eighth at most.
+    `np.concatenate` would need twice the memory of the result. Here one array grows by an eighth at a time with
+    `realloc`, which moves large arrays by remapping their pages where the system can do so.
     """
 
     def __init__(self) -> None:
-        self._values: NDArray[Any] | None = None
+        self._values: Array | None = None
         self._length = 0
         self._expected = 0
 
     def expect(self, length: int) -> None:
-        """Reserve room for about this many values. What is not used in the end is given back."""
+        """Reserve memory for about this many values; `finish` releases what was not used."""
         self._expected = length
 
     def __len__(self) -> int:
         return self._length
 
-    def append(self, values: NDArray[Any]) -> None:
-        """Add values at the end. Where types differ, all values get one that holds both."""
+    def append(self, values: Array) -> None:
+        """Add values at the end. If their type differs, all values are converted to a type that holds both."""
         if len(values) == 0:
             return
         if self._values is None:
@@ -46,12 +53,12 @@ class GrowingArray:
             self._values = self._values.astype(np.result_type(self._values, values))
         end = self._length + len(values)
         if end > len(self._values):
-            # No one else has this array, so it may move.
+            # refcheck=False: no other code holds a reference to this array, so it may move in memory.
             self._values.resize(max(end, len(self._values) + max(len(self._values) // 8, _FIRST)), refcheck=False)
         self._values[self._length : end] = values
         self._length = end
 
-    def finish(self) -> NDArray[Any]:
+    def finish(self) -> Array:
         """Return all values in one array; this object is empty afterwards."""
         values, length = self._values, self._length
         self._values, self._length = None, 0
@@ -65,13 +72,21 @@ _REPAIR = "remove or correct these rows"
 
 
 class EventsCollector:
-    """Collect batches of a table, in the order of the file, into Events.
+    """Collect batches of a table into Events: `add` each batch in the order of the file, then call `finish`.
 
-    `finish` returns them, or raises an error that counts the bad values of all batches. Only the codes read so far and
-    one batch are in memory.
+    Only the codes read so far and one batch are in memory. Bad values are counted over all batches and reported by
+    `finish`, so that one error says how many there are.
 
-    `many`: use compiled code from the first batch, because there are many rows. `first_row`: the number of the first
-    row in errors, where the batches are a part of a file.
+    Parameters
+    ----------
+    columns
+        The names of the columns in the batches.
+    source
+        What to call the table in errors.
+    many
+        Use compiled code from the first batch, because there will be many rows.
+    first_row
+        The number of the first row in errors, where the batches are a part of a file.
     """
 
     def __init__(self, columns: Columns, source: str, many: bool = False, first_row: int = 0):
@@ -85,14 +100,15 @@ class EventsCollector:
         self.highest_rating = -np.inf
 
     def expect(self, rows: int) -> None:
-        """Reserve room for about this many rows; call it before the first batch."""
+        """Reserve memory for about this many rows; call it before the first batch."""
         for part in self._parts.values():
             part.expect(rows)
 
-    def add(self, batch: Mapping[ColumnName, Any]) -> None:
-        """Take one batch: an Arrow array per column; for ids also TextWords, or a list of what Arrow cannot hold."""
+    def add(self, batch: Mapping[ColumnName, Values]) -> None:
+        """Add one batch: the values of every column, by name."""
         names = self._columns
         length = len(batch[names.user])
+        # Ratings first: ids of rows that are dropped must not get codes.
         kept = self._above_threshold(batch)
         rows: NDArray[np.int64] | int = self._rows_read if kept is None else self._rows_read + kept
         self._add_ids("item", _take(batch[names.item], kept), rows)
@@ -104,7 +120,7 @@ class EventsCollector:
         self._rows_read += length
 
     def finish(self, *, allow_empty: bool = False) -> Events:
-        """Return the events of all batches; raise InvalidData for bad values, or (unless allowed) no rows."""
+        """Return the events of all batches; raise InvalidData for bad values and, unless allowed, for no rows."""
         names, where = self._columns, f"of {self._source}"
         for role, what in (("user", "user ids"), ("item", "item ids"), ("time", "times"), ("rating", "ratings")):
             if role in self._bad:
@@ -124,7 +140,8 @@ class EventsCollector:
             time_unit=next(iter(self._time_units), None),
         )
 
-    def _above_threshold(self, batch: Mapping[ColumnName, Any]) -> NDArray[np.int64] | None:
+    def _above_threshold(self, batch: Mapping[ColumnName, Values]) -> NDArray[np.int64] | None:
+        """Return the rows whose rating is above the threshold; None without a threshold, so that nothing is copied."""
         column, threshold = self._columns.rating, self._columns.rating_above
         if column is None or threshold is None:
             return None
@@ -134,32 +151,33 @@ class EventsCollector:
             self.highest_rating = max(self.highest_rating, float(np.fmax.reduce(ratings)))
         return np.flatnonzero(ratings > threshold).astype(np.int64, copy=False)
 
-    def _add_ids(self, role: str, values: Any, rows: NDArray[np.int64] | int) -> None:
+    def _add_ids(self, role: str, values: Values, rows: NDArray[np.int64] | int) -> None:
         if isinstance(values, list):
             empty = np.fromiter((is_missing(value) for value in values), dtype=bool, count=len(values))
-        elif isinstance(values, TextWords):  # the compiled reader gives up where one is missing
+        elif isinstance(values, TextWords):  # the compiled reader leaves missing ids to Arrow's
             empty = np.zeros(0, dtype=bool)
         else:
             empty = missing(values)
-        if empty.any():  # the error comes at the end, with the count over all batches
+        if empty.any():  # `finish` raises the error, with the count over all batches
             self._bad[role].add("null or NaN", empty, rows)
             return
         self._parts[role].append(self._encoders[role].encode(values))
 
-    def _add_weights(self, values: Any, rows: NDArray[np.int64] | int) -> None:
+    def _add_weights(self, values: Values, rows: NDArray[np.int64] | int) -> None:
         name = self._columns.roles["weights"]
         with np.errstate(over="ignore"):  # what is too large for float32 is reported as infinite
             weights = to_numbers(values, name, "weights").astype(np.float32)
         self._bad["weights"].add_weights(weights, rows)
         self._parts["weights"].append(weights)
 
-    def _add_times(self, values: Any, rows: NDArray[np.int64] | int) -> None:
+    def _add_times(self, values: Values, rows: NDArray[np.int64] | int) -> None:
         empty = missing(values)
         if empty.any():
             self._bad["time"].add("null or NaN", empty, rows)
             return
         name = self._columns.roles["time"]
         times, unit = to_times(values, name)
+        # A file of dates has the unit "us"; numbers have None. A mixture cannot be compared.
         self._time_units.add(unit)
         if len(self._time_units) > 1:
             raise InvalidData(
@@ -182,14 +200,14 @@ def check_not_empty(columns: Columns, source: str, rows_read: int, rows_kept: in
         )
 
 
-def _take(values: Any, kept: NDArray[np.int64] | None) -> Any:
+def _take(values: Values, kept: NDArray[np.int64] | None) -> Values:
     if kept is None:
         return values
     return [values[k] for k in kept] if isinstance(values, list) else values.take(kept)
 
 
 def collect_batches(
-    names: Sequence[ColumnName], batches: Iterable[Any], columns: Columns, source: str, most_rows: int
+    names: Sequence[ColumnName], batches: Iterable[pa.RecordBatch], columns: Columns, source: str, most_rows: int
 ) -> Events:
     """Collect Arrow record batches with these column names, at most `most_rows` rows at a time."""
     columns.check(names, source)
@@ -202,10 +220,8 @@ def collect_batches(
     return collector.finish()
 
 
-def _known(values: Any, name: ColumnName, number: bool) -> Any:
-    """Convert what the collector does not know: string views, and a database's decimals, which arrive as text."""
-    import pyarrow as pa
-
+def _known(values: pa.Array, name: ColumnName, number: bool) -> pa.Array:
+    """Convert types that the collector cannot take: string views, and a database's decimals, which arrive as text."""
     if str(values.type) == "string_view":  # the compiled tables take plain text
         return values.cast(pa.string())
     if not isinstance(values, pa.ExtensionArray) or values.type.extension_name != "arrow.opaque":

@@ -10,12 +10,20 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+else:
+    pa = lazy_module("pyarrow")
+    pc = lazy_module("pyarrow.compute")
 
 ColumnName: TypeAlias = str | int
 
@@ -31,21 +39,23 @@ SYNONYMS = {
     "rating": ("rating", "stars", "star", "score", "overall", "grade"),
     "weights": ("weight", "confidence", "plays", "playcount", "count", "quantity", "frequency"),
 }  # fmt: skip
-"""What the columns of each role are called, in lower case and without "id"; the most general word comes first."""
+"""Words that name a column of each role, in lower case and without "id"; the most general word comes first."""
 ITEM_TITLES = ("name", "title", "item_name", "item_title", "label")
 ITEM_GROUPS = ("group", "genre", "category", "provider", "seller", "artist", "brand")
-"""What a table of items calls their titles and groups."""
-# These name the id of an item without "id" beside them; "track" or "book" alone may be its title.
+"""Names of the columns with titles and groups in a table of items."""
+# These words name the id even without "id" beside them; a column "track" or "book" may also hold titles.
 _ITEM_CODES = {"item", "iid", "asin", "isbn", "sku"}
 
 
 def words_of(name: ColumnName) -> list[str]:
     """Return the words of a column's name: "user", "id" for userId, USER_ID, "User ID" and userid."""
+    # Runs of capitals (USER), or words that may begin with one (userId: user, Id).
     parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", str(name))
     return [word for part in parts for word in _divided(part.lower())]
 
 
 def _divided(word: str) -> list[str]:
+    """Split words written together, such as "userid" or "idmovie"; return any other word alone."""
     for ending in ("id", "ids", "name"):
         if word.endswith(ending) and any(role_word(role, word.removesuffix(ending)) for role in IDS):
             return [word.removesuffix(ending), ending]
@@ -55,24 +65,24 @@ def _divided(word: str) -> list[str]:
 
 
 def role_word(role: str, word: str) -> str | None:
-    """Return the synonym of the role that this word is, perhaps in the plural; None where it is none."""
+    """Return the role's synonym that this word (or its singular) is, or None."""
     return next((known for known in SYNONYMS[role] if word in (known, f"{known}s")), None)
 
 
 def is_item_id(name: ColumnName) -> bool:
-    """Return whether a column of a table of items holds their ids, by its name: "id", "item", "movieId"."""
+    """Return whether the name of a column says that it holds item ids: "id", "item", "movieId"."""
     words = words_of(name)
     own = [word for word in words if role_word("item", word) is not None]
     rest = [word for word in words if word not in own]
     return rest == ["id"] if len(own) != 1 or rest else own[0] in _ITEM_CODES
 
 
-_LISTED = 20
+_LISTED = 20  # column names that an error message shows
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns to read. Rows whose rating is not above `rating_above` are left out."""
+    """Name the columns to read. Rows whose rating is not above `rating_above` are dropped."""
 
     user: ColumnName = "user"
     item: ColumnName = "item"
@@ -123,7 +133,7 @@ class Columns:
         return list(dict.fromkeys(self.roles.values()))
 
     def check(self, available: Sequence[ColumnName], source: str) -> None:
-        """Raise InvalidData if a column is not among those of `source`, or is there twice."""
+        """Raise InvalidData if `source` does not have one of the columns, or has it twice."""
         for role, name in self.roles.items():
             there = available.count(name)
             if there > 1:
@@ -146,6 +156,7 @@ def _missing(role: str, name: ColumnName, available: Sequence[ColumnName], sourc
 def closest(role: str, name: ColumnName, available: Sequence[ColumnName]) -> ColumnName | None:
     """Return the column most likely meant by `name`, or None."""
     by_text = {str(column).lower(): column for column in reversed(available)}
+    # A misspelt name first, then a synonym of the role.
     near = difflib.get_close_matches(str(name).lower(), list(by_text), n=1, cutoff=0.6)
     if near:
         return by_text[near[0]]
@@ -197,23 +208,18 @@ def check_weights(weights: NDArray[np.floating], subject: str) -> None:
     bad.check(subject, "weights must be finite and at least 0, so remove or correct these rows")
 
 
-def missing(values: Any) -> NDArray[np.bool_]:
+def missing(values: pa.Array) -> NDArray[np.bool_]:
     """Return which entries of an Arrow array are null or NaN; an empty array where none can be."""
-    import pyarrow as pa
-
     floating = pa.types.is_floating(values.type)
+    # The usual case, for which pyarrow.compute need not be loaded.
     if values.null_count == 0 and not floating:
         return np.zeros(0, dtype=bool)
-    import pyarrow.compute as pc
-
     mask: NDArray[np.bool_] = pc.is_null(values, nan_is_null=floating).to_numpy(zero_copy_only=False)
     return mask
 
 
-def to_numbers(values: Any, column: str | int, role: str) -> NDArray[np.float64]:
+def to_numbers(values: pa.Array, column: ColumnName, role: str) -> NDArray[np.float64]:
     """Convert an Arrow array to float64, with NaN for missing values."""
-    import pyarrow as pa
-
     array = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
     kind, is_kind = array.type, pa.types
     numeric = (is_kind.is_integer, is_kind.is_floating, is_kind.is_decimal, is_kind.is_boolean, is_kind.is_null)
@@ -225,13 +231,11 @@ def to_numbers(values: Any, column: str | int, role: str) -> NDArray[np.float64]
     return numbers
 
 
-def to_times(values: Any, column: str | int) -> tuple[NDArray[np.int64] | NDArray[np.float64], str | None]:
+def to_times(values: pa.Array, column: ColumnName) -> tuple[NDArray[np.int64] | NDArray[np.float64], str | None]:
     """Return an Arrow array without nulls as times, and their unit: None for numbers, "us" for dates.
 
     Text must hold dates as ISO 8601 writes them, such as 2024-01-31 or 2024-01-31 12:30:00.
     """
-    import pyarrow as pa
-
     array, kind, unit = values, values.type, None
     if pa.types.is_dictionary(kind):
         array = array.dictionary_decode()
@@ -256,10 +260,8 @@ def to_times(values: Any, column: str | int) -> tuple[NDArray[np.int64] | NDArra
     return times, unit
 
 
-def _dates(texts: Any, column: str | int) -> Any:
-    import pyarrow as pa
-
-    for zone in (None, "UTC"):  # for Arrow dates that have a zone are of another type than those that have none
+def _dates(texts: pa.Array, column: ColumnName) -> pa.Array:
+    for zone in (None, "UTC"):  # Arrow has one type for dates with a zone and another for dates without
         with contextlib.suppress(pa.ArrowInvalid):
             return texts.cast(pa.timestamp("us", tz=zone))
     raise InvalidData(
@@ -269,17 +271,18 @@ def _dates(texts: Any, column: str | int) -> Any:
     )
 
 
-# Nothing else lies in these ranges: seconds from 1973 to 2128 and the same in finer units.
+# The ranges of the units do not overlap: seconds from 1973 to 2128 are 1e8 to 5e9, milliseconds 1e11 to 5e12.
 TIME_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _EARLIEST, _LATEST = 1e8, 5e9
 
 
-def time_unit(times: Any) -> str | None:
+def time_unit(times: ArrayLike) -> str | None:
     """Guess the unit of times since 1970 from their size: "s", "ms", "us" or "ns"; None where it is not clear.
 
     Zeros and other values outside of all units (times that are not known) are allowed if they are fewer than half.
     """
     values = np.asarray(times)
+    # Count how many times lie in the range of each unit.
     counts = {
         unit: np.count_nonzero((values >= _EARLIEST * scale) & (values < _LATEST * scale))
         for unit, scale in TIME_UNITS.items()
@@ -296,8 +299,8 @@ def date_text(time: float, unit: str | None) -> str:
     return str(moment.astype("datetime64[m]")).replace("T", " ")
 
 
-def since_1970(value: Any) -> int | None:
-    """Return a date as nanoseconds since 1970, UTC; None for what is no date."""
+def since_1970(value: object) -> int | None:
+    """Return a date as nanoseconds since 1970 (UTC), or None if the value is not a date."""
     if isinstance(value, str) and (zoned := _date_with_zone(value)) is not None:
         value = zoned
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
@@ -310,13 +313,14 @@ def since_1970(value: Any) -> int | None:
         return None
     if np.isnat(moment):
         return None
+    # Microseconds reach from year -290000 to 294000; nanoseconds end in 2262, so use them only for finer dates.
     if np.datetime_data(moment.dtype)[0] in ("ns", "ps", "fs", "as"):
         return int(moment.astype("datetime64[ns]").astype(np.int64))
     return 1000 * int(moment.astype("datetime64[us]").astype(np.int64))
 
 
 def _date_with_zone(text: str) -> datetime.datetime | None:
-    """Read a date that says its zone, such as 2024-01-31T12:00:00Z, which NumPy does not take; None for others."""
+    """Parse a date with a time zone, such as 2024-01-31T12:00:00Z, which NumPy refuses; None for other text."""
     try:
         found = datetime.datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text.strip()))
     except ValueError:

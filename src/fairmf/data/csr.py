@@ -1,18 +1,25 @@
-"""Hold sparse rows as kernels read them, and build them from pairs and SciPy matrices in little memory."""
+"""Hold sparse rows in the form that kernels read, and build them from pairs or SciPy matrices."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fairmf.errors import InvalidData
+from fairmf.lazy import lazy_module
+from fairmf.types import Array
+
+if TYPE_CHECKING:
+    from fairmf.data import sort_kernels
+else:
+    sort_kernels = lazy_module("fairmf.data.sort_kernels")
 
 
 class Rows(NamedTuple):
-    """Compressed sparse rows. `weights` is None when all entries are 1, so that binary data stores no values."""
+    """Hold compressed sparse rows. `weights` is None if all entries are 1, so that binary data store no values."""
 
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]
@@ -28,14 +35,14 @@ class Rows(NamedTuple):
         """Number of stored entries."""
         return int(self.indptr[-1])
 
-    def to_csr(self, values: NDArray[Any], n_columns: int) -> sp.csr_array:
+    def to_csr(self, values: Array, n_columns: int) -> sp.csr_array:
         """Return a SciPy CSR array of these rows with the given values; it shares the indices below 2^31 entries."""
-        # SciPy wants one index type: given 8-byte offsets it would copy all indices to 8 bytes too.
+        # SciPy needs one type for indices and offsets: given 8-byte offsets it would copy all indices to 8 bytes.
         indptr = self.indptr.astype(np.int32) if self.nnz < 2**31 else self.indptr
         return sp.csr_array((values, self.indices, indptr), shape=(self.count, n_columns))
 
     def sums(self) -> NDArray[np.float64]:
-        """Return the sum of every row: of its entries, or of its confidences (c_i)."""
+        """Return the sum of every row's confidences (c_i); the number of its entries if they are binary."""
         if self.weights is None:
             return np.diff(self.indptr).astype(np.float64)
         # A running sum in float64, differenced at the row ends: empty rows come out as exactly 0.
@@ -51,7 +58,7 @@ class Rows(NamedTuple):
     def read_only(self) -> Rows:
         """Return these rows as views that cannot be written to; the arrays themselves stay writable.
 
-        Kernels are given rows in this form alone, so that each is compiled once, whoever owns the memory.
+        Numba compiles a kernel again for writable arrays. Kernels get rows in this form only, so each is compiled once.
         """
         weights = None if self.weights is None else read_only(self.weights)
         return Rows(read_only(self.indptr), read_only(self.indices), weights)
@@ -66,22 +73,23 @@ class Rows(NamedTuple):
         """Copy the given rows, in the given order."""
         lengths = np.diff(self.indptr)[rows]
         indptr = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+        # Entry k of a new row is entry k of the old row: shift all entries of a row by the same amount.
         entries = np.arange(indptr[-1]) + np.repeat(self.indptr[:-1][rows] - indptr[:-1], lengths)
         weights = None if self.weights is None else self.weights[entries]
         return Rows(indptr, self.indices[entries], weights)
 
 
-def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a view that cannot be written to: kernels that get only such views are compiled once."""
+def read_only(array: Array) -> Array:
+    """Return a view that cannot be written to. Kernels that get only such views are compiled once."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
-# SciPy moves to 8-byte indices from 2^31 entries on. Larger data are built in parts of this many rows instead.
+# From 2^31 entries on, SciPy uses 8-byte indices. Larger data are built in parts of this many pairs instead.
 _PART = 1 << 30
 _CHUNK = 1 << 18
-# From here on compiled code is quicker than SciPy, the loading of it included.
+# From this many pairs on, compiled code is faster than SciPy, including the time to load it.
 _MANY_PAIRS = 1 << 19
 
 
@@ -93,16 +101,15 @@ def rows_from_pairs(
     count: bool = False,
     part: int = _PART,
 ) -> Rows:
-    """Build rows from pairs. A repeated pair sums its `weights`, or counts its rows (`count`), or counts once."""
+    """Build rows from pairs. For repeated pairs, add up `weights`, or count them (`count`), or keep one entry."""
     if weights is None and not count and len(users) >= _MANY_PAIRS:
-        from fairmf.data.sort_kernels import distinct_pairs
-
         rows, columns = (read_only(np.ascontiguousarray(x, dtype=np.int32)) for x in (users, items))
-        return Rows(*distinct_pairs(rows, columns, shape), None)
+        return Rows(*sort_kernels.distinct_pairs(rows, columns, shape), None)
     if len(users) <= part:
         return _rows_of_part(users, items, shape, weights, count)
     pieces = []
     for start, stop in _user_ranges(users, shape[0], part):
+        # In place, to save a temporary array of the size of the data.
         chosen = users >= start
         chosen &= users < stop
         own = None if weights is None else weights[chosen]
@@ -112,7 +119,7 @@ def rows_from_pairs(
 
 
 def rows_from_sparse(matrix: Any, keep_values: bool) -> Rows:
-    """Build rows from a SciPy sparse matrix, which is left as it is."""
+    """Build rows from a SciPy sparse matrix, which is not changed."""
     csr = matrix if matrix.format in ("csr", "coo") else matrix.tocsr()
     if csr.format == "coo":
         _check_values(csr, csr.data)
@@ -125,14 +132,14 @@ def rows_from_sparse(matrix: Any, keep_values: bool) -> Rows:
     indptr = csr.indptr.astype(np.int64)
     if len(indptr) != csr.shape[0] + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any() or size > len(csr.indices):
         raise InvalidData(
-            "The matrix is damaged: its indptr does not describe its rows.", hint="build it anew with SciPy"
+            "The matrix is damaged: its indptr does not describe its rows.", hint="build it again with SciPy"
         )
     _check_indices(csr.indices[:size], csr.shape[1])
     indices, values = csr.indices[:size].astype(np.int32), csr.data[:size]
     _check_values(csr, values)
     if values.all() and is_ascending(indices, indptr):
         return Rows(indptr, indices, _as_weights(values) if keep_values else None)
-    # Flags are enough for binary data: that they wrap around when added up does no harm, only the places are used.
+    # One byte per value is enough for binary data: sums may wrap around, but only the positions are used.
     own = values.astype(np.float64) if keep_values else (values != 0).astype(np.int8)
     mine = Rows(indptr, indices, None).to_csr(own, csr.shape[1])
     mine.eliminate_zeros()
@@ -148,9 +155,10 @@ def _rows_of_part(
     count: bool,
 ) -> Rows:
     ones = np.int32 if count else np.int8
-    values: NDArray[Any] = np.ones(len(users), dtype=ones) if weights is None else weights
+    values: Array = np.ones(len(users), dtype=ones) if weights is None else weights
     pairs: Any = sp.coo_array((values, (users, items)), shape=shape)
-    pairs.has_canonical_format = True  # not true, but it puts off the merging until we know what it takes
+    # Not true, but SciPy then does not merge the pairs here: below they are merged in double precision if needed.
+    pairs.has_canonical_format = True
     merged: Any = pairs.tocsr()
     del pairs, values
     merged.sort_indices()
@@ -164,7 +172,7 @@ def _rows_of_part(
 def _rows_of_csr(csr: Any, keep_values: bool) -> Rows:
     weights = _as_weights(csr.data) if keep_values else None
     indices = csr.indices.astype(np.int32, copy=False)
-    # After merging, SciPy may leave a view of a longer array: do not hold on to what is not used.
+    # After merging, SciPy may leave a view of a longer array: copy it to free the rest.
     indices = indices if indices.base is None else indices.copy()
     return Rows(csr.indptr.astype(np.int64), indices, weights)
 
@@ -195,7 +203,7 @@ def _user_ranges(users: NDArray[np.int32], n_users: int, part: int) -> list[tupl
     return ranges
 
 
-def _as_weights(values: NDArray[Any]) -> NDArray[np.float32]:
+def _as_weights(values: Array) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):
         weights = values.astype(np.float32)
     if not np.isfinite(weights).all():
@@ -203,7 +211,7 @@ def _as_weights(values: NDArray[Any]) -> NDArray[np.float32]:
     return weights
 
 
-def _check_values(matrix: Any, values: NDArray[Any]) -> None:
+def _check_values(matrix: Any, values: Array) -> None:
     if values.dtype.kind not in "buif":
         raise InvalidData(f"The matrix holds {values.dtype} values.", hint="it must hold numbers, such as float32")
     if values.dtype.kind in "bu":
@@ -227,7 +235,7 @@ def _check_indices(indices: NDArray[np.integer], size: int) -> None:
         raise InvalidData(
             f"The matrix is damaged: it holds indices from {indices.min()} to {indices.max()} where 0 to {size - 1} "
             f"is possible.",
-            hint="build it anew with SciPy",
+            hint="build it again with SciPy",
         )
 
 
@@ -235,12 +243,13 @@ def is_ascending(indices: NDArray[np.int32], indptr: NDArray[np.int64]) -> bool:
     """Return whether every row's indices strictly ascend."""
     ascending = indices[1:] > indices[:-1]
     starts = indptr[1:-1]
-    ascending[starts[(starts > 0) & (starts < len(indices))] - 1] = True  # from one row to the next anything goes
+    ascending[starts[(starts > 0) & (starts < len(indices))] - 1] = True  # between two rows any order is right
     return bool(ascending.all())
 
 
 def replace_rows(rows: Rows, where: NDArray[np.integer], new: Rows) -> Rows:
-    """Put row k of `new` at where[k]. Places from `rows.count` on are added; they must leave no gap."""
+    """Replace row where[k] by row k of `new`. Rows from `rows.count` on are added, without gaps."""
+    # Put the new rows after the old ones, then pick for every place the row that belongs there.
     order = np.arange(max(rows.count, int(where.max(initial=-1)) + 1))
     order[where] = rows.count + np.arange(new.count)
     return _one_after_the_other(rows, new).take(order)
@@ -260,7 +269,7 @@ def _one_after_the_other(first: Rows, second: Rows) -> Rows:
 
 def transpose(rows: Rows, n_columns: int) -> Rows:
     """Return the other orientation, with sorted indices; binary rows stay binary."""
-    # SciPy's transposition carries a value per entry; one byte of zeros is the least it takes.
+    # SciPy's transposition needs a value per entry; zeros of one byte are the smallest.
     values = np.zeros(rows.nnz, dtype=np.int8) if rows.weights is None else rows.weights
     other = rows.to_csr(values, n_columns).tocsc()
     weights = None if rows.weights is None else np.ascontiguousarray(other.data, dtype=np.float32)

@@ -1,17 +1,15 @@
 """Cut plain delimited text into columns in compiled code.
 
-Only what leaves no doubt is read here: lines of equal width that end in a newline, no quotes, integers of up to 18
-digits without leading zeros, decimals of up to 15 (for which one division rounds exactly as a full parser does), text
-that is not one of Arrow's spellings of null. At the first doubt `cut` gives up and Arrow's reader, which defines the
-meaning, takes over.
+Only simple text is read here: lines with equally many columns that end in a newline, no quotes, integers of up to 18
+digits without leading zeros, decimals of up to 15 digits (for which one division rounds exactly as a full parser does),
+and text that is not one of Arrow's spellings of null. At anything else `cut` returns -1, and Arrow's parser reads the
+file instead.
 
-Text is looked at in words of eight bytes, the first one lowest; a word's first delimiter is found as "Hacker's Delight"
-finds the first zero byte (chapter 6).
+Text is processed in words of eight bytes, the first byte lowest. The first delimiter in a word is found like the first
+zero byte in "Hacker's Delight" (chapter 6).
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -30,8 +28,9 @@ _CLOSING = np.uint64(255)
 
 
 def _word(block, at):
+    """Return the eight bytes from `at` on as one number."""
     found = _0
-    for k in range(8):  # the compiler makes one load of these eight
+    for k in range(8):  # compiled to a single load
         found |= np.uint64(block[at + np.uint64(k)]) << np.uint64(8 * k)
     return found
 
@@ -40,9 +39,11 @@ word = kernel(_word, inline="always")
 
 
 def _bytes_before(marks):
-    """How many whole bytes lie below the lowest mark, marks being highest bits of bytes; 8 if there is none."""
+    """Return how many bytes come before the first marked one (highest bit set); 8 if none is marked."""
     if marks == _0:
         return _8
+    # The lowest mark minus one has all bits below it set. Shifted, each byte below the mark ends in a one; the
+    # multiplication adds these ones up in the highest byte.
     below = ((marks & (~marks + _1)) - _1) >> _7
     return ((below & _ONES) * _ONES) >> _56
 
@@ -51,13 +52,15 @@ bytes_before = kernel(_bytes_before, inline="always")
 
 
 def _digits(block, at):
-    """The number written at `at`, where its digits end, and how many there are.
+    """Return the number written at `at`, the position after its digits, and how many digits there are.
 
-    Up to seven digits are one word: what follows them is shifted out, and neighbours are added in pairs, then fours.
+    Up to seven digits fit in one word: the bytes after them are shifted out, then digits are combined in pairs, pairs
+    in fours, and fours to the number, with one multiplication each.
     """
-    found = word(block, at) ^ _NOUGHTS  # digits are 0 to 9 now, all else is more
+    found = word(block, at) ^ _NOUGHTS  # digits become 0 to 9, all other bytes something larger
     count = bytes_before((((found & _LOW) + _TO_NINE) | found) & _HIGH)
     if count < _8:
+        # Shifting by 64 bits is undefined, so no digits are a case of their own.
         found = found << (_8 * (_8 - count)) if count > _0 else _0
         found = (found * np.uint64(10) + (found >> _8)) & np.uint64(0x00FF00FF00FF00FF)
         found = (found * np.uint64(100) + (found >> np.uint64(16))) & np.uint64(0x0000FFFF0000FFFF)
@@ -76,6 +79,7 @@ digits = kernel(_digits, inline="always")
 
 
 def _is_null(block, start, length, nulls):
+    """Return whether a field is one of the spellings of null, which are rows of a length and letters."""
     for n in range(len(nulls)):
         if nulls[n, 0] != length:
             continue
@@ -91,8 +95,9 @@ is_null = kernel(_is_null)
 
 
 def _stop(block, at, delimiters, newlines):
-    """The next word, and how many of its bytes come before a delimiter or newline."""
+    """Return the word at `at`, and how many of its bytes come before the first delimiter or newline."""
     found = word(block, at)
+    # A byte that matches becomes zero.
     one, other = found ^ delimiters, found ^ newlines
     return found, bytes_before((((one - _ONES) & ~one) | ((other - _ONES) & ~other)) & _HIGH)
 
@@ -101,13 +106,14 @@ stop = kernel(_stop, inline="always")
 
 
 def _decimal(block, at):
-    """The decimal at `at` without its sign, and where it ends; 0 where there is none, or it is too long."""
+    """Return the decimal at `at`, without a sign, and the position after it; 0 if there is none or it is too long."""
     value, at, count = digits(block, at)
     after = 0
     if count > 0 and block[at] == _POINT:
         more, at, after = digits(block, at + _1)
         if after == 0 or count + after > 15:
             return 0.0, _0
+        # At most 15 digits: exact as an integer and as a float64, so the division below is correctly rounded.
         value = value * np.int64(_POWERS[after]) + more
     if count == 0 or count > 15:
         return 0.0, _0
@@ -120,11 +126,11 @@ decimal = kernel(_decimal)
 def _cut(
     block, delimiter, repeats, kinds, rows_of, nulls, null_starts, integers, decimals, words, places, hashes, seed
 ):
-    """Fill the columns (out) from `block`: whole lines, then padding. Returns the number of rows, or -1 where in doubt.
+    """Cut `block` (whole lines, then padding) into columns. Return the number of rows, or -1 to leave it to Arrow.
 
-    `kinds` and `rows_of` say for every column of the file what it holds and which row of `integers`, `decimals`, or
-    `words` and `places` takes it. The delimiter is the byte `delimiter` as often as `repeats` says: twice in "::".
-    Texts are written as words (`numbering.to_words` says how), and hashed on the way.
+    `kinds` says what each column of the file holds, and `rows_of` which row of `integers`, `decimals`, or `words`,
+    `places` and `hashes` (all out) receives it. The delimiter is the byte `delimiter`, `repeats` times: twice in "::".
+    Texts are written as words, as `hash_kernels.to_words` does, and hashed at the same time.
     """
     at, row, width, size = _0, 0, len(kinds), np.uint64(len(block) - PADDING)
     delimiters, newlines = np.uint64(delimiter) * _ONES, np.uint64(_NEWLINE) * _ONES
@@ -151,6 +157,7 @@ def _cut(
                         return _GIVEN_UP
                     decimals[own, row] = -magnitude if negative else magnitude
             else:
+                # Text, or a column that is skipped: go on word by word up to the next delimiter or newline.
                 start, end, hashed = at, places[own, row] if kind == TEXT else 0, seed
                 text, before = stop(block, at, delimiters, newlines)
                 while before == _8:
@@ -164,6 +171,7 @@ def _cut(
                 if kind == TEXT:
                     if at == start or (null_starts[block[start]] and is_null(block, start, at - start, nulls)):
                         return _GIVEN_UP
+                    # The last word: the bytes before the delimiter, the closing byte, zeros.
                     kept = (_1 << (_8 * before)) - _1
                     last = (text & kept) | (_CLOSING << (_8 * before))
                     words[own, end] = last
@@ -181,4 +189,4 @@ def _cut(
     return row
 
 
-cut: Any = kernel(_cut)
+cut = kernel(_cut)

@@ -1,6 +1,6 @@
 """Load a benchmark data set as events: from the cache, from its publisher, or from a copy.
 
-Archives are read as streams: nothing is ever unpacked to the disk.
+Archives are read as streams, so nothing is unpacked to the disk.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,19 +30,26 @@ from fairmf.data.download import Progress, fetch, folder_of, registered_copy, re
 from fairmf.data.events import Events
 from fairmf.data.read import existing
 from fairmf.data.read_csv import read_text
-from fairmf.data.text_source import LARGEST_RATIO, SMALL_BYTES, TextSource, Unpacked, record_blocks, too_much
+from fairmf.data.text_source import LARGEST_RATIO, SMALL_BYTES, Stream, TextSource, Unpacked, record_blocks, too_much
 from fairmf.errors import DownloadFailed, InvalidData, InvalidParameter
+from fairmf.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = lazy_module("pyarrow")
 
 _DAMAGED = (zipfile.BadZipFile, tarfile.TarError, EOFError, NotImplementedError, zlib.error, lzma.LZMAError)
-_PACKED: dict[bytes, Callable[[Any], Any]] = {
+_PACKED: dict[bytes, Callable[[IO[bytes]], Stream]] = {
     b"\x1f\x8b": gzip.open,
     b"BZh": bz2.open,
     b"\xfd7zXZ\x00": lzma.open,
-}  # tar archives, by their first bytes
+}
+"""Decompressors of tar archives, by the first bytes of the file."""
 
 
 def find_text(path: Path, member: str) -> TextSource:
-    """Find the text called `member` in a folder or archive; any other file is the text itself."""
+    """Return the text named `member` in a folder or archive; a path to any other file is the text itself."""
     if path.is_dir():
         return TextSource.of_file(_in_folder(path, member))
     if _is_tar(path):
@@ -78,19 +85,19 @@ def _in_zip(path: Path, member: str) -> TextSource:
         entries = archive.infolist()
         _check_names(path, (entry.filename for entry in entries))
         for entry in entries:
+            # The upper 16 bits are the file mode on Unix.
             if stat.S_ISLNK(entry.external_attr >> 16):
                 raise InvalidData(f"{path} holds a link, {entry.filename}; such archives are not read.")
         wanted = _the_one(path, member, [entry.filename for entry in entries])
         entry = archive.getinfo(wanted)
     if entry.flag_bits & 0x1:
         raise InvalidData(f"{wanted} in {path} is encrypted.", hint="decrypt it first")
+    # A zip bomb is recognised by the sizes that the archive states; zipfile reads no more than these.
     if entry.file_size > max(SMALL_BYTES, LARGEST_RATIO * entry.compress_size):
         raise InvalidData(too_much(f"{wanted} in {path}", entry.compress_size))
 
     @contextlib.contextmanager
-    def opened() -> Iterator[Any]:
-        import pyarrow as pa
-
+    def opened() -> Iterator[pa.PythonFile]:
         with _opening(path), zipfile.ZipFile(path) as archive, archive.open(wanted) as file:
             yield pa.PythonFile(file, mode="r")
 
@@ -99,9 +106,7 @@ def _in_zip(path: Path, member: str) -> TextSource:
 
 def _in_tar(path: Path, member: str) -> TextSource:
     @contextlib.contextmanager
-    def opened() -> Iterator[Any]:
-        import pyarrow as pa
-
+    def opened() -> Iterator[pa.PythonFile]:
         with _opening(path), _unpacked(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
             for entry in archive:
                 _check_names(path, [entry.name])
@@ -120,17 +125,16 @@ def _in_tar(path: Path, member: str) -> TextSource:
 
 @contextlib.contextmanager
 def _unpacked(path: Path) -> Iterator[Any]:
-    """Decompress a tar archive, up to the size that text of its packed size can have."""
+    """Open a tar archive, and decompress it up to the size that text of its packed size can have."""
     with path.open("rb") as below:
         start = below.read(6)
         below.seek(0)
         unpack = next((open for magic, open in _PACKED.items() if start.startswith(magic)), None)
-        stream: Any = below if unpack is None else Unpacked(unpack(below), below, str(path), path.stat().st_size)
-        yield stream
+        yield below if unpack is None else Unpacked(unpack(below), below, str(path), path.stat().st_size)
 
 
 def _is_tar(path: Path) -> bool:
-    """Return whether a file begins as a tar archive does. (tarfile's own test reads all that the header claims.)"""
+    """Return whether a file begins like a tar archive. (`tarfile.is_tarfile` reads as much as the header claims.)"""
     try:
         with _unpacked(path) as stream:
             tarfile.TarInfo.frombuf(stream.read(tarfile.BLOCKSIZE), tarfile.ENCODING, "surrogateescape")
@@ -158,11 +162,13 @@ def _check_names(path: Path, names: Iterable[str]) -> None:
 
 @contextlib.contextmanager
 def _opening(path: Path) -> Iterator[None]:
-    """Turn what a damaged archive raises, when opened or while it is read, into InvalidData."""
+    """Turn errors of a damaged archive, when it is opened or read, into InvalidData."""
     try:
         yield
     except (*_DAMAGED, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:  # the system's word; a decompressor's has no number
+        if (
+            isinstance(error, OSError) and error.errno is not None
+        ):  # errors of the system have a number, those of a decompressor have none
             raise
         raise InvalidData(
             f"{path} cannot be read, it is damaged or cut short: {error}.", hint="download it again"
@@ -189,9 +195,9 @@ def read_adjacency(sources: Sequence[TextSource], columns: Columns) -> tuple[Eve
     return collector.finish(), sizes
 
 
-def _add(collector: EventsCollector, columns: Columns, numbers: np.ndarray, lengths: np.ndarray) -> int:
-    import pyarrow as pa
-
+def _add(collector: EventsCollector, columns: Columns, numbers: NDArray[np.int64], lengths: NDArray[np.int64]) -> int:
+    """Add the pairs of lines with these numbers, of which each line has `lengths`; return how many there are."""
+    # The first number of every line is the user, the others are items.
     first = np.zeros(len(numbers), dtype=bool)
     first[np.cumsum(lengths) - lengths] = True
     users, items = np.repeat(numbers[first], lengths - 1), numbers[~first]
@@ -200,7 +206,7 @@ def _add(collector: EventsCollector, columns: Columns, numbers: np.ndarray, leng
     return len(items)
 
 
-def _numbers(block: bytes, source: TextSource, before: int) -> tuple[np.ndarray, np.ndarray]:
+def _numbers(block: bytes, source: TextSource, before: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return all numbers of the lines, and how many each line has; empty lines are left out."""
     rows = [line.split() for line in block.splitlines()]
     try:
@@ -241,9 +247,9 @@ def load_dataset(
     part : "train" or "test", optional
         That part of a data set published in two files, with the codes of the whole.
     progress : callable, optional
-        Called with the bytes fetched and the bytes in all.
+        Called with the bytes fetched and the size of the file (None where the server does not say).
     unprotected : bool
-        Also fetch what comes over plain http without a checksum, so that it could be replaced on the way.
+        Also fetch data sets that come over plain http without a checksum: they could be replaced on the way.
 
     Returns
     -------
@@ -257,7 +263,7 @@ def load_dataset(
     DownloadFailed
         If the file cannot be fetched, or is not the published one.
     InvalidData
-        If a copy is damaged or something else.
+        If a copy is damaged, or is another file.
 
     Examples
     --------
@@ -312,8 +318,10 @@ def fetch_dataset(
             hint="pass {parameter}=True to download it nevertheless, or pass a copy that you have as from_path",
             parameter="unprotected",
         )
-    options: dict[str, Any] = {"md5": entry.md5, "md5_beside": entry.md5_beside, "most_bytes": entry.most_bytes}
-    return [fetch(address, file, progress=progress, **options) for address, file in files.items()]
+    return [
+        fetch(address, file, md5=entry.md5, md5_beside=entry.md5_beside, progress=progress, most_bytes=entry.most_bytes)
+        for address, file in files.items()
+    ]
 
 
 def file_name(address: str) -> str:
@@ -325,6 +333,7 @@ def _read(entry: DataSet, paths: list[Path], filtered: bool, part: str | None) -
     sources = [find_text(path, member) for path, member in zip(paths, entry.members, strict=True)]
     layout, columns = entry.layout, entry.layout.columns
     if layout.delimiter is None:
+        # Both files are read together, so that a part has the codes of the whole.
         events, sizes = read_adjacency(sources, columns)
         if part is not None:
             events = events.select(_rows_of(part, sizes))

@@ -1,4 +1,4 @@
-"""List the benchmark data sets: where they come from, their terms, how their files are read."""
+"""List the benchmark data sets: their addresses, terms, sizes, and how to read their files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairmf.errors import InvalidParameter
 
 @dataclass(frozen=True)
 class Layout:
-    """How the rows of a file are written. `delimiter=None` marks lines of a user followed by their items."""
+    """Describe how the rows of a file are written. `delimiter=None` means lines of a user followed by the items."""
 
     columns: Columns
     delimiter: str | None
@@ -23,7 +23,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class DataSet:
-    """One benchmark data set. Counts are those its publishers give, before any filter."""
+    """Describe one benchmark data set. Counts are those that its publishers give, before any filter."""
 
     name: str
     title: str
@@ -43,30 +43,30 @@ class DataSet:
 
     @property
     def rating_above(self) -> float | None:
-        """Only rows with a higher rating count as interactions; None where there are no ratings."""
+        """Rating above which a row counts as an interaction; None if there are no ratings."""
         return self.layout.columns.rating_above
 
     @property
     def most_bytes(self) -> int:
-        """A download of more than this is not the file: twice its size, or a gigabyte where that is not known."""
+        """Largest size of a download that is accepted: twice the known size, or a gigabyte if that is not known."""
         return 2_000_000 * self.megabytes if self.megabytes else 1_000_000_000
 
     @property
     def unprotected(self) -> bool:
-        """Whether a download could be replaced on the way unnoticed: plain http, and no recorded checksum."""
+        """Whether a download could be replaced on the way without notice: plain http and no recorded checksum."""
         plain = [urllib.parse.urlsplit(address) for address in self.addresses if address.startswith("http:")]
         return self.md5 is None and any(address.hostname not in ("127.0.0.1", "localhost") for address in plain)
 
     @property
     def checksum(self) -> str:
-        """What a download is compared with, in words."""
+        """The checksum that a download is compared with, in words."""
         if self.md5_beside:
             return "MD5 file beside the archive" + (" and recorded MD5" if self.md5 else "")
         return "recorded MD5" if self.md5 else "none published"
 
 
 def dataset(name: str) -> DataSet:
-    """Return the data set of that name; InvalidParameter suggests the closest where there is none."""
+    """Return the data set with this name; else raise InvalidParameter, which suggests the closest name."""
     if isinstance(name, str) and name in _BY_NAME:
         return _BY_NAME[name]
     near = difflib.get_close_matches(str(name).lower(), _BY_NAME, n=1, cutoff=0.4)
@@ -209,7 +209,7 @@ _ALL = (
         home="https://zenodo.org/records/6090214",
         addresses=("https://zenodo.org/records/6090214/files/lastfm-dataset-360K.tar.gz",),
         members=("usersha1-artmbid-artname-plays.tsv",),
-        # Artists are called "NA", or have a quotation mark in their name.
+        # literal: some artists are called "NA" or have a quotation mark in their name.
         layout=Layout(Columns(0, 2, weights=3), delimiter="\t", literal=True),
         megabytes=569,
         md5="635e6ed3fc873aa4ba33aba0ebce02b1",

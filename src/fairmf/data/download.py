@@ -1,4 +1,4 @@
-"""Fetch a data set over HTTP, resume where it broke off, verify it and keep it in a cache."""
+"""Download a data set over HTTP, resume broken downloads, verify checksums, and keep the file in a cache."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ import urllib.request
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, TypeAlias
+from urllib.request import Request
 
 from fairmf.data.datasets import DataSet
 from fairmf.errors import DownloadFailed, LicenceNotAccepted
 from fairmf.io.atomic import locked
+from fairmf.types import Record, Settings
 
 _VARIABLE = "FAIRMF_DATA_CACHE"
 
 
 def cache_folder() -> Path:
-    """Return the folder that `FAIRMF_DATA_CACHE` names, else the platform's folder for caches."""
+    """Return the folder that `FAIRMF_DATA_CACHE` names, or else one in the platform's cache folder."""
     if given := os.environ.get(_VARIABLE):
         return Path(given).expanduser()
     if sys.platform == "win32":
@@ -41,7 +43,7 @@ def cache_folder() -> Path:
 
 
 def folder_of(entry: DataSet) -> Path:
-    """Return the data set's own folder, and make it if it is not there."""
+    """Return the data set's folder in the cache, and create it if needed."""
     folder = cache_folder() / entry.name
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -50,7 +52,7 @@ def folder_of(entry: DataSet) -> Path:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn an OSError about writing there into DownloadFailed."""
+    """Turn an OSError while writing `path` into DownloadFailed with a hint."""
     try:
         yield
     except DownloadFailed:
@@ -63,7 +65,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def require_licence(entry: DataSet, accept: bool) -> None:
-    """Record that the terms are accepted; raise LicenceNotAccepted, which shows them, where they are not."""
+    """Record that the terms are accepted, or raise LicenceNotAccepted, whose message shows them."""
     if licence_accepted(entry):
         return
     if not accept:
@@ -79,12 +81,12 @@ def require_licence(entry: DataSet, accept: bool) -> None:
 
 
 def licence_accepted(entry: DataSet) -> bool:
-    """Return whether these very terms were accepted before."""
+    """Return whether exactly these terms were accepted before."""
     return read_json(cache_folder() / entry.name / "accepted.json").get("licence") == entry.licence
 
 
 def use_copy(entry: DataSet, path: Path) -> None:
-    """Record that the data set is read from this copy from now on, which stays where it is."""
+    """Record that the data set is to be read from this copy, which stays where it is."""
     write_json(folder_of(entry) / "copy.json", {"path": str(path.resolve())})
 
 
@@ -94,16 +96,16 @@ def registered_copy(entry: DataSet) -> Path | None:
     return Path(noted) if isinstance(noted, str) and Path(noted).exists() else None
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write a small record: whole, or not at all."""
+def write_json(path: Path, content: Settings) -> None:
+    """Write a small JSON file in one atomic step."""
     with writing(path):
         partial = path.with_name(f"{path.name}.{os.getpid()}")
         partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
         partial.replace(path)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a record; return an empty one where there is none that can be read."""
+def read_json(path: Path) -> Record:
+    """Read a small JSON file; return an empty dict if it is missing or cannot be read."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -111,8 +113,8 @@ def read_json(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-# Called with the bytes there are and the bytes there will be (None where the server does not say).
 Progress: TypeAlias = Callable[[int, "int | None"], None]
+"""Called with the bytes that have arrived and the bytes in all (None where the server does not say)."""
 
 MOST_BYTES = 10_000_000_000
 _CHUNK = 1 << 18
@@ -130,11 +132,11 @@ def fetch(
     md5_beside: bool = False,
     progress: Progress | None = None,
     most_bytes: int = MOST_BYTES,
-) -> dict[str, Any]:
+) -> Record:
     """Download `address` to the file `target`; return its record (address, bytes, sha256, checked_against).
 
-    A file that is there already is not fetched again. One process fetches, others wait for it. A server that announces
-    or sends more than `most_bytes` is left, and what it sent is deleted.
+    A file that is complete is not fetched again. One process downloads while others wait. If the server announces or
+    sends more than `most_bytes`, the download stops and the partial file is deleted.
     """
     _check_address(address)
     record = target.with_name(target.name + ".json")
@@ -145,6 +147,7 @@ def fetch(
         if target.exists() and read_json(record).get("bytes") == target.stat().st_size:
             return read_json(record)
         part = target.with_name(target.name + ".part")
+        # Fetch the checksum before the file, which may take long.
         published, missing = _published_md5(address) if md5_beside else (None, "no published checksum was found")
         expected = [x for x in (md5, published) if x is not None]
         try:
@@ -172,14 +175,14 @@ def _failed(message: str) -> DownloadFailed:
 
 
 class _TooLarge(DownloadFailed):
-    """More bytes are announced, or have arrived, than the file can have."""
+    """The server announced or sent more bytes than the file can have."""
 
 
 def _check_size(address: str, size: int | None, most_bytes: int) -> None:
     if size is not None and size > most_bytes:
         raise _TooLarge(
-            f"{address} holds more than the {most_bytes / 1e6:,.0f} MB that the file can have: it was replaced, and "
-            f"what arrived has been deleted.",
+            f"{address} holds more than the {most_bytes / 1e6:,.0f} MB that the file can have: it was replaced. "
+            f"The partial file has been deleted.",
             hint=_BY_HAND,
             parameter="from_path",
         )
@@ -201,29 +204,32 @@ def _complete(address: str, part: Path, progress: Progress | None, most_bytes: i
             reason = f"the server answers {error.code} {error.reason}"
         except _BROKEN as error:
             reason = str(getattr(error, "reason", error)) or type(error).__name__
-        # Only what goes beyond all attempts before is progress: a server that cannot resume may break off for ever.
+        # Only a larger file than after all earlier attempts is progress. Otherwise a server that cannot resume, and
+        # breaks off each time, would be tried for ever.
         failures, most = (0, _size(part)) if _size(part) > most else (failures + 1, most)
         if failures == _ATTEMPTS:
             raise _failed(
-                f"{address} could not be downloaded in {_ATTEMPTS} attempts ({reason}); what has arrived is kept and "
-                f"the next call continues from there."
+                f"{address} could not be downloaded in {_ATTEMPTS} attempts ({reason}); the partial file is kept and "
+                f"the next call resumes it."
             )
+        # Double the pause with every failure in a row.
         time.sleep(_PAUSE_SECONDS * 2 ** max(failures - 1, 0))
 
 
 def _attempt(address: str, part: Path, progress: Progress | None, most_bytes: int) -> bool:
     """Make one request, from where the last one broke off; return whether the file is complete."""
     notes = read_json(_notes(part))
+    # Without a validator the server could not tell us that the file has changed: then start over.
     validator = notes.get("validator") if notes.get("address") == address else None
     have = _size(part) if validator else 0
     headers = {"User-Agent": "fairmf", "Accept-Encoding": "identity"}
     if have:
-        # A server whose file has changed since answers with the whole new file.
+        # If-Range: a server whose file has changed since then sends the whole new file.
         headers |= {"Range": f"bytes={have}-", "If-Range": str(validator)}
     try:
-        response = _opener().open(urllib.request.Request(address, headers=headers), timeout=_TIMEOUT_SECONDS)
+        response = _opener().open(Request(address, headers=headers), timeout=_TIMEOUT_SECONDS)
     except urllib.error.HTTPError as error:
-        if error.code == 416 and have:  # nothing after what we have, or another file: start over unless it is all
+        if error.code == 416 and have:  # we have the whole file, or it has changed: then start over
             error.close()
             if notes.get("total") == have:
                 return True
@@ -248,15 +254,15 @@ def _attempt(address: str, part: Path, progress: Progress | None, most_bytes: in
     return total is None or arrived == total
 
 
-def _copied(response: Any, part: Path, start: int) -> Iterator[int]:
-    """Append what arrives to the file; yield its size at the start and after every piece."""
+def _copied(response: http.client.HTTPResponse, part: Path, start: int) -> Iterator[int]:
+    """Append the response to the file; yield the size of the file at the start and after every chunk."""
     with writing(part):
         file = part.open("r+b" if start else "wb")
     with file:
         file.truncate(start)
         file.seek(start)
         yield start
-        while chunk := response.read1(_CHUNK):  # what is there now: a connection that breaks costs no more than that
+        while chunk := response.read1(_CHUNK):  # read1 returns what has arrived: less is lost if the connection breaks
             with writing(part):
                 file.write(chunk)
                 file.flush()
@@ -268,8 +274,8 @@ def _discard(part: Path) -> None:
     _notes(part).unlink(missing_ok=True)
 
 
-def _verified(address: str, part: Path, expected: list[str], missing: str) -> dict[str, Any]:
-    """Return the record of the file if its checksum is as published; else delete the file and raise."""
+def _verified(address: str, part: Path, expected: list[str], missing: str) -> Record:
+    """Return the record of the file if its checksum is the published one; else delete the file and raise."""
     digests = {"md5": hashlib.md5(usedforsecurity=False), "sha256": hashlib.sha256()}
     with part.open("rb") as file:
         while chunk := file.read(1 << 20):
@@ -280,8 +286,8 @@ def _verified(address: str, part: Path, expected: list[str], missing: str) -> di
         if wanted != md5:
             _discard(part)
             raise _failed(
-                f"What arrived from {address} ({size:,} bytes) has MD5 {md5}, but {wanted} is published: it is damaged "
-                f"or was replaced, and has been deleted."
+                f"The file from {address} ({size:,} bytes) has MD5 {md5}, but {wanted} is published: it is damaged or "
+                f"was replaced, and has been deleted."
             )
     checked = f"MD5 {md5} as published" if expected else f"nothing: {missing}"
     return {"address": address, "bytes": size, "sha256": sha256, "md5": md5, "checked_against": checked}
@@ -290,7 +296,7 @@ def _verified(address: str, part: Path, expected: list[str], missing: str) -> di
 def _published_md5(address: str) -> tuple[str | None, str]:
     """Fetch the checksum in the file beside the archive; return it, or None and the reason."""
     try:
-        request = urllib.request.Request(f"{address}.md5", headers={"User-Agent": "fairmf"})
+        request = Request(f"{address}.md5", headers={"User-Agent": "fairmf"})
         with _opener().open(request, timeout=_TIMEOUT_SECONDS) as response:
             text = response.read(4096).decode("ascii", errors="replace").lower()
     except urllib.error.HTTPError as error:
@@ -308,10 +314,18 @@ def _published_md5(address: str) -> tuple[str | None, str]:
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):
     """Follow redirections to http and https only, and never from https back to http."""
 
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
         before, after = (urllib.parse.urlsplit(x).scheme for x in (req.full_url, newurl))
         if after not in ("http", "https") or (before == "https" and after == "http"):
-            raise DownloadFailed(f"{req.full_url} points to {newurl}, which is not followed: it is less safe.")
+            raise DownloadFailed(f"{req.full_url} points to {newurl}, which is not followed, because it is less safe.")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -325,14 +339,14 @@ def _check_address(address: str) -> None:
         raise DownloadFailed(f"{address} is not an http or https address; only those are fetched.")
 
 
-def _validator(response: Any) -> str | None:
-    """Return what identifies this version of the file: a strong ETag, or the date of its last change."""
-    tag: str | None = response.headers.get("ETag")
-    date: str | None = response.headers.get("Last-Modified")
+def _validator(response: http.client.HTTPResponse) -> str | None:
+    """Return what identifies this version of the file on the server: a strong ETag, or the date of its last change."""
+    tag = response.headers.get("ETag")
+    date = response.headers.get("Last-Modified")
     return tag if tag and not tag.startswith("W/") else date
 
 
-def _starts_at(response: Any) -> int:
+def _starts_at(response: http.client.HTTPResponse) -> int:
     found = re.match(r"bytes (\d+)-", response.headers.get("Content-Range") or "")
     return int(found[1]) if found else -1
 

@@ -1,7 +1,7 @@
 """Turn ids into integer codes, batch by batch: every id gets the next free code when it first appears.
 
-There is a table for integers, one for text and one for anything hashable. Compiled kernels are imported on first use,
-because small data do without them.
+There is a table for integers, one for text and one for anything hashable. Compiled kernels are loaded on first use,
+because small data do not need them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import itertools
 import os
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,19 @@ from numpy.typing import NDArray
 from fairmf.data.ids import Ids
 from fairmf.errors import InvalidData
 from fairmf.io.values import plain
+from fairmf.lazy import lazy_module
+from fairmf.types import Array
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fairmf.data import hash_kernels
+else:
+    pa = lazy_module("pyarrow")
+    hash_kernels = lazy_module("fairmf.data.hash_kernels")
+
+Values: TypeAlias = "pa.Array | TextWords | list[Hashable]"
+"""A column of one batch. Ids may also be words, or a list of objects that Arrow cannot hold."""
 
 # Drawn anew in every process, so that nobody can prepare ids that all collide. Codes do not depend on it.
 SEED = np.uint64(int.from_bytes(os.urandom(8), "little"))
@@ -26,9 +39,9 @@ SEED = np.uint64(int.from_bytes(os.urandom(8), "little"))
 
 @dataclass(frozen=True)
 class TextWords:
-    """Texts as 64-bit words: text k is words[places[k]:places[k + 1]], as `hash_kernels.to_words` writes it.
+    """Hold texts as 64-bit words: text k is words[places[k]:places[k + 1]], as `hash_kernels.to_words` writes it.
 
-    The compiled CSV reader hands texts to the table of ids in this form, without making a string of each.
+    The compiled CSV reader passes texts on in this form, which saves making a Python string of each.
     """
 
     words: NDArray[np.uint64]
@@ -37,11 +50,9 @@ class TextWords:
 
     @classmethod
     def hashed(cls, words: NDArray[np.uint64], places: NDArray[np.int64]) -> TextWords:
-        """Add the hashes, in the thread that reads rather than in the one that numbers."""
-        from fairmf.data.hash_kernels import hash_texts
-
+        """Compute the hashes already in the thread that reads, to spare the one thread that encodes ids."""
         hashes = np.empty(len(places) - 1, dtype=np.uint64)
-        hash_texts(words, places, SEED, hashes)
+        hash_kernels.hash_texts(words, places, SEED, hashes)
         return cls(words, places, hashes)
 
     def __len__(self) -> int:
@@ -55,54 +66,49 @@ class TextWords:
         return TextWords(self.words[which], places, self.hashes[rows])
 
 
+# Initial sizes of the tables; both double when they are full. The number of slots must be a power of two.
 _FIRST_SLOTS = 1 << 12
 _FIRST_WORDS = 1 << 14
 
 
 class IntegerTable:
-    """Table of 64-bit integers."""
+    """Number 64-bit integers with a compiled hash table."""
 
     def __init__(self) -> None:
         self._slots = np.full(_FIRST_SLOTS, -1, dtype=np.int32)
         self._known = np.empty(_FIRST_SLOTS // 2, dtype=np.uint64)
         self._count = 0
 
-    def encode(self, array: Any) -> NDArray[np.int32]:
+    def encode(self, array: pa.Array) -> NDArray[np.int32]:
         """Return the codes of an Arrow array without nulls; pyarrow.ArrowInvalid if one does not fit 64 bits."""
-        import pyarrow as pa
-
-        from fairmf.data.hash_kernels import number_integers
-
         array = array.cast(pa.int64())
-        # Not by `to_numpy`, which imports pandas where there is one.
+        # Not `to_numpy`, which imports pandas (slow) where it is installed.
         buffer = array.buffers()[1] if len(array) else b""
         values = np.frombuffer(buffer, dtype=np.uint64)[array.offset : array.offset + len(array)]
         values.flags.writeable = False  # one compiled variant, whoever owns the memory
         codes = np.empty(len(values), dtype=np.int32)
         done = 0
         while True:
-            step, self._count = number_integers(
+            step, self._count = hash_kernels.number_integers(
                 values[done:], self._slots, self._known, self._count, SEED, codes[done:]
             )
             done += step
             if done == len(values):
                 return codes
-            self._grow()
+            self._grow()  # the kernel stops when the table is half full
 
     def ids(self) -> NDArray[np.int64]:
         """Return all ids seen, by code."""
         return self._known[: self._count].view(np.int64)
 
     def _grow(self) -> None:
-        from fairmf.data.hash_kernels import refill_integers
-
         self._slots = _more_slots(self._slots)
         self._known = _longer(self._known, len(self._slots) // 2)
-        refill_integers(self._known[: self._count], self._slots, SEED)
+        hash_kernels.refill_integers(self._known[: self._count], self._slots, SEED)
 
 
 class TextTable:
-    """Table of texts, which are kept one after the other as the words of `hash_kernels.to_words`."""
+    """Number texts with a compiled hash table, which stores them as words (`hash_kernels.to_words`) in one array."""
 
     def __init__(self) -> None:
         self._slots = np.full(_FIRST_SLOTS, -1, dtype=np.int32)
@@ -110,21 +116,19 @@ class TextTable:
         self._known = np.zeros(_FIRST_WORDS, dtype=np.uint64)
         self._count = 0
 
-    def encode(self, array: Any) -> NDArray[np.int32]:
+    def encode(self, array: pa.Array) -> NDArray[np.int32]:
         """Return the codes of an Arrow array of (large) strings without nulls."""
         return self.encode_words(_words(array))
 
     def encode_words(self, texts: TextWords) -> NDArray[np.int32]:
-        """Return the codes of texts that are words already."""
-        from fairmf.data.hash_kernels import number_texts
-
+        """Return the codes of texts that were converted to words before."""
         words, places, hashes = texts.words, texts.places, texts.hashes
         longest = int(np.diff(places).max(initial=0))
         self._grow(longest)
         codes = np.empty(len(texts), dtype=np.int32)
         done = 0
         while True:
-            step, self._count = number_texts(
+            step, self._count = hash_kernels.number_texts(
                 words,
                 places[done:],
                 hashes[done:],
@@ -149,9 +153,10 @@ class TextTable:
         return found
 
     def _grow(self, longest: int) -> None:
-        """Make room for one more text, and for comparing any of this many words to the last one."""
-        from fairmf.data.hash_kernels import refill_texts
+        """Enlarge the arrays if one more text may not fit.
 
+        `longest` is the number of words of the longest text to come: a comparison may read as many past the last text.
+        """
         used = int(self._starts[self._count])
         if used + 2 * longest + 1 >= len(self._known):
             if used >= 2**30:  # 8 GB of ids: the next size could not be addressed by the slots
@@ -160,19 +165,17 @@ class TextTable:
         if 2 * self._count >= len(self._slots):
             self._slots = _more_slots(self._slots)
             self._starts = _longer(self._starts, len(self._slots) // 2 + 1)
-            refill_texts(self._known, self._starts[: self._count + 1], self._slots, SEED)
+            hash_kernels.refill_texts(self._known, self._starts[: self._count + 1], self._slots, SEED)
 
 
 class ObjectTable:
-    """Table of any hashable objects, in a Python dictionary."""
+    """Number any hashable objects with a Python dictionary."""
 
     def __init__(self, ids: Iterable[Hashable] = ()):
         self._codes: dict[Hashable, int] = {value: code for code, value in enumerate(ids)}
 
-    def encode(self, array: Any) -> NDArray[np.int32]:
+    def encode(self, array: pa.Array) -> NDArray[np.int32]:
         """Return the codes of an Arrow array without nulls. Only distinct values pass through the dictionary."""
-        import pyarrow as pa
-
         if isinstance(array, pa.ExtensionArray):
             return self.encode_each(array.to_pylist())
         try:
@@ -184,9 +187,10 @@ class ObjectTable:
         codes: NDArray[np.int32] = known[encoded.indices.to_numpy(zero_copy_only=False)]
         return codes
 
-    def encode_each(self, values: Sequence[Any]) -> NDArray[np.int32]:
+    def encode_each(self, values: Sequence[Hashable]) -> NDArray[np.int32]:
         """Return the codes of Python objects; raise TypeError where one cannot be hashed."""
         codes = self._codes
+        # len(codes) is evaluated before a new id is inserted, so it is the next free code.
         found = (codes.setdefault(plain(value), len(codes)) for value in values)
         return np.fromiter(found, dtype=np.int32, count=len(values))
 
@@ -195,12 +199,9 @@ class ObjectTable:
         return list(self._codes)
 
 
-def _words(array: Any) -> TextWords:
-    """Return the texts of an Arrow string array."""
-    import pyarrow as pa
-
-    from fairmf.data.hash_kernels import to_words
-
+def _words(array: pa.Array) -> TextWords:
+    """Convert an Arrow array of (large) strings to words."""
+    # Read Arrow's buffers directly: offsets of the texts, and all letters in one array.
     width = np.int64 if pa.types.is_large_string(array.type) else np.int32
     places = np.zeros(len(array) + 1, dtype=np.int64)
     _, offsets_buffer, data = array.buffers()
@@ -209,8 +210,9 @@ def _words(array: Any) -> TextWords:
     letters = np.frombuffer(b"" if data is None else data, dtype=np.uint8)
     letters.flags.writeable = False
     offsets = np.frombuffer(offsets_buffer, dtype=width)[array.offset : array.offset + len(array) + 1]
+    # A text of b bytes takes b // 8 + 1 words, and the sum of these is at most this.
     words = np.empty(int(offsets[-1] - offsets[0]) // 8 + len(array), dtype=np.uint64)
-    to_words(letters, offsets.astype(np.int64), words, places)
+    hash_kernels.to_words(letters, offsets.astype(np.int64), words, places)
     return TextWords.hashed(words, places)
 
 
@@ -220,13 +222,14 @@ def _more_slots(slots: NDArray[np.int32]) -> NDArray[np.int32]:
     return np.full(2 * len(slots), -1, dtype=np.int32)
 
 
-def _longer(array: NDArray[Any], length: int) -> NDArray[Any]:
+def _longer(array: Array, length: int) -> Array:
     longer = np.empty(length, dtype=array.dtype)
     longer[: len(array)] = array
     return longer
 
 
-def _hashable(value: Any) -> Any:
+def _hashable(value: object) -> Hashable:
+    """Return a list, which cannot be hashed, as a tuple; anything else as it is."""
     return tuple(_hashable(part) for part in value) if isinstance(value, list) else value
 
 
@@ -235,10 +238,10 @@ _MANY_ROWS = 1 << 19
 
 
 class IdEncoder:
-    """Gives every id the next free code when it first appears.
+    """Give every id the next free code when it first appears.
 
-    Once there are many rows, integers and text have compiled tables; all else, and integers beyond 64 bits, always pass
-    through a Python dictionary. `many` says from the start that there will be.
+    Ids start in a Python dictionary. Once there are many rows, or from the start with `many`, integers and text move to
+    a compiled table. Other ids, and integers beyond 64 bits, stay in the dictionary.
     """
 
     def __init__(self, column: str | int, many: bool = False):
@@ -249,7 +252,7 @@ class IdEncoder:
         self._tried = False
         self._kind: str | None = None
 
-    def encode(self, values: Any) -> NDArray[np.int32]:
+    def encode(self, values: Values) -> NDArray[np.int32]:
         """Return the codes of a batch without missing values: an Arrow array, TextWords, or a list of objects."""
         try:
             if isinstance(values, TextWords):
@@ -278,9 +281,7 @@ class IdEncoder:
             self._table = TextTable()
         return self._table.encode_words(values)
 
-    def _encode_arrow(self, values: Any) -> NDArray[np.int32]:
-        import pyarrow as pa
-
+    def _encode_arrow(self, values: pa.Array) -> NDArray[np.int32]:
         array = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
         if isinstance(array, pa.ExtensionArray):
             return self._objects().encode(array)
@@ -297,10 +298,9 @@ class IdEncoder:
                 pass
         return self._objects().encode(array)
 
-    def _compile(self, table: IntegerTable | TextTable, arrow_type: Any) -> None:
-        """Change to a compiled table, which takes over the codes given so far."""
-        import pyarrow as pa
-
+    def _compile(self, table: IntegerTable | TextTable, arrow_type: pa.DataType) -> None:
+        """Switch to a compiled table, and copy the codes given so far to it."""
+        # The ids are encoded in the order of their codes, so every id gets its old code again.
         known = self._table.ids()
         with contextlib.suppress(pa.ArrowInvalid, OverflowError):  # integers beyond 64 bits stay where they are
             if len(known):
@@ -308,12 +308,12 @@ class IdEncoder:
             self._table = table
 
     def _objects(self) -> ObjectTable:
-        """Change to the table for anything, which takes over the codes given so far."""
+        """Switch to the table for any kind of id, and copy the codes given so far to it."""
         if not isinstance(self._table, ObjectTable):
             self._table = ObjectTable(self._table.ids().tolist())
         return self._table
 
-    def _check_kind(self, arrow_type: Any) -> None:
+    def _check_kind(self, arrow_type: pa.DataType) -> None:
         # 7 and "7" would be two ids: a column that changes its type from file to file is a mistake in the data.
         kind = kind_of(arrow_type)
         if self._kind not in (None, kind):
@@ -324,19 +324,15 @@ class IdEncoder:
         self._kind = kind
 
 
-def kind_of(arrow_type: Any) -> str:
-    """Return the kind of ids of this Arrow type: those of one column must all be of one kind."""
-    import pyarrow as pa
-
+def kind_of(arrow_type: pa.DataType) -> str:
+    """Return the kind of ids that an Arrow type holds; all ids of a column must be of one kind."""
     if pa.types.is_dictionary(arrow_type):
         arrow_type = arrow_type.value_type
     kind = "integers" if pa.types.is_integer(arrow_type) else str(arrow_type)
     return "text" if "string" in kind else kind
 
 
-def _table_of(arrow_type: Any) -> type[IntegerTable] | type[TextTable] | None:
-    import pyarrow as pa
-
+def _table_of(arrow_type: pa.DataType) -> type[IntegerTable] | type[TextTable] | None:
     if pa.types.is_integer(arrow_type):
         return IntegerTable
     return TextTable if pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type) else None

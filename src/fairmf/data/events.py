@@ -1,4 +1,4 @@
-"""Events: interactions as rows, in the order of the file they came from."""
+"""Hold events: interactions as rows of users, items, weights and times, in the order of the file."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from fairmf.data.columns import TIME_UNITS, check_weights
 from fairmf.data.ids import Ids
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.params import check_count
+from fairmf.types import Array
 
-# Rows handled at a time where NumPy needs 8-byte temporaries: bounds them to a few MB whatever the file's size.
+# Rows per step where NumPy needs temporary arrays of 8 bytes a row: keeps these at a few MB.
 _CHUNK = 1 << 18
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Events:
-    """One row per interaction event, repeated pairs included. Arrays are read-only.
+    """Hold one row per interaction event, including repeated pairs. Arrays are read-only.
 
     Parameters
     ----------
     users, items : arrays of int
         The codes of each row: positions in `user_ids` and `item_ids`. Stored as int32.
     user_ids, item_ids : Ids or sequence
-        Readers give them in order of first appearance.
+        The ids by code. Readers number them in order of first appearance.
     weights : array of float, optional
         A confidence per row, finite and at least 0. Stored as float32.
     times : array of int or float, optional
+        The time of each row.
     time_unit : {"s", "ms", "us", "ns"}, optional
         The unit of the times since 1970: "us" where they were read from dates, None where it is not known.
 
@@ -59,7 +61,7 @@ class Events:
     def __post_init__(self) -> None:
         for kind in ("user", "item"):
             ids = getattr(self, f"{kind}_ids")
-            # Our own Ids are not checked again at every selection: that would cost as much as reading them.
+            # Ids objects were checked when they were made; checking them at every `select` would be slow.
             object.__setattr__(self, f"{kind}_ids", ids if isinstance(ids, Ids) else Ids(ids).check(kind))
         self._set("users", _codes(self.users, len(self.user_ids), "users", "user_ids"))
         self._set("items", _codes(self.items, len(self.item_ids), "items", "item_ids"))
@@ -76,7 +78,7 @@ class Events:
                 f"Got {self.time_unit!r} instead."
             )
 
-    def _set(self, name: str, array: NDArray[Any]) -> None:
+    def _set(self, name: str, array: Array) -> None:
         if array.shape != np.shape(self.users):
             raise InvalidData(
                 f"{name!r} has shape {array.shape}, but there are {len(self.users):,} rows.",
@@ -131,15 +133,20 @@ class Events:
         )
 
     def without_duplicates(self) -> Events:
-        """Return the first row of every user-item pair, in the same order."""
+        """Return the first row of every user-item pair, in the same order.
+
+        Returns
+        -------
+        Events
+        """
         first = first_of_pairs(self.users, self.items, len(self.item_ids))
         return self if first is None else self.select(first)
 
     def at_least(self, min_user: int = 0, min_item: int = 0) -> Events:
         """Drop items with fewer than `min_item` interactions, then users with fewer than `min_user` of what is left.
 
-        It is one pass, as in the public protocol (docs/splitting.md): an item may end up below its minimum again.
-        Repeated pairs count once.
+        This is one pass, as in the public protocol (docs/splitting.md), so an item may fall below its minimum again
+        when users are dropped. Repeated pairs count once.
 
         Parameters
         ----------
@@ -157,7 +164,7 @@ class Events:
         """
         for name, value in (("min_user", min_user), ("min_item", min_item)):
             check_count("at_least", name, value, 0)
-        if min_user <= 1 and min_item <= 1:  # every id that occurs at all has one interaction
+        if min_user <= 1 and min_item <= 1:  # every id in the rows has at least one interaction
             return self
         first = first_of_pairs(self.users, self.items, len(self.item_ids))
         counted = np.ones(len(self), dtype=bool) if first is None else first
@@ -169,7 +176,12 @@ class Events:
         return self if kept.all() else self.select(kept)
 
     def compact(self) -> Events:
-        """Drop the ids that no longer occur, and number codes anew in order of first appearance."""
+        """Drop ids that do not occur in any row, and number the others in order of first appearance.
+
+        Returns
+        -------
+        Events
+        """
         users, user_order = number_by_appearance(self.users, len(self.user_ids))
         items, item_order = number_by_appearance(self.items, len(self.item_ids))
         user_ids, item_ids = self.user_ids.take(user_order), self.item_ids.take(item_order)
@@ -177,7 +189,7 @@ class Events:
 
 
 def with_weight(events: Events) -> Events:
-    """Return the rows whose weight is above 0; InvalidData where there are no weights, or none above 0."""
+    """Return the rows with a weight above 0; raise InvalidData if there are no weights, or none is above 0."""
     if events.weights is None:
         raise InvalidData("weights='column' needs events with weights.", hint="name their column when you read them")
     some = events.weights > 0
@@ -189,7 +201,7 @@ def with_weight(events: Events) -> Events:
 
 
 def frequent(events: Events, min_user: int, min_item: int) -> Events:
-    """Return what `at_least` leaves, without the ids that no longer occur; InvalidData where nothing is left."""
+    """Apply `at_least` and drop ids that no longer occur; raise InvalidData if nothing is left."""
     kept = events.at_least(min_user=min_user, min_item=min_item)
     if len(kept) == 0:
         after_items = len(events.at_least(min_item=min_item))
@@ -203,13 +215,16 @@ def frequent(events: Events, min_user: int, min_item: int) -> Events:
 
 def first_of_pairs(users: NDArray[np.int32], items: NDArray[np.int32], n_items: int) -> NDArray[np.bool_] | None:
     """Return a mask of the first row of every pair; None if no pair is repeated."""
+    # One number per pair, computed in place to save memory.
     keys = users.astype(np.int64)
     keys *= n_items
     keys += items
+    # Sorting takes less time and memory than argsort, and most data have no repeated pairs.
     ascending = np.sort(keys)
     if not (ascending[1:] == ascending[:-1]).any():
         return None
     del ascending
+    # Stable: of equal pairs the first row comes first, and the others are marked below.
     order = np.argsort(keys, kind="stable")
     first = np.ones(len(keys), dtype=bool)
     for a, b in _chunks(len(keys) - 1):
@@ -219,11 +234,12 @@ def first_of_pairs(users: NDArray[np.int32], items: NDArray[np.int32], n_items: 
 
 
 def number_by_appearance(codes: NDArray[np.int32], count: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Number codes anew by first appearance; return them, and the old code of every new one."""
+    """Renumber codes by first appearance; return the new codes, and the old code of every new one."""
     seen = np.zeros(count, dtype=bool)
     found = []
     for a, b in _chunks(len(codes)):
         chunk = codes[a:b]
+        # np.unique sorts; the first positions (`where`) restore the order of appearance.
         new, where = np.unique(chunk[~seen[chunk]], return_index=True)
         seen[new] = True
         found.append(new[np.argsort(where)])
@@ -234,7 +250,7 @@ def number_by_appearance(codes: NDArray[np.int32], count: int) -> tuple[NDArray[
 
 
 def count_rows(codes: NDArray[np.int32], counted: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
-    """Count for every code the rows that are marked to be counted."""
+    """Count the rows of every code for which `counted` is true."""
     totals = np.zeros(count, dtype=np.int64)
     for a, b in _chunks(len(codes)):
         totals += np.bincount(codes[a:b][counted[a:b]], minlength=count)
@@ -245,7 +261,7 @@ def _chunks(length: int) -> Iterator[tuple[int, int]]:
     return ((start, min(start + _CHUNK, length)) for start in range(0, length, _CHUNK))
 
 
-def _codes(values: NDArray[Any], count: int, name: str, ids_name: str) -> NDArray[np.int32]:
+def _codes(values: Array, count: int, name: str, ids_name: str) -> NDArray[np.int32]:
     array = np.asarray(values)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise InvalidData(f"{name!r} must be one integer code per row, positions in {ids_name!r}.")
@@ -257,7 +273,7 @@ def _codes(values: NDArray[Any], count: int, name: str, ids_name: str) -> NDArra
     return array.astype(np.int32, copy=False)
 
 
-def _as_times(values: NDArray[Any]) -> NDArray[np.int64] | NDArray[np.float64]:
+def _as_times(values: Array) -> NDArray[np.int64] | NDArray[np.float64]:
     array = np.asarray(values)
     if array.dtype.kind in "iu":
         return array.astype(np.int64, copy=False)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fairmf.data.csr import Rows
 from fairmf.data.ids import Ids
+from fairmf.types import Array
 
 
 def fingerprint(rows: Rows, n_items: int, user_ids: Ids | None, item_ids: Ids | None) -> str:
@@ -26,15 +26,20 @@ def fingerprint(rows: Rows, n_items: int, user_ids: Ids | None, item_ids: Ids | 
     return digest.hexdigest()
 
 
-def _add(digest: Any, name: str, array: NDArray[Any], kind: str) -> None:
+class _Digest(Protocol):
+    def update(self, data: bytes | memoryview, /) -> None: ...
+
+
+def _add(digest: _Digest, name: str, array: Array, kind: str) -> None:
+    # Name, type and length before the bytes: otherwise two data sets could give the same stream of bytes.
     digest.update(f"{name} {kind} {len(array)}:".encode())
     digest.update(np.ascontiguousarray(array, dtype=kind).data)
 
 
-def _add_ids(digest: Any, name: str, ids: Ids) -> None:
+def _add_ids(digest: _Digest, name: str, ids: Ids) -> None:
     kind = ids.values.dtype.kind
-    if kind == "i" or (kind == "u" and (len(ids) == 0 or ids.values.max() < 2**63)):  # of however many bytes
-        _add(digest, name, ids.values, "<i8")
+    if kind == "i" or (kind == "u" and (len(ids) == 0 or ids.values.max() < 2**63)):
+        _add(digest, name, ids.values, "<i8")  # the same for integers of any size
         return
     digest.update(f"{name} {len(ids)}:".encode())
     for value in ids.values.tolist():
@@ -42,7 +47,7 @@ def _add_ids(digest: Any, name: str, ids: Ids) -> None:
         digest.update(f"{len(text)}:".encode() + text)
 
 
-def id_text(value: Any) -> str:
+def id_text(value: object) -> str:
     """Write an id as text that tells 1 from "1" and does not depend on the order of hashes."""
     if isinstance(value, tuple):
         return f"tuple({','.join(id_text(part) for part in value)})"

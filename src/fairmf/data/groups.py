@@ -1,4 +1,4 @@
-"""Read groups of items (providers, genres, countries): every item belongs to exactly one."""
+"""Read the group (provider, genre, country) of every item; each item belongs to exactly one group."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from numpy.typing import NDArray
 
 from fairmf.data.ids import Ids
 from fairmf.errors import InvalidData
+from fairmf.types import Array
 
-GroupLabels = Sequence[Hashable] | NDArray[Any] | Mapping[Any, Hashable]
+GroupLabels = Sequence[Hashable] | Array | Mapping[Any, Hashable]
 
 
 class Groups(NamedTuple):
-    """`codes[j]` is the group of item j, `names[g]` what group g is called."""
+    """Hold the group of every item: `codes[j]` is the group of item j, `names[g]` the name of group g."""
 
     codes: NDArray[np.int64]
     names: tuple[Hashable, ...]
 
 
 def read_groups(groups: GroupLabels, n_items: int, item_ids: Ids | None) -> Groups:
-    """Take one label per item, or a mapping from item id to label; groups are in order of appearance."""
+    """Read groups from one label per item, or from a mapping of item ids to labels; number them as they appear."""
     if isinstance(groups, Mapping):
         if item_ids is None:
             raise InvalidData(

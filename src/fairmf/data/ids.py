@@ -1,4 +1,4 @@
-"""Ids: the names users and items had in the data, by position, and back."""
+"""Hold the ids of users or items by position, and find the position of an id."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from fairmf.errors import InvalidData
 from fairmf.io.values import plain
 from fairmf.lazy import cached_property
+from fairmf.types import Array
 
 
 class Ids:
-    """An immutable, duplicate-free list of hashable ids. Position k is row (or column) k of the matrix.
+    """Hold an immutable list of unique, hashable ids. Position k is row (or column) k of the matrix.
 
     Parameters
     ----------
     values : sequence of hashable objects, or an array
-        Integers are kept as a NumPy integer array, everything else as an object array, so that ids come back as the
-        kind they went in.
+        Integers are kept as a NumPy integer array and everything else as an object array, so that ids keep their type.
 
     Examples
     --------
@@ -65,7 +65,21 @@ class Ids:
         return value in self._positions
 
     def position(self, value: Hashable) -> int:
-        """Return the position of one id; raise KeyError if it is unknown."""
+        """Return the position of one id.
+
+        Parameters
+        ----------
+        value : id
+
+        Returns
+        -------
+        int
+
+        Raises
+        ------
+        KeyError
+            If the id is unknown.
+        """
         return self._positions[plain(value)]
 
     def positions(self, values: Iterable[Hashable], kind: str = "id") -> NDArray[np.int64]:
@@ -101,10 +115,26 @@ class Ids:
         return result
 
     def check(self, kind: str) -> Ids:
-        """Return these ids if they are unique, hashable and none is missing; else raise InvalidData."""
+        """Check that ids are unique, hashable and not missing.
+
+        Parameters
+        ----------
+        kind : str
+            What the ids are called in an error: "user", "item".
+
+        Returns
+        -------
+        Ids
+            This object.
+
+        Raises
+        ------
+        InvalidData
+            If an id is repeated, cannot be hashed, or is None or NaN.
+        """
         if self.values.dtype.kind in "iu":
             if len(np.unique(self.values)) != len(self.values):
-                self._positions  # noqa: B018  (names the id that appears twice)
+                self._positions  # noqa: B018  (raises, and names the id that appears twice)
             return self
         missing = [k for k, value in enumerate(self.values.tolist()) if is_missing(value)]
         if missing:
@@ -116,20 +146,45 @@ class Ids:
         return self
 
     def take(self, positions: NDArray[np.integer]) -> Ids:
-        """Return the ids at the given positions, in that order."""
+        """Return the ids at the given positions, in that order.
+
+        Parameters
+        ----------
+        positions : array of int
+
+        Returns
+        -------
+        Ids
+        """
         return Ids(self.values[positions])
 
     def named(self, positions: NDArray[np.integer]) -> NDArray[Any]:
-        """Return the ids at positions of any shape; the position -1 gives -1 (None where ids are not integers)."""
+        """Return the ids at positions, such as those of recommended items.
+
+        Parameters
+        ----------
+        positions : array of int, any shape
+            -1 stands for a missing item.
+
+        Returns
+        -------
+        array
+            Ids in the same shape. Missing ones are -1, or None if ids are not integers.
+
+        Examples
+        --------
+        >>> Ids(["ann", "bob"]).named(np.array([[1, -1]])).tolist()
+        [['bob', None]]
+        """
         names = self.values
-        if names.dtype.kind == "u":  # unsigned integers cannot say -1; those beyond int64 become Python integers
+        if names.dtype.kind == "u":  # unsigned integers have no -1; those beyond int64 become Python integers
             names = names.astype(np.int64 if names.max(initial=0) < 2**63 else object)
-        ids: NDArray[Any] = names[positions]  # position -1 reads the last name and is overwritten next
+        ids: Array = names[positions]  # position -1 reads the last name and is overwritten next
         ids[positions < 0] = -1 if names.dtype.kind == "i" else None
         return ids
 
 
-def _as_id_array(values: Ids | Sequence[Hashable] | NDArray[Any]) -> NDArray[Any]:
+def _as_id_array(values: Ids | Sequence[Hashable] | Array) -> Array:
     if isinstance(values, Ids):
         return values.values.copy()
     if isinstance(values, np.ndarray) and values.ndim != 1:
@@ -164,15 +219,15 @@ def check_orientation(shape: tuple[int, int], users: Ids | None, items: Ids | No
 
 
 def written_id(text: str) -> int | str:
-    """Read an id from text: an integer if it is written as Python writes integers, else the text.
+    """Return a text that is written as Python writes integers as an integer, and any other text as it is.
 
-    So 7 is an integer, and 007, +7, 0x7 and 1_000 are other ids than 7 and 1000.
+    So 7 is an integer, while 007, +7, 0x7 and 1_000 remain texts: they are other ids than 7 and 1000.
     """
     return int(text) if re.fullmatch(r"0|-?[1-9][0-9]*", text) else text
 
 
 def is_missing(value: object) -> bool:
-    """Return whether this is None or NaN, which are nobody's id."""
+    """Return whether this is None or NaN, which cannot be ids."""
     return value is None or (isinstance(value, float) and value != value)
 
 

@@ -1,4 +1,4 @@
-"""Hold who interacted with what: an immutable sparse matrix in both orientations, with ids."""
+"""Hold interactions: an immutable sparse matrix of users and items in both orientations, with ids."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,11 +19,19 @@ from fairmf.data.fingerprint import fingerprint
 from fairmf.data.ids import Ids, check_orientation
 from fairmf.data.weighting import NAMES, BM25Weighting, LogWeighting, Weighting
 from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.lazy import cached_property
+from fairmf.lazy import cached_property, lazy_module
+
+# Readers are loaded when they are used: a program that serves a stored model needs none of them.
+if TYPE_CHECKING:
+    from fairmf.data import read, read_csv, read_sql
+else:
+    read = lazy_module("fairmf.data.read")
+    read_csv = lazy_module("fairmf.data.read_csv")
+    read_sql = lazy_module("fairmf.data.read_sql")
 
 
 class Interactions:
-    """Implicit feedback of users (rows) on items (columns).
+    """Hold implicit feedback of users (rows) on items (columns).
 
     Build one with `from_frame`, `from_csv`, `from_parquet`, `from_arrow`, `from_sql`, `from_csr` or `from_events`. The
     object never changes: its arrays are read-only. Binary data (the default) stores no values in either orientation.
@@ -40,7 +48,7 @@ class Interactions:
         for kind, ids, size in (("user", user_ids, by_user.count), ("item", item_ids, n_items)):
             if ids is not None and len(ids) != size:
                 raise InvalidData(f"{kind}_ids holds {len(ids):,} ids, but the matrix has {size:,} {kind}s.")
-        # The kernels trust these indices: one outside would read another's memory.
+        # Kernels do not check bounds: an index outside would read foreign memory.
         if by_user.nnz and (by_user.indices.min() < 0 or by_user.indices.max() >= n_items):
             raise InvalidData(f"The rows hold item indices outside 0 to {n_items - 1}.")
         self._by_user = by_user.read_only()
@@ -61,7 +69,7 @@ class Interactions:
         weights: str | None = None,
         allow_empty: bool = False,
     ) -> Interactions:
-        """Take a SciPy sparse matrix. Explicit zeros are dropped, duplicate entries merged; the matrix is copied.
+        """Read a SciPy sparse matrix. Explicit zeros are dropped, duplicate entries merged; the matrix is copied.
 
         Parameters
         ----------
@@ -150,8 +158,6 @@ class Interactions:
         rows = rows_from_pairs(kept.users, kept.items, shape, values, count=weights == "sum")
         return cls(without_ones(rows), shape[1], kept.user_ids, kept.item_ids)
 
-    # Readers are imported where they are used: a program that serves a stored model needs none of them.
-
     @classmethod
     def from_frame(
         cls,
@@ -165,7 +171,7 @@ class Interactions:
         min_user: int = 0,
         min_item: int = 0,
     ) -> Interactions:
-        """Take a data frame with a row per event.
+        """Read a data frame with a row per event.
 
         Parameters
         ----------
@@ -196,10 +202,8 @@ class Interactions:
         >>> Interactions.from_frame(plays, weights="plays")
         Interactions(2 users x 2 items, 3 weighted)
         """
-        from fairmf.data.read import read_frame
-
-        read = partial(read_frame, frame, user=user, item=item, rating=rating, rating_above=rating_above)
-        return cls._from(read, weights, min_user, min_item)
+        reader = partial(read.read_frame, frame, user=user, item=item, rating=rating, rating_above=rating_above)
+        return cls._from(reader, weights, min_user, min_item)
 
     @classmethod
     def from_csv(
@@ -218,18 +222,16 @@ class Interactions:
         text_ids: bool = False,
         encoding: str = "utf8",
     ) -> Interactions:
-        """Take a delimited text file, plain or compressed.
+        """Read a delimited text file, plain or compressed.
 
-        `read_csv` explains `path`, `delimiter`, `header`, `text_ids` and `encoding`, `from_frame` the others. It
-        returns and raises what these do.
+        `path`, `delimiter`, `header`, `text_ids` and `encoding` are those of `read_csv`; the other parameters, the
+        result and the errors are those of `from_frame`.
         """
-        from fairmf.data.read_csv import read_csv
-
-        read = partial(
-            read_csv, path, user=user, item=item, rating=rating, rating_above=rating_above,
+        reader = partial(
+            read_csv.read_csv, path, user=user, item=item, rating=rating, rating_above=rating_above,
             delimiter=delimiter, header=header, text_ids=text_ids, encoding=encoding,
         )  # fmt: skip
-        return cls._from(read, weights, min_user, min_item)
+        return cls._from(reader, weights, min_user, min_item)
 
     @classmethod
     def from_parquet(
@@ -244,20 +246,16 @@ class Interactions:
         min_user: int = 0,
         min_item: int = 0,
     ) -> Interactions:
-        """Take a Parquet file, a list of them, or a directory; `from_frame` explains the other arguments."""
-        from fairmf.data.read import read_parquet
-
-        read = partial(read_parquet, path, user=user, item=item, rating=rating, rating_above=rating_above)
-        return cls._from(read, weights, min_user, min_item)
+        """Read a Parquet file, a list of them, or a directory. The other parameters are those of `from_frame`."""
+        reader = partial(read.read_parquet, path, user=user, item=item, rating=rating, rating_above=rating_above)
+        return cls._from(reader, weights, min_user, min_item)
 
     @classmethod
     def from_arrow(
         cls, source: Any, *, weights: ColumnName | None = None, min_user: int = 0, min_item: int = 0, **columns: Any
     ) -> Interactions:
-        """Take an Arrow file or stream; `read_arrow` explains `source`, `from_frame` all other arguments."""
-        from fairmf.data.read import read_arrow
-
-        return cls._from(partial(read_arrow, source, **columns), weights, min_user, min_item)
+        """Read an Arrow file or stream, as `read_arrow` does. The other parameters are those of `from_frame`."""
+        return cls._from(partial(read.read_arrow, source, **columns), weights, min_user, min_item)
 
     @classmethod
     def from_sql(
@@ -270,34 +268,28 @@ class Interactions:
         min_item: int = 0,
         **columns: Any,
     ) -> Interactions:
-        """Take the answer of a database; `read_sql` explains `query` and `url`, `from_frame` all other arguments."""
-        from fairmf.data.read_sql import read_sql
-
-        return cls._from(partial(read_sql, query, url, **columns), weights, min_user, min_item)
+        """Read the result of a database query, as `read_sql` does. The other parameters are those of `from_frame`."""
+        return cls._from(partial(read_sql.read_sql, query, url, **columns), weights, min_user, min_item)
 
     @classmethod
     def _from(
-        cls,
-        read: Callable[..., Events],
-        weights: ColumnName | None,
-        min_user: int,
-        min_item: int,
+        cls, reader: Callable[..., Events], weights: ColumnName | None, min_user: int, min_item: int
     ) -> Interactions:
-        """Read events with a column of weights, unless rows are to be counted, and merge them."""
+        """Read events, with their weights if these are in a column, and merge repeated pairs."""
         merging = None if weights is None else "sum" if weights == "sum" else "column"
-        events = read(weights=weights if merging == "column" else None)
+        events = reader(weights=weights if merging == "column" else None)
         return cls.from_events(events, weights=merging, min_user=min_user, min_item=min_item)
 
     # -- size and shape -----------------------------------------------------------------------------------------
 
     @property
     def n_users(self) -> int:
-        """Number of users (rows), those without interactions included."""
+        """Number of users (rows), including those without interactions."""
         return self._by_user.count
 
     @property
     def n_items(self) -> int:
-        """Number of items (columns), those without interactions included."""
+        """Number of items (columns), including those without interactions."""
         return self._n_items
 
     @property
@@ -307,17 +299,17 @@ class Interactions:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of users and items."""
+        """Number of users and number of items."""
         return self.n_users, self.n_items
 
     @property
     def user_ids(self) -> Ids | None:
-        """Ids of the users, by row; None where they have none."""
+        """Ids of the users, by row; None if they have no ids."""
         return self._user_ids
 
     @property
     def item_ids(self) -> Ids | None:
-        """Ids of the items, by column; None where they have none."""
+        """Ids of the items, by column; None if they have no ids."""
         return self._item_ids
 
     @property
@@ -327,7 +319,7 @@ class Interactions:
 
     @property
     def weighting(self) -> Weighting | None:
-        """How `reweighted` made the confidences; None where they are raw. Models remember it."""
+        """The weighting that `reweighted` applied, which models remember; None if the confidences are raw."""
         return self._weighting
 
     def __repr__(self) -> str:
@@ -351,7 +343,7 @@ class Interactions:
         return transpose(self._by_user, self._n_items).read_only()
 
     def to_csr(self) -> sp.csr_array:
-        """Return a SciPy CSR array (float32 values; ones when binary) that shares this object's index arrays."""
+        """Return a SciPy CSR array of float32 (ones if binary) that shares the index arrays of this object."""
         rows = self._by_user
         values = np.ones(rows.nnz, dtype=np.float32) if rows.weights is None else rows.weights
         return rows.to_csr(values, self._n_items)
@@ -359,14 +351,14 @@ class Interactions:
     # -- derived interactions -----------------------------------------------------------------------------------
 
     def take_users(self, rows: NDArray[np.integer]) -> Interactions:
-        """Return the given users (row numbers), in the given order, with all items."""
+        """Return the users with the given row numbers, in the given order, and all items."""
         ids = None if self.user_ids is None else self.user_ids.take(rows)
         return marked(Interactions(self._by_user.take(rows), self._n_items, ids, self.item_ids), self._weighting)
 
     def reweighted(self, how: str, *, K1: float = 100.0, B: float = 0.8) -> Interactions:
-        """Return the same interactions with other confidences, which carry how they were made (`weighting`).
+        """Return the same interactions with other confidences, and remember the `weighting`.
 
-        A model that is fitted on them remembers it and weights raw histories alike, wherever it is given some.
+        A model that is fitted on them stores the weighting and applies it to the raw histories it is given later.
 
         Parameters
         ----------
@@ -377,13 +369,13 @@ class Interactions:
 
                 c_ij (K1 + 1) / (K1 (1 - B + B L_j / mean(L)) + c_ij) * ln(n_items / (1 + N_i))
 
-            where L_j is the sum of item j's confidences and N_i the number of items of user i. It damps popular items
-            and users who take everything. (For users with all items, or all but one, where the logarithm is not
-            positive, it is replaced by ln(1 + 1/n_items).)
+            where L_j is the sum of item j's confidences and N_i the number of items of user i. It lowers the weight of
+            popular items and of users with many items. (Where the logarithm is not positive, for users with all items
+            or all but one, it is replaced by ln(1 + 1/n_items).)
         K1 : float
-            How slowly confidence saturates; > 0. For "bm25" only.
+            Confidences saturate more slowly with a larger value; > 0. For "bm25" only.
         B : float
-            How much popularity is damped, from 0 to 1. For "bm25" only.
+            How much the weight of popular items is lowered, from 0 to 1. For "bm25" only.
 
         Returns
         -------
@@ -411,9 +403,9 @@ class Interactions:
 
 
 def weighted_like(data: Interactions, weighting: Weighting | None) -> Interactions:
-    """Apply a model's weighting to raw interactions; return those that carry it already as they are.
+    """Apply a model's weighting to raw interactions; return interactions that have it already as they are.
 
-    `weighting=None` (a model that knows of none) takes any interactions as they are.
+    `weighting=None` (the model has none) returns any interactions as they are.
     """
     if weighting is None or data.weighting == weighting:
         return data
@@ -428,21 +420,20 @@ def weighted_like(data: Interactions, weighting: Weighting | None) -> Interactio
 
 
 def marked(data: Interactions, weighting: Weighting | None) -> Interactions:
-    """Note on new interactions how their confidences were made, and return them."""
+    """Set the weighting of newly made interactions, and return them."""
     data._weighting = weighting
     return data
 
 
-def as_interactions(data: Interactions | Any, *, allow_empty: bool = False) -> Interactions:
-    """Return Interactions as they are, and a SciPy sparse matrix (users as rows) as binary ones.
+def as_interactions(data: object, *, allow_empty: bool = False) -> Interactions:
+    """Return Interactions as they are, and a SciPy sparse matrix (users as rows) as binary Interactions.
 
-    Warn where the matrix holds other values than 1.
+    Warn if the matrix holds values other than 1.
     """
     if isinstance(data, Interactions):
         return data
     if sp.issparse(data):
-        anything: Any = data
-        matrix = sp.csr_array(anything)
+        matrix = sp.csr_array(data)  # type: ignore[call-overload]
         if not ((matrix.data == 0) | (matrix.data == 1)).all():
             warnings.warn(
                 "The matrix holds values other than 1, which are ignored: every entry counts as one interaction. "

@@ -1,34 +1,60 @@
 """Cut plain delimited text into columns, and leave anything unusual to Arrow's parser.
 
-Why not Arrow's parser alone: with it, reading 10 million rows took 2.3 times as long (integer ids: 2.0 times the CPU
-time; text ids: 1.7 times; median of five processes of each, in turn), because it makes an array of texts that must be
-hashed, and checked for 007 and +7, in further passes. Here ids are hashed while they are cut. Without that check, which
-keeps 007 and 7 apart, Arrow would take 1.4 and 1.3 times the CPU time.
+With Arrow's parser alone, reading 10 million rows took 2.3 times as long (2.0 times the CPU time with integer ids, 1.7
+times with text ids; medians of five processes each, in turn). It makes an array of texts, which must be hashed, and
+checked for 007 and +7, in further passes; here ids are hashed while they are cut. Without that check, which keeps 007
+and 7 apart, Arrow would take 1.4 and 1.3 times the CPU time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.data.columns import ColumnName
-from fairmf.data.encode import SEED, TextWords
+from fairmf.data.encode import SEED, TextWords, Values
+from fairmf.lazy import lazy_module
+from fairmf.types import Array
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.csv as arrow_csv
+
+    from fairmf.data import csv_kernels
+else:
+    pa = lazy_module("pyarrow")
+    arrow_csv = lazy_module("pyarrow.csv")
+    csv_kernels = lazy_module("fairmf.data.csv_kernels")
 
 _KINDS = {"int64": 1, "double": 2, "string": 3}
 INTEGER, DECIMAL, TEXT = _KINDS.values()
-# Bytes after the last line, so that the reader may look eight bytes ahead.
+# Bytes after the last line: the kernels read words of eight bytes, also past the end of a field.
 PADDING = 16
 
 
 class NotPlain(Exception):
-    """Something in the file needs the general reader."""
+    """Something in the file needs Arrow's parser."""
 
 
 class PlainColumns:
-    """Cut blocks of a file into the wanted columns: "int64", "double" or "string" by position."""
+    """Cut blocks of a file into columns with a compiled kernel.
+
+    Parameters
+    ----------
+    width
+        Number of columns in the file.
+    wanted
+        Name and type ("int64", "double" or "string") of the columns to read, by position.
+    delimiter
+        One character, perhaps repeated, as in `::`.
+    quotes_are_text
+        Whether a quote is plain text; otherwise a block with quotes raises NotPlain.
+    literal
+        Whether words such as NA are plain text; otherwise they raise NotPlain.
+    """
 
     def __init__(
         self,
@@ -38,15 +64,14 @@ class PlainColumns:
         quotes_are_text: bool = False,
         literal: bool = False,
     ):
-        import pyarrow.csv
-
+        # The kernel compares with one byte, and a delimiter must not be part of a number.
         if len(set(delimiter)) != 1 or not delimiter.isascii() or delimiter[0] in '-.0123456789"\r\n':
             raise NotPlain
         self._wanted = wanted
         self._delimiter = np.uint8(ord(delimiter[0]))
         self._repeats = len(delimiter)
         self._quotes_are_text = quotes_are_text
-        self._rooms: dict[int, tuple[int, tuple[NDArray[Any], ...]]] = {}
+        self._rooms: dict[int, tuple[int, tuple[Array, ...]]] = {}
         self.kinds = np.full(width, 0, dtype=np.int64)
         self.places = np.zeros(width, dtype=np.int64)
         for column, (_, kind) in wanted.items():
@@ -54,28 +79,27 @@ class PlainColumns:
                 raise NotPlain
             self.places[column] = (self.kinds == _KINDS[kind]).sum()
             self.kinds[column] = _KINDS[kind]
-        spellings = [] if literal else pyarrow.csv.ConvertOptions().null_values
+        spellings = [] if literal else arrow_csv.ConvertOptions().null_values
         self._nulls, self._null_starts = _null_spellings(spellings)
 
-    def cut(self, block: bytes, room: int = 0) -> dict[ColumnName, Any]:
-        """Return the columns of whole lines, as Arrow arrays or TextWords; raise NotPlain where in doubt.
+    def cut(self, block: bytes, room: int = 0) -> dict[ColumnName, Values]:
+        """Cut whole lines into columns, as Arrow arrays or TextWords; raise NotPlain if they need Arrow's parser.
 
-        They are good until the next call with the same `room`: use them, or copy them, before. Calls with different
-        rooms may run at the same time.
+        `room` is the number of a set of buffers. The columns are valid until the next call with the same number. Calls
+        with different numbers may run at the same time.
         """
-        from fairmf.data.csv_kernels import cut
-
         if b"\r" in block:
             block = block.replace(b"\r\n", b"\n")
         if (b'"' in block and not self._quotes_are_text) or b"\r" in block or not _is_text(block):
             raise NotPlain
+        # The kernel reads words of eight bytes, so it may look past the last line.
         data = np.frombuffer(block + bytes(PADDING), dtype=np.uint8)
         columns = (self.kinds, self.places, self._nulls, self._null_starts)
         buffers = integers, decimals, words, places, hashes = self._room(room, len(block))
-        rows = cut(data, self._delimiter, self._repeats, *columns, *buffers, SEED)
+        rows = csv_kernels.cut(data, self._delimiter, self._repeats, *columns, *buffers, SEED)
         if rows < 0:
             raise NotPlain
-        found: dict[ColumnName, Any] = {}
+        found: dict[ColumnName, Values] = {}
         for column, (name, _) in self._wanted.items():
             own = self.places[column]
             if self.kinds[column] == TEXT:
@@ -84,11 +108,15 @@ class PlainColumns:
                 found[name] = _arrow((integers if self.kinds[column] == INTEGER else decimals)[own], rows)
         return found
 
-    def _room(self, number: int, size: int) -> tuple[NDArray[Any], ...]:
-        """Return arrays for what a block of this size may hold. They are kept: new ones cost as much as cutting."""
+    def _room(self, number: int, size: int) -> tuple[Array, ...]:
+        """Return buffers that are large enough for the columns of a block of `size` bytes.
+
+        They are reused, because allocating new ones takes as long as cutting.
+        """
         if size > self._rooms.get(number, (0,))[0]:
             rows = size // len(self.kinds)  # at most: every field takes a delimiter or a newline
             integers, decimals, texts = ((self.kinds == kind).sum() for kind in (INTEGER, DECIMAL, TEXT))
+            # Whole words of text, and a last, partly filled word for each row.
             words = np.empty((texts, size // 8 + rows + 1), dtype=np.uint64)
             places = np.zeros((texts, rows + 1), dtype=np.int64)
             numbers = np.empty((integers, rows), dtype=np.int64), np.empty((decimals, rows))
@@ -97,11 +125,9 @@ class PlainColumns:
         return self._rooms[number][1]
 
 
-def _arrow(values: NDArray[Any], rows: int) -> Any:
-    import pyarrow as pa
-
+def _arrow(values: Array, rows: int) -> pa.Array:
     kind = pa.int64() if values.dtype == np.int64 else pa.float64()
-    # From buffers: `pyarrow.array` would import pandas to see whether this comes from there.
+    # From buffers, because `pyarrow.array` would import pandas to see whether the values are pandas' own.
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(values)])
 
 
@@ -116,7 +142,7 @@ def _is_text(block: bytes) -> bool:
 
 
 def _null_spellings(spellings: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """Return Arrow's spellings of null, one a row after its length, and the bytes with which they begin."""
+    """Return Arrow's spellings of null as a table (row: length, letters), and which bytes a spelling begins with."""
     encoded = [text.encode() for text in spellings if text]
     table = np.zeros((len(encoded), 1 + max(map(len, encoded), default=0)), dtype=np.uint8)
     starts = np.zeros(256, dtype=bool)

@@ -1,4 +1,4 @@
-"""Compute the Gini index (of popularity and of exposure, docs/metrics.md), and draw counts with a given Gini."""
+"""Compute the Gini index of popularity or exposure (docs/metrics.md), and make counts with a given Gini index."""
 
 from __future__ import annotations
 
@@ -21,24 +21,26 @@ def gini(values: ArrayLike) -> NDArray[np.float64]:
     return index
 
 
-_STEEPEST = 12.0
-_BISECTIONS = 45
+_STEEPEST = 12.0  # largest exponent of the power law
+_BISECTIONS = 45  # each halves the interval: 12 / 2^45 is below 1e-12
 
 
 def counts_with_total(weights: NDArray[np.float64], total: int, least: int, most: int) -> NDArray[np.int64]:
-    """Return counts proportional to `weights` but from `least` to `most`, that add up to `total`."""
+    """Return counts in proportion to `weights`, limited to `least` .. `most`, that add up to `total`."""
     return _rounded(_scaled(weights, total, least, most), total)
 
 
 def counts_with_gini(
     size: int, total: int, target: float, least: int, most: int, nearest: bool = False
 ) -> NDArray[np.int64]:
-    """Return descending counts from `least` to `most` with this sum: (rank + size/25)^-a, with a for that Gini.
+    """Return descending counts from `least` to `most` that add up to `total` and have the Gini index `target`.
 
-    The shift keeps the head as flat as it is in real catalogues, where no item has a tenth of all interactions. A Gini
-    out of reach is an error, unless the `nearest` will do.
+    They are proportional to (rank + size/25)^-a, where a is found by bisection. The shift of the ranks keeps the top
+    flat, as in real catalogues, where no item has a tenth of all interactions. If the Gini index cannot be reached,
+    raise InvalidParameter, or return the nearest counts with `nearest`.
     """
     log_rank = np.log(np.arange(1, size + 1) + size / 25)
+    # A larger exponent gives a larger Gini index.
     low, high = 0.0, _STEEPEST
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
@@ -57,7 +59,7 @@ def _scaled(weights: NDArray[np.float64], total: int, least: int, most: int) -> 
     """Return clip(s * weights, least, most) with s such that the sum is `total`."""
     low, high = 0.0, most / weights.min()
     for _ in range(_BISECTIONS):
-        # Halving the exponent where s spans many orders of magnitude, the value itself near zero.
+        # Bisect the logarithm of s, which may span many orders of magnitude; from 0, first try small values.
         middle = float(np.sqrt(low * high)) if low > 0 else high * 1e-3
         if np.clip(middle * weights, least, most).sum() < total:
             low = middle

@@ -1,7 +1,7 @@
 """Read events from data frames, Parquet and Arrow.
 
-Files are read in batches, and only the columns asked for, so that a file larger than the memory loads as long as
-its codes fit: 8 bytes a row, 12 with weights, 8 more for times.
+Files are read in batches, and only the columns that are needed. So a file may be larger than memory: only the codes
+must fit, 8 bytes a row, 12 with weights, and 8 more with times.
 """
 
 from __future__ import annotations
@@ -9,18 +9,29 @@ from __future__ import annotations
 import contextlib
 import lzma
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fairmf.data.collect import EventsCollector, collect_batches
 from fairmf.data.columns import ColumnName, Columns
+from fairmf.data.encode import Values
 from fairmf.data.events import Events
 from fairmf.data.text_source import Progress
 from fairmf.errors import InvalidData
+from fairmf.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import narwhals as nw
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+else:
+    nw = lazy_module("narwhals")
+    pa = lazy_module("pyarrow")
+    pq = lazy_module("pyarrow.parquet")
 
 _BATCH_ROWS = 1 << 19
-# Parquet pages are fetched through a buffer of this size: without one a whole row group would be in memory.
+# Parquet pages are read through a buffer of this size: without it a whole row group would be in memory.
 _BUFFER_BYTES = 1 << 20
 
 
@@ -90,11 +101,11 @@ def read_parquet(
     Parameters
     ----------
     path : path, or a list of paths
-        A file, files in the given order, or a directory, of which all `*.parquet` are read by name.
+        A file, files in the given order, or a directory, whose `*.parquet` files are read in the order of their names.
     user, item, weights, time, rating, rating_above
         The columns, as in `read_frame`.
     progress : callable, optional
-        Called with the bytes read, estimated from the rows, and the bytes in all.
+        Called with the bytes read (estimated from the rows) and the size of all files.
 
     Returns
     -------
@@ -112,8 +123,6 @@ def read_parquet(
     columns = Columns(user, item, weights, time, rating, rating_above)
     files = parquet_files(path)
     collector = EventsCollector(columns, str(path) if len(files) == 1 else f"these {len(files)} Parquet files")
-    import pyarrow.parquet as pq
-
     done, total = 0, sum(file.stat().st_size for file in files)
     for file in files:
         with reading(file, "Parquet"), pq.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False) as parquet:
@@ -132,17 +141,13 @@ def read_parquet(
 
 def parquet_names(file: Path) -> list[ColumnName]:
     """Return the names of the file's columns."""
-    import pyarrow.parquet as pq
-
     with reading(file, "Parquet"), pq.ParquetFile(file) as parquet:
         return list(parquet.schema_arrow.names)
 
 
 @contextlib.contextmanager
 def reading(file: Path | str, kind: str) -> Iterator[None]:
-    """Turn what Arrow raises about a file that is damaged, or of another kind, into InvalidData."""
-    import pyarrow as pa
-
+    """Turn Arrow's errors about a file that is damaged, or of another kind, into InvalidData."""
     try:
         yield
     except (InvalidData, MemoryError):
@@ -155,7 +160,7 @@ def reading(file: Path | str, kind: str) -> Iterator[None]:
 
 
 def existing(path: str | os.PathLike[str]) -> Path:
-    """Return the path if something is there; else raise InvalidData."""
+    """Return the path if it exists; else raise InvalidData."""
     try:
         found = Path(path)
     except TypeError as error:
@@ -183,9 +188,7 @@ def parquet_files(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]
 
 
 def _narwhals_frame(frame: Any) -> tuple[Any, str]:
-    """Return the frame as narwhals sees it, and what to call it in an error."""
-    import narwhals as nw
-
+    """Wrap the frame with narwhals; return it and what to call it in an error."""
     source = f"the {type(frame).__module__.partition('.')[0]} frame"
     try:
         table = nw.from_native(frame, eager_only=True)
@@ -206,10 +209,8 @@ def _narwhals_frame(frame: Any) -> tuple[Any, str]:
     return table, source
 
 
-def _frame_column(column: Any, name: ColumnName, is_id: bool) -> Any:
-    """Return a column as an Arrow array, or as a list where it holds objects that Arrow would change or refuse."""
-    import pyarrow as pa
-
+def _frame_column(column: nw.Series[Any], name: ColumnName, is_id: bool) -> pa.ChunkedArray | list[Hashable]:
+    """Return a column as an Arrow array, or as a list where it holds ids that Arrow would change or refuse."""
     native = column.to_native()
     if isinstance(native, (pa.ChunkedArray, pa.Array)):
         return native
@@ -232,14 +233,15 @@ def _frame_column(column: Any, name: ColumnName, is_id: bool) -> Any:
         ) from error
 
 
-def _part(values: Any, start: int) -> Any:
+def _part(values: pa.ChunkedArray | list[Hashable], start: int) -> Values:
+    """Return the batch of a column that begins at row `start`."""
     if isinstance(values, list):
         return values[start : start + _BATCH_ROWS]
     part = values.slice(start, _BATCH_ROWS)
     return part.combine_chunks() if hasattr(part, "combine_chunks") else part
 
 
-IPC_FILE, FEATHER_1 = b"ARROW1", b"FEA1"
+IPC_FILE, FEATHER_1 = b"ARROW1", b"FEA1"  # the first bytes of such files
 
 
 def read_arrow(
@@ -253,17 +255,17 @@ def read_arrow(
     rating_above: float | None = None,
     progress: Progress | None = None,
 ) -> Events:
-    """Read an Arrow file or stream, batch by batch; of a file, only the columns asked for.
+    """Read an Arrow file or stream, batch by batch. Of a file, only the columns that are needed are read.
 
     Parameters
     ----------
     source : path, or an object with an Arrow stream
-        An Arrow IPC file or stream (a Feather file is one too), a pyarrow RecordBatchReader, or what DuckDB and ADBC
-        drivers answer a query with.
+        An Arrow IPC file or stream (a Feather file is one too), a pyarrow RecordBatchReader, or the result of a query
+        with DuckDB or an ADBC driver.
     user, item, weights, time, rating, rating_above
         The columns, as in `read_frame`.
     progress : callable, optional
-        For a file, called with the bytes read, estimated from the batches, and the bytes in all.
+        For a file, called with the bytes read (estimated from the batches) and the size of the file.
 
     Returns
     -------
@@ -286,35 +288,27 @@ def read_arrow(
     file = existing(source)
     if file.is_dir():
         raise InvalidData(f"{file} is a directory.", hint="give one Arrow file")
-    import pyarrow as pa
-
     with reading(file, "Arrow"), pa.OSFile(str(file)) as opened:
         batches = _batches(file, opened, [str(name) for name in columns.names], progress or (lambda *_: None))
         return collect_batches(arrow_names(file), batches, columns, str(file), _BATCH_ROWS)
 
 
-def _read_stream(source: Any, columns: Columns) -> Events:
-    import pyarrow as pa
-
+def _read_stream(source: object, columns: Columns) -> Events:
     name = f"the {type(source).__module__.partition('.')[0]} stream"
     with reading(name, "Arrow"):
-        # Send no reader of pyarrow's own through the C interface: string views crash there in versions 18 to 21.
+        # PyArrow's own readers are used directly: sent through the C interface, string views crash PyArrow 18 to 21.
         stream = source if isinstance(source, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(source)
         return collect_batches(stream.schema.names, stream, columns, name, _BATCH_ROWS)
 
 
 def arrow_names(file: Path) -> list[ColumnName]:
     """Return the names of the file's columns."""
-    import pyarrow as pa
-
     with reading(file, "Arrow"), pa.OSFile(str(file)) as source:
         opened = pa.ipc.open_file(source) if _is_ipc_file(file) else pa.ipc.open_stream(source)
         return list(opened.schema.names)
 
 
-def _batches(file: Path, source: Any, names: list[str], progress: Progress) -> Any:
-    import pyarrow as pa
-
+def _batches(file: Path, source: pa.NativeFile, names: list[str], progress: Progress) -> Iterator[pa.RecordBatch]:
     size = file.stat().st_size
     if not _is_ipc_file(file):
         for batch in pa.ipc.open_stream(source):
@@ -322,7 +316,6 @@ def _batches(file: Path, source: Any, names: list[str], progress: Progress) -> A
             progress(source.tell(), size)
         return
     schema = pa.ipc.open_file(source).schema
-    # Only these columns are taken from the file.
     options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in names])
     opened = pa.ipc.open_file(source, options=options)
     for k in range(opened.num_record_batches):
@@ -331,6 +324,7 @@ def _batches(file: Path, source: Any, names: list[str], progress: Progress) -> A
 
 
 def _is_ipc_file(file: Path) -> bool:
+    """Return True for an Arrow IPC file, False for a stream; raise InvalidData for formats that are neither."""
     with file.open("rb") as opened:
         start = opened.read(6)
     if not start:
@@ -339,6 +333,7 @@ def _is_ipc_file(file: Path) -> bool:
         raise InvalidData(f"{file} is a Parquet file.", hint="read it with from_parquet or read_parquet")
     if start.startswith(FEATHER_1):
         raise InvalidData(
-            f"{file} is a Feather file of version 1, which Arrow has given up.", hint="write it anew as version 2"
+            f"{file} is a Feather file of version 1, which Arrow no longer supports.",
+            hint="write it again as version 2",
         )
     return start == IPC_FILE

@@ -1,8 +1,9 @@
 """Read events from CSV and other delimited text, in a stream.
 
-1. `guess_delimiter` and `column_names` look at the beginning. 2. `record_blocks` divides the text into blocks of whole
-records. 3. `_Layout.parse` has Arrow cut a block into columns; large plain files are cut by `PlainColumns` instead.
-4. `_collect` numbers the ids, block after block.
+1. `guess_delimiter` and `column_names` look at the beginning of the text.
+2. `record_blocks` divides it into blocks of whole records.
+3. `_Layout.parse` lets Arrow cut a block into columns; `PlainColumns` cuts large plain files, which is faster.
+4. `_collect` encodes the ids, block after block.
 """
 
 from __future__ import annotations
@@ -15,27 +16,36 @@ import itertools
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fairmf.data.collect import EventsCollector
 from fairmf.data.columns import ColumnName, Columns
+from fairmf.data.encode import Values
 from fairmf.data.events import Events
 from fairmf.data.plain_csv import NotPlain, PlainColumns
 from fairmf.data.read import existing, reading
 from fairmf.data.text_source import Block, Progress, TextSource, is_utf8, record_blocks
 from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.csv as arrow_csv
+else:
+    pa = lazy_module("pyarrow")
+    arrow_csv = lazy_module("pyarrow.csv")
 
 _BLOCK_BYTES = 2 << 20
-_PLAIN_BLOCK_BYTES = 1 << 19  # smaller: what is cut from it stays in the cache until it is numbered
+_PLAIN_BLOCK_BYTES = 1 << 19  # smaller, so that its columns are still in the CPU's cache when they are encoded
 _MOST_CUTTERS = 4
-# Below this size loading the compiled reader takes longer than reading.
+# For smaller files, loading the compiled reader takes longer than reading the file with Arrow.
 _PLAIN_FROM_BYTES = 8 << 20
 _SAMPLE_BYTES = 1 << 16
 _MOST_COLUMNS = 10_000
-# Bytes of which one stands for a longer delimiter in a block that does not have it.
+# Arrow takes delimiters of one byte only: a longer one is replaced by the first of these that a block does not hold.
 _STAND_INS = (b"\x1f", b"\x1e", b"\x1d", b"\x1c", b"\x01", b"\x02", b"\x03", b"\x04")
 
 
@@ -73,7 +83,7 @@ def read_csv(
     encoding : str
         One that Python knows.
     progress : callable, optional
-        Called with the bytes read and the bytes in all.
+        Called with the bytes read and the size of the file.
 
     Returns
     -------
@@ -99,7 +109,7 @@ def read_csv(
 
 
 def check_text_options(delimiter: str | None, encoding: str) -> None:
-    """Raise InvalidParameter for what no text can be cut or decoded by."""
+    """Raise InvalidParameter for a delimiter or an encoding that cannot be used."""
     if delimiter is not None and (not isinstance(delimiter, str) or not delimiter or set(delimiter) & set('"\r\n')):
         raise InvalidParameter(
             f"'delimiter' must be text without quotes and line breaks, such as ',' or '::'. Got {delimiter!r} instead.",
@@ -122,13 +132,13 @@ def read_text(
     encoding: str = "utf8",
     literal: bool = False,
 ) -> Events:
-    """As `read_csv`, from any source. `literal`: quotes and words such as NA are text like any other."""
+    """Read delimited text from any source, as `read_csv` does. `literal`: quotes and words such as NA are text."""
     with reading(source.name, "CSV"):
         cut = delimiter or guess_delimiter(sample_of(source, encoding))
         names = column_names(source, cut, header, encoding, literal)
         columns.check(names, f"{source} (no header: columns are numbered)" if not header else source.name)
         layout = _Layout(source, cut, header, encoding, literal, tuple(names), _first_types(columns, text_ids))
-        # If a value does not fit the type tried first, read once more with a wider one.
+        # Types are guessed from the first block. If a later value does not fit, read all again with a wider type.
         while True:
             try:
                 return _read(layout, columns)
@@ -139,7 +149,7 @@ def read_text(
 def column_names(
     source: TextSource, delimiter: str, header: bool, encoding: str = "utf8", literal: bool = False
 ) -> list[ColumnName]:
-    """The names in the first record; numbers from 0 where there is no header."""
+    """Return the names in the first record; numbers from 0 where there is no header."""
     first = next(text_rows(source, delimiter, encoding, literal, errors="replace"), [])
     return [name.strip() for name in first] if header else list(range(len(first)))
 
@@ -147,7 +157,7 @@ def column_names(
 def text_rows(
     source: TextSource, delimiter: str, encoding: str = "utf8", literal: bool = False, errors: str = "strict"
 ) -> Iterator[list[str]]:
-    """The rows of a text, one after the other, as lists of texts: for the first look, and for small tables."""
+    """Yield the rows of a text as lists of strings: slow, for the first look at a file and for small tables."""
     quotes = None if literal else _quoting(delimiter)
     for block in record_blocks(source, _SAMPLE_BYTES, quotes, encoding):
         if block.line == 1:
@@ -175,9 +185,9 @@ def _not_csv(source: TextSource, reason: str) -> InvalidData:
 
 
 def _quoting(delimiter: str) -> bytes | None:
-    """The delimiter's byte where quotes hold fields together; None where quotes are text.
+    """Return the delimiter as a byte if fields may be quoted, or None if quotes are plain text.
 
-    Files with longer delimiters (MovieLens' `::`) do not quote: one of their titles is '"Great Performances" Cats'.
+    Files with longer delimiters (MovieLens' `::`) quote no fields: one of their titles is '"Great Performances" Cats'.
     """
     return delimiter.encode() if len(delimiter.encode()) == 1 else None
 
@@ -201,7 +211,7 @@ class _Unfit(Exception):
 
 @dataclass(frozen=True)
 class _Layout:
-    """How the text is cut into columns, and what type each has that is read, as Arrow's type or its name.
+    """Describe how to cut the text into columns, and the Arrow type (or its name) of each column that is read.
 
     Ids are "int64" or "string": see `_integers`.
     """
@@ -212,14 +222,14 @@ class _Layout:
     encoding: str
     literal: bool
     names: tuple[ColumnName, ...]
-    types: dict[ColumnName, Any]
+    types: dict[ColumnName, str | pa.DataType]
 
     @property
     def quotes(self) -> bytes | None:
         return None if self.literal else _quoting(self.delimiter)
 
     def blocks(self, block_bytes: int) -> Iterator[Block]:
-        """The records after the header, in blocks."""
+        """Yield the records after the header, in blocks."""
         before = self.header
         for block in record_blocks(self.source, block_bytes, self.quotes, self.encoding):
             rest = block
@@ -229,34 +239,31 @@ class _Layout:
             if rest.text:
                 yield rest
 
-    def parse(self, block: Block, columns: Columns) -> dict[ColumnName, Any]:
-        """The columns that are read, as Arrow arrays. Raises _Unfit where a wider type should be tried."""
-        import pyarrow as pa
-        import pyarrow.csv
-
+    def parse(self, block: Block, columns: Columns) -> dict[ColumnName, pa.Array]:
+        """Parse a block with Arrow; return the columns that are read. Raise _Unfit if a wider type should be tried."""
         text, delimiter = self._with_short_delimiter(block.text)
         places = {name: str(self.names.index(name)) for name in columns.names}
         ids = (columns.user, columns.item)
         types = {places[name]: "string" if name in ids else kind for name, kind in self.types.items()}
         try:
-            table = pyarrow.csv.read_csv(
+            table = arrow_csv.read_csv(
                 pa.BufferReader(text),
-                read_options=pyarrow.csv.ReadOptions(
-                    # The block as a whole, so that Arrow never looks for the end of a record itself.
+                read_options=arrow_csv.ReadOptions(
+                    # One block, so that Arrow never has to search for the end of a record itself.
                     block_size=len(text) + 1,
                     column_names=[str(k) for k in range(len(self.names))],
                     use_threads=False,
                 ),
-                parse_options=pyarrow.csv.ParseOptions(
+                parse_options=arrow_csv.ParseOptions(
                     delimiter=delimiter, quote_char='"' if self.quotes else False, newlines_in_values=True
                 ),
-                convert_options=pyarrow.csv.ConvertOptions(
+                convert_options=arrow_csv.ConvertOptions(
                     include_columns=list(places.values()),
                     column_types={
                         place: pa.type_for_alias(kind) if isinstance(kind, str) else kind
                         for place, kind in types.items()
                     },
-                    strings_can_be_null=not self.literal,  # an empty id is nobody's
+                    strings_can_be_null=not self.literal,  # an empty field is a missing id
                     quoted_strings_can_be_null=False,
                 ),
             )
@@ -268,13 +275,13 @@ class _Layout:
                 arrays[name] = _integers(arrays[name], name)
         return arrays
 
-    def learn(self, first: dict[ColumnName, Any]) -> _Layout:
-        """With the type that Arrow has found for times in the first block, for all that follow."""
+    def learn(self, first: dict[ColumnName, pa.Array]) -> _Layout:
+        """Return a layout with the types that Arrow has found in the first block, to be used for all blocks."""
         kinds = {name: "int64" if str(array.type) == "null" else array.type for name, array in first.items()}
         return replace(self, types=kinds | self.types)
 
     def _with_short_delimiter(self, text: bytes) -> tuple[bytes, str]:
-        """The text with a single byte for a longer delimiter, one that the text does not have."""
+        """Replace a longer delimiter by a single byte that the text does not hold; return both."""
         cut = self.delimiter.encode()
         if len(cut) == 1:
             return text, self.delimiter
@@ -284,7 +291,7 @@ class _Layout:
         raise InvalidData(f"{self.source} is full of control characters, so it cannot be cut at {self.delimiter!r}.")
 
     def _explained(self, error: Exception, block: Block, columns: Columns) -> Exception:
-        """What to raise for what Arrow could not parse: _Unfit where a wider type may help, or an error with lines."""
+        """Return what to raise for Arrow's error: _Unfit if a wider type may help, else InvalidData with the line."""
         message = re.sub(r"Row #(\d+)", lambda row: f"line {self._line(block, int(row[1])):,}", str(error))
         if "UTF8" in message:
             return InvalidData(
@@ -307,7 +314,7 @@ class _Layout:
         return _not_csv(self.source, message)
 
     def _line(self, block: Block, row: int) -> int:
-        """The number of the line in which a row of the block ends. Empty lines are no rows."""
+        """Return the number of the line in which a row of the block ends. Empty lines do not count as rows."""
         if self.quotes is None:
             ends = [k for k, line in enumerate(re.split(b"\r\n|\r|\n", block.text)) if line]
             return block.line + ends[row - 1]
@@ -317,10 +324,8 @@ class _Layout:
         return block.line + rows.line_num - 1
 
 
-def _integers(texts: Any, name: ColumnName) -> Any:
-    """Ids as integers, if each is written as an integer is: 16, not 0x10, 016, +16 or 1e3, which are other ids."""
-    import pyarrow as pa
-
+def _integers(texts: pa.Array, name: ColumnName) -> pa.Array:
+    """Convert ids to integers if all are written as Python writes integers: 0x10, 016 and +16 are other ids than 16."""
     try:
         numbers = texts.cast(pa.int64())
     except pa.ArrowInvalid:
@@ -331,6 +336,7 @@ def _integers(texts: Any, name: ColumnName) -> Any:
 
 
 def _read(layout: _Layout, columns: Columns) -> Events:
+    """Read the file with the compiled reader if it is large and plain, else with Arrow's."""
     first = next(layout.blocks(_BLOCK_BYTES), None)
     if first is not None:
         found = layout.parse(first, columns)
@@ -341,8 +347,8 @@ def _read(layout: _Layout, columns: Columns) -> Events:
     return _collect(blocks, lambda block, _: layout.parse(block, columns), columns, layout.source, many)
 
 
-def _read_plain(layout: _Layout, columns: Columns, first: dict[ColumnName, Any]) -> Events:
-    """Read the file by the fast reader. Raises NotPlain where that one is not sure to read it as `parse` does."""
+def _read_plain(layout: _Layout, columns: Columns, first: dict[ColumnName, pa.Array]) -> Events:
+    """Read the file with the compiled reader. Raise NotPlain if `parse` might read it differently."""
     if layout.source.size < _PLAIN_FROM_BYTES or not is_utf8(layout.encoding):
         raise NotPlain
     if any(str(first[name].type) == "string" for name in first if name not in (columns.user, columns.item)):
@@ -355,27 +361,27 @@ def _read_plain(layout: _Layout, columns: Columns, first: dict[ColumnName, Any])
 
 def _collect(
     blocks: Iterator[Block],
-    cut: Callable[[Block, int], dict[ColumnName, Any]],
+    cut: Callable[[Block, int], Mapping[ColumnName, Values]],
     columns: Columns,
     source: TextSource,
     many: bool,
 ) -> Events:
-    """Blocks are cut by several threads and numbered, in the order of the file, by this one."""
+    """Cut blocks in several threads, and encode them in this one, in the order of the file."""
     collector = EventsCollector(columns, source.name, many)
     threads = min(_MOST_CUTTERS, os.cpu_count() or 1)
-    waiting: deque[tuple[int, Future[dict[ColumnName, Any]]]] = deque()
+    waiting: deque[tuple[int, Future[Mapping[ColumnName, Values]]]] = deque()
 
     def take(first: bool = False) -> None:
         length, future = waiting.popleft()
         batch = future.result()
-        if first:  # a compressed file has more rows than that
+        if first:  # estimate the rows from the size; a compressed file has more, and arrays grow when needed
             collector.expect(int(1.02 * len(batch[columns.user]) * (source.size / length)))
         collector.add(batch)
         source.report()
 
     with ThreadPoolExecutor(threads) as workers:
         for number, block in enumerate(blocks):
-            # One more room than there are blocks on their way: that of the block being numbered.
+            # threads + 1 blocks may wait or be cut, and one more is being encoded: each needs its own buffers.
             waiting.append((len(block.text), workers.submit(cut, block, number % (threads + 2))))
             if len(waiting) > threads:
                 take(first=number == threads)
@@ -385,16 +391,17 @@ def _collect(
 
 
 def _first_types(columns: Columns, text_ids: bool) -> dict[ColumnName, str]:
+    """Return the types to try first; Arrow guesses the type of times."""
     # Confidences and ratings are floats from the start: "4" may be followed by "3.5" far down the file.
     numbers = (columns.weights, columns.rating)
     types: dict[ColumnName, str] = {name: "float64" for name in numbers if name is not None}
-    # Ids are integers or text. Left to guess, Arrow makes floats of 1.10 and 1.1, and of integers beyond 64 bits: two
-    # ids become one.
+    # Ids are integers or text. Arrow's own guess would turn 1.10 and 1.1, or integers beyond 64 bits, into floats, and
+    # two ids into one.
     return types | dict.fromkeys((columns.user, columns.item), "string" if text_ids else "int64")
 
 
 def sample_of(file: TextSource, encoding: str) -> str:
-    """The beginning of the text; InvalidData where it is empty, or no text."""
+    """Return the beginning of the text; raise InvalidData if it is empty or not text."""
     with file.open() as stream:
         start: bytes = stream.read(_SAMPLE_BYTES)
     if not start.strip():
@@ -413,12 +420,13 @@ def sample_of(file: TextSource, encoding: str) -> str:
 
 
 def guess_delimiter(sample: str) -> str:
-    """The delimiter that cuts the first lines into the same number (above one) of columns; a comma if none does."""
+    """Return the delimiter that cuts the first lines into equally many columns, at least two; a comma if none does."""
     lines = sample.splitlines()
     # The sample's last line may be cut off, unless it is the only one.
     lines = [line for line in (lines[:-1] or lines)[:10] if line]
     colons = len({line.count("::") for line in lines}) == 1 and "::" in lines[0]
-    # Titles in a file with double colons have commas and blanks; but an id such as an address may have two colons too.
+    # In files with double colons, titles hold commas and blanks, so :: is tried first. Ids before it must be numbers,
+    # because URLs and IPv6 addresses hold two colons as well.
     if colons and all(line.partition("::")[0].isdecimal() for line in lines[1:] or lines):
         return "::"
     for strict in (True, False):
@@ -429,7 +437,7 @@ def guess_delimiter(sample: str) -> str:
 
 
 def _cuts_evenly(sample: str, delimiter: str, strict: bool) -> bool:
-    """Whether the first ten rows have the same number of columns, above one, and (`strict`) well-formed quotes."""
+    """Return whether the first ten rows have equally many columns, at least two, and (`strict`) well-formed quotes."""
     whole = sample[: sample.rfind("\n") + 1] or sample
     widths = set()
     rows = filter(None, csv.reader(io.StringIO(whole, newline=""), delimiter=delimiter, strict=strict))

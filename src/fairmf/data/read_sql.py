@@ -1,7 +1,7 @@
 """Read events from a SQLite or PostgreSQL database.
 
-URLs are taken apart here so that no error and no record shows a password (docs/decisions/0002-dependencies.md says why
-no library does it).
+URLs are parsed here so that no error and no record shows a password (docs/decisions/0002-dependencies.md says why no
+library is used).
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import importlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from fairmf.data.collect import collect_batches
@@ -19,6 +20,12 @@ from fairmf.data.columns import ColumnName, Columns
 from fairmf.data.events import Events
 from fairmf.data.read import existing
 from fairmf.errors import InvalidData, InvalidParameter, MissingDependency
+from fairmf.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = lazy_module("pyarrow")
 
 _KINDS = {"sqlite": "sqlite", "postgresql": "postgresql", "postgres": "postgresql"}
 _SECRET_OPTIONS = ("password", "sslpassword")
@@ -29,7 +36,7 @@ _CONNECT_SECONDS = "10"
 
 @dataclass(frozen=True)
 class DatabaseUrl:
-    """A database URL taken apart. Its text, with the password, is shown nowhere: not by repr either."""
+    """Hold the parts of a database URL. Neither `shown` nor the repr contains the password."""
 
     kind: str
     """"sqlite" or "postgresql"."""
@@ -47,14 +54,14 @@ class DatabaseUrl:
 
 
 def parse_database_url(url: object) -> DatabaseUrl:
-    """Take a URL apart. What is wrong with it is said without quoting any part that may be a password."""
+    """Parse a URL. Errors quote no part of it that may be a password."""
     text = url if isinstance(url, str) else getattr(url, "render_as_string", lambda **_: None)(hide_password=False)
     if not isinstance(text, str):
         raise InvalidParameter(f"'url' must be a database URL, such as {_EXAMPLES}. Got {type(url).__name__} instead.")
     scheme, colon, _ = text.partition("://")
     name = scheme.lower().partition("+")[0]  # SQLAlchemy's postgresql+psycopg2: the same server
     if not colon or not re.fullmatch(r"[a-zA-Z][\w.+-]*", scheme):
-        raise InvalidParameter(f"'url' must be a database URL, such as {_EXAMPLES}; this one does not start so.")
+        raise InvalidParameter(f"'url' must be a database URL, such as {_EXAMPLES}; this one starts differently.")
     if name not in _KINDS:
         raise InvalidParameter(
             f"'url' must name a SQLite or PostgreSQL database, such as {_EXAMPLES}. Got one of {scheme}:// instead.",
@@ -64,7 +71,7 @@ def parse_database_url(url: object) -> DatabaseUrl:
 
 
 def without_password(url: object) -> str:
-    """Return the URL with `***` for the password, as it may be shown and recorded."""
+    """Return the URL with `***` for the password, to be shown or recorded."""
     return parse_database_url(url).shown
 
 
@@ -122,13 +129,13 @@ def _unreadable() -> str:
 _DRIVERS = {"sqlite": "adbc_driver_sqlite", "postgresql": "adbc_driver_postgresql"}
 _DATABASES = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}
 _SOURCE = "the query's answer"
-# The SQLite driver takes the types of columns from the first batch, so a batch should say something about the whole.
+# The SQLite driver infers the types of columns from the first batch, so that batch should be large.
 _SQLITE_BATCH_ROWS = 1 << 17
 _MOST_ROWS = 1 << 19
 _READING_WORDS = ("SELECT", "WITH", "VALUES", "TABLE")
 _TEXTS = r"'(?:[^']|'')*(?:'|\Z)|\"(?:[^\"]|\"\")*(?:\"|\Z)|--[^\n]*|/\*.*?(?:\*/|\Z)"
 _REST = r"\s+|\w+|."
-# What one piece of a statement is. A text that is not closed goes on to the end, as it does for the database.
+# Patterns that cut a statement into pieces. A quote that is not closed extends to the end, as in the database.
 _PIECES = {
     "sqlite": re.compile(rf"{_TEXTS}|`[^`]*(?:`|\Z)|\[[^\]]*(?:\]|\Z)|{_REST}", re.DOTALL),
     "postgresql": re.compile(
@@ -150,7 +157,7 @@ def read_sql(
     rating: ColumnName | None = None,
     rating_above: float | None = None,
 ) -> Events:
-    """Read the answer of a SQLite or PostgreSQL database, in Arrow batches. Needs the extra `[sql]`.
+    """Read the result of a query from a SQLite or PostgreSQL database, in Arrow batches. Needs the extra `[sql]`.
 
     Parameters
     ----------
@@ -203,21 +210,25 @@ def read_sql(
             return collect_batches(answer.schema.names, answer, columns, _SOURCE, _MOST_ROWS)
 
 
-def _close(opened: Any) -> None:
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+def _close(opened: _Closable) -> None:
     """Close a cursor or a connection. After a failed query drivers before 1.13 raise a second error here."""
     with contextlib.suppress(Exception):
         opened.close()
 
 
 def _statement(query: object, kind: str) -> str:
-    """Return the query without what follows it; raise InvalidParameter unless it is one statement that reads.
+    """Return the query without trailing semicolons and comments; raise InvalidParameter unless it only reads.
 
-    This is checked before a database sees it, because a connection that is read-only in name still does some things:
-    SQLite's ATTACH makes files, and its driver runs the first of several statements and forgets the others.
+    This is checked before the query is sent, because a read-only connection is not enough: SQLite's ATTACH creates
+    files, and its driver runs the first of several statements and ignores the others.
     """
     if not isinstance(query, str):
         raise InvalidParameter(f"'query' must be an SQL query, such as 'SELECT user, item FROM events'. Got {query!r}.")
-    # Texts, names and comments are taken whole, so that what is left are the words and semicolons of the statement.
+    # Quoted texts, names and comments are one piece each, so that semicolons inside them do not count.
     found = [(piece[0], piece.end()) for piece in _PIECES[kind].finditer(query) if not _SKIPPED.match(piece[0])]
     while found and found[-1][0] == ";":
         found.pop()
@@ -239,7 +250,7 @@ def _statement(query: object, kind: str) -> str:
     return statement
 
 
-def _driver(kind: str) -> Any:
+def _driver(kind: str) -> ModuleType:
     name = _DRIVERS[kind]
     try:
         importlib.import_module(f"{name}.dbapi")
@@ -252,10 +263,8 @@ def _driver(kind: str) -> Any:
 
 
 @contextlib.contextmanager
-def _explained(what: str, database: DatabaseUrl, driver: Any) -> Iterator[None]:
-    """Turn what the driver raises into one line of InvalidData in which the password does not occur."""
-    import pyarrow as pa
-
+def _explained(what: str, database: DatabaseUrl, driver: ModuleType) -> Iterator[None]:
+    """Turn the driver's errors into InvalidData with a message of one line, without the password."""
     try:
         yield
     except InvalidData:
@@ -264,12 +273,12 @@ def _explained(what: str, database: DatabaseUrl, driver: Any) -> Iterator[None]:
         reason = _reason(str(error))
         if "Type mismatch" in reason:
             reason += "; give that column one type, such as CAST(user AS TEXT) AS user or CAST(plays AS REAL) AS plays"
-        # Not "from error": the driver's own words may quote the password, and a trace would show them.
+        # Not "from error": the driver's message may quote the password, and a traceback would show it.
         raise InvalidData(database.censored(f"{what}: {reason}.")) from None
 
 
 def _reason(message: str) -> str:
-    """Return what the database says, without what drivers write around it."""
+    """Return the database's own message, without the text that drivers add before and after it."""
     said = re.search(r"(?:ERROR|FATAL):\s+([^\n]*)", message)
     if said is not None:
         return said[1].strip().rstrip(".")

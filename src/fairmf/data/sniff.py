@@ -1,4 +1,4 @@
-"""Guess a file's format, its columns and the part each plays, with the reason."""
+"""Guess the format of a file and which columns hold users, items, times, ratings and weights, with reasons."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from fairmf.data.read import FEATHER_1, IPC_FILE, arrow_names, existing, parquet
 from fairmf.data.read_csv import check_text_options, guess_delimiter, sample_of, text_rows
 from fairmf.data.text_source import TextSource
 
-# Not taken while another word of the same role names a column.
+# Weak synonyms: used only where no column is named by another synonym of the same role.
 _WEAK = {"account", "profile", "session", "title"}
-# Words that say "the id of"; every other word beside the role's own makes the column something else.
+# Words that may stand beside a synonym in the name of an id column; with any other word it holds something else.
 _OF_AN_ID = {"id", "ids", "key", "code", "no", "nr", "number", "uuid", "guid", "sha", "hash", "index", "idx", "name"}
-# With the words for times, ratings and weights: what no id is called.
+# Together with the synonyms for times, ratings and weights: words that never name an id column.
 _NO_IDS = {"price", "amount", "value", "year", "age", "rank"}
 
 
 @dataclass(frozen=True)
 class Peek:
-    """The first look at a file: "csv", "parquet" or "arrow", its columns, and for text how it is cut."""
+    """Hold what `peek` found: the format ("csv", "parquet" or "arrow"), the columns, and for text how to cut it."""
 
     kind: str
     names: tuple[ColumnName, ...]
@@ -33,7 +33,7 @@ class Peek:
 
 
 def peek(path: str | Path, *, delimiter: str | None = None, header: bool | None = None, encoding: str = "utf8") -> Peek:
-    """Look at the beginning of a file, or at the first Parquet file of a folder."""
+    """Read the beginning of a file, or of the first Parquet file in a folder, to find its format and columns."""
     file = existing(path)
     if file.is_dir():
         return Peek("parquet", tuple(parquet_names(parquet_files(file)[0])))
@@ -62,18 +62,19 @@ def _peek_text(file: Path, delimiter: str | None, header: bool | None, encoding:
 
 @dataclass(frozen=True)
 class Guess:
-    """The likely column of each role (user, item, time, rating, weights), why, and what is left open."""
+    """Hold the likely column of each role (user, item, time, rating, weights), the reasons, and undecided roles."""
 
     columns: dict[str, ColumnName]
     reasons: dict[str, str]
     choices: dict[str, tuple[ColumnName, ...]]
-    """Roles for which several columns are as likely as each other; such a role has no column."""
+    """For each undecided role, the columns that are equally likely; `columns` does not have it."""
 
 
 def guess_columns(seen: Peek) -> Guess:
-    """Guess which column plays which role. A role without a likely column, or with several, is left out.
+    """Guess the column of each role by its name, or by its position where there is no header.
 
-    A column whose name says rating, time, count or the like is never taken for users or items.
+    A role without a likely column is left out; one with several is in `choices`. A column whose name contains a word
+    such as rating, time or count is never taken for users or items.
     """
     if not seen.header:
         return _by_position(seen)
@@ -87,6 +88,7 @@ def guess_columns(seen: Peek) -> Guess:
         elif found:
             choices[role] = tuple(found)
     reasons = dict.fromkeys(columns, "by its name")
+    # Two columns with unknown names are users and items, unless a name says that it holds values.
     said = [word for name in seen.names for word in words_of(name)]
     if not {*columns, *choices} and len(seen.names) == 2 and not any(map(_is_value, said)):
         columns = dict(zip(IDS, seen.names, strict=True))
@@ -95,17 +97,18 @@ def guess_columns(seen: Peek) -> Guess:
 
 
 def _named_ids(role: str, names: Sequence[ColumnName]) -> list[ColumnName]:
-    """The columns that may hold the ids of a role: one, none, or several between which a name cannot decide."""
+    """Return the columns that may hold the ids of a role; several if their names are equally good."""
     by_word: dict[str, list[tuple[int, ColumnName]]] = {}
     for name in names:
         words = words_of(name)
         own = [word for word in words if role_word(role, word) is not None]
         rest = {word for word in words if word not in own}
-        # "item_category" and "book author" are about something else than the item.
+        # "item_category" and "book author" do not name the item itself.
         if len(own) == 1 and not any(map(_is_value, words)) and (words[-1] in own or rest <= _OF_AN_ID):
-            # "user_id", then "user", then "user_key", then "user_name" or "the user".
+            # Preferred in this order: "user_id", "user", "user_key", "user_name" or "the user".
             rank = 1 if not rest else 0 if rest <= {"id", "ids"} else 2 if rest <= _OF_AN_ID - {"name"} else 3
             by_word.setdefault(str(role_word(role, own[0])), []).append((rank, name))
+    # The most general synonym wins ("item_id" before "track_id"); among others none is preferred.
     strong = {word: found for word, found in by_word.items() if word not in _WEAK}
     general = strong.get(SYNONYMS[role][0], [])
     if any(rank < 3 for rank, _ in general):
@@ -118,7 +121,7 @@ def _named_ids(role: str, names: Sequence[ColumnName]) -> list[ColumnName]:
 
 
 def _named_values(role: str, names: Sequence[ColumnName]) -> list[ColumnName]:
-    """The column that has the earliest of the role's words; the first such column."""
+    """Return the first column with the role's most general synonym, in a list; an empty list if there is none."""
     for word in SYNONYMS[role]:
         for name in names:
             if any(role_word(role, part) == word for part in words_of(name)):
@@ -131,7 +134,7 @@ def _is_value(word: str) -> bool:
 
 
 def _by_position(seen: Peek) -> Guess:
-    """User, item, perhaps a rating, perhaps a time: the way such files are usually written."""
+    """Guess roles for a file without a header, in the usual order: user, item, then a rating, a time, or both."""
     cells = dict(zip(seen.names, seen.first_row, strict=False))
     columns = {role: name for role, name in zip(IDS, seen.names, strict=False) if not _is_fraction(cells.get(name, ""))}
     for name, cell in list(cells.items())[2:4]:
@@ -144,7 +147,7 @@ def _by_position(seen: Peek) -> Guess:
 
 
 def _is_fraction(text: str) -> bool:
-    """Whether this is a number such as 4.5, which is nobody's id."""
+    """Return whether this is a number such as 4.5, which cannot be an id."""
     return _is_number(text) and re.fullmatch(r"\s*[+-]?\d*\.\d+\s*", text) is not None
 
 

@@ -1,7 +1,10 @@
-"""Rows out of many pairs, in compiled code: dealt into blocks of users, each of which is then sorted in the cache.
+"""Build sparse rows from many (user, item) pairs in compiled code, with a radix sort by blocks of users.
 
-A block is sorted by item, then by user, so that rows come sorted; blocks are independent, so that threads share them.
-Takes 8 bytes a pair beside the pairs; a comparison sort would take as much and several times as long.
+1. `_distribute` copies the pairs into blocks of neighbouring users, each small enough for the CPU's cache.
+2. `sort_block` sorts a block by item, then by user, with two counting sorts. Threads take a block each.
+3. `close_gaps` removes the places that repeated pairs leave.
+
+It needs 8 bytes a pair beside the pairs; a comparison sort needs as much and takes several times as long.
 """
 
 from __future__ import annotations
@@ -9,22 +12,22 @@ from __future__ import annotations
 import itertools
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.kernels import kernel
+from fairmf.types import Array
 
-_MOST_THREADS = 4  # they wait for the memory more than they compute
-_PAIRS_PER_BLOCK = 1 << 18  # 2 MB: what is sorted stays in the cache
-_MOST_BLOCKS = 256  # more streams than that and writing to them all is as slow as writing anywhere
+_MOST_THREADS = 4  # more threads would only wait for the memory
+_PAIRS_PER_BLOCK = 1 << 18  # 2 MB, which stays in the cache while it is sorted
+_MOST_BLOCKS = 256  # writing to more blocks in turn is as slow as writing to random places
 
 
 def distinct_pairs(
     users: NDArray[np.int32], items: NDArray[np.int32], shape: tuple[int, int]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Offsets and item indices of the rows of users; each pair once, indices ascending."""
+    """Return the offsets and item indices of the users' rows: each pair once, indices ascending."""
     n_users, n_items = shape
     threads = min(_MOST_THREADS, os.cpu_count() or 1)
     indptr = np.zeros(n_users + 1, dtype=np.int64)
@@ -32,9 +35,10 @@ def distinct_pairs(
         parts = _parts(len(users), threads)
         counts = np.zeros((threads, n_users), dtype=np.int64)
         list(pool.map(lambda k: count(users[parts[k]], counts[k]), range(threads)))
+        # Rows with room for all pairs; `close_gaps` shortens them where pairs are repeated.
         np.cumsum(counts.sum(axis=0), out=indptr[1:])
         block_of, bounds = _blocks(indptr)
-        first, second = _deal(users, items, parts, counts, block_of, bounds, pool)
+        first, second = _distribute(users, items, parts, counts, block_of, bounds, pool)
         ends = indptr[:-1].copy()
         starts = indptr[bounds]
 
@@ -46,18 +50,22 @@ def distinct_pairs(
         list(pool.map(sort, range(len(bounds) - 1)))
     indices = second
     close_gaps(indptr, ends, indices)
-    # Shrinks where it is: nobody else has seen this array.
+    # Shrink in place; refcheck=False because no other code holds a reference to this array.
     indices.resize(int(indptr[-1]), refcheck=False)
     return indptr, indices
 
 
 def _parts(size: int, threads: int) -> list[slice]:
+    """Divide 0 to `size` into equal parts, one per thread."""
     bounds = [size * k // threads for k in range(threads + 1)]
     return [slice(*ends) for ends in itertools.pairwise(bounds)]
 
 
 def _blocks(indptr: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The block of every user, and the users with which blocks begin: neighbours with about as many pairs each."""
+    """Group neighbouring users into blocks with about equally many pairs.
+
+    Return the block of every user, and the first user of every block, followed by the number of users.
+    """
     total = int(indptr[-1])
     wanted = int(np.clip(total // _PAIRS_PER_BLOCK, 1, _MOST_BLOCKS))
     block_of = np.minimum(indptr[:-1] * wanted // max(total, 1), wanted - 1).astype(np.int32)
@@ -65,7 +73,7 @@ def _blocks(indptr: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.in
     return np.cumsum(np.diff(block_of, prepend=block_of[:1]) > 0, dtype=np.int32), np.append(begins, len(block_of))
 
 
-def _deal(
+def _distribute(
     users: NDArray[np.int32],
     items: NDArray[np.int32],
     parts: list[slice],
@@ -73,17 +81,18 @@ def _deal(
     block_of: NDArray[np.int32],
     bounds: NDArray[np.int64],
     pool: ThreadPoolExecutor,
-) -> tuple[NDArray[Any], NDArray[np.int32]]:
-    """Users, counted from their block's first, and items of block after block, in the order of the pairs.
+) -> tuple[Array, NDArray[np.int32]]:
+    """Copy the pairs block after block, in their order; each thread copies its own part of the pairs.
 
-    Each thread deals its own part of the pairs.
+    Return the users, as numbers within their block, and the items.
     """
     blocks = len(bounds) - 1
-    # Two bytes where that is enough: memory that is touched for the first time costs more than the dealing.
+    # Two bytes where that is enough: touching fresh memory costs more time than the copying itself.
     kind = np.uint16 if np.diff(bounds).max(initial=0) <= 1 << 16 else np.int32
+    # Pairs of each part (rows) in each block (columns).
     sizes = np.stack([np.bincount(block_of, own, minlength=blocks) for own in counts]).astype(np.int64)
     starts = np.concatenate(([0], np.cumsum(sizes.sum(axis=0))))[:-1]
-    # Where a part's first pair of a block goes: after those of all parts before.
+    # Where a part puts its first pair of a block: after the pairs of all earlier parts, to keep their order.
     places = starts + np.cumsum(sizes, axis=0) - sizes
     first, second = np.empty(len(users), dtype=kind), np.empty(len(users), dtype=np.int32)
 
@@ -101,7 +110,7 @@ def _count(codes, totals):
 
 
 def _deal_pairs(users, items, block_of, bounds, places, first, second):
-    """Put each pair (out) to the next place of its user's block."""
+    """Copy each pair to the next free place of its user's block in `first` and `second` (out)."""
     for k in range(len(users)):
         block = block_of[users[k]]
         place = places[block]
@@ -110,20 +119,22 @@ def _deal_pairs(users, items, block_of, bounds, places, first, second):
 
 
 def _sort_block(users, items, n_items, indptr, ends):
-    """Sort a block's pairs by user, then item, each once; `items` (in and out) then holds the rows of its users.
+    """Sort a block's pairs by user and item, and drop repeated pairs; `items` (in and out) then holds the rows.
 
-    `indptr` and `ends` are those of the block's users; `ends` (out) says how far each row goes: a repeated pair is the
-    one that came last.
+    `indptr` and `ends` are those of the block's users. `ends` (out) says where each row ends. Pairs arrive at a row in
+    ascending order of items, so a repeated pair equals the last entry of its row.
     """
     size = len(users)
     if size == 0:
         return
     base = indptr[0]
+    # First counting sort: users in ascending order of their items.
     starts = np.zeros(n_items + 1, dtype=np.int32)
     for k in range(size):
         starts[items[k] + 1] += 1
     for item in range(n_items):
         starts[item + 1] += starts[item]
+    # After this loop by_item[starts[j]:starts[j + 1]] are the users of item j, so `items` may be overwritten.
     by_item = np.empty_like(users)
     places = starts[:-1].copy()
     for k in range(size):
@@ -133,6 +144,7 @@ def _sort_block(users, items, n_items, indptr, ends):
     for item in range(n_items):
         for k in range(starts[item], starts[item + 1]):
             user = by_item[k]
+            # Append the item to the user's row, unless it is there: equal items come one after the other.
             end = ends[user]
             if end == indptr[user] or items[end - 1 - base] != item:
                 items[end - base] = item
@@ -140,7 +152,7 @@ def _sort_block(users, items, n_items, indptr, ends):
 
 
 def _close_gaps(indptr, ends, indices):
-    """Move the rows together over the places that repeated pairs have left."""
+    """Move the rows together to close the gaps that repeated pairs left.   in and out: indptr, indices"""
     at = 0
     for user in range(len(ends)):
         start = indptr[user]
@@ -151,7 +163,7 @@ def _close_gaps(indptr, ends, indices):
     indptr[len(ends)] = at
 
 
-count: Any = kernel(_count)
-deal: Any = kernel(_deal_pairs)
-sort_block: Any = kernel(_sort_block)
-close_gaps: Any = kernel(_close_gaps)
+count = kernel(_count)
+deal = kernel(_deal_pairs)
+sort_block = kernel(_sort_block)
+close_gaps = kernel(_close_gaps)

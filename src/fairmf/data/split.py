@@ -1,10 +1,10 @@
-"""Hold training data and two held-out sets, checked when made."""
+"""Hold training data with a validation and a test set, and check that they do not overlap."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,14 @@ from fairmf.data.events import Events
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData
+from fairmf.lazy import lazy_module
+
+if TYPE_CHECKING:
+    from fairmf.data import split_io
+else:
+    split_io = lazy_module("fairmf.data.split_io")  # it imports this module
 
 # -- from rows of events (parallel arrays) to the matrices of a split -----------------------------------------------
-
 
 Codes = NDArray[np.integer]
 
@@ -32,6 +37,7 @@ def build_matrix(
     item_ids: Ids | None = None,
 ) -> Interactions:
     """Build the matrix with an entry at every given (user, item) position. The pairs must be distinct."""
+    # Sort by user, then item.
     order = np.argsort(users.astype(np.int64) * n_items + items, kind="stable")
     indptr = np.concatenate(([0], np.cumsum(np.bincount(users, minlength=n_users)))).astype(np.int64)
     values = None if weights is None else weights[order].astype(np.float32)
@@ -54,14 +60,14 @@ def positions_in(listed: NDArray[np.int64], n_codes: int) -> NDArray[np.int64]:
 
 
 def events_of(data: Events | Interactions) -> Events:
-    """Return events as they are, and those of a matrix user by user, items ascending."""
+    """Return events as they are, and a matrix as events: user by user, items ascending."""
     if isinstance(data, Events):
         return data
     if not isinstance(data, Interactions):
         raise InvalidData(f"A split needs Events or Interactions. Got {type(data).__name__} instead.")
     rows = data.by_user
     users = np.repeat(np.arange(rows.count, dtype=np.int32), np.diff(rows.indptr))
-    # A matrix without ids is named by position, so that a split can still say which row went where.
+    # Users and items without ids are named by position, so that a row of a split can be traced back to the data.
     user_ids = Ids(np.arange(data.n_users)) if data.user_ids is None else data.user_ids
     item_ids = Ids(np.arange(data.n_items)) if data.item_ids is None else data.item_ids
     return Events(users, rows.indices, user_ids, item_ids, rows.weights, None)
@@ -85,15 +91,15 @@ Method = Literal["by_user", "by_interaction", "by_time"]
 
 @dataclasses.dataclass(frozen=True)
 class HeldOut:
-    """Held-out users: the interactions that the model may see, and those that it should find.
+    """Hold the interactions of held-out users that a model may see (fold-in), and those it should find (targets).
 
     Parameters
     ----------
     fold_in, targets : Interactions
         Row i of both is the same user. A user's targets are not in the user's fold-in.
     known_users : bool
-        Row i of `fold_in` is also row i of the training data (weak generalisation), so that stored user factors are
-        used. By default users are folded in.
+        Whether row i of `fold_in` is row i of the training data (weak generalisation). Then the user factors of the
+        model are used; otherwise users are folded in.
 
     Raises
     ------
@@ -118,7 +124,7 @@ class HeldOut:
 
     @property
     def n_users(self) -> int:
-        """Number of users who are given a list, those without targets included."""
+        """Number of users who get a list, including those without targets."""
         return self.fold_in.n_users
 
     @property
@@ -136,7 +142,7 @@ class HeldOut:
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """Training data with a validation and a test set over the same items.
+    """Hold training data with a validation and a test set over the same items.
 
     Parameters
     ----------
@@ -174,7 +180,14 @@ class Split:
             _check_disjoint("validation.targets", self.validation.targets, "test.targets", self.test.targets)
 
     def summary(self) -> list[dict[str, str | int]]:
-        """Return a row per part: users, users with targets, items, interactions (fold-in), targets."""
+        """Count what each part holds.
+
+        Returns
+        -------
+        list of dict
+            A row for train, validation and test, with the numbers of users, users with targets ("scored"), items,
+            interactions (of a held-out part: in the fold-in) and targets.
+        """
         names = ("part", "users", "scored", "items", "interactions", "targets")
         train = self.train
         rows: list[tuple[str | int, ...]] = [("train", train.n_users, 0, train.n_items, train.nnz, 0)]
@@ -184,20 +197,50 @@ class Split:
         return [dict(zip(names, row, strict=True)) for row in rows]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the split to a folder, which `Split.load` reads: ids and weights kept, checksummed, no pickle.
+        """Write the split, with ids and weights, to a folder that `Split.load` reads. Files have checksums.
 
-        A split that is there already is replaced in one step; other files in the folder are left alone.
+        A split that the folder holds already is replaced in one step; other files are left alone.
+
+        Parameters
+        ----------
+        folder : path
+            It is created if it does not exist.
+
+        Raises
+        ------
+        CannotWrite
+            If the folder cannot be written.
+
+        Examples
+        --------
+        >>> split.save("ml-20m-split")  # doctest: +SKIP
         """
-        from fairmf.data.split_io import save_split
-
-        save_split(self, folder)
+        split_io.save_split(self, folder)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Split:
-        """Read the split that `save` stored. BrokenFile says what is wrong with one that cannot be used."""
-        from fairmf.data.split_io import load_split
+        """Read a split that `save` wrote.
 
-        return load_split(folder)
+        Parameters
+        ----------
+        folder : path
+
+        Returns
+        -------
+        Split
+
+        Raises
+        ------
+        InvalidData
+            If the folder does not hold a split.
+        BrokenFile
+            If a file is damaged, missing, or belongs to another split.
+
+        Examples
+        --------
+        >>> Split.load("ml-20m-split")  # doctest: +SKIP
+        """
+        return split_io.load_split(folder)
 
     def __repr__(self) -> str:
         parts = f"train={self.train!r},\n  validation={self.validation!r},\n  test={self.test!r}"
@@ -238,6 +281,7 @@ def _check_disjoint(name: str, data: Interactions, other_name: str, other: Inter
     keys, others = pair_keys(data), pair_keys(other)
     if not len(keys) or not len(others):
         return
+    # Both are ascending, so a binary search finds shared pairs without a set.
     place = np.minimum(np.searchsorted(keys, others), len(keys) - 1)
     shared = np.flatnonzero(keys[place] == others)
     if len(shared):

@@ -1,8 +1,8 @@
 """Store a split in a folder, and read it back.
 
 `train-<digits>.fairmf`, `validation-<digits>.fairmf` and `test-<digits>.fairmf` are safetensors files with checksums
-(docs/splitting.md). The digits come from what a part holds, so that a new split never overwrites the files of the old
-one: until `split.json` is replaced, in one step, the folder is the old split, and from then on the new one.
+(docs/splitting.md). The digits are a hash of the content, so that a new split never overwrites the files of the old
+one. The folder holds the old split until `split.json` is replaced, in one step, and the new split afterwards.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from fairmf.io import container, strict_json
 from fairmf.io.atomic import inside, replacing
 from fairmf.io.container import Arrays, Format
 from fairmf.io.strict_json import Malformed
+from fairmf.types import Record
 from fairmf.version import __version__
 
 PART = Format("fairmf part of a split", version=2)
@@ -35,18 +36,19 @@ _FINGERPRINT = re.compile("[0-9a-f]{64}")
 
 
 def is_split(path: str | os.PathLike[str]) -> bool:
-    """Whether the path is a folder that holds a split."""
+    """Return whether the path is a folder that holds a split."""
     return (Path(path) / MANIFEST).is_file()
 
 
 def save_split(split: Split, folder: str | os.PathLike[str]) -> None:
-    """See Split.save."""
+    """Write a split to a folder; see `Split.save`."""
     folder = Path(folder)
     before = _files_of(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CannotWrite(error.errno, f"{folder} cannot be written: {error.strerror}") from error
+    # Parts first: until the manifest is replaced, nothing refers to the new files.
     parts = {"train": _write(folder, "train", *_train(split.train))}
     for name, part in (("validation", split.validation), ("test", split.test)):
         parts[name] = _write(folder, name, *_held_out(part, split.train))
@@ -60,6 +62,7 @@ def save_split(split: Split, folder: str | os.PathLike[str]) -> None:
     }
     with replacing(inside(folder, MANIFEST)) as file:
         file.write((json.dumps(manifest, indent=1) + "\n").encode())
+    # Old parts are deleted only now that no manifest names them.
     for name in before - {part["file"] for part in parts.values()}:
         if container.is_own(folder / name, PART):
             with contextlib.suppress(OSError):
@@ -67,7 +70,7 @@ def save_split(split: Split, folder: str | os.PathLike[str]) -> None:
 
 
 def load_split(folder: str | os.PathLike[str]) -> Split:
-    """See Split.load."""
+    """Read a split from a folder; see `Split.load`."""
     folder = Path(folder)
     manifest = _manifest(folder)
     train = _read_train(folder, manifest["parts"]["train"])
@@ -76,8 +79,8 @@ def load_split(folder: str | os.PathLike[str]) -> Split:
         return Split(train, parts["validation"], parts["test"], manifest["method"])
 
 
-def _train(train: Interactions) -> tuple[dict[str, Any], Arrays]:
-    content: dict[str, Any] = {"users": train.n_users, "items": train.n_items, "ids": {}}
+def _train(train: Interactions) -> tuple[Record, Arrays]:
+    content: Record = {"users": train.n_users, "items": train.n_items, "ids": {}}
     arrays = stored_arrays.rows_to_arrays("interactions", train)
     for side, ids in (("user_ids", train.user_ids), ("item_ids", train.item_ids)):
         content["ids"][side], own = stored_arrays.ids_to_arrays(side, ids)
@@ -85,8 +88,8 @@ def _train(train: Interactions) -> tuple[dict[str, Any], Arrays]:
     return _with_weighting(train, content, arrays)
 
 
-def _held_out(part: HeldOut, train: Interactions) -> tuple[dict[str, Any], Arrays]:
-    """The items are train's; so is the history where the part uses the very same."""
+def _held_out(part: HeldOut, train: Interactions) -> tuple[Record, Arrays]:
+    """Return the content of a held-out part. Items, and a history that is the training data, are not repeated."""
     same = part.fold_in is train
     kind, arrays = stored_arrays.ids_to_arrays("user_ids", None if same else part.fold_in.user_ids)
     arrays |= stored_arrays.rows_to_arrays("targets", part.targets)
@@ -102,12 +105,12 @@ def _held_out(part: HeldOut, train: Interactions) -> tuple[dict[str, Any], Array
     return (content, arrays) if same else _with_weighting(part.fold_in, content, arrays)
 
 
-def _with_weighting(data: Interactions, content: dict[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
+def _with_weighting(data: Interactions, content: Record, arrays: Arrays) -> tuple[Record, Arrays]:
     how, own = stored_arrays.weighting_to_arrays(data.weighting)
     return content | how, arrays | own
 
 
-def _write(folder: Path, name: str, content: dict[str, Any], arrays: Arrays) -> dict[str, str]:
+def _write(folder: Path, name: str, content: Record, arrays: Arrays) -> dict[str, str]:
     digest = hashlib.sha256(strict_json.dump(content).encode())
     for key, array in sorted(arrays.items()):
         digest.update(f"{key} {array.dtype.str} {array.shape}".encode())
@@ -123,24 +126,24 @@ def _file_name(part: str, fingerprint: str) -> str:
     return f"{part}-{fingerprint[:12]}.fairmf"
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def _manifest(folder: Path) -> Record:
     path = folder / MANIFEST
     if not folder.exists():
         raise InvalidData(f"There is no folder {folder}.")
     if not path.is_file():
         raise InvalidData(f"{folder} holds no {MANIFEST}: it is not the folder of a split.", parameter="folder")
     with container.reading(path, FORMAT):
+        # Not trusted: check the size before reading it.
         if path.stat().st_size > _LARGEST_MANIFEST:
             raise Malformed("it is far too large")
         try:
             manifest = strict_json.parse(path.read_text(encoding="utf-8"), "its text")
         except UnicodeDecodeError as error:
             raise Malformed("it is not text") from error
-        _check_manifest(manifest)
-        return dict(manifest)
+        return _checked_manifest(manifest)
 
 
-def _check_manifest(manifest: Any) -> None:
+def _checked_manifest(manifest: object) -> Record:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise Malformed("it does not describe a split")
     if manifest.get("format_version") != VERSION:
@@ -156,11 +159,13 @@ def _check_manifest(manifest: Any) -> None:
             raise Malformed("it does not say in which files its parts are")
         if not _FINGERPRINT.fullmatch(part["fingerprint"]):
             raise Malformed("it does not say what its parts hold")
+        # A manifest from elsewhere must not make us read (or delete) other files.
         if part["file"] != _file_name(name, part["fingerprint"]):
-            raise Malformed(f"it names {part['file'][:80]!r}, which is no file of this split")
+            raise Malformed(f"it names {part['file'][:80]!r}, which is not a file of this split")
+    return manifest
 
 
-def _read(folder: Path, part: dict[str, str], fields: set[str]) -> tuple[dict[str, Any], Arrays]:
+def _read(folder: Path, part: dict[str, str], fields: set[str]) -> tuple[Record, Arrays]:
     path = folder / part["file"]
     if not path.exists():
         raise BrokenFile(
@@ -220,7 +225,7 @@ def _check_none_left(arrays: Arrays) -> None:
 
 
 def _files_of(folder: Path) -> set[str]:
-    """The part files of the split that is there now, if any."""
+    """Return the names of the part files of the split that the folder holds now, if any."""
     if not is_split(folder):
         return set()
     try:

@@ -1,9 +1,9 @@
 """Split events by user, by interaction or by time.
 
-By user is strong generalisation: whole users are held out, and part of what they did is shown to the model. The
-protocol "public" repeats, bit for bit, the preprocessing of Liang et al. (2018) on which the published numbers for
-MovieLens-20M and the Million Song Dataset rest (docs/splitting.md lists its steps). By interaction is weak
-generalisation: every user is trained on, and part of what each did is held out.
+Splitting by user tests strong generalisation: whole users are held out, and the model sees part of their history. The
+protocol "public" repeats, bit for bit, the preprocessing of Liang et al. (2018), which the published numbers for
+MovieLens-20M and the Million Song Dataset use (docs/splitting.md lists its steps). Splitting by interaction tests weak
+generalisation: the model is trained on every user, and part of each user's history is held out.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut, Split, ascending, build_matrix, events_of, first_appearance, positions_in
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.params import check_count, check_seed, check_share
+from fairmf.types import Array
 
-FEWEST_ITEMS = 5  # nothing is held out of users with fewer
+FEWEST_ITEMS = 5  # users with fewer items have none held out
 
 
 def draw_parts(users: NDArray[np.integer], share: float, n_parts: int, random: np.random.Generator) -> NDArray[np.int8]:
@@ -30,10 +31,11 @@ def draw_parts(users: NDArray[np.integer], share: float, n_parts: int, random: n
 
     Users with fewer than five rows have all of them in part 0.
     """
-    # Each user's rows in random order, the first so many to part 1, and so on: one sort for all users.
+    # One sort for all users puts each user's rows in random order; the first `each` rows go to part 1, and so on.
     order = np.lexsort((random.random(len(users)), users))
     _, start, counts = np.unique(users[order], return_index=True, return_counts=True)
     each = np.where(counts >= FEWEST_ITEMS, np.floor(share * counts), 0).astype(np.int64)
+    # Number of each row among its user's rows, from 0, in random order.
     rank = np.arange(len(users)) - np.repeat(start, counts)
     number = rank // np.maximum(np.repeat(each, counts), 1) + 1
     held_out = (number <= n_parts) & (np.repeat(each, counts) > 0)
@@ -142,8 +144,7 @@ def _kept(events: Events, min_user: int, min_item: int, rating_above: float | No
 
 
 def _public(events: Events, users: NDArray[np.int64], heldout: int) -> Split:
-    # RandomState is the generator behind np.random.seed; a private one leaves the caller's global state
-    # alone.
+    # The published code seeds NumPy's global generator. A RandomState of our own draws the same numbers.
     permuted = users[np.random.RandomState(PUBLIC_SEED).permutation(len(users))]
     train, validation, test = np.split(permuted, [len(users) - 2 * heldout, len(users) - heldout])
     in_train = positions_in(train, len(events.user_ids))[events.users] >= 0
@@ -158,8 +159,7 @@ def _public(events: Events, users: NDArray[np.int64], heldout: int) -> Split:
 
 def _public_part(events: Events, part: NDArray[np.int64], items: NDArray[np.int64]) -> HeldOut:
     rows = _rows_of(events, part, items)
-    # The public code goes through users by ascending id, so that is the order in which random numbers are
-    # used up.
+    # The published code draws user by user, in ascending order of the ids.
     order = ascending(events.user_ids, np.unique(events.users[rows]).astype(np.int64))
     by_user = rows[np.argsort(positions_in(order, len(events.user_ids))[events.users[rows]], kind="stable")]
     counts = np.bincount(events.users[rows], minlength=len(events.user_ids))[order]
@@ -186,6 +186,7 @@ def _seeded(
     train, validation, test = np.split(permuted, [len(users) - 2 * heldout, len(users) - heldout])
     in_train = positions_in(train, len(events.user_ids))[events.users] >= 0
     items = np.unique(events.items[in_train]).astype(np.int64)
+    # One generator draws validation, then test: swapping them would change both.
     parts = []
     for part in (validation, test):
         rows = _rows_of(events, part, items)
@@ -237,9 +238,9 @@ def _matrix(
 def split_by_interaction(data: Events | Interactions, *, target_share: float = 0.2, random_state: int = 0) -> Split:
     """Hold out floor(target_share * k) of each user's k items for validation and as many others for test.
 
-    Users with fewer than five items keep all in train. Items that no user has in train are dropped from the
-    targets and from the catalogue. All users are rows of both held-out sets, with train as their history
-    (`known_users=True`): an item held out for validation may still be recommended when test is scored.
+    Users with fewer than five items keep all of them in train. Items that no user has in train are dropped from the
+    targets and from the catalogue. Both held-out sets have all users as rows, with train as their history
+    (`known_users=True`), so an item that was held out for validation may be recommended when test is scored.
 
     Parameters
     ----------
@@ -270,12 +271,14 @@ def split_by_interaction(data: Events | Interactions, *, target_share: float = 0
             "The 'target_share' parameter of split_by_interaction is held out twice, for validation "
             f"and for test, and must be below 0.5. Got {target_share!r} instead."
         )
+    # Otherwise a repeated pair could be in train and in the targets.
     events = events_of(data).without_duplicates()
     users = np.unique(events.users).astype(np.int64)
     place = positions_in(users, len(events.user_ids))[events.users]
     part = draw_parts(place, target_share, 2, np.random.default_rng(random_state))
     items = np.unique(events.items[part == 0]).astype(np.int64)
     item_place = positions_in(items, len(events.item_ids))[events.items]
+    # Part -1 belongs to no matrix.
     part[item_place < 0] = -1
     user_ids, item_ids = events.user_ids.take(users), events.item_ids.take(items)
 
@@ -301,23 +304,21 @@ def split_by_time(
 ) -> Split:
     """Train before `validation_from`, validate from there to `test_from`, test from there on.
 
-    Items first seen after train are dropped. Targets are never items the user had met before.
+    Items that first appear after train are dropped. A user's targets are items that the user had not met before.
 
-    Validation: rows are train's users with train as history, so stored factors are used (`known_users=True`).
-    Test: the history is everything before `test_from`. It has grown since training, so users are folded in
-    from it (`known_users=False`). Train's users come first, in train's order, then those who arrived during
-    validation.
+    In validation, the users and their histories are those of train, so stored factors are used (`known_users=True`). In
+    test, a history is everything before `test_from`: it has grown since training, so users are folded in
+    (`known_users=False`). Train's users come first, in train's order, then those who arrived during validation.
 
     Parameters
     ----------
     events : Events
         With times.
     validation_from, test_from : number or date, optional
-        A number like the events' times, or a date (text, `datetime`, `np.datetime64`; UTC unless it has a zone), which
-        is read in the unit of the times: `events.time_unit`, or the one that their size tells.
+        A number like the events' times, or a date (text, `datetime`, `np.datetime64`; UTC unless it has a zone). A date
+        is converted to the unit of the times: `events.time_unit`, or the one that fits their size.
     validation_share, test_share : float
-        Place a moment that is not given so that this share of the rows (with all rows of the same moment) lies after
-        it.
+        Share of the rows in a part whose beginning is not given. Rows of the same time are kept together.
 
     Returns
     -------
@@ -343,10 +344,12 @@ def split_by_time(
     for what, some in (("train", in_train), ("validation", before_test & ~in_train), ("test", ~before_test)):
         if not some.any():
             raise InvalidData(f"The cuts at {start} and {end} leave no event for {what}.")
+    # The catalogue is what train knows: a model cannot rank other items.
     items, item_place = first_appearance(events.items[in_train], len(events.item_ids))
     known_item = item_place[events.items] >= 0
     train_users, _ = first_appearance(events.users[in_train], len(events.user_ids))
     history_users, _ = first_appearance(events.users[before_test & known_item], len(events.user_ids))
+    # Train's users come first, so that their rows have the same numbers as in train.
     newcomers = history_users[positions_in(train_users, len(events.user_ids))[history_users] < 0]
     test_users = np.concatenate((train_users, newcomers))
 
@@ -370,7 +373,7 @@ def split_by_time(
     return Split(train, HeldOut(train, validation, True), HeldOut(history, test, False), "by_time")
 
 
-def _times(events: Events) -> NDArray[Any]:
+def _times(events: Events) -> Array:
     if not isinstance(events, Events):
         raise InvalidData(f"split_by_time needs Events with times. Got {type(events).__name__} instead.")
     if events.times is None:
@@ -381,9 +384,9 @@ def _times(events: Events) -> NDArray[Any]:
 
 
 def _cuts(
-    events: Events, validation_from: Any, test_from: Any, validation_share: float, test_share: float
+    events: Events, validation_from: object, test_from: object, validation_share: float, test_share: float
 ) -> tuple[Any, Any]:
-    """Return the two moments, as values of the same kind as the times."""
+    """Return the times at which validation and test begin, as numbers like the events' times."""
     check_share("split_by_time", "validation_share", validation_share)
     check_share("split_by_time", "test_share", test_share)
     ordered = np.sort(_times(events))
@@ -403,13 +406,13 @@ def _cuts(
     return start, end
 
 
-def _quantile(ordered: NDArray[Any], share: float) -> Any:
+def _quantile(ordered: Array, share: float) -> Any:
     return ordered[min(len(ordered) - 1, round(share * len(ordered)))]
 
 
-def _moment(events: Events, name: str, value: Any) -> Any:
-    """Return a number as it is, and a date in the unit that the times have."""
-    if isinstance(value, Real) and value is not True and value is not False and not math.isnan(value):
+def _moment(events: Events, name: str, value: object) -> Any:
+    """Return a number as it is, and a date as a number in the unit of the times."""
+    if not isinstance(value, bool) and isinstance(value, Real) and not math.isnan(value):
         return value
     times = _times(events)
     nanoseconds = since_1970(value)
@@ -431,10 +434,10 @@ def _moment(events: Events, name: str, value: Any) -> Any:
     step = 10**9 // TIME_UNITS[unit]
     if times.dtype.kind == "f":
         return nanoseconds / step
-    return -(-nanoseconds // step)  # the first whole step that is not before
+    return -(-nanoseconds // step)  # round up: the first whole unit that is not before the date
 
 
 def _met(events: Events, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return for every event whether its user had met its item in the given rows."""
+    """Return for every event whether the given rows contain the same user and item."""
     keys = events.users.astype(np.int64) * len(events.item_ids) + events.items
     return np.isin(keys, keys[rows])

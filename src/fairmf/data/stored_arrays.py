@@ -1,16 +1,15 @@
 """Store ids, sparse rows and weightings as arrays, and check them when they are read.
 
-Integer ids are one array of their own kind. All others are bytes, with the offsets where each begins: texts in UTF-8,
-other kinds (floats, tuples, dates, ...) as typed JSON.
+Integer ids are stored as an array of integers. All others are stored as bytes and the offset of each id: texts in
+UTF-8, and other types (floats, tuples, dates, ...) in the JSON of `fairmf.io.values`.
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from collections.abc import Hashable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fairmf.data.csr import Rows, is_ascending
 from fairmf.data.ids import Ids
@@ -21,12 +20,13 @@ from fairmf.io import strict_json
 from fairmf.io.container import Arrays
 from fairmf.io.strict_json import Malformed
 from fairmf.io.values import NotStorable, decode, encode
+from fairmf.types import Array, Record
 
 KINDS = ("none", "integers", "texts", "typed")
 
 
 def ids_to_arrays(name: str, ids: Ids | None) -> tuple[str, Arrays]:
-    """Return the kind of these ids and the arrays that hold them."""
+    """Return the kind of these ids ("none", "integers", "texts" or "typed") and the arrays that store them."""
     if ids is None:
         return "none", {}
     if ids.values.dtype.kind in "iu":
@@ -37,8 +37,8 @@ def ids_to_arrays(name: str, ids: Ids | None) -> tuple[str, Arrays]:
     return "typed", _packed(name, [_typed(name, value) for value in values])
 
 
-def ids_from_arrays(name: str, kind: Any, count: int, arrays: Arrays) -> Ids | None:
-    """Return the ids again. Takes what it uses out of `arrays`."""
+def ids_from_arrays(name: str, kind: object, count: int, arrays: Arrays) -> Ids | None:
+    """Rebuild ids from their arrays, which are removed from `arrays`."""
     if kind == "none":
         return None
     if kind == "integers":
@@ -52,20 +52,21 @@ def ids_from_arrays(name: str, kind: Any, count: int, arrays: Arrays) -> Ids | N
     return Ids(texts if kind == "texts" else [_untyped(name, text) for text in texts])
 
 
-def _typed(name: str, value: Any) -> bytes:
+def _typed(name: str, value: Hashable) -> bytes:
+    """Encode one id as JSON; raise InvalidData for a type that cannot be stored."""
     try:
         hash(value)
         return strict_json.dump(encode(value)).encode("ascii")
     except (NotStorable, TypeError, ValueError) as error:
-        shown = "one of them" if type(value) is int else repr(str(value)[:60])  # Python refuses to print huge integers
+        shown = "one of them" if type(value) is int else repr(str(value)[:60])  # printing a huge integer raises
         raise InvalidData(
             f"The {name} cannot be stored: {shown} is or holds {error}. Ids in a file can be integers, "
             "texts, floats, bools, bytes, tuples, dates and times, Decimal or UUID."
         ) from error
 
 
-def _untyped(name: str, text: str) -> Any:
-    value = decode(strict_json.parse(text, f"one of its {name}"))
+def _untyped(name: str, text: str) -> Hashable:
+    value: Hashable = decode(strict_json.parse(text, f"one of its {name}"))
     try:
         hash(value)
     except TypeError as error:
@@ -91,15 +92,15 @@ def _unpacked(name: str, count: int, arrays: Arrays) -> list[str]:
         raise Malformed(f"{name} are not text") from error
 
 
-def check_offsets(name: str, offsets: NDArray[Any], count: int, end: int) -> None:
-    """Raise Malformed unless these are offsets of `count` pieces that together cover 0 to `end`."""
+def check_offsets(name: str, offsets: Array, count: int, end: int) -> None:
+    """Raise Malformed unless the offsets divide 0 to `end` into `count` pieces."""
     wrong = offsets.dtype != np.int64 or offsets.shape != (count + 1,)
     if wrong or offsets[0] != 0 or offsets[-1] != end or (offsets[1:] < offsets[:-1]).any():
         raise Malformed(f"the offsets of {name} do not describe {count:,} pieces")
 
 
 def rows_to_arrays(name: str, data: Interactions) -> Arrays:
-    """Return the entries of these interactions; `ids_to_arrays` stores their ids."""
+    """Return the arrays that store the entries of interactions, without their ids."""
     rows = data.by_user
     arrays: Arrays = {f"{name}.indptr": rows.indptr, f"{name}.indices": rows.indices}
     if rows.weights is not None:
@@ -116,7 +117,7 @@ def rows_from_arrays(
     arrays: Arrays,
     weighting: Weighting | None = None,
 ) -> Interactions:
-    """Return the interactions of n users and m items again. Takes what it uses out of `arrays`."""
+    """Rebuild the interactions of n users and m items from their arrays, which are removed from `arrays`."""
     indptr, indices, weights = (arrays.pop(f"{name}.{part}", None) for part in ("indptr", "indices", "weights"))
     if indptr is None or indices is None or indices.dtype != np.int32 or indices.ndim != 1:
         raise Malformed(f"its {name} are incomplete")
@@ -125,21 +126,21 @@ def rows_from_arrays(
         raise Malformed(f"its {name} have no weight each")
     if weights is not None and not (np.isfinite(weights).all() and (weights > 0).all()):
         raise Malformed(f"its {name} have weights that are not numbers > 0")
+    # Kernels and `Interactions` rely on sorted rows without repeats. Interactions checks the range of indices.
     if not is_ascending(indices, indptr):
         raise Malformed(f"its {name} are not in order, or repeated")
     return marked(Interactions(Rows(indptr, indices, weights), m, users, items), weighting)
 
 
-# How interactions were weighted: a part of version 2 of the formats of models, splits and autoencoders. Files of raw
-# interactions have no such part and are written as version 1, which older programs read.
-
+# The weighting is stored since version 2 of the formats of models, splits and autoencoders. Files without a weighting
+# are written as version 1, which older programs can read.
 
 LENGTHS = "weighting.item_lengths"
 _NUMBERS = {"K1": float, "B": float, "mean_length": float, "n_items": int}
 
 
-def weighting_to_arrays(weighting: Weighting | None) -> tuple[dict[str, Any], Arrays]:
-    """Return what a document and its arrays say of a weighting; both are empty without one."""
+def weighting_to_arrays(weighting: Weighting | None) -> tuple[Record, Arrays]:
+    """Return the fields of the document and the arrays that store a weighting; both are empty without one."""
     if weighting is None:
         return {}, {}
     stored = {"how": weighting.how}
@@ -149,13 +150,13 @@ def weighting_to_arrays(weighting: Weighting | None) -> tuple[dict[str, Any], Ar
     return {"weighting": stored}, {LENGTHS: weighting.item_lengths}
 
 
-def version_for(content: dict[str, Any]) -> int:
+def version_for(content: Record) -> int:
     """Return the oldest version of its format that can hold a document."""
     return 2 if "weighting" in content else 1
 
 
-def weighting_from_arrays(content: dict[str, Any], n_items: int, arrays: Arrays) -> Weighting | None:
-    """Return the weighting again; None where the document has none. Takes what it uses out of `arrays`."""
+def weighting_from_arrays(content: Record, n_items: int, arrays: Arrays) -> Weighting | None:
+    """Rebuild the weighting, whose arrays are removed from `arrays`; None if the document has none."""
     stored = content.get("weighting")
     if stored is None and "weighting" not in content:
         return None

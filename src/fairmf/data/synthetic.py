@@ -1,9 +1,9 @@
-"""Make up interactions with a long tail of items, heavy users and tastes."""
+"""Generate interactions with popular and rare items, active and inactive users, and tastes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,13 @@ from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.data.popularity import counts_with_gini, counts_with_total
 from fairmf.errors import InvalidParameter
+from fairmf.lazy import lazy_module
 from fairmf.params import check_settings, setting
+
+if TYPE_CHECKING:
+    from fairmf.data import deal_kernels
+else:
+    deal_kernels = lazy_module("fairmf.data.deal_kernels")
 
 _ADJECTIVES = tuple(
     word
@@ -52,7 +58,7 @@ _STEP = 10007
 
 
 def titles(tastes: NDArray[np.integer]) -> list[str]:
-    """Make a unique title for every item, such as "The Quiet Harbour (1987)"; the noun tells its taste (modulo 12)."""
+    """Return a unique title for every item, such as "The Quiet Harbour (1987)"; its noun depends on the taste."""
     themes = np.asarray(tastes) % len(_THEMES)
     used = [0] * len(_THEMES)
     made = []
@@ -78,14 +84,14 @@ def _title(theme: int, number: int) -> str:
 
 
 _FIRST_SECOND, _SECONDS = 1_577_836_800, 2 * 365 * 86_400  # two years from 2020-01-01 UTC
-_MOST_USERS = 0.5  # of all users: an item that everybody knows says nothing about taste
+_MOST_USERS = 0.5  # an item that everybody has would say nothing about taste, so at most this share of users has it
 _USUAL_GINI = 0.75
-_SWAPS = 30  # tries to place an interaction that fits nobody
+_SWAPS = 30  # random swaps that are tried to place an interaction that fits nobody
 
 
 @dataclass(frozen=True)
 class SyntheticEvents:
-    """The settings of `synthetic_events`, with their ranges."""
+    """Hold the settings of `synthetic_events`, with their ranges."""
 
     n_users: int = setting(2000, "number of users", low=1, integer=True)
     n_items: int = setting(1000, "number of items", low=1, integer=True)
@@ -113,27 +119,27 @@ def synthetic_events(
     activity_spread: float = 1.0,
     min_per_user: int = 5,
 ) -> Events:
-    """Make up events with a long tail of items, heavy users and tastes.
+    """Generate events with popular and rare items, active and inactive users, and tastes.
 
-    User ids are the integers from 1; item ids are titles such as "The Quiet Harbour (1987)" whose noun tells the taste;
-    times are seconds since 1970.
+    User ids are the integers from 1. Item ids are titles such as "The Quiet Harbour (1987)", whose noun depends on the
+    taste. Times are seconds since 1970.
 
     Parameters
     ----------
     n_users, n_items : int
     n_interactions : int
-        The number of different pairs, exactly.
+        The exact number of different (user, item) pairs.
     random_state : int, SeedSequence or Generator
         The same seed gives the same events.
     tastes : int
-        Each item has one of so many tastes.
+        Number of tastes; each item has one.
     favourites : int
-        Tastes that each user draws as favourites.
+        Number of favourite tastes that each user draws.
     taste_strength : float
         Share of a user's interactions within the favourites.
     popularity_gini : float, optional
-        Gini index of the items' numbers of interactions, which follow a power law. None: 0.75, or the nearest that so
-        dense a matrix allows. Every item has at least one interaction where there are enough.
+        Gini index of the items' numbers of interactions, which follow a power law. None: 0.75, or the nearest value
+        that so dense a matrix allows. Every item has at least one interaction if there are enough.
     activity_spread : float
         Standard deviation of the logarithm of users' numbers of interactions.
     min_per_user : int
@@ -176,7 +182,7 @@ def synthetic_events(
 
 
 def synthetic(n_users: int = 2000, n_items: int = 1000, n_interactions: int = 100_000, **settings: Any) -> Interactions:
-    """Make up binary Interactions with a long tail of items, heavy users and tastes.
+    """Generate binary Interactions with popular and rare items, active and inactive users, and tastes.
 
     Parameters
     ----------
@@ -210,7 +216,7 @@ def _most_per_item(plan: SyntheticEvents) -> int:
     return max(1, int(_MOST_USERS * plan.n_users))
 
 
-def _generator(random_state: Any) -> np.random.Generator:
+def _generator(random_state: int | np.random.SeedSequence | np.random.Generator) -> np.random.Generator:
     try:
         return np.random.default_rng(random_state)
     except (TypeError, ValueError) as error:
@@ -222,7 +228,7 @@ def _generator(random_state: Any) -> np.random.Generator:
 
 def _activity(plan: SyntheticEvents, rng: np.random.Generator) -> NDArray[np.int64]:
     mean = plan.n_interactions / plan.n_users
-    # Somebody who knows nearly everything would leave no choice to the others.
+    # A user with nearly all items would leave too few ways to place the other users.
     most = min(max(plan.n_items // 4, int(np.ceil(2 * mean)), plan.min_per_user), plan.n_items)
     activity = np.exp(plan.activity_spread * rng.standard_normal(plan.n_users))
     return counts_with_total(activity, plan.n_interactions, plan.min_per_user, most)
@@ -239,6 +245,7 @@ def _popularity(plan: SyntheticEvents, rng: np.random.Generator) -> NDArray[np.i
 
 def _item_tastes(plan: SyntheticEvents, rng: np.random.Generator) -> NDArray[np.int64]:
     count = min(plan.tastes, plan.n_items)
+    # Some tastes have many items, some few.
     size = 1 / np.sqrt(np.arange(1, count + 1))
     others = rng.choice(count, size=plan.n_items - count, p=size / size.sum())
     return rng.permutation(np.concatenate([np.arange(count), others]))  # every taste has an item
@@ -251,14 +258,17 @@ def _deal(
     plan: SyntheticEvents,
     rng: np.random.Generator,
 ) -> NDArray[np.int32]:
-    """Deal users to items; return the user of every interaction, item after item."""
-    from fairmf.data import deal_kernels
+    """Assign users to items so that both have the wanted numbers; return the users of item 0, then of item 1, ...
 
+    Three steps: give each item users who want its taste, then users who are left, then swap until all fit.
+    """
     wishes, favourites = _wishes(per_user, per_item, tastes, plan, rng)
     pool, bounds = _pools(per_user, wishes, favourites, int(tastes.max()) + 1, rng)
     heads, ends = bounds[:-1].copy(), bounds[1:]
     demand = np.bincount(tastes, weights=per_item)
+    # Share of the interactions with items of each taste that come from users who want that taste.
     share = np.diff(bounds)[:-1] / np.maximum(demand, 1)
+    # Random rounding keeps the sum right on average, also for items with one or two interactions.
     from_taste = np.floor(per_item * share[tastes] + rng.random(len(per_item))).astype(np.int64)
     from_taste = np.minimum(from_taste, per_item)
 
@@ -269,11 +279,13 @@ def _deal(
     marks = np.full(len(per_user), -1, dtype=np.int32)
     deal_kernels.deal(order, starts, tastes, from_taste, pool, heads, ends, marks, out, filled)
 
+    # Second step: everybody who is left, in one pool.
     left = rng.permutation(np.concatenate([pool[a:b] for a, b in zip(heads, ends, strict=True)]))
     heads, ends = np.zeros(1, dtype=np.int64), np.array([len(left)])
     marks.fill(-1)
     deal_kernels.fill(order, starts, left, heads, ends, marks, out, filled)
 
+    # Third step: the few users whom no item with a free place can take.
     users = left[heads[0] :]
     items = np.repeat(np.arange(len(per_item)), per_item - filled)
     candidates = rng.integers(0, len(out), size=(len(users), _SWAPS))
@@ -293,7 +305,7 @@ def _wishes(
     """Draw how many interactions each user wants in each favourite taste (users x favourites), and which these are."""
     demand = np.bincount(tastes, weights=per_item)
     sizes = np.bincount(tastes)
-    # Favourites are drawn as often as their items are demanded, so that tastes do not change the popularity.
+    # Tastes are drawn in proportion to the interactions of their items, so that popularity stays as planned.
     favourites = rng.choice(len(demand), size=(len(per_user), plan.favourites), p=demand / demand.sum())
     wishes = np.empty(favourites.shape, dtype=np.int64)
     left = rng.binomial(per_user, plan.taste_strength)
@@ -303,6 +315,7 @@ def _wishes(
         left = left - wishes[:, k]
     wishes = np.minimum(wishes, sizes[favourites] // 3)  # no user exhausts a taste
     supply = np.bincount(favourites.ravel(), weights=wishes.ravel(), minlength=len(demand))
+    # Users must not want more of a taste than its items have; 5 % stays for users without that taste.
     keep = np.minimum(1.0, 0.95 * demand / np.maximum(supply, 1))
     return rng.binomial(wishes, keep[favourites]), favourites
 
@@ -314,7 +327,10 @@ def _pools(
     n_tastes: int,
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Make a shuffled pool per taste and a last one for any taste, in one array; return it and where each begins."""
+    """Shuffle a pool of users for each taste, and one for any taste; return all in one array, and where each begins.
+
+    A user is in a pool once for each interaction that is wanted there.
+    """
     everybody = np.arange(len(per_user), dtype=np.int32)
     pools = []
     for taste in range(n_tastes):
@@ -337,6 +353,7 @@ def _as_events(
     pairs = users.astype(np.int64)
     pairs *= plan.n_items
     pairs += np.repeat(np.arange(plan.n_items, dtype=np.int32), per_item)
+    # Pairs as single numbers (user * n_items + item) take less memory to shuffle.
     rng.shuffle(pairs)
     users, user_order = number_by_appearance((pairs // plan.n_items).astype(np.int32), plan.n_users)
     pairs %= plan.n_items

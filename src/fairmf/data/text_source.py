@@ -2,7 +2,8 @@
 
 A record ends at a line break outside quotes. A quote opens a field right after a delimiter or a line break; inside, two
 quotes stand for one, and the quote that closes the field must be followed by a delimiter or a line break (RFC 4180).
-Quotes elsewhere, as in 12" LP, are text. What breaks these rules is an error: guessing would join or divide rows.
+Quotes elsewhere, as in 12" LP, are plain text. A file that breaks these rules raises an error: guessing could join or
+divide rows.
 """
 
 from __future__ import annotations
@@ -10,51 +11,70 @@ from __future__ import annotations
 import codecs
 import lzma
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.errors import InvalidData
+from fairmf.lazy import lazy_module
 
-# Called with the bytes that are done and the bytes there are.
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = lazy_module("pyarrow")
+
 Progress: TypeAlias = Callable[[int, int], None]
+"""Called with the bytes that were read and the bytes in all."""
 _LONGEST_RECORD = 16 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _QUOTE = ord('"')
-# Text shrinks to a third or a tenth. A file that expands by more than this, and to more than a few megabytes, is made
-# to fill a memory or a disk. Who trusts such a file can unpack it: plain files have no limit.
+# Compression shrinks text to a third or a tenth. A file that expands by more than this ratio, and to more than a few
+# megabytes, is taken for a "zip bomb" that is meant to fill the memory. There is no limit for plain files.
 LARGEST_RATIO = 200
 SMALL_BYTES = 1 << 22
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 
+class Stream(Protocol):
+    """Bytes that can be read in order: a file, or a decompressor."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return the next bytes, at most `size` if that is not negative."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
 @dataclass(frozen=True)
 class TextSource:
-    """A text that can be opened any number of times. `size` is that of its file, compressed or not."""
+    """Hold a text that can be opened any number of times. `size` is that of its file, compressed or not."""
 
     name: str
     size: int
-    open: Callable[[], Any]
+    open: Callable[[], AbstractContextManager[Stream]]
     report: Callable[[], None] = lambda: None
-    """Report how far reading is."""
+    """Tell the caller's `progress` how much was read."""
 
     def __str__(self) -> str:
         return self.name
 
     @classmethod
     def of_file(cls, file: Path, progress: Progress | None = None) -> TextSource:
-        """Return the text of a plain or compressed file."""
+        """Return the source of a plain or compressed file."""
         size = file.stat().st_size
-        latest: list[Any] = []  # the file itself, which knows how much of it was taken
+        latest: list[pa.NativeFile | BinaryIO] = []  # the file opened last: its position says how much was read
 
-        def opened() -> Any:
-            import pyarrow as pa
-
+        def opened() -> pa.NativeFile | Unpacked:
             suffix = file.suffix.lower()
-            if suffix == ".xz":  # the one kind that Arrow leaves to others
+            if suffix == ".xz":  # Arrow cannot decompress it
                 latest[:] = [file.open("rb")]
                 return Unpacked(lzma.open(latest[0]), latest[0], str(file), size)
             latest[:] = [pa.OSFile(str(file))]
@@ -70,16 +90,16 @@ class TextSource:
 
 
 class Unpacked:
-    """A decompressed stream of at most the size that text of its packed size can have."""
+    """Limit a decompressed stream to the size that text of its packed size can have."""
 
-    def __init__(self, stream: Any, below: Any, name: str, packed_bytes: int):
+    def __init__(self, stream: Stream, below: Stream, name: str, packed_bytes: int):
         self._stream, self._below, self._name, self._packed = stream, below, name, packed_bytes
         self._left = max(SMALL_BYTES, LARGEST_RATIO * packed_bytes)
 
     def read(self, size: int = -1) -> bytes:
         """Return the next bytes; raise InvalidData once there are too many."""
-        most = self._left + 1  # one more than may come, and never more memory than that
-        content: bytes = self._stream.read(most if size is None or size < 0 else min(size, most))
+        most = self._left + 1  # one byte more than allowed shows that there are too many
+        content = self._stream.read(most if size is None or size < 0 else min(size, most))
         self._left -= len(content)
         if self._left < 0:
             raise InvalidData(too_much(self._name, self._packed))
@@ -93,7 +113,7 @@ class Unpacked:
     @property
     def closed(self) -> bool:
         """Whether the stream is closed."""
-        return bool(self._stream.closed)
+        return self._stream.closed
 
     def __enter__(self) -> Unpacked:
         return self
@@ -112,13 +132,13 @@ def too_much(name: str, packed_bytes: int) -> str:
 
 @dataclass(frozen=True)
 class Block:
-    """Whole records as UTF-8, the last one ended by a line break; `line` is the number of its first line, from 1."""
+    """Hold whole records as UTF-8, each ended by a line break; `line` is the number of the first line, from 1."""
 
     text: bytes
     line: int
 
     def split_first(self, delimiter: bytes | None) -> tuple[bytes, Block]:
-        """Split off the first record that is not an empty line. `delimiter` as in `record_blocks`."""
+        """Return the first record that is not an empty line, and the rest. `delimiter` as in `record_blocks`."""
         start = len(self.text) - len(self.text.lstrip(b"\r\n"))
         end = _first_break(self.text, start, _field_quotes(self.text, delimiter)) + 1
         if self.text[end - 1 : end + 1] == b"\r\n":
@@ -131,8 +151,8 @@ def record_blocks(
 ) -> Iterator[Block]:
     """Divide a text into blocks of whole records, of about `block_bytes` each unless a record is longer.
 
-    `delimiter` is one byte, or None where quotes are text like any other. Raises InvalidData for a quote that is not
-    closed properly, and for a record longer than 16 MiB.
+    `delimiter` is one byte, or None where quotes are plain text. Raises InvalidData for a quote that is not closed
+    properly, and for a record longer than 16 MiB.
     """
     decoder = None if is_utf8(encoding) else codecs.getincrementaldecoder(encoding)()
     rest, line, at_start = b"", 1, True
@@ -141,6 +161,7 @@ def record_blocks(
             read = stream.read(block_bytes)
             more = read if decoder is None else decoder.decode(read, final=not read).encode()
             text = rest + more
+            # The mark may be divided between two reads, so wait until there are three bytes.
             if at_start and (len(text) >= len(_BYTE_ORDER_MARK) or not read):
                 text, at_start = text.removeprefix(_BYTE_ORDER_MARK), False
             quotes = _field_quotes(text, delimiter)
@@ -162,16 +183,16 @@ def is_utf8(encoding: str) -> bool:
 
 
 def _field_quotes(text: bytes, delimiter: bytes | None) -> NDArray[np.int64]:
-    """Return the positions of the quotes that open (even places) and close (odd places) fields.
+    """Return the positions of the quotes that open and close fields, in turn: the first opens, the second closes.
 
-    Of two quotes for one the first closes and the second opens again.
+    Two quotes that stand for one count as a closing and an opening quote.
     """
     if delimiter is None or b'"' not in text:
         return np.zeros(0, dtype=np.int64)
     data = np.frombuffer(text, dtype=np.uint8)
     quotes = np.flatnonzero(data == _QUOTE)
     at_start = _is_one_of(delimiter + b"\r\n")
-    # If every other quote begins a field, or follows the quote before it at once, then these are the ones that open.
+    # Fast check for the usual case, no literal quotes: every other quote begins a field, or follows a quote directly.
     doubtful = 2 * np.flatnonzero(~at_start[data[quotes[0::2] - 1]])
     if quotes[0] == 0:
         doubtful = doubtful[doubtful > 0]
@@ -181,14 +202,19 @@ def _field_quotes(text: bytes, delimiter: bytes | None) -> NDArray[np.int64]:
 
 
 def _is_one_of(letters: bytes) -> NDArray[np.bool_]:
-    """Return a table that says of every byte whether it is one of these."""
+    """Return a table of 256 flags: whether a byte is one of these letters."""
     table = np.zeros(256, dtype=bool)
     table[list(letters)] = True
     return table
 
 
 def _without_literal_quotes(quotes: NDArray[np.int64], begins: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Find one by one the quotes that open and close, where some are text; `begins`: whether a field may begin."""
+    """Return the quotes that open or close a field, without those that are text.
+
+    `begins` says for every quote whether a field may begin there. This loop is slow, but such files are rare.
+    """
+    # A quote counts if it closes an open field, begins a field, or follows the closing quote directly (a doubled
+    # quote re-opens the field). All others are text.
     kept, inside, latest = [], False, -2
     for place, starts_field in zip(quotes.tolist(), begins.tolist(), strict=True):
         if inside or starts_field or place == latest + 1:
@@ -201,12 +227,12 @@ def _without_literal_quotes(quotes: NDArray[np.int64], begins: NDArray[np.bool_]
 def _check_quotes(
     block: Block, quotes: NDArray[np.int64], delimiter: bytes | None, source: TextSource, at_end: bool
 ) -> None:
-    """Raise InvalidData for a quote that is not closed, or closed inside a value, and for a record without an end."""
+    """Raise InvalidData for a quote that is never closed, or closed inside a value, and for a record without an end."""
     remedy = "close it, and write a quote that is a part of the value twice"
     too_long = not at_end and len(block.text) > _LONGEST_RECORD and _last_break(block.text, quotes) < 0
     if len(quotes) and delimiter is not None:
         data, closing = np.frombuffer(block.text, dtype=np.uint8), quotes[1::2]
-        if len(closing) and closing[-1] == len(data) - 1:  # what follows is not known yet, or the end
+        if len(closing) and closing[-1] == len(data) - 1:  # the byte after it has not been read yet, or it is the last
             closing = closing[:-1]
         bad = np.flatnonzero(~_is_one_of(delimiter + b'\r\n"')[data[closing + 1]])
         if len(bad):
@@ -227,7 +253,7 @@ def _check_quotes(
 
 
 def _opening_line(block: Block, quotes: NDArray[np.int64], place: int) -> int:
-    """Return the line in which the field begins that the quote at this (even) place opens, or opens again."""
+    """Return the line in which a field begins; `place` is the number of a quote that opens (or re-opens) it."""
     while place >= 2 and quotes[place] - quotes[place - 1] == 1:
         place -= 2
     return _line_at(block, quotes[place])
@@ -244,12 +270,14 @@ def _lines_in(text: bytes) -> int:
 
 def _last_break(text: bytes, quotes: NDArray[np.int64]) -> int:
     """Return the position of the last line break outside quotes, -1 if there is none."""
-    stop = len(text) - text.endswith(b"\r")  # a line feed may follow
+    stop = len(text) - text.endswith(b"\r")  # the line feed of a CR LF may follow
     count = len(quotes)
+    # An odd number of quotes: the text ends inside quotes, where line breaks do not count.
     if count % 2:
         count, stop = count - 1, int(quotes[-1])
     while True:
         start = int(quotes[count - 1]) if count else 0
+        # Search backwards between the last closing quote and the end, then between earlier pairs of quotes.
         feed = text.rfind(b"\n", start, stop)
         found = max(feed, text.rfind(b"\r", max(feed, start), stop))
         if found >= 0 or not count:
@@ -258,7 +286,7 @@ def _last_break(text: bytes, quotes: NDArray[np.int64]) -> int:
 
 
 def _first_break(text: bytes, start: int, quotes: NDArray[np.int64]) -> int:
-    """Return the position of the first line break outside quotes; there is one."""
+    """Return the position of the first line break outside quotes; the text must have one."""
     for place in range(0, len(quotes) + 1, 2):
         stop = int(quotes[place]) if place < len(quotes) else len(text)
         feed = text.find(b"\n", start, stop)

@@ -1,4 +1,4 @@
-"""Weightings: confidences computed from raw ones, by the logarithm or by BM25.
+"""Compute confidences from raw ones, by a logarithm or by BM25.
 
 A model keeps the weighting of its training data and applies it to raw histories, so that new users are weighted exactly
 like those of training. BM25 needs the lengths of the training items for that.
@@ -20,7 +20,7 @@ NAMES = ("log", "bm25")
 
 @dataclass(frozen=True)
 class LogWeighting:
-    """log2(1 + c): a confidence of 1 stays 1."""
+    """Replace a confidence c by log2(1 + c), so that 1 stays 1."""
 
     how: ClassVar[str] = "log"
 
@@ -34,7 +34,7 @@ class LogWeighting:
 
 @dataclass(frozen=True, eq=False)
 class BM25Weighting:
-    """BM25 with items as documents and users as words; `Interactions.reweighted` has the formula.
+    """Weight by BM25 with items as documents and users as words; `Interactions.reweighted` has the formula.
 
     Everything that comes from the training data is stored, so that the weights of one history depend on no other.
     """
@@ -43,15 +43,15 @@ class BM25Weighting:
     K1: float
     B: float
     item_lengths: NDArray[np.float64] = field(repr=False)
-    """L_j, the sum of the raw confidences of every item."""
+    """Sum of the raw confidences of every item (L_j)."""
     mean_length: float
-    """mean(L) of the training items. It stays when items are added, because else all weights would change."""
+    """Mean of L over the training items. It stays when items are added, because otherwise all weights would change."""
     n_items: int
-    """Number of training items; it stays as well."""
+    """Number of training items; it also stays when items are added."""
 
     @classmethod
     def learn(cls, rows: Rows, n_items: int, K1: float, B: float) -> BM25Weighting:
-        """Take the item lengths from training rows (users x items)."""
+        """Compute the item lengths from training rows (users x items)."""
         check_number("reweighted", "K1", K1, above=0)
         check_number("reweighted", "B", B, low=0, high=1)
         lengths: NDArray[np.float64] = np.bincount(rows.indices, _raw(rows), n_items).astype(np.float64)
@@ -80,19 +80,20 @@ class BM25Weighting:
 
     def rarity(self, items_per_user: NDArray[np.integer]) -> NDArray[np.float64]:
         """Return ln(n_items / (1 + N_i)), the factor that all entries of a user with N_i items share."""
-        # A user with (nearly) every item would get a factor of zero or less, which is no confidence: the floor lies
-        # below what any other user gets.
+        # A user with (nearly) all items would get a factor of zero or less, which cannot be a confidence. The floor is
+        # below the factor of any other user.
         floor = np.log1p(1.0 / self.n_items)
         found: NDArray[np.float64] = np.maximum(np.log(self.n_items / (1.0 + items_per_user)), floor)
         return found
 
     def with_lengths(self, lengths: NDArray[np.float64]) -> BM25Weighting:
-        """Return the same weighting for items of other lengths (all of them, added ones included)."""
+        """Return the same weighting with other item lengths (of all items, including added ones)."""
         return replace(self, item_lengths=lengths)
 
     def _saturated(
         self, weights: NDArray[np.float64], lengths: NDArray[np.float64], item: NDArray[np.integer]
     ) -> NDArray[np.float64]:
+        # K1 (1 - B + B L_j / mean(L)), the denominator's first term; in place to save memory.
         norm = self.K1 * (1.0 - self.B + self.B * lengths / self.mean_length)
         weights *= (self.K1 + 1.0) / (norm[item] + weights)
         return weights

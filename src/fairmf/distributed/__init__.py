@@ -1,1 +1,1 @@
-"""Fit, rank and evaluate on several machines: a Ray cluster whose workers own shards of users."""
+"""Fit, rank and evaluate on several machines: a Ray cluster whose workers each hold a shard of the users."""

@@ -1,14 +1,14 @@
-"""A backend over a team: users' arrays live in its workers, items' arrays in this process.
+"""Implement the backend of a cluster: users' arrays live in the workers of a team, items' arrays in this process.
 
-The fit loop and the solvers use it as any other. Operations on users run in all workers, operations on items alone run
-here. No worker has whole rows of items: their sums over users are added over the shards.
+The fit loop and the solvers use it like any other backend. Operations on users run in all workers, operations on items
+alone run here. No worker has all interactions of an item: sums over users are added over the shards.
 """
 
 from __future__ import annotations
 
 import weakref
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, SupportsFloat, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,29 +29,35 @@ from fairmf.backends.random_start import Stream
 from fairmf.backends.solve import in_eigenbasis
 from fairmf.data.csr import Rows
 from fairmf.distributed import remote_arrays
-from fairmf.distributed.remote_arrays import ITEMS, Drawn, Given, ShardedFactors, UserCount
+from fairmf.distributed.remote_arrays import ITEMS, Drawn, Given, ShardedFactors, ShardedRows, UserCount, key_of
 from fairmf.distributed.team import Published, Team
 from fairmf.distributed.worker import Turned
 from fairmf.errors import InvalidParameter
+from fairmf.lazy import lazy_module
+from fairmf.types import Array
+
+if TYPE_CHECKING:
+    from fairmf.backends.cpu import cg_split, threads
+else:  # compiled kernels, which only fits need
+    cg_split, threads = (lazy_module(f"fairmf.backends.cpu.{name}") for name in ("cg_split", "threads"))
 
 ROWS = 1024  # items of one block
 
 
 def improve_items(team: Team, step: HalfStep, published: Turned, this: Factors, effort: Effort) -> RowSums:
-    """Improve the items by conjugate gradients, each step a sum over all shards; see contract, `improve`.
+    """Improve the items by conjugate gradients, each step with a sum over all shards (`Backend.improve`).
 
-    As on one machine, but for the order in which partial sums are added. With k steps the shards are sent k directions
-    (items x d) and send back one residual and k - 1 products (items x d) and, last, a number per item. The workers
-    make `this` of what is `published`.
+    The result differs from one machine only by the order in which partial sums are added. For k steps the driver sends
+    V and k directions (items x d); the shards send back a residual, k - 1 products (items x d) and, last, a number per
+    item. `published` is `this` as the workers can read it.
     """
-    from fairmf.backends.cpu import cg_split, threads  # compiled kernels are loaded by fits alone
-
-    users: Any = step.other
-    r, losses = team.reduce("item_residual", users.key, published)
+    # 1. Residual: every shard sums over its users; the terms that are the same for all items are added here.
+    users = key_of(step.other)
+    r, losses = team.reduce("item_residual", users, published)
     if step.rest is not None:
         r -= (this @ step.rest).astype(this.dtype)
-    # Copies: arrays of one kind, whoever made them, so that the kernels are compiled once.
-    known: list[Any] = [np.array(x, dtype=this.dtype) for x in (step.shared, step.ridge, step.shift)]
+    # Copies have the same layout and flags whatever the origin, so that Numba compiles the kernels once.
+    known: list[Array | None] = [np.array(x, dtype=this.dtype) for x in (step.shared, step.ridge, step.shift)]
     known += [None, None] if step.rank_one is None else [np.array(x, dtype=this.dtype) for x in step.rank_one]
     bounds = np.append(np.arange(0, len(this), ROWS), len(this))
     p, rz, goal = np.empty_like(this), np.empty(len(this), this.dtype), np.empty(len(this), this.dtype)
@@ -60,60 +66,63 @@ def improve_items(team: Team, step: HalfStep, published: Turned, this: Factors, 
     inputs = (*known, empty, this.dtype.type(effort.tolerance), bounds)
     work = 8 * this.size
     threads.run(cg_split.begin, len(squares), *inputs, out=(this, r, p, rz, goal, squares), work=work)
-    loss = sum(losses)
+    # 2. Steps: send a direction for every item, get the sums along it, move the items here.
+    loss: float = sum(losses)
     for number in range(effort.steps):
         if not (rz > goal).any():
             break
+        # The last step needs p'Hp alone, one number per item instead of d.
         last = number + 1 == effort.steps
-        sums = team.reduce("item_curvature" if last else "item_product", users.key, Turned(team.publish(p), None))[0]
+        sums, _ = team.reduce("item_curvature" if last else "item_product", users, Turned(team.publish(p), None))
         given = (sums, None, this.dtype.type(effort.relaxation)) if last else (rz, sums, this.dtype.type(1.0))
         threads.run(
             cg_split.advance, len(change), *known, *given, bounds, out=(this, r, p, rz, goal, change), work=work
         )
         loss += float(change.sum())
-    squared_norms: NDArray[Any] = np.einsum("ja,ja->j", this, this, dtype=np.float64)
+    squared_norms: Array = np.einsum("ja,ja->j", this, this, dtype=np.float64)
     return RowSums(loss, float(squares.sum()), float(step.ridge @ squared_norms))
 
 
-CONVERGED_STEPS = 500  # of the items' exact step; on usual data 15 are enough
+CONVERGED_STEPS = 500  # most steps of the items' exact solution; on usual data 15 are enough
 
 
 class Sent:
-    """Remembers which arrays of items the workers can read already, perhaps up to a rotation they can apply.
+    """Cache which arrays of items the workers can read already, possibly times a matrix that they can apply.
 
-    Contents change in place, but only by this backend's methods, which call `changed` or `turned`.
+    Arrays change in place, but only by this backend's methods, which call `changed` or `turned`.
     """
 
     def __init__(self, team: Team):
         self._team = team
-        self._known: dict[int, tuple[weakref.ref[Any], Published, Matrix | None]] = {}
+        self._known: dict[int, tuple[weakref.ref[Array], Published, Matrix | None]] = {}
 
-    def of(self, array: NDArray[Any]) -> Turned:
-        """Return what workers make the array of; send it if they have nothing."""
+    def of(self, array: Array) -> Turned:
+        """Return the array as workers can read it; publish it first if they cannot."""
         found = self._known.get(id(array))
         if found is None or found[0]() is not array:
             self._remember(array, self._team.publish(array), None)
         _, published, matrix = self._known[id(array)]
         return Turned(published, matrix)
 
-    def changed(self, array: NDArray[Any]) -> None:
-        """Note that the array has other values now."""
+    def changed(self, array: Array) -> None:
+        """Note that the array has changed."""
         self._known.pop(id(array), None)
 
-    def turned(self, this: NDArray[Any], matrix: Matrix, out: NDArray[Any]) -> None:
+    def turned(self, this: Array, matrix: Matrix, out: Array) -> None:
         """Note that `out` has become `this` times a matrix."""
         found = self._known.get(id(this))
         self.changed(out)
+        # Only one matrix can be remembered: an array that is already a product is published again when needed.
         if found is not None and found[0]() is this and found[2] is None:
             self._remember(out, found[1], np.asarray(matrix))
 
-    def _remember(self, array: NDArray[Any], published: Published, matrix: Matrix | None) -> None:
+    def _remember(self, array: Array, published: Published, matrix: Matrix | None) -> None:
         key = id(array)
         self._known[key] = (weakref.ref(array, lambda _: self._known.pop(key, None)), published, matrix)
 
 
 class ShardedBackend:
-    """See `contract.Backend` for what each method does."""
+    """Compute over shards; see `contract.Backend` for what each method does."""
 
     def __init__(self, team: Team, local: Backend, rounding: float | None = None):
         self.team = team
@@ -123,7 +132,7 @@ class ShardedBackend:
         self._sent = Sent(team)
 
     def threads(self, num_threads: int) -> AbstractContextManager[None]:
-        """See contract; of this process. Workers have their own."""
+        """See contract. Limits this process; workers have threads of their own."""
         return self.local.threads(num_threads)
 
     def compiles_now(self) -> bool:
@@ -132,17 +141,17 @@ class ShardedBackend:
 
     # -- arrays -------------------------------------------------------------------------------------------------------
 
-    def array(self, values: NDArray[Any]) -> Factors:
-        """See contract; of items."""
+    def array(self, values: Array) -> Factors:
+        """See contract. Makes arrays of items."""
         return self.local.array(values)
 
     def empty(self, rows: int, factors: int) -> Factors:
-        """See contract."""
+        """See contract. Makes an array in the workers if `rows` is the number of users."""
         if not isinstance(rows, UserCount):
             return self.local.empty(rows, factors)
-        made: Any = ShardedFactors(self.team, factors, self.dtype)
+        made = ShardedFactors(self.team, factors, self.dtype)
         self.team.send("empty", made.key, factors)
-        return made  # type: ignore[no-any-return]
+        return cast("Factors", made)  # it stands in for an array
 
     def draw_normal(self, stream: Stream, numbers: NDArray[np.int64] | None, scale: float, out: Factors) -> None:
         """See contract. Each worker draws the rows of its own users."""
@@ -152,15 +161,15 @@ class ShardedBackend:
             return
         self.local.draw_normal(stream, numbers, scale, out)
 
-    def host(self, factors: Factors) -> NDArray[Any]:
-        """See contract; no rows at all for users that are to stay in the workers."""
+    def host(self, factors: Factors) -> Array:
+        """See contract. Returns no rows (0 x d) for users that stay in the workers."""
         return factors.stored() if isinstance(factors, ShardedFactors) else self.local.host(factors)
 
-    def vector(self, values: NDArray[Any]) -> NDArray[Any]:
+    def vector(self, values: Array) -> Array:
         """See contract."""
         return self.local.vector(values)
 
-    def numbers(self, *values: Any) -> list[float]:
+    def numbers(self, *values: SupportsFloat) -> list[float]:
         """See contract."""
         return self.local.numbers(*values)
 
@@ -171,7 +180,7 @@ class ShardedBackend:
     # -- reductions ---------------------------------------------------------------------------------------------------
 
     def gramian(self, this: Factors, weights: Vector | None = None) -> Matrix:
-        """See contract; users have no weights."""
+        """See contract. Weights are supported for items only."""
         if not isinstance(this, ShardedFactors):
             return self.local.gramian(this, weights)
         gramian: Matrix = remote_arrays.total(self.team.ask("gramian", this.key))
@@ -188,16 +197,15 @@ class ShardedBackend:
         """See contract."""
         if not isinstance(this, ShardedFactors):
             return self.local.weighted_squares(this, weights)
-        key = weights.key  # type: ignore[attr-defined]
-        squares: Vector = remote_arrays.total(self.team.ask("weighted_squares", this.key, key))
+        squares: Vector = remote_arrays.total(self.team.ask("weighted_squares", this.key, key_of(weights)))
         return squares
 
     def squared_norms(self, this: Factors) -> Vector:
-        """See contract; of items."""
+        """See contract. For items only."""
         return self.local.squared_norms(_here(this))
 
     def squared_distance(self, this: Factors, other: Factors) -> float:
-        """See contract; of items."""
+        """See contract. For items only."""
         return self.local.squared_distance(_here(this), _here(other))
 
     def mean_response(
@@ -218,16 +226,16 @@ class ShardedBackend:
             return self.local.all_finite(this)
         return all(self.team.ask("all_finite", this.key))
 
-    def observed_loss(self, rows: Rows, this: Factors, other: Factors) -> float:  # noqa: ARG002 - all rows
-        """See contract; of all users' rows."""
-        return float(remote_arrays.total(self.team.ask("observed_loss", this.key, self._sent.of(other))))  # type: ignore[attr-defined]
+    def observed_loss(self, rows: Rows, this: Factors, other: Factors) -> float:  # noqa: ARG002 - always all rows
+        """See contract. For the rows of all users."""
+        return float(remote_arrays.total(self.team.ask("observed_loss", key_of(this), self._sent.of(other))))
 
     # -- rows ---------------------------------------------------------------------------------------------------------
 
     def multiply(self, this: Factors, matrix: Matrix, out: Factors) -> None:
         """See contract."""
         if isinstance(this, ShardedFactors):
-            self.team.send("multiply", this.key, np.asarray(matrix), out.key)  # type: ignore[attr-defined]
+            self.team.send("multiply", this.key, np.asarray(matrix), key_of(out))
             return
         self.local.multiply(this, matrix, out)
         self._sent.turned(this, matrix, out)
@@ -250,7 +258,7 @@ class ShardedBackend:
         self._sent.changed(out)
 
     def put(self, values: Factors, rows: NDArray[np.integer] | slice, out: Factors) -> None:
-        """See contract; of users, all rows at once."""
+        """See contract. For users, `values` are all rows."""
         if isinstance(out, ShardedFactors):
             out.recipe = Given(values)
             self.team.make(out)
@@ -259,9 +267,9 @@ class ShardedBackend:
         self._sent.changed(out)
 
     def mean_inverse(self, step: HalfStep) -> tuple[Matrix, Vector]:
-        """See contract. Where the rows are a sample each shard's counts by its number of users."""
-        keys: Any = step.rows, step.ridge
-        parts = self.team.ask("mean_inverse", keys[0].key, self._sent.of(step.other), step.matrix, keys[1].key)
+        """See contract. If the rows are a sample, each shard's mean is weighted by its number of users."""
+        rows, ridge = key_of(step.rows), key_of(step.ridge)
+        parts = self.team.ask("mean_inverse", rows, self._sent.of(step.other), step.matrix, ridge)
         n = self.team.n_users
         A, b = (remote_arrays.total([part[k] * (part[2] / n) for part in parts]) for k in (0, 1))
         return A, b
@@ -269,28 +277,25 @@ class ShardedBackend:
     @divides
     def improve(self, step: HalfStep, this: Factors, effort: Effort) -> RowSums:
         """See contract."""
-        side: Any = step.rows
-        if side.side == ITEMS:
+        if _of_items(step.rows):
             sums = improve_items(self.team, step, self._sent.of(this), this, effort)
             self._sent.changed(this)
             return sums
-        keys: Any = this, step.ridge
-        limits = effort.steps, effort.tolerance, effort.relaxation
+        ridge, limits = key_of(step.ridge), (effort.steps, effort.tolerance, effort.relaxation)
         parts = self.team.ask(
-            "improve_users", keys[0].key, self._sent.of(step.other), step.shared, keys[1].key, step.shift, limits
+            "improve_users", key_of(this), self._sent.of(step.other), step.shared, ridge, step.shift, limits
         )
         return RowSums(*remote_arrays.total([np.array(part) for part in parts]).tolist())
 
     def solve(self, step: HalfStep) -> Factors:
-        """See contract; for items, whose matrices no shard has whole, conjugate gradients until all have converged."""
+        """See contract. Items are solved by conjugate gradients to convergence: no shard has an item's whole matrix."""
         if step.right is not None:
-            raise InvalidParameter("engine='ray' solves for no other right-hand side: use engine='local' for that.")
-        side: Any = step.rows
-        if side.side == ITEMS:
+            raise InvalidParameter("engine='ray' cannot solve for a given right-hand side: use engine='local'.")
+        if _of_items(step.rows):
             return self._solve_items(step)
         out = self.empty(step.rows.count, step.other.shape[1])
-        keys: Any = step.ridge, out
-        self.team.send("solve_users", self._sent.of(step.other), step.matrix, keys[0].key, step.shift, keys[1].key)
+        ridge, other = key_of(step.ridge), self._sent.of(step.other)
+        self.team.send("solve_users", other, step.matrix, ridge, step.shift, key_of(out))
         return out
 
     def _solve_items(self, step: HalfStep) -> Factors:
@@ -300,8 +305,8 @@ class ShardedBackend:
         return self.turned(this, vectors.T)
 
     def residual(self, step: HalfStep, this: Factors) -> Factors:  # noqa: ARG002
-        """See contract; not over shards."""
-        raise InvalidParameter("engine='ray' has no gradients of single rows: use engine='local' for that.")
+        """Raise InvalidParameter: shards do not support it."""
+        raise InvalidParameter("engine='ray' cannot compute gradients of single rows: use engine='local'.")
 
     def top_k(
         self,
@@ -313,11 +318,15 @@ class ShardedBackend:
         scores: NDArray[np.float32],
         dial: ItemScale | None = None,
     ) -> None:
-        """See contract; of users whose factors are here."""
+        """See contract. For users whose factors are in this process."""
         self.local.top_k(_here(this), other, k, exclude, items, scores, dial)
+
+
+def _of_items(rows: object) -> bool:
+    return isinstance(rows, ShardedRows) and rows.side == ITEMS
 
 
 def _here(factors: Factors) -> Factors:
     if isinstance(factors, ShardedFactors):
-        raise InvalidParameter("engine='ray' leaves users' factors in the workers: use engine='local' for that.")
+        raise InvalidParameter("engine='ray' cannot do this with users' factors in the workers: use engine='local'.")
     return factors

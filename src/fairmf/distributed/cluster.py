@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
 
 from fairmf.data.interactions import Interactions
+from fairmf.distributed.ray_actors import RayTeam, Room
 from fairmf.distributed.shards import InMemoryShards, ShardSource
 from fairmf.distributed.team import Team
 from fairmf.errors import ClusterFailed, InvalidParameter, MissingDependency
@@ -19,28 +21,27 @@ log = logging.getLogger("fairmf")
 
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Ray would otherwise hide devices from what has asked for none, and warn that it will not do so for ever.
+    # Otherwise Ray hides GPUs from tasks that asked for none, and warns that this will change.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    # Of several answers that fail with a lost worker one is reported, by us.
+    # When a lost worker makes several requests fail, we report one of them.
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",
 }
-"""What Ray is told where the user has said nothing else."""
+"""Environment variables that we set for Ray, unless the user has set them."""
 
 
-def ray_or_error(who: str = "engine='ray'") -> Any:
-    """Import Ray; raise MissingDependency where it is not installed."""
+def ray_or_error(who: str = "engine='ray'") -> ModuleType:
+    """Import and return Ray; raise MissingDependency where it is not installed."""
     try:
-        import ray
+        return importlib.import_module("ray")
     except ImportError as error:
         raise MissingDependency(f'{who} needs Ray: pip install "fairmf[ray]"') from error
-    return ray
 
 
 def ensure_ray(address: str | None = None, who: str = "engine='ray'") -> bool:
-    """Connect to a cluster, or start one on this machine; True where it was not there before and is ours to stop.
+    """Connect to a cluster, or start one on this machine; return whether the caller has to stop it afterwards.
 
-    A connection that this process already has is used as it is. `address="auto"` is a cluster that `ray start` has
-    started on this machine.
+    A connection that this process already has is reused. `address="auto"` is the cluster that `ray start` started on
+    this machine.
     """
     ray = ray_or_error(who)
     if ray.is_initialized():
@@ -53,15 +54,15 @@ def ensure_ray(address: str | None = None, who: str = "engine='ray'") -> bool:
     try:
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, **options)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise ClusterFailed(f"There is no Ray cluster at {address!r}: {error}") from error
+        raise ClusterFailed(f"Cannot connect to a Ray cluster at {address!r}: {error}") from error
     if started:
         log.info("started Ray on this machine: %d CPUs", int(ray.cluster_resources().get("CPU", 0)))
     return True
 
 
 @contextlib.contextmanager
-def session(address: str | None) -> Iterator[Any]:
-    """Keep Ray connected inside the block; stop it afterwards if it was started here."""
+def session(address: str | None) -> Iterator[ModuleType]:
+    """Connect to Ray for the block; stop it afterwards if it was started here."""
     ray = ray_or_error()
     ours = ensure_ray(address)
     try:
@@ -73,9 +74,16 @@ def session(address: str | None) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class RayCluster:
-    """Where `engine="ray"` computes: `FairALS(engine="ray").fit(data, cluster=RayCluster(shards=8))`.
+    """Say where `engine="ray"` computes, and on how many workers.
 
-    Without any settings: one shard for every CPU of the cluster that this process is connected to, or of this machine.
+    Without settings: one shard for every CPU of the cluster that this process is connected to, or of this machine.
+
+    Examples
+    --------
+    Fit on eight workers: ``FairALS(engine="ray").fit(data, cluster=RayCluster(shards=8))``.
+
+    >>> RayCluster(shards=8, cpus_per_shard=4).shards
+    8
     """
 
     shards: int | None = setting(
@@ -92,16 +100,14 @@ class RayCluster:
     )
 
     def check(self) -> None:
-        """Raise InvalidParameter for the first setting that is out of its range."""
+        """Raise InvalidParameter for the first setting that is out of range."""
         check_settings(self)
 
     @contextlib.contextmanager
     def team(
         self, data: Interactions | ShardSource, backend: str = "cpu", factor_dtype: str = "float32"
     ) -> Iterator[Team]:
-        """Open workers over this data, and stop them afterwards."""
-        from fairmf.distributed.ray_team import RayTeam, Room
-
+        """Start workers over this data for the block, and stop them afterwards."""
         self.check()
         with session(self.address) as ray:
             gpus = float(backend == "cuda") if self.gpus_per_shard is None else float(self.gpus_per_shard)
@@ -110,7 +116,7 @@ class RayCluster:
             source = self._source(data, int(ray.cluster_resources().get("CPU", 0)))
             room = Room(self.cpus_per_shard, gpus, self.patience)
             _check_room(ray.cluster_resources(), source.shards, room.cpus, room.gpus)
-            team = RayTeam(ray, source, backend, factor_dtype, room)
+            team = RayTeam(source, backend, factor_dtype, room)
             try:
                 team.start()
                 yield team
@@ -120,13 +126,13 @@ class RayCluster:
     def _source(self, data: Interactions | ShardSource, cpus: int) -> ShardSource:
         if not isinstance(data, Interactions):
             if self.shards is not None and self.shards != data.shards:
-                raise InvalidParameter(f"The data are in {data.shards} shards, but the cluster's shards={self.shards}.")
+                raise InvalidParameter(f"The data have {data.shards} shards, but the cluster has shards={self.shards}.")
             return data
         shards = max(1, cpus // self.cpus_per_shard) if self.shards is None else self.shards
         return InMemoryShards(data, min(shards, data.n_users))
 
 
-def _check_room(resources: dict[str, Any], shards: int, cpus: int, gpus: float) -> None:
+def _check_room(resources: Mapping[str, float], shards: int, cpus: int, gpus: float) -> None:
     for kind, each in (("CPU", cpus), ("GPU", gpus)):
         there = resources.get(kind, 0)
         if shards * each > there:

@@ -1,7 +1,8 @@
-"""An epoch's messages without its data: who sends what to whom, by the engine's own tree, and how long that takes.
+"""Estimate what a fit on a cluster costs in bytes, memory and seconds, by formulas and by replaying its messages.
 
-The formulas of `costs.model` say the same in closed form. What they leave out, such as a link that transfers share,
-shows here.
+`traffic`, `memory` and `seconds` are formulas of the sizes (docs/scaling.md derives them). `replay` sends every message
+of an epoch, without data, along the engine's own tree: it shows what the formulas leave out, such as a network link
+that several transfers share. Tests compare the bytes with the engine's own count, and both estimates with each other.
 """
 
 from __future__ import annotations
@@ -13,18 +14,12 @@ from typing import NamedTuple
 
 from fairmf.distributed import remote_arrays
 
-# What a fit on a cluster costs: bytes, memory and seconds as formulas of the sizes (docs/scaling.md derives them).
-#
-# Sizes and rates in, numbers out. Tests hold the bytes against the engine's own count, and bytes and times of sending
-# against a replay of every message of an epoch (`costs.replay`).
-
-
-FLOAT = 4
+FLOAT = 4  # bytes
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """A problem, and how it is cut. `steps` are conjugate gradient steps per row and epoch."""
+    """Give the size of a problem, and how it is split. `steps` are conjugate gradient steps per row and epoch."""
 
     n_users: int
     n_items: int
@@ -37,13 +32,13 @@ class Sizes:
 
     @property
     def array(self) -> int:
-        """Bytes of an array of all items."""
+        """Return the bytes of an array of all items."""
         return FLOAT * self.n_items * self.factors
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What one core, and one network card, do in a second. Defaults: measured by `python -m benchmarks ray_costs`."""
+    """Give what a core or a network card does per second. Defaults: measured by `python -m benchmarks ray_costs`."""
 
     user_rows: float = 1.1e10
     """Flops in the users' rows."""
@@ -52,19 +47,19 @@ class Rates:
     products: float = 3.3e10
     """Flops of a product with a d x d matrix."""
     normals: float = 2e8
-    """Random numbers of the start."""
+    """Random numbers drawn for the start."""
     additions: float = 8e9
-    """Bytes of a partial sum added to another, or of an array of all items worked through in a step."""
+    """Bytes of partial sums added, or of arrays of all items processed in a step."""
     store: float = 6.2e9
     """Bytes into or out of the object store."""
     network: float = 2.5e9
-    """Bytes between nodes, each way: 2.5e9 is 20 of the 25 Gbit/s of a usual card. Assumed, not measured here."""
+    """Bytes between nodes, each way: 2.5e9 is 20 of the 25 Gbit/s of a common card. Assumed, not measured here."""
     message: float = 0.00044
-    """Seconds for asking one shard something small."""
+    """Seconds of a small request to one shard."""
 
 
 class Traffic(NamedTuple):
-    """Bytes of one epoch, as the engine counts them: what is broadcast counts once for every shard."""
+    """Count the bytes of one epoch as the engine does: a broadcast counts once for every shard."""
 
     broadcast: int
     reduced: int
@@ -72,24 +67,31 @@ class Traffic(NamedTuple):
 
 
 def traffic(sizes: Sizes) -> Traffic:
-    """V goes out once and every step's directions; a residual, steps - 1 products and a number per item come back."""
+    """Return the bytes of one epoch.
+
+    The driver sends V, and directions for every step. A residual, steps - 1 products and a number per item come back.
+    """
     S, d = sizes.shards, sizes.factors
     small = S * 8 * (3 * d * d + 17 * d)
     return Traffic(S * (1 + sizes.steps) * sizes.array, S * (sizes.steps * sizes.array + 8 * sizes.n_items), small)
 
 
 class Memory(NamedTuple):
-    """Bytes at the peak of an epoch."""
+    """Give the peak bytes of an epoch."""
 
     worker: int
-    """Of one shard: its rows, its users before and after, its copies of what all items have."""
+    """Of one shard: its rows, its users' factors before and after, and its copies of arrays of all items."""
     store: int
-    """Of one node's object store: V, directions and partial sums on their way."""
+    """Of one node's object store: V, directions and partial sums in transit."""
     driver: int
 
 
 def memory(sizes: Sizes) -> Memory:
-    """Rows 4 bytes an interaction (8 with weights) and 8 a user; users twice; V turned, and the partial sum."""
+    """Return the peak memory of an epoch.
+
+    Rows take 4 bytes per interaction (8 with weights) and 8 per user. A worker holds its users' factors twice, the
+    rotated V and a partial sum.
+    """
     per_entry = 8 if sizes.weighted else 4
     rows = (per_entry * sizes.nnz + 8 * sizes.n_users) // sizes.shards
     users = 2 * FLOAT * sizes.factors * sizes.n_users // sizes.shards
@@ -98,7 +100,7 @@ def memory(sizes: Sizes) -> Memory:
 
 
 class Seconds(NamedTuple):
-    """Of one epoch, part by part."""
+    """Give the seconds of one epoch, part by part."""
 
     rows: float
     products: float
@@ -109,18 +111,18 @@ class Seconds(NamedTuple):
 
     @property
     def total(self) -> float:
-        """All of it: the parts follow each other."""
+        """Return the sum: the parts do not overlap."""
         return sum(self)
 
 
 def seconds(sizes: Sizes, rates: Rates, cores: int = 1) -> Seconds:
-    """`cores` of every shard. The largest shard is taken to be like the mean."""
+    """Return the seconds of one epoch with `cores` for every shard. It assumes that shards are equally large."""
     n, m, d, S, k = sizes.n_users, sizes.n_items, sizes.factors, sizes.shards, sizes.steps
     power = S * cores
     # Per interaction and side: a residual (4 d flops), products (4 d) for all steps but the last, a curvature (2 d).
     flops = (4 + 4 * (k - 1) + 2) * sizes.nnz * d
     rows = flops / (power * rates.user_rows) + flops / (power * rates.item_rows)
-    # U is turned twice and has one Gramian (a triangle); every shard turns V twice for itself.
+    # U is rotated twice and has one Gramian (a triangle); every shard rotates V twice for itself.
     products = (5 * n * d * d / S + 4 * m * d * d) / (cores * rates.products)
     driver = 5 * m * d * d / (cores * rates.products) + (4 + 6 * k) * sizes.array / rates.additions
     return Seconds(
@@ -134,18 +136,18 @@ def seconds(sizes: Sizes, rates: Rates, cores: int = 1) -> Seconds:
 
 
 def calls(sizes: Sizes) -> int:
-    """Questions of an epoch: about ten to every shard, and two for each edge of the tree."""
+    """Return the number of requests of an epoch: about ten to every shard, and two for each edge of the tree."""
     return sizes.shards * (10 + 2 * (sizes.steps + 1))
 
 
 def broadcast_seconds(sizes: Sizes, rates: Rates) -> float:
-    """Into the store, over the driver's card to every other node in turn, and out of each store."""
+    """Return the seconds to broadcast: into the store, from the driver to each node in turn, out of each store."""
     each = sizes.array * (2 / rates.store + (sizes.nodes - 1) / rates.network)
     return (1 + sizes.steps) * each
 
 
 def reduce_seconds(sizes: Sizes, rates: Rates) -> float:
-    """Neighbours in the tree are on one node as far as it goes; from there on a level is one transfer per node."""
+    """Return the seconds to reduce. Neighbours in the tree share a node if possible; above, a level is one transfer."""
     levels, across = len(remote_arrays.levels(sizes.shards)), len(remote_arrays.levels(sizes.nodes))
     added = levels * (2 / rates.store + 1 / rates.additions) + across / rates.network
     return (sizes.steps * sizes.array + 8 * sizes.n_items) * (added + 2 / rates.store)
@@ -155,7 +157,7 @@ DRIVER = -1
 
 
 class Message(NamedTuple):
-    """An array of all items that goes from one shard (or the driver) to another."""
+    """Send an array of all items from one shard (or the driver) to another."""
 
     sender: int
     receiver: int
@@ -163,14 +165,14 @@ class Message(NamedTuple):
 
 
 class Round(NamedTuple):
-    """Messages that go at the same time."""
+    """Group messages that are sent at the same time."""
 
     purpose: str
     messages: list[Message]
 
 
 class Replay(NamedTuple):
-    """What was sent: bytes and seconds by purpose, and the most bytes that one node's card sent or received."""
+    """Give the bytes and seconds by purpose, and the most bytes that one node's card sent or received."""
 
     bytes: dict[str, int]
     seconds: dict[str, float]
@@ -178,7 +180,7 @@ class Replay(NamedTuple):
 
 
 def rounds(sizes: Sizes) -> Iterator[Round]:
-    """An epoch: V goes out and residuals come back, then directions and what becomes of them, step by step."""
+    """Yield the messages of an epoch: V goes out, residuals come back; then directions and products, step by step."""
     answers = [sizes.array] * sizes.steps + [8 * sizes.n_items]
     for answer in answers:
         yield Round("broadcast", [Message(DRIVER, shard, sizes.array) for shard in range(sizes.shards)])
@@ -188,9 +190,9 @@ def rounds(sizes: Sizes) -> Iterator[Round]:
 
 
 def replay(sizes: Sizes, rates: Rates, consecutive: bool = True) -> Replay:
-    """Send every message of an epoch. A card sends, and receives, one thing after the other.
+    """Replay every message of an epoch. A network card sends, and receives, one message after the other.
 
-    `consecutive`: whether neighbouring shards share a node, or are dealt out to the nodes in turn. The driver is on
+    `consecutive`: whether neighbouring shards share a node, or are assigned to the nodes in turn. The driver is on
     node 0.
     """
     per_node = math.ceil(sizes.shards / sizes.nodes)
@@ -206,7 +208,7 @@ def replay(sizes: Sizes, rates: Rates, consecutive: bool = True) -> Replay:
         for sender, receiver, size in messages:
             sent[purpose] += size
             a, b = node(sender), node(receiver)
-            # What is broadcast lies in the store of a node once, for all of its shards.
+            # A node's object store holds a broadcast once, for all of its shards.
             if a != b and not (purpose == "broadcast" and b in has):
                 out[a] += size
                 into[b] += size

@@ -1,7 +1,7 @@
-"""The distributed pass over a Parquet data set: dictionaries of items and users, and every row brought to its shard.
+"""Read a Parquet data set with tasks: number its items and users, and bring every row to the shard of its user.
 
-This process sees footers, item ids and sums over items; interactions and users go from task to task. The order is that
-of `Interactions.from_parquet`, and so is every number: a shard holds exactly its rows.
+This process sees only footers, item ids and sums over items; interactions and users go from task to task. Users and
+items get the numbers that `Interactions.from_parquet` would give them, and a shard holds exactly the rows of its users.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,30 +22,32 @@ from fairmf.data.columns import Columns
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.distributed import parquet_read
-from fairmf.distributed.parquet_files import ROWS_PER_CHUNK, Chunk, DataFile, check_kinds, chunks_of, outlines_of
+from fairmf.distributed.parquet_chunks import ROWS_PER_CHUNK, Chunk, DataFile, check_kinds, chunks_of, outlines_of
 from fairmf.distributed.parquet_read import NEVER, Gathered, Summary, Tally
 from fairmf.distributed.shards import Shard
-from fairmf.distributed.task_pool import Ref, Tasks
+from fairmf.distributed.task_pool import Function, Ref, Tasks, Value
 from fairmf.errors import InvalidData
 from fairmf.io import container
 from fairmf.io.strict_json import Malformed
+from fairmf.types import Record
 
-# Numbers of users in the whole: the rank of everyone's first position, without one place that has all of them.
+# Number users globally by first appearance, without any process holding all ids.
 #
-# Positions are cut at the same borders in every shard; what lies between two borders is ranked by one task.
+# A user's number is the rank of the position of its first row. All shards split their positions at the same borders,
+# and one task ranks the positions between two borders.
 
 
-Positions = NDArray[np.int64]
-_SAMPLES = 256
+Positions: TypeAlias = NDArray[np.int64]
+_SAMPLES = 256  # positions of a shard from which the borders are estimated
 
 
 def sample(firsts: Positions) -> Positions:
-    """Some of a shard's ascending positions, evenly spread."""
+    """Return an evenly spaced sample of a shard's ascending positions."""
     return firsts[:: max(1, len(firsts) // _SAMPLES)]
 
 
 def borders(samples: Sequence[Positions], parts: int) -> Positions:
-    """Where to cut so that every part has about as many positions."""
+    """Return borders that split all positions into parts of about equal size."""
     together = np.sort(np.concatenate(samples))
     if parts <= 1 or len(together) == 0:
         return np.zeros(0, dtype=np.int64)
@@ -53,12 +55,12 @@ def borders(samples: Sequence[Positions], parts: int) -> Positions:
 
 
 def cut(firsts: Positions, at: Positions) -> list[Positions]:
-    """A shard's positions between the borders."""
+    """Split a shard's positions at the borders."""
     return np.split(firsts, np.searchsorted(firsts, at))
 
 
 def rank_users(*parts: Positions) -> list[Positions]:
-    """How many positions of all parts there are, and the rank of each among them, part by part."""
+    """Return the number of positions of all parts together, then the ranks of each part's positions among them."""
     everything = np.concatenate(parts)
     ranks = np.empty(len(everything), dtype=np.int64)
     ranks[np.argsort(everything, kind="stable")] = np.arange(len(everything))
@@ -67,14 +69,14 @@ def rank_users(*parts: Positions) -> list[Positions]:
 
 
 def joined(offsets: Sequence[int], *ranks: Positions) -> Positions:
-    """The numbers of a shard's users, from their ranks between the borders."""
+    """Return the numbers of a shard's users, from their ranks between the borders."""
     return np.concatenate([part + offset for part, offset in zip(ranks, offsets, strict=True)])
 
 
-# A folder of shards, read again instead of the data set they were made from. In fairmf's own file format, no pickle.
+# A cache folder of shards, which are read instead of the data set. In fairmf's own file format, not pickle.
 #
-# Names carry a key of what was read and how, so that one folder can serve several data sets, and a data set that has
-# changed is never taken for what it was. The folder must be one that all machines of the cluster see.
+# File names contain a hash of what was read and how, so that a folder can hold several data sets, and the shards of a
+# data set that has changed since are never used. All machines of the cluster must see the folder.
 
 
 WHOLE = container.Format("fairmf sharded data", 1)
@@ -83,19 +85,19 @@ SHARD = container.Format("fairmf shard", 1)
 
 @dataclass(frozen=True)
 class ShardCache:
-    """The files of one data set, cut one way."""
+    """Read and write the cached shards of one data set, split in one way."""
 
     folder: str
     key: str
 
     @classmethod
-    def of(cls, folder: str | os.PathLike[str], files: Sequence[DataFile], how: Any) -> ShardCache:
-        """The cache of these files, read that way. The folder is made where it is not there."""
+    def of(cls, folder: str | os.PathLike[str], files: Sequence[DataFile], how: object) -> ShardCache:
+        """Return the cache of these files, read in the way that `repr(how)` names; create the folder if needed."""
         path = Path(folder).absolute()
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InvalidData(f"The cache folder {path} cannot be made: {error}.") from error
+            raise InvalidData(f"Cannot create the cache folder {path}: {error}.") from error
         digest = hashlib.sha256(repr(how).encode())
         for file in files:
             digest.update(f"{file.path} {file.size} {file.changed}\n".encode(errors="surrogatepass"))
@@ -105,7 +107,7 @@ class ShardCache:
         return Path(self.folder) / f"{self.key}-{part}.fairmf"
 
     def write_shard(self, number: int, shard: Shard, n_items: int) -> None:
-        """Keep a shard."""
+        """Write a shard."""
         kind, arrays = stored_arrays.ids_to_arrays("user_ids", shard.user_ids)
         arrays |= stored_arrays.rows_to_arrays("interactions", Interactions(shard.rows, n_items))
         arrays["users"] = shard.users
@@ -113,10 +115,12 @@ class ShardCache:
         container.write(self._path(f"{number:05}"), SHARD, content, arrays)
 
     def read_shard(self, number: int) -> Shard:
-        """A shard that was kept. BrokenFile where it is damaged."""
+        """Read a shard; raise BrokenFile if the file is damaged."""
         path = self._path(f"{number:05}")
         if not path.exists():
-            raise InvalidData(f"There is no {path} on this machine: the cache must be a folder that all of them see.")
+            raise InvalidData(
+                f"There is no {path} on this machine: the cache must be in a folder that all machines see."
+            )
         content, arrays = container.read(path, SHARD)
         with container.reading(path, SHARD.name):
             if not isinstance(content, dict) or set(content) != {"users", "items", "user_ids"}:
@@ -129,13 +133,13 @@ class ShardCache:
             data = stored_arrays.rows_from_arrays("interactions", n, m, None, None, arrays)
             return Shard(data.by_user, users, ids)
 
-    def write_whole(self, content: dict[str, Any], item_ids: Ids, popularity: NDArray[np.float64]) -> None:
-        """Keep what is known of the whole, once all shards are there."""
+    def write_whole(self, content: Record, item_ids: Ids, popularity: NDArray[np.float64]) -> None:
+        """Write the description of the whole data set. Its file comes last: it says that all shards are written."""
         kind, arrays = stored_arrays.ids_to_arrays("item_ids", item_ids)
         container.write(self._path("data"), WHOLE, content | {"item_ids": kind}, arrays | {"popularity": popularity})
 
-    def read_whole(self, shards: int) -> tuple[dict[str, Any], Ids, NDArray[np.float64]] | None:
-        """What is known of the whole; None where it is not there, or not complete."""
+    def read_whole(self, shards: int) -> tuple[Record, Ids, NDArray[np.float64]] | None:
+        """Read the description of the whole data set; return None if it or a shard is missing."""
         path = self._path("data")
         if not path.exists() or not all(self._path(f"{number:05}").exists() for number in range(shards)):
             return None
@@ -148,36 +152,35 @@ class ShardCache:
             return content, ids, popularity
 
 
-_FOOTERS_PER_TASK = 64
-_MERGED_AT_ONCE = 16
-_MANY_ROWS = 1 << 19
-# Below this many users one task ranks them all: 8 MB of positions.
-_USERS_PER_RANKING = 1 << 20
+_FOOTERS_PER_TASK = 64  # reading a footer takes milliseconds, so one task reads several
+_MERGED_AT_ONCE = 16  # dictionaries of items that one task merges
+_MANY_ROWS = 1 << 19  # rows from which compiled code encodes ids faster, its loading included
+_USERS_PER_RANKING = 1 << 20  # users that one task ranks: 8 MB of positions
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What to read, and how."""
+    """Say what to read, and how."""
 
     columns: Columns
     count: bool
-    """Whether a repeated pair counts its rows."""
+    """Whether the weight of a repeated pair is its number of rows."""
     min_user: int
     min_item: int
     shards: int
     rows_per_chunk: int = ROWS_PER_CHUNK
     given_items: bool = False
-    """Whether the items are given, and rows of others left out."""
+    """Whether the items are given, and rows of other items left out."""
 
     @property
     def filters(self) -> bool:
-        """Whether users who do not occur any more are dropped."""
+        """Return whether rows are left out, so that users without rows have to be dropped."""
         return bool(self.min_user or self.min_item or self.given_items)
 
 
 @dataclass(frozen=True)
 class Found:
-    """The outcome: sums of the whole here, shards where they were made."""
+    """Hold the result of the pass: sums of the whole data set, and references to its shards."""
 
     n_users: int
     nnz: int
@@ -189,7 +192,7 @@ class Found:
     many: bool
     shards: tuple[Ref, ...]
     numbers: tuple[Ref, ...]
-    """The users' numbers of every shard, kept by this process: what cannot be found again from a shard's rows."""
+    """The numbers of every shard's users, kept by this process: reading a shard again does not give them."""
 
 
 def run(
@@ -199,22 +202,27 @@ def run(
     cache: ShardCache | None = None,
     items: Ids | None = None,
 ) -> Found:
-    """Read everything once (the items' column twice, unless they are given) and bring every row to its shard."""
+    """Read everything once (the item column twice, unless items are given) and bring every row to its shard."""
     columns, shards = reading.columns, range(reading.shards)
+    # 1. Footers: which chunks there are.
     chunks = _chunks(tasks, files, reading)
     many = sum(chunk.rows for chunk in chunks) >= _MANY_ROWS
     source = files[0].path if len(files) == 1 else f"these {len(files)} Parquet files"
     if not chunks:
         check_not_empty(columns, source, 0, 0, -np.inf)
+    # 2. The items' ids, from all chunks: every row gets its item's number from here on.
     item_ids = _items(tasks, chunks, columns, many) if items is None else tasks.keep(items)
-    rows, blocks = _dealt(tasks, chunks, reading, item_ids, many, source)
+    # 3. All columns: split each chunk by shard, then join each shard's blocks.
+    rows, blocks = _split(tasks, chunks, reading, item_ids, many, source)
     gathered = [tasks.submit(parquet_read.gather, columns.user, many, reading.filters, *blocks[s])[0] for s in shards]
-    del blocks  # the store may let go of each as soon as it is gathered
+    del blocks  # so that the object store can free each block when it has been gathered
+    # 4. Minimum counts, which need sums over all shards; the items left are numbered again.
     names: Ids = tasks.get(item_ids)
     renumbered = None
     if reading.filters:
         gathered, renumbered = _filtered(tasks, gathered, len(names), reading, rows)
         names = names if renumbered is None else names.take(_order(renumbered))
+    # 5. The users' numbers, then the shards themselves and their sums.
     n_users, numbers = _numbered(tasks, gathered)
     made = _built(tasks, gathered, numbers, renumbered, len(names), reading, cache)
     kept = tuple(tasks.keep(tasks.get(number)) for number in numbers)
@@ -236,7 +244,7 @@ def _chunks(tasks: Tasks, files: Sequence[DataFile], reading: Reading) -> list[C
 
 
 def _items(tasks: Tasks, chunks: Sequence[Chunk], columns: Columns, many: bool) -> Ref:
-    """The items' ids in order of first appearance: neighbours are merged, then neighbours of these."""
+    """Return the items' ids in order of first appearance, by merging neighbouring chunks, level by level."""
     refs = [tasks.submit(parquet_read.item_ids_of, chunk, columns, many)[0] for chunk in chunks]
     while len(refs) > 1:
         groups = [refs[k : k + _MERGED_AT_ONCE] for k in range(0, len(refs), _MERGED_AT_ONCE)]
@@ -244,13 +252,13 @@ def _items(tasks: Tasks, chunks: Sequence[Chunk], columns: Columns, many: bool) 
     return refs[0]
 
 
-def _dealt(
+def _split(
     tasks: Tasks, chunks: Sequence[Chunk], reading: Reading, item_ids: Ref, many: bool, source: str
 ) -> tuple[int, list[list[Ref]]]:
-    """How many rows are kept, and the blocks of every shard, in the order of the chunks."""
+    """Split every chunk by shard; return the number of rows kept, and each shard's blocks in the order of chunks."""
     shards = reading.shards
     parts = [
-        tasks.submit(parquet_read.deal, chunk, reading.columns, item_ids, shards, many, parts=shards + 1)
+        tasks.submit(parquet_read.split_chunk, chunk, reading.columns, item_ids, shards, many, parts=shards + 1)
         for chunk in chunks
     ]
     reports = [tasks.get(part[0]) for part in parts]
@@ -262,7 +270,10 @@ def _dealt(
 def _filtered(
     tasks: Tasks, gathered: Sequence[Ref], n_items: int, reading: Reading, rows_read: int
 ) -> tuple[list[Ref], NDArray[np.int32] | None]:
-    """The rows that `min_item` and `min_user` leave, and the items' new numbers (-1: gone; None: as they are)."""
+    """Apply `min_item`, then `min_user`; return the rows left, and the items' new numbers.
+
+    The number of an item that is gone is -1; None instead of the numbers means that they have not changed.
+    """
     item_kept = None
     if reading.min_item > 1:
         counts = [tasks.submit(parquet_read.pairs_of_items, ref, n_items)[0] for ref in gathered]
@@ -283,6 +294,7 @@ def _filtered(
     firsts = np.full(n_items, NEVER, dtype=np.int64)
     for part in parts:
         np.minimum(firsts, tasks.get(part[2]), out=firsts)
+    # Items are numbered by their first row that is left; those without rows come last and are cut off.
     order = np.argsort(firsts, kind="stable")[: np.count_nonzero(firsts < NEVER)]
     renumbered = np.full(n_items, -1, dtype=np.int32)
     renumbered[order] = np.arange(len(order), dtype=np.int32)
@@ -305,7 +317,7 @@ def _filter(
 
 
 def _order(renumbered: NDArray[np.int32]) -> NDArray[np.int64]:
-    """The old number of every new one."""
+    """Return the old number of every new one."""
     return np.argsort(renumbered, kind="stable")[np.count_nonzero(renumbered < 0) :]
 
 
@@ -314,7 +326,7 @@ def _firsts(gathered: Gathered) -> tuple[NDArray[np.int64], tuple[int, NDArray[n
 
 
 def _numbered(tasks: Tasks, gathered: Sequence[Ref]) -> tuple[int, list[Ref]]:
-    """The number of users, and the numbers of those of every shard."""
+    """Return the number of users, and the numbers of every shard's users."""
     firsts = [tasks.submit(_firsts, ref, parts=2) for ref in gathered]
     seen = [tasks.get(about) for _, about in firsts]
     n_users = sum(count for count, _ in seen)
@@ -326,12 +338,12 @@ def _numbered(tasks: Tasks, gathered: Sequence[Ref]) -> tuple[int, list[Ref]]:
     return n_users, [tasks.submit(joined, offsets, *(rank[s + 1] for rank in ranks))[0] for s in range(len(gathered))]
 
 
-def _several(tasks: Tasks, function: Any, *arguments: Any, parts: int) -> list[Ref]:
-    """A task that returns a list, also where that has one element."""
+def _several(tasks: Tasks, function: Function, *arguments: object, parts: int) -> list[Ref]:
+    """Submit a function that returns a list of `parts` values, also if there is only one."""
     return tasks.submit(function, *arguments, parts=parts) if parts > 1 else tasks.submit(_only, function, *arguments)
 
 
-def _only(function: Any, *arguments: Any) -> Any:
+def _only(function: Function, *arguments: object) -> Value:
     (result,) = function(*arguments)
     return result
 
@@ -353,7 +365,7 @@ def _built(
 
 
 def _added(tasks: Tasks, summaries: Sequence[Ref], n_items: int) -> Summary:
-    """Of all shards, fetched one by one: each is as large as the catalogue."""
+    """Add the summaries of all shards. They are fetched one by one, because each is as large as the catalogue."""
     nnz, plain = 0, True
     popularity, digest = np.zeros(n_items), np.zeros(4, dtype=np.uint64)
     for ref in summaries:

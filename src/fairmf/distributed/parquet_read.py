@@ -1,7 +1,8 @@
-"""From the blocks of all chunks to a shard, as `Interactions` would have merged, filtered and numbered them.
+"""Read chunks of a Parquet data set in tasks, split them by shard, and build each shard from its blocks.
 
-Rows have positions: the chunk's number and the row's place in the chunk in one integer, so that positions are in the
-order of the files. Whoever appears first has the lower number.
+Rows are merged, filtered and numbered as `Interactions` would do it. The position of a row is one integer made of the
+chunk's number and the row's place in the chunk, so that positions ascend in the order of the files. The user or item
+that appears first gets the lower number.
 """
 
 from __future__ import annotations
@@ -10,24 +11,27 @@ import contextlib
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from fairmf.data.collect import EventsCollector
 from fairmf.data.columns import Columns, missing, to_numbers
-from fairmf.data.csr import Rows, rows_from_pairs
+from fairmf.data.csr import rows_from_pairs
 from fairmf.data.encode import IdEncoder
 from fairmf.data.events import Events, count_rows, first_of_pairs, number_by_appearance
 from fairmf.data.fingerprint import id_text
 from fairmf.data.ids import Ids
-from fairmf.distributed.parquet_files import Chunk
+from fairmf.distributed.parquet_chunks import Chunk
 from fairmf.distributed.shards import Shard
 from fairmf.errors import InvalidData
 
-# Which shard a user belongs to: a hash of the id that is the same in every process, on every machine, always.
+# A user's shard follows from a hash of the id, which (unlike Python's) is the same in every process and on any machine.
 
+
+Number = TypeVar("Number", bound=np.generic)
 
 _SEED = np.uint64(0x5DEECE66D1CE4E5B)
 _A, _B = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
@@ -35,14 +39,14 @@ _HALF = np.uint64(32)
 
 
 def mix(values: NDArray[np.uint64], seed: np.uint64 = _SEED) -> NDArray[np.uint64]:
-    """A 64-bit hash of 64-bit numbers."""
+    """Return 64-bit hashes of 64-bit numbers."""
     mixed = (values ^ seed) * _A
     mixed = (mixed ^ (mixed >> _HALF)) * _B
     return np.asarray(mixed ^ (mixed >> _HALF), dtype=np.uint64)
 
 
 def id_hashes(ids: Ids) -> NDArray[np.uint64]:
-    """A hash of every id; equal ids have equal ones, of whatever width their integers are."""
+    """Return a hash of every id. Equal integers have equal hashes, whatever their width."""
     values = ids.values
     if values.dtype.kind in "iu":
         return mix(values.astype(np.int64).view(np.uint64) if values.dtype.kind == "i" else values.astype(np.uint64))
@@ -50,44 +54,44 @@ def id_hashes(ids: Ids) -> NDArray[np.uint64]:
 
 
 def shards_of(ids: Ids, shards: int) -> NDArray[np.int32]:
-    """The shard of every id."""
+    """Return the shard of every id."""
     return np.asarray(id_hashes(ids) % np.uint64(shards), dtype=np.int32)
 
 
-def _hash(value: Any) -> int:
-    if type(value) is int:  # one that is beyond int64, or beside such a one
+def _hash(value: object) -> int:
+    if type(value) is int:  # in a column with integers beyond int64, which NumPy holds as objects
         return int(mix(np.array([value % 2**64], dtype=np.uint64))[0])
     text = value if type(value) is str else id_text(value + 0.0 if type(value) is float else value)  # -0.0 is 0.0
     digest = hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little")
 
 
-# Reading chunks of a Parquet data set: first their items, then all, dealt out to shards. Each is a task's function.
+# Functions of the tasks that read chunks: first the items (`item_ids_of`), then all columns (`split_chunk`).
 
 
 @dataclass(frozen=True)
 class Block:
-    """The rows of one chunk that belong to one shard, in the order of the file."""
+    """Hold the rows of one chunk that belong to one shard, in the order of the file."""
 
     users: NDArray[np.int32]
-    """Positions in `user_ids`, which is in order of first appearance where no row was left out."""
+    """Positions in `user_ids`, which is in order of first appearance if no row was left out."""
     items: NDArray[np.int32]
     weights: NDArray[np.float32] | None
     user_ids: Ids
     places: NDArray[np.uint32]
-    """Of the rows, within the chunk."""
+    """The place of each row within the chunk."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a chunk held."""
+    """Say how many rows of a chunk were kept, and its highest rating."""
 
     rows_kept: int
     highest_rating: float
 
 
 def item_ids_of(chunk: Chunk, columns: Columns, many: bool) -> Ids:
-    """The items of a chunk in order of first appearance. Bad values are passed over: `deal` reports them all."""
+    """Return the items of a chunk in order of first appearance. Skips bad values: `split_chunk` reports them all."""
     encoder = IdEncoder(columns.item, many)
     names = [columns.item] if columns.rating is None else [columns.item, columns.rating]
     with _naming(chunk):
@@ -102,15 +106,15 @@ def item_ids_of(chunk: Chunk, columns: Columns, many: bool) -> Ids:
 
 
 def merge_ids(column: str | int, many: bool, *parts: Ids) -> Ids:
-    """All ids of the parts, in order of first appearance."""
+    """Return all ids of the parts, in order of first appearance."""
     encoder = IdEncoder(column, many)
     for part in parts:
         encoder.encode(as_values(part))
     return encoder.ids()
 
 
-def deal(chunk: Chunk, columns: Columns, items: Ids, shards: int, many: bool) -> list[Report | Block]:
-    """Read a chunk: a report, and a block for every shard."""
+def split_chunk(chunk: Chunk, columns: Columns, items: Ids, shards: int, many: bool) -> list[Report | Block]:
+    """Read a chunk; return a report, and a block for every shard."""
     events, report = _read(chunk, columns, many)
     numbers = _numbers_of(events.item_ids, items, columns.item, many)[events.items]
     owner = shards_of(events.user_ids, shards)
@@ -118,8 +122,8 @@ def deal(chunk: Chunk, columns: Columns, items: Ids, shards: int, many: bool) ->
     return [report, *(_block(events, numbers, order[ends[s] : ends[s + 1]], owner == s) for s in range(shards))]
 
 
-def pick(chunk: Chunk, columns: Columns, items: Ids, shards: int, many: bool, number: int) -> Block:
-    """Read a chunk for the block of one shard. Rows of items that are not among `items` are left out."""
+def read_block(chunk: Chunk, columns: Columns, items: Ids, shards: int, many: bool, number: int) -> Block:
+    """Read a chunk; return the block of one shard. Leaves out rows of items that are not among `items`."""
     events, _ = _read(chunk, columns, many)
     numbers = _numbers_of(events.item_ids, items, columns.item, many)[events.items]
     mine = shards_of(events.user_ids, shards) == number
@@ -136,7 +140,8 @@ def _read(chunk: Chunk, columns: Columns, many: bool) -> tuple[Events, Report]:
 
 
 def _numbers_of(found: Ids, known: Ids, column: str | int, many: bool) -> NDArray[np.int32]:
-    """The number of each of the ids found among those known; -1 where it is not."""
+    """Return the position of each id of `found` in `known`; -1 if it is not there."""
+    # An encoder numbers ids in order of appearance: the known ones first, so that new ones get numbers beyond them.
     encoder = IdEncoder(column, many)
     encoder.encode(as_values(known))
     numbers = encoder.encode(as_values(found))
@@ -144,7 +149,7 @@ def _numbers_of(found: Ids, known: Ids, column: str | int, many: bool) -> NDArra
 
 
 def _by_owner(owner: NDArray[np.int32], shards: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The rows of every shard, in their order, and where each shard's begin."""
+    """Return the rows sorted by shard, in their order, and where the rows of each shard begin."""
     counts = np.bincount(owner, minlength=shards)
     return np.argsort(owner, kind="stable"), np.concatenate(([0], np.cumsum(counts)))
 
@@ -159,21 +164,19 @@ def _block(events: Events, numbers: NDArray[np.int32], rows: NDArray[np.int64], 
     return Block(own, numbers[rows], weights, events.user_ids.take(users), rows.astype(np.uint32))
 
 
-def as_values(ids: Ids) -> Any:
-    """Ids as an encoder takes them: an Arrow array where that is quicker, else a list."""
-    import pyarrow as pa
-
+def as_values(ids: Ids) -> pa.Array | list[object]:
+    """Return ids in the form that is fastest for an encoder: an Arrow array, or a list for mixed ids."""
     values = ids.values
     if values.dtype.kind in "iu":
         return pa.array(values)
     listed = values.tolist()
-    texts = bool(listed) and all(type(value) is str for value in listed)  # none at all are of no kind
+    texts = bool(listed) and all(type(value) is str for value in listed)  # an empty list has no kind
     return pa.array(listed, pa.large_string()) if texts else listed
 
 
 @contextlib.contextmanager
 def _naming(chunk: Chunk) -> Iterator[None]:
-    """Put the name of the file before an error that does not name it."""
+    """Add the name of the file to InvalidData that does not name it."""
     try:
         yield
     except InvalidData as error:
@@ -182,14 +185,14 @@ def _naming(chunk: Chunk) -> Iterator[None]:
         raise InvalidData(f"In {chunk.source}: {error}") from error
 
 
-_CHUNK_BITS = 32
-NEVER = np.iinfo(np.int64).max
-_SEEDS = np.array([0x243F6A8885A308D3, 0x13198A2E03707344], dtype=np.uint64)  # digits of pi: nothing up the sleeve
+_CHUNK_BITS = 32  # bits of a position that hold the row's place in its chunk
+NEVER = np.iinfo(np.int64).max  # the first position of an item without rows
+_SEEDS = np.array([0x243F6A8885A308D3, 0x13198A2E03707344], dtype=np.uint64)  # digits of pi: arbitrary, but not chosen
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """The rows of a shard in the order of the files, users numbered within the shard."""
+    """Hold the rows of a shard in the order of the files, users numbered within the shard."""
 
     users: NDArray[np.int32]
     items: NDArray[np.int32]
@@ -198,10 +201,10 @@ class Gathered:
     firsts: NDArray[np.int64]
     """The position of each user's first row, ascending."""
     positions: NDArray[np.int64] | None
-    """Of all rows, where rows may still be left out."""
+    """The positions of all rows; None if no rows will be left out, so that they are not needed."""
 
     def select(self, kept: NDArray[np.bool_]) -> Gathered:
-        """Fewer rows; users stay as they are."""
+        """Return the chosen rows; users keep their numbers."""
         if kept.all():
             return self
         weights = None if self.weights is None else self.weights[kept]
@@ -210,7 +213,7 @@ class Gathered:
 
 
 class Tally(NamedTuple):
-    """Rows of a shard: all with a weight, those left by the items' minimum, and those left by the users'."""
+    """Count the rows of a shard: with a weight, left after `min_item`, and left after `min_user`."""
 
     rows: int
     after_items: int
@@ -218,25 +221,25 @@ class Tally(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What the whole needs to know of a shard."""
+    """Describe a shard for the sums over all shards."""
 
     nnz: int
     popularity: NDArray[np.float64]
     plain: bool
     """Whether every weight is 1."""
     digest: NDArray[np.uint64]
-    """Sums over entries and users: they add up over shards to what does not depend on how users are dealt out."""
+    """Sums of hashes of entries and users. Their totals over all shards do not depend on which user is in which."""
 
 
 def gather(column: str | int, many: bool, keep_positions: bool, *blocks: Block) -> Gathered:
-    """All blocks of a shard, in the order of the chunks."""
+    """Join the blocks of a shard, in the order of the chunks."""
     encoder = IdEncoder(column, many)
     users, firsts, positions, known = [], [], [], 0
     for number, block in enumerate(blocks):
         codes = encoder.encode(as_values(block.user_ids))
         own = codes[block.users]
         place = block.places.astype(np.int64) + (np.int64(number) << _CHUNK_BITS)
-        # Codes are handed out in the order of appearance: a row with the highest code so far is a user's first.
+        # Codes are given in order of appearance: a row whose code is higher than all before is its user's first.
         highest = np.maximum.accumulate(np.concatenate(([known - 1], own)))
         firsts.append(place[own > highest[:-1]])
         known = max(known, int(codes.max(initial=-1)) + 1)
@@ -255,12 +258,12 @@ def gather(column: str | int, many: bool, keep_positions: bool, *blocks: Block) 
 
 
 def with_weight(gathered: Gathered) -> Gathered:
-    """Without rows of weight 0, which are no interactions."""
+    """Drop rows of weight 0, which are not interactions."""
     return gathered if gathered.weights is None else gathered.select(gathered.weights > 0)
 
 
 def pairs_of_items(gathered: Gathered, n_items: int) -> NDArray[np.int64]:
-    """How many different users of this shard each item has."""
+    """Return how many different users of this shard each item has."""
     kept = with_weight(gathered)
     return count_rows(kept.items, _counted(kept, n_items), n_items)
 
@@ -268,7 +271,10 @@ def pairs_of_items(gathered: Gathered, n_items: int) -> NDArray[np.int64]:
 def filtered(
     gathered: Gathered, n_items: int, item_kept: NDArray[np.bool_] | None, min_user: int
 ) -> tuple[Gathered, Tally]:
-    """As `Events.at_least` and `Events.compact`, where which items stay has been found out over all shards."""
+    """Filter rows and renumber users as `Events.at_least` and `Events.compact` do.
+
+    `item_kept` says which items stay: it was counted over all shards.
+    """
     some = with_weight(gathered)
     counted = _counted(some, n_items)
     kept = np.ones(len(some.users), dtype=bool) if item_kept is None else item_kept[some.items]
@@ -278,7 +284,7 @@ def filtered(
     left = some.select(kept)
     tally = Tally(len(some.users), after_items, len(left.users))
     users, order = number_by_appearance(left.users, len(left.user_ids))
-    assert left.positions is not None  # kept for this
+    assert left.positions is not None  # `gather` kept them, because rows are left out
     first_rows = np.flatnonzero(users > np.maximum.accumulate(np.concatenate(([-1], users)))[:-1])
     compact = Gathered(
         users, left.items, left.weights, left.user_ids.take(order), left.positions[first_rows], left.positions
@@ -287,7 +293,7 @@ def filtered(
 
 
 def first_positions(gathered: Gathered, n_items: int) -> NDArray[np.int64]:
-    """The position of each item's first row in this shard; NEVER where it has none."""
+    """Return the position of each item's first row in this shard; NEVER if it has none."""
     firsts = np.full(n_items, NEVER, dtype=np.int64)
     if gathered.positions is not None:
         np.minimum.at(firsts, gathered.items, gathered.positions)
@@ -297,7 +303,10 @@ def first_positions(gathered: Gathered, n_items: int) -> NDArray[np.int64]:
 def build(
     gathered: Gathered, numbers: NDArray[np.int64], item_numbers: NDArray[np.int32] | None, n_items: int, count: bool
 ) -> tuple[Shard, Summary]:
-    """Merge repeated pairs. `numbers` are the users' in the whole; `item_numbers` says what items are called now."""
+    """Build a shard: merge repeated pairs, and renumber items.
+
+    `numbers` are the users' numbers in the whole data, `item_numbers` the items' new numbers (None: unchanged).
+    """
     kept = with_weight(gathered)
     items = kept.items if item_numbers is None else item_numbers[kept.items]
     rows = rows_from_pairs(kept.users, items, (len(numbers), n_items), kept.weights, count=count)
@@ -312,6 +321,7 @@ def _digest(shard: Shard) -> NDArray[np.uint64]:
     entries = (np.repeat(numbers, np.diff(rows.indptr)) << np.uint64(_CHUNK_BITS)) | rows.indices.astype(np.uint64)
     weights = np.ones(1, dtype=np.float32) if rows.weights is None else rows.weights
     names = np.zeros(1, dtype=np.uint64) if shard.user_ids is None else id_hashes(shard.user_ids)
+    # A sum does not depend on the order, and so not on the shards. Two seeds give 128 bits for entries and for users.
     sums = []
     for seed in _SEEDS:
         of_entries = mix(mix(entries, seed) ^ weights.view(np.uint32).astype(np.uint64), seed)
@@ -320,15 +330,10 @@ def _digest(shard: Shard) -> NDArray[np.uint64]:
     return np.array(sums, dtype=np.uint64)
 
 
-def plain_rows(rows: Rows) -> Rows:
-    """Rows without their weights."""
-    return rows._replace(weights=None)
-
-
 def _counted(gathered: Gathered, n_items: int) -> NDArray[np.bool_]:
     first = first_of_pairs(gathered.users, gathered.items, n_items)
     return np.ones(len(gathered.users), dtype=bool) if first is None else first
 
 
-def _joined(parts: list, kind: type) -> NDArray:  # type: ignore[type-arg]
+def _joined(parts: list[NDArray[Number]], kind: type[Number]) -> NDArray[Number]:
     return np.concatenate(parts) if parts else np.zeros(0, dtype=kind)

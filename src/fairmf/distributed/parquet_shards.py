@@ -1,12 +1,12 @@
-"""ParquetShards: a Parquet data set that actors read by themselves, so that nobody ever holds all of it."""
+"""Read a Parquet data set as shards that workers load on their own, so that no process ever holds all of it."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,14 @@ from fairmf.data.csr import Rows
 from fairmf.data.fingerprint import id_text
 from fairmf.data.ids import Ids
 from fairmf.distributed import parquet_pass, parquet_read
-from fairmf.distributed.parquet_files import ROWS_PER_CHUNK, Chunk, Paths, find_files
+from fairmf.distributed.parquet_chunks import ROWS_PER_CHUNK, Chunk, FileSystem, Paths, find_files
 from fairmf.distributed.parquet_pass import Found, Reading, ShardCache
 from fairmf.distributed.shards import Shard
 from fairmf.distributed.task_pool import RayTasks, Ref, Tasks, kept_value, lost_errors
 from fairmf.errors import FairmfError, InvalidData
 from fairmf.lazy import cached_property
 from fairmf.params import check_count
+from fairmf.types import Record
 
 log = logging.getLogger("fairmf")
 _ATTEMPTS = 3
@@ -30,7 +31,7 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Kept:
-    """What is as large as the catalogue or the list of files: in the object store, not in every copy of the source."""
+    """Hold what is as large as the catalogue or the list of files. It is in the object store, not in every copy."""
 
     item_ids: Ids
     popularity: NDArray[np.float64]
@@ -39,7 +40,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class ParquetShards:
-    """A Parquet data set, cut by users into shards. Make one with `read`; give it to `fit` of a model on Ray.
+    """Hold a Parquet data set split by users into shards. Make one with `read`; pass it to `fit` of a model on Ray.
 
     Users and items have the numbers that `Interactions.from_parquet` would give them. A user's shard follows from a
     hash of the id.
@@ -70,7 +71,7 @@ class ParquetShards:
         min_user: int = 0,
         min_item: int = 0,
         shards: int | None = None,
-        filesystem: Any = None,
+        filesystem: FileSystem | None = None,
         cache: str | os.PathLike[str] | None = None,
         items: Ids | None = None,
         rows_per_chunk: int = ROWS_PER_CHUNK,
@@ -78,13 +79,43 @@ class ParquetShards:
     ) -> ParquetShards:
         """Read a Parquet file, a list of them or a directory, in tasks of the Ray cluster.
 
-        `path` may be a URL (s3://, gs://, hdfs://, or any that fsspec knows), or belong to a `filesystem` of pyarrow's
-        or fsspec's: every machine reads by itself. The other arguments are those of `Interactions.from_parquet`.
-        `shards`: how many, by default one per CPU of the cluster. With `cache`, a folder that all machines see, shards
-        are kept there: the next `read` of the same files finds them, and an actor that is replaced reads its own alone.
-        Without it shards are in Ray's object store, and one that is lost with its node is read again from all files.
-        `items` (such as `item_ids` of another source, or of a model) are the only ones that count, numbered like that.
-        `rows_per_chunk` is what one task reads, where the files' row groups are not larger.
+        Parameters
+        ----------
+        path
+            A path, a list of paths, a directory or a URL (s3://, gs://, hdfs://, or any that fsspec knows). Every
+            machine of the cluster reads it on its own.
+        user, item, weights, rating, rating_above, min_user, min_item
+            As in `Interactions.from_parquet`.
+        shards
+            Number of shards; by default one per CPU of the cluster.
+        filesystem
+            A file system of pyarrow or fsspec in which `path` is.
+        cache
+            A folder that all machines see, in which shards are stored: the next `read` of the same files finds them,
+            and a worker that replaces another reads its own shard only. Without a cache, shards are in Ray's object
+            store, and one that is lost with its node is read again from all files.
+        items
+            Ids of the only items to read, in the order of their numbers: `item_ids` of another source or of a model.
+        rows_per_chunk
+            Rows that one task reads, if the files' row groups are not larger.
+        tasks
+            Where to run the tasks; by default the Ray cluster.
+
+        Returns
+        -------
+        ParquetShards
+            Pass it to `fit` of a model with `engine="ray"`.
+
+        Raises
+        ------
+        InvalidData
+            A file or column is missing, values are invalid, or no interactions are left.
+        MissingDependency
+            Ray is not installed.
+
+        Examples
+        --------
+        ``FairALS(engine="ray").fit(ParquetShards.read("s3://bucket/events", user="user_id", item="item_id"))``
         """
         columns = Columns(user, item, None if weights == "sum" else weights, None, rating, rating_above)
         _check_counts(0, min_user=min_user, min_item=min_item)
@@ -104,7 +135,7 @@ class ParquetShards:
 
     @classmethod
     def _of(cls, found: Found, cut: Reading, tasks: Tasks, cache: ShardCache | None) -> ParquetShards:
-        content: dict[str, Any] = {
+        content: Record = {
             "n_users": found.n_users, "n_items": len(found.item_ids), "nnz": found.nnz, "is_binary": found.plain,
             "_digest": _fingerprint(found),
         }  # fmt: skip
@@ -114,16 +145,16 @@ class ParquetShards:
         return cls(**content, reading=cut, _many=found.many, _kept=kept, _shards=found.shards, _numbers=found.numbers,
                    _cache=cache)  # fmt: skip
 
-    # -- what is known of the whole ---------------------------------------------------------------------------------
+    # -- the whole data set -----------------------------------------------------------------------------------------
 
     @property
     def shards(self) -> int:
-        """How many there are."""
+        """Return the number of shards."""
         return self.reading.shards
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n_users, n_items)."""
+        """Return (n_users, n_items)."""
         return self.n_users, self.n_items
 
     @cached_property
@@ -133,16 +164,16 @@ class ParquetShards:
 
     @property
     def item_ids(self) -> Ids:
-        """What the items are called, by number."""
+        """Return the ids of the items, by number."""
         return self._catalogue.item_ids
 
     @property
     def popularity(self) -> NDArray[np.float64]:
-        """The sum of every item's confidences."""
+        """Return the sum of every item's confidences."""
         return self._catalogue.popularity
 
     def fingerprint(self) -> str:
-        """Equal for equal data read the same way, whatever the number of files and of shards."""
+        """Return a hash of the data, equal for equal data read the same way, for any number of files and shards."""
         return self._digest
 
     def __repr__(self) -> str:
@@ -150,64 +181,64 @@ class ParquetShards:
         size = f"{self.n_users:,} users x {self.n_items:,} items, {self.nnz:,} {kind}"
         return f"ParquetShards({size}, {self.shards} shards)"
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Record:
         return {name: value for name, value in vars(self).items() if name != "_catalogue"}
 
     # -- one shard ---------------------------------------------------------------------------------------------------
 
     def load(self, number: int) -> Shard:
-        """One shard, in the process that asks: from the cache, the object store, or else from the files themselves."""
+        """Return a shard, in the process that calls: from the cache, the object store, or else from the files."""
         if self._cache is not None:
             return self._plain(self._cache.read_shard(number))
         try:
             shard: Shard = kept_value(self._shards[number])
         except lost_errors() as error:
-            log.warning("shard %d is lost (%s): it is read again", number, type(error).__name__)
+            log.warning("shard %d is lost (%s): reading it again", number, type(error).__name__)
             return self.read_again(number)
-        # Copies: what is only viewed could not leave the store's memory while the actor lives.
+        # Copies, because views would keep the shard in the object store for as long as the worker lives.
         weights = None if shard.rows.weights is None else np.array(shard.rows.weights)
         rows = Rows(np.array(shard.rows.indptr), np.array(shard.rows.indices), weights)
         return self._plain(Shard(rows, np.array(shard.users), shard.user_ids))
 
     def read_again(self, number: int) -> Shard:
-        """One shard from the files themselves: all of them, keeping only what belongs to it."""
+        """Read all files again, and return the rows of one shard."""
         reading, columns = self.reading, self.reading.columns
         blocks = [
-            parquet_read.pick(chunk, columns, self.item_ids, reading.shards, self._many, number)
+            parquet_read.read_block(chunk, columns, self.item_ids, reading.shards, self._many, number)
             for chunk in self._catalogue.chunks
         ]
         gathered = parquet_read.gather(columns.user, self._many, reading.filters, *blocks)
         del blocks
         if reading.filters:
             gathered, _ = parquet_read.filtered(gathered, self.n_items, None, reading.min_user)
+        # The users' numbers depend on all shards, so they were kept; everything else follows from the files.
         numbers = np.array(kept_value(self._numbers[number]))
         if len(numbers) != len(gathered.user_ids):
             raise InvalidData(
-                "The Parquet files have changed since they were first read.", hint="build the shards anew"
+                "The Parquet files have changed since they were first read.", hint="call ParquetShards.read again"
             )
         shard, _ = parquet_read.build(gathered, numbers, None, self.n_items, reading.count)
         return self._plain(shard)
 
     def _plain(self, shard: Shard) -> Shard:
-        """Without weights where all weights of the whole are 1, as in `Interactions`."""
-        return Shard(parquet_read.plain_rows(shard.rows), shard.users, shard.user_ids) if self.is_binary else shard
+        """Drop the weights of a shard if all weights of the data set are 1, as in `Interactions`."""
+        return Shard(shard.rows._replace(weights=None), shard.users, shard.user_ids) if self.is_binary else shard
 
 
-def _check_counts(least: int, **counts: Any) -> None:
+def _check_counts(least: int, **counts: object) -> None:
     for name, value in counts.items():
         check_count("ParquetShards", name, value, least)
 
 
-def _attempts(tasks: Tasks, work: Any) -> Found:
-    """The pass, begun again where a node has died on the way."""
+def _attempts(tasks: Tasks, work: Callable[[], Found]) -> Found:
+    """Run the pass, and start again if a node dies on the way."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            found: Found = work()
-            return found
+            return work()
         except lost_errors() as error:
             if attempt == _ATTEMPTS:
                 raise
-            log.warning("a part of the reading was lost (%s): it begins again", type(error).__name__)
+            log.warning("a task that read data was lost (%s): reading starts again", type(error).__name__)
         except FairmfError:
             tasks.settle()
             raise

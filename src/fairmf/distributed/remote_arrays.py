@@ -1,15 +1,16 @@
-"""Stand-ins for the users' factors, rows and numbers, which stay in the workers."""
+"""Stand in for the users' factors, rows and numbers, which stay in the workers."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.random_start import Stream
+from fairmf.types import Array
 
 if TYPE_CHECKING:
     from fairmf.distributed.team import Team
@@ -31,7 +32,10 @@ def levels(shards: int) -> list[list[tuple[int, int]]]:
     return found
 
 
-def total(parts: Sequence[Any]) -> Any:
+T = TypeVar("T", float, Array)
+
+
+def total(parts: Sequence[T]) -> T:
     """Add small parts, one per shard, along the same tree."""
     sums = list(parts)
     for level in levels(len(sums)):
@@ -44,35 +48,41 @@ USERS, ITEMS = "users", "items"
 
 
 class UserCount(int):
-    """The number of users, known to be one: `backend.empty(*U.shape)` is then sharded even where n_users == n_items."""
+    """Mark a number of rows as the number of users, so that `backend.empty(*U.shape)` makes a sharded array.
+
+    The number alone would not do: there may be as many items as users.
+    """
 
 
 class Drawn(NamedTuple):
-    """The random start: every shard draws the rows of its own users."""
+    """Recipe: every shard draws the random start of its own users."""
 
     stream: Stream
     scale: float
 
 
 class Given(NamedTuple):
-    """Values that the caller has."""
+    """Recipe: every shard gets its rows of values that the caller holds."""
 
-    values: NDArray[Any]
+    values: Array
 
 
 class Solved(NamedTuple):
-    """The users' half-step to convergence: H_i u_i = b_i - q. What an epoch leaves is close to it."""
+    """Recipe: every shard solves its users' half-step to convergence, H_i u_i = b_i - q.
 
-    item_factors: NDArray[Any]
+    For a worker that replaces a lost one. The result is close to the factors that the epoch left in the lost worker.
+    """
+
+    item_factors: Array
     coupling: NDArray[np.float64]
     unobserved_weight: float
     ridge: str
 
 
 class ShardedFactors:
-    """n_users x d numbers in the workers. Their memory is given back when the last reference here is gone.
+    """Stand in for an n_users x d array in the workers, which free it when the last reference here is gone.
 
-    `recipe` says how a worker that takes over a shard makes its part again; None for what is on the way in an epoch.
+    `recipe` says how a worker that takes over a shard makes its part again; None for temporary arrays of an epoch.
     """
 
     ndim = 2
@@ -86,14 +96,14 @@ class ShardedFactors:
         team.living[self.key] = self
         weakref.finalize(self, team.forget, self.key)
 
-    def stored(self) -> NDArray[Any]:
-        """Return the values as a file holds them: none (0 rows) where users stay in the workers, to be made again."""
+    def stored(self) -> Array:
+        """Return the values to store in a file: none (0 rows) if users stay in the workers, which can remake them."""
         if self.team.gather_users:
             return self.team.gathered(self)
         return np.empty((0, self.shape[1]), dtype=self.dtype)
 
-    def filled_with(self, values: NDArray[Any]) -> ShardedFactors:
-        """Return factors like these with other values; without values (0 rows) they are made when first needed."""
+    def filled_with(self, values: Array) -> ShardedFactors:
+        """Return factors of this shape with other values; without values (0 rows) they are made when first needed."""
         recipe = Given(np.asarray(values, dtype=self.dtype)) if len(values) else None
         made = ShardedFactors(self.team, self.shape[1], self.dtype, recipe)
         if recipe is not None:
@@ -102,7 +112,7 @@ class ShardedFactors:
 
 
 class ShardedVector:
-    """One number per user, in the workers."""
+    """Stand in for a vector in the workers: one number per user."""
 
     ndim = 1
 
@@ -110,22 +120,22 @@ class ShardedVector:
         self.team = team
         self.key = key
 
-    def mapped(self, key: str, function: Callable[..., Any], *args: Any) -> ShardedVector:
-        """Compute function(numbers, *args) in every shard, and keep it there under `key`."""
+    def mapped(self, key: str, function: Callable[..., Array], *args: object) -> ShardedVector:
+        """Compute function(numbers, *args) in every shard, and store the result there under `key`."""
         self.team.establish("map_vector", self.key, key, function, args)
         return ShardedVector(self.team, key)
 
     def min(self) -> float:
-        """Return the smallest."""
+        """Return the smallest number."""
         return float(min(self.team.ask("vector_min", self.key)))
 
     def sum(self) -> float:
-        """Return their sum."""
+        """Return the sum of the numbers."""
         return float(total(self.team.ask("vector_sum", self.key)))
 
 
 class ShardedRows:
-    """The interactions, of users or (the same ones, seen from the other side) of items."""
+    """Stand in for the interactions by user, or (the same interactions) by item."""
 
     def __init__(self, team: Team, side: str, key: str = "rows"):
         self.team = team
@@ -134,14 +144,20 @@ class ShardedRows:
 
     @property
     def count(self) -> int:
-        """Number of rows."""
+        """Return the number of rows."""
         return UserCount(self.team.n_users) if self.side == USERS else self.team.n_items
 
     @property
     def nnz(self) -> int:
-        """Number of stored entries."""
+        """Return the number of stored entries."""
         return self.team.nnz
 
-    def sums(self) -> Any:
-        """Return the sum of every row: in the workers for users, here for items."""
+    def sums(self) -> ShardedVector | NDArray[np.float64]:
+        """Return the sum of every row: in the workers for users, in this process for items."""
         return ShardedVector(self.team, "sums") if self.side == USERS else self.team.popularity.copy()
+
+
+def key_of(stand_in: object) -> str:
+    """Return the name that a sharded array, which the contract types as an array, has in the workers."""
+    assert isinstance(stand_in, (ShardedFactors, ShardedVector, ShardedRows))
+    return stand_in.key

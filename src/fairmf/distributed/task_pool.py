@@ -1,7 +1,8 @@
-"""Work handed out: to the processes of a Ray cluster, or (for tests, and for data that fit) done here, one by one.
+"""Run functions as tasks on a Ray cluster, or one after the other in this process.
 
-Functions are plain module functions. What they return stays where it was made until it is asked for by `get`; a task
-takes the results of others by handing on what stands for them.
+`RayTasks` is for data on many machines, `InProcess` for tests and for data that fit into memory. Functions are plain
+module functions. A result stays in the process that made it until `get`; a task takes the results of others by
+reference.
 """
 
 from __future__ import annotations
@@ -9,96 +10,95 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from fairmf.distributed.cluster import ensure_ray, ray_or_error
 from fairmf.errors import ClusterFailed, FairmfError
 
 log = logging.getLogger("fairmf")
-Ref = Any
-"""Something that stands for a value that is elsewhere, or not there yet."""
-_FETCH_SECONDS = 300  # for some GB from another node; what takes longer is taken for lost
+Ref: TypeAlias = object
+"""A reference to the value of a task: Ray's, or a `Done`."""
+Value: TypeAlias = Any
+"""The value of a task. Its type depends on the task's function."""
+Function: TypeAlias = Callable[..., Value]
+Case: TypeAlias = tuple[object, ...]
+"""The arguments of one call."""
 
-
-_TASKS_PER_WORKER = 8
-
-
-_ATTEMPTS = 4
+_FETCH_SECONDS = 300  # enough for some GB from another node; a value that takes longer counts as lost
+_TASKS_PER_WORKER = 8  # tasks in progress per CPU: enough to keep all CPUs busy
+_ATTEMPTS = 4  # how often a task whose node dies is run
 
 
 class Tasks(Protocol):
-    """Who does the work."""
+    """Run functions as tasks."""
 
     @property
     def workers(self) -> int:
-        """How many tasks can run at a time."""
+        """Return how many tasks can run at a time."""
 
-    def submit(self, function: Callable[..., Any], *arguments: Any, parts: int = 1) -> list[Ref]:
-        """Begin a task. One of several `parts` returns that many values; each can be handed on by itself."""
+    def submit(self, function: Function, *arguments: object, parts: int = 1) -> list[Ref]:
+        """Start a task. With `parts` above 1 it returns that many values, each with a reference of its own."""
 
-    def get(self, ref: Ref) -> Any:
-        """Wait for a value. An error of fairmf's is raised as it was raised there."""
+    def get(self, ref: Ref) -> Value:
+        """Wait for a value. A FairmfError of the task is raised here."""
 
-    def keep(self, value: Any) -> Ref:
-        """A value of this process, kept where every task can have it."""
+    def keep(self, value: object) -> Ref:
+        """Store a value of this process where every task can read it."""
 
     def settle(self) -> None:
-        """Wait until nothing is under way any more."""
+        """Wait until no task is in progress."""
 
-    def each(
-        self, function: Callable[..., Any], cases: Iterable[tuple[Any, ...]], shared: Sequence[Any]
-    ) -> Iterator[Any]:
-        """function(*shared, *case) for every case: the results, one by one. What is lost on the way is done again.
+    def each(self, function: Function, cases: Iterable[Case], shared: Sequence[object]) -> Iterator[Value]:
+        """Yield function(*shared, *case) for every case, in order. A task that is lost is run again.
 
-        `shared` is put where every task can have it, once.
+        `shared` is stored once, where every task can read it.
         """
 
 
 @dataclass(frozen=True)
 class Done:
-    """A value that is here."""
+    """Refer to a value in this process."""
 
-    value: Any
+    value: Value
 
 
 class InProcess:
-    """One task after the other, in this process."""
+    """Run one task after the other, in this process."""
 
     workers = 1
 
-    def submit(self, function: Callable[..., Any], *arguments: Any, parts: int = 1) -> list[Ref]:
-        """Do it now."""
+    def submit(self, function: Function, *arguments: object, parts: int = 1) -> list[Ref]:
+        """Run the task now."""
         given = [argument.value if isinstance(argument, Done) else argument for argument in arguments]
         result = function(*given)
         return [Done(value) for value in (result if parts > 1 else [result])]
 
-    def get(self, ref: Ref) -> Any:
-        """The value."""
+    def get(self, ref: Ref) -> Value:
+        """Return the value."""
+        assert isinstance(ref, Done)
         return ref.value
 
-    def keep(self, value: Any) -> Ref:
-        """The value itself."""
+    def keep(self, value: object) -> Ref:
+        """Return a reference to the value itself."""
         return Done(value)
 
     def settle(self) -> None:
-        """Nothing ever is."""
+        """Do nothing: no task is ever in progress."""
 
-    def each(
-        self, function: Callable[..., Any], cases: Iterable[tuple[Any, ...]], shared: Sequence[Any]
-    ) -> Iterator[Any]:
-        """One after the other."""
+    def each(self, function: Function, cases: Iterable[Case], shared: Sequence[object]) -> Iterator[Value]:
+        """Run one case after the other."""
         return (function(*shared, *case) for case in cases)
 
 
 @dataclass(frozen=True)
 class Failed:
-    """An error of fairmf's in place of a value: a raised one Ray prints again for every value nobody asks for."""
+    """Carry a FairmfError as a value: Ray prints a raised one again for every value that nobody reads."""
 
     error: FairmfError
 
 
-def _guarded(function: Callable[..., Any], parts: int, *arguments: Any) -> Any:
-    """The function, unless what it needs has failed already; its error in place of each of its values."""
+def _guarded(function: Function, parts: int, *arguments: object) -> Value:
+    """Run the function, unless an argument has failed already; return its error in place of each of its values."""
     failed = next((argument for argument in arguments if isinstance(argument, Failed)), None)
     if failed is None:
         try:
@@ -109,10 +109,11 @@ def _guarded(function: Callable[..., Any], parts: int, *arguments: Any) -> Any:
 
 
 class RayTasks:
-    """On the Ray cluster this process is connected to; a local one is started where there is none.
+    """Run tasks on the Ray cluster that this process is connected to; start one on this machine if there is none.
 
-    What is started stays: shards lie in its object store. It ends with this process, or by ray.shutdown(). Every task
-    has one CPU, and `gpus` devices; where workers of a fit hold all CPUs, tasks share them rather than wait for ever.
+    A cluster that is started here keeps running, because shards are in its object store, until this process ends or
+    calls ray.shutdown(). Every task has one CPU, and `gpus` GPUs; if workers of a fit hold all CPUs, tasks share them,
+    because they would wait forever otherwise.
     """
 
     def __init__(self, gpus: float = 0) -> None:
@@ -130,77 +131,78 @@ class RayTasks:
 
     @property
     def workers(self) -> int:
-        """The CPUs of the cluster."""
+        """Return the number of CPUs of the cluster."""
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
-    def submit(self, function: Callable[..., Any], *arguments: Any, parts: int = 1) -> list[Ref]:
-        """Hand the task to Ray, which starts it where a CPU is free. Waits while many are under way.
+    def submit(self, function: Function, *arguments: object, parts: int = 1) -> list[Ref]:
+        """Submit the task to Ray, which starts it where a CPU is free. Blocks while many tasks are in progress.
 
-        Ray could call tasks off, but a call that meets a task just done ends the process (2.60): so few are begun.
+        Few are in progress because they cannot be cancelled: in Ray 2.60, cancelling a task that has just finished ends
+        the process.
         """
         self._wait_for(_TASKS_PER_WORKER * self.workers if self._cpus else self.workers - 1)
-        # Without retries: what a dead node took along is made anew as a whole, by who asked for it.
+        # No retries by Ray: if a node dies, the caller repeats the whole action, as its inputs may be lost too.
         remote = self._ray.remote(num_returns=parts, max_retries=0, num_cpus=self._cpus, num_gpus=self._gpus)
         refs = remote(_guarded).remote(function, parts, *arguments)
         refs = refs if parts > 1 else [refs]
         self._begun.append(refs[0])
         return list(refs)
 
-    def get(self, ref: Ref) -> Any:
+    def get(self, ref: Ref) -> Value:
         """Wait for a value, as long as the task that makes it is alive."""
         value = self._ray.get(ref)
         if isinstance(value, Failed):
             raise value.error
         return value
 
-    def keep(self, value: Any) -> Ref:
-        """In the object store of this process's node, which lives as long as this process."""
-        return self._ray.put(value)
+    def keep(self, value: object) -> Ref:
+        """Store a value in the object store of this process's node, for as long as this process runs."""
+        ref: Ref = self._ray.put(value)
+        return ref
 
     def settle(self) -> None:
-        """Wait for what is under way, which is no more than a few tasks per CPU."""
+        """Wait for the tasks in progress, at most a few per CPU."""
         self._wait_for(0)
 
-    def each(
-        self, function: Callable[..., Any], cases: Iterable[tuple[Any, ...]], shared: Sequence[Any]
-    ) -> Iterator[Any]:
-        """As many at a time as there are CPUs; a case whose node dies is done again on another."""
+    def each(self, function: Function, cases: Iterable[Case], shared: Sequence[object]) -> Iterator[Value]:
+        """Run as many cases at a time as there are CPUs; a case whose node dies is run again on another."""
         common = [self.keep(value) for value in shared]
         listed = list(cases)
         try:
             refs = [self.submit(function, *common, *case)[0] for case in listed]
             refs.reverse()
             for case in listed:
-                yield self._result(refs.pop(), function, common, case)  # what has been asked for may leave the store
+                # Popped: without a reference here, the object store may free the value.
+                yield self._result(refs.pop(), function, common, case)
         finally:
             self.settle()
 
-    def _result(self, ref: Ref, function: Callable[..., Any], common: list[Ref], case: tuple[Any, ...]) -> Any:
+    def _result(self, ref: Ref, function: Function, common: list[Ref], case: Case) -> Value:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return self.get(ref)
             except lost_errors() as error:
                 if attempt == _ATTEMPTS:
                     raise
-                log.warning("a task was lost (%s): it is done again", type(error).__name__)
+                log.warning("a task was lost (%s): running it again", type(error).__name__)
                 ref = self.submit(function, *common, *case)[0]
         raise AssertionError("unreachable")
 
     def _wait_for(self, most: int) -> None:
-        """Go on when at most so many tasks are under way."""
+        """Wait until at most this many tasks are in progress."""
         while len(self._begun) > most:
             _, self._begun = self._ray.wait(self._begun, num_returns=len(self._begun) - most, fetch_local=False)
 
 
-def kept_value(ref: Ref) -> Any:
-    """What was kept or made by either kind of Tasks, in whichever process; one of `lost_errors` where it is lost."""
+def kept_value(ref: Ref) -> Value:
+    """Return a value that either kind of Tasks kept or made, in any process; raise one of `lost_errors` if lost."""
     if isinstance(ref, Done):
         return ref.value
     return ray_or_error().get(ref, timeout=_FETCH_SECONDS)
 
 
 def lost_errors() -> tuple[type[Exception], ...]:
-    """What Ray raises where a process or a node was lost, with what it held."""
+    """Return the exceptions that Ray raises for values of a process or a node that was lost; none without Ray."""
     try:
         from ray import exceptions
     except ImportError:

@@ -1,6 +1,6 @@
 """Send requests to all workers, gather their answers, and replace workers that died.
 
-`Team` is what both kinds share; `RayTeam` (ray_team.py) runs workers on a cluster, `LocalTeam` in this process.
+`RayTeam` (ray_actors.py) runs workers on a cluster, `LocalTeam` in this process; `Team` is what both have in common.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import logging
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fairmf.backends.contract import frozen
 from fairmf.distributed import remote_arrays
 from fairmf.distributed.remote_arrays import Drawn, Given, ShardedFactors, Solved
 from fairmf.distributed.shards import ShardSource
-from fairmf.distributed.worker import Argument, Missing, Step, Turned, Worker
+from fairmf.distributed.worker import Answer, Argument, Missing, Step, Turned, Worker
 from fairmf.errors import ClusterFailed
+from fairmf.types import Array, Record
 
 
 class Traffic:
@@ -40,14 +40,14 @@ class Traffic:
         self.bytes[purpose] += size
 
     def since_last(self) -> dict[str, int]:
-        """Return what was counted since the last call."""
+        """Return the bytes counted since the last call, by purpose."""
         new = self.bytes - self._seen
         self._seen = self.bytes.copy()
         return dict(new)
 
 
-def size_of(value: Any) -> int:
-    """Return the bytes of the numbers in an answer or in arguments; containers and pickling are not counted."""
+def size_of(value: object) -> int:
+    """Return the bytes of the numbers in an answer or in arguments; the overhead of pickling is not counted."""
     if isinstance(value, np.ndarray):
         return value.nbytes
     if isinstance(value, (tuple, list)):
@@ -56,36 +56,40 @@ def size_of(value: Any) -> int:
 
 
 T = TypeVar("T")
-LARGE = 1 << 15  # bytes from which an argument is sent once for all workers of a node
-MOST_FAULTS = 10  # in a row, without anything getting done between
+LARGE = 1 << 15  # larger arguments (bytes) are sent once for all workers of a node, through the object store
+MOST_FAULTS = 10  # give up after this many faults in a row, without progress in between
 
 log = logging.getLogger("fairmf")
 
 
 class ShardLost(Exception):
-    """A worker died, or no longer has what it is asked for."""
+    """Raised when a worker died, or no longer has what it is asked for."""
 
 
 class Published(NamedTuple):
-    """An array that all workers can read."""
+    """Refer to an array that all workers can read."""
 
-    reference: Any
+    reference: object
     size: int
 
 
 class Program(NamedTuple):
-    """Steps for a worker, and what stands for their `Argument`s."""
+    """Hold steps for a worker, and the references of their `Argument`s, in order."""
 
     steps: list[Step]
-    arguments: list[Any]
+    arguments: list[object]
+
+
+Answers: TypeAlias = dict[int, tuple[Answer, float]]
+"""The answer of each shard, and the seconds that it took."""
 
 
 class Team(abc.ABC):
-    """Workers over the shards of a source.
+    """Run requests on the workers of a source's shards.
 
     Requests without a result are batched with the next one that has a result, to save round trips: a message carries a
     program. A lost worker is noticed at the next result, as `ShardLost`; `again` then repairs the team and repeats the
-    action. Each exchange retries in this way by itself, unless it is part of a larger action, such as an epoch, which
+    action. Each exchange is retried like this on its own, unless it is part of a larger action, such as an epoch, which
     is repeated as a whole.
     """
 
@@ -96,27 +100,27 @@ class Team(abc.ABC):
         self.popularity = source.popularity
         self.traffic = Traffic()
         self.busy = np.zeros(source.shards)
-        """Seconds that each worker has worked."""
+        """The seconds that each worker has worked."""
         self.living: weakref.WeakValueDictionary[str, ShardedFactors] = weakref.WeakValueDictionary()
         self.gather_users = True
-        """Whether user factors are stored and kept outside the workers."""
+        """Whether user factors are collected from the workers, to be stored in files and models."""
         self._keys = 0
-        self._within = False  # an action that `again` repeats
+        self._within = False  # whether an action that `again` repeats is running
         self._busy_before = self.busy.copy()
-        self._waiting: list[Step] = []
-        self._gone: list[str] = []
-        self._established: list[Step] = []
-        self._fresh: set[int] = set()  # workers that have not heard yet what is established
+        self._waiting: list[Step] = []  # requests without a result that are not sent yet
+        self._gone: list[str] = []  # factors that workers may free
+        self._established: list[Step] = []  # requests that every replacement worker has to run first
+        self._fresh: set[int] = set()  # replacements that have not run them yet
 
-    # -- what a kind of team supplies ---------------------------------------------------------------------------------
-
-    @abc.abstractmethod
-    def _put(self, array: NDArray[Any]) -> Any:
-        """Return a reference by which every worker can read this array as it is now."""
+    # -- what subclasses implement ------------------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def _exchange(self, programs: Mapping[int, Program], partial: str | None) -> tuple[dict[int, Any], Any]:
-        """Run these; return (answer, seconds) by shard, and the sum of the partial sums under `partial`, if given."""
+    def _put(self, array: Array) -> object:
+        """Return a reference by which every worker can read a snapshot of this array."""
+
+    @abc.abstractmethod
+    def _exchange(self, programs: Mapping[int, Program], partial: str | None) -> tuple[Answers, Array | None]:
+        """Run these programs by shard; return their answers, and the total of the partial sums `partial`, if given."""
 
     @abc.abstractmethod
     def _replace_lost(self) -> list[int]:
@@ -129,46 +133,47 @@ class Team(abc.ABC):
     # -- requests -----------------------------------------------------------------------------------------------------
 
     def new_key(self) -> str:
-        """Return a new name for something in the workers."""
+        """Return a new name for an array in the workers."""
         self._keys += 1
         return f"{self._keys}"
 
     def forget(self, key: str) -> None:
-        """Let workers free these factors: nobody here refers to them any more."""
+        """Let workers free these factors with the next request. Called when the last reference here is gone."""
         self._gone.append(key)
 
-    def publish(self, array: NDArray[Any]) -> Published:
+    def publish(self, array: Array) -> Published:
         """Make an array of all items readable for every worker."""
         self.traffic.add("broadcast", array.nbytes * self.shards)
         return Published(self._put(array), array.nbytes)
 
-    def send(self, operation: str, *args: Any) -> None:
+    def send(self, operation: str, *args: object) -> None:
         """Queue a request without a result; workers run it before any later one."""
         self._waiting.append((operation, args))
 
-    def establish(self, operation: str, *args: Any) -> None:
-        """Have all workers do this, and every worker that replaces one later."""
+    def establish(self, operation: str, *args: object) -> None:
+        """Run a request in all workers, and later in every worker that replaces one."""
         self.ask(operation, *args)
         self._established.append((operation, args))
 
-    def ask(self, operation: str, *args: Any) -> list[Any]:
-        """Return the answers of all workers, by shard."""
+    def ask(self, operation: str, *args: object) -> list[Answer]:
+        """Run a request in all workers; return their answers, by shard."""
         return self._all([(operation, args)], None)[0]
 
-    def call(self, function: Callable[..., T], *args: Any) -> list[T]:
+    def call(self, function: Callable[..., T], *args: object) -> list[T]:
         """Return function(worker, *args) of every worker, by shard. Workers must be able to import the function."""
         return self.ask("call", function, *args)
 
-    def reduce(self, operation: str, *args: Any) -> tuple[NDArray[Any], list[Any]]:
-        """Have every worker make a partial sum; return their total, added along the tree, and the answers."""
+    def reduce(self, operation: str, *args: object) -> tuple[Array, list[Answer]]:
+        """Run a request that makes a partial sum in every worker; return their total, added by a tree, and answers."""
         key = self.new_key()
         answers, total = self._all([(operation, (key, *args))], key)
+        assert total is not None  # a key was given
         self.traffic.add("reduced", total.nbytes * self.shards)
         return total, answers
 
-    def _all(self, steps: list[Step], partial: str | None) -> tuple[list[Any], Any]:
-        def exchange() -> tuple[list[Any], Any]:
-            # What waits is in the first attempt alone: a worker that survived the attempt has done it.
+    def _all(self, steps: list[Step], partial: str | None) -> tuple[list[Answer], Array | None]:
+        def exchange() -> tuple[list[Answer], Array | None]:
+            # Queued requests go with the first attempt only: workers that survived the attempt have run them.
             program = self._program([*self._drained(), *steps])
             answers, total = self._run(dict.fromkeys(range(self.shards), program), partial)
             return [answers[shard] for shard in range(self.shards)], total
@@ -176,14 +181,15 @@ class Team(abc.ABC):
         return self.again(exchange)
 
     def _drained(self) -> list[Step]:
+        """Empty the queue, and return its requests."""
         waiting, self._waiting, gone, self._gone = self._waiting, [], self._gone, []
         return [*waiting, ("free", (gone,))] if gone else waiting
 
     def _program(self, steps: Sequence[Step]) -> Program:
-        """Build a program; take large arrays out and send them once rather than once per worker."""
-        arguments: list[Any] = []
+        """Build a program; publish large arrays once instead of sending them to each worker."""
+        arguments: list[object] = []
 
-        def placed(value: Any) -> Any:
+        def placed(value: object) -> object:
             if isinstance(value, Turned):
                 return Turned(placed(value.array), placed(value.matrix))
             if isinstance(value, np.ndarray) and value.nbytes >= LARGE:
@@ -198,7 +204,10 @@ class Team(abc.ABC):
 
         return Program([(name, tuple(placed(value) for value in args)) for name, args in steps], arguments)
 
-    def _run(self, programs: Mapping[int, Program], partial: str | None = None) -> tuple[dict[int, Any], Any]:
+    def _run(
+        self, programs: Mapping[int, Program], partial: str | None = None
+    ) -> tuple[dict[int, Answer], Array | None]:
+        """Run programs, count their traffic and seconds, and return the answers by shard."""
         answers, total = self._exchange(programs, partial)
         for shard, (answer, seconds) in answers.items():
             self.busy[shard] += seconds
@@ -208,7 +217,7 @@ class Team(abc.ABC):
     # -- factors ------------------------------------------------------------------------------------------------------
 
     def make(self, factors: ShardedFactors) -> None:
-        """Make factors by their recipe, in all shards."""
+        """Make factors in all shards, by their recipe."""
         self.again(lambda: self._make(factors, None))
 
     def _make(self, factors: ShardedFactors, shards: Sequence[int] | None) -> None:
@@ -225,19 +234,19 @@ class Team(abc.ABC):
             steps = {s: [("set", (key, recipe.values[numbers[s]]))] for s in where}
         else:
             return
-        # What waits is for all shards; where only some are made anew nothing is waiting.
+        # Queued requests are for all shards. When only some shards are remade, after a repair, the queue is empty.
         before = self._drained() if shards is None else []
         self._run({s: self._program([*before, *own]) for s, own in steps.items()})
 
-    def gathered(self, factors: ShardedFactors) -> NDArray[Any]:
-        """Return all rows of user factors, in the order of users."""
+    def gathered(self, factors: ShardedFactors) -> Array:
+        """Collect the rows of user factors from all workers, in the order of users."""
         whole = np.empty(factors.shape, dtype=factors.dtype)
         for users, values in self.ask("get", factors.key):
             whole[users] = values
         return whole
 
-    def report(self) -> dict[str, Any]:
-        """Return the bytes sent since the last report, by purpose, and how long the slowest shard worked."""
+    def report(self) -> Record:
+        """Return the bytes sent since the last report, by purpose, and how long the mean and slowest shard worked."""
         worked = self.busy - self._busy_before
         self._busy_before = self.busy.copy()
         mean = float(worked.mean())
@@ -251,9 +260,9 @@ class Team(abc.ABC):
     # -- faults -------------------------------------------------------------------------------------------------------
 
     def again(self, action: Callable[[], T]) -> T:
-        """Return the action's result; where workers are lost on the way, repair the team and repeat the action.
+        """Run an action and return its result; if workers are lost on the way, repair the team and repeat the action.
 
-        An action inside another is not repeated by itself: what it needs may be lost, and the outer one makes it anew.
+        An action inside another is not repeated on its own: its inputs may be lost, and the outer one makes them again.
         """
         if self._within:
             return action()
@@ -271,18 +280,20 @@ class Team(abc.ABC):
                     self._repair()
                 return action()
             except ShardLost as error:
-                # Repaired in the next round: until then the error's traceback holds factors that are not needed.
+                # Repair in the next round: until this block ends, the error's traceback keeps unneeded factors alive.
                 lost, reason = True, str(error)
                 log.warning("a shard was lost and is made again: %s", reason)
         raise ClusterFailed(f"Shards were lost {MOST_FAULTS} times in a row, the last time because {reason}")
 
     def _repair(self) -> None:
-        """Replace lost workers, and make what they held again."""
+        """Replace lost workers, and remake the factors that they held."""
         self._waiting, self._gone = [], []
+        # A set that outlives this call: a worker lost during the repair must not hide that others are still fresh.
         self._fresh |= set(self._replace_lost())
         if self._fresh and self._established:
             self._run({shard: self._program(self._established) for shard in sorted(self._fresh)})
         self._fresh.clear()
+        # Survivors free what the interrupted action left behind, and every worker says what it lacks.
         living = dict(self.living)
         for shard, missing in enumerate(self.ask("retain", list(living))):
             for key in missing:
@@ -290,7 +301,7 @@ class Team(abc.ABC):
 
 
 class LocalTeam(Team):
-    """Workers in this process, one after the other: for tests, and to see what sharding alone changes."""
+    """Run workers in this process, one after the other: for tests, and to measure the effect of sharding alone."""
 
     def __init__(self, source: ShardSource, backend: str = "cpu", factor_dtype: str = "float32", threads: int = 0):
         super().__init__(source)
@@ -301,10 +312,10 @@ class LocalTeam(Team):
         """Drop a worker, as if it had died."""
         del self.workers[shard]
 
-    def _put(self, array: NDArray[Any]) -> Any:
-        return frozen(array.copy())  # as a cluster does: workers must not see what changes here later
+    def _put(self, array: Array) -> object:
+        return frozen(array.copy())  # a snapshot, as on a cluster: workers must not see later changes
 
-    def _exchange(self, programs: Mapping[int, Program], partial: str | None) -> tuple[dict[int, Any], Any]:
+    def _exchange(self, programs: Mapping[int, Program], partial: str | None) -> tuple[Answers, Array | None]:
         lost = [shard for shard in programs if shard not in self.workers]
         if lost:
             raise ShardLost(f"shard {lost[0]} is gone")

@@ -1,6 +1,6 @@
-"""One worker: it holds a shard of users, with their factors and numbers by name, and runs operations on them.
+"""Hold a shard of users with their factors, and run the operations that the driver requests on it.
 
-Nothing here knows of a cluster. A worker runs programs, lists of (operation, arguments), so that one message carries
+Nothing here depends on a cluster. A worker runs programs, lists of (operation, arguments), so that one message carries
 all requests since the last answer.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,83 +19,88 @@ from fairmf.backends.registry import get_backend
 from fairmf.backends.solve import solve_to_convergence
 from fairmf.data.csr import Rows, transpose
 from fairmf.distributed.remote_arrays import Drawn, Solved
-from fairmf.distributed.shards import ShardSource
+from fairmf.distributed.shards import ShardLoader
+from fairmf.lazy import lazy_module
+from fairmf.types import Array
+
+if TYPE_CHECKING:
+    from fairmf.backends.cpu import reductions, threads
+else:  # a worker with another backend needs no Numba
+    reductions, threads = (lazy_module(f"fairmf.backends.cpu.{name}") for name in ("reductions", "threads"))
 
 
 class PartialSums(Protocol):
-    """Computes a shard's part of the sums over users in the items' systems. Results are arrays of the host."""
+    """Compute a shard's part of the sums over users in the items' systems. Results are NumPy arrays."""
 
-    def residual(self, U: Factors, V: Factors) -> tuple[NDArray[Any], float]:
-        """sum_i c_ij (1 - v_j.u_i) u_i of every item j, and sum_ij c_ij (1 - v_j.u_i)^2."""
+    def residual(self, U: Factors, V: Factors) -> tuple[Array, float]:
+        """Return sum_i c_ij (1 - v_j.u_i) u_i of every item j, and sum_ij c_ij (1 - v_j.u_i)^2."""
 
-    def product(self, U: Factors, P: Factors) -> NDArray[Any]:
-        """sum_i c_ij (p_j.u_i) u_i of every item j."""
+    def product(self, U: Factors, P: Factors) -> Array:
+        """Return sum_i c_ij (p_j.u_i) u_i of every item j."""
 
     def curvature(self, U: Factors, P: Factors) -> NDArray[np.float64]:
-        """sum_i c_ij (p_j.u_i)^2 of every item j."""
+        """Return sum_i c_ij (p_j.u_i)^2 of every item j."""
 
 
 def partial_sums(backend: Backend, rows: Rows, n_items: int) -> PartialSums:
-    """Return the kind of this backend."""
+    """Return the implementation for this backend."""
     if backend.name == "cpu":
         return ByUser(rows, n_items)
     return ByItem(backend, rows, n_items)
 
 
 class ByUser:
-    """Reads the users' rows: each thread adds to items of its own, so that no second copy of the rows is needed."""
+    """Compute partial sums from the users' rows, without a copy by item: each thread adds to items of its own."""
 
     def __init__(self, rows: Rows, n_items: int):
-        from fairmf.backends.cpu import reductions, threads
-
-        self._kernels, self._blocks, self._threads = reductions, threads, threads
         self._rows = rows
         self._n_items = n_items
         self._ranges = reductions.item_ranges(rows, n_items)
 
-    def residual(self, U: Factors, V: Factors) -> tuple[NDArray[Any], float]:
+    def residual(self, U: Factors, V: Factors) -> tuple[Array, float]:
         """See PartialSums."""
         sums, losses = np.zeros((self._n_items, U.shape[1]), dtype=np.float32), np.zeros(self._n_items)
-        self._run(self._kernels.residual, U, V, sums, losses)
+        self._run(reductions.residual, U, V, sums, losses)
         return sums, float(losses.sum())
 
-    def product(self, U: Factors, P: Factors) -> NDArray[Any]:
+    def product(self, U: Factors, P: Factors) -> Array:
         """See PartialSums."""
         sums = np.zeros((self._n_items, U.shape[1]), dtype=np.float32)
-        self._run(self._kernels.product, U, P, sums)
+        self._run(reductions.product, U, P, sums)
         return sums
 
     def curvature(self, U: Factors, P: Factors) -> NDArray[np.float64]:
         """See PartialSums."""
         sums = np.zeros(self._n_items)
-        self._run(self._kernels.curvature, U, P, sums)
+        self._run(reductions.curvature, U, P, sums)
         return sums
 
-    def _run(self, kernel: Any, U: Factors, items: Factors, *sums: NDArray[Any]) -> None:
-        self._blocks.check(self._rows, U, items)
+    def _run(self, kernel: Callable[..., None], U: Factors, items: Factors, *sums: Array) -> None:
+        threads.check(self._rows, U, items)
         inputs, work = (*self._rows, U, items, self._ranges), 4 * self._rows.nnz * U.shape[1]
-        self._threads.run(kernel, len(self._ranges) - 1, *inputs, out=sums, work=work)
+        threads.run(kernel, len(self._ranges) - 1, *inputs, out=sums, work=work)
 
 
 class ByItem:
-    """Reads a second copy of the shard, by item, with the contract's methods: for every backend."""
+    """Compute partial sums on any backend, with the contract's methods and a copy of the shard by item."""
 
     def __init__(self, backend: Backend, rows: Rows, n_items: int):
         self._backend = backend
         self._rows = rows
         self._by_item = transpose(rows, n_items)
 
-    def _sums(self, U: Factors, this: Factors, target: float) -> NDArray[Any]:
+    def _sums(self, U: Factors, this: Factors, target: float) -> Array:
+        # With shared, ridge and shift 0 the residual is the sum over the entries alone; right = 0 makes the target 0.
         backend, nothing = self._backend, np.zeros(U.shape[1])
         right = None if target else nothing
         step = HalfStep(backend, self._by_item, U, nothing, np.zeros(len(this)), nothing, right=right)
         return np.array(backend.host(backend.residual(step, this)))
 
-    def residual(self, U: Factors, V: Factors) -> tuple[NDArray[Any], float]:
+    def residual(self, U: Factors, V: Factors) -> tuple[Array, float]:
         """See PartialSums."""
         return -self._sums(U, V, 1.0), float(self._backend.observed_loss(self._rows, U, V))
 
-    def product(self, U: Factors, P: Factors) -> NDArray[Any]:
+    def product(self, U: Factors, P: Factors) -> Array:
         """See PartialSums."""
         return self._sums(U, P, 0.0)
 
@@ -107,29 +112,35 @@ class ByItem:
 
 
 class Argument(NamedTuple):
-    """Stands in a program for an array that was sent beside it, once for all workers."""
+    """Stand in a program for an array that is sent along with it, once for all workers."""
 
     number: int
 
 
 class Turned(NamedTuple):
-    """An array of all items that a worker has, or is sent, multiplied by a d x d matrix where there is one."""
+    """Request an array of all items, multiplied by a d x d matrix if there is one; the worker multiplies.
 
-    array: Any
-    matrix: NDArray[np.float64] | None
+    The driver writes a published array, which `Team` replaces by an `Argument` when it sends the program.
+    """
+
+    array: object
+    matrix: object
 
 
 class Missing(Exception):
-    """A worker that replaced another is asked for factors that it does not have."""
+    """Raised when a worker that replaced another is asked for factors that it does not have."""
 
 
-Step = tuple[str, tuple[Any, ...]]
+Step: TypeAlias = tuple[str, tuple[object, ...]]
+"""An operation, which is a method of `Worker`, and its arguments."""
+Answer: TypeAlias = Any
+"""The result of an operation. Its type depends on the operation."""
 
 
 class Worker:
-    """A shard and its part of U. Methods named here are the operations of programs."""
+    """Hold a shard and its part of U. The public methods are the operations of programs."""
 
-    def __init__(self, source: ShardSource, number: int, backend: str, factor_dtype: str, threads: int):
+    def __init__(self, source: ShardLoader, number: int, backend: str, factor_dtype: str, threads: int):
         self.backend: Backend = get_backend(backend, factor_dtype)
         self._open = contextlib.ExitStack()
         self._open.enter_context(self.backend.threads(threads))
@@ -138,10 +149,10 @@ class Worker:
         self.rows: dict[str, Rows] = {"rows": self.shard.rows.read_only()}
         self.vectors: dict[str, NDArray[np.float64]] = {"sums": self.shard.rows.sums()}
         self.factors: dict[str, Factors] = {}
-        self.partials: dict[str, NDArray[Any]] = {}
+        self.partials: dict[str, Array] = {}
         self._sums = partial_sums(self.backend, self.rows["rows"], self.n_items)
 
-    def run(self, program: Sequence[Step], arguments: Sequence[Any]) -> tuple[Any, float]:
+    def run(self, program: Sequence[Step], arguments: Sequence[object]) -> tuple[Answer, float]:
         """Run a program; return the answer of its last step, and the seconds it took."""
         began = time.perf_counter()
         answer = None
@@ -154,14 +165,15 @@ class Worker:
         self.factors.clear()
         self._open.close()
 
-    def _resolved(self, value: Any, arguments: Sequence[Any]) -> Any:
+    def _resolved(self, value: Any, arguments: Sequence[object]) -> Any:
+        """Replace `Argument` and `Turned` by the arrays that they stand for."""
         if isinstance(value, Argument):
             return arguments[value.number]
         if isinstance(value, Turned):
             return self._turn(self._resolved(value.array, arguments), self._resolved(value.matrix, arguments))
         return value
 
-    def _turn(self, array: NDArray[Any], matrix: NDArray[np.float64] | None) -> Factors:
+    def _turn(self, array: Array, matrix: NDArray[np.float64] | None) -> Factors:
         own = self.backend.array(array)
         if matrix is None:
             return own
@@ -181,21 +193,21 @@ class Worker:
         self.factors[key] = self.backend.empty(len(self.shard.users), factors)
 
     def free(self, keys: Sequence[str]) -> None:
-        """Forget factors."""
+        """Free factors."""
         for key in keys:
             self.factors.pop(key, None)
 
     def retain(self, keys: Sequence[str]) -> list[str]:
-        """Forget all factors but these, and return which of these are missing."""
+        """Free all factors but these, and return which of these are missing."""
         self.factors = {key: self.factors[key] for key in keys if key in self.factors}
         self.partials.clear()
         return [key for key in keys if key not in self.factors]
 
-    def set(self, key: str, values: NDArray[Any]) -> None:
-        """Store these values."""
+    def set(self, key: str, values: Array) -> None:
+        """Store these values as factors."""
         self.factors[key] = self.backend.array(np.array(values, dtype=self.backend.dtype))
 
-    def get(self, key: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    def get(self, key: str) -> tuple[NDArray[np.int64], Array]:
         """Return the numbers of the users, and the factors."""
         return self.shard.users, self.backend.host(self._factors(key))
 
@@ -209,38 +221,41 @@ class Worker:
         self.backend.draw_normal(recipe.stream, self.shard.users, recipe.scale, self.factors[key])
 
     def solve(self, key: str, recipe: Solved, V: Factors) -> None:
-        """Solve the users' half-step to convergence: a worker that replaces another begins with it."""
+        """Solve the users' half-step to convergence: so a worker that replaces another gets its factors."""
         shared = recipe.unobserved_weight * self.backend.gramian(V)
         self.factors[key] = solve_to_convergence(self._half_step(V, shared, recipe.ridge, recipe.coupling))
 
     # -- one number per user, and samples of users --------------------------------------------------------------------
 
-    def map_vector(self, key: str, out: str, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        """Compute numbers from other numbers."""
+    def map_vector(self, key: str, out: str, function: Callable[..., Array], args: tuple[object, ...]) -> None:
+        """Store function(numbers, *args) as the numbers `out`."""
         self.vectors[out] = frozen(function(self.vectors[key], *args))
 
     def vector_min(self, key: str) -> float:
-        """Return the smallest."""
+        """Return the smallest number."""
         return float(self.vectors[key].min(initial=np.inf))
 
     def vector_sum(self, key: str) -> float:
-        """Return their sum."""
+        """Return the sum of the numbers."""
         return float(self.vectors[key].sum())
 
-    def sample(self, key: str, ridge: str, choose: Callable[..., Any], count: int) -> None:
-        """Store rows and numbers of the users that `choose(sums, count)` returns, under `key`."""
+    def sample(
+        self, key: str, ridge: str, choose: Callable[[NDArray[np.float64], int], NDArray[np.intp]], count: int
+    ) -> None:
+        """Store rows and ridges of the users that `choose(sums, count)` returns, under `key`."""
+        # Each shard samples in proportion to its number of users, rounded up.
         chosen = choose(self.vectors["sums"], -(-count * len(self.shard.users) // self.n_users))
         self.rows[key], self.vectors[key] = self.rows["rows"].take(chosen), self.vectors[ridge][chosen]
 
     # -- the contract's kernels on this shard -------------------------------------------------------------------------
 
     def total(self, key: str) -> NDArray[np.float64]:
-        """The sum of all rows."""
+        """Return the sum of all rows."""
         U = self._factors(key)
         return self.backend.host(self.backend.mean(U)) * len(U) if len(U) else np.zeros(U.shape[1])
 
     def gramian(self, key: str) -> NDArray[np.float64]:
-        """U'U."""
+        """Return U'U."""
         return self.backend.host(self.backend.gramian(self._factors(key)))
 
     def weighted_squares(self, key: str, weights: str) -> NDArray[np.float64]:
@@ -270,7 +285,7 @@ class Worker:
     def mean_inverse(
         self, rows: str, V: Factors, shared: NDArray[np.float64], ridge: str
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
-        """See contract; means over these rows, and the number of users they stand for."""
+        """Return means over these rows (see contract), and the number of users they represent."""
         host, own = self.backend.host, self.rows[rows]
         if own.count == 0:
             return np.zeros_like(shared), np.zeros(len(shared)), 0
@@ -278,7 +293,7 @@ class Worker:
         return host(A), host(b), len(self.shard.users)
 
     def improve_users(
-        self, key: str, V: Factors, values: NDArray[Any], ridge: str, shift: NDArray[Any],
+        self, key: str, V: Factors, values: Array, ridge: str, shift: Array,
         limits: tuple[int, float, float],
     ) -> list[float]:  # fmt: skip
         """Take conjugate gradient steps on the users' rows: see contract, `improve`."""
@@ -300,28 +315,28 @@ class Worker:
     # -- partial sums over all items ----------------------------------------------------------------------------------
 
     def item_residual(self, out: str, key: str, V: Factors) -> float:
-        """sum_i c_ij (1 - v_j.u_i) u_i of every item, kept under `out`; returns sum c_ij (1 - v_j.u_i)^2."""
+        """Store sum_i c_ij (1 - v_j.u_i) u_i of every item under `out`; return sum c_ij (1 - v_j.u_i)^2."""
         self.partials[out], loss = self._sums.residual(self._factors(key), V)
         return loss
 
     def item_product(self, out: str, key: str, P: Factors) -> None:
-        """sum_i c_ij (p_j.u_i) u_i of every item."""
+        """Store sum_i c_ij (p_j.u_i) u_i of every item under `out`."""
         self.partials[out] = self._sums.product(self._factors(key), P)
 
     def item_curvature(self, out: str, key: str, P: Factors) -> None:
-        """sum_i c_ij (p_j.u_i)^2 of every item."""
+        """Store sum_i c_ij (p_j.u_i)^2 of every item under `out`."""
         self.partials[out] = self._sums.curvature(self._factors(key), P)
 
-    def add_partial(self, key: str, other: NDArray[Any]) -> None:
+    def add_partial(self, key: str, other: Array) -> None:
         """Add another shard's partial sum to this one's."""
         self.partials[key] += other
 
-    def take_partial(self, key: str) -> NDArray[Any]:
-        """Return a partial sum, and forget it."""
+    def take_partial(self, key: str) -> Array:
+        """Return a partial sum, and free it here."""
         return self.partials.pop(key)
 
     # -- anything else ------------------------------------------------------------------------------------------------
 
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+    def call(self, function: Callable[..., Answer], *args: object) -> Answer:
         """Return function(worker, *args)."""
         return function(self, *args)

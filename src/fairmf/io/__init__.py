@@ -1,1 +1,1 @@
-"""Write and read files that last: atomic writes, a checked container of arrays, strict JSON. Nothing here unpickles."""
+"""Write and read files that last: atomic writes, a checked container of arrays, strict JSON. No pickle."""

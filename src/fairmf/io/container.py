@@ -1,9 +1,8 @@
 """Store arrays and a JSON document in one safetensors file, with a checksum of each.
 
-A safetensors file, readable by any safetensors library. Its metadata hold five texts: `format` (what it is),
-`format_version`, `written_by`, `document` and `checksum`, the SHA-256 of the four others, one per line. The document is
-{"arrays": {name: [dtype, shape, SHA-256 of its bytes]}, "content": ...}, so the checksum covers every byte that means
-anything.
+Any safetensors library can read the file. Its metadata hold five texts: `format` (the kind of file), `format_version`,
+`written_by`, `document` and `checksum`, which is the SHA-256 of the four others, one per line. The document is
+{"arrays": {name: [dtype, shape, SHA-256 of its bytes]}, "content": ...}, so that the checksum covers the whole file.
 """
 
 from __future__ import annotations
@@ -16,27 +15,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fairmf.errors import BrokenFile, FairmfError, InvalidData
 from fairmf.io import strict_json
 from fairmf.io.atomic import replacing
 from fairmf.io.strict_json import Malformed
+from fairmf.types import Array, Record
 from fairmf.version import __version__
 
-# The header of a safetensors file: 8 bytes of length, then JSON that says where every array lies.
+# The header of a safetensors file is 8 bytes of length, then JSON that says where every array lies.
 #
-# Read with suspicion. Every size is held against the size of the file before memory is asked for, so that a header
-# which claims terabytes costs nothing.
-
+# Headers are not trusted: every size is compared with the size of the file before memory is allocated, so that a header
+# which claims terabytes does no harm.
 
 MAX_BYTES = 16 << 20
-ALIGNMENT = 64  # the data begin at a multiple of it: a cache line
+ALIGNMENT = 64  # the first array begins at a multiple of a cache line
 METADATA = "__metadata__"
-DTYPES: dict[str, np.dtype[Any]] = {
+DType: TypeAlias = np.dtype[np.generic]
+DTYPES: dict[str, DType] = {
     "F64": np.dtype("<f8"), "F32": np.dtype("<f4"),
     "I64": np.dtype("<i8"), "I32": np.dtype("<i4"), "I16": np.dtype("<i2"), "I8": np.dtype("i1"),
     "U64": np.dtype("<u8"), "U32": np.dtype("<u4"), "U16": np.dtype("<u2"), "U8": np.dtype("u1"),
@@ -46,35 +45,36 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 @dataclass(frozen=True)
 class Entry:
-    """One array: its kind, its shape, and its first byte counted from the beginning of the file."""
+    """Describe one array: its type, its shape, and the position of its first byte in the file."""
 
-    dtype: np.dtype[Any]
+    dtype: DType
     shape: tuple[int, ...]
     start: int
 
     @property
     def nbytes(self) -> int:
-        """Its size, in exact integers."""
+        """Size of the array in bytes."""
         return size_of(self.dtype, self.shape)
 
 
-def size_of(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
-    """Return the bytes of an array."""
+def size_of(dtype: DType, shape: tuple[int, ...]) -> int:
+    """Return the size of an array in bytes, in Python integers, which cannot overflow."""
     size = dtype.itemsize
     for length in shape:
         size *= length
     return size
 
 
-def compose(arrays: dict[str, tuple[np.dtype[Any], tuple[int, ...]]], metadata: dict[str, str]) -> bytes:
-    """Return the header's bytes. Arrays lie in the given order, without gaps; ValueError if it gets too long."""
-    table: dict[str, Any] = {METADATA: metadata}
+def compose(arrays: dict[str, tuple[DType, tuple[int, ...]]], metadata: dict[str, str]) -> bytes:
+    """Return the header for arrays that are stored in the given order without gaps; ValueError if it is too long."""
+    table: dict[str, object] = {METADATA: metadata}
     position = 0
     for name, (dtype, shape) in arrays.items():
         end = position + size_of(dtype, shape)
         table[name] = {"dtype": NAMES[dtype], "shape": list(shape), "data_offsets": [position, end]}
         position = end
     text = strict_json.dump(table).encode("ascii")
+    # safetensors allows spaces at the end of the header.
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
     if len(text) > MAX_BYTES:
         raise ValueError(f"The header would take {len(text):,} bytes; at most {MAX_BYTES:,} are possible.")
@@ -82,7 +82,7 @@ def compose(arrays: dict[str, tuple[np.dtype[Any], tuple[int, ...]]], metadata: 
 
 
 def read_header(file: BinaryIO) -> tuple[dict[str, Entry], dict[str, str]]:
-    """Return the arrays' places and the metadata of an open file; Malformed if they contradict each other or it."""
+    """Read the header of an open file; return its arrays and metadata. Malformed if they do not fit the file."""
     size = os.fstat(file.fileno()).st_size
     if size < 10:
         raise Malformed(f"it has only {size} bytes")
@@ -96,20 +96,22 @@ def read_header(file: BinaryIO) -> tuple[dict[str, Entry], dict[str, str]]:
     if len(text) < 2 or text[0] != "{":
         raise Malformed("it is no safetensors file")
     table = strict_json.parse(text, "its header")
+    assert isinstance(table, dict)  # it begins with a brace and is valid JSON
     metadata = table.pop(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise Malformed("the metadata in its header are not a table of texts")
     return _places(table, 8 + length, size), metadata
 
 
-def _places(table: dict[str, Any], first: int, size: int) -> dict[str, Entry]:
-    """Check every entry: together they must cover the file from `first` to its end, once."""
+def _places(table: dict[str, object], first: int, size: int) -> dict[str, Entry]:
+    """Check the table of arrays: together they must cover the file from `first` to its end without overlap."""
     entries = {}
     position = first
     for name, value in table.items():
         dtype, shape, begin, end = _fields(name, value)
+        # Arrays must follow each other without gaps: safetensors' own rule, which also rules out overlaps.
         if begin + first != position or end < begin or first + end > size:
-            raise Malformed(f"array {name[:80]!r} does not lie where it should; it is damaged or truncated")
+            raise Malformed(f"array {name[:80]!r} is not where it should be; the file is damaged or truncated")
         entry = Entry(dtype, shape, position)
         if entry.nbytes != end - begin:
             raise Malformed(f"array {name[:80]!r} has another size than its shape says")
@@ -120,7 +122,7 @@ def _places(table: dict[str, Any], first: int, size: int) -> dict[str, Entry]:
     return entries
 
 
-def _fields(name: str, value: Any) -> tuple[np.dtype[Any], tuple[int, ...], int, int]:
+def _fields(name: str, value: object) -> tuple[DType, tuple[int, ...], int, int]:
     if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
         raise Malformed(f"array {name[:80]!r} is not described as safetensors does")
     dtype = DTYPES.get(value["dtype"]) if isinstance(value["dtype"], str) else None
@@ -132,7 +134,7 @@ def _fields(name: str, value: Any) -> tuple[np.dtype[Any], tuple[int, ...], int,
     return dtype, tuple(shape), offsets[0], offsets[1]
 
 
-def _are_sizes(value: Any, most: int) -> bool:
+def _are_sizes(value: object, most: int) -> TypeGuard[list[int]]:
     return (
         isinstance(value, list)
         and len(value) <= most
@@ -140,12 +142,12 @@ def _are_sizes(value: Any, most: int) -> bool:
     )
 
 
-Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, Array]
 
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of file, its newest version, and the oldest that is still read."""
+    """Name a kind of file, its newest version, and the oldest version that can still be read."""
 
     name: str
     version: int
@@ -164,12 +166,13 @@ def reading(path: Path, what: str) -> Iterator[None]:
         raise BrokenFile(f"{path} cannot be read as a {what}: {reason}.") from error
 
 
-def write(path: Path, kind: Format, content: Any, arrays: Arrays, version: int | None = None) -> None:
+def write(path: Path, kind: Format, content: object, arrays: Arrays, version: int | None = None) -> None:
     """Write the file in one atomic step.
 
-    `version` is the oldest version that can hold this content (default: the newest): older programs read it then.
+    `version` is the oldest version of the format that can hold this content, so that older programs can read the file
+    (default: the newest version).
     """
-    # Large items first: then every array is aligned to its item without gaps.
+    # Arrays with the largest numbers first: then every array is aligned without gaps.
     ordered = sorted(arrays.items(), key=lambda pair: (-pair[1].dtype.itemsize, pair[0]))
     plain = {name: np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for name, array in ordered}
     table = {name: [NAMES[a.dtype], list(a.shape), _sha256(a)] for name, a in plain.items()}
@@ -183,7 +186,7 @@ def write(path: Path, kind: Format, content: Any, arrays: Arrays, version: int |
     try:
         first = compose({name: (a.dtype, a.shape) for name, a in plain.items()}, metadata)
     except ValueError as error:
-        what = "What it says beside its arrays, such as the history of a fit, is too long."
+        what = "The data beside its arrays, such as the history of a fit, are too long."
         raise InvalidData(f"{path} cannot be written: {error} {what}") from error
     with replacing(path) as file:
         file.write(first)
@@ -192,7 +195,10 @@ def write(path: Path, kind: Format, content: Any, arrays: Arrays, version: int |
 
 
 def read(path: Path, kind: Format, *, mmap: bool = False, verify: bool = True) -> tuple[Any, Arrays]:
-    """Return the content and the arrays. With `mmap` arrays stay in the file (copied page by page if written to)."""
+    """Return the content and the arrays. With `mmap`, arrays stay in the file; a page is copied if it is written to.
+
+    Only the container is checked here. The caller checks the content.
+    """
     with reading(path, kind.name), _open(path) as file:
         entries, metadata = read_header(file)
         content = _checked_content(metadata, entries, kind)
@@ -205,10 +211,11 @@ def read(path: Path, kind: Format, *, mmap: bool = False, verify: bool = True) -
 
 
 def is_own(path: Path, kind: Format, *, partial: bool = False) -> bool:
-    """Whether the file begins as those of this kind do: asked before a file is deleted.
+    """Return whether the file begins like those of this kind. Check this before deleting a file.
 
-    With `partial`, it may also be what a killed process left of one: less than the beginning, or nothing.
+    With `partial`, also accept the rest of a write that was killed: a shorter beginning, or an empty file.
     """
+    # `write` puts the metadata first, and the format first in it.
     start = b'{"%s":{"format":%s,' % (METADATA.encode(), strict_json.dump(kind.name).encode())
     try:
         if path.is_symlink() or not path.is_file():
@@ -226,7 +233,7 @@ def _open(path: Path) -> BinaryIO:
     return path.open("rb")
 
 
-def _checked_content(metadata: dict[str, str], entries: dict[str, Entry], kind: Format) -> dict[str, Any]:
+def _checked_content(metadata: dict[str, str], entries: dict[str, Entry], kind: Format) -> dict[str, Record]:
     names = ("format", "format_version", "written_by", "document", "checksum")
     if not metadata.get("format", "").startswith("fairmf "):
         raise Malformed("it is a safetensors file, but not one of fairmf's")
@@ -257,12 +264,12 @@ def _check_version(version: str, written_by: str, kind: Format) -> None:
 
 
 def _seal(metadata: dict[str, str]) -> str:
-    """Compute the checksum; the rule is the same in every version, so that newer files do not look damaged."""
+    """Compute the checksum, in the same way for all versions: a newer file must not look damaged."""
     lines = "\n".join(metadata[name] for name in ("format", "format_version", "written_by", "document"))
     return hashlib.sha256(lines.encode("utf-8", errors="surrogatepass")).hexdigest()
 
 
-def _loaded(file: BinaryIO, entry: Entry) -> NDArray[Any]:
+def _loaded(file: BinaryIO, entry: Entry) -> Array:
     array = np.empty(entry.shape, dtype=entry.dtype)
     file.seek(entry.start)
     if entry.nbytes and file.readinto(_bytes(array)) != entry.nbytes:  # type: ignore[attr-defined]
@@ -283,9 +290,9 @@ def _mapped(file: BinaryIO, entries: dict[str, Entry]) -> Arrays:
     return arrays
 
 
-def _bytes(array: NDArray[Any]) -> memoryview:
+def _bytes(array: Array) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def _sha256(array: NDArray[Any]) -> str:
+def _sha256(array: Array) -> str:
     return hashlib.sha256(_bytes(array)).hexdigest()

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, NoReturn
 
 MAX_DEPTH = 40
-MAX_DIGITS = 1000  # turning digits into an integer takes quadratic time
-MAX_VALUES = 2_000_000  # a value costs far more memory than the three bytes it may be written in
+MAX_DIGITS = 1000  # converting digits to an integer takes quadratic time
+MAX_VALUES = 2_000_000  # a parsed value takes far more memory than its text, which may have two bytes
 
 
 class Malformed(Exception):
-    """A stored file is damaged; the message does not name the file, its reader does."""
+    """A stored file is damaged. The message does not name the file: `container.reading` adds its name."""
 
 
-def dump(value: Any) -> str:
-    """Write compact JSON in ASCII; raise ValueError for what JSON cannot say."""
+def dump(value: object) -> str:
+    """Write compact JSON in ASCII; raise TypeError or ValueError for values that JSON does not have."""
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
 def parse(text: str, what: str) -> Any:
-    """Read a JSON text; raise Malformed where it is not plain, bounded JSON. `what` names it in the message."""
+    """Parse JSON; raise Malformed if it is not valid or too large. `what` names the text in the message."""
+    # An upper bound of the number of values, found without parsing.
     if text.count(",") + text.count("[") + text.count("{") > MAX_VALUES:
         raise Malformed(f"{what} holds more than {MAX_VALUES:,} values")
     try:
@@ -36,14 +37,14 @@ def parse(text: str, what: str) -> Any:
     return value
 
 
-def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _no_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
     table = dict(pairs)
     if len(table) != len(pairs):
         raise ValueError("a key appears twice")
     return table
 
 
-def _no_constant(name: str) -> Any:
+def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number of JSON")
 
 
@@ -60,7 +61,8 @@ def _short(text: str) -> int:
     return int(text)
 
 
-def _check_depth(value: Any, what: str) -> None:
+def _check_depth(value: object, what: str) -> None:
+    # Level by level instead of recursively, because recursion is what deep nesting would break.
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [

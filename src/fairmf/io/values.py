@@ -1,4 +1,4 @@
-"""Store Python values as JSON and read them back, kind for kind.
+"""Store Python values as JSON and read them back with the same types.
 
     1.5, "a", None, true, [..], {..}      as they are
     inf, -inf, nan                        {"$float": "inf"}
@@ -9,7 +9,8 @@
     Decimal, UUID                         {"$decimal": "1.50"}, {"$uuid": "..."}
     a mapping JSON cannot hold            {"$dict": [[key, value], ..]}
 
-NumPy numbers become Python numbers, arrays lists. Subclasses are refused: they would come back as something else.
+NumPy numbers become Python numbers, and arrays become lists. Subclasses of these types are refused, because they would
+come back as the base type.
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ from fairmf.io.strict_json import MAX_DIGITS, Malformed
 
 
 class NotStorable(Exception):
-    """A value of a kind that files do not hold."""
+    """A value has a type that cannot be stored."""
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Return the Python number or string behind a NumPy scalar; anything else as it is."""
     return value.item() if isinstance(value, (np.number, np.bool_, np.str_, np.bytes_)) else value
 
 
 def encode(value: Any) -> Any:
-    """Return the JSON form of a value; raise NotStorable where it has none."""
+    """Return a value as JSON; raise NotStorable for a type that is not in the table above."""
+    # type(...) is, not isinstance: a subclass would come back as its base class. (A bool is an int, for example.)
     value = value.tolist() if isinstance(value, np.ndarray) else plain(value)
     kind = type(value)
     if value is None or kind in (bool, str):
@@ -50,6 +52,7 @@ def encode(value: Any) -> Any:
     if kind is list:
         return [encode(part) for part in value]
     if kind is dict:
+        # A key that begins with $ would be taken for one of the names of types below.
         if all(type(key) is str and not key.startswith("$") for key in value):
             return {key: encode(part) for key, part in value.items()}
         return {"$dict": [[encode(key), encode(part)] for key, part in value.items()]}
@@ -59,8 +62,8 @@ def encode(value: Any) -> Any:
     return {name: writer(value)}
 
 
-def decode(value: Any) -> Any:
-    """Return the value behind its JSON form; raise Malformed where there is none."""
+def decode(value: object) -> Any:
+    """Return the value that `encode` stored; raise Malformed if it is damaged."""
     if isinstance(value, list):
         return [decode(part) for part in value]
     if not isinstance(value, dict):
@@ -76,24 +79,24 @@ def decode(value: Any) -> Any:
         raise Malformed(f"it holds a damaged {name[1:]}") from error
 
 
-def _moment(value: Any) -> str:
-    # Any other zone than a fixed offset would come back as a fixed offset.
+def _moment(value: datetime.datetime | datetime.time) -> str:
+    # A zone with daylight saving time would come back as the fixed offset of that moment.
     if value.tzinfo is not None and type(value.tzinfo) is not datetime.timezone:
         raise NotStorable(f"a {type(value).__name__} in the time zone {value.tzinfo}")
-    return str(value.isoformat())
+    return value.isoformat()
 
 
-def _read_float(text: Any) -> float:
+def _read_float(text: object) -> float:
     return {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}[_text(text)]
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError
     return value
 
 
-def _parts(value: Any) -> list[Any]:
+def _parts(value: object) -> list[Any]:
     if not isinstance(value, list):
         raise TypeError
     return [decode(part) for part in value]
@@ -106,13 +109,14 @@ def _digits(value: decimal.Decimal) -> str:
     return text
 
 
-def _decimal(text: Any) -> decimal.Decimal:
-    if len(_text(text)) > MAX_DIGITS:
+def _decimal(value: object) -> decimal.Decimal:
+    text = _text(value)
+    if len(text) > MAX_DIGITS:
         raise ValueError
     return decimal.Decimal(text)
 
 
-_WRITERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
+_WRITERS: dict[type, tuple[str, Callable[[Any], object]]] = {
     tuple: ("$tuple", lambda value: [encode(part) for part in value]),
     frozenset: ("$frozenset", lambda value: [encode(part) for part in value]),
     bytes: ("$bytes", bytes.hex),
@@ -123,7 +127,7 @@ _WRITERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     decimal.Decimal: ("$decimal", _digits),
     uuid.UUID: ("$uuid", str),
 }
-_READERS: dict[str, Callable[[Any], Any]] = {
+_READERS: dict[str, Callable[[Any], object]] = {
     "$float": _read_float,
     "$tuple": lambda value: tuple(_parts(value)),
     "$frozenset": lambda value: frozenset(_parts(value)),

@@ -1,8 +1,7 @@
-"""Accuracy of ranked lists, one number per user (definitions in docs/metrics.md).
+"""Compute the accuracy of ranked lists, one number per user (definitions in docs/metrics.md).
 
-A block of lists is an array rows x N of item positions, best first, -1 where there is no item. Everything
-below works on the block's hits (rows x N booleans), so nothing is ever as large as users x items. A user
-without targets has NaN.
+A block of lists is an array rows x N of item positions, best first, -1 for an empty slot. The functions work on the
+hits of a block (rows x N booleans), so no array is as large as users x items. Users without targets get NaN.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ PerUser = NDArray[np.float64]
 
 
 def find_hits(items: NDArray[np.integer], targets: Rows, n_items: int) -> Hits:
-    """Mark the slots of the lists that hold one of their user's targets. Row i of `items` is row i of `targets`."""
+    """Mark the slots that hold one of the user's targets. Row i of `items` belongs to row i of `targets`."""
     users = np.arange(targets.count, dtype=np.int64)
-    # Indices ascend within a row, so these keys ascend as a whole and can be searched.
+    # One key per pair of user and item. Indices ascend within a row, so the keys ascend and can be searched.
     wanted = np.repeat(users * n_items, np.diff(targets.indptr)) + targets.indices
     if not len(wanted):
         return np.zeros(items.shape, dtype=bool)
@@ -30,7 +29,7 @@ def find_hits(items: NDArray[np.integer], targets: Rows, n_items: int) -> Hits:
 
 
 def recall(hits: Hits, n_targets: NDArray[np.integer], K: int) -> PerUser:
-    """Return the hits among the first K, divided by min(K, number of targets): 1 is always reachable."""
+    """Return the hits among the first K divided by min(K, number of targets), so that 1 can always be reached."""
     found = hits[:, :K].sum(axis=1)
     return _only_scored(found / np.maximum(np.minimum(K, n_targets), 1), n_targets)
 
@@ -38,7 +37,7 @@ def recall(hits: Hits, n_targets: NDArray[np.integer], K: int) -> PerUser:
 def ndcg(hits: Hits, n_targets: NDArray[np.integer], K: int) -> PerUser:
     """Return the binary DCG of the first K, gain 1/log2(rank + 1), divided by that of min(K, targets) hits on top."""
     gain = discounts(K)
-    ideal = np.concatenate(([1.0], np.cumsum(gain)))  # place 0 is never used: no targets, no score
+    ideal = np.concatenate(([1.0], np.cumsum(gain)))  # place 0 belongs to users without targets, who get NaN
     reached = hits[:, :K] @ gain[: hits.shape[1]]
     return _only_scored(reached / ideal[np.minimum(K, n_targets)], n_targets)
 

@@ -1,7 +1,7 @@
-"""`audit`: rank for the same users in two ways, compare the lists, and resample the users for intervals.
+"""Compare two rankings for the same users, and resample the users for intervals: `audit`.
 
-Lists come in blocks and are counted as they come; for the intervals users x K integers are kept. Nothing is ever as
-large as users x items.
+Lists arrive in blocks and are counted one block at a time. For the intervals, users x K integers are kept. No array is
+as large as users x items.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from fairmf.metrics.exposure import add_up
 from fairmf.metrics.plan import Plan, make_plan
 from fairmf.metrics.registry import is_accuracy, known_names
 from fairmf.params import check_count
+from fairmf.types import Array, Settings
 
 Values = NDArray[np.float64]
 Lists = NDArray[np.integer]
-Names = Sequence[object] | NDArray[Any] | Mapping[Any, object]
+Names = Sequence[object] | Array | Mapping[Any, object]
 AUDITED = (
     "gini", "gini_dcg", "coverage", "entropy", "max_exposure", "top1_share", "top10_share", "bottom50_share",
     "bottom80_share", "tail_share", "popularity", "group_gini",
 )  # fmt: skip
-"""The exposure metrics of an audit, where their inputs are given."""
+"""The exposure metrics of an audit; those that lack an input are left out."""
 
 
 def audit(
@@ -47,8 +48,8 @@ def audit(
     names: Names | None = None,
     train: Interactions | None = None,
     part: str = "test",
-    before_options: Mapping[str, Any] | None = None,
-    after_options: Mapping[str, Any] | None = None,
+    before_options: Settings | None = None,
+    after_options: Settings | None = None,
     before_name: str = "before",
     after_name: str = "after",
     bootstrap: int = 200,
@@ -60,7 +61,7 @@ def audit(
     Parameters
     ----------
     before, after
-        Fitted models, or lists that exist already (users x N item positions, -1 for none).
+        Fitted models, or lists (users x N item positions, -1 for an empty slot).
     held_out
         The users to rank for: a HeldOut, or a Split, of which `part` is used.
     at
@@ -72,15 +73,15 @@ def audit(
     names
         Titles of the items, one per item or by item id.
     train
-        Training data that popularity is counted in; a Split has its own.
+        Training data, for the popularity of items; by default that of the Split.
     part
         "test" or "validation" of a Split.
     before_options, after_options
-        Passed on to each model's `rank`, such as {"fairness": 2}: one model can be compared with itself.
+        Options of each model's `rank`, such as {"fairness": 2}. So one model can be compared with itself.
     before_name, after_name
-        What sentences call the two sides.
+        Names of the two sides in sentences.
     bootstrap, confidence, random_state
-        Resamples of the users (the same for both sides), confidence and seed of the intervals of the differences.
+        Number of resamples of the users (the same for both sides), confidence and seed of the intervals.
 
     Returns
     -------
@@ -135,14 +136,14 @@ def audit(
 
 
 class Pair(NamedTuple):
-    """Both sides, counted for the same users."""
+    """The counted lists of both sides."""
 
     before: Counted
     after: Counted
 
 
 def _count(
-    name: str, side: Ranker | Lists, options: Mapping[str, Any] | None, held_out: HeldOut, plan: Plan, keep: bool
+    name: str, side: Ranker | Lists, options: Settings | None, held_out: HeldOut, plan: Plan, keep: bool
 ) -> Counted:
     try:
         return count_lists(_blocks(name, side, options, held_out, plan.longest), held_out, plan, keep_lists=keep)
@@ -150,9 +151,7 @@ def _count(
         raise InvalidData(f"{name}: {error}") from error
 
 
-def _blocks(
-    name: str, side: Ranker | Lists, options: Mapping[str, Any] | None, held_out: HeldOut, longest: int
-) -> Blocks:
+def _blocks(name: str, side: Ranker | Lists, options: Settings | None, held_out: HeldOut, longest: int) -> Blocks:
     if not isinstance(side, np.ndarray):
         if not hasattr(side, "rank"):
             raise InvalidData(f"needs a fitted model or an array of lists. Got {type(side).__name__} instead.")
@@ -160,13 +159,13 @@ def _blocks(
     if options:
         raise InvalidParameter(f"{name}_options are for models; {name} is an array of lists.")
     blocks = given_lists(side)
-    if side.shape[1] < longest:  # shorter lists would look like lost exposure
+    if side.shape[1] < longest:  # shorter lists would look like a loss of exposure
         raise InvalidData(f"the lists have {side.shape[1]} slots, but {longest} are compared: choose a smaller at=.")
     return blocks
 
 
 def _differences(pair: Pair, K: int, users: Sequence[UserStatistics]) -> Statistics:
-    """After minus before of every metric and every group's share, and what becomes of users, by users' weights."""
+    """Return a function from users' weights to the differences of all metrics and shares, and the figures of users."""
     sides = [counted.statistics() for counted in pair]
     shares = [_group_shares(counted, K) for counted in pair] if pair.before.plan.groups else None
 
@@ -183,11 +182,11 @@ def _differences(pair: Pair, K: int, users: Sequence[UserStatistics]) -> Statist
 
 
 def _group_shares(counted: Counted, K: int) -> Callable[[Values], Values]:
-    """Shares of groups by users' weights: the lists with every item replaced by its group."""
+    """Return a function from users' weights to the groups' shares of exposure."""
     groups, lists = counted.plan.groups, counted.lists
     if groups is None or lists is None:
         raise ValueError("Shares of groups need groups and kept lists.")
-    codes = np.where(lists >= 0, groups.codes[lists], -1)
+    codes = np.where(lists >= 0, groups.codes[lists], -1)  # the lists, with every item replaced by its group
     matrix = list_matrices(codes, len(groups.names), [K], "count")
 
     def measured(weights: Values) -> Values:
@@ -206,7 +205,8 @@ def _metrics(pair: Pair, replicates: dict[str, Values], confidence: float) -> di
         was, now = before[w.label], after[w.label]
         ends: tuple[float | None, float | None] = (None, None)
         if w.label in replicates:
-            # As in `evaluate`: resampled exposure is more unequal on both sides, not equally so.
+            # As in `evaluate`, intervals of exposure metrics are centred: resampling makes exposure more unequal, and
+            # not by the same amount on both sides.
             limit = 1.0 if w.is_accuracy else w.exposure.highest
             shift = {} if w.is_accuracy else {"centre": now - was, "lowest": -limit, "highest": limit}
             ends = interval(replicates[w.label], confidence, **shift)
@@ -241,7 +241,7 @@ def _items(pair: Pair, K: int, held_out: HeldOut, titles: list[str]) -> Items:
 
 
 def read_part(held_out: HeldOut | Split, part: str, train: Interactions | None) -> tuple[HeldOut, Interactions | None]:
-    """Return the users of the audit, and the training data that popularity is counted in."""
+    """Return the users of the audit, and the training data for the popularity of items."""
     if not isinstance(held_out, Split):
         return held_out, train
     if part not in ("validation", "test"):
@@ -250,7 +250,7 @@ def read_part(held_out: HeldOut | Split, part: str, train: Interactions | None) 
 
 
 def read_quality(quality: Sequence[str] | None, K: int) -> list[str]:
-    """Return the full names of the metrics that are compared user by user."""
+    """Return the full names of the metrics that are compared for each user."""
     if quality is None:
         return [f"ndcg@{K}", f"recall@{K}"]
     given = [quality] if isinstance(quality, str) else list(quality)
@@ -265,7 +265,7 @@ def read_quality(quality: Sequence[str] | None, K: int) -> list[str]:
 
 
 def read_titles(names: Names | None, n_items: int, item_ids: Ids | None) -> list[str]:
-    """Return a name for every item: its id where no name is given."""
+    """Return a name for every item; its id if no name is given."""
     own = ids_or_positions(item_ids, n_items)
     if names is None:
         return [str(item) for item in own]
@@ -283,5 +283,5 @@ def read_titles(names: Names | None, n_items: int, item_ids: Ids | None) -> list
 
 
 def ids_or_positions(ids: Ids | None, count: int) -> list[Hashable]:
-    """Return ids as Python values; positions where the data has no ids."""
+    """Return ids as Python values; positions if the data has no ids."""
     return list(range(count)) if ids is None else list(ids.values.tolist())

@@ -1,4 +1,4 @@
-"""The numbers of an audit: a value with its interval, a metric before and after, and what changes for users."""
+"""Compute the numbers of an audit: changes of metrics with their intervals, and what changes for users."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Estimate:
     high: float | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """Return plain Python, ready for JSON."""
+        """Return plain Python values for JSON."""
         return {"value": finite(self.value), "low": finite(self.low), "high": finite(self.high)}
 
 
@@ -44,28 +44,28 @@ class Change:
 
     @property
     def relative(self) -> float:
-        """The difference as a share of the value before; NaN where that is 0."""
+        """The difference as a share of the value before; NaN if that is 0."""
         return self.difference / self.before if self.before else math.nan
 
     @property
     def beyond_chance(self) -> bool | None:
-        """Whether the interval of the difference leaves 0 out; None without an interval."""
+        """Whether the interval of the difference excludes 0; None without an interval."""
         if self.low is None or self.high is None or math.isnan(self.low) or math.isnan(self.high):
             return None
         return self.low > 0 or self.high < 0
 
     def to_dict(self) -> dict[str, object]:
-        """Return plain Python, ready for JSON."""
+        """Return plain Python values for JSON."""
         numbers = {"before": self.before, "after": self.after, "difference": self.difference}
         return {name: finite(x) for name, x in (numbers | {"low": self.low, "high": self.high}).items()}
 
 
 @dataclasses.dataclass(frozen=True)
 class UserChange:
-    """One quality metric, after minus before, over the users with targets.
+    """The change of one quality metric (after minus before) over the users with targets.
 
-    `quantiles` maps 0.05 to the difference that 5 % of users do not exceed; `worst_decile` is the mean difference of
-    the tenth of users who lose most; the shares count users whose quality fell, rose or is exactly the same.
+    `quantiles` maps 0.05 to the difference that 5 % of users do not exceed. `worst_decile` is the mean difference of
+    the tenth of users who lose most. `worse_off` and `better_off` are the shares of users whose quality fell or rose.
     """
 
     metric: str
@@ -81,7 +81,7 @@ class UserChange:
         return 1.0 - self.worse_off.value - self.better_off.value
 
     def to_dict(self) -> dict[str, object]:
-        """Return plain Python, ready for JSON."""
+        """Return plain Python values for JSON."""
         return {
             "n_scored": self.n_scored,
             "quantiles": {f"{share:g}": finite(value) for share, value in self.quantiles.items()},
@@ -93,7 +93,7 @@ class UserChange:
 
 
 class UserStatistics:
-    """The figures of UserChange as functions of the users' weights, so that they can be resampled."""
+    """Compute the figures of `UserChange` from weights of the users, so that users can be resampled."""
 
     def __init__(self, metric: str, before: Values, after: Values):
         self.metric = metric
@@ -102,7 +102,8 @@ class UserStatistics:
         self.order = self.scored[np.argsort(self.difference[self.scored], kind="stable")]
 
     def __call__(self, weights: Values) -> dict[str, Values]:
-        """Compute worst decile and shares for weights (users x replicates)."""
+        """Return the worst decile and the shares for weights (users x replicates)."""
+        # Users without targets are NaN in both, so that means leave them out.
         worse = np.where(np.isnan(self.difference), np.nan, self.difference < 0)
         better = np.where(np.isnan(self.difference), np.nan, self.difference > 0)
         return {
@@ -112,7 +113,7 @@ class UserStatistics:
         }
 
     def change(self, replicates: dict[str, Values], confidence: float) -> UserChange:
-        """Return the figures themselves (every user once), with intervals where there are replicates."""
+        """Return the figures with every user counted once, and their intervals if there are replicates."""
         once = self(np.ones((len(self.difference), 1)))
         found = {}
         for name in ("worst_decile", "worse_off", "better_off"):
@@ -128,24 +129,24 @@ class UserStatistics:
 
 
 def worst_tenth(ascending: Values, weights: Values) -> Values:
-    """Return the mean of the lowest tenth of the values, by weight (values x replicates).
+    """Return the weighted mean of the lowest tenth of the values, for each replicate.
 
-    The user on the edge of the tenth counts in part.
+    `weights` is values x replicates. The value at the edge of the tenth counts in part.
     """
     wanted = weights.sum(axis=0) / 10
-    already = np.cumsum(weights, axis=0) - weights
+    already = np.cumsum(weights, axis=0) - weights  # weight of all lower values
     taken = np.clip(wanted - already, 0.0, weights)
     mean: Values = np.divide(ascending @ taken, wanted, out=np.full(len(wanted), np.nan), where=wanted > 0)
     return mean
 
 
 def finite(value: float | None) -> float | None:
-    """Return the number as JSON can hold it: None if missing or undefined."""
+    """Return the number for JSON: None if it is missing or not finite."""
     return float(value) if value is not None and math.isfinite(value) else None
 
 
 def plain_id(value: Hashable) -> object:
-    """Return an id or a label as JSON can hold it: numbers, strings and lists as they are, else its text."""
+    """Return an id or a label for JSON: numbers, strings and lists unchanged, everything else as text."""
     if isinstance(value, (tuple, list)):
         return [plain_id(part) for part in value]
     if value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value)):

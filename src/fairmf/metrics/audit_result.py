@@ -1,36 +1,42 @@
-"""Audit: what an audit found, as data, and the same as Arrow tables, JSON and sentences."""
+"""Hold the results of an audit, and convert them to Arrow tables, JSON and sentences."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
+from fairmf.lazy import lazy_module
 from fairmf.metrics.audit_change import Change, UserChange, finite, plain_id
 from fairmf.metrics.exposure import lorenz_curve
 from fairmf.metrics.sentences import statements
+from fairmf.types import Record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    pa = lazy_module("pyarrow")
 
 Values = NDArray[np.float64]
-CURVE_POINTS = 101  # of a Lorenz curve in JSON
+CURVE_POINTS = 101  # points of a Lorenz curve in JSON
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Audit:
-    """What changes from `before` to `after` in top-`at` lists for the same users (docs/audit.md).
+    """The result of `audit`: what changes from `before` to `after` in lists of length `at` (docs/audit.md).
 
-    `audit["gini@20"]` is one metric's Change; `gainers` and `losers` name items; `summary` says it in sentences.
+    `audit["gini@20"]` is the Change of one metric, `gainers` and `losers` list items, and `summary` returns sentences.
 
     Attributes
     ----------
     at
         Length of the lists.
     before_name, after_name
-        What sentences call the two sides.
+        Names of the two sides in sentences.
     n_users, n_scored
         Users who were given lists, and those of them with held-out items.
     confidence
@@ -38,11 +44,11 @@ class Audit:
     metrics
         Every metric before and after, with the interval of its difference.
     users
-        How the change of each quality metric is distributed over users.
+        For each quality metric, how its change is distributed over users.
     groups
         Exposure of the groups, before and after.
     items, per_user
-        The same for single items and users, as arrays.
+        Values of every item and every user, as arrays.
 
     Examples
     --------
@@ -52,7 +58,7 @@ class Audit:
     >>> same = np.tile(np.arange(20), (60, 1))
     >>> other = (same + np.arange(60)[:, None]) % 200
     >>> print(audit(same, other, split.test, bootstrap=0).statements()[1])
-    The 80% of the catalogue that is shown least goes from 0.0% to 40.0% of the exposure (+40.0 points).
+    The least-shown 80% of the catalogue gets 40.0% of the exposure, up from 0.0% (+40.0 points).
     """
 
     at: int
@@ -78,11 +84,11 @@ class Audit:
         return len(self.items.before)
 
     def gainers(self, top: int = 10) -> list[ItemChange]:
-        """Return the items that gain most exposure, most first; of equal gains the one that comes first in the data."""
+        """Return the items that gain most exposure, largest gain first; ties in the order of the data."""
         return self._most(self.items.after - self.items.before, top)
 
     def losers(self, top: int = 10) -> list[ItemChange]:
-        """Return the items that lose most exposure, most first."""
+        """Return the items that lose most exposure, largest loss first."""
         return self._most(self.items.before - self.items.after, top)
 
     def _most(self, gain: Values, top: int) -> list[ItemChange]:
@@ -93,35 +99,37 @@ class Audit:
         """Return the Lorenz curves before and after: point k is the share of exposure of the k least exposed items."""
         return lorenz_curve(self.items.before), lorenz_curve(self.items.after)
 
-    def items_table(self) -> Any:
+    def items_table(self) -> pa.Table:
         """Return an Arrow table with one row per item (`.to_pandas()` makes a data frame)."""
         return items_table(self.items)
 
-    def groups_table(self) -> Any:
+    def groups_table(self) -> pa.Table:
         """Return an Arrow table with one row per group."""
         return groups_table(self.groups)
 
-    def users_table(self) -> Any:
+    def users_table(self) -> pa.Table:
         """Return an Arrow table with one row per user; quality is null for users without targets."""
         return users_table(self.per_user)
 
     def statements(self) -> list[str]:
-        """Return the findings in sentences; every number in them is computed."""
+        """Return the results as sentences."""
         return statements(self)
 
     def summary(self) -> str:
         """Return the statements, one per line."""
         return "\n".join(self.statements())
 
-    def to_dict(self, *, top: int = 20, every_item: bool = False) -> dict[str, Any]:
-        """Return all findings as plain Python, ready for JSON: undefined numbers are None, ids are as they are.
+    def to_dict(self, *, top: int = 20, every_item: bool = False) -> Record:
+        """Return all results as plain Python values for JSON. Undefined numbers become None.
 
-        Items are the `top` gainers and losers; `every_item` adds all of them. Single users are never in it.
+        Only the `top` gainers and losers among the items are listed; `every_item` adds all items. Users are never
+        listed one by one.
         """
+        # The Lorenz curve has a point per item; JSON gets it at evenly spaced shares of the catalogue.
         shares = np.linspace(0.0, 1.0, min(CURVE_POINTS, self.n_items + 1))
         every = np.linspace(0.0, 1.0, self.n_items + 1)
         curves = [np.interp(shares, every, curve) for curve in self.lorenz()]
-        found: dict[str, Any] = {
+        found: Record = {
             **{"at": self.at, "before_name": self.before_name, "after_name": self.after_name},
             **{"n_users": self.n_users, "n_scored": self.n_scored, "n_items": self.n_items},
             "confidence": self.confidence,
@@ -152,7 +160,7 @@ class Audit:
 
 @dataclasses.dataclass(frozen=True)
 class ItemChange:
-    """One item's exposure: number of users who have it in their list, before and after."""
+    """The exposure of one item: the number of users whose list holds it, before and after."""
 
     item: Hashable
     name: str
@@ -162,18 +170,18 @@ class ItemChange:
 
     @property
     def difference(self) -> int:
-        """Users gained (or lost)."""
+        """Number of users gained; negative if lost."""
         return self.after - self.before
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain Python, ready for JSON."""
+    def to_dict(self) -> Record:
+        """Return plain Python values for JSON."""
         named = {"item": plain_id(self.item), "name": self.name, "group": plain_id(self.group)}
         return {**named, "before": self.before, "after": self.after, "difference": self.difference}
 
 
 @dataclasses.dataclass(frozen=True)
 class GroupChange:
-    """One group's exposure in slots, and its share of all exposure."""
+    """The exposure of one group: its number of slots in lists, and its share of all exposure."""
 
     group: Hashable
     n_items: int
@@ -181,15 +189,15 @@ class GroupChange:
     after: float
     share: Change
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain Python, ready for JSON."""
+    def to_dict(self) -> Record:
+        """Return plain Python values for JSON."""
         counts = {"before": self.before, "after": self.after}
         return {"group": plain_id(self.group), "n_items": self.n_items, **counts, "share": self.share.to_dict()}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Items:
-    """The catalogue, one entry per item: ids (positions where there are none), names, exposure before and after."""
+    """One entry per item: ids (positions if there are none), names, and exposure before and after."""
 
     ids: list[Hashable]
     names: list[str]
@@ -208,7 +216,7 @@ class Items:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Users:
-    """The users who were given lists: ids (positions where there are none) and quality by metric, NaN if unscored."""
+    """One entry per user: ids (positions if there are none) and quality by metric, NaN for users without targets."""
 
     ids: list[Hashable]
     before: dict[str, Values]
@@ -262,7 +270,7 @@ def users_table(users: Users) -> pa.Table:
 
 
 def id_column(ids: Sequence[Hashable]) -> pa.Array:
-    """Return ids as an Arrow array; kinds that Arrow cannot hold together become strings."""
+    """Return ids as an Arrow array; as strings if Arrow cannot hold them in one array."""
     try:
         return pa.array(ids)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):

@@ -1,8 +1,7 @@
-"""Bootstrap intervals: resample the users and recount their lists, to see how far numbers would move.
+"""Compute bootstrap intervals: resample the users and recount their lists.
 
-A replicate is a weight per user (how often it was drawn). Weighted exposures of many replicates are one
-product of a sparse matrix (items x users) with a dense one (users x replicates), which costs no more than
-adding up the lists.
+A replicate is a weight per user: how often the user was drawn. The exposures of many replicates are one product of a
+sparse matrix (items x users) with a dense one (users x replicates), which costs as much as counting the lists.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from fairmf.params import check_count, check_seed, check_share
 
 Values = NDArray[np.float64]
 Interval = tuple[float, float]
-CELLS_AT_ONCE = 4_000_000  # replicates x (items or users) held at a time, 32 MB
+CELLS_AT_ONCE = 4_000_000  # numbers of replicates x items (or users) in memory at a time: 32 MB
 
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """How intervals are made: number of resamples (0: none), confidence and seed."""
+    """The settings of intervals: number of resamples (0 for no intervals), confidence and seed."""
 
     count: int
     confidence: float
@@ -33,7 +32,7 @@ class Bootstrap:
 
     @classmethod
     def checked(cls, owner: str, count: int, confidence: float, random_state: int) -> Bootstrap:
-        """Check the three arguments of `owner`."""
+        """Return the settings; raise InvalidParameter in the name of `owner` if one is out of range."""
         check_count(owner, "bootstrap", count, 0)
         check_share(owner, "confidence", confidence)
         check_seed(owner, random_state)
@@ -41,13 +40,13 @@ class Bootstrap:
 
 
 class ListMatrices(NamedTuple):
-    """Sparse items x users matrices of one weighting; matrix k has the slots between cut-offs k-1 and k."""
+    """Sparse matrices items x users for one weighting; matrix k holds the slots between cut-offs k-1 and k."""
 
     cutoffs: tuple[int, ...]
     matrices: tuple[sp.csc_array, ...]
 
     def exposures(self, weights: Values) -> Iterator[tuple[int, Values]]:
-        """Yield for every cut-off K the exposures (replicates x items) under weights (users x replicates)."""
+        """Yield, for every cut-off K, the exposures (replicates x items) for weights (users x replicates)."""
         total = np.zeros((self.matrices[0].shape[0], weights.shape[1]))
         for K, matrix in zip(self.cutoffs, self.matrices, strict=True):
             total += matrix @ weights
@@ -55,11 +54,12 @@ class ListMatrices(NamedTuple):
 
 
 def list_matrices(items: NDArray[np.integer], n_items: int, cutoffs: list[int], weighting: str) -> ListMatrices:
-    """Prepare the lists (users x N, -1 in empty slots) for counting at the given cut-offs, ascending."""
+    """Convert lists (users x N, -1 in empty slots) to matrices, one per cut-off; `cutoffs` ascend."""
     n_users, N = items.shape
     worth = slot_weights(max(N, 1), weighting)
     matrices, start = [], 0
     for K in cutoffs:
+        # Only the slots after the previous cut-off: `exposures` adds the matrices up, so each slot is counted once.
         stop = max(start, min(K, N))
         slots = items[:, start:stop]
         filled = slots >= 0
@@ -71,17 +71,18 @@ def list_matrices(items: NDArray[np.integer], n_items: int, cutoffs: list[int], 
 
 
 def draw_weights(n_users: int, replicates: int, n_items: int, random_state: int) -> Iterator[Values]:
-    """Draw n users with replacement; yield how often each was drawn, in blocks users x replicates."""
+    """Draw users with replacement; yield how often each was drawn, in blocks of users x replicates."""
     random = np.random.default_rng(random_state)
     at_once = max(1, CELLS_AT_ONCE // max(n_users, n_items, 1))
     for start in range(0, replicates, at_once):
         count = min(at_once, replicates - start)
+        # One replicate at a time, so that the draws do not depend on the size of the blocks.
         draws = [np.bincount(random.integers(n_users, size=n_users), minlength=n_users) for _ in range(count)]
         yield np.ascontiguousarray(np.stack(draws, axis=1), dtype=np.float64)
 
 
 def weighted_means(per_user: Values, weights: Values) -> Values:
-    """Return the mean over the users that have a value, per replicate; NaN where a replicate drew none of them."""
+    """Return the mean over users with a value, for each replicate; NaN if a replicate drew none of them."""
     scored = np.isfinite(per_user)
     count = scored @ weights
     total = np.where(scored, per_user, 0.0) @ weights
@@ -92,11 +93,11 @@ def weighted_means(per_user: Values, weights: Values) -> Values:
 def interval(
     replicates: Values, confidence: float, centre: float | None = None, highest: float = np.inf, lowest: float = 0.0
 ) -> Interval:
-    """Return the percentile interval; with `centre` shifted to have the replicates' mean there, in [lowest, highest].
+    """Return the percentile interval. With `centre`, shift it so that the mean of the replicates is there.
 
-    The shift is for measures of exposure: drawing users twice makes every exposure vector more unequal than
-    the lists it comes from, so unshifted intervals of Gini or coverage can miss the very value they belong
-    to.
+    The shift is for measures of exposure. A replicate draws some users twice and others not at all, so its exposure is
+    more unequal than that of the lists. Without the shift, an interval of Gini or coverage can miss its own value. The
+    shifted ends are clipped to [lowest, highest].
     """
     finite = replicates[np.isfinite(replicates)]
     if not len(finite):

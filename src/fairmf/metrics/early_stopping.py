@@ -1,4 +1,4 @@
-"""Early stopping: a callback of the fit loop that evaluates one metric on held-out users."""
+"""Stop a fit early: a callback that evaluates one metric on held-out users after each epoch."""
 
 from __future__ import annotations
 
@@ -14,47 +14,49 @@ from fairmf.metrics.evaluate import Ranker, evaluate
 from fairmf.metrics.plan import check_held_out
 from fairmf.metrics.registry import parse_metric
 from fairmf.params import check_count, check_not_negative
+from fairmf.types import Record
 
+# What a checkpoint stores, besides the settings.
 _MEMORY = ("scores", "best_epoch", "best_value", "_last_epoch", "_epochs_seen")
 
 
 class Progress(Protocol):
-    """What the fit loop tells its callbacks after an epoch."""
+    """The argument that the fit loop passes to its callbacks after an epoch."""
 
     @property
     def epoch(self) -> int:
-        """The number of this epoch."""
+        """Number of this epoch, from 1."""
         ...
 
     @property
     def model(self) -> Ranker:
-        """The model as it stands after this epoch."""
+        """The model after this epoch."""
         ...
 
     @property
-    def record(self) -> dict[str, Any]:
-        """This epoch's line of the history; callbacks may add to it."""
+    def record(self) -> Record:
+        """The record of this epoch in the history. Callbacks may add to it."""
         ...
 
     @property
-    def state(self) -> Any:
-        """An immutable snapshot of this epoch, to be handed to `keep`."""
+    def state(self) -> object:
+        """A snapshot of the model's state after this epoch, for `keep`."""
         ...
 
     def stop(self, reason: str) -> None:
         """End the fit after this epoch."""
         ...
 
-    def keep(self, state: Any) -> None:
-        """Make the fit return the model of this state instead of the last one."""
+    def keep(self, state: object) -> None:
+        """Make the fit return the model of this state, not that of the last epoch."""
         ...
 
 
 class EarlyStopping:
     """Stop when `metric` has not improved on held-out users for `patience` evaluations; keep the best epoch.
 
-    The value goes into the epoch's record under "validation". One object can serve several fits, one after the other:
-    it starts anew when the epochs do.
+    The value is added to the epoch's record under "validation". One object can serve several fits, one after the other:
+    it starts over when the number of the epoch goes back.
 
     Parameters
     ----------
@@ -67,13 +69,13 @@ class EarlyStopping:
     every
         Epochs between two evaluations.
     minimise
-        Whether less is better; None takes it from the metric (Gini low, nDCG high).
+        Whether less is better; None decides by the metric (less for Gini, more for nDCG).
     min_change
-        An improvement must exceed this.
+        Smallest change that counts as an improvement.
     train, groups
         Inputs of the metrics that need them, as in `evaluate`.
     **rank_options
-        Passed on to the model's `rank`, such as fairness=.
+        Options of the model's `rank`, such as fairness=.
 
     Raises
     ------
@@ -126,7 +128,8 @@ class EarlyStopping:
         self._epochs_seen = 0
 
     def on_epoch(self, progress: Progress) -> None:
-        """Called by the fit loop after every epoch."""
+        """Evaluate the model; keep it if it is the best so far, or stop the fit. Called by the fit loop."""
+        # The epochs of a new fit start at 1 again.
         if self._last_epoch is not None and progress.epoch <= self._last_epoch:
             self._start_over()
         self._last_epoch = progress.epoch
@@ -147,25 +150,25 @@ class EarlyStopping:
                 f"best {self.best_value:.5g} at epoch {self.best_epoch}."
             )
 
-    # -- a fit that is broken off and resumed (models/fit_loop.py) ---------------------------------------------------
+    # -- state for checkpoints (models/fit_loop.py) ------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Any]:
-        """What it has seen so far, and the rules by which it judges."""
+    def state_dict(self) -> Record:
+        """Return the scores so far and the settings, for a checkpoint."""
         return {"rules": self._rules(), **{name: getattr(self, name) for name in _MEMORY}}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there; InvalidParameter if it would now judge by other rules."""
+    def load_state_dict(self, state: Record) -> None:
+        """Continue from a checkpoint; raise InvalidParameter if the settings differ."""
         now = self._rules()
         for name, value in state["rules"].items():
             if now.get(name) != value:
                 raise InvalidParameter(
                     f"The checkpoint's EarlyStopping has {name} {value!r}, this one {now.get(name)!r}: "
-                    "a fit goes on with the same rules, or in another folder."
+                    "resume with the same settings, or use another folder."
                 )
         for name in _MEMORY:
             setattr(self, name, state[name])
 
-    def _rules(self) -> dict[str, Any]:
+    def _rules(self) -> Record:
         names = ("metric", "patience", "every", "minimise", "min_change")
         return {name: getattr(self, name) for name in names} | {"held_out": self._held_out_fingerprint}
 
@@ -175,7 +178,7 @@ class EarlyStopping:
         return " ".join(part.fingerprint() for part in parts)
 
     def _score(self, model: Ranker) -> float:
-        wanted: dict[str, Any] = {"metrics": [self.metric], "train": self.train, "groups": self.groups}
+        wanted: Record = {"metrics": [self.metric], "train": self.train, "groups": self.groups}
         result = evaluate(model, self.held_out, bootstrap=0, **wanted, **self.rank_options)
         value = result[self.metric]
         if math.isnan(value):

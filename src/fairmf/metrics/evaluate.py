@@ -1,18 +1,19 @@
 """Evaluate a model on held-out users: accuracy for users, exposure for items, with bootstrap intervals.
 
-Lists come in blocks of users and are counted as they come: memory is O(users * K), never users x items. Order of calls:
+Lists arrive in blocks of users and are counted block by block: memory is O(users * K), never users x items. Order of
+calls:
 
-1. `make_plan` reads the arguments: which metrics, at which cut-offs, against what.
-2. `ranked_by` asks the model for lists, or `given_lists` takes lists that exist already.
-3. `count_lists` goes through the lists once: exposure of every item, accuracy of every user.
-4. `resample` draws the users again and again and recounts, for the intervals.
+1. `make_plan` reads the arguments: which metrics, at which cut-offs, with which inputs.
+2. `ranked_by` asks the model for lists; `given_lists` takes lists that were made elsewhere.
+3. `count_lists` goes through the lists once and computes the exposure of every item and the accuracy of every user.
+4. `resample` resamples the users and recounts, for the intervals.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,12 +27,13 @@ from fairmf.metrics.accuracy import find_hits
 from fairmf.metrics.bootstrap import Bootstrap, ListMatrices, draw_weights, interval, list_matrices, weighted_means
 from fairmf.metrics.exposure import exposure
 from fairmf.metrics.plan import Plan, make_plan
+from fairmf.types import Record, Settings
 
 Values = NDArray[np.float64]
 Blocks = Iterable[tuple[int, NDArray[np.integer]]]
 """Consecutive blocks of lists: (first user, users x N item positions)."""
 Statistics = Callable[[Values], dict[str, Values]]
-"""Weights (users x replicates) to named numbers, one per replicate (or a row of them)."""
+"""A function from weights (users x replicates) to named statistics, with one number or row per replicate."""
 
 
 def evaluate(
@@ -46,7 +48,7 @@ def evaluate(
     bootstrap: int = 200,
     confidence: float = 0.95,
     random_state: int = 0,
-    **rank_options: Any,
+    **rank_options: object,
 ) -> Evaluation:
     """Rank all items for every held-out user and measure the lists (docs/metrics.md defines each metric).
 
@@ -59,26 +61,26 @@ def evaluate(
     at
         Cut-offs K for metrics that are named without one.
     metrics
-        Names with a cut-off ("ndcg@100") or without; None means all that can be computed.
+        Names with or without a cut-off ("ndcg@100", "ndcg"); None means all that can be computed.
     groups
-        A label per item, or a mapping from item id: adds the exposure of groups.
+        A label per item, or a mapping from item id to label; adds the exposure of groups.
     train
         The training data, for metrics that need the items' popularity.
     merit
-        One number >= 0 per item that exposure is compared with; popularity by default.
+        One number >= 0 per item, with which exposure is compared; by default the popularity.
     bootstrap
-        Resamples of the users for the intervals; 0 gives no intervals and keeps no lists.
+        Number of resamples of the users for the intervals; 0 for no intervals, which needs less memory.
     confidence
         Confidence of the intervals.
     random_state
         Seed of the resamples.
     **rank_options
-        Passed on to the model's `rank`, such as fairness=.
+        Options of the model's `rank`, such as fairness=.
 
     Returns
     -------
     Evaluation
-        Values and intervals by full name, and the vectors they were computed from.
+        Values and intervals by full name, and the arrays they were computed from.
 
     Raises
     ------
@@ -101,7 +103,7 @@ def evaluate(
 
 
 def evaluate_lists(items: NDArray[np.integer], held_out: HeldOut, **options: Any) -> Evaluation:
-    """Evaluate lists that exist already: users x N item positions, best first, -1 for none.
+    """Evaluate lists that were made elsewhere: users x N item positions, best first, -1 for an empty slot.
 
     The options are those of `evaluate`.
     """
@@ -109,13 +111,13 @@ def evaluate_lists(items: NDArray[np.integer], held_out: HeldOut, **options: Any
 
 
 class GivenLists:
-    """Lists that were made elsewhere, as a `Ranker` for these users alone."""
+    """Wrap lists that were made elsewhere as a `Ranker` for their users."""
 
     def __init__(self, items: NDArray[np.integer], held_out: HeldOut):
         self.items = items
         self.n_items = held_out.fold_in.n_items if isinstance(held_out, HeldOut) else 0
 
-    def rank(self, history: Interactions, N: int, *, known_users: bool = False, **options: Any) -> Blocks:  # noqa: ARG002
+    def rank(self, history: Interactions, N: int, *, known_users: bool = False, **options: object) -> Blocks:  # noqa: ARG002
         """Return all lists as one block."""
         if options:
             raise TypeError(f"evaluate_lists has no option {next(iter(options))!r}: its lists are ranked already.")
@@ -123,36 +125,36 @@ class GivenLists:
 
 
 class Ranker(Protocol):
-    """What `evaluate` needs of a model. Every fairmf model has it."""
+    """The interface that `evaluate` needs of a model. Every fairmf model has it."""
 
     @property
     def n_items(self) -> int:
         """Number of items in the catalogue."""
         ...
 
-    def rank(self, history: Interactions, N: int, *, known_users: bool = False, **options: Any) -> Blocks:
-        """Return (first row, items rows x N, best first, -1 if none) for consecutive blocks of users."""
+    def rank(self, history: Interactions, N: int, *, known_users: bool = False, **options: object) -> Blocks:
+        """Return consecutive blocks of lists: (first user, users x N item positions, best first, -1 if empty)."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """What `evaluate` found. `evaluation["ndcg@100"]` is one value.
+    """The result of `evaluate`. `evaluation["ndcg@100"]` is one value.
 
     Attributes
     ----------
     values
         Metric values by full name ("ndcg@100").
     intervals
-        (low, high) by full name; empty where bootstrap=0.
+        (low, high) by full name; empty if bootstrap=0.
     exposure
         exposure[K][j] is the number of users whose first K slots hold item j.
     per_user
         per_user["ndcg@100"][i] is the score of user i, NaN for users without targets.
     n_users, n_scored
-        Users who were given lists, and those of them with targets.
+        Number of users with lists, and of those among them with targets.
     group_names, group_exposure
-        The groups, and their exposure by cut-off, in the same order.
+        The names of the groups, and their exposure by cut-off in the same order.
 
     Examples
     --------
@@ -187,8 +189,8 @@ class Evaluation:
         shares = exposure / total if total > 0 else np.full(len(exposure), np.nan)
         return dict(zip(self.group_names, shares.tolist(), strict=True))
 
-    def table(self) -> list[dict[str, Any]]:
-        """Return one row per metric name and cut-off: metric, K, value, low, high (None without bootstrap)."""
+    def table(self) -> list[Record]:
+        """Return a row per metric and cut-off: metric, K, value, low and high (None without bootstrap)."""
         rows = []
         for label, value in self.values.items():
             name, _, K = label.partition("@")
@@ -196,8 +198,8 @@ class Evaluation:
             rows.append({"metric": name, "K": int(K), "value": value, "low": low, "high": high})
         return rows
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return values, intervals and sizes as plain Python, ready for JSON (NaN becomes None)."""
+    def to_dict(self) -> Record:
+        """Return values, intervals and sizes as plain Python values for JSON; NaN becomes None."""
         return {
             "n_users": self.n_users,
             "n_scored": self.n_scored,
@@ -217,7 +219,7 @@ class Evaluation:
         return "\n".join(lines)
 
 
-def ranked_by(model: Ranker, held_out: HeldOut, N: int, options: Mapping[str, Any]) -> Blocks:
+def ranked_by(model: Ranker, held_out: HeldOut, N: int, options: Settings) -> Blocks:
     """Ask the model for the top-N lists of the held-out users; `options` go to its `rank`."""
     n_items = held_out.fold_in.n_items
     if model.n_items != n_items:
@@ -229,7 +231,7 @@ def ranked_by(model: Ranker, held_out: HeldOut, N: int, options: Mapping[str, An
 
 
 def given_lists(items: NDArray[np.integer]) -> Blocks:
-    """Return lists that were made elsewhere as one block; InvalidData unless they can be lists."""
+    """Return lists that were made elsewhere as one block; raise InvalidData if they cannot be lists."""
     lists = np.asarray(items)
     if lists.ndim != 2 or lists.dtype.kind not in "iu":
         raise InvalidData("Lists must be a two-dimensional array of item positions, one row per held-out user.")
@@ -240,7 +242,7 @@ def given_lists(items: NDArray[np.integer]) -> Blocks:
 
 
 def measure_lists(blocks: Blocks, held_out: HeldOut, plan: Plan, resamples: Bootstrap) -> Evaluation:
-    """Go through blocks of lists and compute what the plan asks for."""
+    """Compute the metrics of the plan from blocks of lists."""
     intervals = resamples.count > 0 and held_out.n_users > 0
     counted = count_lists(blocks, held_out, plan, keep_lists=intervals)
     exposures = {K: counted.exposure["count", K] for K in plan.cutoffs}
@@ -257,7 +259,7 @@ def measure_lists(blocks: Blocks, held_out: HeldOut, plan: Plan, resamples: Boot
 
 @dataclasses.dataclass(frozen=True)
 class Counted:
-    """What one pass over the lists found: exposure by weighting and cut-off, accuracy per user, the lists if kept."""
+    """Counts of one pass over the lists: exposure by weighting and cut-off, accuracy per user, the lists if kept."""
 
     plan: Plan
     exposure: dict[tuple[str, int], Values]
@@ -273,7 +275,7 @@ class Counted:
         return {w.label: found[w.label] for w in plan.wanted}
 
     def matrices(self) -> dict[str, ListMatrices]:
-        """Return the kept lists as matrices that can be counted for resampled users, by weighting."""
+        """Return the kept lists as matrices for resampling, by weighting."""
         if self.lists is None:
             raise ValueError("The lists were not kept: they cannot be resampled.")
         lists, plan = self.lists, self.plan
@@ -281,7 +283,7 @@ class Counted:
         return {weighting: list_matrices(lists, plan.n_items, plan.cutoffs, weighting) for weighting in chosen}
 
     def statistics(self) -> Statistics:
-        """Return every metric of the plan as a function of the users' weights."""
+        """Return a function that computes every metric of the plan from weights of the users."""
         matrices, plan = self.matrices(), self.plan
 
         def measured(weights: Values) -> dict[str, Values]:
@@ -296,7 +298,7 @@ class Counted:
 
 
 def count_lists(blocks: Blocks, held_out: HeldOut, plan: Plan, keep_lists: bool) -> Counted:
-    """Go through the lists once. Keep them only if asked to, for resampling: users x N integers."""
+    """Go through the lists once and count. `keep_lists` keeps them (users x N integers), for resampling."""
     m, n = plan.n_items, held_out.n_users
     counted: dict[tuple[str, int], Values]
     counted = {(weighting, K): np.zeros(m) for weighting in plan.by_weighting for K in plan.cutoffs}
@@ -305,6 +307,7 @@ def count_lists(blocks: Blocks, held_out: HeldOut, plan: Plan, keep_lists: bool)
     targets, done = held_out.targets.by_user, 0
     for first, items in blocks:
         stop = first + len(items)
+        # A ranker of another library may return anything: wrong blocks would give wrong numbers without an error.
         if first != done or stop > n or (items.size and (items.max() >= m or items.min() < -1)):
             raise InvalidData(
                 f"Lists of users {first:,} to {stop:,} (of {n:,}, {m:,} items): expected consecutive blocks "
@@ -317,7 +320,7 @@ def count_lists(blocks: Blocks, held_out: HeldOut, plan: Plan, keep_lists: bool)
         for (weighting, K), total in counted.items():
             total += exposure(items, m, K, weighting)
         if keep_lists:
-            lists.append(np.array(items, dtype=np.int32))  # a copy: the model may reuse its block
+            lists.append(np.array(items, dtype=np.int32))  # a copy, because the model may reuse its array
         done = stop
     if done != n:
         raise InvalidData(f"Only {done:,} of {n:,} held-out users were given a list.")
@@ -326,7 +329,7 @@ def count_lists(blocks: Blocks, held_out: HeldOut, plan: Plan, keep_lists: bool)
 
 
 def resample(statistics: Statistics, n_users: int, n_items: int, resamples: Bootstrap) -> dict[str, Values]:
-    """Compute the statistics of resampled users; the same seed draws the same users."""
+    """Compute the statistics for resampled users. The same seed draws the same users."""
     found: dict[str, list[Values]] = {}
     for weights in draw_weights(n_users, resamples.count, n_items, resamples.random_state):
         for label, replicates in statistics(weights).items():
@@ -339,6 +342,7 @@ def _intervals(counted: Counted, resamples: Bootstrap) -> dict[str, tuple[float,
     replicates = resample(counted.statistics(), plan.of_items.n_lists, plan.n_items, resamples)
     result = {}
     for w in plan.wanted:
+        # Exposure metrics are not means over users, and resampling biases them: see `interval`.
         shift = {} if w.is_accuracy else {"centre": values[w.label], "highest": w.exposure.highest}
         result[w.label] = interval(replicates[w.label], resamples.confidence, **shift)
     return result

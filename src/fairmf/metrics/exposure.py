@@ -1,8 +1,8 @@
-"""Exposure of items (or of groups of items) in a set of ranked lists: how much each gets, and how evenly.
+"""Compute the exposure of items (or groups) in ranked lists, and how evenly it is spread.
 
-An exposure vector has one number per item, *all* items of the catalogue included. Every measure here works
-along the last axis, so that many vectors (bootstrap replicates) are measured at once; a vector without any
-exposure has NaN. Definitions, ranges and tie rules: docs/metrics.md.
+An exposure vector has one number per item of the whole catalogue. All measures work along the last axis, so that many
+vectors (bootstrap replicates) are measured at once. A vector without any exposure gives NaN. Definitions, ranges and
+tie rules: docs/metrics.md.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def slot_weights(K: int, weighting: str = "count") -> Values:
 
 
 def exposure(items: NDArray[np.integer], n_items: int, K: int, weighting: str = "count") -> Values:
-    """Count the exposure of every item in the first K slots of the lists; slots with -1 count for no item."""
+    """Count the exposure of every item in the first K slots of the lists; -1 is an empty slot."""
     shown = items[:, :K]
     weights = np.broadcast_to(slot_weights(shown.shape[1], weighting), shown.shape)
     filled = shown >= 0
@@ -39,15 +39,16 @@ def exposure(items: NDArray[np.integer], n_items: int, K: int, weighting: str = 
 
 
 def coverage(o: ArrayLike) -> Values:
-    """Return the share of items that are shown to anybody."""
+    """Return the share of items that are in at least one list."""
     return np.asarray(np.mean(np.asarray(o) > 0, axis=-1))
 
 
 def entropy(o: ArrayLike) -> Values:
-    """Return the Shannon entropy of the exposure shares divided by log m: 1 all equal, 0 one takes all."""
+    """Return the Shannon entropy of the exposure shares divided by log m: 1 if all are equal, 0 if one item has all."""
     share = _shares(o)
     m = share.shape[-1]
     terms = share * np.log(share, out=np.zeros_like(share), where=share > 0)
+    # With a single item log m is 0, and so is the entropy; NaN without exposure is kept.
     return _divide(-terms.sum(axis=-1), np.asarray(np.log(m))) if m > 1 else terms.sum(axis=-1)
 
 
@@ -55,8 +56,8 @@ def top_share(o: ArrayLike, percent: int) -> Values:
     """Return the share of the exposure that goes to the ceil(percent % of m) most exposed items."""
     values = np.asarray(o, dtype=np.float64)
     m = values.shape[-1]
-    count = -(-m * percent // 100)
-    # Sorted, not partitioned: most of a catalogue is shown to nobody, and NumPy selects slowly among equal numbers.
+    count = -(-m * percent // 100)  # rounded up
+    # np.sort rather than np.partition, which is slow for many equal numbers: most items have exposure 0.
     top = np.sort(values, axis=-1)[..., m - count :]
     return _divide(top.sum(axis=-1), values.sum(axis=-1))
 
@@ -79,13 +80,13 @@ def lorenz_curve(o: ArrayLike) -> Values:
 
 
 def average_popularity(o: ArrayLike, popularity: Values) -> Values:
-    """Return the mean popularity of what is shown: sum_j o_j p_j / sum_j o_j."""
+    """Return the mean popularity of the items shown: sum_j o_j p_j / sum_j o_j."""
     values = np.asarray(o, dtype=np.float64)
     return _divide(values @ popularity, values.sum(axis=-1))
 
 
 def tail(popularity: Values) -> NDArray[np.bool_]:
-    """Mark the floor(0.8 m) least popular items; of equally popular ones, those with the higher index first."""
+    """Mark the floor(0.8 m) least popular items; among equally popular items, those with the higher index."""
     m = len(popularity)
     ascending = np.lexsort((-np.arange(m), popularity))
     chosen = np.zeros(m, dtype=bool)
@@ -100,13 +101,13 @@ def tail_share(o: ArrayLike, popularity: Values) -> Values:
 
 
 def merit_distance(o: ArrayLike, merit: Values) -> Values:
-    """Return the total variation distance of exposure from merit shares: 0 in proportion, 1 nothing in common."""
+    """Return the total variation distance between exposure and merit shares: 0 if proportional, 1 if disjoint."""
     distance: Values = 0.5 * np.abs(_shares(o) - _shares(merit)).sum(axis=-1)
     return distance
 
 
 def merit_gini(o: ArrayLike, merit: Values) -> Values:
-    """Return the Gini index of exposure per unit of merit, over the items that have merit: 0 when in proportion."""
+    """Return the Gini index of exposure per unit of merit, over items with merit: 0 if exposure is proportional."""
     having = merit > 0
     return gini(np.asarray(o, dtype=np.float64)[..., having] / merit[having])
 
@@ -125,6 +126,6 @@ def _shares(o: ArrayLike) -> Values:
 
 
 def _divide(above: Values, below: Values) -> Values:
-    """Divide; NaN, and no warning, where there was no exposure at all."""
+    """Divide; return NaN, without a warning, if there is no exposure."""
     result: Values = np.divide(above, below, out=np.full(np.shape(above), np.nan), where=np.asarray(below) > 0)
     return result

@@ -1,4 +1,4 @@
-"""Read and check the arguments of `evaluate`: what to measure, and against what."""
+"""Read and check the arguments of `evaluate`, and plan what to measure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Values = NDArray[np.float64]
 
 
 class GroupResults(TypedDict):
-    """The part of an Evaluation that is about groups."""
+    """The fields of an `Evaluation` that are about groups."""
 
     group_names: tuple[Hashable, ...]
     group_exposure: dict[int, Values]
@@ -29,7 +29,7 @@ class GroupResults(TypedDict):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Which metrics to compute, at which cut-offs, and what exposure is compared with."""
+    """The metrics to compute, and what exposure is compared with."""
 
     wanted: list[Wanted]
     n_items: int
@@ -39,12 +39,12 @@ class Plan:
 
     @property
     def cutoffs(self) -> list[int]:
-        """Every cut-off, ascending."""
+        """All cut-offs, ascending."""
         return sorted({w.K for w in self.wanted})
 
     @property
     def longest(self) -> int:
-        """Number of slots of a list that are needed."""
+        """The length of the lists that are needed."""
         return min(self.cutoffs[-1], self.n_items)
 
     @property
@@ -54,7 +54,7 @@ class Plan:
 
     @property
     def by_weighting(self) -> dict[str, list[Wanted]]:
-        """Exposure metrics by the worth they give to a slot; plain counts are always part of the result."""
+        """Exposure metrics by their weighting of slots. "count" is always there, because results contain the counts."""
         found: dict[str, list[Wanted]] = {"count": []}
         for w in self.wanted:
             if not w.is_accuracy:
@@ -62,13 +62,13 @@ class Plan:
         return found
 
     def measure(self, w: Wanted, o: Values) -> Values:
-        """Compute one exposure metric of exposure vectors over items (along the last axis)."""
+        """Compute one exposure metric of exposure vectors (items along the last axis)."""
         if w.of_groups and self.groups is not None:
             o = add_up(o, self.groups.codes, len(self.groups.names))
         return w.exposure.measure(o, self.of_groups if w.of_groups else self.of_items)
 
     def of_all_groups(self, exposures: Mapping[int, Values]) -> GroupResults:
-        """Return the groups' part of an Evaluation: names, and exposure by cut-off; empty without groups."""
+        """Return the fields of an `Evaluation` about groups: names and exposure by cut-off; empty without groups."""
         groups = self.groups
         if groups is None:
             return {"group_names": (), "group_exposure": {}}
@@ -84,7 +84,7 @@ def make_plan(
     train: Interactions | None,
     merit: ArrayLike | None,
 ) -> Plan:
-    """Read the arguments of `evaluate`, so that mistakes are found before anything is ranked."""
+    """Read the arguments of `evaluate` and check them before anything is ranked."""
     check_held_out(held_out)
     m = held_out.fold_in.n_items
     popularity = None
@@ -106,7 +106,8 @@ def plan_for(
     groups: GroupLabels | None,
     merit: ArrayLike | None,
 ) -> Plan:
-    """Make the plan from the sizes of a held-out set and the number of training users of each item (`popularity`)."""
+    """Make the plan from the sizes of a held-out set. `popularity` is the number of training users of each item."""
+    # Without a merit, popularity stands for it: exposure in proportion to interactions.
     worth = popularity if merit is None else _check_merit(merit, n_items)
     there = {"train": popularity is not None, "merit": worth is not None, "groups": groups is not None}
     wanted = parse_metrics(metrics, at, [name for name, given in there.items() if given])
@@ -119,7 +120,7 @@ def plan_for(
 
 
 def check_held_out(held_out: object) -> None:
-    """Raise InvalidData for anything but one held-out set; of a whole Split say which parts it has."""
+    """Raise InvalidData if this is not one held-out set; for a whole Split, name its parts."""
     if not isinstance(held_out, HeldOut):
         hint = ": choose split.validation or split.test" if isinstance(held_out, Split) else ""
         raise InvalidData(f"A model is evaluated on a HeldOut, not on {type(held_out).__name__}{hint}.")

@@ -1,4 +1,4 @@
-"""The table of metrics: name, formula, direction, what each needs, and the words people use for it.
+"""List all metrics in one table: name, formula, direction, required inputs, and title and meaning for people.
 
 Everything that lists metrics reads `METRICS`: `evaluate`, early stopping, tuning, audits, reports and the command line.
 To add one, write its formula in accuracy.py or exposure.py, its row here, and its definition in docs/metrics.md.
@@ -28,11 +28,11 @@ INPUTS = {
     "merit": "the training data or each item's merit: pass train= or merit=",
     "groups": "the items' groups: pass groups=",
 }
-"""Optional inputs that some metrics need, and how to ask for each."""
+"""Optional inputs that some metrics need, and how to pass each."""
 
 
 class Background(NamedTuple):
-    """What exposure is compared with: number of lists, popularity and merit of every item (or group)."""
+    """What exposure is compared with: the number of lists, and the popularity and merit of every item (or group)."""
 
     n_lists: int
     popularity: Values | None
@@ -41,7 +41,7 @@ class Background(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """What all metrics have. `percent`: write values in per cent and differences in points."""
+    """The fields of all metrics. With `percent`, values are written in per cent and differences in points."""
 
     name: str
     title: str
@@ -86,79 +86,79 @@ def _merit(background: Background) -> Values:
 _TABLE: tuple[AccuracyMetric | ExposureMetric, ...] = (
     AccuracyMetric(
         name="recall", title="Recall", per_user=accuracy.recall,
-        meaning="part of a user's held-out items that the list finds",
+        meaning="share of a user's held-out items that are in the list",
     ),
     AccuracyMetric(
         name="ndcg", title="nDCG", per_user=accuracy.ndcg,
-        meaning="how well held-out items are found and placed high, over users with targets",
+        meaning="how many held-out items are in the list, and how high they are placed",
     ),
     AccuracyMetric(
         name="hit_rate", title="Hit rate", per_user=accuracy.hit_rate,
-        meaning="part of users whose list holds a held-out item",
+        meaning="share of users whose list holds a held-out item",
     ),
     AccuracyMetric(
         name="mrr", title="MRR", per_user=accuracy.mrr,
-        meaning="one over the rank of the first held-out item",
+        meaning="1 divided by the rank of the first held-out item",
     ),
     ExposureMetric(
         name="gini", title="Gini", measure=lambda o, _: gini(o),
-        meaning="inequality of exposure: 0 all items alike, 1 one item has all",
+        meaning="inequality of exposure: 0 if all items have the same, 1 if one item has all",
     ),
     ExposureMetric(
         name="gini_dcg", title="Gini (DCG)", measure=lambda o, _: gini(o), weighting="dcg",
-        meaning="inequality of exposure where higher places count for more",
+        meaning="inequality of exposure, with more weight on higher places (as in DCG)",
     ),
     ExposureMetric(
         name="gini_rbp", title="Gini (RBP)", measure=lambda o, _: gini(o), weighting="rbp",
-        meaning="inequality of exposure where the first places count for most",
+        meaning="inequality of exposure, with most weight on the first places (as in RBP)",
     ),
     ExposureMetric(
         name="coverage", title="Coverage", measure=lambda o, _: exposure.coverage(o), lower_is_better=False,
-        meaning="part of the catalogue that is shown to anybody", percent=True,
+        meaning="share of the catalogue that is in at least one list", percent=True,
     ),
     ExposureMetric(
         name="entropy", title="Entropy", measure=lambda o, _: exposure.entropy(o), lower_is_better=False,
-        meaning="evenness of exposure: 1 all items alike, 0 one item has all",
+        meaning="evenness of exposure: 1 if all items have the same, 0 if one item has all",
     ),
     ExposureMetric(
         name="max_exposure", title="Most shown item", measure=lambda o, b: o.max(axis=-1) / max(b.n_lists, 1),
-        meaning="part of users who are shown the most shown item", highest=math.inf, percent=True,
+        meaning="share of users whose list holds the most shown item", highest=math.inf, percent=True,
     ),
     ExposureMetric(
         name="top1_share", title="Top-1% share", measure=lambda o, _: exposure.top_share(o, 1),
-        meaning="share of exposure of the 1% of items shown most", percent=True,
+        meaning="share of exposure that the 1% of items shown most have", percent=True,
     ),
     ExposureMetric(
         name="top10_share", title="Top-10% share", measure=lambda o, _: exposure.top_share(o, 10),
-        meaning="share of exposure of the 10% of items shown most", percent=True,
+        meaning="share of exposure that the 10% of items shown most have", percent=True,
     ),
     ExposureMetric(
         name="bottom50_share", title="Bottom-half share", measure=lambda o, _: exposure.bottom_share(o, 50),
-        meaning="share of exposure of the half of items shown least", lower_is_better=False, percent=True,
-        owners="the half of the catalogue that is shown least",
+        meaning="share of exposure of the least-shown half of items", lower_is_better=False, percent=True,
+        owners="the least-shown half of the catalogue",
     ),
     ExposureMetric(
         name="bottom80_share", title="Bottom-80% share", measure=lambda o, _: exposure.bottom_share(o, 80),
-        meaning="share of exposure of the 80% of items shown least", lower_is_better=False, percent=True,
-        owners="the 80% of the catalogue that is shown least",
+        meaning="share of exposure of the least-shown 80% of items", lower_is_better=False, percent=True,
+        owners="the least-shown 80% of the catalogue",
     ),
     ExposureMetric(
         name="popularity", title="Popularity", measure=lambda o, b: exposure.average_popularity(o, _popularity(b)),
-        meaning="mean training interactions of what is shown", needs="train", highest=math.inf,
+        meaning="mean number of training interactions of the items shown", needs="train", highest=math.inf,
     ),
     ExposureMetric(
         name="tail_share", title="Tail share", measure=lambda o, b: exposure.tail_share(o, _popularity(b)),
-        meaning="share of exposure of the 80% of items with fewest interactions", needs="train",
-        lower_is_better=False, percent=True, owners="the 80% of items with the fewest interactions",
+        meaning="share of exposure of the 80% of items with the fewest interactions", needs="train",
+        lower_is_better=False, percent=True, owners="the 80% of the catalogue with the fewest interactions",
     ),
     ExposureMetric(
         name="merit_distance", title="Distance from merit", needs="merit",
         measure=lambda o, b: exposure.merit_distance(o, _merit(b)),
-        meaning="distance of exposure shares from merit shares: 0 in proportion, 1 nothing in common",
+        meaning="distance between shares of exposure and of merit: 0 if proportional, 1 if nothing in common",
     ),
     ExposureMetric(
         name="merit_gini", title="Gini per merit", measure=lambda o, b: exposure.merit_gini(o, _merit(b)),
-        meaning="inequality of exposure per unit of merit: 0 in proportion to merit", needs="merit",
+        meaning="inequality of exposure per unit of merit: 0 if exposure is proportional to merit", needs="merit",
     ),
 )  # fmt: skip
 METRICS: dict[str, AccuracyMetric | ExposureMetric] = {metric.name: metric for metric in _TABLE}
@@ -172,22 +172,22 @@ class Wanted(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The full name, as it keys the results."""
+        """The full name, such as "ndcg@100", which is the key of results."""
         return f"{self.name}@{self.K}"
 
     @property
     def of_groups(self) -> bool:
-        """True for measures of the exposure of groups of items."""
+        """Whether it measures the exposure of groups of items."""
         return self.name.startswith(GROUP)
 
     @property
     def metric(self) -> AccuracyMetric | ExposureMetric:
-        """Its row of the table, for items and for groups alike."""
+        """Its row of the table; metrics of groups share the row of items."""
         return METRICS[self.name.removeprefix(GROUP)]
 
     @property
     def is_accuracy(self) -> bool:
-        """True for metrics that are means over users with targets."""
+        """Whether it is a mean over users with targets."""
         return isinstance(self.metric, AccuracyMetric)
 
     @property
@@ -206,7 +206,7 @@ class Wanted(NamedTuple):
 
     @property
     def lower_is_better(self) -> bool:
-        """True where less means better or fairer."""
+        """Whether less is better or fairer."""
         return self.metric.lower_is_better
 
     @property
@@ -216,7 +216,7 @@ class Wanted(NamedTuple):
 
     @property
     def meaning(self) -> str:
-        """What the metric tells, in a phrase."""
+        """What the metric means, in a phrase."""
         return f"{self.metric.meaning}{' (of groups)' if self.of_groups else ''}"
 
 
@@ -229,7 +229,7 @@ def known_names(available: Iterable[str] = tuple(INPUTS)) -> list[str]:
 
 
 def parse_metrics(metrics: Iterable[str] | None, at: int | Iterable[int], available: Iterable[str]) -> list[Wanted]:
-    """Read metric names; one without "@K" is meant at every K of `at`, and None means all available."""
+    """Parse metric names. A name without "@K" means every K of `at`; None means all metrics that can be computed."""
     cutoffs = [_cutoff(K, repr(K)) for K in (at if isinstance(at, Iterable) else [at])]
     available = list(available)
     names = known_names(available) if metrics is None else [metrics] if isinstance(metrics, str) else metrics
@@ -248,14 +248,14 @@ def parse_metrics(metrics: Iterable[str] | None, at: int | Iterable[int], availa
 
 
 def parse_metric(full: str) -> Wanted:
-    """Read one full name, such as "ndcg@100"."""
+    """Parse one full name, such as "ndcg@100"."""
     if "@" not in str(full):
         raise InvalidParameter(f"The metric {full!r} lacks its cut-off: write for example '{full}@20'.")
     return parse_metrics([full], (), INPUTS)[0]
 
 
 def is_accuracy(full: str) -> bool:
-    """Whether this names an accuracy metric, with or without a cut-off; False for names that are not known."""
+    """Return whether a name, with or without a cut-off, is an accuracy metric; False for unknown names."""
     return isinstance(METRICS.get(str(full).partition("@")[0]), AccuracyMetric)
 
 

@@ -1,6 +1,6 @@
-"""Measure what an approximate ranker loses: recall of the exact lists, and accuracy and exposure of both.
+"""Compare an approximate ranker with the exact one: recall of the exact lists, and accuracy and exposure of both.
 
-An index that misses items does not miss them evenly, so exposure is measured on the lists that are served.
+A nearest-neighbour index may miss some items more often than others, so exposure is measured on its own lists.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from fairmf.errors import InvalidData
 from fairmf.metrics.evaluate import Evaluation, Ranker, evaluate_lists
 from fairmf.metrics.plan import check_held_out
 from fairmf.params import check_count
+from fairmf.types import Record
 
 
 @dataclasses.dataclass(frozen=True)
 class Retrieval:
-    """An approximate ranker against the exact one, on the same users."""
+    """The comparison of an approximate ranker with the exact one, on the same users."""
 
     recall: float
     """Mean share of a user's exact top-N that the approximate list holds."""
     per_user: NDArray[np.float64]
-    """That share for every user; NaN where the exact list is empty."""
+    """That share for every user; NaN if the exact list is empty."""
     exact: Evaluation
     approximate: Evaluation
 
@@ -43,12 +44,12 @@ def evaluate_retrieval(
     *,
     N: int = 100,
     at: int | tuple[int, ...] = (20, 100),
-    rank_options: dict[str, Any] | None = None,
+    rank_options: Record | None = None,
     **options: Any,
 ) -> Retrieval:
     """Rank the same held-out users with both rankers, and compare and evaluate the lists (docs/ann.md).
 
-    `rank_options` go to both rankers, such as {"fairness": 3.0}; further options are those of `evaluate`.
+    `rank_options`, such as {"fairness": 3.0}, are passed to both rankers; the other options are those of `evaluate`.
     """
     check_held_out(held_out)
     check_count("evaluate_retrieval", "N", N, 1)
@@ -62,9 +63,10 @@ def evaluate_retrieval(
 
 
 def recall_of_lists(exact: NDArray[np.integer], approximate: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Return the share of every exact list that the other one holds, in any order; -1 is no item."""
+    """Return, for every user, the share of the exact list that is in the approximate one; -1 is an empty slot."""
     if len(exact) != len(approximate):
         raise InvalidData(f"There are {len(exact):,} exact lists and {len(approximate):,} others.")
+    # One key per pair of user and item, so that all users are compared in one call of isin.
     row = np.arange(len(exact), dtype=np.int64)[:, None]
     span = max(exact.max(initial=0), approximate.max(initial=0)) + 1
     there = np.isin(row * span + exact, (row * span + approximate)[approximate >= 0]) & (exact >= 0)
@@ -75,7 +77,7 @@ def recall_of_lists(exact: NDArray[np.integer], approximate: NDArray[np.integer]
     return shares
 
 
-def _lists(ranker: Ranker, held_out: HeldOut, N: int, options: dict[str, Any]) -> NDArray[np.int32]:
+def _lists(ranker: Ranker, held_out: HeldOut, N: int, options: Record) -> NDArray[np.int32]:
     if ranker.n_items != held_out.fold_in.n_items:
         raise InvalidData(f"A ranker knows {ranker.n_items:,} items, the held-out data {held_out.fold_in.n_items:,}.")
     blocks = ranker.rank(held_out.fold_in, N, known_users=held_out.known_users, **options)

@@ -1,7 +1,6 @@
-"""Findings as people read them: names of metrics, written numbers, and the sentences of audits and reports.
+"""Write metrics, numbers and the sentences of audits and reports for people.
 
-Every number in a sentence is computed, and what gets worse is said as clearly as what gets better. A change whose
-interval contains 0 is called not statistically significant.
+Sentences state losses as clearly as gains. A change whose interval contains 0 is called not statistically significant.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from fairmf.metrics.registry import GROUP, METRICS, ExposureMetric, parse_metric
 if TYPE_CHECKING:
     from fairmf.metrics.audit_result import Audit, GroupChange, ItemChange
 
-NAMED = 3  # items and groups that a sentence names
-HARDLY = 0.005  # a share of exposure below which a sentence speaks of the next larger part of the catalogue
+NAMED = 3  # items or groups that a sentence names
+HARDLY = 0.005  # a smaller share of exposure tells little: the sentence is about a larger part of the catalogue
 LONGEST_NAME = 120
 MINUS, MISSING = "\N{MINUS SIGN}", "\N{EN DASH}"
 VERDICTS = {True: "better", False: "worse", None: "no clear change"}
 SPREAD = {
-    "coverage": "the part of the catalogue shown to anybody",
+    "coverage": "the part of the catalogue that appears in any list",
     "gini": "the Gini of exposure",
-    "top1_share": "the share of the 1% of items shown most",
+    "top1_share": "the exposure share of the most-shown 1% of items",
 }
 
 
@@ -32,37 +31,37 @@ SPREAD = {
 
 
 def title(metric: str) -> str:
-    """Return a metric's name as people write it: "nDCG@100"; a column that is no metric keeps its own name."""
+    """Return a metric's name as people write it, such as "nDCG@100"; other columns keep their name."""
     known = metric.partition("@")[0].removeprefix(GROUP) in METRICS
     return parse_metric(metric).title if known else metric.replace("_", " ")
 
 
 def arrow(metric: str) -> str:
-    """Return an arrow in the direction that is better (or fairer)."""
+    """Return an arrow that points in the better (or fairer) direction."""
     return "↓" if parse_metric(metric).lower_is_better else "↑"
 
 
 def written(metric: str, value: float | None) -> str:
-    """Write a value as tables and sentences show it."""
+    """Write a value for tables and sentences, in per cent if the metric is a share."""
     if value is None or not math.isfinite(value):
         return MISSING
     return f"{value:.1%}" if parse_metric(metric).metric.percent else f"{value:.3f}"
 
 
 def written_change(metric: str, difference: float | None) -> str:
-    """Write a difference, in points where the metric is written in per cent."""
+    """Write a difference; in points if the metric is written in per cent."""
     if difference is None or not math.isfinite(difference):
         return MISSING
     return points(difference) if parse_metric(metric).metric.percent else signed(difference, 3)
 
 
 def points(difference: float) -> str:
-    """Write a difference of two shares."""
+    """Write the difference of two shares in percentage points."""
     return f"{signed(100 * difference, 1)} points"
 
 
 def signed(value: float, digits: int) -> str:
-    """Write a number with its sign, and without one where it rounds to 0."""
+    """Write a number with its sign; without a sign if it rounds to 0."""
     text = f"{value:+,.{digits}f}"
     return text.replace("-", MINUS) if any(digit in text for digit in "123456789") else text[1:]
 
@@ -76,14 +75,14 @@ def cut(name: str, longest: int = LONGEST_NAME) -> str:
 
 
 def better(metric: str, change: Change) -> bool | None:
-    """Whether a change is for the better; None where there is none or the interval contains 0."""
+    """Return whether a change is for the better; None if nothing changes or the interval contains 0."""
     if change.beyond_chance is False or not math.isfinite(change.difference) or change.difference == 0:
         return None
     return (change.difference < 0) == parse_metric(metric).lower_is_better
 
 
 def with_ends(metric: str, change: Change) -> str:
-    """Write "−0.024 (−0.031 to −0.018)", or the difference alone where there is no interval."""
+    """Write "−0.024 (−0.031 to −0.018)", or the difference alone if there is no interval."""
     text = written_change(metric, change.difference)
     return text if change.beyond_chance is None else f"{text} ({ends_of(metric, change)})"
 
@@ -105,7 +104,7 @@ def difference(metric: str, change: Change, confidence: float) -> str:
 
 
 def spoken_share(values: Mapping[str, float], at: int) -> str | None:
-    """Return the share of the smallest part of the catalogue that gets a noticeable share of the exposure."""
+    """Choose the share that sentences are about: of the smallest part of the catalogue with noticeable exposure."""
     owned = [name for name, metric in METRICS.items() if isinstance(metric, ExposureMetric) and metric.owners]
     known = [f"{name}@{at}" for name in owned if f"{name}@{at}" in values]
     return next((metric for metric in known if values[metric] >= HARDLY), known[-1] if known else None)
@@ -113,15 +112,26 @@ def spoken_share(values: Mapping[str, float], at: int) -> str | None:
 
 def told_share(metric: str, change: Change, confidence: float) -> str:
     """Tell how the share of exposure of a part of the catalogue changes."""
-    where = f"{written(metric, change.before)} to {written(metric, change.after)} of the exposure"
-    owners = parse_metric(metric).exposure.owners
-    return f"{owners} goes from {where} ({difference(metric, change, confidence)})"
+    owners, before, after = (
+        parse_metric(metric).exposure.owners,
+        written(metric, change.before),
+        written(metric, change.after),
+    )
+    turn = "as before" if before == after else f"{'down' if change.difference < 0 else 'up'} from {before}"
+    return f"{owners} gets {after} of the exposure, {turn} ({difference(metric, change, confidence)})"
 
 
 def told_inequality(metric: str, change: Change, confidence: float) -> str:
     """Tell how an inequality of exposure changes."""
-    where = f"{written(metric, change.before)} to {written(metric, change.after)}"
-    return f"{title(metric)} of exposure goes from {where} ({difference(metric, change, confidence)})"
+    return f"{title(metric)} of exposure {moved(metric, change)} ({difference(metric, change, confidence)})"
+
+
+def moved(metric: str, change: Change) -> str:
+    """Write "rises from 8.3% to 24.5%", "falls from ... to ..." or "stays at ..."."""
+    before, after = written(metric, change.before), written(metric, change.after)
+    if before == after:
+        return f"stays at {before}"
+    return f"{'falls' if change.difference < 0 else 'rises'} from {before} to {after}"
 
 
 def told_quality(metric: str, change: Change, confidence: float) -> str:
@@ -129,59 +139,55 @@ def told_quality(metric: str, change: Change, confidence: float) -> str:
     if math.isnan(change.before) or math.isnan(change.after):
         return f"{title(metric)} cannot be measured, since no user has held-out items"
     if change.difference == 0:
-        return f"{title(metric)} stays at {written(metric, change.before)}"
+        return f"{title(metric)} {moved(metric, change)}"
     relative = "" if math.isnan(change.relative) else f"{signed(100 * change.relative, 1)}%, "
     doubt = ", which contains 0: not statistically significant" if change.beyond_chance is False else ""
-    return (
-        f"{title(metric)} {'falls' if change.difference < 0 else 'rises'} from {written(metric, change.before)} to "
-        f"{written(metric, change.after)} ({relative}{difference(metric, change, confidence)}{doubt})"
-    )
+    return f"{title(metric)} {moved(metric, change)} ({relative}{difference(metric, change, confidence)}{doubt})"
 
 
 def told_spread(changes: Mapping[str, Change], at: int | None) -> str:
-    """Tell how coverage, Gini and the share of the most shown items change, of those that were measured."""
+    """Tell how coverage, Gini and the share of the most shown items change, as far as they were measured."""
     told = []
     for name, words in SPREAD.items():
         metric = f"{name}@{at}"
         if metric in changes:
-            change = changes[metric]
-            told.append(f"{words} goes from {written(metric, change.before)} to {written(metric, change.after)}")
-    return sentence(", ".join(told))
+            told.append(f"{words} {moved(metric, changes[metric])}")
+    return sentence(" and ".join([", ".join(told[:-1]), told[-1]] if len(told) > 1 else told))
 
 
 def told_users(metric: str, users: UserChange | None) -> str:
-    """Tell how many users are worse and better off, and what the tenth that loses most loses."""
+    """Tell for how many users lists get worse and better, and how much the tenth of users who lose most lose."""
     if users is None or not users.n_scored:
         return ""
     return (
-        f"By {title(metric)}, {users.worse_off.value:.1%} of the {users.n_scored:,} users with held-out items "
-        f"are worse off, {users.better_off.value:.1%} better off; the tenth that loses most changes by "
+        f"{title(metric)} falls for {users.worse_off.value:.1%} and rises for {users.better_off.value:.1%} of the "
+        f"{users.n_scored:,} users with held-out items. For the 10% of users who lose most, it changes by "
         f"{written_change(metric, users.worst_decile.value)} on average."
     )
 
 
 def told_groups(groups: Sequence[GroupChange], confidence: float | None = None) -> str:
-    """Name the groups that gain and lose the largest shares; with a confidence also the intervals."""
+    """Name the groups that gain and lose most exposure; with a confidence, add the intervals."""
     order = sorted(groups, key=lambda g: -g.share.difference)
     up = [g for g in order if g.share.difference > 0][:NAMED]
     down = [g for g in reversed(order) if g.share.difference < 0][:NAMED]
     if not groups:
         return ""
     if not up:
-        return f"The {len(order):,} groups keep their shares of the exposure."
+        return f"The {len(order):,} groups keep their shares of exposure."
 
     def listed(some: Sequence[GroupChange]) -> str:
         return ", ".join(f"{cut(str(g.group))} ({written_share_change(g.share, confidence)})" for g in some)
 
     return (
-        f"Of {len(order):,} groups these gain the largest shares of the exposure: {listed(up)}; "
-        f"these lose most: {listed(down)}."
+        f"Of {len(order):,} groups, the shares of exposure that rise most: {listed(up)}; "
+        f"those that fall most: {listed(down)}."
     )
 
 
 def written_share_change(share: Change, confidence: float | None) -> str:
     """Write the change of a group's share of the exposure."""
-    metric = "tail_share@1"  # any share of the exposure is written alike
+    metric = "tail_share@1"  # stands for any share of exposure: all are written alike
     return points(share.difference) if confidence is None else difference(metric, share, confidence)
 
 
@@ -197,7 +203,7 @@ def told_verdicts(changes: Mapping[str, Change]) -> str:
 
 
 def sentence(text: str) -> str:
-    """Make a sentence of a phrase; nothing of nothing."""
+    """Make a sentence of a phrase; return "" for an empty one."""
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
@@ -205,13 +211,13 @@ def sentence(text: str) -> str:
 
 
 def statements(audit: Audit) -> list[str]:
-    """Tell what changed for items, groups and users, most general first."""
+    """Return the sentences of an audit: what changes for items, then groups, then users."""
     K = audit.at
-    what = f"{audit.before_name} to {audit.after_name}"
-    found = [f"{what}: top-{K} lists of {audit.n_users:,} users over {audit.n_items:,} items."]
+    what = f'From "{audit.before_name}" to "{audit.after_name}"'
+    found = [f"{what}, in the top-{K} lists of {audit.n_users:,} users, with {audit.n_items:,} items:"]
     share = audit[f"bottom80_share@{K}"]
     if math.isnan(share.before) or math.isnan(share.after):
-        return [*found, "One side shows no item to anybody: there is no exposure to compare."]
+        return [*found, "The lists of one side are all empty: there is no exposure to compare."]
     for metric in (f"bottom80_share@{K}", f"tail_share@{K}"):
         if metric in audit.metrics:
             found.append(sentence(told_share(metric, audit[metric], audit.confidence)))
@@ -223,7 +229,7 @@ def statements(audit: Audit) -> list[str]:
         found.append("Quality for users could not be measured: none of them has held-out items.")
     else:
         for metric, users in audit.users.items():
-            # Not `sentence`: a metric's name keeps its small letter (nDCG).
+            # Not `sentence`, which would write "NDCG".
             quality = f"{told_quality(metric, audit[metric], audit.confidence)}."
             found.append(f"{quality} {told_users(metric, users)}")
     return [text for text in found if text]
@@ -233,13 +239,13 @@ def _items(audit: Audit) -> str:
     change = audit.items.after - audit.items.before
     gain, lose = int((change > 0).sum()), int((change < 0).sum())
     never = int(((audit.items.before == 0) & (audit.items.after == 0)).sum())
-    text = f"{gain:,} items gain exposure, {lose:,} lose; {never:,} are shown to nobody on either side."
+    text = f"{gain:,} items gain exposure, {lose:,} lose exposure, {never:,} are in no list before or after."
     if gain:
-        text += f" Most gained: {_listed(audit.gainers(NAMED))}."
+        text += f" Largest gains: {_listed(audit.gainers(NAMED))}."
     if lose:
-        text += f" Most lost: {_listed(audit.losers(NAMED))}."
+        text += f" Largest losses: {_listed(audit.losers(NAMED))}."
     return text
 
 
 def _listed(items: Sequence[ItemChange]) -> str:
-    return ", ".join(f"{cut(item.name)} ({item.before:,} to {item.after:,} users)" for item in items)
+    return ", ".join(f"{cut(item.name)} (from {item.before:,} to {item.after:,} users)" for item in items)

@@ -1,13 +1,13 @@
 """Evaluate a model on a sharded data set: every task ranks and measures the users of one shard, and returns sums.
 
-Neither lists nor what single users got leave the task that made them, so there are no bootstrap intervals here.
+Tasks return neither lists nor the results of single users, so there are no bootstrap intervals.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,22 +22,22 @@ from fairmf.errors import InvalidData
 from fairmf.metrics.evaluate import Evaluation, count_lists
 from fairmf.metrics.plan import Plan, plan_for
 from fairmf.models.factor_model import FactorModel
-from fairmf.models.fold_in import check_fairness
+from fairmf.models.fitted import check_fairness
 from fairmf.models.shard_lists import check_items, over_shard, without_users
 
 Values = NDArray[np.float64]
 
 
 class Sums(NamedTuple):
-    """The sums of one shard."""
+    """The counts and sums of one shard."""
 
     n_users: int
     n_scored: int
     exposure: dict[tuple[str, int], Values]
     totals: dict[str, tuple[float, int]]
-    """Of every accuracy metric, the sum over users with targets and their number."""
+    """For every accuracy metric, its sum over users with targets and the number of these users."""
     unmatched: int
-    """Users with targets and no history."""
+    """Number of users with targets but without history."""
 
 
 def evaluate_shards(
@@ -63,15 +63,15 @@ def evaluate_shards(
     model
         A fitted model.
     history, targets
-        Sources with the model's items (`ParquetShards.read(..., items=model.fitted.item_ids)`) and as many shards.
+        Sources with the model's items (`ParquetShards.read(..., items=model.fitted.item_ids)`) and equally many shards.
     at, metrics, groups, merit
         As in `evaluate`.
     train
-        The source of training, for metrics that need popularity.
+        The source of the training data, for metrics that need popularity.
     fairness
         Fairness that users are folded in at; by default the model's own.
     tasks
-        Where the shards are measured; by default Ray.
+        Where tasks run; by default on Ray.
 
     Returns
     -------
@@ -82,6 +82,18 @@ def evaluate_shards(
     ------
     InvalidData
         If the sources have other items or numbers of shards, or no user of the targets is in the history.
+
+    Examples
+    --------
+    >>> from fairmf import FairALS, evaluate_shards, split_by_user, synthetic
+    >>> from fairmf.distributed.shards import InMemoryShards
+    >>> from fairmf.distributed.task_pool import InProcess
+    >>> split = split_by_user(synthetic(400, 200, 9000), heldout=60, protocol="seeded")
+    >>> model = FairALS(factors=8, epochs=4).fit(split.train)
+    >>> history, targets = (InMemoryShards(part, 2) for part in (split.test.fold_in, split.test.targets))
+    >>> found = evaluate_shards(model, history, targets, at=20, tasks=InProcess())
+    >>> found.n_users, found["coverage@20"] > 0.5
+    (60, True)
     """
     for what, source in (("history", history), ("targets", targets), ("train", train)):
         if source is not None:
@@ -97,7 +109,7 @@ def evaluate_shards(
     popularity = None if train is None else _users_of_items(tasks, train)
     plan = plan_for(history.n_users, history.n_items, model.fitted.item_ids, popularity, at, metrics, groups, merit)
     cases = [(number,) for number in range(history.shards)]
-    # One by one, and always in the order of the shards: never all of them here, and the same bits every time.
+    # Results are added one by one in the order of the shards: that needs little memory and always gives the same bits.
     parts = tasks.each(measure_shard, cases, (without_users(model), history, targets, plan, fairness))
     total = functools.reduce(_added, parts)
     if total.unmatched == targets.n_users:
@@ -106,7 +118,7 @@ def evaluate_shards(
 
 
 def measure_shard(
-    lean: Any, history: ShardSource, targets: ShardSource, plan: Plan, fairness: float | None, number: int
+    lean: FactorModel, history: ShardSource, targets: ShardSource, plan: Plan, fairness: float | None, number: int
 ) -> Sums:
     """Rank and measure the users of one shard."""
     model = over_shard(lean, history, number, fairness)
@@ -123,12 +135,13 @@ def measure_shard(
 
 
 def aligned(shard: Shard, history: Interactions) -> tuple[Interactions, int]:
-    """Return the targets as rows of the history's users, and how many users have targets but no history.
+    """Return the targets in the order of the history's users, and the number of users with targets but no history.
 
-    Items of a user's history are dropped from the targets, since no list holds them.
+    Items in a user's history are dropped from the targets, because lists never contain them.
     """
     if shard.user_ids is None or history.user_ids is None:
         raise InvalidData("Users of history and targets are matched by their ids, and one of them has none.")
+    # The two sources need not have the same users, nor in the same order.
     place = {user: row for row, user in enumerate(shard.user_ids.values.tolist())}
     rows = np.array([place.get(user, -1) for user in history.user_ids.values.tolist()], dtype=np.int64)
     found = rows >= 0
@@ -142,7 +155,7 @@ def aligned(shard: Shard, history: Interactions) -> tuple[Interactions, int]:
 
 
 def _without(rows: Rows, history: Interactions) -> Rows:
-    """Return the rows without the entries that the history has too."""
+    """Return the rows without the entries that are in the history."""
     m, seen = history.n_items, history.by_user
 
     def keys(of: Rows) -> NDArray[np.int64]:

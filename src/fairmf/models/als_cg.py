@@ -1,10 +1,10 @@
-"""Half-steps of ALS by conjugate gradients in the eigenbasis (docs/mathematics.md 5, docs/performance.md).
+"""Solve the half-steps of ALS by conjugate gradients in the eigenbasis (docs/mathematics.md 5, docs/performance.md).
 
 Order of calls in an epoch:
 
 1. `epoch(problem, state, ...)` gets U, V, the coupling vector q and the Gramians of the last epoch.
 2. `users`: `eigenbasis` of alpha0 G_V; both sides are turned into it, and are never turned back.
-3. `users`, fairness > 0: estimate how t, the mean user, answers to q: `UserGroups.response` or `sampled_response`.
+3. `users`, fairness > 0: estimate how the mean user t responds to q: `grouped_response` or `sampled_response`.
 4. `users`, in rounds: `Backend.improve` the rows, then `corrected` q and, with it, all users.
 5. `epoch`: `eigenbasis` of alpha0 G_U + lambda_f t t'; both sides are turned into it.
 6. `epoch`: `Backend.improve` the items. F after the epoch is a by-product of this.
@@ -15,7 +15,6 @@ After the last epoch, `finish` takes steps 2 to 4 again, to convergence.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -36,7 +35,7 @@ class AlternatingState(State):
     """V' W^2 V: the same as `item_gramian` where items have no fairness weights."""
     objective: Objective
     rotation: Matrix
-    """From the basis of the last users' half-step to that of the items', in which the factors are."""
+    """Turns the basis of the last users' half-step into that of the items', in which the factors are."""
     user_gradient: float = 0.0
     item_gradient: float = 0.0
     effort: int = 0
@@ -64,13 +63,13 @@ THOROUGH = EpochEffort(steps=100, rounds=10, tolerance=1e-4, sampled=True)
 SETTLING = EpochEffort(steps=100, rounds=10, tolerance=0.1)
 
 
-def epoch(
-    problem: Problem, state: AlternatingState, groups: UserGroups, fairness: float, effort: EpochEffort
-) -> AlternatingState:
+def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: EpochEffort) -> AlternatingState:
     """Run one epoch: users, then items."""
     backend = problem.backend
-    done = users(problem, state, groups, fairness, effort)
+    done = users(problem, state, fairness, effort)
     U, V, q, t = done.user_factors, done.item_factors, done.coupling, done.mean_user
+    # Step 5: into the eigenbasis of what all items' matrices share, alpha0 G_U + lambda_f t t'. With one step per row
+    # the last rotation is a good guess, which saves a device the eigenvectors (see Backend.diagonalise).
     gramian_u = backend.gramian(U)
     common, _ = problem.fairness_pull(t)
     matrix = problem.unobserved_weight * gramian_u + common * np.outer(t, t)
@@ -79,14 +78,15 @@ def epoch(
     U, V = backend.turned(U, vectors), backend.turned(V, vectors)
     q, t = vectors.T @ q, vectors.T @ t
     own = problem.fairness_pull(t)[1]
+    # Step 6. Items have no coupling: their shift is 0.
     step = HalfStep(backend, problem.interactions.by_item, U, values, problem.item_ridge, np.zeros_like(q), own)
     sums = backend.improve(replace(step, rest=rest), V, effort)
     gramian_v = backend.gramian(V)
     merit_gramian = problem.merit_gramian(V, gramian_v)
-    # sum(shared * G_V) is the unobserved term and what of fairness all items share; shared is nearly diagonal here.
+    # sum(shared * G_V) is the unobserved term plus the fairness that all items share; `shared` is nearly diagonal here.
     shared_sum = values @ np.diag(gramian_v) + (0.0 if rest is None else (rest * gramian_v).sum())
     unevenness = t @ merit_gramian @ t
-    # All numbers at once: a device is waited for only here.
+    # All numbers at once, because each read waits for the device.
     loss, item_squares, user_squares, at_users, at_items, shared, merit, squares = backend.numbers(
         sums.loss, sums.ridge_squares, backend.weighted_squares(U, problem.user_ridge).sum(),
         done.squared_residual, sums.squared_residual, shared_sum, unevenness,
@@ -94,7 +94,7 @@ def epoch(
     )  # fmt: skip
     value = Objective(
         observed=0.5 * loss,
-        unobserved=0.5 * shared - 0.5 * common * squares,
+        unobserved=0.5 * shared - 0.5 * common * squares,  # without the fairness in `shared`, which is counted below
         l2=0.5 * (user_squares + item_squares),
         fairness=0.5 * problem.lambda_f * merit,
     )
@@ -114,13 +114,14 @@ class Users:
     coupling: Vector
     mean_user: Vector
     eigenvalues: Vector
-    squared_residual: Any
+    squared_residual: float
     rotation: Matrix
 
 
-def users(problem: Problem, state: AlternatingState, groups: UserGroups, fairness: float, effort: EpochEffort) -> Users:
+def users(problem: Problem, state: AlternatingState, fairness: float, effort: EpochEffort) -> Users:
     """Improve the users, and q with them; the given state is left as it is."""
     backend = problem.backend
+    # Step 2. Copies, because the state must survive an epoch that is run again.
     shared = problem.unobserved_weight * state.item_gramian
     guess = state.rotation.T if effort.steps == 1 else None
     values, vectors, rest = eigenbasis(backend, shared, problem.least_user_ridge, guess)
@@ -128,23 +129,25 @@ def users(problem: Problem, state: AlternatingState, groups: UserGroups, fairnes
     backend.multiply(state.user_factors, vectors, U)
     backend.multiply(state.item_factors, vectors, V)
     q: Vector = vectors.T @ state.coupling
+    # Step 3. C = phi alpha0 G_W is diagonal in this basis unless items have fairness weights.
     strength: Vector | Matrix = fairness * values
     response: Vector | Matrix = np.zeros_like(q)
     if problem.fairness_squares is not None:
         strength = fairness * problem.unobserved_weight * (vectors.T @ state.merit_gramian @ vectors)
     if fairness > 0:
-        response = sampled_response(problem, values, V) if effort.sampled else groups.response(problem, values, V)
+        response = (sampled_response if effort.sampled else grouped_response)(problem, values, V)
 
     def correct(q: Vector) -> Vector:
-        """Set q to what fits the present users, and move all users to what fits that q."""
+        """Return the q that fits the present users, and move all users by their response to it."""
         t = backend.mean(U)
         off_diagonal = None if rest is None or strength.ndim == 2 else fairness * (rest @ t)
         better, change = corrected(backend, q, t, strength, response, off_diagonal)
         backend.add_vector(change, U)
         return better
 
+    # Step 4.
     step = HalfStep(backend, problem.interactions.by_user, V, values, problem.user_ridge, q, rest=rest)
-    squared_residual: Any = 0.0
+    squared_residual = 0.0
     if fairness > 0:
         q = correct(q)  # V, and so G_V, has moved since q was set
     rounds = effort.rounds if fairness > 0 else 1
@@ -153,20 +156,19 @@ def users(problem: Problem, state: AlternatingState, groups: UserGroups, fairnes
         squared_residual = squared_residual if number else sums.squared_residual
         if fairness > 0:
             before, q = q, correct(q)
+            # The norms are read only if another round may follow: reading them waits for the device.
             if number + 1 < rounds and np.linalg.norm(q - before) <= 1e-4 * np.linalg.norm(q):
                 break
     return Users(U, V, q, backend.mean(U), values, squared_residual, vectors)
 
 
-def finish(
-    problem: Problem, state: AlternatingState, groups: UserGroups, fairness: float, sampled: bool
-) -> AlternatingState:
+def finish(problem: Problem, state: AlternatingState, fairness: float, sampled: bool) -> AlternatingState:
     """Solve the users' half-step to convergence: stored users then equal their own fold-in with the q that is kept."""
     backend = problem.backend
-    # Where the response is sampled the data are hard, and what a round leaves would show in F.
+    # The response is sampled on hard data, where the error that a loose tolerance leaves would show in F.
     effort = replace(SETTLING, sampled=True, tolerance=1e-3) if sampled else SETTLING
-    done = users(problem, state, groups, fairness, effort)
-    # q does not move any more: now the rows, until they belong to it.
+    done = users(problem, state, fairness, effort)
+    # q stays fixed from here on: solve the rows to convergence for it.
     rows, V = problem.interactions.by_user, done.item_factors
     step = HalfStep(backend, rows, V, done.eigenvalues, problem.user_ridge, done.coupling)
     backend.improve(step, done.user_factors, Effort(SETTLING.steps, tolerance=1e-4))
@@ -177,53 +179,55 @@ def finish(
     )  # fmt: skip
 
 
-# -- what couples the users ------------------------------------------------------------------------------------------
+# -- the coupling of the users ----------------------------------------------------------------------------------------
 #
 # One vector q = phi alpha0 G_W t is subtracted from every user's right-hand side: H_i u_i = b_i - q. t is the mean of
 # the u_i, so q must satisfy q = C t(q) with C = phi alpha0 G_W. t(q) is affine with slope -A, A the mean of H_i^-1
 # (docs/mathematics.md 5). G_W = V' W^2 V is G_V unless items have fairness weights.
 
 SAMPLE = 512  # users whose exact response stands for all
-GROUPS = 4096  # users with different weights beyond this many are merged with their neighbours
+GROUPS = 4096  # groups of users with equal weight; beyond this many, neighbouring groups are merged
 
 
 @dataclass(frozen=True)
 class UserGroups:
-    """Users gathered by their sum of confidences: few groups for binary data; their L2 depends on nothing else."""
+    """Users grouped by their sum of confidences, on which their L2 weight depends; few groups for binary data."""
 
     sums: Vector
     ridge: Vector
     shares: Vector
     popularity: Vector
-    """Of the items."""
+    """Sum of the confidences of every item."""
     interactions: float
-    """Their sum."""
+    """Sum of all confidences."""
 
     @classmethod
     def of(cls, problem: Problem) -> UserGroups:
-        """Gather a problem's users."""
+        """Group a problem's users."""
         sums, ridge, counts = problem.user_groups(GROUPS)
         popularity = frozen(problem.interactions.by_item.sums())
         own = problem.backend.vector
         return cls(own(sums), own(ridge), own(counts / counts.sum()), popularity, float(popularity.sum()))
 
-    def response(self, problem: Problem, eigenvalues: Vector, V: Factors) -> Vector:
-        """Estimate A's diagonal in the eigenbasis of alpha0 G_V: how much t falls per unit of q.
 
-        Between two bounds. D, the mean of 1/(eigenvalue + ridge_i), leaves the data term out and is at least A: with it
-        the correction cannot overshoot, but is slow where unobserved_weight is small. Adding a typical data term, the
-        popularity-weighted mean of v_jk^2 times the user's sum, gives about the mean of 1/diag(H_i), which is below A
-        and may overshoot. A quarter of the first and three of the second converged on all data we tried.
-        """
-        typical = problem.backend.weighted_squares(V, self.popularity) / self.interactions
-        return problem.backend.mean_response(self.shares, self.ridge, self.sums, eigenvalues, typical, 0.75)
+def grouped_response(problem: Problem, eigenvalues: Vector, V: Factors) -> Vector:
+    """Estimate A's diagonal in the eigenbasis of alpha0 G_V: how much t falls per unit of q.
+
+    Between two bounds. D, the mean of 1/(eigenvalue + ridge_i), leaves the data term out and is at least A: with it
+    the correction cannot overshoot, but is slow where unobserved_weight is small. Adding a typical data term, the
+    popularity-weighted mean of v_jk^2 times the user's sum, gives about the mean of 1/diag(H_i), which is below A
+    and may overshoot. One quarter of the first and three quarters of the second converged on all data we tried.
+    """
+    groups = problem.cached("user_groups", lambda: UserGroups.of(problem))
+    typical = problem.backend.weighted_squares(V, groups.popularity) / groups.interactions
+    return problem.backend.mean_response(groups.shares, groups.ridge, groups.sums, eigenvalues, typical, 0.75)
 
 
 def sampled_response(problem: Problem, eigenvalues: Vector, V: Factors) -> Matrix:
-    """Return A itself, over a sample of users taken evenly along their sums of confidences (all, if they are few).
+    """Compute A on a sample of users spread evenly along their sums of confidences (all, if they are few).
 
-    Costs SAMPLE Cholesky factorisations. A sampled A is within some per cent of A, so that each round of corrections
-    shrinks the error to some per cent, at any fairness.
+    Costs SAMPLE Cholesky factorisations. The sampled A is a few per cent off, so that each round of corrections
+    shrinks the error to a few per cent, at any fairness.
     """
     rows, ridge = problem.sampled_users(SAMPLE)
     step = HalfStep(problem.backend, rows, V, eigenvalues, ridge, np.zeros_like(eigenvalues))
@@ -231,7 +235,7 @@ def sampled_response(problem: Problem, eigenvalues: Vector, V: Factors) -> Matri
 
 
 def answer(response: Vector | Matrix, change: Vector) -> Vector:
-    """Return how much every user loses when q rises by `change`. A vector stands for a diagonal matrix."""
+    """Return `response` times `change`: what every user loses when q rises by it. A vector is a diagonal matrix."""
     result: Vector = response * change if response.ndim == 1 else response @ change
     return result
 
@@ -244,15 +248,15 @@ def corrected(
     response: Vector | Matrix,
     rest: Vector | None = None,
 ) -> tuple[Vector, Vector]:
-    """Return the q that satisfies q = C t if t answers with `response`, and that answer: what every user gains by it.
+    """Return the q that satisfies q = C t if t responds to it by `response`, and what every user gains by that.
 
-    `strength` is C, in the eigenbasis of alpha0 G_V.
-
-    There C is diagonal, so a vector, unless items have fairness weights. In a basis that is nearly that one, `rest` is
-    what is off the diagonal times t: then q = C t is approached rather than met.
+    `strength` is C in the eigenbasis of alpha0 G_V. There C is diagonal, so a vector, unless items have fairness
+    weights. In a basis that is nearly the eigenbasis, `rest` is the part off the diagonal, times t: q = C t is then
+    approached rather than met.
     """
     if strength.ndim == 1 and response.ndim == 1:
         return backend.corrected_shift(q, t, strength, response, rest)
+    # (I + C A) change = C t - q: Newton's step on q = C t(q), whose slope is -C A.
     missing = answer(strength, t) - q if rest is None else answer(strength, t) + rest - q
     left = strength[:, None] if strength.ndim == 1 else strength
     product = left * response if strength.ndim == 1 or response.ndim == 1 else left @ response
@@ -261,7 +265,7 @@ def corrected(
 
 
 def exact_coupling(problem: Problem, V: Factors, gramian: Matrix, merit_gramian: Matrix, fairness: float) -> Vector:
-    """Return q = C t where (I + A C) t = mean of H_i^-1 b_i, with A summed over all users. O(nnz d^2 + n d^3)."""
+    """Solve (I + A C) t = mean of H_i^-1 b_i with A over all users, and return q = C t. O(nnz d^2 + n d^3)."""
     strength = problem.unobserved_weight * merit_gramian
     inverse, solution = problem.backend.mean_inverse(problem.user_half_step(V, gramian=gramian))
     t = np.linalg.solve(np.diag(np.ones_like(solution)) + inverse @ (fairness * strength), solution)

@@ -1,4 +1,4 @@
-"""Half-steps of ALS by Cholesky: both minimisers in closed form, the users' coupling included. F never rises."""
+"""Solve the half-steps of ALS exactly, by Cholesky: both minimisers in closed form, so that F never rises."""
 
 from __future__ import annotations
 

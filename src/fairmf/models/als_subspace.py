@@ -1,4 +1,4 @@
-"""Half-steps of ALS by iALS++, the users' coupling q in blocks too. F never rises, and nothing costs d^3 per row.
+"""Solve the half-steps of ALS some factors at a time (iALS++), with the coupling q: F never rises, no d^3 per row.
 
 Over the coordinates P of all users F is a quadratic whose blocks (H_i)_PP are coupled by t alone, as in the exact
 half-step: with g_i the gradient at the present q = C t, C = phi alpha0 G_W, and A_P the mean of (H_i)_PP^-1,
@@ -32,6 +32,7 @@ def users(problem: Problem, state: AlternatingState, fairness: float, block_size
     C = fairness * problem.unobserved_weight * state.merit_gramian
     t = backend.mean(U)
     for P in solve.blocks(U.shape[1], block_size):
+        # The docstring's two equations for one block P; only q's part P enters the block's gradient.
         q = backend.vector(np.zeros(U.shape[1]))
         q[P] = C[P] @ t
         A, mean_step = kernels.block_response(replace(step, shift=q), P, scores, U)
@@ -39,6 +40,7 @@ def users(problem: Problem, state: AlternatingState, fairness: float, block_size
         q[P] += C[P, P] @ dt
         kernels.improve_block(replace(step, shift=q), P, scores, U)
         t[P] += dt
+    # From U itself: t was only updated, and has collected rounding errors.
     return replace(state, user_factors=U, coupling=C @ backend.mean(U))
 
 

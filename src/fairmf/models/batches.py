@@ -1,11 +1,15 @@
-"""Lists for all users, a batch at a time: to an iterator, an Arrow table or a Parquet file. Memory holds one batch."""
+"""Recommend to many users a batch at a time: as an iterator, an Arrow table or a Parquet file.
+
+Memory holds one batch, for any number of users.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,43 +17,44 @@ from numpy.typing import NDArray
 from fairmf.data.ids import Ids
 from fairmf.errors import InvalidData
 from fairmf.io.atomic import replacing
-from fairmf.models.fitted import named
+from fairmf.lazy import lazy_module
+from fairmf.models.fitted import Names, named
 from fairmf.models.progress import progress_bar
-from fairmf.models.recommend import USERS_AT_ONCE, Request, answer, names_of, read_request
+from fairmf.models.recommend import USERS_AT_ONCE, Choice, Request, answer, read_request
 from fairmf.params import check_count
+from fairmf.types import Array, Record
 
 if TYPE_CHECKING:
-    import pyarrow
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
     from fairmf.models.factor_model import FactorModel
+else:
+    pa, pq = lazy_module("pyarrow"), lazy_module("pyarrow.parquet")
 
-
-DEFAULTS: dict[str, Any] = {
-    "user_items": None, "filter_already_liked_items": True, "filter_items": None, "recalculate_user": False,
-    "items": None, "fairness": None, "no_history": "popular", "by": "id",
-}  # fmt: skip
+OPTIONS = tuple(field.name for field in dataclasses.fields(Choice))
+"""Options that `recommend_batches` and the others pass on to `recommend`."""
 
 
 class Batch(NamedTuple):
-    """Some users and their lists, as `recommend` gives them."""
+    """Some users and their lists, as `recommend` returns them."""
 
-    users: NDArray[Any]
-    ids: NDArray[Any]
+    users: Array
+    ids: Array
     scores: NDArray[np.float32]
 
 
 class Question(NamedTuple):
-    """A request with what is needed to walk through it."""
+    """A checked request for many users, to be answered a batch at a time."""
 
     model: FactorModel
     request: Request
-    who: NDArray[Any] | Sequence[Hashable]
-    item_ids: Ids | None
+    who: Names
     batch_size: int
     progress: bool | None
 
     def answers(self) -> Iterator[tuple[int, int, NDArray[np.int32], NDArray[np.float32]]]:
-        """(start, stop, item positions, scores) of every batch, with a progress bar."""
+        """Yield (start, stop, rows of items, scores) of every batch, and show a progress bar."""
         starts = range(0, self.request.count, self.batch_size)
         with progress_bar("recommend", len(starts), self.progress) as advance:
             for start in starts:
@@ -59,47 +64,43 @@ class Question(NamedTuple):
 
 
 def ask(
-    model: FactorModel, users: Any, N: int, batch_size: int, progress: bool | None, options: dict[str, Any]
+    model: FactorModel, users: Names | None, N: int, batch_size: int, progress: bool | None, options: Record
 ) -> Question:
-    """Check everything before the first list is made."""
-    unknown = sorted(set(options) - set(DEFAULTS))
+    """Check all arguments before the first list is made."""
+    unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
-        raise TypeError(f"There is no option {', '.join(map(repr, unknown))}; there are {', '.join(DEFAULTS)}.")
+        raise TypeError(f"There is no option {', '.join(map(repr, unknown))}; there are {', '.join(OPTIONS)}.")
     check_count("recommend", "batch_size", batch_size)
-    options = DEFAULTS | options
-    user_ids, item_ids = names_of(model, options["by"]) if options["by"] in ("id", "row") else (None, None)
+    choice = Choice(**options)
     if users is None:
-        users = np.arange(model.n_users) if user_ids is None else user_ids.values
-    given = options.pop("user_items")
-    request = read_request(model, users, given, N=N, **options)
-    return Question(model, request, users, item_ids, int(batch_size), progress)
+        ids = None if choice.by == "row" else model.fitted.user_ids
+        users = np.arange(model.n_users) if ids is None else ids.values
+    return Question(model, read_request(model, users, N, choice), users, int(batch_size), progress)
 
 
 def stream(
-    model: FactorModel, users: Any, N: int, batch_size: int, progress: bool | None, options: dict[str, Any]
+    model: FactorModel, users: Names | None, N: int, batch_size: int, progress: bool | None, options: Record
 ) -> Iterator[Batch]:
-    """See FactorModel.recommend_batches."""
+    """Return an iterator over batches of lists; see `FactorModel.recommend_batches`."""
     question = ask(model, users, N, batch_size, progress, options)  # errors at the call, not at the first batch
 
     def walk() -> Iterator[Batch]:
         for start, stop, items, scores in question.answers():
-            yield Batch(_some(question.who, start, stop), named(items, question.item_ids), scores)
+            part = question.who[start:stop]
+            names = part if isinstance(part, np.ndarray) else Ids(part).values
+            yield Batch(names, named(items, question.request.item_ids), scores)
 
     return walk()
 
 
-def table(model: FactorModel, users: Any, N: int, options: dict[str, Any]) -> pyarrow.Table:
-    """See FactorModel.recommend_table."""
-    import pyarrow as pa
-
+def table(model: FactorModel, users: Names | None, N: int, options: Record) -> pa.Table:
+    """Return all lists as one Arrow table; see `FactorModel.recommend_table`."""
     schema, parts = record_batches(model, users, N, options)
     return pa.Table.from_batches(list(parts), schema)
 
 
-def to_parquet(model: FactorModel, path: str | os.PathLike[str], users: Any, N: int, options: dict[str, Any]) -> int:
-    """See FactorModel.recommend_to_parquet."""
-    import pyarrow.parquet as pq
-
+def to_parquet(model: FactorModel, path: str | os.PathLike[str], users: Names | None, N: int, options: Record) -> int:
+    """Write all lists to a Parquet file and return the number of rows; see `FactorModel.recommend_to_parquet`."""
     schema, parts = record_batches(model, users, N, options)
     path, written = Path(path), 0
     if not path.parent.is_dir():
@@ -113,26 +114,25 @@ def to_parquet(model: FactorModel, path: str | os.PathLike[str], users: Any, N: 
 
 def record_batches(
     model: FactorModel,
-    users: Any,
+    users: Names | None,
     N: int,
-    options: dict[str, Any],
+    options: Record,
     seen: Callable[[NDArray[np.int32]], None] | None = None,
-) -> tuple[pyarrow.Schema, Iterator[pyarrow.RecordBatch]]:
-    """The lists as Arrow batches with columns user, item, score and rank, and the schema they all have.
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Return the lists as Arrow batches with columns user, item, score and rank, and the schema they all have.
 
-    `seen` is shown the positions of the items in every batch of lists.
+    `seen` is called with the rows of the items in every batch of lists.
     """
-    import pyarrow as pa
-
     options = dict(options)
     batch_size, progress = options.pop("batch_size", USERS_AT_ONCE), options.pop("progress", None)
     question = ask(model, users, N, batch_size, progress, options)
     # One Arrow array of all names: taking from it gives every batch the same types.
+    ids = question.request.item_ids
     who = _arrow(question.who, "user")
-    names = _arrow(np.arange(model.n_items) if question.item_ids is None else question.item_ids.values, "item")
+    names = _arrow(np.arange(model.n_items) if ids is None else ids.values, "item")
     schema = pa.schema([("user", who.type), ("item", names.type), ("score", pa.float32()), ("rank", pa.int32())])
 
-    def walk() -> Iterator[pyarrow.RecordBatch]:
+    def walk() -> Iterator[pa.RecordBatch]:
         for start, _, items, scores in question.answers():
             if seen is not None:
                 seen(items)
@@ -149,17 +149,10 @@ def record_batches(
     return schema, walk()
 
 
-def _arrow(names: Any, kind: str) -> pyarrow.Array:
-    import pyarrow as pa
-
+def _arrow(names: Names, kind: str) -> pa.Array:
     try:
         return pa.array(names)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
         raise InvalidData(
             f"Arrow has no column type for these {kind} ids ({error}).", hint="by='row' writes row numbers instead"
         ) from error
-
-
-def _some(who: NDArray[Any] | Sequence[Hashable], start: int, stop: int) -> NDArray[Any]:
-    part = who[start:stop]
-    return part if isinstance(part, np.ndarray) else Ids(part).values

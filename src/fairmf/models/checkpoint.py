@@ -1,4 +1,11 @@
-"""Which fit is this? What has to be equal for a fit to go on from a checkpoint and end with the same bits."""
+"""Store checkpoints of a fit in a folder, and resume from the newest good one with the same bits.
+
+1. `open_folder` locks the folder for one fit; `identity_of` says which fit that is, so that no other resumes from it.
+2. `FolderOfCheckpoints.after_epoch` writes a file every so many epochs and keeps the two newest.
+3. `FolderOfCheckpoints.resume` reads the newest file that is not damaged. Nothing in a file says which class to build:
+   a resumed fit makes its starting state as always, and the stored values take the places of that state's values, if
+   they are of the same kind and shape.
+"""
 
 from __future__ import annotations
 
@@ -10,70 +17,110 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from fairmf.backends.contract import Backend
+from fairmf.backends.contract import Backend, Factors
 from fairmf.errors import BrokenFile, CannotWrite, InvalidData, InvalidParameter
 from fairmf.io import atomic, container
 from fairmf.io.atomic import TEMPORARY, inside
 from fairmf.io.container import Arrays, Format
 from fairmf.io.strict_json import Malformed
 from fairmf.io.values import NotStorable, decode, encode
+from fairmf.models.base import IterativeModel
 from fairmf.models.factor_model import FactorModel
-from fairmf.models.fit_loop import Checkpoints, Reached
-from fairmf.models.model_file import parameters_of
+from fairmf.models.fit_loop import Callback, Reached, StateT
 from fairmf.models.problem import Problem
-from fairmf.params import check_count
+from fairmf.params import settings_of
+from fairmf.types import Array, Record
 from fairmf.version import versions
 
-NAME = "lock"
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    D = TypeVar("D", bound=DataclassInstance)
+
+log = logging.getLogger("fairmf")
+
+LOCK = "lock"
+FREE = ("epochs", "num_threads")
+"""Settings that may change between a fit and its continuation: neither changes the bits of an epoch."""
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Make the folder if need be, and hold its lock: only one fit at a time may write checkpoints there."""
+def open_folder(
+    folder: str | os.PathLike[str], every: int, identity: Record, epochs: int, backend: Backend
+) -> Iterator[FolderOfCheckpoints]:
+    """Make the folder if it is missing, and lock it while the fit runs: only one fit may write checkpoints there."""
+    path = Path(folder)
     with contextlib.ExitStack() as held:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            held.enter_context(atomic.locked(folder / NAME, wait=False))
+            path.mkdir(parents=True, exist_ok=True)
+            held.enter_context(atomic.locked(path / LOCK, wait=False))
         except atomic.Busy as error:
-            raise InvalidParameter(
-                f"Another fit is using the checkpoint folder {folder}: give each its own."
-            ) from error
+            raise InvalidParameter(f"Another fit is using the checkpoint folder {path}: give each its own.") from error
         except OSError as error:
             reason = error.strerror or str(error)
-            raise CannotWrite(error.errno, f"{folder} cannot be used for checkpoints: {reason}") from error
-        yield
+            raise CannotWrite(error.errno, f"{path} cannot be used for checkpoints: {reason}") from error
+        yield FolderOfCheckpoints(path, int(every), identity, versions(), int(epochs), backend)
 
 
-# The state of a fit, whatever its model, as arrays and numbers; and back, by the pattern of another state.
-#
-# Nothing in a file says which class to build: a resumed fit makes its starting state as always, and the stored values
-# are put in the places of that one's, if they are of the same kind and shape.
+def identity_of(
+    model: IterativeModel[StateT],
+    problem: Problem,
+    init: FactorModel | tuple[Factors, Factors] | None,
+    callbacks: Sequence[Callback],
+    objective_every: int,
+) -> Record:
+    """Return all that the bits of a fit depend on: a checkpoint resumes only a fit for which this is equal."""
+    given = (init.user_factors, init.item_factors) if isinstance(init, FactorModel) else init
+    weights = problem.fairness_weights
+    return {
+        "model": type(model).__name__,
+        **{name: value for name, value in settings_of(model).items() if name not in FREE},
+        "init": None if given is None else digest_of(*given),
+        "fairness_weights": None if weights is None else digest_of(weights),
+        "objective_every": objective_every,
+        "callbacks": [type(callback).__name__ for callback in callbacks],
+        "data": problem.interactions.fingerprint(),
+    }
+
+
+def digest_of(*arrays: ArrayLike) -> str:
+    """Return the SHA-256 of numbers and their shapes."""
+    digest = hashlib.sha256()
+    for numbers in arrays:
+        array = np.ascontiguousarray(numbers, dtype="<f8")
+        digest.update(f"{array.shape}:".encode())
+        digest.update(array.data)
+    return digest.hexdigest()
+
+
+# -- a state as arrays and numbers, and back -------------------------------------------------------------------------
 
 
 @runtime_checkable
 class Refillable(Protocol):
-    """An array whose numbers are elsewhere."""
+    """A stand-in for an array whose numbers are in other processes."""
 
     shape: tuple[int, ...]
 
-    def stored(self) -> Any:
-        """The numbers for a file, if they are to be in one; else none."""
+    def stored(self) -> Array:
+        """Return the numbers for a file; an array without rows if they are not to be stored."""
 
-    def filled_with(self, values: Any) -> Any:
-        """The like of this with other values."""
+    def filled_with(self, values: Array) -> Factors:
+        """Return a stand-in like this one with other values."""
 
 
-def take_apart(state: Any, prefix: str, backend: Backend) -> tuple[dict[str, Any], Arrays]:
-    """The numbers of a state dataclass, as a table, and its arrays by dotted name."""
-    numbers: dict[str, Any] = {}
+def take_apart(state: DataclassInstance, prefix: str, backend: Backend) -> tuple[Record, Arrays]:
+    """Return the numbers of a state by name, and its arrays by dotted name."""
+    numbers: Record = {}
     arrays: Arrays = {}
     for field in dataclasses.fields(state):
         name, value = f"{prefix}.{field.name}", getattr(state, field.name)
-        if dataclasses.is_dataclass(value):
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
             numbers[field.name], own = take_apart(value, name, backend)
             arrays |= own
         elif isinstance(value, np.ndarray):
@@ -87,14 +134,14 @@ def take_apart(state: Any, prefix: str, backend: Backend) -> tuple[dict[str, Any
     return numbers, arrays
 
 
-def put_together(pattern: Any, prefix: str, numbers: Any, arrays: Arrays, backend: Backend) -> Any:
-    """A state like `pattern` with the stored values. Takes what it uses out of `arrays`."""
+def put_together(pattern: D, prefix: str, numbers: object, arrays: Arrays, backend: Backend) -> D:
+    """Return a state like `pattern` with the stored values; remove those that are used from `arrays`."""
     if not isinstance(numbers, dict):
         raise Malformed(f"its {prefix} is incomplete")
-    values: dict[str, Any] = {}
+    values: Record = {}
     for field in dataclasses.fields(pattern):
         name, example = f"{prefix}.{field.name}", getattr(pattern, field.name)
-        if dataclasses.is_dataclass(example):
+        if dataclasses.is_dataclass(example) and not isinstance(example, type):
             values[field.name] = put_together(example, name, numbers.get(field.name), arrays, backend)
         elif hasattr(example, "shape") and not isinstance(example, np.generic):
             values[field.name] = _array(name, example, arrays, backend)
@@ -103,9 +150,11 @@ def put_together(pattern: Any, prefix: str, numbers: Any, arrays: Arrays, backen
     return type(pattern)(**values)
 
 
-def _array(name: str, example: Any, arrays: Arrays, backend: Backend) -> Any:
+def _array(name: str, example: Any, arrays: Arrays, backend: Backend) -> Factors:
     array = arrays.pop(name, None)
-    if array is None or not _fits(array, example):
+    # Users that stay in the workers of a cluster are not stored: the workers compute them again from V and q.
+    left_out = array is not None and isinstance(example, Refillable) and array.shape == (0, *example.shape[1:])
+    if array is None or array.dtype != example.dtype or not (array.shape == example.shape or left_out):
         raise Malformed(f"its {name} is not an array of shape {tuple(example.shape)} and kind {example.dtype}")
     if isinstance(example, np.ndarray):
         return array
@@ -114,13 +163,7 @@ def _array(name: str, example: Any, arrays: Arrays, backend: Backend) -> Any:
     return backend.array(array) if array.dtype == backend.dtype else backend.vector(array)
 
 
-def _fits(array: Any, example: Any) -> bool:
-    # Users that stay in the workers of a cluster are not stored, but made again from what is.
-    left_out = isinstance(example, Refillable) and array.shape == (0, *example.shape[1:])
-    return (array.shape == example.shape or left_out) and array.dtype == example.dtype
-
-
-def _number(name: str, example: Any, numbers: dict[str, Any], key: str) -> Any:
+def _number(name: str, example: object, numbers: Record, key: str) -> object:
     if key not in numbers:
         raise Malformed(f"its {name} is missing")
     value = decode(numbers[key])
@@ -130,34 +173,44 @@ def _number(name: str, example: Any, numbers: dict[str, Any], key: str) -> Any:
     return value
 
 
-# A folder of checkpoints: the two newest, each a whole file, and a way to go on from the newest that is good.
-
-
-log = logging.getLogger("fairmf")
+# -- the folder -------------------------------------------------------------------------------------------------------
 
 CHECKPOINT = Format("fairmf checkpoint", version=1)
-KEPT_FILES = 2  # the newest, and one to fall back to should a disk have lost it
+KEPT_FILES = 2  # the newest, and one to fall back to if a crash of the disk has damaged it
 _NAME = re.compile(r"epoch-(\d{6,9})\.checkpoint")
 _LEFTOVER = re.compile(rf"{_NAME.pattern}\.[0-9a-f]{{12}}{re.escape(TEMPORARY)}")
 PROGRESS = ("epoch", "records", "kept_epoch", "last_total", "verdict", "reason", "callbacks")
-"""The fields of `Reached` that are no states."""
-_KINDS: dict[str, Any] = {
+"""The fields of `Reached` that are not states."""
+_KINDS: dict[str, type | tuple[type, ...]] = {
     "epoch": int, "records": list, "kept_epoch": int, "last_total": (float, type(None)),
     "verdict": (str, type(None)), "reason": str, "callbacks": list,
 }  # fmt: skip
 
 
 class FolderOfCheckpoints:
-    """Stores where a fit stands, and finds it again. The folder must be held by this process (`locked`).
+    """Write the checkpoints of one fit, and read them again. `open_folder` holds the folder's lock meanwhile.
 
-    `identity` says which fit it is: everything that its bits depend on. `epochs` is the ceiling now asked for.
+    Parameters
+    ----------
+    folder
+        Where the files are.
+    every
+        Epochs between two checkpoints.
+    identity
+        All that the bits of the fit depend on (`identity_of`).
+    versions
+        Versions of the libraries in use: others may change the last bits.
+    epochs
+        The largest number of epochs that is now asked for.
+    backend
+        Where the arrays of the state belong.
     """
 
     def __init__(
         self,
         folder: Path,
         every: int,
-        identity: dict[str, Any],
+        identity: Record,
         versions: dict[str, str],
         epochs: int,
         backend: Backend,
@@ -170,23 +223,23 @@ class FolderOfCheckpoints:
         self.backend = backend
         self._good: list[Path] = []
         self._stored_epoch = 0
-        for path in folder.iterdir():  # what a process that was killed while it wrote has left
+        for path in folder.iterdir():  # delete what a process left that was killed while it wrote
             if _LEFTOVER.fullmatch(path.name) and container.is_own(path, CHECKPOINT, partial=True):
                 path.unlink(missing_ok=True)
 
     # -- storing ----------------------------------------------------------------------------------------------------
 
-    def after_epoch(self, reached: Reached, *, last: bool) -> None:
-        """Store every so many epochs, and the last one."""
+    def after_epoch(self, reached: Reached[StateT], *, last: bool) -> None:
+        """Store a checkpoint every so many epochs, and after the last one."""
         if reached.epoch > self._stored_epoch and (last or reached.epoch % self.every == 0):
             self.store(reached)
 
-    def store(self, reached: Reached) -> None:
-        """Write a checkpoint; only when it is safely on the disk, drop those no longer needed."""
+    def store(self, reached: Reached[StateT]) -> None:
+        """Write a checkpoint; delete those no longer needed only after it is safely on the disk."""
         numbers, arrays = take_apart(reached.state, "state", self.backend)
-        content = {"identity": self.identity, "versions": self.versions, "state": numbers, "kept": None}
+        content: Record = {"identity": self.identity, "versions": self.versions, "state": numbers, "kept": None}
         if reached.kept is not None and reached.kept is reached.state:
-            content["kept"] = "state"
+            content["kept"] = "state"  # the same arrays: store them once
         elif reached.kept is not None:
             content["kept"], own = take_apart(reached.kept, "kept", self.backend)
             arrays |= own
@@ -201,20 +254,21 @@ class FolderOfCheckpoints:
         path = inside(self.folder, f"epoch-{reached.epoch:06d}.checkpoint")
         container.write(path, CHECKPOINT, content, arrays)
         self._stored_epoch = reached.epoch
+        # Only files that this process wrote or read count as good: an older one on the disk may be damaged.
         self._good = [*(p for p in self._good if p != path), path][-KEPT_FILES:]
         for other in self._files():
             if other not in self._good and container.is_own(other, CHECKPOINT):
                 other.unlink(missing_ok=True)
 
     def _files(self) -> list[Path]:
-        """All checkpoints, the newest first."""
+        """Return all checkpoints, the newest first."""
         found = ((_NAME.fullmatch(path.name), path) for path in self.folder.iterdir())
         return [path for _, path in sorted(((int(m.group(1)), p) for m, p in found if m), reverse=True)]
 
-    # -- going on ---------------------------------------------------------------------------------------------------
+    # -- resuming ---------------------------------------------------------------------------------------------------
 
-    def resume(self, start: Any) -> Reached | None:
-        """The newest good stand; None in an empty folder. Damaged files are passed over, with a warning."""
+    def resume(self, start: StateT) -> Reached[StateT] | None:
+        """Read the newest good checkpoint; None in an empty folder. Skip damaged files with a warning."""
         problems = []
         for path in self._files():
             try:
@@ -238,7 +292,8 @@ class FolderOfCheckpoints:
             )
         return None
 
-    def _check_identity(self, path: Path, content: dict[str, Any]) -> None:
+    def _check_identity(self, path: Path, content: Record) -> None:
+        """Raise InvalidParameter if the checkpoint belongs to another fit; warn of other library versions."""
         stored = content["identity"]
         different = [name for name in {**stored, **self.identity} if stored.get(name) != self.identity.get(name)]
         if different:
@@ -261,7 +316,7 @@ class FolderOfCheckpoints:
         if changed:
             log.warning("resuming with other libraries, whose last bits may differ: %s", "; ".join(changed))
 
-    def _reached(self, start: Any, content: dict[str, Any], arrays: Arrays) -> Reached:
+    def _reached(self, start: StateT, content: Record, arrays: Arrays) -> Reached[StateT]:
         state = put_together(start, "state", content["state"], arrays, self.backend)
         kept = content["kept"]
         if kept == "state":
@@ -273,7 +328,7 @@ class FolderOfCheckpoints:
         return Reached(state=state, kept=kept, **values)
 
 
-def _check_content(content: Any) -> None:
+def _check_content(content: object) -> None:
     if not isinstance(content, dict) or set(content) != {"identity", "versions", "state", "kept", "progress"}:
         raise Malformed("its document has other parts than a checkpoint's")
     progress = content["progress"]
@@ -281,52 +336,3 @@ def _check_content(content: Any) -> None:
         raise Malformed("its document is incomplete")
     if set(progress) != set(PROGRESS) or not all(isinstance(progress[name], kind) for name, kind in _KINDS.items()):
         raise Malformed("it does not say how far the fit was")
-
-
-FREE = ("epochs", "num_threads")
-"""Settings that may change between a fit and its continuation: neither changes the bits of an epoch."""
-
-
-@contextlib.contextmanager
-def open_checkpoints(
-    folder: str | os.PathLike[str] | None,
-    every: int,
-    model: Any,
-    problem: Problem,
-    init: Any,
-    callbacks: Sequence[Any],
-    objective_every: int,
-) -> Iterator[Checkpoints | None]:
-    """The checkpoints of one fit, held while it runs; None where none are asked for."""
-    check_count("fit", "checkpoint_every", every)
-    if folder is None:
-        yield None
-        return
-    settings = {name: value for name, value in parameters_of(model).items() if name not in FREE}
-    identity = {
-        "model": type(model).__name__,
-        **settings,
-        "init": None if init is None else _fingerprint(init),
-        "fairness_weights": None if problem.fairness_weights is None else digest_of(problem.fairness_weights),
-        "objective_every": objective_every,
-        "callbacks": [type(callback).__name__ for callback in callbacks],
-        "data": problem.interactions.fingerprint(),
-    }
-    path = Path(folder)
-    with locked(path):
-        yield FolderOfCheckpoints(path, int(every), identity, versions(), int(model.epochs), problem.backend)
-
-
-def _fingerprint(init: Any) -> str:
-    """SHA-256 of the factors a fit starts from."""
-    return digest_of(*((init.user_factors, init.item_factors) if isinstance(init, FactorModel) else init))
-
-
-def digest_of(*arrays: Any) -> str:
-    """SHA-256 of numbers and their shapes."""
-    digest = hashlib.sha256()
-    for numbers in arrays:
-        array = np.ascontiguousarray(numbers, dtype="<f8")
-        digest.update(f"{array.shape}:".encode())
-        digest.update(array.data)
-    return digest.hexdigest()

@@ -1,37 +1,39 @@
-"""Turn stored users to another fairness, without training (docs/mathematics.md 5).
+"""Change the fairness of stored users without training (docs/mathematics.md 5).
 
-q enters a user's vector linearly, u_i(psi) = H_i^-1 b_i - psi h_i with h_i = H_i^-1 q1. So a stored user is turned
-either by solving again from the history, or by subtracting a multiple of h_i, the user's sensitivity.
+The fairness psi enters a user's vector linearly, u_i(psi) = H_i^-1 b_i - psi h_i with h_i = H_i^-1 q1. So a stored
+user's vector at another fairness is found either by solving again from the history, or by subtracting a multiple of
+h_i, the user's sensitivity.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.backends.contract import Factors, Vector
 from fairmf.errors import InvalidParameter, MissingHistories
-from fairmf.models.fitted import Fitted
-from fairmf.models.fold_in import check_fairness
+from fairmf.models.fitted import check_fairness
 from fairmf.models.problem import Problem, problem_for
 
-CLOSE = 1e-2  # relative distance of stored users from the solutions of their systems up to which they count as these
+if TYPE_CHECKING:
+    from fairmf.models.fitted import FittedModel
+
+CLOSE = 1e-2  # largest relative distance at which stored users still count as the solutions of their systems
 
 
-def dialled_users(model: Any, rows: NDArray[np.integer] | None, fairness: Any) -> NDArray[Any]:
+def dialled_users(model: FittedModel, rows: NDArray[np.integer] | None, fairness: float) -> Factors:
     """Return the vectors of stored users (all, or the given rows) at this fairness.
 
-    Solves from their histories where the model holds them, else turns them by `user_sensitivity`. Raises
-    MissingHistories without both.
+    Solves from their histories if the model holds them, else uses `user_sensitivity`. Raises MissingHistories without
+    both.
     """
-    psi = check_fairness(fairness)
-    fitted: Fitted = model.fitted
+    psi, fitted = check_fairness(fairness), model.fitted
     if fitted.interactions is not None:
         histories = fitted.interactions if rows is None else fitted.interactions.take_users(rows)
-        solved: NDArray[Any] = model.fold_in(histories, fairness=psi)
-        return solved
+        return model.fold_in(histories, fairness=psi)
     if fitted.user_sensitivity is None:
         raise MissingHistories(
             "This model was stored without its users' histories and without user_sensitivity: one of them is needed "
@@ -40,15 +42,15 @@ def dialled_users(model: Any, rows: NDArray[np.integer] | None, fairness: Any) -
     users, slopes = fitted.user_factors, fitted.user_sensitivity
     if rows is not None:
         users, slopes = users[rows], slopes[rows]
-    turned: NDArray[Any] = users - slopes * users.dtype.type(psi - fitted.fairness)
+    turned: Factors = users - slopes * users.dtype.type(psi - fitted.fairness)
     return turned
 
 
-def user_sensitivity(model: Any) -> NDArray[Any]:
-    """Return h_i = H_i^-1 q1 of every stored user: what they lose per unit of fairness. Needs their histories.
+def user_sensitivity(model: FittedModel) -> Factors:
+    """Return what the vector of every stored user loses per unit of fairness (h_i = H_i^-1 q1). Needs histories.
 
-    Raises InvalidParameter unless stored users are the solutions of their systems, as only these can be turned by h
-    alone; FiADMM, which takes one linearised step an epoch, may leave them far from that.
+    Raises InvalidParameter unless stored users are the solutions of their systems: only then does h_i alone lead to
+    the solution at another fairness. FiADMM, which takes one linearised step an epoch, may leave them far from it.
     """
     fitted = model.fitted
     if not hasattr(model, "with_fairness"):
@@ -66,9 +68,7 @@ def user_sensitivity(model: Any) -> NDArray[Any]:
     return slopes
 
 
-def sensitivities(
-    problem: Problem, item_factors: NDArray[Any], merit: NDArray[np.float64]
-) -> tuple[NDArray[Any], NDArray[Any]]:
+def sensitivities(problem: Problem, item_factors: Factors, merit: Vector) -> tuple[Factors, Factors]:
     """Return H_i^-1 q1 and H_i^-1 b_i for every row of the problem."""
     backend = problem.backend
     step = problem.user_half_step(backend.array(item_factors))

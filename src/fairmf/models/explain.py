@@ -1,4 +1,4 @@
-"""Why a score is what it is: what each past item adds, and what fairness takes away.
+"""Explain a score: how much each past item adds to it, and what fairness takes away.
 
 u = H^-1 (sum_j c_j v_j - psi q1), so the score u.v of an item is a sum over the user's history:
 
@@ -7,8 +7,8 @@ u = H^-1 (sum_j c_j v_j - psi q1), so the score u.v of an item is a sum over the
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -18,29 +18,32 @@ from fairmf.errors import NotFinite
 from fairmf.io.values import plain
 from fairmf.models.fitted import Fitted, named
 from fairmf.models.problem import problem_for
+from fairmf.types import Record
 
-SHOWN = 5  # contributions that the printed form lists
+SHOWN = 5  # contributions that the printed text lists
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """One score, taken apart: `score` = the sum of all contributions - `fairness_cost` + `offset`."""
+    """One score and its parts: `score` = the sum of all contributions - `fairness_cost` + `offset`."""
 
-    user: Any
-    """The user's id (None for one who was given by history alone)."""
-    item: Any
+    user: Hashable
+    """Id of the user (None if only a history was given)."""
+    item: Hashable
+    """Id of the item."""
     score: float
-    contributions: tuple[tuple[Any, float], ...]
-    """(past item, what it adds), the largest first; negative where it speaks against the item."""
+    """The score that is explained."""
+    contributions: tuple[tuple[Hashable, float], ...]
+    """(past item, amount it adds), the largest first; negative if it lowers the score."""
     fairness: float
-    """The fairness psi of this score."""
+    """The fairness of this score (psi)."""
     fairness_cost: float
-    """What the fairness vector takes away; negative where it gives, as to seldom recommended items."""
+    """Amount that fairness takes away; negative if it adds, as it does for rarely recommended items."""
     offset: float = 0.0
-    """What the item is given (or loses) so that its exposure keeps the bounds it was learned for."""
+    """The item's learned exposure offset, which is added to all its scores."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; ids as they are."""
+    def to_dict(self) -> Record:
+        """Return plain values, for JSON; ids stay as they are."""
         past = [{"item": item, "amount": amount} for item, amount in self.contributions]
         return {**vars(self), "contributions": past}
 
@@ -55,11 +58,11 @@ class Explanation:
         return "\n".join([*lines, f"  {self.offset:+.4f}  exposure offset"] if self.offset else lines)
 
 
-def explain(fitted: Fitted, user: Any, history: Interactions, item: int, fairness: float) -> Explanation:
-    """Take the score of the item at that row apart for the one user in `history`. Call it inside `backend.threads`."""
+def explain(fitted: Fitted, user: Hashable, history: Interactions, item: int, fairness: float) -> Explanation:
+    """Explain the score of the item at that row for the one user in `history`. Call it inside `backend.threads`."""
     problem = problem_for(history, 0.0, fitted.settings)
     columns, weights = history.by_user.row(0)
-    # In float64: the parts are to add up to the score to the last digits, and it is one small system.
+    # In float64, so that the parts add up to the score; one small system costs little.
     past = fitted.item_factors[columns].astype(np.float64)
     confidence = np.ones(len(columns)) if weights is None else weights.astype(np.float64)
     matrix = problem.unobserved_weight * fitted.item_gramian + (past.T * confidence) @ past

@@ -1,4 +1,4 @@
-"""FiADMM: the paper's algorithm on the paper's objective (Togashi & Abe 2022; docs/mathematics.md 4).
+"""Define FiADMM: the paper's algorithm on the paper's objective (Togashi & Abe 2022; docs/mathematics.md 4).
 
 Order of calls in an epoch: `item_step` (V), with "auto" `balanced` and `step_sizes.safe_gamma`, then `users_epoch`:
 `user_step` (U, linearised), t, `consensus_step` (s), `dual_step` (w). With fairness 0 its minimum is iALS's.
@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fairmf.backends.contract import Factors
 from fairmf.data.interactions import Interactions
@@ -21,10 +20,11 @@ from fairmf.models.fiadmm_steps import AdmmState, consensus_step, dual_step, ite
 from fairmf.models.objective import Objective
 from fairmf.models.problem import Problem, problem_for
 from fairmf.params import check_count, setting
+from fairmf.types import Record
 
 # -- the paper's convergence theorem (docs/mathematics.md 4, with its misprints corrected) -----------------------------
 #
-# Practical settings usually do not satisfy it: it asks for a rho and a gamma far from what trains well.
+# Practical settings usually do not satisfy it: it needs a rho and a gamma far from those that train well.
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def allowed_gamma(problem: Problem, seen: Bounds) -> float:
     return 1.0 / (float(np.sqrt(problem.n_users)) * smoothness + 1.0)
 
 
-def check(problem: Problem, seen: Bounds, rho: float, gamma: float, exact_items: bool = True) -> dict[str, Any]:
+def check(problem: Problem, seen: Bounds, rho: float, gamma: float, exact_items: bool = True) -> Record:
     """Check the theorem's conditions for the run so far; return a record. It covers exact item steps only."""
     rho_needed, gamma_allowed = required_rho(problem, seen), allowed_gamma(problem, seen)
     return {
@@ -67,7 +67,7 @@ def check(problem: Problem, seen: Bounds, rho: float, gamma: float, exact_items:
     }
 
 
-StateT = TypeVar("StateT", bound=AdmmState)
+S = TypeVar("S", bound=AdmmState)
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,10 @@ class TrainingState(AdmmState):
 
 
 @dataclass(eq=False)
-class FiADMM(IterativeModel):
-    """Fair implicit ADMM (Togashi & Abe 2022): iALS plus lambda_f/2 |V t|^2, which evens out items' average scores.
+class FiADMM(IterativeModel[TrainingState]):
+    """Fair implicit ADMM (Togashi & Abe 2022): iALS with a term that evens out the items' average scores.
 
-    FairALS minimises the same objective, faster; this is the paper's algorithm.
+    The term is lambda_f/2 |V t|^2. FairALS minimises the same objective, faster; this is the paper's algorithm.
 
     Examples
     --------
@@ -92,25 +92,30 @@ class FiADMM(IterativeModel):
     (40, 4)
     """
 
-    epochs: int = setting(100, "Ceiling on training epochs.", low=1, integer=True)
+    epochs: int = setting(100, "Largest number of training epochs.", low=1, integer=True)
     fairness: float = setting(
-        1.0,
-        "Strength of fairness, free of the data's size: lambda_f = fairness * alpha0 * n.",
-        symbol="phi",
-        low=0,
+        1.0, "How strongly items' average scores are evened out, for data of any size.", symbol="phi", low=0
     )
     lambda_f: float | None = setting(
-        None, "The paper's weight of the fairness term; set, it is used instead of `fairness`.", symbol="lambda_f",
-        low=0, choices=(None,),
+        None, "The paper's weight of the fairness term; replaces `fairness`. Unlike that, it must grow with the data.",
+        symbol="lambda_f", low=0, choices=(None,),
     )  # fmt: skip
-    rho: float | str = setting("auto", "ADMM penalty.", symbol="rho", above=0, choices=("auto",))
-    gamma: float | str = setting("auto", "Step size of the users' step.", symbol="gamma", above=0, choices=("auto",))
+    rho: float | str = setting(
+        "auto", "How strongly ADMM's constraint is enforced; 'auto' adapts it to the residuals.",
+        symbol="rho", above=0, choices=("auto",),
+    )  # fmt: skip
+    gamma: float | str = setting(
+        "auto", "Step size of the users' step; 'auto' takes the largest safe one in every epoch.",
+        symbol="gamma", above=0, choices=("auto",),
+    )  # fmt: skip
 
     solver: str = setting(
-        "cholesky", "How the items' step is solved: exactly, as in the paper, or by conjugate gradient steps.",
+        "cholesky", "How items are solved: exactly, as in the paper, or by conjugate gradient steps.",
         choices=("cholesky", "eigenbasis_cg"),
     )  # fmt: skip
-    cg_steps: int = setting(3, "Conjugate gradient steps per item with solver='eigenbasis_cg'.", low=1, integer=True)
+    cg_steps: int = setting(
+        3, "Conjugate gradient steps per item in an epoch with solver='eigenbasis_cg'.", low=1, integer=True
+    )
 
     kept: ClassVar[tuple[str, ...]] = ("rho", "gamma")
 
@@ -139,10 +144,12 @@ class FiADMM(IterativeModel):
         else:
             V = item_step_by_cg(problem, state.user_factors, state.item_factors, state.consensus, self.cg_steps)
         ready = replace(state, item_factors=V)
+        # A safe gamma depends on V's size, so the norms are balanced before gamma is measured.
         if self.gamma == "auto":
             ready = balanced(problem, ready)
             ready = replace(ready, gamma=step_sizes.safe_gamma(problem, ready.item_factors))
         after = users_epoch(problem, ready)
+        # Against `ready`, not `state`: balancing has scaled s, which is no progress of the algorithm.
         if self.rho == "auto" and state.epochs_done >= step_sizes.SETTLING:
             least = step_sizes.least_rho(problem, after.item_factors)
             rho, w = step_sizes.balanced_rho(after.rho, after.dual, *relative_residuals(problem, ready, after), least)
@@ -155,11 +162,9 @@ class FiADMM(IterativeModel):
         )
         return replace(after, seen=seen, epochs_done=state.epochs_done + 1)
 
-    def report(
-        self, problem: Problem, before: TrainingState, after: TrainingState, value: Objective | None
-    ) -> dict[str, Any]:
+    def report(self, problem: Problem, before: TrainingState, after: TrainingState, value: Objective | None) -> Record:
         """Return residual norms, the augmented Lagrangian, the step sizes and the theorem check."""
-        record: dict[str, Any] = {
+        record: Record = {
             "residuals": residuals(problem, before, after),
             "rho": after.rho,
             "gamma": after.gamma,
@@ -189,8 +194,8 @@ class FiADMM(IterativeModel):
         factor: float,
         epochs: int = 50,
         **unused: Any,  # noqa: ARG002
-    ) -> NDArray[Any]:
-        """Fold in as the paper does: V fixed, U, s and w from zeros for `epochs` epochs; rho scaled as lambda_f is."""
+    ) -> Factors:
+        """Fold in as the paper does: V is fixed, U, s and w start from zeros; rho is scaled as lambda_f is."""
         check_count("fold_in", "epochs", epochs)
         fitted = self.fitted
         trained_lambda_f = fitted.fairness * fitted.settings["unobserved_weight"] * self.n_users
@@ -198,7 +203,7 @@ class FiADMM(IterativeModel):
         backend = problem.backend
         V = backend.array(fitted.item_factors)
         U = backend.array(np.zeros((cohort.n_users, V.shape[1])))
-        gamma = fitted.extra["gamma"]
+        gamma = fitted.extra["gamma"]  # of the last epoch; "auto" measures it again, because other users have other H_i
         if fitted.settings["gamma"] == "auto":
             gamma = step_sizes.safe_gamma(problem, V)
         zero = backend.vector(np.zeros(V.shape[1]))
@@ -224,7 +229,7 @@ def balanced(problem: Problem, state: TrainingState) -> TrainingState:
     )
 
 
-def users_epoch(problem: Problem, state: StateT) -> StateT:
+def users_epoch(problem: Problem, state: S) -> S:
     """Run steps 2 to 5 with V fixed: U, t, s, w."""
     V, s, w, rho = state.item_factors, state.consensus, state.dual, state.rho
     U = user_step(problem, state.user_factors, V, s, w, rho, state.gamma)
@@ -255,7 +260,7 @@ def relative_residuals(problem: Problem, before: AdmmState, after: AdmmState) ->
 
 
 def augmented_lagrangian(problem: Problem, state: AdmmState, value: Objective) -> float:
-    """L_rho = F with s in the fairness term + rho/2 |t - s + w|^2 - rho/2 |w|^2."""
+    """Return L_rho = F with s in the fairness term + rho/2 |t - s + w|^2 - rho/2 |w|^2."""
     backend = problem.backend
     t, s, w = backend.mean(state.user_factors), state.consensus, state.dual
     split_fairness = 0.5 * problem.lambda_f * float(s @ problem.merit_gramian(state.item_factors) @ s)

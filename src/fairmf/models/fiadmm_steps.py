@@ -1,4 +1,4 @@
-"""The five steps of one fiADMM epoch (docs/mathematics.md 4), one function each, named as in the paper.
+"""Compute the steps of one fiADMM epoch (docs/mathematics.md 4): one function each, named as in the paper.
 
 minimise over U, V, s   F with |W V s|^2 in the fairness term,   subject to s = t,   t = (1/n) U'1
 """
@@ -26,20 +26,21 @@ class AdmmState(State):
 
 
 def item_step(problem: Problem, U: Factors, s: Vector) -> Factors:
-    """V step, exact: v_j = (sum_i c_ij u_i u_i' + alpha0 G_U + lambda_f s s' + lambda_V(j) I)^-1 sum_i c_ij u_i.
+    """Solve the V step exactly.
 
+    v_j = (sum_i c_ij u_i u_i' + alpha0 G_U + lambda_f s s' + lambda_V(j) I)^-1 sum_i c_ij u_i.
     With fairness weights, lambda_f w_j^2 s s'.
     """
     return problem.backend.solve(problem.item_half_step(U, mean_user=s))
 
 
 def item_step_by_cg(problem: Problem, U: Factors, V: Factors, s: Vector, steps: int) -> Factors:
-    """V step, inexact: the same systems, a few preconditioned conjugate gradient steps from the last V. O(nnz d)."""
+    """Improve V by a few preconditioned conjugate gradient steps on the same systems. O(nnz d)."""
     return solve.improve_by_cg(problem.item_half_step(U, mean_user=s), V, Effort(steps))
 
 
 def user_step(problem: Problem, U: Factors, V: Factors, s: Vector, w: Vector, rho: float, gamma: float) -> Factors:
-    """U step, linearised: a gradient step a_i of every user, then the users' coupling through their mean."""
+    """Take the linearised U step: a gradient step a_i of every user, then the users' coupling through their mean."""
     n = problem.n_users
     backend = problem.backend
     a = problem.backend.residual(problem.user_half_step(V), U)
@@ -51,16 +52,19 @@ def user_step(problem: Problem, U: Factors, V: Factors, s: Vector, w: Vector, rh
 
 
 def coupling(sum_of_a: Vector, n: int, rho: float, gamma: float) -> Vector:
-    """What every a_i loses: [rho / (n^2 (rho/n + 1/gamma))] sum_k a_k (Sherman-Morrison on rho/n^2 11' + I/gamma)."""
+    """Return what every a_i loses: [rho / (n^2 (rho/n + 1/gamma))] sum_k a_k.
+
+    That is Sherman-Morrison on rho/n^2 11' + I/gamma.
+    """
     return (rho / (n**2 * (rho / n + 1.0 / gamma))) * sum_of_a
 
 
 def consensus_step(problem: Problem, V: Factors, t: Vector, w: Vector, rho: float) -> Vector:
-    """s = rho (lambda_f G_W + rho I)^-1 (t + w). The paper's Algorithm 1 prints t - w, with which it diverges."""
+    """Return s = rho (lambda_f G_W + rho I)^-1 (t + w). The paper prints t - w in Algorithm 1, which diverges."""
     matrix = problem.lambda_f * problem.merit_gramian(V) + np.diag(np.full_like(t, rho))
     return np.linalg.solve(matrix, rho * (t + w)).astype(np.float64)
 
 
 def dual_step(w: Vector, t: Vector, s: Vector) -> Vector:
-    """w + t - s."""
+    """Return the new scaled dual variable, w + t - s."""
     return w + t - s

@@ -1,8 +1,10 @@
-"""The one fit loop: epochs, history, callbacks, tolerance, progress, checkpoints, and a check that all is finite.
+"""Run the epochs of a fit: history, callbacks, tolerance, progress, checkpoints, and a check that all is finite.
 
 A model supplies `start` and `epoch` (pure: a new state each time, so the last good one always survives) and says what
-to report. Nothing here knows which model, solver, backend or cluster is at work. Where the loop stands is one immutable
-value, `Reached`, so that it can be stored, resumed, and survive a Ctrl-C at any moment.
+to report. Nothing here knows which model, solver, backend or cluster is at work. `Reached` says in one immutable value
+how far the fit is, so that it can be stored, resumed, and survive a Ctrl-C at any moment.
+
+Order of calls: `open_setup` builds the problem; `run` calls `_next` for every epoch and `_finished` after the last.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -21,11 +23,23 @@ from fairmf.backends.contract import Factors
 from fairmf.backends.registry import chosen
 from fairmf.data.interactions import Interactions, as_interactions
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite
+from fairmf.lazy import lazy_module
+from fairmf.models.fairness_weights import FairnessWeights, read_fairness_weights
 from fairmf.models.fitted import History
 from fairmf.models.objective import Objective, objective
-from fairmf.models.problem import FairnessWeights, Problem, problem_for, read_fairness_weights
+from fairmf.models.problem import Problem, problem_for
 from fairmf.models.progress import progress_bar
 from fairmf.params import settings_of
+from fairmf.types import Record, SparseMatrix
+
+if TYPE_CHECKING:
+    from fairmf.distributed.cluster import RayCluster
+    from fairmf.distributed.shards import ShardSource
+    from fairmf.models import shard_problem
+    from fairmf.models.base import IterativeModel
+    from fairmf.models.factor_model import FactorModel
+else:
+    shard_problem = lazy_module("fairmf.models.shard_problem")  # fits on one machine do without a cluster's code
 
 log = logging.getLogger("fairmf")
 
@@ -38,22 +52,31 @@ class State:
     item_factors: Factors
 
 
-class Trainable(Protocol):
-    """What the loop needs of a model, or of a model over a cluster."""
+S = TypeVar("S")  # what the loop carries from epoch to epoch: a State, or the networks of baselines/
+if TYPE_CHECKING:  # where no state is named, as in `IterativeModel`, any is meant
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    StateT = TypeVarWithDefault("StateT", bound=State, default=Any)
+else:
+    StateT = TypeVar("StateT", bound=State)
+
+
+class Trainable(Protocol[S]):
+    """The methods of a model, or of a model over a cluster, that the loop calls."""
 
     epochs: int
     tolerance: float
 
-    def epoch(self, problem: Problem, state: Any) -> Any:
+    def epoch(self, problem: Problem, state: S) -> S:
         """Run one epoch; the given state is left as it is."""
 
-    def objective(self, problem: Problem, state: Any) -> Objective:
+    def objective(self, problem: Problem, state: S) -> Objective:
         """Return F of a state."""
 
-    def finish(self, problem: Problem, state: Any) -> Any:
-        """Return the state after what is left to do when the epochs are over."""
+    def finish(self, problem: Problem, state: S) -> S:
+        """Do what is left after the last epoch, and return the new state."""
 
-    def report(self, problem: Problem, before: Any, after: Any, value: Objective | None) -> dict[str, Any]:
+    def report(self, problem: Problem, before: S, after: S, value: Objective | None) -> Record:
         """Return what this model adds to the epoch's record."""
 
     def remedy(self) -> str:
@@ -61,72 +84,83 @@ class Trainable(Protocol):
 
 
 class Callback(Protocol):
-    """Called after every epoch; may evaluate the model so far, stop the fit, or choose the state that is kept."""
+    """An object that is called after every epoch: it may evaluate the model, stop the fit, or choose what is kept."""
 
-    def on_epoch(self, progress: EpochProgress) -> None:
-        """See `EpochProgress` for what can be read and done."""
+    def on_epoch(self, progress: EpochProgress[Any]) -> None:
+        """Look at the epoch, and act on it; see `EpochProgress`."""
 
 
 @runtime_checkable
 class ResumableCallback(Protocol):
-    """A callback that remembers something from epoch to epoch, and so has to be told when a fit is resumed.
+    """A callback that remembers something from epoch to epoch, which a checkpoint has to store.
 
     A callback without these two methods is taken to have no memory of its own.
     """
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Record:
         """Return its memory, in plain values (numbers, texts, lists, tuples, dictionaries)."""
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from there."""
+    def load_state_dict(self, state: Record) -> None:
+        """Replace its memory by one that `state_dict` returned."""
 
 
 @dataclass(frozen=True)
-class Reached:
-    """Where a fit stands after an epoch: all that the next epoch, or a fit resumed from a file, needs."""
+class Reached(Generic[S]):
+    """How far a fit is after an epoch: all that the next epoch, or a fit resumed from a file, needs."""
 
     epoch: int
-    state: Any
-    records: tuple[dict[str, Any], ...] = ()
-    kept: Any = None
+    state: S
+    records: tuple[Record, ...] = ()
+    kept: S | None = None
+    """The state that a callback chose to keep; None keeps the last."""
     kept_epoch: int = 0
     last_total: float | None = None
-    """F of this epoch, where a tolerance is to be held against the next."""
+    """F of this epoch, to compare the next one's with; None where there is no tolerance."""
     verdict: str | None = None
     """Why no further epoch follows ("stopped", "converged"); None while they go on."""
     reason: str = ""
-    callbacks: tuple[dict[str, Any] | None, ...] = ()
+    callbacks: tuple[Record | None, ...] = ()
     """What each callback remembered then (None: nothing)."""
 
     def history(self) -> History:
-        """Return the history up to here."""
+        """Return the history up to this epoch."""
         kept_epoch = self.epoch if self.kept is None else self.kept_epoch
         return History(list(self.records), self.verdict or "ceiling", self.reason, kept_epoch)
 
 
-class Checkpoints(Protocol):
-    """Where a fit's stand is stored."""
+class Checkpoints(Protocol[S]):
+    """Storage for how far a fit is."""
 
-    def resume(self, start: Any) -> Reached | None:
+    def resume(self, start: S) -> Reached[S] | None:
         """Return where to resume, None for a fresh start. `start` is the state before the first epoch."""
 
-    def after_epoch(self, reached: Reached, *, last: bool) -> None:
-        """Store where the fit stands if it is time to, and always after the last epoch."""
+    def after_epoch(self, reached: Reached[S], *, last: bool) -> None:
+        """Store a checkpoint if one is due; one is always due after the last epoch."""
 
 
-class EpochProgress:
-    """One epoch as a callback sees it."""
+class EpochProgress(Generic[S]):
+    """One epoch, as callbacks see it.
 
-    def __init__(self, epoch: int, record: dict[str, Any], state: Any, snapshot: Callable[[Any], Any]):
+    Attributes
+    ----------
+    epoch
+        Its number, from 1.
+    record
+        Its line in the history; callbacks may add to it.
+    state
+        The variables of the fit, to be handed to `keep`.
+    """
+
+    def __init__(self, epoch: int, record: Record, state: S, snapshot: Callable[[S], FactorModel]):
         self.epoch = epoch
         self.record = record
         self.state = state
         self._snapshot = snapshot
         self.stop_reason: str | None = None
-        self.kept: Any = None
+        self.kept: S | None = None
 
     @property
-    def model(self) -> Any:
+    def model(self) -> FactorModel:
         """A fitted model with this epoch's factors."""
         return self._snapshot(self.state)
 
@@ -134,13 +168,13 @@ class EpochProgress:
         """End the fit after this epoch."""
         self.stop_reason = reason
 
-    def keep(self, state: Any) -> None:
+    def keep(self, state: S) -> None:
         """Let `fit` return the model of this state rather than of the last epoch."""
         self.kept = state
 
 
 class Diverged(NotFinite):
-    """Carries the last good state out of the loop."""
+    """Raised where training diverges; carries the last good state out of the loop."""
 
     def __init__(self, message: str, state: Any, history: History):
         super().__init__(message)
@@ -149,26 +183,30 @@ class Diverged(NotFinite):
 
 
 @dataclass(frozen=True)
-class Options:
-    """How a fit runs, whatever its model."""
+class Options(Generic[S]):
+    """How a fit runs, for any model."""
 
     name: str = ""
-    """The model's, for messages and the progress bar."""
+    """Name of the model, for messages and the progress bar."""
     callbacks: Sequence[Callback] = ()
     objective_every: int = 1
     """Compute F every so many epochs; 0 never does."""
     progress: bool | None = None
-    """Show a bar; None: on a terminal."""
+    """Show a progress bar; None shows it on a terminal."""
     settle: bool = True
-    """Do what the model still does when the epochs are over."""
-    checkpoints: Checkpoints | None = None
-    note: Callable[[dict[str, Any]], str] = lambda _: ""
-    """What to add to the progress line, from an epoch's record."""
+    """Call the model's `finish` after the last epoch."""
+    checkpoints: Checkpoints[S] | None = None
+    note: Callable[[Record], str] = lambda _: ""
+    """Returns a text for the end of the progress line, from an epoch's record."""
 
 
 def run(
-    model: Trainable, problem: Problem, state: Any, snapshot: Callable[[Any], Any], options: Options | None = None
-) -> tuple[Any, History]:
+    model: Trainable[S],
+    problem: Problem,
+    state: S,
+    snapshot: Callable[[S], FactorModel],
+    options: Options[S] | None = None,
+) -> tuple[S, History]:
     """Run up to `model.epochs` epochs from `state`, or from a checkpoint; return the state to keep and the history.
 
     `snapshot` makes a fitted model of a state, for callbacks. Ctrl-C ends the epochs: the last complete one is stored,
@@ -176,16 +214,14 @@ def run(
     """
     options = options or Options(type(model).__name__)
     if problem.backend.compiles_now():
-        log.info(
-            "compiling kernels for the %r backend: the first run takes some seconds longer",
-            problem.backend.name,
-            extra={"kind": "compiling"},
-        )
+        name = problem.backend.name
+        message = "compiling kernels for the %r backend: the first run takes some seconds longer"
+        log.info(message, name, extra={"kind": "compiling"})
     checkpoints = options.checkpoints
-    reached = _first(state, options)
+    reached = (None if checkpoints is None else _resumed(checkpoints, state, options.callbacks)) or Reached(0, state)
     interrupted = False
     try:
-        # Overflow is not warned about on the way: whatever it leaves behind is found by the check after the epoch.
+        # Overflow gives no warnings here: `_not_finite` finds what it leaves behind after the epoch.
         with (
             np.errstate(over="ignore", invalid="ignore"),
             progress_bar(options.name, model.epochs, options.progress) as advance,
@@ -203,47 +239,59 @@ def run(
         if reached.epoch == 0:
             raise
         interrupted = True
-        log.warning(
-            "interrupted: the model keeps epoch %d, the last complete one", reached.epoch, extra={"kind": "interrupted"}
-        )
+        message = "interrupted: the model keeps epoch %d, the last complete one"
+        log.warning(message, reached.epoch, extra={"kind": "interrupted"})
         if checkpoints is not None:
             checkpoints.after_epoch(reached, last=True)
     history = reached.history()
     if interrupted and reached.verdict is None:
         history.verdict, history.reason = "interrupted", "Ctrl-C"
+    # A callback may have kept an earlier state (EarlyStopping keeps the best).
     kept = reached.state if reached.kept is None else reached.kept
     return _finished(model, problem, kept, history, options), history
 
 
-def _first(state: Any, options: Options) -> Reached:
-    resumed = options.checkpoints.resume(state) if options.checkpoints is not None else None
-    if resumed is None:
-        return Reached(0, state)
-    for callback, memory in zip(options.callbacks, resumed.callbacks, strict=True):
-        if memory is not None and isinstance(callback, ResumableCallback):
-            callback.load_state_dict(memory)
+def _resumed(checkpoints: Checkpoints[S], start: S, callbacks: Sequence[Callback]) -> Reached[S] | None:
+    """Return how far the stored fit is, and give the callbacks their memories back."""
+    resumed = checkpoints.resume(start)
+    if resumed is not None:
+        for callback, memory in zip(callbacks, resumed.callbacks, strict=True):
+            if memory is not None and isinstance(callback, ResumableCallback):
+                callback.load_state_dict(memory)
     return resumed
 
 
 def _next(
-    model: Trainable, problem: Problem, reached: Reached, snapshot: Callable[[Any], Any], options: Options
-) -> tuple[Reached, str]:
-    """Run one epoch, record it and say whether it is the last; with a note for the progress bar."""
-    epoch = reached.epoch + 1
-    attempt = _Attempt(options.name, model.remedy, epoch, reached.state, reached.history())
+    model: Trainable[S],
+    problem: Problem,
+    reached: Reached[S],
+    snapshot: Callable[[S], FactorModel],
+    options: Options[S],
+) -> tuple[Reached[S], str]:
+    """Run one epoch, record it and decide whether it is the last; also return a note for the progress bar."""
+    epoch, every = reached.epoch + 1, options.objective_every
     began = time.perf_counter()
-    with attempt.finite_steps():
+    try:
         after = model.epoch(problem, reached.state)
-    record: dict[str, Any] = {"epoch": epoch, "seconds": time.perf_counter() - began}
-    value = _objective_if_due(model, problem, after, epoch, options.objective_every)
-    attempt.check(problem, after, value)
+    except NotFinite as error:
+        raise _diverged(model, options, reached.state, reached.history(), "a step") from error
+    record: Record = {"epoch": epoch, "seconds": time.perf_counter() - began}
+    # A tolerance compares consecutive epochs, so it needs F of every one of them.
+    due = model.tolerance > 0 or (every > 0 and (epoch % every == 0 or epoch == model.epochs))
+    value = model.objective(problem, after) if due else None
+    wrong = _not_finite(problem, after, value)
+    if wrong is not None:
+        raise _diverged(model, options, reached.state, reached.history(), wrong)
     if value is not None:
         record["objective"] = value.to_dict()
     record |= model.report(problem, reached.state, after, value)
     seen = EpochProgress(epoch, record, after, snapshot)
     for callback in options.callbacks:
         callback.on_epoch(seen)
-    memories = tuple(_memory(callback) for callback in options.callbacks)
+    memories = tuple(  # copies, because the callbacks go on with their own
+        copy.deepcopy(callback.state_dict()) if isinstance(callback, ResumableCallback) else None
+        for callback in options.callbacks
+    )
     following = replace(reached, epoch=epoch, state=after, records=(*reached.records, record), callbacks=memories)
     if seen.kept is not None:
         following = replace(following, kept=seen.kept, kept_epoch=epoch)
@@ -256,101 +304,77 @@ def _next(
     return following, ("" if total is None else f"F {total:.6g}") + options.note(record)
 
 
-def _memory(callback: Callback) -> dict[str, Any] | None:
-    # A copy: the callback goes on with its own.
-    return copy.deepcopy(callback.state_dict()) if isinstance(callback, ResumableCallback) else None
-
-
-def _finished(model: Trainable, problem: Problem, kept: Any, history: History, options: Options) -> Any:
+def _finished(model: Trainable[S], problem: Problem, kept: S, history: History, options: Options[S]) -> S:
     """Return the kept state after the model's last half-step."""
-    attempt = _Attempt(options.name, model.remedy, len(history) + 1, kept, history)
     began = time.perf_counter()
-    with np.errstate(over="ignore", invalid="ignore"), attempt.finite_steps():
-        finished = model.finish(problem, kept) if options.settle else kept
-    attempt.check(problem, finished, None)
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            finished = model.finish(problem, kept) if options.settle else kept
+    except NotFinite as error:
+        raise _diverged(model, options, kept, history, "a step") from error
+    wrong = _not_finite(problem, finished, None)
+    if wrong is not None:
+        raise _diverged(model, options, kept, history, wrong)
     history.final = {"seconds": time.perf_counter() - began}
-    if options.objective_every > 0 or model.tolerance > 0:
+    if isinstance(finished, State) and (options.objective_every > 0 or model.tolerance > 0):
         history.final["objective"] = objective(problem, finished.user_factors, finished.item_factors).to_dict()
     return finished
 
 
-def _objective_if_due(model: Trainable, problem: Problem, state: Any, epoch: int, every: int) -> Objective | None:
-    # A tolerance compares consecutive epochs, so it needs every one of them.
-    due = model.tolerance > 0 or (every > 0 and (epoch % every == 0 or epoch == model.epochs))
-    return model.objective(problem, state) if due else None
+def _not_finite(problem: Problem, state: object, value: Objective | None) -> str | None:
+    """Return the name of the first variable, or the objective, that holds NaN or infinity; None if none does."""
+    for name, part in vars(state).items():
+        if getattr(part, "ndim", 0) == 2 and part.dtype == problem.backend.dtype:
+            finite = problem.backend.all_finite(part)
+        elif isinstance(part, (int, float, np.floating)) or hasattr(part, "ndim"):
+            finite = bool(np.isfinite(part).all())
+        else:
+            finite = True
+        if not finite:
+            return name
+    return None if value is None or np.isfinite(value.total) else "the objective"
 
 
-@dataclass(frozen=True)
-class _Attempt:
-    """One epoch under way: raises Diverged, with the state before it, as soon as a number is not finite."""
-
-    name: str
-    remedy: Callable[[], str]
-    epoch: int
-    before: Any
-    history: History
-
-    @contextlib.contextmanager
-    def finite_steps(self) -> Iterator[None]:
-        """Turn a backend's NotFinite into Diverged."""
-        try:
-            yield
-        except NotFinite as error:
-            raise self.diverged("a step is not finite") from error
-
-    def check(self, problem: Problem, after: Any, value: Objective | None) -> None:
-        """Raise Diverged unless the new state and F are finite."""
-        wrong = next((name for name, part in vars(after).items() if not _is_finite(problem, part)), None)
-        if wrong is None and value is not None and not np.isfinite(value.total):
-            wrong = "the objective"
-        if wrong is not None:
-            raise self.diverged(f"{wrong} is not finite")
-
-    def diverged(self, reason: str) -> Diverged:
-        """Return the error to raise."""
-        history = self.history
-        history.verdict, history.reason, history.kept_epoch = "diverged", reason, self.epoch - 1
-        return Diverged(
-            f"{self.name}: {reason} any more in epoch {self.epoch}. {self.remedy()} "
-            "The model keeps the state before that epoch.",
-            self.before,
-            history,
-        )
-
-
-def _is_finite(problem: Problem, part: Any) -> bool:
-    if getattr(part, "ndim", 0) == 2 and part.dtype == problem.backend.dtype:
-        return problem.backend.all_finite(part)
-    if isinstance(part, (int, float, np.floating)) or hasattr(part, "ndim"):
-        return bool(np.isfinite(part).all())
-    return True
+def _diverged(model: Trainable[S], options: Options[S], before: S, history: History, wrong: str) -> Diverged:
+    """Return the error for an epoch after which something is not finite."""
+    epoch, reason = len(history) + 1, f"{wrong} is not finite"
+    history.verdict, history.reason, history.kept_epoch = "diverged", reason, epoch - 1
+    return Diverged(
+        f"{options.name}: {reason} any more in epoch {epoch}. {model.remedy()} "
+        "The model keeps the state before that epoch.",
+        before,
+        history,
+    )
 
 
 # -- the problem of a fit, on this machine or on a cluster -----------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Setup:
-    """What a fit works on and with, on this machine or over the workers of a cluster."""
+class Setup(Generic[S]):
+    """The problem of a fit and who computes its epochs, on this machine or over the workers of a cluster."""
 
     problem: Problem
-    steps: Trainable
+    steps: Trainable[S]
     """The model, or the model over a cluster."""
     histories: Interactions | None
     """The interactions, where they are in this process."""
-    note: Callable[[dict[str, Any]], str] = lambda _: ""
-    """What to add to the progress line, from an epoch's record."""
-    checkpoints: Callable[[Checkpoints], Checkpoints] = lambda stored: stored
+    note: Callable[[Record], str] = lambda _: ""
+    """Returns a text for the end of the progress line, from an epoch's record."""
+    checkpoints: Callable[[Checkpoints[S]], Checkpoints[S]] = lambda stored: stored
     """Adapts the checkpoints to the engine."""
 
 
 @contextlib.contextmanager
-def open_setup(model: Any, data: Any, fairness_weights: FairnessWeights | None, cluster: Any) -> Iterator[Setup]:
-    """Pose the problem of a model's settings on this data; a cluster's workers are held meanwhile."""
+def open_setup(
+    model: IterativeModel[StateT],
+    data: Interactions | SparseMatrix | ShardSource,
+    fairness_weights: FairnessWeights | None,
+    cluster: RayCluster | None,
+) -> Iterator[Setup[StateT]]:
+    """Build the problem of a fit from a model's settings and the data; hold a cluster's workers until the fit ends."""
     if model.engine == "ray":
-        from fairmf.models.shard_problem import open_on_cluster  # fits on one machine do without
-
-        with open_on_cluster(model, data, fairness_weights, cluster) as found:
+        with shard_problem.open_on_cluster(model, data, fairness_weights, cluster) as found:
             yield found
         return
     if cluster is not None or isinstance(getattr(data, "shards", None), int):
@@ -361,5 +385,7 @@ def open_setup(model: Any, data: Any, fairness_weights: FairnessWeights | None, 
         raise InvalidData("There are no interactions to learn from.")
     settings = settings_of(model)
     settings["backend"] = chosen(model.backend, data.nnz * model.factors)
-    weights = read_fairness_weights(fairness_weights, data.n_items, data.item_ids)
+    weights = None
+    if fairness_weights is not None:
+        weights = read_fairness_weights(fairness_weights, data.n_items, data.item_ids)
     yield Setup(problem_for(data, model.lambda_f_for(data.n_users), settings, weights), model, data)

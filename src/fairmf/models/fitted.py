@@ -1,78 +1,88 @@
-"""Users and items by name: original ids where the data had ids, else (or by="row") their row numbers."""
+"""Hold the results of a fit (`Fitted`, `History`), and the part of every model that answers from them."""
 
 from __future__ import annotations
 
+import abc
 import copy
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+import os
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import Field, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Matrix
+from fairmf.backends.contract import Backend, Factors, Matrix, Vector
 from fairmf.backends.registry import get_backend
 from fairmf.data.ids import Ids
-from fairmf.data.interactions import Interactions
+from fairmf.data.interactions import Interactions, as_interactions, weighted_like
 from fairmf.data.weighting import Weighting
-from fairmf.errors import InvalidData, MissingHistories
-from fairmf.lazy import cached_property
-from fairmf.ranking.offsets import items_with, users_with_constant
+from fairmf.errors import InvalidData, MissingHistories, NotFitted
+from fairmf.lazy import cached_property, lazy_module
+from fairmf.params import check_not_negative, settings_of, store_settings
+from fairmf.types import Array, Record, SparseMatrix
 
-# What a fit did, epoch by epoch.
+if TYPE_CHECKING:
+    from fairmf.models import dial, model_file
+    from fairmf.ranking import learn_offsets
+else:  # models that only recommend do without
+    dial, model_file = lazy_module("fairmf.models.dial"), lazy_module("fairmf.models.model_file")
+    learn_offsets = lazy_module("fairmf.ranking.learn_offsets")
+
+Self = TypeVar("Self", bound="FittedModel")
+
+Names: TypeAlias = Sequence[Hashable] | Array
+"""Users or items by name: original ids where the data had ids, else (or with by="row") row numbers."""
 
 
 @dataclass
 class History:
-    """One record per epoch (objective terms, residuals, seconds, ...) and how the fit ended.
+    """What a fit did, epoch by epoch, and how it ended."""
 
-    `verdict` is "converged" (the tolerance was met), "stopped" (a callback asked for it), "diverged" (a number was not
-    finite any more), "interrupted" (Ctrl-C) or "ceiling" (all epochs ran).
-    `kept_epoch` is the epoch whose factors the model holds (0: none).
-    """
-
-    records: list[dict[str, Any]] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+    """One record per epoch: objective terms, residuals, seconds, ..."""
     verdict: str = "ceiling"
+    """How it ended: "converged" (the tolerance was met), "stopped" (by a callback), "diverged" (a number was not
+    finite), "interrupted" (Ctrl-C) or "ceiling" (all epochs ran)."""
     reason: str = ""
+    """Details of the verdict, in words."""
     kept_epoch: int = 0
-    final: dict[str, Any] = field(default_factory=dict)
-    """After the last half-step: `seconds` it took, and the `objective` of the factors the model holds."""
+    """The epoch whose factors the model holds (0: none)."""
+    final: Record = field(default_factory=dict)
+    """The last half-step: the `seconds` it took, and the `objective` of the factors the model holds."""
 
     def __len__(self) -> int:
         return len(self.records)
 
     def column(self, path: str) -> list[Any]:
-        """One quantity over the epochs, by dotted name: `history.column("objective.total")`; None where unrecorded."""
-        return [_look_up(record, path) for record in self.records]
+        """Return one quantity over the epochs, by dotted name: `history.column("objective.total")`.
+
+        None stands for epochs that did not record it.
+        """
+        found: list[Any] = list(self.records)
+        for part in path.split("."):
+            found = [value.get(part) if isinstance(value, dict) else None for value in found]
+        return found
 
     @property
     def seconds(self) -> float:
-        """Time spent in training (without callbacks and checks)."""
+        """Seconds spent in training, without callbacks and checks."""
         return float(sum(record["seconds"] for record in self.records)) + float(self.final.get("seconds", 0.0))
 
 
-def _look_up(record: dict[str, Any], path: str) -> Any:
-    value: Any = record
-    for part in path.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
-
-
-# What a fit leaves behind: arrays on the host, names, and the numbers that prediction needs.
-
-
-Method = TypeVar("Method", bound=Callable[..., Any])
+Method = TypeVar("Method", bound=Callable[..., object])
 
 
 def on_snapshot(method: Method) -> Method:
-    """Run a method of a model on a copy of it, which shares its arrays: it sees one fit from beginning to end.
+    """Decorate a method of a model so that it runs on a copy, which shares the model's arrays.
 
-    Another thread may meanwhile give the model another fit, with other users and items.
+    The method then sees one fit from beginning to end, even if another thread fits the model meanwhile and gives it
+    other users and items.
     """
 
     @functools.wraps(method)
-    def call(model: Any, *args: Any, **options: Any) -> Any:
+    def call(model: object, *args: object, **options: object) -> object:
         return method(copy.copy(model), *args, **options)
 
     return cast(Method, call)
@@ -82,44 +92,47 @@ def on_snapshot(method: Method) -> Method:
 class Fitted:
     """The result of a fit. Vectors of length d are in the basis of the factors."""
 
-    user_factors: NDArray[Any]
-    item_factors: NDArray[Any]
+    user_factors: Factors
+    item_factors: Factors
     user_ids: Ids | None
     item_ids: Ids | None
-    popularity: NDArray[np.float64]
+    popularity: Vector
     """Sum of the training confidences of every item."""
-    mean_user: NDArray[np.float64]
-    """t, the mean of the users as they were trained (whatever fairness is served)."""
-    merit: NDArray[np.float64]
+    mean_user: Vector
+    """The mean user t as it was trained, for any fairness that is served."""
+    merit: Vector
     """The merit direction q1 (docs/mathematics.md 5)."""
     trained_fairness: float
+    """The fairness it was trained with (phi)."""
     fairness: float
-    """The fairness it serves with by default: the trained one, unless the dial was turned."""
+    """The fairness it serves with by default: the trained one, unless `with_fairness` changed it (psi)."""
     history: History
-    settings: dict[str, Any]
+    """What the fit did, epoch by epoch."""
+    settings: Record
+    """The hyper-parameters it was trained with."""
     extra: dict[str, float] = field(default_factory=dict)
-    """What a model needs besides for prediction (FiADMM: its last rho and gamma)."""
-    fairness_weights: NDArray[np.float64] | None = None
-    """w_j of every item in the fairness term it was trained with; None: 1 for all."""
+    """Further numbers that prediction needs (FiADMM: its last rho and gamma)."""
+    fairness_weights: Vector | None = None
+    """The weight of every item in the fairness term it was trained with (w_j); None stands for 1."""
     interactions: Interactions | None = None
-    """The training users' histories; None in a model that was stored without them."""
-    item_offsets: NDArray[Any] | None = None
-    """A number per item that is added to its scores, where some were learned."""
-    user_sensitivity: NDArray[Any] | None = None
-    """H_i^-1 q1 of every user, where it was stored: the dial without histories (models/dial.py)."""
+    """The histories of the training users; None in a model that was stored without them."""
+    item_offsets: Array | None = None
+    """A number per item that is added to its scores; None where none were learned."""
+    user_sensitivity: Factors | None = None
+    """What each user's vector loses per unit of fairness (H_i^-1 q1), if it was stored (models/dial.py)."""
     weighting: Weighting | None = None
-    """How the training data were weighted: raw histories are weighted alike. None: as they are."""
-    provenance: dict[str, Any] = field(default_factory=dict)
-    """Of a loaded model: when it was `created`, with which `versions`, from data of which `data_fingerprint`."""
+    """How the training data were weighted; raw histories are weighted alike. None takes them as they are."""
+    provenance: Record = field(default_factory=dict)
+    """For a loaded model: when it was `created`, with which `versions`, and the `data_fingerprint` of its data."""
 
     def histories(self, purpose: str) -> Interactions:
-        """The training users' histories; MissingHistories where the model does not hold them."""
+        """Return the histories of the training users; raise MissingHistories if the model does not hold them."""
         if self.interactions is None:
             raise MissingHistories(f"This model was stored without its users' histories, which {purpose} needs.")
         return self.interactions
 
     def check_users(self, purpose: str) -> None:
-        """MissingHistories where the model holds no users."""
+        """Raise MissingHistories if the model holds no users."""
         if len(self.user_factors) == 0:
             raise MissingHistories(
                 f"This model holds no users, which {purpose} needs: they stayed in the workers of the cluster it was "
@@ -128,37 +141,169 @@ class Fitted:
 
     @cached_property
     def most_popular(self) -> NDArray[np.int32]:
-        """All items by falling popularity, ties to the lower index: the answer for a user without history."""
+        """All items by falling popularity, ties to the lower row: the list for a user without history."""
         return np.argsort(-self.popularity, kind="stable").astype(np.int32)
 
     @cached_property
     def item_gramian(self) -> Matrix:
-        """G_V, which every fold-in needs: computed when first asked for. Ask inside `backend.threads`."""
+        """The Gramian G_V, which every fold-in needs; computed when first used. Use it inside `backend.threads`."""
         backend = get_backend(self.settings["backend"])
         return backend.host(backend.gramian(backend.array(self.item_factors)))
 
     @cached_property
-    def serving_items(self) -> NDArray[Any]:
-        """What user vectors (`serving_users`) are multiplied with to give scores: V, with the offsets where learned."""
-        return self.item_factors if self.item_offsets is None else items_with(self.item_factors, self.item_offsets)
+    def serving_items(self) -> Factors:
+        """The item vectors that give scores together with `serving_users`: V, with offsets as one more column."""
+        added = self.item_offsets
+        return self.item_factors if added is None else learn_offsets.items_with(self.item_factors, added)
 
-    def serving_users(self, users: NDArray[Any]) -> NDArray[Any]:
-        """User vectors as `serving_items` need them."""
-        return users if self.item_offsets is None else users_with_constant(users)
-
-
-def is_one(names: Any) -> bool:
-    """True for one user or item, False for many. A tuple is one: tuples can be ids."""
-    return isinstance(names, (str, bytes, tuple)) or np.ndim(names) == 0
+    def serving_users(self, users: Factors) -> Factors:
+        """Return user vectors as `serving_items` needs them: with a column of ones where there are offsets."""
+        return users if self.item_offsets is None else learn_offsets.users_with_constant(users)
 
 
-def as_list(names: Any) -> Any:
-    """A sequence of names, also where one was given."""
-    return [names] if is_one(names) else names
+class FittedModel(abc.ABC):
+    """A model with the results of its fit: factors, settings, files, and histories over its items."""
+
+    if TYPE_CHECKING:  # every model is a dataclass, with its settings as fields
+        __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    _fitted: Fitted | None = None
+    backend: str = "cpu"
+    num_threads: int = 0
+
+    # -- the fit -----------------------------------------------------------------------------------------------------
+
+    @property
+    def fitted(self) -> Fitted:
+        """All results of `fit`; raises NotFitted before it.
+
+        Each `fit` replaces the whole object: read it once, and everything in it belongs to one fit.
+        """
+        fitted = self._fitted
+        if fitted is None:
+            name = type(self).__name__
+            raise NotFitted(f"This {name} is not fitted yet: call fit(interactions) first.")
+        return fitted
+
+    @property
+    def user_factors(self) -> Factors:
+        """The user vectors, one row per user (U)."""
+        return self.fitted.user_factors
+
+    @property
+    def item_factors(self) -> Factors:
+        """The item vectors, one row per item (V)."""
+        return self.fitted.item_factors
+
+    @property
+    def history(self) -> History:
+        """What the fit did, epoch by epoch."""
+        return self.fitted.history
+
+    @property
+    def n_users(self) -> int:
+        """Number of users in training."""
+        return len(self.user_factors)
+
+    @property
+    def n_items(self) -> int:
+        """Number of items in training."""
+        return len(self.item_factors)
+
+    def _backend(self) -> Backend:
+        return get_backend(self.backend)
+
+    # -- settings, in scikit-learn's way ------------------------------------------------------------------------------
+
+    def get_params(self, deep: bool = True) -> Record:  # noqa: ARG002 - no setting is an estimator itself
+        """Return the settings by name. scikit-learn's `clone` calls this and `set_params`; it ignores `deep`."""
+        return settings_of(self)
+
+    def set_params(self: Self, **params: Any) -> Self:
+        """Store settings for the next `fit`, which checks them, and return the model. Its fitted results stay."""
+        store_settings(self, params)
+        return self
+
+    # -- files ------------------------------------------------------------------------------------------------------
+
+    @on_snapshot
+    def save(
+        self, path: str | os.PathLike[str], *, interactions: bool = True, user_sensitivity: bool | None = None
+    ) -> None:
+        """Write the fitted model to one file, which `fairmf.load_model` reads (docs/persistence.md).
+
+        An existing file is replaced in one step, so that a crash leaves the old one.
+
+        Parameters
+        ----------
+        path
+            The file to write.
+        interactions
+            Store the users' histories (4 bytes per interaction, 8 if weighted). With them, liked items can be left out
+            and the fairness changed after loading; without them the file is smaller and holds nobody's history.
+        user_sensitivity
+            Store an array as large as the user factors, by which the fairness of stored users can be changed without
+            their histories. None stores it if the model has it already.
+
+        Raises
+        ------
+        InvalidData
+            If an array holds numbers that are not finite.
+        InvalidParameter
+            If `user_sensitivity` is asked of a model that cannot have it.
+        """
+        model_file.save_model(self, path, interactions=interactions, user_sensitivity=user_sensitivity)
+
+    # -- histories --------------------------------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def fold_in(self, history: Interactions | SparseMatrix, **options: Any) -> Factors:
+        """Return user vectors for the given histories (rows; columns are the training items)."""
+
+    def _at_fairness(self, rows: NDArray[np.integer] | None, fairness: float) -> Factors:
+        return dial.dialled_users(self, rows, fairness)
+
+    def _user_rows(self, users: Names) -> NDArray[np.int64]:
+        return positions(users, self.fitted.user_ids, self.n_users, "user")
+
+    def _aligned(self, history: Interactions | SparseMatrix) -> Interactions:
+        """Return the histories as Interactions over exactly the training items, weighted like the training data."""
+        history = as_interactions(history, allow_empty=True)
+        if history.n_items != self.n_items:
+            transposed = history.n_users == self.n_items
+            raise InvalidData(
+                f"The history has {history.n_items:,} items (columns), the model {self.n_items:,}."
+                + (" It looks transposed: users must be rows." if transposed else ""),
+                hint=None if transposed else "use data that were split or encoded like those the model was trained on",
+            )
+        trained, given = self.fitted.item_ids, history.item_ids
+        if trained is not None and given is not None and trained is not given and trained != given:
+            raise InvalidData(
+                "The history's items are not the model's, or in another order: column j must be item j of training."
+            )
+        return weighted_like(history, self.fitted.weighting)
 
 
-def positions(names: Any, ids: Ids | None, size: int, kind: str) -> NDArray[np.int64]:
-    """The rows of users or items (`kind`) named by `ids`, or by row number where that is None."""
+def check_fairness(value: float) -> float:
+    """Return a fairness asked for after training; raise InvalidParameter unless it is a finite number >= 0."""
+    return check_not_negative("", "fairness", value)
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+
+
+def is_one(names: object) -> bool:
+    """Return whether one user or item is named, rather than many. A tuple is one: tuples can be ids."""
+    return isinstance(names, (str, bytes, tuple)) or np.ndim(names) == 0  # type: ignore[arg-type]
+
+
+def as_list(names: Hashable | Names) -> Names:
+    """Return a sequence of names, also if one name was given."""
+    return [names] if is_one(names) else names  # type: ignore[list-item, return-value]
+
+
+def positions(names: Names, ids: Ids | None, size: int, kind: str) -> NDArray[np.int64]:
+    """Return the rows of users or items (`kind`) named by `ids`, or by row number if `ids` is None."""
     if ids is not None:
         return ids.positions(names, kind=kind)
     if size == 0 and len(names):
@@ -171,8 +316,8 @@ def positions(names: Any, ids: Ids | None, size: int, kind: str) -> NDArray[np.i
     return rows
 
 
-def row_numbers(names: Any, kind: str) -> NDArray[np.int64]:
-    """Row numbers as they are given."""
+def row_numbers(names: Names, kind: str) -> NDArray[np.int64]:
+    """Return names that are row numbers as an array; raise InvalidData if they are not."""
     try:
         rows = np.asarray(names)
     except ValueError:  # lists of unequal length
@@ -183,6 +328,6 @@ def row_numbers(names: Any, kind: str) -> NDArray[np.int64]:
     return rows.astype(np.int64)
 
 
-def named(rows: NDArray[np.integer], ids: Ids | None) -> NDArray[Any]:
-    """Return positions as ids (see `Ids.named`), or as they are where there are no ids."""
+def named(rows: NDArray[np.integer], ids: Ids | None) -> Array:
+    """Return positions as ids (see `Ids.named`), or as they are if there are no ids."""
     return rows if ids is None else ids.named(rows)

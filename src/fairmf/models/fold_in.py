@@ -1,36 +1,377 @@
-"""Compute vectors of users, and of items, that were not in training (docs/fold-in.md, docs/mathematics.md 6)."""
+"""Fold in users and items that were not in training, add them to a model, explain scores (docs/fold-in.md).
+
+The formulas are in docs/mathematics.md 6; partial_fit.py and explain.py have the parts that are not about solving.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+import abc
+import copy
+import dataclasses
+from collections.abc import Collection, Hashable
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
-from fairmf.backends import solve
 from fairmf.backends.contract import Factors, HalfStep, RankOne, Vector
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows
 from fairmf.data.interactions import Interactions
-from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.models.fitted import Fitted, as_list, positions
-from fairmf.models.problem import frequency_scaled, problem_for
-from fairmf.params import check_not_negative
+from fairmf.errors import InvalidData, InvalidParameter, NotFinite
+from fairmf.lazy import lazy_module
+from fairmf.models.factor_model import FactorModel
+from fairmf.models.fitted import Fitted, Names, as_list, check_fairness, on_snapshot, positions
+from fairmf.types import SparseMatrix
+
+if TYPE_CHECKING:
+    from fairmf.backends import solve
+    from fairmf.models import explain as explanations
+    from fairmf.models import partial_fit
+    from fairmf.models import problem as problems
+    from fairmf.models.explain import Explanation
+else:  # models that only recommend do without
+    solve, partial_fit = lazy_module("fairmf.backends.solve"), lazy_module("fairmf.models.partial_fit")
+    explanations, problems = lazy_module("fairmf.models.explain"), lazy_module("fairmf.models.problem")
+
+Self = TypeVar("Self", bound="FoldInModel")
+
+
+class FoldInModel(FactorModel):
+    """A model that solves new users and items against the factors it was trained to."""
+
+    cohort_options: ClassVar[tuple[str, ...]] = ()
+    """Options that `fold_in(method="cohort")` of this model takes besides `scale`."""
+
+    @abc.abstractmethod
+    def remedy(self) -> str:
+        """Return what a user can change when numbers are not finite."""
+
+    @on_snapshot
+    def fold_in(
+        self,
+        history: Interactions | SparseMatrix,
+        *,
+        fairness: float | None = None,
+        method: str = "frozen",
+        scale: str = "phi",
+        **options: Any,
+    ) -> Factors:
+        """Return user vectors for new histories, one row each (docs/fold-in.md).
+
+        Parameters
+        ----------
+        history
+            One row per user: Interactions, or a SciPy sparse matrix.
+        fairness
+            The fairness psi with method="frozen"; by default the one the model serves with.
+        method
+            "frozen" solves u = H^-1 (b - psi q1) with q1 = alpha0 G_V t of training: each user's vector depends on that
+            user's history alone. "cohort" optimises U and its mean t over this batch of n_b users, with V fixed.
+        scale
+            How lambda_f carries over to a cohort: "phi" (the same fairness: times n_b/n), "paper" (unchanged) or
+            "authors" (times (n_b/n)^2).
+        **options
+            FiADMM's cohort takes `epochs`.
+
+        Returns
+        -------
+        One row per user, as long as the item vectors.
+
+        Raises
+        ------
+        InvalidData
+            If the columns are not the training items.
+        InvalidParameter
+            If `method`, `scale` or `fairness` is not allowed.
+        NotFinite
+            If a user's system has no finite solution.
+
+        Examples
+        --------
+        >>> from fairmf import FairALS, synthetic
+        >>> data = synthetic(60, 40, 600)
+        >>> model = FairALS(factors=4, epochs=2).fit(data, progress=False)
+        >>> model.fold_in(data.take_users([0, 1, 2])).shape
+        (3, 4)
+        """
+        fitted = self.fitted
+        check_options(type(self).__name__, method, fairness, options, self.cohort_options)
+        batch = self._aligned(history)
+        backend = get_backend(fitted.settings["backend"])
+        with backend.threads(self.num_threads):
+            if method == "cohort":
+                fitted.check_users("a cohort's fold-in")
+                factor = scale_factor(scale, batch.n_users, self.n_users)
+                vectors = self._fold_in_cohort(batch, factor, **options) if batch.n_users else None
+            else:
+                vectors = frozen(fitted, batch, fitted.fairness if fairness is None else fairness)
+        if vectors is None:
+            return np.zeros((0, fitted.item_factors.shape[1]), dtype=fitted.item_factors.dtype)
+        if not backend.all_finite(vectors):
+            raise NotFinite(f"{type(self).__name__}: these users have no finite vectors. {self.remedy()}")
+        return vectors
+
+    @abc.abstractmethod
+    def _fold_in_cohort(self, cohort: Interactions, factor: float, **options: Any) -> Factors:
+        """Fold a batch in by its own mean; `factor` scales the trained lambda_f."""
+
+    @on_snapshot
+    def with_fairness(self: Self, fairness: float) -> Self:
+        """Return the same model at another fairness, without training.
+
+        It shares V, solves the users again from their histories, and serves with that fairness by default. A model that
+        was stored without histories uses `user_sensitivity` instead, if that was stored.
+        `with_fairness(a).with_fairness(b)` equals `with_fairness(b)`.
+
+        Parameters
+        ----------
+        fairness
+            The fairness psi, a number >= 0.
+
+        Returns
+        -------
+        A new model; this one stays as it is.
+
+        Raises
+        ------
+        MissingHistories
+            If the model was stored with neither histories nor `user_sensitivity`.
+
+        Examples
+        --------
+        >>> from fairmf import FairALS, synthetic
+        >>> model = FairALS(factors=4, epochs=2).fit(synthetic(60, 40, 600), progress=False)
+        >>> model.with_fairness(3.0).fitted.fairness
+        3.0
+        """
+        turned = copy.copy(self)
+        turned._fitted = dataclasses.replace(
+            self.fitted,
+            fairness=check_fairness(fairness),
+            user_factors=self._at_fairness(None, fairness),
+        )
+        return turned
+
+    @on_snapshot
+    def fold_in_user(
+        self, items: Hashable | Names, weights: ArrayLike | None = None, *, fairness: float | None = None
+    ) -> Factors:
+        """Return the vector of one user from a list of items; the same as `fold_in` of a matrix with one row.
+
+        Parameters
+        ----------
+        items
+            The user's items, by id (by row number in a model without ids).
+        weights
+            A confidence for each item, 1 by default. An item that is named twice counts as in `Interactions`: once, or
+            with the sum of its weights.
+        fairness
+            The fairness psi; by default the one the model serves with.
+
+        Returns
+        -------
+        One vector.
+
+        Raises
+        ------
+        InvalidData
+            If an item is not in the model, or a weight is negative or missing.
+
+        Examples
+        --------
+        >>> from fairmf import FairALS, synthetic
+        >>> data = synthetic(60, 40, 600)
+        >>> model = FairALS(factors=4, epochs=2).fit(data, progress=False)
+        >>> model.fold_in_user(data.item_ids.values[:3]).shape
+        (4,)
+        """
+        vector: Factors = self.fold_in(one_user(self.fitted, items, weights), fairness=fairness)[0]
+        return vector
+
+    @on_snapshot
+    def fold_in_items(self, item_users: Interactions | SparseMatrix) -> Factors:
+        """Return the vectors of items that were not in training.
+
+        These are what the items' half-step of training gives for the rows, with the users as they were trained and
+        fairness weight 1.
+
+        Parameters
+        ----------
+        item_users
+            One row per item, one column per user of the model.
+
+        Returns
+        -------
+        One row per item, as long as the user vectors.
+
+        Raises
+        ------
+        InvalidData
+            If the columns are not the training users.
+        MissingHistories
+            If the model does not hold its users, or only at another fairness and without their histories.
+        """
+        return self._fold_in_items(item_users, None)
+
+    def _fold_in_items(self, item_users: Interactions | SparseMatrix, weights: Vector | None) -> Factors:
+        fitted = self.fitted
+        fitted.check_users("fold_in_items")
+        batch = partial_fit.weighted_items(fitted, partial_fit.item_batch(fitted, item_users))
+        users = partial_fit.trained_users(fitted, self._folded)
+        backend = get_backend(fitted.settings["backend"])
+        with backend.threads(self.num_threads):
+            vectors = items(fitted, users, batch, weights)
+        if not backend.all_finite(vectors):
+            raise NotFinite(f"{type(self).__name__}: these items have no finite vectors. {self.remedy()}")
+        return vectors
+
+    def _folded(self, histories: Interactions, fairness: float) -> Factors:
+        return self.fold_in(histories, fairness=fairness)
+
+    # -- updates ----------------------------------------------------------------------------------------------------
+
+    def partial_fit_users(self: Self, userids: Hashable | Names, user_items: Interactions | SparseMatrix) -> Self:
+        """Add users, or replace the histories of users the model has.
+
+        Their vectors are their own fold-in at the fairness the model serves with. Nobody else's vector changes, and t
+        and q1 stay those of training (docs/fold-in.md). A call that fails changes nothing.
+
+        Parameters
+        ----------
+        userids
+            Ids of the users; unknown ones are added. In a model without ids these are row numbers, and new users take
+            the next free ones.
+        user_items
+            Their histories, one row for each of `userids`.
+
+        Returns
+        -------
+        The model itself, changed.
+
+        Raises
+        ------
+        InvalidData
+            If ids and rows do not match, a user is named twice, or an id is of another type than the model's.
+
+        Examples
+        --------
+        >>> from fairmf import FairALS, synthetic
+        >>> data = synthetic(60, 40, 600)
+        >>> model = FairALS(factors=4, epochs=2).fit(data, progress=False)
+        >>> model.partial_fit_users(data.user_ids.values[:1], data.take_users([0])).n_users
+        60
+        """
+        model = copy.copy(self)
+        self._fitted = partial_fit.with_users(model.fitted, userids, model._aligned(user_items), model._folded)
+        return self
+
+    def partial_fit_items(self: Self, itemids: Hashable | Names, item_users: Interactions | SparseMatrix) -> Self:
+        """Add items, or solve items the model has again.
+
+        Their vectors are those of `fold_in_items`; items the model has keep the fairness weights they were trained
+        with. The items enter the histories of the users who had them, but no user's vector changes until it is solved
+        again (docs/fold-in.md). A call that fails changes nothing.
+
+        Parameters
+        ----------
+        itemids
+            Ids of the items, as in `partial_fit_users`.
+        item_users
+            One row (items x users) for each of `itemids`.
+
+        Returns
+        -------
+        The model itself, changed.
+
+        Raises
+        ------
+        InvalidData
+            If ids and rows do not match, an item is named twice, or an id is of another type than the model's.
+        """
+        model = copy.copy(self)
+        batch = partial_fit.item_batch(model.fitted, item_users)
+        weights = partial_fit.item_weights(model.fitted, itemids)
+        vectors = model._fold_in_items(batch, weights)
+        self._fitted = partial_fit.with_items(model.fitted, itemids, batch, vectors, weights)
+        return self
+
+    # -- reasons ----------------------------------------------------------------------------------------------------
+
+    @on_snapshot
+    def explain(
+        self,
+        user: Hashable,
+        item: Hashable,
+        *,
+        user_items: Interactions | SparseMatrix | None = None,
+        fairness: float | None = None,
+    ) -> Explanation:
+        """Split the score of an item into what each past item of the user adds and what fairness takes away.
+
+        The score is that of the user's fold-in. For FairALS and IALS this is the stored user's score, up to the
+        solver's tolerance.
+
+        Parameters
+        ----------
+        user
+            A user of the model. With `user_items` only a name for the answer, or None.
+        item
+            The item whose score is explained.
+        user_items
+            The history of a user who is not in the model: one row.
+        fairness
+            The fairness psi; by default the one the model serves with.
+
+        Returns
+        -------
+        An `Explanation`: `print` shows it as text, `to_dict()` gives plain values.
+
+        Raises
+        ------
+        InvalidData
+            If the user or item is not in the model.
+        MissingHistories
+            If the model was stored without histories and none is given.
+
+        Examples
+        --------
+        >>> from fairmf import FairALS, synthetic
+        >>> data = synthetic(60, 40, 600)
+        >>> model = FairALS(factors=4, epochs=2).fit(data, progress=False)
+        >>> found = model.explain(data.user_ids.values[0], data.item_ids.values[1])
+        >>> total = sum(amount for _, amount in found.contributions) - found.fairness_cost
+        >>> abs(found.score - total) < 1e-6
+        True
+        """
+        fitted = self.fitted
+        psi = fitted.fairness if fairness is None else check_fairness(fairness)
+        column = positions([item], fitted.item_ids, self.n_items, "item")[0]
+        if user_items is None:
+            history = fitted.histories("explain").take_users(self._user_rows([user]))
+        else:
+            history = self._aligned(user_items)
+            if history.n_users != 1:
+                raise InvalidData(f"explain takes the history of one user; user_items has {history.n_users:,} rows.")
+        with get_backend(fitted.settings["backend"]).threads(self.num_threads):
+            return explanations.explain(fitted, user, history, int(column), psi)
+
+
+# -- solving -----------------------------------------------------------------------------------------------------------
 
 METHODS = ("frozen", "cohort")
 
 
-def frozen(fitted: Fitted, batch: Interactions, fairness: float) -> NDArray[Any]:
+def frozen(fitted: Fitted, batch: Interactions, fairness: float) -> Factors:
     """Return u = H^-1 (b - psi q1) for every row, q1 of training. Call it inside `backend.threads`."""
-    problem = problem_for(batch, 0.0, fitted.settings)
+    problem = problems.problem_for(batch, 0.0, fitted.settings)
     backend = problem.backend
     V = backend.array(fitted.item_factors)
     step = problem.user_half_step(V, shift=fairness * fitted.merit, gramian=fitted.item_gramian)
     return backend.host(solve.solve_to_convergence(step))
 
 
-def items(fitted: Fitted, users: Factors, batch: Interactions, weights: Vector | None = None) -> NDArray[Any]:
+def items(fitted: Fitted, users: Factors, batch: Interactions, weights: Vector | None = None) -> Factors:
     """Solve (sum_i c_i u_i u_i' + alpha0 G_U + lambda_f w^2 t t' + lambda_V I) v = sum_i c_i u_i for every row.
 
     Rows of `batch` are items and columns users; `weights` are the items' w, 1 by default. n, G_U and t are those of
@@ -42,10 +383,11 @@ def items(fitted: Fitted, users: Factors, batch: Interactions, weights: Vector |
     U, weight = backend.array(users), settings["unobserved_weight"]
     t, lambda_f = backend.mean(U), fitted.trained_fairness * weight * n
     shared = weight * backend.gramian(U)
+    # Without weights all rows share lambda_f t t'; with them each row has its own multiple of it.
     own = None if weights is None else RankOne(t, lambda_f * np.square(weights))
     if own is None:
         shared = shared + lambda_f * np.outer(t, t)
-    ridge = frequency_scaled(
+    ridge = problems.frequency_scaled(
         batch.by_user.sums(), n, settings["regularization"], settings["regularization_exponent"], weight
     )
     return backend.host(
@@ -53,7 +395,7 @@ def items(fitted: Fitted, users: Factors, batch: Interactions, weights: Vector |
     )
 
 
-def one_user(fitted: Fitted, names: Any, weights: Any) -> Interactions:
+def one_user(fitted: Fitted, names: Hashable | Names, weights: ArrayLike | None) -> Interactions:
     """Return the history of one user, from the names of its items."""
     m = len(fitted.item_factors)
     columns = positions(as_list(names), fitted.item_ids, m, "item")
@@ -81,7 +423,7 @@ def scale_factor(scale: str, batch: int, trained: int) -> float:
 
 
 def check_options(
-    model: str, method: str, fairness: float | None, options: Mapping[str, Any], cohort_options: Collection[str]
+    model: str, method: str, fairness: float | None, options: Collection[str], cohort_options: Collection[str]
 ) -> None:
     """Raise on the first option of `fold_in` that cannot be used."""
     if method not in METHODS:
@@ -94,8 +436,3 @@ def check_options(
     if method == "cohort":
         raise InvalidParameter("A cohort is folded in at the trained fairness: fairness= needs method='frozen'.")
     check_fairness(fairness)
-
-
-def check_fairness(value: Any) -> float:
-    """Return a fairness asked for after training; raise InvalidParameter unless it is a finite number >= 0."""
-    return check_not_negative("", "fairness", value)

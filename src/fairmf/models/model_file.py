@@ -1,4 +1,4 @@
-"""A file into a fitted model. Quick: nothing is compiled, and Numba is not even imported."""
+"""Save a fitted model to a file, and load it again without compiling anything or importing Numba."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import os
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,17 +18,22 @@ from fairmf.io import container
 from fairmf.io.container import Arrays, Format
 from fairmf.io.strict_json import Malformed
 from fairmf.io.values import NotStorable, decode, encode
-from fairmf.models.dial import user_sensitivity as sensitivity_of
+from fairmf.lazy import lazy_module
 from fairmf.models.factor_model import FactorModel
-from fairmf.models.fitted import Fitted, History
+from fairmf.models.fitted import Fitted, FittedModel, History
 from fairmf.models.registry import factor_models
-from fairmf.params import check_settings
+from fairmf.params import check_settings, settings_of
+from fairmf.types import Array, Json, Record
 from fairmf.version import versions
 
-# What the JSON of a model file says, and whether it can be believed.
+if TYPE_CHECKING:
+    from fairmf.models import dial
+else:
+    dial = lazy_module("fairmf.models.dial")  # most models are saved without
 
+# -- the JSON document of a model file --------------------------------------------------------------------------------
 
-FIELDS = {
+FIELDS: dict[str, type | tuple[type, ...]] = {
     "model": str,
     "parameters": dict,
     "settings": dict,
@@ -42,16 +47,18 @@ FIELDS = {
     "created": str,
     "versions": dict,
 }
-"""The content of a model file, part by part, and the JSON kind of each."""
-OPTIONAL_FIELDS = {"weighting": dict}
-"""Parts that only some files have. Those of models on raw data have no weighting, as before there was any."""
+"""The parts of the document, and the type of each."""
+OPTIONAL_FIELDS: dict[str, type | tuple[type, ...]] = {"weighting": dict}
+"""Parts that only some files have. A model that was trained on raw data stores no weighting."""
 
 
-def describe(model: Any, fitted: Fitted, ids: dict[str, str], fingerprint: str | None, interactions: bool) -> Any:
-    """The content of a model's file, but for its arrays."""
-    content = {
+def describe(
+    model: FittedModel, fitted: Fitted, ids: dict[str, str], fingerprint: str | None, interactions: bool
+) -> dict[str, Json]:
+    """Return the document of a model's file: all but its arrays."""
+    content: dict[str, object] = {
         "model": type(model).__name__,
-        "parameters": parameters_of(model),
+        "parameters": settings_of(model),  # those it has now; those it was trained with are its "settings"
         "settings": fitted.settings,
         "trained_fairness": float(fitted.trained_fairness),
         "fairness": float(fitted.fairness),
@@ -66,27 +73,23 @@ def describe(model: Any, fitted: Fitted, ids: dict[str, str], fingerprint: str |
     return {name: encoded(name, value) for name, value in content.items()}
 
 
-def parameters_of(model: Any) -> dict[str, Any]:
-    """The hyper-parameters a model has now (those it was trained with are in its settings)."""
-    return {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
-
-
-def encoded(name: str, value: Any) -> Any:
-    """The JSON form of one part; InvalidData names the part that has none."""
+def encoded(name: str, value: object) -> Json:
+    """Return one part as JSON; raise InvalidData with its name if that is not possible."""
     try:
-        return encode(value)
+        written: Json = encode(value)
+        return written
     except NotStorable as error:
         raise InvalidData(f"The {name} of this model cannot be stored: it holds {error}.") from error
 
 
-def check(content: Any) -> dict[str, Any]:
-    """The content decoded, if it has exactly the parts of this format, each of its kind."""
+def check(content: object) -> Record:
+    """Return the document decoded; raise Malformed unless it has exactly the parts of this format, of their types."""
     if not isinstance(content, dict) or set(content) - set(OPTIONAL_FIELDS) != set(FIELDS):
         raise Malformed("its document has other parts than a model's")
     decoded = {}
     for name, kind in (FIELDS | {name: kind for name, kind in OPTIONAL_FIELDS.items() if name in content}).items():
         value = decoded[name] = decode(content[name])
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):  # type: ignore[arg-type]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise Malformed(f"the {name!r} in its document is of the wrong kind")
     for name in ("trained_fairness", "fairness"):
         if not (math.isfinite(decoded[name]) and decoded[name] >= 0):
@@ -94,27 +97,27 @@ def check(content: Any) -> dict[str, Any]:
     return decoded
 
 
-def stored_settings(model_class: Any, values: dict[str, Any]) -> dict[str, Any]:
-    """All settings of a model class, those that the file does not name at their defaults, every one in its range."""
+def stored_settings(model_class: type[FactorModel], values: Record) -> Record:
+    """Return all settings of a model class, with defaults for those that the file does not name; check each."""
     known = [field.name for field in dataclasses.fields(model_class)]
     unknown = [name for name in values if name not in known]
     if unknown:
         raise Malformed(f"{model_class.__name__} has no setting {str(unknown[0])[:60]!r} in this version of fairmf")
     model = model_class(**values)
     check_settings(model)
-    return parameters_of(model)
+    return settings_of(model)
 
 
-def extra(model_class: Any, values: dict[str, Any]) -> dict[str, float]:
-    """The further numbers a model class keeps for prediction."""
+def extra(model_class: type[FactorModel], values: Record) -> dict[str, float]:
+    """Return the further numbers that a model class keeps for prediction; raise Malformed if they are others."""
     wanted = getattr(model_class, "kept", ())
     if set(values) != set(wanted) or not all(type(x) is float and math.isfinite(x) for x in values.values()):
         raise Malformed(f"{model_class.__name__} needs the numbers {', '.join(wanted) or 'none'}; the file has others")
     return values
 
 
-def history(values: dict[str, Any]) -> History:
-    """The history again."""
+def history(values: Record) -> History:
+    """Build the history from its stored parts; raise Malformed if one is missing or of the wrong type."""
     kinds = {"records": list, "verdict": str, "reason": str, "kept_epoch": int, "final": dict}
     if set(values) != set(kinds) or not all(isinstance(values[name], kind) for name, kind in kinds.items()):
         raise Malformed("its history is incomplete")
@@ -124,8 +127,7 @@ def history(values: dict[str, Any]) -> History:
     return History(**values)
 
 
-# A fitted model into a file.
-
+# -- saving -----------------------------------------------------------------------------------------------------------
 
 MODEL = Format("fairmf model", version=2)
 OPTIONAL = ("fairness_weights", "item_offsets", "user_sensitivity")
@@ -134,13 +136,13 @@ FACTORS = ("user_factors", "item_factors", "popularity", "mean_user", "merit", *
 
 
 def save_model(
-    model: FactorModel,
+    model: FittedModel,
     path: str | os.PathLike[str],
     *,
     interactions: bool = True,
     user_sensitivity: bool | None = None,
 ) -> None:
-    """See FactorModel.save."""
+    """Write a fitted model to a file; see `FactorModel.save`."""
     fitted = model.fitted
     name, known = type(model).__name__, factor_models()
     if name not in known or type(model).__module__ != known[name].module:
@@ -161,32 +163,52 @@ def save_model(
     container.write(Path(path), MODEL, content, arrays, stored_arrays.version_for(content))
 
 
-def _fitted_arrays(model: Any, fitted: Fitted, user_sensitivity: bool | None) -> Arrays:
+def _fitted_arrays(model: FittedModel, fitted: Fitted, user_sensitivity: bool | None) -> Arrays:
     arrays = {name: getattr(fitted, name) for name in FACTORS if getattr(fitted, name) is not None}
     if user_sensitivity is False:
         arrays.pop("user_sensitivity", None)
     elif user_sensitivity and "user_sensitivity" not in arrays:
-        arrays["user_sensitivity"] = sensitivity_of(model)
+        arrays["user_sensitivity"] = dial.user_sensitivity(model)
     for name, array in arrays.items():
-        # Refused here, where there is still a model to mend, rather than by whoever loads the file.
+        # Refuse now, while the model can still be corrected, rather than when the file is loaded.
         if not all_finite(array):
             raise InvalidData(f"This model was not saved: its {name} hold numbers that are not finite.")
     return arrays
 
 
-def all_finite(array: np.ndarray[Any, Any]) -> bool:
-    """Whether there is no NaN or infinity, without an array of flags as long as the array."""
+def all_finite(array: Array) -> bool:
+    """Return whether there is no NaN or infinity; in blocks, to save the memory of a flag per number."""
     return all(bool(np.isfinite(array[a : a + 65536]).all()) for a in range(0, len(array), 65536))
 
 
+# -- loading ----------------------------------------------------------------------------------------------------------
+
+
 def load_model(path: str | os.PathLike[str], *, mmap: bool = False, verify: bool | None = None) -> Any:
-    """The model that `model.save(path)` stored; it answers with the same bits.
+    """Load the model that `model.save(path)` stored; it answers with the same bits.
 
-    `mmap=True` leaves the arrays in the file, to be read when they are needed and shared by all processes that do the
-    same. `verify` says whether the arrays' checksums are compared, which reads the whole file: by default they are, but
-    not with `mmap=True`. Sizes, settings, ids and interactions are always checked. BrokenFile says what is wrong with a
-    file that cannot be used. Nothing in a file is ever executed.
+    Nothing in a file is ever executed. Sizes, settings, ids and interactions are always checked.
 
+    Parameters
+    ----------
+    path
+        A model file.
+    mmap
+        Leave the arrays in the file. They are read when needed, and shared by all processes that do the same.
+    verify
+        Compare the arrays' checksums, which reads the whole file. None compares them unless `mmap` is set.
+
+    Returns
+    -------
+    A fitted model of the class that was saved: FairALS, IALS, FiADMM or Popularity.
+
+    Raises
+    ------
+    BrokenFile
+        If the file is damaged or is not a model file; the message says what is wrong.
+
+    Examples
+    --------
     >>> import tempfile, os
     >>> from fairmf import IALS, load_model, synthetic
     >>> model = IALS(factors=4, epochs=2).fit(synthetic(n_users=300, n_items=200, n_interactions=6000))
@@ -201,14 +223,15 @@ def load_model(path: str | os.PathLike[str], *, mmap: bool = False, verify: bool
         return _model(check(content), arrays, check_numbers=not mmap)
 
 
-def _model(content: dict[str, Any], arrays: Arrays, check_numbers: bool) -> FactorModel:
+def _model(content: Record, arrays: Arrays, check_numbers: bool) -> FactorModel:
+    """Build the model from a checked document and the arrays, and check that these fit together."""
     name = content["model"]
     if name not in factor_models():
         raise Malformed(f"it holds a model of the unknown class {name[:60]!r}")
     model_class = factor_models()[name].load()
     model: FactorModel = model_class(**stored_settings(model_class, content["parameters"]))
     settings = stored_settings(model_class, content["settings"]) if content["settings"] else {}
-    _put_where_it_runs(model, settings)
+    _put_where_it_runs(model, settings)  # before anything asks for a backend that is not here
     own = {name: arrays.pop(name, None) for name in FACTORS}
     n, m = _check_factors(own, settings.get("factors", 1), check_numbers)
     if set(content["ids"]) != {"user_ids", "item_ids"}:
@@ -217,7 +240,7 @@ def _model(content: dict[str, Any], arrays: Arrays, check_numbers: bool) -> Fact
     items = stored_arrays.ids_from_arrays("item_ids", content["ids"]["item_ids"], m, arrays)
     weighting = stored_arrays.weighting_from_arrays(content, m, arrays)
     data = None
-    if content["interactions"]:  # checked whatever `verify` says
+    if content["interactions"]:
         data = stored_arrays.rows_from_arrays("interactions", n, m, users, items, arrays, weighting)
     if arrays:
         raise Malformed(f"it holds an array {next(iter(arrays))[:60]!r} that does not belong there")
@@ -237,8 +260,8 @@ def _model(content: dict[str, Any], arrays: Arrays, check_numbers: bool) -> Fact
     return model
 
 
-def _put_where_it_runs(model: FactorModel, settings: dict[str, Any]) -> None:
-    """Let a model that was trained on a device answer without one."""
+def _put_where_it_runs(model: FactorModel, settings: Record) -> None:
+    """Set the backend to "cpu" for a model that was trained on a device which this machine does not have."""
     there = settings.get("backend", model.backend)
     here = available(there)
     if here != there:
@@ -246,12 +269,15 @@ def _put_where_it_runs(model: FactorModel, settings: dict[str, Any]) -> None:
         model.factor_dtype = settings["factor_dtype"] = "float32"  # type: ignore[attr-defined]
 
 
-def _check_factors(own: dict[str, Any], d: int, check_numbers: bool) -> tuple[int, int]:
-    """Every array has the shape that the others and the settings ask for; returns the numbers of users and items."""
+def _check_factors(own: dict[str, Array | None], d: int, check_numbers: bool) -> tuple[int, int]:
+    """Raise Malformed unless the arrays fit each other and the settings; return the numbers of users and items."""
+    sizes = []
     for name in ("user_factors", "item_factors"):
-        if own[name] is None or own[name].ndim != 2:
+        array = own[name]
+        if array is None or array.ndim != 2:
             raise Malformed(f"it has no {name}")
-    n, m = len(own["user_factors"]), len(own["item_factors"])
+        sizes.append(len(array))
+    n, m = sizes
     shapes = {
         "user_factors": (n, d), "item_factors": (m, d), "popularity": (m,), "mean_user": (d,), "merit": (d,),
         "fairness_weights": (m,), "item_offsets": (m,), "user_sensitivity": (n, d),
@@ -263,6 +289,7 @@ def _check_factors(own: dict[str, Any], d: int, check_numbers: bool) -> tuple[in
         kinds = ("f8",) if name in ("popularity", "mean_user", "merit", "fairness_weights") else ("f4", "f8")
         if array is None or array.shape != shape or array.dtype.str[1:] not in kinds:
             raise Malformed(f"its {name} are not {' x '.join(map(str, shape))} floating-point numbers")
+        # With mmap, large arrays are not read at all; vectors are small enough to check always.
         if (check_numbers or array.ndim == 1) and not all_finite(array):
             raise Malformed(f"its {name} hold numbers that are not finite")
     weights = own["fairness_weights"]

@@ -1,4 +1,4 @@
-"""The objective F(U, V) and its gradient (docs/mathematics.md 2): the one home of both.
+"""Compute the objective F(U, V) and its gradient (docs/mathematics.md 2).
 
     F = 1/2 sum_{(i,j) in R} c_ij (1 - u_i.v_j)^2 + alpha0/2 |U V'|^2
       + 1/2 sum_i lambda_U(i) |u_i|^2 + 1/2 sum_j lambda_V(j) |v_j|^2 + lambda_f/2 |W V t|^2,    t = (1/n) U'1
@@ -28,16 +28,16 @@ class Objective:
 
     @property
     def total(self) -> float:
-        """F."""
+        """The sum of the four terms (F)."""
         return self.observed + self.unobserved + self.l2 + self.fairness
 
     def to_dict(self) -> dict[str, float]:
-        """The terms and their total, by name."""
+        """Return the terms and their total, by name."""
         return {**vars(self), "total": self.total}
 
 
 def objective(problem: Problem, U: Factors, V: Factors, mean_user: Vector | None = None) -> Objective:
-    """F(U, V). With `mean_user` = s the fairness term is lambda_f/2 |W V s|^2 instead, as fiADMM splits it."""
+    """Return F(U, V). With `mean_user` = s the fairness term is lambda_f/2 |W V s|^2 instead, as fiADMM splits it."""
     backend = problem.backend
     t = backend.mean(U) if mean_user is None else backend.vector(mean_user)
     gramian_v = backend.gramian(V)
@@ -54,7 +54,7 @@ def objective(problem: Problem, U: Factors, V: Factors, mean_user: Vector | None
 
 
 def gradients(problem: Problem, U: Factors, V: Factors) -> tuple[Factors, Factors]:
-    """dF/dU and dF/dV."""
+    """Return the gradients of F by U and by V."""
     t = problem.backend.mean(U)
     coupling = (problem.lambda_f / problem.n_users) * (problem.merit_gramian(V) @ t)
     grad_u = problem.backend.residual(problem.user_half_step(V, shift=coupling), U)
@@ -63,5 +63,5 @@ def gradients(problem: Problem, U: Factors, V: Factors) -> tuple[Factors, Factor
 
 
 def gradient_norm(problem: Problem, U: Factors, V: Factors) -> float:
-    """|grad F|."""
+    """Return the norm of the gradient of F."""
     return float(np.sqrt(sum(float(problem.backend.squared_norms(g).sum()) for g in gradients(problem, U, V))))

@@ -1,34 +1,38 @@
-"""partial_fit: users and items added to a fitted model, or solved anew, while everything else stays (docs/fold-in.md).
+"""Add users and items to a fitted model, or replace them, while everything else stays (docs/fold-in.md).
 
-A new user is its own frozen fold-in; a new item is the items' half-step of training for that row. Both change a copy of
-what was fitted, so that a call that fails leaves the model as it was.
+A new user's vector is its own frozen fold-in; a new item's is what the items' half-step of training gives for its row.
+`with_users` and `with_items` return a changed copy of the fit, so that a call that fails leaves the model as it was.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from fairmf.backends.contract import Factors, Vector
 from fairmf.data.csr import Rows, replace_rows, transpose
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions, as_interactions, marked, weighted_like
 from fairmf.data.weighting import BM25Weighting, item_lengths
 from fairmf.errors import InvalidData
 from fairmf.io.values import plain
-from fairmf.models.fitted import Fitted, as_list, row_numbers
+from fairmf.models.fitted import Fitted, Names, as_list, row_numbers
+from fairmf.types import Array, Record, SparseMatrix
 
-FoldIn = Callable[[Interactions, float], NDArray[Any]]
+FoldIn: TypeAlias = Callable[[Interactions, float], Factors]
+"""Returns the vectors of these histories at that fairness."""
+T = TypeVar("T", bound=Hashable)
 
 
-def with_users(fitted: Fitted, names: Any, batch: Interactions, fold_in: FoldIn) -> Fitted:
-    """Append users or replace their rows; `fold_in(histories, fairness)` gives their vectors. t and q1 stay."""
+def with_users(fitted: Fitted, names: Hashable | Names, batch: Interactions, fold_in: FoldIn) -> Fitted:
+    """Append users or replace their rows, with vectors from `fold_in`. The mean user t and q1 stay as trained."""
     where, ids = places(names, fitted.user_ids, len(fitted.user_factors), "user")
     _check_rows(names, where, batch, "user")
-    changes: dict[str, Any] = {
+    changes: Record = {
         "user_factors": put(fitted.user_factors, where, fold_in(batch, fitted.fairness)),
         "user_ids": ids,
     }
@@ -37,42 +41,43 @@ def with_users(fitted: Fitted, names: Any, batch: Interactions, fold_in: FoldIn)
         rows = replace_rows(held.by_user, where, batch.by_user)
         changes["interactions"] = marked(Interactions(rows, held.n_items, ids, held.item_ids), fitted.weighting)
         changes["popularity"] = _counts(changes["interactions"])
-    else:  # what replaced users had before is not known: only those who are new can be counted
+    else:  # the former histories of replaced users are not known, so only new users can be counted
         appended = batch.take_users(np.flatnonzero(where >= len(fitted.user_factors)))
         changes["popularity"] = fitted.popularity + _counts(appended)
     if fitted.user_sensitivity is not None:
+        # u(psi) is linear in psi, so that its slope is the difference of two fold-ins.
         changes["user_sensitivity"] = put(fitted.user_sensitivity, where, fold_in(batch, 0.0) - fold_in(batch, 1.0))
     return dataclasses.replace(fitted, **changes)
 
 
-def item_weights(fitted: Fitted, names: Any) -> NDArray[np.float64] | None:
-    """The fairness weights of the named items: as trained, 1 for new ones; None in a model without weights."""
+def item_weights(fitted: Fitted, names: Hashable | Names) -> Vector | None:
+    """Return the fairness weights of the named items: as trained, 1 for new ones; None in a model without weights."""
     if fitted.fairness_weights is None:
         return None
     where, _ = places(names, fitted.item_ids, len(fitted.item_factors), "item")
     full = put(fitted.fairness_weights, where[where >= len(fitted.item_factors)], 1.0)
-    weights: NDArray[np.float64] = full[where]
+    weights: Vector = full[where]
     return weights
 
 
 def with_items(
     fitted: Fitted,
-    names: Any,
+    names: Hashable | Names,
     batch: Interactions,
-    vectors: NDArray[Any],
-    weights: NDArray[np.float64] | None = None,
+    vectors: Factors,
+    weights: Vector | None = None,
 ) -> Fitted:
-    """Append items or replace their columns (raw rows of `batch`). U and t stay; q1 = alpha0 G_W t follows V."""
+    """Append items or replace their columns, from raw rows of `batch`. U and t stay; q1 = alpha0 G_W t follows V."""
     raw, batch = batch, weighted_items(fitted, batch)
     V = fitted.item_factors
     where, ids = places(names, fitted.item_ids, len(V), "item")
     _check_rows(names, where, batch, "item")
-    changes: dict[str, Any] = {
+    changes: Record = {
         "item_factors": put(V, where, vectors),
         "item_ids": ids,
         "popularity": put(fitted.popularity, where, batch.by_user.sums()),
     }
-    # By the difference, so that the q1 which training ended with is kept to the bit where nothing changes.
+    # Add the difference, so that q1 keeps its last bits where nothing changes.
     known = where < len(V)
     of_gone = None if weights is None else weights[known]
     change = _merit(vectors, fitted.mean_user, weights) - _merit(V[where[known]], fitted.mean_user, of_gone)
@@ -90,14 +95,14 @@ def with_items(
     if weights is not None and fitted.fairness_weights is not None:
         changes["fairness_weights"] = put(fitted.fairness_weights, where, weights)
     changes["user_sensitivity"] = None  # every H_i and q1 have changed
-    offsets = fitted.item_offsets  # of replaced items as learned, of new ones none
+    offsets = fitted.item_offsets  # replaced items keep theirs, new ones get 0
     if offsets is not None:
         changes["item_offsets"] = put(offsets, np.arange(len(V), rows_after(where, len(V))), 0.0)
     return dataclasses.replace(fitted, **changes)
 
 
-def item_batch(fitted: Fitted, item_users: Interactions | Any) -> Interactions:
-    """Items as rows over exactly the model's users. (Interactions are taken by place: their rows are items here.)"""
+def item_batch(fitted: Fitted, item_users: Interactions | SparseMatrix) -> Interactions:
+    """Return rows of items over exactly the model's users. The "users" of these Interactions are items."""
     batch, n = as_interactions(item_users, allow_empty=True), len(fitted.user_factors)
     if batch.n_items != n:
         hint = " It looks transposed: items must be rows here." if batch.n_users == n else ""
@@ -127,15 +132,15 @@ def _rescaled(rows: Rows, before: Rows, how: BM25Weighting) -> Rows:
     return rows._replace(weights=(weights * np.repeat(ratio, per_user)).astype(np.float32))
 
 
-def trained_users(fitted: Fitted, fold_in: FoldIn) -> NDArray[Any]:
-    """U at the fairness of training: as stored, or solved anew where the dial was turned."""
+def trained_users(fitted: Fitted, fold_in: FoldIn) -> Factors:
+    """Return U at the trained fairness: as stored, or solved again if the model serves with another fairness."""
     if fitted.fairness == fitted.trained_fairness:
         return fitted.user_factors
     return fold_in(fitted.histories("an update of items after with_fairness"), fitted.trained_fairness)
 
 
-def places(names: Any, ids: Ids | None, size: int, kind: str) -> tuple[NDArray[np.int64], Ids | None]:
-    """The row of every name, the next free ones for those that are new, and the ids with these added."""
+def places(names: Hashable | Names, ids: Ids | None, size: int, kind: str) -> tuple[NDArray[np.int64], Ids | None]:
+    """Return the row of every name, with the next free rows for new names, and the ids with the new names added."""
     if ids is None:
         where = row_numbers(as_list(names), kind)
         fresh = np.sort(where[where >= size])
@@ -160,27 +165,27 @@ def places(names: Any, ids: Ids | None, size: int, kind: str) -> tuple[NDArray[n
 
 
 def rows_after(where: NDArray[np.integer], size: int) -> int:
-    """The number of rows once `where` is filled."""
+    """Return the number of rows after `where` is filled."""
     return max(size, int(where.max(initial=-1)) + 1)
 
 
-def put(old: NDArray[Any], where: NDArray[np.integer], new: Any) -> NDArray[Any]:
-    """A copy of `old` with `new` at the given rows, longer where they go beyond its end."""
+def put(old: Array, where: NDArray[np.integer], new: ArrayLike) -> Array:
+    """Return a copy of `old` with `new` at the given rows, longer if they go beyond its end."""
     out = np.empty((rows_after(where, len(old)), *old.shape[1:]), dtype=old.dtype)
     out[: len(old)] = old
     out[where] = new
     return out
 
 
-def _check_rows(names: Any, where: NDArray[np.int64], batch: Interactions, kind: str) -> None:
+def _check_rows(names: Hashable | Names, where: NDArray[np.int64], batch: Interactions, kind: str) -> None:
     if batch.n_users != len(where):
         raise InvalidData(f"{len(where):,} {kind}s are named, but the matrix has {batch.n_users:,} rows, one for each.")
     if batch.user_ids is not None and batch.user_ids.values.tolist() != [plain(x) for x in as_list(names)]:
-        raise InvalidData(f"The matrix names its rows otherwise than the given {kind}s, or in another order.")
+        raise InvalidData(f"The rows of the matrix are not the given {kind}s, or are in another order.")
 
 
-def _check_kinds(given: list[Any], ids: Ids, kind: str) -> None:
-    """'12' is not 12: taken for a new id, such a slip would never be noticed."""
+def _check_kinds(given: Sequence[object], ids: Ids, kind: str) -> None:
+    """Raise InvalidData for ids of another type than the model's: '12' for 12 would silently become a new id."""
     known = {int} if ids.values.dtype.kind in "iu" else {type(x) for x in ids.values.tolist()}
     strange = next((x for x in given if type(x) not in known), None) if len(ids) else None
     if strange is not None:
@@ -188,19 +193,19 @@ def _check_kinds(given: list[Any], ids: Ids, kind: str) -> None:
         raise InvalidData(f"This model's {kind} ids are of type {kinds}; {strange!r} is {type(strange).__name__}.")
 
 
-def _first_repeated(names: list[Any]) -> Any:
-    seen: set[Any] = set()
+def _first_repeated(names: list[T]) -> T:
+    seen: set[T] = set()
     return next(x for x in names if x in seen or seen.add(x))  # type: ignore[func-returns-value]
 
 
-def _merit(vectors: NDArray[Any], t: NDArray[np.float64], weights: NDArray[np.float64] | None) -> NDArray[np.float64]:
-    """G_W t of these vectors alone."""
+def _merit(vectors: Factors, t: Vector, weights: Vector | None) -> Vector:
+    """Return G_W t of these vectors alone."""
     wide = vectors.astype(np.float64)
     scores = wide @ t
-    result: NDArray[np.float64] = wide.T @ (scores if weights is None else weights**2 * scores)
+    result: Vector = wide.T @ (scores if weights is None else weights**2 * scores)
     return result
 
 
-def _counts(data: Interactions) -> NDArray[np.float64]:
+def _counts(data: Interactions) -> Vector:
     rows = data.by_user
     return np.bincount(rows.indices, rows.weights, minlength=data.n_items).astype(np.float64)

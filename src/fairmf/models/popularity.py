@@ -1,4 +1,4 @@
-"""Popularity: everybody gets the items with the most interactions. The baseline any recommender must beat.
+"""Recommend to everybody the items with the most interactions: the baseline that any recommender must beat.
 
 Equals a factor model with one factor, where every user is 1 and every item its number of interactions (with
 confidences, their sum).
@@ -10,24 +10,43 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fairmf.backends.contract import Factors
 from fairmf.backends.registry import BACKENDS
 from fairmf.data.interactions import Interactions, as_interactions
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import Fitted, History, on_snapshot
 from fairmf.params import check_settings, setting
+from fairmf.types import SparseMatrix
 
 
 @dataclass(eq=False)
 class Popularity(FactorModel):
-    """Recommend the most popular items the user has not had yet."""
+    """Recommend the most popular items that the user has not had yet.
 
-    num_threads: int = setting(0, "Threads; 0 uses all.", low=0, integer=True)
-    backend: str = setting("cpu", "Where arithmetic runs.", choices=BACKENDS)
+    Examples
+    --------
+    >>> from fairmf import Popularity, synthetic
+    >>> model = Popularity().fit(synthetic(60, 40, 600))
+    >>> model.item_factors.shape
+    (40, 1)
+    """
 
-    def fit(self, data: Interactions | Any) -> Popularity:
-        """Count. Takes Interactions or a SciPy sparse matrix with users as rows."""
+    num_threads: int = setting(0, "Number of threads; 0 uses all cores.", low=0, integer=True)
+    backend: str = setting("cpu", "Where the arithmetic runs.", choices=BACKENDS)
+
+    def fit(self, data: Interactions | SparseMatrix) -> Popularity:
+        """Count the interactions of every item.
+
+        Parameters
+        ----------
+        data
+            Interactions, or a SciPy sparse matrix with users as rows.
+
+        Returns
+        -------
+        The model itself.
+        """
         check_settings(self)
         data = as_interactions(data)
         counts = data.by_item.sums()
@@ -51,8 +70,8 @@ class Popularity(FactorModel):
         return self
 
     @on_snapshot
-    def fold_in(self, history: Interactions | Any, **options: Any) -> NDArray[Any]:
-        """Every user is the same."""
+    def fold_in(self, history: Interactions | SparseMatrix, **options: Any) -> Factors:
+        """Return the vector (1) for every row: all users are the same."""
         if options:
             raise TypeError(f"Popularity takes no fold-in options, got {', '.join(options)}.")
         return np.ones((self._aligned(history).n_users, 1), dtype=np.float32)

@@ -1,26 +1,24 @@
-"""The problem of a fit: the data, the weights of the objective's terms, and where arithmetic runs."""
+"""Hold the problem of a fit: the data, the weights of the objective's terms, and where arithmetic runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fairmf.backends.contract import Backend, Factors, HalfStep, Matrix, RankOne, Vector, frozen
 from fairmf.backends.random_start import Stream
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows
-from fairmf.data.groups import GroupLabels, read_groups
-from fairmf.data.ids import Ids
-from fairmf.data.interactions import Interactions, as_interactions
-from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.data.interactions import Interactions
+from fairmf.errors import InvalidData
 from fairmf.lazy import cached_property
+from fairmf.types import Record, Settings
 
 T = TypeVar("T")
-FairnessWeights = ArrayLike | Mapping[Any, float]
 
 
 @dataclass(frozen=True)
@@ -34,58 +32,70 @@ class Problem:
     unobserved_weight: float
     lambda_f: float = 0.0
     fairness_weights: Vector | None = field(default=None, compare=False)
-    """w_j of every item in the fairness term; None is 1 for all (docs/mathematics.md 5a)."""
-    _derived: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """The weight of every item in the fairness term (w_j); None stands for 1 (docs/mathematics.md 5a)."""
+    _derived: Record = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def n_users(self) -> int:
-        """n."""
+        """Number of users (n)."""
         return self.interactions.n_users
 
     @cached_property
     def user_ridge(self) -> Vector:
-        """lambda_U(i)."""
-        return self._ridge(self.interactions.by_user.sums(), self.interactions.n_items)
+        """The L2 weight of every user (lambda_U(i))."""
+        return frozen(frequency_scaled(self.interactions.by_user.sums(), self.interactions.n_items, *self._l2))
 
     @cached_property
     def item_ridge(self) -> Vector:
-        """lambda_V(j)."""
-        return self._ridge(self.interactions.by_item.sums(), self.interactions.n_users)
+        """The L2 weight of every item (lambda_V(j))."""
+        return frozen(frequency_scaled(self.interactions.by_item.sums(), self.interactions.n_users, *self._l2))
+
+    @property
+    def _l2(self) -> tuple[float, float, float]:
+        return self.regularization, self.regularization_exponent, self.unobserved_weight
 
     @cached_property
     def least_user_ridge(self) -> float:
-        """The smallest lambda_U(i)."""
+        """The smallest L2 weight of a user."""
         return float(self.user_ridge.min())
 
     @cached_property
     def least_item_ridge(self) -> float:
-        """The smallest lambda_V(j)."""
+        """The smallest L2 weight of an item."""
         return float(self.item_ridge.min())
 
     @cached_property
     def fairness_squares(self) -> Vector | None:
-        """w_j^2; None where every item counts alike."""
+        """The squared fairness weight of every item (w_j^2); None where all are 1."""
         return None if self.fairness_weights is None else frozen(np.square(self.fairness_weights))
 
     @property
     def largest_fairness_square(self) -> float:
-        """The largest w_j^2: how much stronger than asked for the fairness term is to any item."""
+        """The largest squared fairness weight: how many times stronger the fairness term is for that item."""
         return 1.0 if self.fairness_squares is None else float(self.fairness_squares.max())
 
+    @cached_property
+    def observed_weight(self) -> float:
+        """The sum of all confidences."""
+        return float(self.interactions.by_user.sums().sum())
+
     def merit_gramian(self, item_factors: Factors, gramian: Matrix | None = None) -> Matrix:
-        """Return G_W = V' W^2 V, of which t makes the fairness term and q; without weights `gramian`, if given."""
+        """Return G_W = V' W^2 V, which with t gives the fairness term and q.
+
+        Without fairness weights that is G_V: `gramian`, if given, is returned as it is.
+        """
         if self.fairness_squares is None and gramian is not None:
             return gramian
         return self.backend.gramian(item_factors, self.fairness_squares)
 
     def cached(self, name: str, make: Callable[[], T]) -> T:
-        """Return what a model derives from the problem, computed once and used in every epoch."""
+        """Return a value that a model derives from the problem; it is computed once and used in every epoch."""
         if name not in self._derived:
             self._derived[name] = make()
         return self._derived[name]  # type: ignore[no-any-return]
 
     def user_groups(self, most: int) -> Groups:
-        """Gather the users by their sum of confidences, into at most that many groups."""
+        """Group the users by their sum of confidences, into at most that many groups."""
         return grouped(self.interactions.by_user.sums(), self.user_ridge, most)
 
     def sampled_users(self, count: int) -> tuple[Rows, Vector]:
@@ -93,11 +103,6 @@ class Problem:
         rows = self.interactions.by_user
         chosen = spread_evenly(rows.sums(), count)
         return rows.take(chosen), self.user_ridge[chosen]
-
-    def _ridge(self, sums: Vector, others: int) -> Vector:
-        return frozen(
-            frequency_scaled(sums, others, self.regularization, self.regularization_exponent, self.unobserved_weight)
-        )
 
     def user_half_step(
         self, item_factors: Factors, shift: Vector | None = None, gramian: Matrix | None = None
@@ -133,7 +138,7 @@ class Problem:
         return HalfStep(self.backend, self.interactions.by_item, user_factors, shared, self.item_ridge, zero, own)
 
     def fairness_pull(self, mean_user: Vector) -> tuple[float, RankOne | None]:
-        """Split lambda_f w_j^2 into what all items share and what each has beyond that (None: nothing)."""
+        """Split lambda_f w_j^2 into the part that all items share and what each has beyond that (None: nothing)."""
         squares = self.fairness_squares
         if squares is None:
             return self.lambda_f, None
@@ -143,7 +148,7 @@ class Problem:
 
 
 def problem_for(
-    data: Interactions, lambda_f: float, settings: dict[str, Any], fairness_weights: Vector | None = None
+    data: Interactions, lambda_f: float, settings: Settings, fairness_weights: Vector | None = None
 ) -> Problem:
     """Return the problem of these settings on this data."""
     names = ("regularization", "regularization_exponent", "unobserved_weight")
@@ -154,15 +159,15 @@ def problem_for(
 
 
 def normal_factors(stream: Stream, rows: int, d: int, scale: float, backend: Backend) -> Factors:
-    """Draw a whole side of the random start, Normal(0, scale^2)."""
+    """Draw all rows of one side of the random start, from Normal(0, scale^2)."""
     out = backend.empty(rows, d)
     backend.draw_normal(stream, None, scale, out)
     return out
 
 
 def frequency_scaled(sums: Vector, others: int, regularization: float, exponent: float, unobserved: float) -> Vector:
-    """Return lambda(i) = lambda2 * (c_i + alpha0 * size of the other side)^eta (docs/mathematics.md 1)."""
-    # In float64 before the power: eta < 0 of an empty row with alpha0 = 0 is the only way to infinity, caught by check.
+    """Return every row's L2 weight: lambda2 * (c_i + alpha0 * size of the other side)^eta (docs/mathematics.md 1)."""
+    # Only 0 to a negative power is infinite: an empty row where alpha0 is 0. The check below finds it.
     with np.errstate(divide="ignore"):
         weights: Vector = regularization * np.power(sums + unobserved * others, exponent)
     if not np.isfinite(weights).all():
@@ -173,11 +178,11 @@ def frequency_scaled(sums: Vector, others: int, regularization: float, exponent:
     return weights
 
 
-# -- users gathered by their sum of confidences, and samples of users ------------------------------------------------
+# -- groups and samples of users, by their sum of confidences ----------------------------------------------------------
 
 
 class Groups(NamedTuple):
-    """Users gathered by their sum of confidences, ascending."""
+    """Users grouped by their sum of confidences, ascending."""
 
     sums: Vector
     ridge: Vector
@@ -185,9 +190,10 @@ class Groups(NamedTuple):
 
 
 def grouped(sums: Vector, ridge: Vector, most: int) -> Groups:
-    """Gather users with equal sums; beyond `most` groups, merge neighbours."""
+    """Group users with equal sums; beyond `most` groups, merge neighbours."""
     distinct, first, counts = np.unique(sums, return_index=True, return_counts=True)
-    return _at_most(Groups(distinct, ridge[first], counts), most)
+    found = Groups(distinct, ridge[first], counts)
+    return found if len(distinct) <= most else _merged(found, most)
 
 
 def together(parts: Sequence[Groups], most: int) -> Groups:
@@ -196,13 +202,12 @@ def together(parts: Sequence[Groups], most: int) -> Groups:
     distinct, where = np.unique(sums, return_inverse=True)
     people = np.bincount(where, counts)
     mean_ridge = np.bincount(where, ridge * counts) / people
-    return _at_most(Groups(distinct, mean_ridge, people.astype(np.int64)), most)
+    found = Groups(distinct, mean_ridge, people.astype(np.int64))
+    return found if len(distinct) <= most else _merged(found, most)
 
 
-def _at_most(groups: Groups, most: int) -> Groups:
+def _merged(groups: Groups, most: int) -> Groups:
     sums, ridge, counts = groups
-    if len(sums) <= most:
-        return groups
     starts = (np.arange(most) * len(sums)) // most
     total = np.add.reduceat(counts, starts)
     merged = (np.add.reduceat(x * counts, starts) / total for x in (sums, ridge))
@@ -210,94 +215,8 @@ def _at_most(groups: Groups, most: int) -> Groups:
 
 
 def spread_evenly(sums: Vector, count: int) -> NDArray[np.int64]:
-    """Return `count` users spread evenly along their sums (all, if they are few)."""
+    """Return `count` users spread evenly along their sorted sums (all, if they are few)."""
     order = np.argsort(sums, kind="stable")
     count = min(count, len(order))
     chosen: NDArray[np.int64] = np.sort(order[((np.arange(count) + 0.5) * len(order) / max(count, 1)).astype(np.int64)])
     return chosen
-
-
-# -- fairness weights: w_j in lambda_f/2 sum_j w_j^2 (v_j.t)^2 (docs/mathematics.md 5a, docs/groups.md) ----------------
-
-LARGEST = 1e6  # squares, times lambda_f, must stay far inside single precision
-
-
-def read_fairness_weights(weights: FairnessWeights | None, n_items: int, item_ids: Ids | None) -> Vector | None:
-    """Return one weight per item from an array, or from a mapping from item id, where items not named have 1."""
-    if weights is None:
-        return None
-    if not isinstance(weights, Mapping):
-        return _not_all_zero(_numbers(weights, n_items, "one per item"))
-    if item_ids is None:
-        raise InvalidData("fairness_weights is a mapping from item ids, but the items have no ids: pass an array.")
-    full = np.ones(n_items)
-    places = item_ids.positions(list(weights), kind="fairness_weights item")
-    full[places] = _numbers(list(weights.values()), len(weights), "one per item named")
-    return _not_all_zero(full)
-
-
-def group_weights(data: Interactions | Any, groups: GroupLabels, weights: Mapping[Any, float]) -> Vector:
-    """Return fairness weights by group, for `fit(data, fairness_weights=...)`: one number per item.
-
-    Parameters
-    ----------
-    data
-        The interactions to be trained on, for their items.
-    groups
-        A label per item, or a mapping from item id to label, as `evaluate` takes it.
-    weights
-        From label to weight; groups not named have 1. A weight below 1 lets a group keep more of its scores, one above
-        1 holds it down further (docs/groups.md).
-
-    Raises
-    ------
-    InvalidData
-        Where a group with a weight has no item.
-    InvalidParameter
-        Where `weights` is no mapping, or all weights are 0.
-
-    Examples
-    --------
-    >>> import scipy.sparse as sp
-    >>> from fairmf import group_weights
-    >>> data = sp.eye(4, format="csr")
-    >>> group_weights(data, ["large", "small", "small", "large"], {"small": 0.5}).tolist()
-    [1.0, 0.5, 0.5, 1.0]
-    """
-    data = as_interactions(data)
-    found = read_groups(groups, data.n_items, data.item_ids)
-    if not isinstance(weights, Mapping):
-        raise InvalidParameter(f"weights must be a mapping from group to number. Got {type(weights).__name__} instead.")
-    places = {name: g for g, name in enumerate(found.names)}
-    unknown = [name for name in weights if name not in places]
-    if unknown:
-        raise InvalidData(
-            f"{len(unknown):,} of {len(weights):,} groups with a weight have no item, the first is {unknown[0]!r}."
-        )
-    of_group = np.ones(len(places))
-    of_group[[places[name] for name in weights]] = _numbers(list(weights.values()), len(weights), "one per group named")
-    return _not_all_zero(of_group[found.codes])
-
-
-def _numbers(values: ArrayLike, count: int, each: str) -> Vector:
-    expected = f"fairness_weights must be {count:,} numbers from 0 to {LARGEST:g}, {each}."
-    try:
-        array = np.asarray(values)
-    except ValueError as error:  # lists of different lengths
-        raise InvalidParameter(f"{expected} Got {error} instead.") from error
-    if array.shape != (count,):
-        raise InvalidParameter(f"{expected} Got shape {array.shape} instead.")
-    # Text that reads like numbers, and True or False, are more likely a wrong column than weights.
-    if count and array.dtype.kind not in "iuf":
-        raise InvalidParameter(f"{expected} Got {array.flat[0]!r} instead.")
-    numbers: Vector = array.astype(np.float64)
-    wrong = np.flatnonzero(~((numbers >= 0) & (numbers <= LARGEST)))  # NaN is neither
-    if len(wrong):
-        raise InvalidParameter(f"{expected} Got {numbers[wrong[0]]} at position {wrong[0]} instead.")
-    return numbers
-
-
-def _not_all_zero(weights: Vector) -> Vector:
-    if not weights.any():
-        raise InvalidParameter("fairness_weights are all 0, so that there is no fairness term: use fairness=0 instead.")
-    return weights

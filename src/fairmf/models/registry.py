@@ -1,4 +1,4 @@
-"""The table of models: their names on the command line and in files, and what each needs.
+"""List the models in one table: their names on the command line and in files, and what each needs.
 
 The command line, model files and experiments read `MODELS`; a class is imported only when it is used. To add a model,
 write its class in a file of its own, its row here, and its public name in fairmf/__init__.py.
@@ -9,7 +9,10 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from fairmf.models.factor_model import FactorModel
 
 
 @dataclass(frozen=True)
@@ -17,22 +20,23 @@ class Kind:
     """One kind of model."""
 
     name: str
-    """On the command line and in experiments."""
+    """Its name on the command line and in experiments."""
     class_name: str
-    """In Python and in model files."""
+    """Its name in Python and in model files."""
     module: str
+    """The module that defines the class."""
     extra: str = ""
     """The extra of the package that it needs."""
     has_factors: bool = True
     """It has user and item factors: the command line fits it, and a model file holds it."""
     has_dial: bool = True
-    """It can be asked at another fairness after training."""
+    """Its fairness can be changed after training."""
     is_trained: bool = True
-    """By epochs, from a seed."""
+    """It is trained in epochs from a random start."""
 
-    def load(self) -> Any:
+    def load(self) -> type[FactorModel]:
         """Import and return the class."""
-        return getattr(importlib.import_module(self.module), self.class_name)
+        return cast("type[FactorModel]", getattr(importlib.import_module(self.module), self.class_name))
 
     def settings(self) -> list[str]:
         """Return the names of its settings."""

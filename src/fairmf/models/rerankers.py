@@ -1,36 +1,35 @@
-"""A model whose lists go through FairRec: a cohort is served at once, and every item is shown to enough of it."""
+"""Wrap a model so that its lists come from a nearest-neighbour index (AnnRanker) or from FairRec (FairRecRanker)."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.backends.contract import Factors
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.models.dial import dialled_users
-from fairmf.models.fitted import as_list, is_one
+from fairmf.models.fitted import Names, as_list, is_one
 from fairmf.ranking.ann import AnnIndex
-from fairmf.ranking.fairrec import Certificate
-from fairmf.ranking.top_n import list_length, popular_n
+from fairmf.ranking.fairrec import Certificate, FairLists, fair_rec
+from fairmf.ranking.top_n import Lists, list_length, popular_n
+from fairmf.types import Array, SparseMatrix
 
 if TYPE_CHECKING:
     from fairmf.models.factor_model import FactorModel
-    from fairmf.ranking.fairrec import FairLists
 
-
-# A model that answers through a nearest-neighbour index instead of scoring every item.
-
-
-USERS_AT_ONCE = 4096
+USERS_AT_ONCE = 4096  # users per block
 
 
 class AnnRanker:
-    """`rank` and `recommend` of a model, through its index; `evaluate` takes it as it takes the model."""
+    """A model that answers through a nearest-neighbour index instead of scoring every item.
+
+    It has `rank` and `recommend`, and `evaluate` takes it as it takes the model.
+    """
 
     def __init__(self, model: FactorModel, index: AnnIndex):
         fitted = model.fitted
@@ -51,37 +50,35 @@ class AnnRanker:
         return self.index.n_items
 
     def rank(
-        self, history: Interactions | Any, N: int, *, known_users: bool = False, **options: Any
+        self, history: Interactions | SparseMatrix, N: int, *, known_users: bool = False, **options: Any
     ) -> Iterator[tuple[int, NDArray[np.int32]]]:
-        """As the model's `rank`: top-N item positions for every row of `history`, in blocks."""
+        """Yield the top-N items of every row of `history`, in blocks, as the model's `rank` does."""
         model = self._unchanged()
-        history, users = model._to_rank(history, known_users, options)
-        for start in range(0, history.n_users, USERS_AT_ONCE):
-            stop = min(start + USERS_AT_ONCE, history.n_users)
-            block = history.take_users(np.arange(start, stop))
+        rows, users = model._to_rank(history, known_users, options)
+        for start in range(0, rows.n_users, USERS_AT_ONCE):
+            stop = min(start + USERS_AT_ONCE, rows.n_users)
+            block = rows.take_users(np.arange(start, stop))
             yield start, self._lists(model, users[start:stop], block, N, exclude=True)[0]
 
     def recommend(
         self,
-        users: Hashable | Sequence[Hashable] | NDArray[Any],
+        users: Hashable | Names,
         N: int = 10,
         *,
         filter_already_liked_items: bool = True,
         fairness: float | None = None,
-    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
-        """As the model's `recommend`: (ids, scores) of training users, best first."""
+    ) -> tuple[Array, NDArray[np.float32]]:
+        """Recommend to training users, as the model's `recommend` does: (ids, scores), best first."""
         model = self._unchanged()
         single = is_one(users)
         rows = model._user_rows(as_list(users))
         history = model.fitted.histories("recommend").take_users(rows)
-        vectors = model.user_factors[rows] if fairness is None else dialled_users(model, rows, fairness)
+        vectors = model.user_factors[rows] if fairness is None else model._at_fairness(rows, fairness)
         items, scores = self._lists(model, vectors, history, N, exclude=filter_already_liked_items)
         ids = self.index.named(items)
         return (ids[0], scores[0]) if single else (ids, scores)
 
-    def _lists(
-        self, model: FactorModel, users: NDArray[Any], history: Interactions, N: int, *, exclude: bool
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    def _lists(self, model: FactorModel, users: Factors, history: Interactions, N: int, *, exclude: bool) -> Lists:
         N = list_length(N, self.n_items)
         items, scores = self.index.search(
             users, N, exclude=history.by_user if exclude else None, num_threads=model.num_threads
@@ -91,7 +88,7 @@ class AnnRanker:
         return items, scores
 
     def _unchanged(self) -> FactorModel:
-        """The model as it is now: a fit in another thread does not change this one."""
+        """Return a copy of the model, which a fit in another thread does not change; check that the index fits it."""
         model = copy.copy(self.model)
         if model.item_factors is not self._items:
             raise InvalidData("The model has other item vectors since this index was built: build it again.")
@@ -100,20 +97,30 @@ class AnnRanker:
 
 @dataclass(frozen=True)
 class FairRecommendations:
-    """Lists for a cohort, as `recommend` gives them, and what they guarantee to items."""
+    """Lists for many users, as `recommend` returns them, and a certificate of how often each item is shown."""
 
-    users: NDArray[Any]
-    ids: NDArray[Any]
+    users: Array
+    ids: Array
     scores: NDArray[np.float32]
     certificate: Certificate
 
 
 class FairRecRanker:
-    """FairRec on top of a model's scores; `evaluate` takes it as it takes the model.
+    """A model with FairRec on top of its scores; `evaluate` takes it as it takes the model.
 
-    `share` of the uniform exposure K n / m is what every item is owed. Lists have K items (by default as many as are
-    asked for); of longer lists than asked for the first are given, which with order="allocation" are those that were
-    allocated first, as in the paper's figure 3.
+    Parameters
+    ----------
+    model
+        A fitted model.
+    share
+        Part of the uniform exposure K n / m that every item is owed.
+    K
+        Length of the lists that FairRec makes; by default as many items as are asked for. Of longer lists the first
+        items are given: with order="allocation" those that were allocated first, as in the paper's figure 3.
+    order
+        "score" sorts each list by score, "allocation" by when an item was allocated.
+    random_state
+        Seed of the order in which users take turns.
     """
 
     def __init__(
@@ -135,20 +142,18 @@ class FairRecRanker:
         return self.model.n_items
 
     def rank(
-        self, history: Interactions | Any, N: int, *, known_users: bool = False, **options: Any
+        self, history: Interactions | SparseMatrix, N: int, *, known_users: bool = False, **options: Any
     ) -> Iterator[tuple[int, NDArray[np.int32]]]:
-        """Top-N item positions for every row of `history`, in blocks; `options` go to the model's fold-in."""
+        """Yield the top-N items of every row of `history`, in blocks; `options` are those of the model's `fold_in`."""
         ranker = copy.copy(self)
-        ranker.model = copy.copy(self.model)  # as it is now: a fit in another thread does not change this one
-        history, users = ranker.model._to_rank(history, known_users, options)
-        lists = ranker.lists(users, history, N).items[:, : list_length(N, ranker.n_items)]
-        for start in range(0, history.n_users, USERS_AT_ONCE):
+        ranker.model = copy.copy(self.model)  # a fit in another thread does not change this copy
+        rows, users = ranker.model._to_rank(history, known_users, options)
+        lists = ranker.lists(users, rows, N).items[:, : list_length(N, ranker.n_items)]
+        for start in range(0, rows.n_users, USERS_AT_ONCE):
             yield start, lists[start : start + USERS_AT_ONCE]
 
-    def lists(self, users: NDArray[Any], history: Interactions, N: int) -> FairLists:
-        """FairRec on these user vectors, without the items of their histories."""
-        from fairmf.ranking.fairrec import fair_rec  # imports Numba, which a model that only loads can do without
-
+    def lists(self, users: Factors, history: Interactions, N: int) -> FairLists:
+        """Run FairRec on these user vectors, and leave out the items of their histories."""
         model = self.model
         N = list_length(N, self.n_items)
         K = N if self.K is None else list_length(self.K, self.n_items, "K")

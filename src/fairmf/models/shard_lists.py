@@ -1,6 +1,6 @@
-"""Lists for all users of a sharded data set: every task ranks the users of one shard and writes its own Parquet file.
+"""Recommend to all users of a sharded data set: each task ranks the users of one shard and writes a Parquet file.
 
-Lists never leave the task that made them. What comes back is how often each item was shown, added up over all shards.
+Lists never leave the task that made them. Tasks return how often each item was shown, which is added up.
 """
 
 from __future__ import annotations
@@ -12,31 +12,41 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.data.interactions import Interactions
 from fairmf.data.popularity import gini
-from fairmf.distributed.parquet_files import output_folder
+from fairmf.distributed.parquet_chunks import output_folder
 from fairmf.distributed.shards import Shard, ShardSource
 from fairmf.distributed.task_pool import RayTasks, Tasks
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.io.atomic import replacing
-from fairmf.models.batches import DEFAULTS, record_batches
+from fairmf.lazy import lazy_module
+from fairmf.models.batches import record_batches
 from fairmf.models.factor_model import FactorModel
-from fairmf.models.fitted import Fitted
-from fairmf.models.fold_in import check_fairness
+from fairmf.models.fitted import Fitted, check_fairness
+from fairmf.types import Record
 
-# A model over the users of one shard: what a task on a cluster ranks with.
+if TYPE_CHECKING:
+    import pyarrow.fs
+    import pyarrow.parquet as pq
+else:
+    pq = lazy_module("pyarrow.parquet")
+
+Folder: TypeAlias = "tuple[pyarrow.fs.FileSystem | None, str]"
+"""A folder of a file system; None stands for the disk of this machine."""
+
+# -- a model over the users of one shard ------------------------------------------------------------------------------
 #
-# Users are folded in from their own histories, which is what a fit leaves them as. So a model needs none of its users
-# to serve all of them, and a task that is lost can be done again anywhere.
+# A task on a cluster folds the users of its shard in from their own histories, which gives the vectors that a fit
+# leaves. So the model that is sent needs no users, and a task that is lost can be repeated on any machine.
 
 
 def without_users(model: FactorModel) -> FactorModel:
-    """The model with nothing of its users: as large as the catalogue, ready to be sent."""
+    """Return the model without its users: as large as the catalogue, ready to be sent."""
     lean, fitted = copy.copy(model), model.fitted
     nobody = np.empty((0, fitted.item_factors.shape[1]), dtype=fitted.item_factors.dtype)
     lean._fitted = dataclasses.replace(
@@ -57,61 +67,59 @@ def check_items(model: FactorModel, source: ShardSource, what: str) -> None:
 
 
 def histories(shard: Shard, fitted: Fitted) -> Interactions:
-    """The interactions of a shard's users over the model's items."""
+    """Return the interactions of a shard's users over the model's items."""
     return Interactions(shard.rows, len(fitted.item_factors), shard.user_ids, fitted.item_ids)
 
 
 def _owned(fitted: Fitted) -> Fitted:
-    """With arrays of this process: those of the object store are read-only, and kernels would be compiled anew."""
-    arrays: dict[str, Any] = {
-        name: np.array(value) for name, value in vars(fitted).items() if isinstance(value, np.ndarray)
-    }
+    """Copy the arrays: those of the object store are read-only, for which kernels would be compiled once more."""
+    arrays: Record = {name: np.array(value) for name, value in vars(fitted).items() if isinstance(value, np.ndarray)}
     return dataclasses.replace(fitted, **arrays)
 
 
-def over_shard(lean: Any, source: ShardSource, number: int, fairness: float | None) -> FactorModel:
-    """The model (`without_users`) over the users of one shard, at another fairness where one is given."""
-    model: Any = copy.copy(lean)
+def over_shard(lean: FactorModel, source: ShardSource, number: int, fairness: float | None) -> FactorModel:
+    """Return a model (`without_users`) with the users of one shard, at another fairness if one is given."""
+    model = copy.copy(lean)
     model.num_threads = 1  # the task has one CPU
     fitted = model._fitted = _owned(lean.fitted)
     own = histories(source.load(number), fitted)
     options = {} if fairness is None else {"fairness": fairness}
-    users: NDArray[Any] = model.fold_in(own, **options)
+    users = model.fold_in(own, **options)
     model._fitted = dataclasses.replace(
         fitted, user_factors=users, user_ids=own.user_ids, interactions=own,
         fairness=fitted.fairness if fairness is None else float(fairness),
     )  # fmt: skip
-    return model  # type: ignore[no-any-return]
+    return model
 
 
-# What has one value for all users. Histories are the source's own, and lists per user would have to be held here.
 OPTIONS = ("filter_already_liked_items", "filter_items", "items", "fairness", "no_history")
+"""Options of `recommend` that have one value for all users. Lists per user would have to be held in this process."""
 
 
 @dataclass(frozen=True)
 class ShardLists:
-    """What was written, and how often each item is in it."""
+    """The files that `recommend_shards` wrote, and how often each item is in them."""
 
     folder: str
     files: tuple[str, ...]
     rows: int
     n_users: int
     exposure: NDArray[np.int64]
-    """The number of lists with each item."""
+    """Number of lists with each item."""
 
     @property
     def gini(self) -> float:
-        """Gini index of the exposure: 0 all items alike, 1 one takes all."""
+        """Gini index of the exposure: 0 if all items are shown equally often, 1 if one item takes all."""
         return float(gini(self.exposure))
 
     @property
     def coverage(self) -> float:
-        """Share of items that are in any list."""
+        """Share of the items that are in at least one list."""
         return float(np.mean(self.exposure > 0))
 
 
 class Part(NamedTuple):
-    """What one task has written."""
+    """The file that one task has written."""
 
     file: str
     rows: int
@@ -125,16 +133,43 @@ def recommend_shards(
     folder: str | os.PathLike[str],
     N: int = 10,
     *,
-    filesystem: Any = None,
+    filesystem: pyarrow.fs.FileSystem | None = None,
     tasks: Tasks | None = None,
     **options: Any,
 ) -> ShardLists:
     """Write the N best items of every user of `source` to `folder`/part-00000.parquet and so on, one file per shard.
 
     The files have the columns of `recommend_to_parquet`, and each appears when it is complete; a shard without users
-    has none. `folder` must be one that every machine of the cluster sees: a path, a URL (s3://...), or a path of a
-    `filesystem`. Users are folded in from their histories; `options` are those of `recommend` with one value for all
-    users: filter_already_liked_items, filter_items (a list of items), items, fairness, no_history.
+    has no file. Users are folded in from their histories.
+
+    Parameters
+    ----------
+    model
+        A fitted model; its own users are not needed.
+    source
+        The data set in shards, such as `ParquetShards`, with the model's items.
+    folder
+        A path or URL (s3://...) that every machine of the cluster sees, or a path of `filesystem`.
+    N
+        Length of the lists.
+    filesystem
+        A PyArrow file system; None finds it from `folder`.
+    tasks
+        Who runs the tasks; None takes a Ray cluster.
+    **options
+        Options of `recommend` with one value for all users: filter_already_liked_items, filter_items (a list of
+        items), items, fairness, no_history.
+
+    Returns
+    -------
+    The files, and how often each item is in them.
+
+    Raises
+    ------
+    InvalidData
+        If the source has other items than the model.
+    InvalidParameter
+        If an option is unknown or not one for all users.
     """
     unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
@@ -153,22 +188,18 @@ def recommend_shards(
     return ShardLists(str(folder), tuple(files), rows, users, exposure)
 
 
-def _check_request(model: FactorModel, N: int, options: dict[str, Any]) -> None:
-    """What is wrong with the arguments is wrong for nobody at all: found here, before anything is sent."""
+def _check_request(model: FactorModel, N: int, options: Record) -> None:
+    """Check the arguments by a request for no users, before anything is sent to the cluster."""
     if options.get("fairness") is not None:
         check_fairness(options["fairness"])
     barred = options.get("filter_items")
     if barred is not None and (not isinstance(barred, (list, tuple, np.ndarray)) or any(np.ndim(x) for x in barred)):
         raise InvalidParameter("filter_items of recommend_shards must be one list of items, for all users.")
-    record_batches(without_users(model), np.zeros(0, dtype=np.int64), N, DEFAULTS | options)
+    record_batches(without_users(model), np.zeros(0, dtype=np.int64), N, options)
 
 
-def write_part(
-    lean: Any, source: ShardSource, where: tuple[Any, str], N: int, options: dict[str, Any], number: int
-) -> Part:
+def write_part(lean: FactorModel, source: ShardSource, where: Folder, N: int, options: Record, number: int) -> Part:
     """Write the lists of one shard."""
-    import pyarrow.parquet as pq
-
     options = dict(options)
     model = over_shard(lean, source, number, options.pop("fairness", None))
     exposure = np.zeros(model.n_items, dtype=np.int64)
@@ -178,7 +209,7 @@ def write_part(
 
     schema, batches = record_batches(model, None, N, options | {"progress": False}, count)
     name, rows = f"part-{number:05}.parquet", 0
-    if model.n_users == 0:  # nobody's ids have no type to write
+    if model.n_users == 0:  # without ids their type is not known, so there is no schema to write
         return Part(name, 0, 0, exposure)
     with _output(where, name) as file, pq.ParquetWriter(file, schema) as writer:
         for batch in batches:
@@ -188,13 +219,13 @@ def write_part(
 
 
 @contextlib.contextmanager
-def _output(where: tuple[Any, str], name: str) -> Iterator[Any]:
+def _output(where: Folder, name: str) -> Iterator[BinaryIO]:
     file_system, folder = where
     if file_system is None:
         Path(folder).mkdir(parents=True, exist_ok=True)
         with replacing(Path(folder) / name) as file:
             yield file
         return
-    # Where files are objects, one is there when it is closed, and not before.
+    # In an object store a file appears when it is closed, so it needs no temporary name.
     with file_system.open_output_stream(f"{folder}/{name}") as stream:
         yield stream

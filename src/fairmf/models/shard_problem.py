@@ -1,11 +1,11 @@
-"""A fit over the workers of a cluster: its problem, retries of its epochs, and its checkpoints."""
+"""Fit over the workers of a cluster: build the problem, repeat epochs that lost a worker, adapt checkpoints."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Generic, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,33 +17,42 @@ from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions, as_interactions
 from fairmf.distributed.backend import ShardedBackend
 from fairmf.distributed.cluster import RayCluster
-from fairmf.distributed.remote_arrays import ITEMS, USERS, ShardedRows, Solved, UserCount
+from fairmf.distributed.remote_arrays import (
+    ITEMS,
+    USERS,
+    ShardedFactors,
+    ShardedRows,
+    ShardedVector,
+    Solved,
+    UserCount,
+)  # fmt: skip
 from fairmf.distributed.shards import ShardSource
 from fairmf.distributed.team import Team
 from fairmf.distributed.worker import Worker
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property
-from fairmf.models import fit_loop
-from fairmf.models.fit_loop import Setup
+from fairmf.models.als_cg import AlternatingState
+from fairmf.models.base import IterativeModel
+from fairmf.models.fairness_weights import FairnessWeights, read_fairness_weights
+from fairmf.models.fit_loop import Checkpoints, Reached, Setup, State, StateT, Trainable
 from fairmf.models.objective import Objective
 from fairmf.models.problem import (
-    FairnessWeights,
     Groups,
     Problem,
     frequency_scaled,
     grouped,
-    read_fairness_weights,
     spread_evenly,
     together,
 )  # fmt: skip
 from fairmf.params import settings_of
+from fairmf.types import Array, Record, Settings, SparseMatrix
 
 RIDGE, SAMPLE = "user_ridge", "sample"
-HALF_ROUNDING = 1e-4  # of F, where workers store factors in float16: as that backend has it
+HALF_ROUNDING = 1e-4  # rounding error of F where workers store factors in float16: as the cuda backend has it
 
 
 class ShardedInteractions:
-    """Answers from a team what a fit asks of Interactions."""
+    """Stand in for Interactions in a fit: ask a team of workers for what the fit needs of them."""
 
     def __init__(self, team: Team, own: Interactions | None):
         self.n_users, self.n_items, self.nnz = team.n_users, team.n_items, team.nnz
@@ -55,7 +64,7 @@ class ShardedInteractions:
 
     @cached_property
     def user_ids(self) -> Ids | None:
-        """The ids of the users, where the model is to hold them."""
+        """The ids of the users; None where they have none or stay in the workers."""
         if self._own is not None or not self._team.gather_users:
             return None if self._own is None else self._own.user_ids
         parts = self._team.call(_ids_of)
@@ -67,16 +76,16 @@ class ShardedInteractions:
 
 @dataclass(frozen=True)
 class ShardedProblem(Problem):
-    """See Problem."""
+    """A problem whose users are in the workers of a team."""
 
     team: Team = field(kw_only=True)
 
     @cached_property
     def user_ridge(self) -> Vector:
-        """lambda_U(i), in the workers."""
+        """The L2 weight of every user (lambda_U(i)), in the workers."""
         others, exponent = self.interactions.n_items, self.regularization_exponent
         numbers = (others, self.regularization, exponent, self.unobserved_weight)
-        sums: Any = self.interactions.by_user.sums()
+        sums = cast(ShardedVector, cast(ShardedRows, self.interactions.by_user).sums())
         return cast(Vector, sums.mapped(RIDGE, frequency_scaled, *numbers))
 
     def user_groups(self, most: int) -> Groups:
@@ -85,44 +94,45 @@ class ShardedProblem(Problem):
         return together([Groups(*part) for part in self.team.call(_groups_of, most)], most)
 
     def sampled_users(self, count: int) -> tuple[Rows, Vector]:
-        """See Problem; every shard's own, in proportion to its users."""
+        """See Problem; each shard samples its own users, in proportion to their number."""
 
-        def sample() -> tuple[Any, Any]:
+        def sample() -> tuple[Rows, Vector]:
             _ = self.user_ridge
             self.team.establish("sample", SAMPLE, RIDGE, spread_evenly, count)
-            return ShardedRows(self.team, USERS, SAMPLE), _Named(SAMPLE)
+            return cast(Rows, ShardedRows(self.team, USERS, SAMPLE)), cast(Vector, ShardedVector(self.team, SAMPLE))
 
         return self.cached("sampled_users", sample)
 
 
-class ShardedModel:
-    """A model's steps over a team, for the fit loop (fit_loop.Trainable).
+class ShardedModel(Generic[StateT]):
+    """Run a model's steps over a team, for the fit loop (fit_loop.Trainable).
 
-    An epoch that loses a worker is repeated as a whole. After it, its users know how they are made again from V and q.
-    The record of an epoch gets the bytes sent, by purpose, and how evenly the shards worked.
+    An epoch that loses a worker is repeated as a whole. After each epoch, a worker that replaces another can compute
+    its users again from V and q. The record of an epoch gets the bytes sent, by purpose, and how evenly the shards
+    worked.
     """
 
-    def __init__(self, model: fit_loop.Trainable, team: Team):
+    def __init__(self, model: Trainable[StateT], team: Team):
         self.model, self.team = model, team
         self.epochs, self.tolerance = model.epochs, model.tolerance
 
-    def epoch(self, problem: Problem, state: Any) -> Any:
+    def epoch(self, problem: Problem, state: StateT) -> StateT:
         """See Trainable."""
         after = self.team.again(lambda: self.model.epoch(problem, state))
         anchor(problem, after)
         return after
 
-    def finish(self, problem: Problem, state: Any) -> Any:
+    def finish(self, problem: Problem, state: StateT) -> StateT:
         """See Trainable."""
         finished = self.team.again(lambda: self.model.finish(problem, state))
         anchor(problem, finished)
         return finished
 
-    def objective(self, problem: Problem, state: Any) -> Objective:
+    def objective(self, problem: Problem, state: StateT) -> Objective:
         """See Trainable."""
         return self.model.objective(problem, state)
 
-    def report(self, problem: Problem, before: Any, after: Any, value: Objective | None) -> dict[str, Any]:
+    def report(self, problem: Problem, before: StateT, after: StateT, value: Objective | None) -> Record:
         """See Trainable."""
         return {"engine": self.team.report(), **self.model.report(problem, before, after, value)}
 
@@ -131,56 +141,52 @@ class ShardedModel:
         return self.model.remedy()
 
     @staticmethod
-    def note(record: dict[str, Any]) -> str:
+    def note(record: Record) -> str:
         """Return how long the slowest shard took, for the progress line."""
         engine = record["engine"]
         return f", slowest shard {engine['slowest_shard']}: {engine['slowest_over_mean']:.2f} x mean"
 
 
-class ShardedCheckpoints:
-    """Checkpoints whose states know how their users are made again."""
+class ShardedCheckpoints(Generic[StateT]):
+    """Store and resume a fit over a team: the users of a resumed state are computed again in the workers."""
 
-    def __init__(self, stored: fit_loop.Checkpoints, problem: Problem):
+    def __init__(self, stored: Checkpoints[StateT], problem: Problem):
         self.stored, self.problem = stored, problem
 
-    def resume(self, start: Any) -> fit_loop.Reached | None:
+    def resume(self, start: StateT) -> Reached[StateT] | None:
         """See fit_loop.Checkpoints."""
         reached = self.stored.resume(start)
         if reached is not None:
             anchor(self.problem, reached.state, reached.kept)
         return reached
 
-    def after_epoch(self, reached: fit_loop.Reached, *, last: bool) -> None:
+    def after_epoch(self, reached: Reached[StateT], *, last: bool) -> None:
         """See fit_loop.Checkpoints."""
         self.stored.after_epoch(reached, last=last)
 
 
-def anchor(problem: Problem, *states: Any) -> None:
-    """Let a worker that takes over make the users of these states (None: not one) again, from V and q."""
+def anchor(problem: Problem, *states: State | None) -> None:
+    """Note in these states how a worker that replaces another computes its users again: from V and q."""
     for state in states:
-        if state is not None and state.user_factors.recipe is None:
+        if not isinstance(state, AlternatingState):
+            continue
+        users = cast(ShardedFactors, state.user_factors)
+        if users.recipe is None:
             _ = problem.user_ridge
-            state.user_factors.recipe = Solved(state.item_factors, state.coupling, problem.unobserved_weight, RIDGE)
+            users.recipe = Solved(state.item_factors, state.coupling, problem.unobserved_weight, RIDGE)
 
 
-class _Named:
-    """Numbers in the workers, by name."""
-
-    def __init__(self, key: str):
-        self.key = key
-
-
-def _ids_of(worker: Worker) -> tuple[NDArray[np.int64], NDArray[Any] | None]:
+def _ids_of(worker: Worker) -> tuple[NDArray[np.int64], Array | None]:
     ids = worker.shard.user_ids
     return worker.shard.users, None if ids is None else ids.values
 
 
-def _groups_of(worker: Worker, most: int) -> tuple[Any, ...]:
+def _groups_of(worker: Worker, most: int) -> tuple[Array, ...]:
     return tuple(grouped(worker.vectors["sums"], worker.vectors[RIDGE], most))
 
 
 def sharded_problem(
-    team: Team, local: Backend, lambda_f: float, settings: dict[str, Any], fairness_weights: Vector | None,
+    team: Team, local: Backend, lambda_f: float, settings: Settings, fairness_weights: Vector | None,
     own: Interactions | None,
 ) -> ShardedProblem:  # fmt: skip
     """Return the problem of these settings on a team's data."""
@@ -195,24 +201,33 @@ def sharded_problem(
 
 
 @contextlib.contextmanager
-def open_on_cluster(model: Any, data: Any, fairness_weights: FairnessWeights | None, cluster: Any) -> Iterator[Setup]:
-    """Pose the problem of a model's settings to the workers of a cluster, which are held meanwhile."""
+def open_on_cluster(
+    model: IterativeModel[StateT],
+    data: Interactions | SparseMatrix | ShardSource,
+    fairness_weights: FairnessWeights | None,
+    cluster: RayCluster | None,
+) -> Iterator[Setup[StateT]]:
+    """Build the problem of a fit over the workers of a cluster, and hold the workers until the fit ends."""
     cluster = RayCluster() if cluster is None else cluster
     if not isinstance(cluster, RayCluster):
         raise InvalidParameter(f"cluster must be a RayCluster. Got {type(cluster).__name__} instead.")
     cluster.check()
     name = type(model).__name__
-    if model.solver != "eigenbasis_cg":
+    solver = getattr(model, "solver", None)
+    if solver != "eigenbasis_cg":
         raise InvalidParameter(
-            f"{name}: engine='ray' solves rows by solver='eigenbasis_cg' alone. Got solver={model.solver!r} instead."
+            f"{name}: engine='ray' solves rows by solver='eigenbasis_cg' alone. Got solver={solver!r} instead."
         )
     if model.regularization <= 0:
         raise InvalidParameter(f"{name}: engine='ray' needs regularization > 0. Got {model.regularization!r} instead.")
-    own = None if isinstance(data, ShardSource) else as_interactions(data)
-    if (data if own is None else own).nnz == 0:
+    source = data if isinstance(data, ShardSource) else as_interactions(data)
+    own = source if isinstance(source, Interactions) else None
+    if source.nnz == 0:
         raise InvalidData("There are no interactions to learn from.")
-    with cluster.team(data if own is None else own, model.backend, model.factor_dtype) as team:
-        weights = read_fairness_weights(fairness_weights, team.n_items, team.source.item_ids)
+    with cluster.team(source, model.backend, model.factor_dtype) as team:
+        weights = None
+        if fairness_weights is not None:
+            weights = read_fairness_weights(fairness_weights, team.n_items, team.source.item_ids)
         local = get_backend("reference" if model.backend == "reference" else "cpu")
         team.gather_users = own is not None if cluster.gather_users is None else cluster.gather_users
         problem = sharded_problem(team, local, model.lambda_f_for(team.n_users), settings_of(model), weights, own)

@@ -1,4 +1,4 @@
-"""Find rows of one side that point the same way: cosine similarity, streamed over the other rows. Never rows x rows."""
+"""Find the nearest users or items by cosine similarity, in blocks: memory never holds all pairs."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ def nearest(
         part, units = part[usable], units[usable]
         found = _empty(len(queries), min(N, len(part)))
         if found[0].size:
-            itself = _places_of(queries, part)
+            itself = _places_of(queries, part)  # left out here, and put first below: rounding may rank a twin before it
             backend.top_k(backend.array(wanted), backend.array(units), found[0].shape[1], itself, *found)
+            # From places in this block to rows of `factors`; -1 stays missing.
             found = np.where(found[0] < 0, -1, part[found[0]]).astype(np.int32), found[1]
         best = _merged(best, found, N)
     rows, cosines = best

@@ -1,4 +1,4 @@
-"""`gamma="auto"` and `rho="auto"`: step sizes that follow the data (docs/decisions/0004-automatic-step-sizes.md)."""
+"""Choose FiADMM's step sizes from the data: gamma="auto", rho="auto" (docs/decisions/0004-automatic-step-sizes.md)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fairmf.backends.solve import hessian_product
 from fairmf.models.problem import Problem
 
 CANDIDATES = 64  # users whose Hessian is examined: those with the largest upper bound
-POWER_STEPS = 8
+POWER_STEPS = 8  # of power iteration; SAFETY makes up for what they underestimate
 SAFETY = 0.9
-SETTLING = 10  # epochs before residuals say anything about rho
+SETTLING = 10  # first epochs, whose residuals still reflect the random start rather than rho
 
 
 def safe_gamma(problem: Problem, V: Factors) -> float:
-    """0.9 / L, where L estimates the largest eigenvalue over users of H_i. A larger constant gamma oscillates.
+    """Return 0.9 / L, where L estimates the largest eigenvalue of any user's H_i. A larger constant gamma oscillates.
 
     H_i = sum_j c_ij v_j v_j' + alpha0 G_V + lambda_U(i) I. The trace of the first term plus lambda_U(i) bounds what a
     user adds, so the users with the largest bound are examined, by power iteration.
@@ -30,7 +30,7 @@ def safe_gamma(problem: Problem, V: Factors) -> float:
     part = HalfStep(backend, rows.take(chosen), V, step.shared, step.ridge[chosen], step.shift)
     x = backend.array(np.random.default_rng(0).normal(size=(len(chosen), V.shape[1])))
     largest = 0.0
-    # So little work that waking other threads would cost more, far more on a busy machine.
+    # One thread: the work is so small that waking others would take longer.
     with backend.threads(1):
         for _ in range(POWER_STEPS):
             # A user without interactions has H_i = 0 where alpha0 is 0: its x stays 0 and must not become 0/0.
@@ -42,18 +42,19 @@ def safe_gamma(problem: Problem, V: Factors) -> float:
 
 
 def _row_sums(problem: Problem, item_values: Vector) -> Vector:
-    """sum_j c_ij value_j of every user."""
+    """Return sum_j c_ij value_j of every user."""
     rows = problem.interactions.by_user
     values = item_values[rows.indices]
     if rows.weights is not None:
         values *= rows.weights
+    # By differences of running sums: unlike np.add.reduceat, right for empty rows too.
     running = np.concatenate(([0.0], np.cumsum(values)))
     sums: Vector = running[rows.indptr[1:]] - running[rows.indptr[:-1]]
     return sums
 
 
 def balancing_scale(problem: Problem, U: Factors, V: Factors) -> float:
-    """The c for which (c U, V / c) has the least L2 term; every other term of F stays as it is.
+    """Return the c for which (c U, V / c) has the least L2 term; every other term of F stays as it is.
 
     From the small random start the exact V step makes V large and U small; the largest H_i is then huge, gamma tiny,
     and U hardly ever grows. Spreading the norm over both sides removes that trap.
@@ -64,7 +65,7 @@ def balancing_scale(problem: Problem, U: Factors, V: Factors) -> float:
 
 
 def first_rho(problem: Problem, V: Factors) -> float:
-    """Where `rho="auto"` starts: 1000 lambda_f (times the mean w_j^2), or the smooth part's scale without fairness."""
+    """Return the first rho: 1000 lambda_f (times the mean w_j^2); without fairness the scale of the smooth part."""
     if problem.lambda_f > 0:
         squares = problem.fairness_squares
         return 1000.0 * problem.lambda_f * (1.0 if squares is None else float(squares.mean()))
@@ -73,7 +74,7 @@ def first_rho(problem: Problem, V: Factors) -> float:
 
 
 def least_rho(problem: Problem, V: Factors) -> float:
-    """The least rho at which the constraint can be trusted to hold: below it balancing must not go.
+    """Return the least rho at which the constraint s = t can be trusted to hold; balancing never goes below it.
 
     The s step's rho w = lambda_f G_W s moves by up to L = lambda_f lambda_max(G_W) times what s moves, and the penalty
     must outweigh that. The theorem asks for 1/2 + sqrt(1/4 + 6 L^2) with |V|_F^2 in place of the eigenvalue.
@@ -83,10 +84,10 @@ def least_rho(problem: Problem, V: Factors) -> float:
 
 
 def balanced_rho(rho: float, w: Vector, primal: float, dual: float, least: float) -> tuple[float, Vector]:
-    """Residual balancing (Boyd et al. 2011, 3.4.1): double rho where the primal residual is 10x the dual, or halve it.
+    """Balance the residuals (Boyd et al. 2011, 3.4.1): double rho if the primal is 10x the dual, halve it if reversed.
 
-    Never to below `least`, and doubled while it is. The dual variable is kept scaled by 1/rho, so it must be rescaled
-    whenever rho moves.
+    Rho never falls below `least`, and is doubled while it is below. The dual variable is kept scaled by 1/rho, so it is
+    rescaled whenever rho changes. Returns rho and the dual variable.
     """
     if rho < least or primal > 10 * dual:
         return rho * 2, w / 2

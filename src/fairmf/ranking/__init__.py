@@ -1,1 +1,1 @@
-"""Turn scores into lists. Works on arrays and knows no model."""
+"""Turn scores into lists. These modules work on arrays and do not know models."""

@@ -1,7 +1,7 @@
-"""Approximate top-N: item vectors in a nearest-neighbour index (faiss, extra `[ann]`). Arrays only, knows no model.
+"""Find the N best items approximately, with a nearest-neighbour index of item vectors (faiss, extra `[ann]`).
 
-Items are put on a sphere (`reduce_items`), grouped by k-means, and a search looks only into the `probes` groups nearest
-to the user. Scores are full inner products; what is approximate is which items are looked at. Building and searching
+Items are put on a sphere (`reduce_items`) and grouped by k-means, and a search looks only into the `probes` groups
+nearest to the user. Scores are exact inner products, but an item outside these groups is missed. Building and searching
 give the same bits for any number of threads.
 """
 
@@ -13,7 +13,8 @@ import math
 import os
 from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,22 +26,29 @@ from fairmf.errors import InvalidData, MissingDependency
 from fairmf.io import container
 from fairmf.io.container import Arrays, Format
 from fairmf.io.strict_json import Malformed
+from fairmf.lazy import lazy_module
 from fairmf.params import check_count
 from fairmf.ranking.top_n import check_exclusions, first_allowed, list_length
+from fairmf.types import Array, Record
+
+if TYPE_CHECKING:
+    import fairmf.backends.cpu.threads as cpu_threads
+else:
+    # It imports Numba, which a service that only searches does not need.
+    cpu_threads = lazy_module("fairmf.backends.cpu.threads")
 
 Vectors = NDArray[np.float32]
-CANDIDATES_AT_ONCE = 1 << 20  # fetched for a block of users: bounds memory, whatever the number of users
+CANDIDATES_AT_ONCE = 1 << 20  # searched for a block of users, which bounds the memory for any number of users
 LEAST_PROBES = 64
-LARGEST = 1e15  # squared and summed over thousands of factors it is far from the end of float32
+LARGEST = 1e15  # its square, summed over thousands of factors, is still far below the largest float32
 GROUPS_PER_PROBE = 16
 INDEX = Format("fairmf nearest-neighbour index", version=1)
 DTYPES = {"item_vectors": "f4", "centroids": "f4", "assignment": "i4", "offsets": "f4"}
 DIMENSIONS = {"item_vectors": 2, "centroids": 2, "assignment": 1, "offsets": 1}
-OPTIONAL = ("offsets",)
 
 
 class AnnIndex:
-    """Item vectors, grouped for search. Create one with `build`, `load` or a model's `to_ann()`."""
+    """Search item vectors that are grouped. Create an index with `build`, `load` or a model's `to_ann()`."""
 
     def __init__(
         self,
@@ -61,18 +69,31 @@ class AnnIndex:
     @classmethod
     def build(
         cls,
-        item_vectors: NDArray[Any],
+        item_vectors: Array,
         ids: Ids | Sequence[Hashable] | None = None,
         *,
-        offsets: NDArray[Any] | None = None,
+        offsets: Array | None = None,
         groups: int | None = None,
         probes: int | None = None,
         num_threads: int = 0,
     ) -> AnnIndex:
-        """Group the items. `ids` name them in `recommend`; `offsets` (one number per item) are added to their scores.
+        """Group the items by k-means and build the index.
 
-        `groups` defaults to 4 sqrt(items), `probes`, the groups a search looks into, to a sixteenth of them and at
-        least 64. More probes: better recall, slower; `probes=groups` is an exact search.
+        Parameters
+        ----------
+        item_vectors
+            A row per item.
+        ids
+            What `recommend` returns for the items; by default their positions.
+        offsets
+            One number per item that is added to its scores.
+        groups
+            Number of groups, by default 4 sqrt(items).
+        probes
+            Number of groups that a search looks into, by default a sixteenth of them and at least 64. With more, recall
+            rises and searches are slower; `probes=groups` searches exactly.
+        num_threads
+            0 uses all cores.
         """
         vectors = _check_vectors("item_vectors", item_vectors)
         m = len(vectors)
@@ -83,9 +104,7 @@ class AnnIndex:
         names = None if ids is None else Ids(ids).check("item")
         if names is not None and len(names) != m:
             raise InvalidData(f"There are {len(names):,} item ids for {m:,} item vectors.")
-        from fairmf.backends.cpu.threads import one_blas_thread  # here: a service that only searches needs no Numba
-
-        with _threads(num_threads), one_blas_thread():  # BLAS threads inside faiss's only wait
+        with _threads(num_threads), cpu_threads.one_blas_thread():  # BLAS threads inside faiss's would only wait
             centroids, assignment = _group(reduce_items(vectors, extra)[0], groups)
             return cls(vectors, extra, names, centroids, assignment, probes)
 
@@ -101,7 +120,7 @@ class AnnIndex:
 
     def search(
         self,
-        user_vectors: NDArray[Any],
+        user_vectors: Array,
         N: int,
         *,
         exclude: Rows | None = None,
@@ -110,8 +129,8 @@ class AnnIndex:
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return item positions and scores, users x min(N, items), best first, ties to the lower position.
 
-        Row i of `exclude` holds the positions user i must not get. More is fetched than asked for, and then more groups
-        are looked into, until N items are found or the catalogue is exhausted: only then a slot holds -1 and NaN.
+        Row i of `exclude` holds the positions that user i must not get. More items than N are searched to make up for
+        them, and then more groups, until N are found or no items are left: only then a slot holds -1 and NaN.
         """
         users = _check_vectors("user_vectors", user_vectors, self.item_vectors.shape[1])
         N = list_length(N, self.n_items)
@@ -137,6 +156,7 @@ class AnnIndex:
         looked = _faiss().SearchParametersIVF(nprobe=probes)
         found_scores, found = self._faiss.search(queries, k, params=looked)
         order = np.lexsort((found, -found_scores), axis=1)
+        # faiss orders ties arbitrarily; -1 (nothing found) has the lowest score.
         found, found_scores = np.take_along_axis(found, order, 1), np.take_along_axis(found_scores, order, 1)
         items, scores = first_allowed(found.astype(np.int32), found_scores, N, exclude, self.n_items)
         if probes < self.n_groups:
@@ -147,18 +167,24 @@ class AnnIndex:
         return items, scores
 
     def recommend(
-        self, user_vectors: NDArray[Any], N: int = 10, *, exclude: Rows | None = None, **options: Any
-    ) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        self,
+        user_vectors: Array,
+        N: int = 10,
+        *,
+        exclude: Rows | None = None,
+        probes: int | None = None,
+        num_threads: int = 0,
+    ) -> tuple[Array, NDArray[np.float32]]:
         """Search, and return the items' ids (positions if there are none); missing slots hold -1 or None, and NaN."""
-        items, scores = self.search(user_vectors, N, exclude=exclude, **options)
+        items, scores = self.search(user_vectors, N, exclude=exclude, probes=probes, num_threads=num_threads)
         return self.named(items), scores
 
-    def named(self, items: NDArray[np.int32]) -> NDArray[Any]:
+    def named(self, items: NDArray[np.int32]) -> Array:
         """Return the ids of item positions."""
         return items if self.ids is None else self.ids.named(items)
 
     def save(self, path: str | Path) -> None:
-        """Write vectors, groups and ids to one file; it appears under its name only when it is complete."""
+        """Write vectors, groups and ids to one file, in one atomic step."""
         write(
             Path(path),
             {"item_vectors": self.item_vectors, "centroids": self.centroids, "assignment": self.assignment}
@@ -169,7 +195,7 @@ class AnnIndex:
 
     @classmethod
     def load(cls, path: str | Path) -> AnnIndex:
-        """Read what `save` wrote; BrokenFile where it is damaged. Nothing in the file is executed or unpickled."""
+        """Read a file that `save` wrote; BrokenFile if it is damaged. Nothing in the file is executed or unpickled."""
         _faiss()
         found = read(Path(path))
         with container.reading(Path(path), INDEX.name):
@@ -181,7 +207,7 @@ class AnnIndex:
         return f"AnnIndex({m:,} items, {d} factors, {self.n_groups:,} groups, {self.probes} probes)"
 
 
-# -- the largest inner product as a nearest neighbour -----------------------------------------------------------------
+# -- find the largest inner product as the nearest neighbour ----------------------------------------------------------
 #
 # With M the largest item norm, x_j = (v_j, sqrt(M^2 - |v_j|^2)) has norm M and y = (u, 0) gives y.x_j = u.v_j, so that
 # |y - x_j|^2 = |u|^2 + M^2 - 2 u.v_j: the nearest x_j is the item with the largest score (Bachrach et al. 2014). An
@@ -197,25 +223,25 @@ def reduce_items(vectors: Vectors, offsets: Vectors | None) -> tuple[Vectors, fl
     return np.concatenate([*parts, rest[:, None]], axis=1), float(np.sqrt(largest))
 
 
-def reduce_users(vectors: NDArray[Any], radius: float, with_offsets: bool) -> tuple[Vectors, Vectors]:
+def reduce_users(vectors: Array, radius: float, with_offsets: bool) -> tuple[Vectors, Vectors]:
     """Return the users scaled to about the items' sphere, and the factor each was multiplied with.
 
-    Only a user's direction decides the order of the items, but which groups of items are near depends on the length.
-    The factor is a power of two: dividing a score by it gives the inner product back without any rounding.
+    The order of the items depends only on a user's direction, but which groups are near depends on the length too. The
+    factor is a power of two, so that dividing a score by it gives the inner product without any rounding.
     """
     columns = [vectors, *([np.ones((len(vectors), 1))] if with_offsets else []), np.zeros((len(vectors), 1))]
     extended = np.concatenate(columns, axis=1).astype(np.float32)
     norms = np.sqrt(np.einsum("ij,ij->i", extended, extended, dtype=np.float64))
     ratio = np.divide(radius, norms, out=np.ones_like(norms), where=(norms > 0) & (radius > 0))
-    # Within float32's normal range, so that no power underflows.
+    # Limited to float32's normal range, so that no factor underflows.
     scale = np.exp2(np.clip(np.round(np.log2(ratio)), -60, 60)).astype(np.float32)
     return extended * scale[:, None], scale
 
 
 # -- the file of an index (the container: fairmf.io) ------------------------------------------------------------------
 #
-# It holds the vectors and their groups rather than faiss's own format: reading that runs a parser on untrusted bytes,
-# and the format depends on the version. Its content is {"probes": number, "item_ids": kind of the ids}.
+# It holds the vectors and their groups, not faiss's own format: that depends on faiss's version, and reading it runs a
+# parser on untrusted bytes. The content is {"probes": number, "item_ids": kind of the ids}.
 
 
 def write(path: Path, arrays: Arrays, ids: Ids | None, probes: int) -> None:
@@ -224,18 +250,18 @@ def write(path: Path, arrays: Arrays, ids: Ids | None, probes: int) -> None:
     container.write(path, INDEX, {"probes": probes, "item_ids": kind}, arrays | own)
 
 
-def read(path: Path) -> dict[str, Any]:
-    """Read and check the arguments of AnnIndex; BrokenFile says what is wrong with the file."""
+def read(path: Path) -> Record:
+    """Read and check the arguments of AnnIndex; raise BrokenFile if the file cannot be used."""
     content, arrays = container.read(path, INDEX)
     with container.reading(path, INDEX.name):
         return _checked(content, arrays)
 
 
-def _checked(content: object, arrays: Arrays) -> dict[str, Any]:
+def _checked(content: object, arrays: Arrays) -> Record:
     if not isinstance(content, dict) or set(content) != {"probes", "item_ids"}:
         raise Malformed("its document has other parts than an index's")
-    own = {name: _taken(name, arrays) for name in DTYPES}
-    vectors, centroids, assignment, offsets = own.values()
+    vectors, centroids, assignment = (_taken(name, arrays) for name in ("item_vectors", "centroids", "assignment"))
+    offsets = _taken("offsets", arrays) if "offsets" in arrays else None
     m, d = vectors.shape
     groups, width = centroids.shape
     fitting = width == d + 1 + (offsets is not None) and assignment.shape == (m,) and m > 0 and groups > 0 and d > 0
@@ -249,14 +275,19 @@ def _checked(content: object, arrays: Arrays) -> dict[str, Any]:
     ids = stored_arrays.ids_from_arrays("item_ids", content["item_ids"], m, arrays)
     if arrays:
         raise Malformed(f"it holds an array {next(iter(arrays))[:60]!r} that does not belong there")
-    return own | {"ids": None if ids is None else ids.check("item"), "probes": probes}
+    return {
+        "item_vectors": vectors,
+        "centroids": centroids,
+        "assignment": assignment,
+        "offsets": offsets,
+        "ids": None if ids is None else ids.check("item"),
+        "probes": probes,
+    }
 
 
-def _taken(name: str, arrays: Arrays) -> Any:
-    """Take one array out of `arrays` and check its kind; None where it may be missing and is."""
+def _taken(name: str, arrays: Arrays) -> Array:
+    """Remove one array from `arrays`, check its shape and type, and return it."""
     array = arrays.pop(name, None)
-    if array is None and name in OPTIONAL:
-        return None
     if array is None or array.ndim != DIMENSIONS[name]:
         raise Malformed(f"it has no {name}, or not in the right shape")
     if array.dtype != DTYPES[name] or not np.isfinite(array).all():
@@ -268,12 +299,13 @@ def _taken(name: str, arrays: Arrays) -> Any:
 
 
 _forked = False
-"""Whether this process was forked from one that had faiss: OpenMP would wait for threads that are gone."""
+"""Whether this process was forked after faiss was loaded: OpenMP would wait for threads that no longer exist."""
 
 
-def _faiss() -> Any:
-    # Threads that wait must sleep: left alone they spin, and where another process has one of the cores every search
-    # costs a time slice of the scheduler. OpenMP reads this once, when it is loaded. A user's own setting is respected.
+def _faiss() -> ModuleType:
+    """Import faiss; raise MissingDependency if it is not installed."""
+    # By default OpenMP's threads spin while they wait. If another process uses a core, every search then takes a time
+    # slice of the scheduler longer. OpenMP reads this variable once, when it is loaded; a user's own value is kept.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         import faiss
@@ -285,6 +317,8 @@ def _faiss() -> Any:
 
 @functools.cache
 def _watch_forks() -> None:
+    """Note in child processes that they were forked (once is enough, so it is cached)."""
+
     def in_child() -> None:
         global _forked
         _forked = True
@@ -330,7 +364,8 @@ def _threads(num_threads: int) -> Iterator[None]:
 
 
 def _batches(wanted: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], int]]:
-    """Yield users who need about equally many candidates (within a factor of two), and the most any of them needs."""
+    """Yield users who need about equally many candidates (within a factor of two), and the largest number needed."""
+    # A user with a long history needs many candidates; one search for all would need as many for everybody.
     doublings = np.frexp(wanted.astype(np.float64))[1]
     for size in np.unique(doublings):
         rows = np.flatnonzero(doublings == size)
@@ -340,7 +375,7 @@ def _batches(wanted: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], int
             yield block, int(wanted[block].max())
 
 
-def _check_vectors(name: str, values: NDArray[Any], width: int | None = None) -> NDArray[np.float32]:
+def _check_vectors(name: str, values: Array, width: int | None = None) -> NDArray[np.float32]:
     vectors = np.ascontiguousarray(values, dtype=np.float32)
     if vectors.ndim != 2 or vectors.shape[1] == 0 or (width is None and len(vectors) == 0):
         raise InvalidData(f"{name} must be a matrix with one row each and at least one column; got {vectors.shape}.")
@@ -360,13 +395,13 @@ def _check_lengths(vectors: NDArray[np.float32], offsets: NDArray[np.float32] | 
 
 
 def _check_sizes(name: str, values: NDArray[np.float32]) -> None:
-    """Refuse what faiss, which squares in float32, would end the process over."""
+    """Raise InvalidData for numbers whose squares overflow float32: faiss would abort the process."""
     largest = float(np.abs(values).max(initial=0.0))
     if largest > LARGEST:
         raise InvalidData(f"{name} holds {largest:.3g}: an index takes numbers up to {LARGEST:g}. Scale them down.")
 
 
-def _check_offsets(values: NDArray[Any], n_items: int) -> NDArray[np.float32]:
+def _check_offsets(values: Array, n_items: int) -> NDArray[np.float32]:
     offsets = np.ascontiguousarray(values, dtype=np.float32)
     if offsets.shape != (n_items,) or not np.isfinite(offsets).all():
         raise InvalidData(f"offsets must be {n_items:,} finite numbers, one per item.")

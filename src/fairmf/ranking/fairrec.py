@@ -1,19 +1,22 @@
-"""FairRec (Patro et al. 2020): lists of K in which every item is shown to about as many users as it is owed.
+"""Make lists of K items with FairRec (Patro et al. 2020), which guarantees every item a minimum exposure.
 
-Every item starts with ell = floor(share K n / m) copies. Phase 1: users in a seeded random order, round-robin, each
-takes its best feasible item that still has stock, until the stock is gone or nobody can take. Phase 2: everyone fills
-up with its best feasible items; stock no longer matters, so users do not depend on each other, and it changes nothing
-that those who are one short after a broken round are told to go first. Equals top-K where ell = 0. Scores are compared,
-never multiplied: their sign does not matter.
+With n users and m items, every item starts with ell = floor(share K n / m) copies in stock.
 
-Memory is O(n K + n CHUNK): users are scored in blocks against the items that still have stock, CHUNK candidates each.
+1. Users take turns in a seeded random order. Each takes the best item that it may have and that is in stock, until the
+   stock is gone or nobody can take an item.
+2. Users fill their lists with the best items that they may have, in stock or not. Here users do not affect each other,
+   so the paper's rule that those who took one item fewer in phase 1 go first changes nothing.
+
+Equals top-K if ell = 0. Scores are compared but not multiplied, so they may be negative.
+
+Memory is O(n K + n CHUNK): users are scored in blocks against the items in stock, and CHUNK candidates each are kept.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +25,18 @@ from fairmf.backends.contract import Backend
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows
 from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.lazy import lazy_module
 from fairmf.params import check_number, check_seed
 from fairmf.ranking.top_n import check_exclusions, empty_lists, list_length
+from fairmf.types import Array
 
-CHUNK = 32  # candidates kept per user: more would be scored less often, but selecting them costs more than that saves
-MOST_AHEAD = 4096  # users prepared at once
+if TYPE_CHECKING:
+    from fairmf.ranking import fairrec_kernels
+else:
+    fairrec_kernels = lazy_module("fairmf.ranking.fairrec_kernels")  # imports Numba
+
+CHUNK = 32  # candidates kept per user; with more, users are scored less often, but selecting them takes longer
+MOST_AHEAD = 4096  # users whose candidates are found at once
 ORDERS = ("score", "allocation")
 EXCLUDED = "fewer users may be given it than it is owed"
 FULL = "every user who may be given it had it, or a full list"
@@ -34,7 +44,7 @@ FULL = "every user who may be given it had it, or a full list"
 
 @dataclass(frozen=True)
 class FairLists:
-    """Lists of item positions (-1 for none) with their scores (NaN), and what they guarantee to items."""
+    """Hold lists of item positions (-1 if missing), their scores (NaN), and the exposure that items got."""
 
     items: NDArray[np.int32]
     scores: NDArray[np.float32]
@@ -42,21 +52,21 @@ class FairLists:
 
 
 def fair_rec(
-    users: NDArray[Any],
-    items: NDArray[Any],
+    users: Array,
+    items: Array,
     K: int,
     share: float,
     *,
     exclude: Rows | None = None,
-    offsets: NDArray[Any] | None = None,
+    offsets: Array | None = None,
     order: str = "score",
     random_state: int | None = 0,
     backend: str = "cpu",
     num_threads: int = 0,
 ) -> FairLists:
-    """Run FairRec on the scores users . items (+ offsets), vectors as rows.
+    """Run FairRec on the scores users . items (+ offsets).
 
-    A list has min(K, items) slots. Of equal scores the lower position comes first.
+    A list has min(K, items) places. Of items with equal scores, the one with the lower position comes first.
 
     Parameters
     ----------
@@ -65,13 +75,13 @@ def fair_rec(
     K
         Length of the lists.
     share
-        Part of the uniform exposure K n / m that every item is owed, above 0 and up to 1.
+        Guaranteed exposure of an item, as a share of the uniform exposure K n / m; above 0, at most 1.
     exclude
         Row i holds the positions that user i must not get.
     offsets
         One number per item that is added to its scores.
     order
-        "score" sorts every list by score, "allocation" leaves it in the order in which items were allocated.
+        "score" sorts every list by score, "allocation" keeps the order in which items were allocated.
     random_state
         Seed of the users' order in phase 1: the same seed gives the same lists.
     backend, num_threads
@@ -103,30 +113,30 @@ def fair_rec(
 
 @dataclass(frozen=True)
 class Certificate:
-    """The exposure items were promised and got, in numbers of users."""
+    """Compare the exposure of items, in numbers of users, with the guarantee."""
 
     guaranteed: int
-    """ell: the exposure every item is owed."""
+    """Guaranteed exposure of every item (ell)."""
     realised: int
-    """The smallest exposure of any item."""
+    """Smallest exposure of any item."""
     short: NDArray[np.int64]
     """Positions of all items below `guaranteed`."""
     exposure: NDArray[np.int64]
     """Exposure of each item in `short`."""
     feasible: NDArray[np.int64]
-    """How many users may be given each item in `short`: n less those who exclude it."""
+    """Number of users who may get each item in `short`: all but those who exclude it."""
 
     @property
     def kept(self) -> bool:
-        """True when no item is below the guarantee."""
+        """Whether no item is below the guarantee."""
         return len(self.short) == 0
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why each item in `short` is below the guarantee.
 
-        Phase 1 ends with copies of an item left only when every user who may be given it has it or has K items; where
-        fewer may be given it than it is owed, no list could have kept the promise.
+        Phase 1 leaves copies of an item only if every user who may get it has it or has K items. If fewer users may get
+        it than guaranteed, no lists could keep the guarantee.
         """
         return tuple(EXCLUDED if count < self.guaranteed else FULL for count in self.feasible.tolist())
 
@@ -152,30 +162,29 @@ def certify(lists: NDArray[np.int32], n_items: int, guaranteed: int, exclude: Ro
 
 
 def minimum_exposure(share: float, K: int, n_users: int, n_items: int) -> int:
-    """Return floor(share K n / m), with the share taken as the decimal it was written as: .29 of 100 is 29, not 28."""
+    """Return floor(share K n / m) for the share as it is written: .29 of 100 is 29, though in floats it is 28.99..."""
     check_number("fair_rec", "share", share, above=0, high=1)
     return int(Fraction(repr(float(share))) * K * n_users / n_items)
 
 
 class _Allocation:
-    """The lists while they grow."""
+    """Build the lists: `share_stock` is phase 1, `fill_up` phase 2."""
 
-    def __init__(self, backend: Backend, U: NDArray[Any], V: NDArray[Any], K: int, exclude: Rows | None):
+    def __init__(self, backend: Backend, U: Array, V: Array, K: int, exclude: Rows | None):
         self.backend, self.U, self.V, self.exclude = backend, U, V, exclude
         n = len(U)
         self.lists = np.full((n, K), -1, dtype=np.int32)
         self.taken = np.zeros(n, dtype=np.int64)
 
     def share_stock(self, ell: int, order: NDArray[np.int64]) -> None:
-        """Phase 1: users take turns until the stock is gone or nobody can take."""
-        from fairmf.ranking.fairrec_kernels import take_turns  # here: Numba is not imported before it is needed
-
+        """Let users take turns until the stock is gone or nobody can take an item (phase 1)."""
         n, m = len(self.U), len(self.V)
         width = min(CHUNK, m)
         self.stock = np.full(m, ell, dtype=np.int64)
         self.candidates = np.full((n, width), -1, dtype=np.int32)
-        self.position = np.full(n, width, dtype=np.int64)  # nobody has been scored yet
+        self.position = np.full(n, width, dtype=np.int64)  # all used up: no user has been scored yet
         self.complete, self.finished = np.zeros(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_)
+        # Rounds: stop if the stock is gone, or if nobody could take an item in a whole round.
         left, before = ell * m, -1
         while 0 < left != before:
             before = left
@@ -184,46 +193,45 @@ class _Allocation:
             while place < len(order) and left > 0:
                 stop = min(place + ahead, len(order))
                 self._prepare(order[place:stop])
-                at, left = take_turns(
+                at, left = fairrec_kernels.take_turns(
                     order, place, stop, self.candidates, self.complete, self.position, self.stock, left, self.lists,
                     self.taken, self.finished,
                 )  # fmt: skip
-                # Prepared candidates may be gone before their turn: look less far ahead then, further otherwise.
+                # Candidates may be out of stock before their user's turn. If that happened, prepare fewer users ahead.
                 ahead = min(2 * (at - place), MOST_AHEAD) if at < stop else min(2 * ahead, MOST_AHEAD)
                 place = at
 
     def _prepare(self, users: NDArray[np.int64]) -> None:
         """Find new candidates for users who have none left in stock."""
-        from fairmf.ranking.fairrec_kernels import used_up
-
         used = np.empty(len(users), dtype=np.bool_)
-        used_up(users, self.candidates, self.position, self.stock, used)
+        fairrec_kernels.used_up(users, self.candidates, self.position, self.stock, used)
         again = users[used & ~self.complete[users] & ~self.finished[users]]
         if len(again) == 0:
             return
+        # Score only items in stock: the k best of them are the next candidates.
         in_stock = np.flatnonzero(self.stock > 0)
         width = self.candidates.shape[1]
         k = min(width, len(in_stock))
         found = self._best(again, self.V[in_stock], k, in_stock)
         self.candidates[again, :k], self.candidates[again, k:] = found, -1
         self.position[again] = 0
+        # A chunk that is not full, or that had room for all items in stock, holds all that the user can ever take.
         self.complete[again] = (self.candidates[again, -1] < 0) | (k == len(in_stock))
 
     def fill_up(self) -> None:
-        """Phase 2: everyone fills up with the best items, stock or not."""
+        """Fill every list with the user's best items, in stock or not (phase 2)."""
         K = self.lists.shape[1]
         short = np.flatnonzero(self.taken < K)
         for start in range(0, len(short), MOST_AHEAD):
             users = short[start : start + MOST_AHEAD]
             found = self._best(users, self.V, K - int(self.taken[users].min()), np.arange(len(self.V)))
+            # Users with equally many items are filled together: columns `have` to K of their lists.
             for have in np.unique(self.taken[users]):
                 rows = self.taken[users] == have
                 self.lists[users[rows], have:] = found[rows, : K - have]
 
-    def _best(
-        self, users: NDArray[np.int64], V: NDArray[Any], k: int, positions: NDArray[np.int64]
-    ) -> NDArray[np.int32]:
-        """Return the k best of the items at `positions` (vectors V) that a user may have and has not yet; -1 pads."""
+    def _best(self, users: NDArray[np.int64], V: Array, k: int, positions: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Return the k best items of `positions` (vectors V) that a user may get and does not have; -1 if missing."""
         found, scores = empty_lists(len(users), k)
         self.backend.top_k(self.U[users], V, k, self._hidden(users, positions), found, scores)
         best = positions[found].astype(np.int32)
@@ -231,7 +239,7 @@ class _Allocation:
         return best
 
     def _hidden(self, users: NDArray[np.int64], positions: NDArray[np.int64]) -> Rows:
-        """Return what the users must not get or have already, numbered within `positions`."""
+        """Return the items that users must not get or have already, as indices into `positions`."""
         number = np.full(len(self.V), -1, dtype=np.int32)
         number[positions] = np.arange(len(positions), dtype=np.int32)
         lists = self.lists[users]
@@ -248,14 +256,16 @@ class _Allocation:
         return Rows(indptr, item[by_row], None)
 
 
-def _score(U: NDArray[Any], V: NDArray[Any], lists: NDArray[np.int32], scores: NDArray[np.float32], sort: bool) -> None:
+def _score(U: Array, V: Array, lists: NDArray[np.int32], scores: NDArray[np.float32], sort: bool) -> None:
     """Score the lists in blocks, and sort them by score if asked to.   out: lists, scores"""
+    # At most 4 million numbers are gathered from V at a time.
     at_once = max(1, (1 << 22) // (lists.shape[1] * V.shape[1]))
     for start in range(0, len(lists), at_once):
         block = lists[start : start + at_once]
         value = np.einsum("id,ikd->ik", U[start : start + at_once], V[block], dtype=np.float64)
         value[block < 0] = -np.inf
         if sort:
+            # By descending score, then by ascending position; missing items have score -inf and come last.
             best = np.lexsort((block, -value), axis=1)
             block, value = np.take_along_axis(block, best, 1), np.take_along_axis(value, best, 1)
         lists[start : start + at_once] = block
@@ -268,9 +278,7 @@ def _check_choices(order: str, random_state: int | None) -> None:
     check_seed("fair_rec", random_state)
 
 
-def _check_vectors(
-    users: NDArray[Any], items: NDArray[Any], offsets: NDArray[Any] | None
-) -> tuple[NDArray[Any], NDArray[Any]]:
+def _check_vectors(users: Array, items: Array, offsets: Array | None) -> tuple[Array, Array]:
     U, V = np.asarray(users), np.asarray(items)
     if U.ndim != 2 or V.ndim != 2 or U.shape[1] != V.shape[1] or len(V) == 0:
         raise InvalidData(

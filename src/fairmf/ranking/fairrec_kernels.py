@@ -1,6 +1,6 @@
-"""The sequential part of FairRec: whose turn it is, and what is left in stock. Whole numbers only, no arithmetic.
+"""Let users take turns and items run out of stock: the sequential part of FairRec, on integers only.
 
-Every user has a chunk of candidates, best first, and a position in it that only moves forward, as stock only falls.
+Every user has a chunk of candidates, best first, and a position in it. Stock only falls, so positions never move back.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fairmf.kernels import kernel
 
 @kernel
 def used_up(users, candidates, position, stock, used):
-    """Which users have no candidate left that is in stock.   in: all but the last   out: used"""
+    """Find the users who have no candidate left that is in stock.   in: all but the last   out: used"""
     width = candidates.shape[1]
     for row, user in enumerate(users):
         used[row] = True
@@ -25,10 +25,10 @@ def used_up(users, candidates, position, stock, used):
 
 @kernel
 def take_turns(order, start, stop, candidates, complete, position, stock, left, lists, taken, finished):
-    """One turn each for the users order[start:stop]: the first candidate in stock.
+    """Give each of the users order[start:stop] one turn, in which the first candidate in stock is taken.
 
-    Ends early when the stock is gone, or before a user whose chunk is used up without being all that user could take.
-    Returns the place in `order` where it ended and the copies that are left.
+    Stop early if the stock is gone, or before a user who needs new candidates: the chunk is used up, and did not hold
+    all items that the user could take (`complete`). Return the place in `order` where it stopped, and the copies left.
     in: order .. complete   in and out: position, stock, lists, taken, finished
     """
     width, most = candidates.shape[1], lists.shape[1]
@@ -43,7 +43,7 @@ def take_turns(order, start, stop, candidates, complete, position, stock, left, 
         if c == width or candidates[user, c] < 0:
             if not complete[user]:
                 return place, left
-            finished[user] = True  # for good: what is out of stock stays so
+            finished[user] = True  # for good: an item that is out of stock stays so
             continue
         item = candidates[user, c]
         position[user] = c + 1

@@ -80,5 +80,5 @@ class ItemDial:
     def score_spread(self, flatten: float) -> float:
         """Return S(g), the standard deviation of the flattened scores of all users and items."""
         scale = self.scale(flatten)
-        squares = np.mean((self.spread**2 + self.mean**2) * scale**2)
-        return float(np.sqrt(max(squares - np.mean(self.mean * scale) ** 2, 0.0)))
+        squares = float(np.mean((self.spread**2 + self.mean**2) * scale**2))
+        return float(np.sqrt(max(squares - float(np.mean(self.mean * scale)) ** 2, 0.0)))

@@ -1,4 +1,4 @@
-"""Rank rows of scores at one level of the item dial, in compiled code: for calibration, which tries hundreds of them."""
+"""Rank rows of scores at one level of the item dial, in compiled code: calibration tries hundreds of levels."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Rank: the N best items of every user, by score, or by popularity for users without a score."""
+"""Find the N best items of every user by score, or by popularity for users without scores."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,26 +9,27 @@ from fairmf.backends.contract import Backend
 from fairmf.data.csr import Rows
 from fairmf.errors import InvalidData
 from fairmf.params import check_count
+from fairmf.types import Array
 
 Lists = tuple[NDArray[np.int32], NDArray[np.float32]]
 
 
 def top_n(
     backend: Backend,
-    users: NDArray[Any],
-    items: NDArray[Any],
+    users: Array,
+    items: Array,
     N: int,
     exclude: Rows | None = None,
     allowed: NDArray[np.integer] | None = None,
 ) -> Lists:
     """Return the N best items by inner product, best first, ties to the lower item; missing slots are -1 and NaN.
 
-    Row i of `exclude` is never given to user i. With `allowed` (ascending, no repeats) only these items are ranked.
+    User i never gets an item in row i of `exclude`. With `allowed` (ascending, no repeats) only these items are ranked.
     Call it inside `backend.threads`.
     """
     lists, scores = empty_lists(len(users), N)
     if exclude is not None:
-        check_exclusions(exclude, len(users), len(items))  # kernels look at no bounds
+        check_exclusions(exclude, len(users), len(items))  # kernels do not check bounds
     if allowed is not None:
         exclude = None if exclude is None else restricted(exclude, allowed, len(items))
         items = items[allowed]
@@ -39,7 +38,7 @@ def top_n(
         return lists, scores
     best, value = empty_lists(len(users), k)
     backend.top_k(backend.array(users), backend.array(items), k, exclude, best, value)
-    # allowed[-1] would be a real item: missing slots stay missing.
+    # A missing slot is -1, but allowed[-1] would be a real item.
     lists[:, :k] = best if allowed is None else np.where(best < 0, -1, allowed[best])
     scores[:, :k] = value
     return lists, scores
@@ -52,7 +51,7 @@ def popular_n(
     exclude: Rows | None = None,
     allowed: NDArray[np.integer] | None = None,
 ) -> NDArray[np.int32]:
-    """Return the first N of `most_popular` that each user may be given; `exclude` and `allowed` as in `top_n`."""
+    """Return the first N of `most_popular` that each user may get; `exclude` and `allowed` as in `top_n`."""
     if allowed is not None:
         may = np.zeros(len(most_popular), dtype=bool)
         may[allowed] = True
@@ -60,14 +59,14 @@ def popular_n(
     lists, _ = empty_lists(n_users, N)
     for i in range(n_users):
         barred = np.zeros(0, dtype=np.int32) if exclude is None else exclude.row(i)[0]
-        first = most_popular[: N + len(barred)]  # no more than that can be needed
+        first = most_popular[: N + len(barred)]  # enough even if all excluded items are among them
         first = first[~np.isin(first, barred)][:N] if len(barred) else first[:N]
         lists[i, : len(first)] = first
     return lists
 
 
 def list_length(N: object, n_items: int, name: str = "N", owner: str = "") -> int:
-    """Check N and clip it to the number of items, so that no memory is spent on slots that nothing can fill."""
+    """Check N and limit it to the number of items: no more slots can be filled."""
     return min(check_count(owner, name, N), n_items)
 
 
@@ -76,17 +75,18 @@ def empty_lists(n_users: int, N: int) -> Lists:
     return np.full((n_users, N), -1, dtype=np.int32), np.full((n_users, N), np.nan, dtype=np.float32)
 
 
-# -- exclusions: what a user must not be given, as sparse rows, one per user ------------------------------------------
+# -- exclusions: the items that a user must not get, as sparse rows, one per user -------------------------------------
 
 
 def merged(first: Rows | None, second: Rows | None) -> Rows | None:
-    """Return the union of two sets of rows, row by row; an item may stand in both."""
+    """Return the union of two sets of rows, row by row; an item may be in both, and is then repeated."""
     if first is None or second is None:
         return second if first is None else first
     lengths = np.diff(first.indptr) + np.diff(second.indptr)
     indptr = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
     indices = np.empty(indptr[-1], dtype=np.int32)
     for rows, starts in ((first, indptr[:-1]), (second, indptr[:-1] + np.diff(first.indptr))):
+        # Move every entry from its place in `rows` to its place in the merged row.
         shift = np.repeat(starts - rows.indptr[:-1], np.diff(rows.indptr))
         indices[np.arange(rows.nnz) + shift] = rows.indices
     return Rows(indptr, indices, None)
@@ -117,8 +117,10 @@ def first_allowed(
     allowed = items >= 0
     if exclude is not None:
         row = np.arange(exclude.count, dtype=np.int64)
+        # One number per (user, item) pair, so that one `isin` serves all rows.
         hidden = np.repeat(row, np.diff(exclude.indptr)) * n_items + exclude.indices
         allowed &= ~np.isin(row[:, None] * n_items + items, hidden)
+    # Number of allowed entries before each one: its place in the result.
     slot = np.cumsum(allowed, axis=1) - 1
     taken = allowed & (slot < N)
     rows = np.nonzero(taken)[0]

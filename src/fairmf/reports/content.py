@@ -1,6 +1,6 @@
-"""What a report shows, as data: the page and its JSON are made from `Content` alone.
+"""Hold what a report shows: the page and its JSON are made from `Content` alone.
 
-Also the comparison of models that tables show, and the choice of example users.
+This module also has the comparison of models and the choice of example users.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from fairmf.metrics.audit_result import GroupChange
 from fairmf.metrics.evaluate import Evaluation
 from fairmf.metrics.exposure import bottom_share
 from fairmf.models.fitted import History
+from fairmf.types import Record, Settings
 
 Values = NDArray[np.float64]
 Lists = NDArray[np.integer]
@@ -32,10 +32,10 @@ LONGEST_GROUP = 40  # letters of a group's name in the item table
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Position:
-    """One stop of the dial (or one side of an audit): its metrics, and what changed against the first stop.
+    """One stop of the dial (one fairness), or one side of an audit.
 
-    `changes`, `groups` and `users` compare with the first stop, for the same users; they are empty at the first stop
-    and where nothing but the metrics is known. `exposure[j]` counts the users whose list holds item j.
+    `changes`, `groups` and `users` compare it with the first stop, for the same users. They are empty for the first
+    stop, and if only metrics are known. `exposure[j]` is the number of users whose list holds item j.
     """
 
     name: str
@@ -46,14 +46,14 @@ class Position:
     groups: tuple[GroupChange, ...] = ()
     exposure: Values | None = None
     lists: Lists | None = None
-    """Lists of the example users: users x N item positions, -1 for none."""
+    """Lists of the example users: users x N item positions, -1 for an empty slot."""
     past_minimum: bool = False
-    """Beyond the lowest Gini the dial reaches: worse for users and for items."""
+    """Whether the fairness is past the lowest Gini."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Catalogue:
-    """The items by position: names, groups and training interactions where they are known."""
+    """The items by position: names, and groups and numbers of training interactions if they are known."""
 
     names: list[str]
     groups: list[Hashable] | None = None
@@ -65,7 +65,7 @@ class Catalogue:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Example:
-    """An example user: what the model saw (`history`) and what was held out (`targets`), as item positions."""
+    """An example user: known items (`history`) and held-out items (`targets`), as item positions."""
 
     label: str
     history: tuple[int, ...]
@@ -74,27 +74,27 @@ class Example:
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """Points that are drawn beside the dial's: other ways to trade quality against inequality."""
+    """Further points of the chart: other ways to trade quality against inequality."""
 
     name: str
     points: tuple[tuple[float, float, str], ...]
-    """(inequality, quality, what the point is)."""
+    """(inequality, quality, label) of each point."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Content:
-    """All parts of a report. What is not known is None or empty, and its section is left out."""
+    """All parts of a report. A part that is None or empty has no section."""
 
     title: str
     subtitle: str
     positions: tuple[Position, ...]
     chosen: int
-    """The stop that the summary speaks of; it is compared with stop 0."""
+    """Position of the stop that the summary describes and compares with stop 0."""
     metrics: tuple[str, ...]
     quality: str
     inequality: str
     share: str | None = None
-    """The share of exposure that sentences speak of, such as that of the half of the catalogue shown least."""
+    """The share of exposure that sentences are about, such as that of the least-shown half of the catalogue."""
     confidence: float = 0.95
     at: int | None = None
     n_users: int | None = None
@@ -104,45 +104,45 @@ class Content:
     series: tuple[Series, ...] = ()
     contenders: tuple[Contender, ...] = ()
     history: History | None = None
-    record: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    record: Settings = dataclasses.field(default_factory=dict)
 
     @property
     def before(self) -> Position:
-        """The first stop, which all others are compared with."""
+        """The first stop, with which all others are compared."""
         return self.positions[0]
 
     @property
     def after(self) -> Position:
-        """The stop that the summary speaks of."""
+        """The stop that the summary describes."""
         return self.positions[self.chosen]
 
     def change(self, now: Position, metric: str) -> Change:
-        """Return a metric's change against the first stop; without an interval where none was computed."""
+        """Return the change of a metric from the first stop; without an interval if none was computed."""
         if metric in now.changes:
             return now.changes[metric]
         return Change(self.before.values.get(metric, math.nan), now.values.get(metric, math.nan))
 
     def headline(self, now: Position) -> str:
-        """Say in one sentence what the less shown part of the catalogue gets, and what users lose or win."""
+        """Say in one sentence what rarely shown items gain, and what users lose or gain."""
         before = self.before
         if now is before:
             axes = (self.quality, self.inequality)
             values = ", ".join(f"{sentences.title(m)} {sentences.written(m, before.values[m])}" for m in axes)
-            return f"At {before.name}, which all else is compared with: {values}."
+            return f"All other stops are compared with {before.name}: {values}."
         quality = sentences.told_quality(self.quality, self.change(now, self.quality), self.confidence)
         metric = self.share or self.inequality
         tell = sentences.told_share if self.share else sentences.told_inequality
         exposure = tell(metric, self.change(now, metric), self.confidence)
-        return f"From {before.name} to {now.name}, {exposure} and {quality}."
+        return f"From {before.name} to {now.name}, {exposure}, and {quality}."
 
     def summary(self) -> list[str]:
-        """Say more about the chosen stop: spread, users, groups, what gets better and worse, and how sure that is."""
+        """Return further sentences on the chosen stop: exposure, users, groups, better and worse metrics."""
         now = self.after
         if now is self.before:
             return []
         verdicts = sentences.told_verdicts({m: self.change(now, m) for m in self.metrics})
-        sure = f" Judged by {self.confidence:.0%} intervals over resampled users." if now.changes else ""
-        end = "This stop lies beyond the lowest Gini that the dial reaches: a lower stop spreads exposure more evenly."
+        sure = f" This is decided by {self.confidence:.0%} bootstrap intervals." if now.changes else ""
+        end = "This fairness is past the lowest Gini: a lower fairness spreads exposure more evenly."
         found = [
             sentences.told_spread({m: self.change(now, m) for m in now.values}, self.at),
             sentences.told_users(self.quality, now.users.get(self.quality)),
@@ -160,14 +160,14 @@ COLUMNS = ("recall@20", "recall@50", "ndcg@100", "gini@20", "coverage@20")
 
 @dataclass(frozen=True)
 class Contender:
-    """One model's result."""
+    """The result of one model in a comparison."""
 
     name: str
     evaluation: Evaluation
     seconds: float
 
 
-def write_json(contenders: Sequence[Contender], facts: dict[str, Any], path: Path) -> None:
+def write_json(contenders: Sequence[Contender], facts: Record, path: Path) -> None:
     """Write all values and intervals as JSON."""
     rows = [{"name": c.name, "seconds": c.seconds, **c.evaluation.to_dict()} for c in contenders]
     text = json.dumps({"facts": facts, "models": rows}, indent=1) + "\n"
@@ -176,7 +176,7 @@ def write_json(contenders: Sequence[Contender], facts: dict[str, Any], path: Pat
 
 
 def summary(before: Contender, after: Contender, at: int = 20, quality: str = "ndcg@100") -> str:
-    """Say in one sentence what the less exposed part of the catalogue gains, and what it costs."""
+    """Say in one sentence what rarely shown items gain, and what it costs."""
     shares = Change(*(float(bottom_share(c.evaluation.exposure[at], 80)) for c in (before, after)))
     found = {m: Change(before.evaluation[m], after.evaluation[m]) for m in (f"coverage@{at}", quality)}
     cover = sentences.told_spread(found, at).removesuffix(".")
@@ -189,15 +189,16 @@ def summary(before: Contender, after: Contender, at: int = 20, quality: str = "n
 # -- example users ----------------------------------------------------------------------------------------------------
 
 LISTED = 10  # places of a list that are shown
-HISTORY = 8  # items of a history that are shown: the least popular, which tell most about a taste
+HISTORY = 8  # items of a history that are shown: the least popular ones, which say most about a user's taste
 
 
 def choose(before: Lists, after: Lists, held_out: HeldOut, count: int) -> NDArray[np.int64]:
-    """Choose `count` users, evenly spread over how much of their list changes, most changed first.
+    """Choose `count` users, from those whose list changes most to those whose list changes least.
 
-    Only users with a history are chosen, and those with held-out items before others.
+    Only users with a history are chosen, and users with held-out items before others.
     """
     history, targets = (np.diff(part.by_user.indptr) for part in (held_out.fold_in, held_out.targets))
+    # Prefer users with held-out items, whose hits the page can show; fall back to all if there are too few.
     for candidates in (np.flatnonzero((history > 0) & (targets > 0)), np.flatnonzero(history > 0)):
         if len(candidates) >= count:
             break
@@ -212,13 +213,13 @@ def choose(before: Lists, after: Lists, held_out: HeldOut, count: int) -> NDArra
 def shared(before: Lists, after: Lists) -> NDArray[np.int64]:
     """Count the items that each list has in common with the other one."""
     found = np.zeros(len(before), dtype=np.int64)
-    for column in before.T:  # place by place: nothing larger than the lists themselves
+    for column in before.T:  # slot by slot, so that no array is larger than the lists
         found += (column[:, None] == after).any(axis=1) & (column >= 0)
     return found
 
 
 def described(rows: NDArray[np.int64], held_out: HeldOut, catalogue: Catalogue) -> tuple[Example, ...]:
-    """Describe the example users, numbered: their ids stay out of the page."""
+    """Describe the example users. They are numbered, so that no user id is in the page."""
     found = []
     for number, row in enumerate(rows.tolist(), start=1):
         history, targets = (part.by_user.block(row, row + 1).indices for part in (held_out.fold_in, held_out.targets))

@@ -1,6 +1,6 @@
-"""Measure what a report shows: a model at several stops of its dial, an audit, or a curve.
+"""Measure what a report shows: a model at several values of fairness, an audit, or a curve.
 
-Two sets of lists are in memory at a time (users x K integers each), never anything as large as users x items.
+At most two sets of lists (users x K integers each) are in memory at a time, never an array of users x items.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,22 +25,22 @@ from fairmf.metrics.plan import check_held_out
 from fairmf.metrics.registry import parse_metric
 from fairmf.metrics.sentences import spoken_share
 from fairmf.models.base import IterativeModel
-from fairmf.models.fitted import Fitted
-from fairmf.models.fold_in import check_fairness
+from fairmf.models.fitted import Fitted, check_fairness
 from fairmf.models.progress import progress_bar
 from fairmf.params import check_count
 from fairmf.reports.content import LISTED, Catalogue, Contender, Content, Position, Series, choose, described
+from fairmf.types import Settings
 
-MOST_STOPS, MOST_EXAMPLES = 25, 12  # so that all items they name fit into the page
+MOST_STOPS, MOST_EXAMPLES = 25, 12  # limits that keep all named items within the page
 STEPS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
-"""Stops of the dial in units of the trained fairness; they end where the Gini rises again."""
+"""Default stops of the dial, as multiples of the trained fairness. The list ends early when the Gini rises again."""
 
 Lists = NDArray[np.int32]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """The options of `report(model, split, path)`, which explains each."""
+    """The options of `report(model, split, path)`; see there."""
 
     fairness: Iterable[float] | None = None
     chosen: float | None = None
@@ -57,11 +56,11 @@ class ModelOptions:
     progress: bool | None = None
     title: str = "Fair recommendations"
     compare: Sequence[Contender] = ()
-    record: Mapping[str, Any] | None = None
+    record: Settings | None = None
 
 
 def of_model(model: IterativeModel, split: Split | HeldOut, options: ModelOptions) -> Content:
-    """Measure the dial of a model for held-out users."""
+    """Measure a model at several values of fairness, for held-out users."""
     fitted = with_dial(model).fitted
     held_out, train = read_users(split, options.part, fitted)
     K, labels = read_lists(options.at, options.quality)
@@ -103,7 +102,7 @@ def of_audit(
     *,
     title: str = "Fair recommendations",
     compare: Sequence[Contender] = (),
-    record: Mapping[str, Any] | None = None,
+    record: Settings | None = None,
 ) -> Content:
     """Return the content of a report on an audit: its two sides."""
     labels = tuple(found.users)
@@ -134,9 +133,9 @@ def of_curve(
     *,
     title: str = "Quality against equal exposure",
     compare: Sequence[Contender] = (),
-    record: Mapping[str, Any] | None = None,
+    record: Settings | None = None,
 ) -> Content:
-    """Return the content of a report on a curve: the dial's points are stops, all others are drawn beside them."""
+    """Return the content of a report on a curve. The dial's points are stops; others are drawn beside them."""
     if not len(curve):
         raise InvalidData("The curve has no points to report.")
     ways = list(dict.fromkeys(row["way"] for row in curve))
@@ -167,7 +166,7 @@ def of_curve(
 
 
 def _stops_of(curve: Curve, way: str) -> tuple[Position, ...]:
-    """Return the rows of one way as stops, by rising fairness."""
+    """Return the rows of one `way` as stops, sorted by fairness."""
     rows = sorted((row for row in curve if row["way"] == way), key=lambda row: row["fairness"])
     return tuple(
         Position(
@@ -181,13 +180,13 @@ def _stops_of(curve: Curve, way: str) -> tuple[Position, ...]:
 
 
 def _shown(known: Mapping[str, float], labels: Sequence[str], share: str | None, at: int) -> tuple[str, ...]:
-    """Return the metrics that have a card and a column: accuracy, then exposure."""
+    """Return the metrics that the page shows: accuracy first, then exposure."""
     wanted = (f"gini@{at}", f"coverage@{at}", share, f"tail_share@{at}", f"top1_share@{at}")
     return (*labels, *dict.fromkeys(metric for metric in wanted if metric in known and metric is not None))
 
 
 def _points(compare: Sequence[Contender], quality: str, inequality: str) -> tuple[Series, ...]:
-    """Return compared models as points, where both axes were measured."""
+    """Return the compared models as points, if both axes were measured."""
     found = []
     for contender in compare:
         values = contender.evaluation.values
@@ -202,12 +201,12 @@ def _who(what: str, found: Audit, part: str) -> str:
     return f"{what}; lists of {found.at} for {users} ({found.n_scored:,} with held-out items), {found.n_items:,} items"
 
 
-# -- one stop of the dial after another, each compared with the first for the same users ------------------------------
+# -- the stops of the dial, each compared with the first one for the same users ---------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Question:
-    """What is measured at every stop."""
+    """The arguments of the comparison at every stop."""
 
     held_out: HeldOut
     at: int
@@ -219,7 +218,7 @@ class Question:
 
     @property
     def longest(self) -> int:
-        """Number of places of a list that are needed."""
+        """Length of the lists that are needed."""
         cutoffs = [parse_metric(label).K for label in self.quality]
         return min(max(self.at, LISTED, *cutoffs), self.held_out.fold_in.n_items)
 
@@ -234,7 +233,7 @@ class Question:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Measured:
-    """The stops, the rows of the example users, and the last comparison (for what all of them share)."""
+    """The stops, the rows of the example users, and the last comparison, for facts that all stops share."""
 
     positions: tuple[Position, ...]
     example_rows: NDArray[np.int64]
@@ -249,10 +248,11 @@ def measure(
     open_end: bool,
     advance: Callable[[str], None],
 ) -> Measured:
-    """Measure the model at the stops, which rise from the one that all others are compared with.
+    """Measure the model at the stops, in rising order. All are compared with the first.
 
-    With `open_end`, stop after the first stop beyond `chosen` whose Gini is higher than the one before.
+    With `open_end`, end after the first stop above `chosen` whose Gini is higher than that of the stop before.
     """
+    # The lists of the first and of the chosen stop are kept: the examples are chosen by how they differ.
     lists = {psi: lists_at(model, question, psi) for psi in (stops[0], chosen)}
     first = lists[stops[0]]
     rows = choose(first, lists[chosen], question.held_out, question.examples)
@@ -271,7 +271,7 @@ def measure(
 
 
 def lists_at(model: Ranker, question: Question, psi: float) -> Lists:
-    """Rank for all users at one stop."""
+    """Return the lists of all users at one stop."""
     blocks = ranked_by(model, question.held_out, question.longest, {"fairness": psi})
     return np.concatenate([np.array(items, dtype=np.int32) for _, items in blocks])
 
@@ -306,7 +306,7 @@ def _marked(positions: Sequence[Position], gini: str) -> list[Position]:
 
 
 def with_dial(model: object) -> IterativeModel:
-    """Return the model if it has a dial to turn; InvalidParameter otherwise."""
+    """Return the model if its fairness can be changed; otherwise raise InvalidParameter."""
     if not isinstance(model, IterativeModel):
         raise InvalidParameter(
             f"A {type(model).__name__} has no dial: use FairALS, IALS or FiADMM, or compare two rankings with audit()."
@@ -315,7 +315,7 @@ def with_dial(model: object) -> IterativeModel:
 
 
 def read_users(split: Split | HeldOut, part: str, fitted: Fitted) -> tuple[HeldOut, Interactions | None]:
-    """Return the users to report on, and the training data that popularity is counted in, if any."""
+    """Return the users to report on, and the training data for the popularity of items, if any."""
     if part not in ("validation", "test"):
         raise InvalidParameter(f"The 'part' parameter of report must be 'validation' or 'test'. Got {part!r} instead.")
     held_out, train = read_part(split, part, None if isinstance(split, Split) else fitted.interactions)
@@ -326,20 +326,20 @@ def read_users(split: Split | HeldOut, part: str, fitted: Fitted) -> tuple[HeldO
 
 
 def read_lists(at: int, quality: str) -> tuple[int, tuple[str, ...]]:
-    """Return the length of lists whose exposure counts, and the accuracy metrics, the one of the axes first."""
+    """Return the length of lists and the accuracy metrics; the first metric is the axis of the chart."""
     K = check_count("report", "at", at, 1)
     return K, tuple(dict.fromkeys([*read_quality([quality], K), f"recall@{K}"]))
 
 
 def check_examples(examples: int) -> None:
-    """Refuse more example users than a page can hold."""
+    """Raise InvalidParameter for more example users than a page can hold."""
     check_count("report", "examples", examples, 0, MOST_EXAMPLES)
 
 
 def read_stops(
     model: IterativeModel, fairness: Iterable[float] | None, chosen: float | None
 ) -> tuple[list[float], float]:
-    """Return the stops in rising order, at least two of them, and the one the summary speaks of."""
+    """Return the stops in rising order, at least two, and the stop that the summary describes."""
     fitted = model.fitted
     picked = check_fairness(chosen) if chosen is not None else (fitted.fairness or 1.0)
     if fairness is None:
@@ -353,7 +353,7 @@ def read_stops(
             picked = max(stops)
         stops.add(picked)
     if picked == 0 or len(stops) == 1:
-        stops.add(0.0)
+        stops.add(0.0)  # a baseline to compare with
     if len(stops) == 1:
         raise InvalidParameter("A report compares stops of the dial: give at least one fairness above 0.")
     if len(stops) > MOST_STOPS:

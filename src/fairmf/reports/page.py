@@ -1,7 +1,7 @@
-"""`report`: write one HTML file that shows what a dial does, to be opened by people (docs/report.md).
+"""Write one HTML page that shows what changes with fairness: `report` (docs/report.md).
 
-The templates (jinja2, assets/) escape every value they show. The page's own policy allows only the scripts written
-here, by their hash, and no request: even a name that got past the escaping could run nothing and send nothing.
+The templates (jinja2, assets/) escape every value. In addition, the page's content security policy allows only our own
+scripts, by their hash, and no requests. So even a name that was not escaped could run nothing and send nothing.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from fairmf.reports.content import Contender, Content
 from fairmf.reports.measure import ModelOptions, of_audit, of_curve, of_model
 from fairmf.reports.payload import to_json
 from fairmf.text import whole
+from fairmf.types import Settings
 from fairmf.version import __version__
 
 SCRIPTS = (
@@ -44,11 +45,11 @@ STYLES = ("base", "tables", "parts", "print")
 ENDS = {
     "converged": "ended because the tolerance was met",
     "stopped": "was stopped by a callback",
-    "diverged": "diverged: a number was not finite any more",
+    "diverged": "diverged: a number was no longer finite",
     "interrupted": "was interrupted",
     "ceiling": "ran all the epochs it was given",
 }
-"""How a training ended, by the verdict of its history."""
+"""How training ended, by the verdict of its history."""
 
 PathLike = str | os.PathLike[str]
 
@@ -61,7 +62,7 @@ def report(
     *,
     title: str = ...,
     compare: Sequence[Contender] = ...,
-    record: Mapping[str, Any] | None = ...,
+    record: Settings | None = ...,
 ) -> Path: ...
 
 
@@ -86,16 +87,17 @@ def report(
     progress: bool | None = ...,
     title: str = ...,
     compare: Sequence[Contender] = ...,
-    record: Mapping[str, Any] | None = ...,
+    record: Settings | None = ...,
 ) -> Path: ...
 
 
-def report(subject: Any, *where: Any, **options: Any) -> Path:
-    """Write one self-contained HTML page that shows what a dial does, and return its path.
+def report(subject: Curve | Audit | IterativeModel, *where: Any, **options: Any) -> Path:
+    """Write a self-contained HTML page that shows what changes with fairness, and return its path.
 
-    Three calls: `report(model, split, path)` measures a fitted model at several stops of its dial;
-    `report(audit, path)` shows the two sides of an audit; `report(curve, path)` shows a curve of `trade_off` or
-    `fit_path`, without items. Parameters after `path` are given by name; those before `title` are for models only.
+    There are three calls. `report(model, split, path)` measures a fitted model at several values of fairness, the stops
+    of its dial. `report(audit, path)` shows the two sides of an audit. `report(curve, path)` shows a curve of
+    `trade_off` or `fit_path`, without items. Parameters after `path` are passed by name; those before `title` are for
+    models only.
 
     Parameters
     ----------
@@ -106,13 +108,13 @@ def report(subject: Any, *where: Any, **options: Any) -> Path:
     path
         The HTML file to write.
     fairness
-        Stops of the dial; by default up to eleven, until the Gini rises again.
+        Values of fairness to show; by default up to eleven, until the Gini rises again.
     chosen
-        The stop that the summary speaks of; by default the fairness the model serves with, or 1 if that is 0.
+        Fairness that the summary describes; by default the model's own, or 1 if that is 0.
     at
-        Length of the lists whose exposure counts.
+        Length of the lists in which exposure is counted.
     quality
-        The accuracy metric.
+        The accuracy metric that stands for quality.
     names
         Titles, one per item or by item id.
     groups
@@ -120,9 +122,9 @@ def report(subject: Any, *where: Any, **options: Any) -> Path:
     part
         "test" or "validation" of a Split.
     examples
-        How many users' lists are shown; 0 for none.
+        Number of example users whose lists are shown; 0 for none.
     bootstrap, confidence, random_state
-        Resamples of the users, confidence and seed of the intervals.
+        Number of resamples of the users, confidence and seed of the intervals.
     progress
         Whether to show a progress bar; None shows it in a terminal.
     title
@@ -130,7 +132,7 @@ def report(subject: Any, *where: Any, **options: Any) -> Path:
     compare
         Models measured on the same users: a sequence of `fairmf.reports.content.Contender`.
     record
-        A mapping that says how the numbers were made.
+        Facts to show on how the numbers were made, by name.
 
     Returns
     -------
@@ -140,7 +142,7 @@ def report(subject: Any, *where: Any, **options: Any) -> Path:
     Raises
     ------
     InvalidParameter
-        If the call is none of the three, or the model has no dial.
+        If the call is none of the three, or the fairness of the model cannot be changed.
     InvalidData
         If there are no users or points to report on.
     CannotWrite
@@ -176,7 +178,7 @@ def report(subject: Any, *where: Any, **options: Any) -> Path:
 
 
 def page(content: Content) -> str:
-    """Return the whole file as text."""
+    """Return the HTML of the page."""
     library, program = _asset("echarts", "echarts.common.min.js"), _program()
     hashes = " ".join(f"'sha256-{_hash(script)}'" for script in (library, program))
     policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
@@ -185,7 +187,7 @@ def page(content: Content) -> str:
         "items": tables.item_table(content),
         "groups": tables.group_table(content),
     }
-    # Markup is not escaped: our own files, and the data, which `to_json` has made safe inside a <script>.
+    # `Markup` is not escaped. It is our own files, and the data, which `to_json` makes safe inside a <script>.
     return _templates().get_template("page.html").render(
         content=content,
         sections=_sections(content, shown),
@@ -202,7 +204,7 @@ def page(content: Content) -> str:
 
 
 def _sections(content: Content, shown: Mapping[str, tables.PageTable | None]) -> dict[str, str]:
-    """Return the sections that have something to show: name of the template and anchor, and its name in the menu."""
+    """Return the sections that are not empty: the name of the template and anchor, and the label in the menu."""
     items = content.catalogue is not None and content.before.exposure is not None
     parts = (
         ("summary", "Summary", True),
@@ -245,14 +247,14 @@ def _training(history: History) -> str:
 
 
 def _written(value: object) -> tuple[bool, str]:
-    """Return a value of the record as text, and whether it is nested and so indented."""
+    """Return whether a value of the record is nested, and its text."""
     if isinstance(value, (Mapping, list, tuple)):
         return True, json.dumps(value, indent=1, default=str, ensure_ascii=False)
     return False, str(value)
 
 
 def _program() -> str:
-    """Put our scripts into one function of their own, so that they leave nothing behind in the page's scope."""
+    """Wrap our scripts in one function, so that they define no global names."""
     body = "\n".join(_asset("scripts", f"{name}.js") for name in SCRIPTS)
     return f'(() => {{\n"use strict";\n{body}\n}})();'
 

@@ -1,11 +1,10 @@
-"""Turn a report's content into the JSON that its scripts read. Items are named by their row in `items`."""
+"""Convert the content of a report to the JSON that its scripts read. Items are identified by their row in `items`."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,18 +15,19 @@ from fairmf.metrics.registry import parse_metric
 from fairmf.metrics.sentences import VERDICTS, better, cut, with_ends, written
 from fairmf.reports.content import HISTORY, LONGEST_GROUP, Content, Position, Values
 from fairmf.text import whole
+from fairmf.types import Record
 
-Json = dict[str, Any]
+Json = Record
 BANDS = 10
 MOST_GROUPS = 200
-MOST_ITEMS = 4000  # items in the page: with every one's exposure at every stop it stays a fraction of 6 MB
+MOST_ITEMS = 4000  # items in the page; with their exposure at every stop they take a fraction of its 6 MB
 MOVERS = 10  # gainers and losers that are named at every stop
 LORENZ_POINTS = 51
 RANK_POINTS = 60
 
 
 def to_json(content: Content) -> str:
-    """Return the payload as text that is safe inside a <script> element, whatever the names hold."""
+    """Return the payload as JSON that is safe inside a <script> element, whatever the names contain."""
     text = json.dumps(payload(content), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     for sign in "<>&\u2028\u2029":  # "<" could end the element, the others end lines in old engines
         text = text.replace(sign, f"\\u{ord(sign):04x}")
@@ -35,7 +35,7 @@ def to_json(content: Content) -> str:
 
 
 def payload(content: Content) -> Json:
-    """Return all that the scripts need, as plain Python."""
+    """Return the data of the scripts as plain Python values."""
     found: Json = {
         "metrics": [_metric(label) for label in content.metrics],
         "quality": content.quality,
@@ -98,6 +98,7 @@ def _of_items(content: Content) -> Json:
     row_of = {int(j): row for row, j in enumerate(shown)}
     bands = None if catalogue.popularity is None else band_of(catalogue.popularity)
     m = len(catalogue)
+    # The axis of ranks is logarithmic, so the ranks in the page are spaced evenly on it.
     ranks = np.unique(np.round(np.geomspace(1, m, RANK_POINTS)).astype(np.int64))
     stops = []
     for position in content.positions:
@@ -153,7 +154,7 @@ def _groups(content: Content) -> Json:
 
 
 def history_columns(content: Content) -> Json:
-    """Return objective terms and residuals by epoch; None where an epoch did not record them."""
+    """Return objective terms and residuals by epoch; None for epochs that did not record them."""
     history = content.history
     if history is None:
         return {}
@@ -184,11 +185,11 @@ def _number(value: object) -> float | None:
     return finite(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-# -- which groups and items the page lists: all of a few, of many those that change or are shown most -----------------
+# -- which groups and items the page lists: all if there are few, else those that change or are shown most ------------
 
 
 def shown_groups(content: Content, most: int = MOST_GROUPS) -> list[int]:
-    """Return positions of the groups in the page, the largest share at the first stop first."""
+    """Return the positions of the groups in the page, the largest share at the first stop first."""
     compared = [position.groups for position in content.positions if position.groups]
     if not compared:
         return []
@@ -199,21 +200,21 @@ def shown_groups(content: Content, most: int = MOST_GROUPS) -> list[int]:
 
 
 def shown_items(content: Content, most: int = MOST_ITEMS) -> NDArray[np.int64]:
-    """Return positions of the items in the page, most exposed at the first stop first.
+    """Return the positions of the items in the page, most exposed at the first stop first.
 
-    Those that are named somewhere (in example lists, as gainers or losers) are always in; then come those with the most
-    exposure at any stop.
+    Items that the page names (in example lists, as gainers or losers) are always included. The others are those with
+    the most exposure at any stop.
     """
     exposures = np.stack([p.exposure for p in content.positions if p.exposure is not None])
     highest = exposures.max(axis=0)
-    highest[_named(content)] = np.inf
+    highest[_named(content)] = np.inf  # sorts them first
     chosen = np.argsort(-highest, kind="stable")[:most]
     ranks: NDArray[np.int64] = chosen[np.lexsort((chosen, -exposures[0][chosen]))]
     return ranks
 
 
 def movers(first: Position, now: Position) -> tuple[list[int], list[int]]:
-    """Return the items that gain and those that lose most users, most first; of equal ones the lower position."""
+    """Return the items that gain and that lose most users, largest change first; ties by position."""
     if first.exposure is None or now.exposure is None:
         return [], []
     gain = now.exposure - first.exposure
@@ -243,11 +244,11 @@ def seen(history: Sequence[int]) -> Sequence[int]:
     return history[:HISTORY]
 
 
-# -- bands: the catalogue in parts of equal size by training popularity -----------------------------------------------
+# -- bands: parts of the catalogue of equal size, by training popularity ----------------------------------------------
 
 
 def band_of(popularity: Values, bands: int = BANDS) -> NDArray[np.int64]:
-    """Return the band of every item, 0 for the least popular; ties put the higher index into the lower band."""
+    """Return the band of every item, 0 for the least popular; of equal items, the higher index is in the lower band."""
     m = len(popularity)
     count = max(1, min(bands, m))
     codes = np.empty(m, dtype=np.int64)
@@ -256,7 +257,7 @@ def band_of(popularity: Values, bands: int = BANDS) -> NDArray[np.int64]:
 
 
 def band_shares(exposure: Values, codes: NDArray[np.int64]) -> Values:
-    """Return each band's share of the exposure; NaN where there is none."""
+    """Return the share of exposure of each band; NaN if there is no exposure."""
     totals = np.bincount(codes, weights=exposure)
     whole = totals.sum()
     shares: Values = totals / whole if whole > 0 else np.full(len(totals), np.nan)

@@ -1,22 +1,28 @@
-"""The style of all plots: colours that colour-blind eyes tell apart, light and dark, readable at 460 pixels.
+"""Style all plots: light and dark themes, colours for colour-blind readers, text that is readable at 460 pixels.
 
-Lines are named at their ends or in a legend beside the plot, and names never overlap. Figures are made without pyplot,
-so that nothing global changes and no window opens.
+Lines are named at their ends or in a legend beside the plot, so that names never overlap. Figures are made without
+pyplot, which would change global state and may open a window.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fairmf.errors import InvalidParameter, MissingDependency
+from fairmf.lazy import lazy_module
+from fairmf.types import Record
 
 if TYPE_CHECKING:
+    from matplotlib import colors, patheffects
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+else:
+    colors = lazy_module("matplotlib.colors")
+    patheffects = lazy_module("matplotlib.patheffects")
 
 
 SIZE = (4.6, 3.4)  # inches: 460 x 340 pixels at 100 per inch
@@ -26,7 +32,7 @@ DASHES = ("-", "--", ":", "-.")
 
 
 class Theme(NamedTuple):
-    """Colours of one theme; `series` are Okabe & Ito's that stand out on its ground."""
+    """Colours of one theme. `series` are those of Okabe & Ito's palette that stand out on its background."""
 
     ink: str
     soft: str
@@ -59,7 +65,7 @@ def theme_of(name: str) -> Theme:
 def new_figure(
     theme: str, x_label: str, y_label: str, *, title: str = "", size: tuple[float, float] = SIZE
 ) -> tuple[Figure, Axes, Theme]:
-    """Return an empty figure with one pair of axes in the style, and its theme."""
+    """Return an empty figure with one pair of axes, and its theme."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -81,8 +87,8 @@ def new_figure(
     return figure, axes, colours
 
 
-def look(theme: Theme, k: int) -> dict[str, Any]:
-    """Return colour, marker and dashes of the k-th series, which differ in more than colour."""
+def look(theme: Theme, k: int) -> Record:
+    """Return colour, marker and dashes of the k-th series. Series differ in more than colour."""
     round_ = k // len(theme.series)
     return {
         "color": theme.series[k % len(theme.series)],
@@ -94,22 +100,18 @@ def look(theme: Theme, k: int) -> dict[str, Any]:
 
 
 def write(
-    axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], colour: str, **more: Any
+    axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], colour: str, **more: object
 ) -> None:
-    """Write words beside a point, with a halo in the colour of the ground so that lines do not cross them."""
-    from matplotlib import patheffects
-
+    """Write text beside a point, with a halo in the background colour so that lines do not cross it."""
     halo = [patheffects.withStroke(linewidth=2.5, foreground=axes.get_facecolor())]
     words = readable(colour, axes.get_facecolor())
-    style: dict[str, Any] = {"fontsize": SMALL, "color": words, "path_effects": halo, "annotation_clip": False} | more
+    style: Record = {"fontsize": SMALL, "color": words, "path_effects": halo, "annotation_clip": False} | more
     axes.annotate(text, at, offset, textcoords="offset points", **style)
 
 
-def readable(colour: str, ground: Any, wanted: float = 4.5) -> Any:
-    """Move a colour towards black or white until words in it can be read on the ground."""
-    from matplotlib.colors import to_rgb
-
-    own, behind = to_rgb(colour), to_rgb(ground)
+def readable(colour: str, ground: str | Sequence[float], wanted: float = 4.5) -> tuple[float, ...]:
+    """Move a colour towards black or white until text in it has enough contrast with the background (WCAG)."""
+    own, behind = colors.to_rgb(colour), colors.to_rgb(ground)
     end = 0.0 if luminance(behind) > 0.4 else 1.0
     for share in range(21):
         mixed = tuple(x + (end - x) * share / 20 for x in own)
@@ -132,11 +134,11 @@ def luminance(colour: Sequence[float]) -> float:
 
 WIDE = 6.6  # inches, with a legend beside the plot
 LABEL_ROOM = 11.0  # points between two labels
-AT_ENDS = 5  # lines: names of more would crowd
+AT_ENDS = 5  # lines that are named at their ends; names of more would be crowded
 
 
 def name_lines(figure: Figure, axes: Axes, labels: Sequence[tuple[str, tuple[float, float], str]]) -> None:
-    """Name the lines: at their ends where they are few and all end at the right, else beside the plot."""
+    """Name the lines at their ends if they are few and end at the same x; otherwise in a legend beside the plot."""
     if len(labels) <= AT_ENDS and len({end[0] for _, end, _ in labels}) == 1:
         label_ends(axes, labels)
     else:
@@ -144,7 +146,7 @@ def name_lines(figure: Figure, axes: Axes, labels: Sequence[tuple[str, tuple[flo
 
 
 def legend_beside(figure: Figure, axes: Axes, *, by_height: bool = False) -> None:
-    """Put a legend to the right of the plot, which becomes wider; by_height: in the order in which lines end."""
+    """Put a legend to the right of the plot, which becomes wider. `by_height` sorts it by the ends of the lines."""
     lines = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
     if by_height:
         lines.sort(key=lambda line: -float(np.asarray(line.get_ydata())[-1]))
@@ -162,8 +164,8 @@ def legend_beside(figure: Figure, axes: Axes, *, by_height: bool = False) -> Non
 
 
 def label_ends(axes: Axes, labels: Sequence[tuple[str, tuple[float, float], str]]) -> None:
-    """Write a name at the end of every line, (name, end, colour), moved up or down where two would overlap."""
-    height = SIZE[1] * 72 * 0.72  # of the axes, in points, nearly
+    """Write a name at the end of every line (name, end, colour), moved up or down so that names do not overlap."""
+    height = SIZE[1] * 72 * 0.72  # approximate height of the axes in points
     to_share = axes.transScale + axes.transLimits
     places = [float(to_share.transform(end)[1]) * height for _, end, _ in labels]
     moved = apart(places, LABEL_ROOM, 0.0, height)
@@ -172,10 +174,11 @@ def label_ends(axes: Axes, labels: Sequence[tuple[str, tuple[float, float], str]
 
 
 def apart(places: Sequence[float], room: float, low: float = -math.inf, high: float = math.inf) -> list[float]:
-    """Move the places as little as possible (least squares), so that no two are closer than `room`; keep their order.
+    """Move places as little as possible (least squares) so that no two are closer than `room`; keep their order.
 
-    Neighbours that would overlap move together about their own middle, and nothing else moves: with k room taken from
-    the k-th place it is a monotone regression, by pooling. Between `low` and `high`, if they fit.
+    After subtracting k * room from the k-th place, this is a monotone regression, solved by pooling neighbours: those
+    that would overlap are spread around their mean, and all others stay. Places stay between `low` and `high` if they
+    fit.
     """
     order = sorted(range(len(places)), key=lambda k: (places[k], k))
     pools: list[tuple[float, int]] = []  # mean, how many

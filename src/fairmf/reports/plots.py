@@ -1,11 +1,11 @@
-"""Plots for papers (matplotlib, extra `[report]`), and `save`: the same figure gives the same bytes."""
+"""Draw plots for papers with matplotlib (extra `[report]`), and save them so that equal figures give equal bytes."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from fairmf.control.trade_off import Curve
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.io.atomic import replacing
+from fairmf.lazy import lazy_module
 from fairmf.metrics.audit_result import Audit
 from fairmf.metrics.evaluate import Evaluation
 from fairmf.metrics.exposure import coverage, lorenz_curve
@@ -21,23 +22,30 @@ from fairmf.metrics.sentences import title as metric_title
 from fairmf.models.fitted import History
 from fairmf.reports import plot_style
 from fairmf.reports.payload import band_of, band_shares
+from fairmf.types import Record
 
 if TYPE_CHECKING:
+    import matplotlib
+    from matplotlib import ticker
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
+else:
+    matplotlib = lazy_module("matplotlib")
+    ticker = lazy_module("matplotlib.ticker")
 
 
-IN_AXES: dict[str, Any] = {"xycoords": "axes fraction", "va": "bottom", "ha": "left", "fontweight": "bold"}
-IN_CORNER = 3  # names that the free corner of an exposure plot holds
-POINTS = 400  # of a curve: more cannot be seen
+IN_AXES: Record = {"xycoords": "axes fraction", "va": "bottom", "ha": "left", "fontweight": "bold"}
+IN_CORNER = 3  # names that fit into the free corner of an exposure plot
+POINTS = 400  # points drawn of a curve; more would not be visible
 Values = NDArray[np.float64]
 
 
 def exposure_curves(exposures: Mapping[str, ArrayLike], *, title: str = "", theme: str = "light") -> Figure:
-    """Draw the users reached by the most shown item, the second, and so on, on logarithmic axes.
+    """Draw how many users the most shown item reaches, the second, and so on, on logarithmic axes.
 
-    `exposures` maps a model's name to its items' exposure, such as `evaluation.exposure[20]`. Each name tells the
-    coverage: the line ends where items are shown to nobody.
+    `exposures` maps the name of a model to the exposure of its items, such as `evaluation.exposure[20]`. A line ends
+    where items are in no list; the coverage is written beside its name.
     """
     words = "rank of the item by exposure", "users who are shown it"
     figure, axes, colours = plot_style.new_figure(theme, *words, title=title)
@@ -52,7 +60,7 @@ def exposure_curves(exposures: Mapping[str, ArrayLike], *, title: str = "", them
         ranks = np.unique(np.round(np.geomspace(1, shown, POINTS)).astype(np.int64))
         look = plot_style.look(colours, k) | {"marker": ""}
         told = f"{name}\n{float(coverage(counts)):.0%} of items shown"
-        if len(checked) > IN_CORNER:  # lines that lie on each other are seen by their dashes
+        if len(checked) > IN_CORNER:  # different dashes, so that lines on top of each other are both visible
             look["linestyle"], name = plot_style.DASHES[k % len(plot_style.DASHES)], told
         axes.plot(ranks, descending[ranks - 1], label=name, **look)
         names.append((told, look["color"]))
@@ -61,7 +69,9 @@ def exposure_curves(exposures: Mapping[str, ArrayLike], *, title: str = "", them
     if len(names) > IN_CORNER:
         plot_style.legend_beside(figure, axes)
         return figure
-    for k, (told, colour) in enumerate(reversed(names)):  # the lower left is free: exposure curves fall to the right
+    for k, (told, colour) in enumerate(
+        reversed(names)
+    ):  # the lower left is empty, because exposure curves fall to the right
         plot_style.write(axes, told, (0.03, 0.04 + 0.155 * k), (0, 0), colour, **IN_AXES)
     return figure
 
@@ -69,9 +79,9 @@ def exposure_curves(exposures: Mapping[str, ArrayLike], *, title: str = "", them
 def coverage_curves(
     evaluations: Mapping[str, Evaluation | Mapping[int, ArrayLike]], *, title: str = "", theme: str = "light"
 ) -> Figure:
-    """Draw the part of the catalogue shown to anybody, by the length of the lists.
+    """Draw the share of the catalogue that is in at least one list, by the length of the lists.
 
-    A model's evaluation (at several K), or a mapping from K to the items' exposure in the first K places.
+    A value is an evaluation at several K, or a mapping from K to the exposure of the items in the first K slots.
     """
     words = "length of the lists", "part of the catalogue shown to anybody"
     figure, axes, colours = plot_style.new_figure(theme, *words, title=title)
@@ -94,7 +104,7 @@ def coverage_curves(
 
 
 def lorenz_curves(exposures: Mapping[str, ArrayLike], *, title: str = "", theme: str = "light") -> Figure:
-    """Draw what part of all exposure the items shown least get; the dashed line is perfectly even."""
+    """Draw Lorenz curves: the share of exposure that the items shown least get. The dashed line is equal exposure."""
     words = "share of the catalogue, least shown first", "share of the exposure"
     figure, axes, colours = plot_style.new_figure(theme, *words, title=title)
     axes.plot([0, 1], [0, 1], color=colours.soft, linewidth=1, linestyle="--", label="_even")
@@ -112,7 +122,7 @@ def lorenz_curves(exposures: Mapping[str, ArrayLike], *, title: str = "", theme:
     axes.set_ylim(0, 1)
     for axis in (axes.xaxis, axes.yaxis):
         _in_percent(axis)
-    for k, (told, colour) in enumerate(names):  # the upper left is free: Lorenz curves stay below the diagonal
+    for k, (told, colour) in enumerate(names):  # the upper left is empty, because Lorenz curves stay below the diagonal
         plot_style.write(axes, told, (0.02, 0.97 - 0.075 * k), (0, 0), colour, **(IN_AXES | {"va": "top"}))
     return figure
 
@@ -127,16 +137,14 @@ def _checked(exposures: Mapping[str, ArrayLike]) -> dict[str, Values]:
     return found
 
 
-def _in_percent(axis: Any) -> None:
-    from matplotlib.ticker import PercentFormatter
-
-    axis.set_major_formatter(PercentFormatter(1, decimals=0))
+def _in_percent(axis: Axis) -> None:
+    axis.set_major_formatter(ticker.PercentFormatter(1, decimals=0))
 
 
 # -- quality against inequality of exposure ---------------------------------------------------------------------------
 
 
-CROWDED = 3  # fronts meet where their names would stand: more are named beside the plot
+CROWDED = 3  # fronts that are named at their ends; more would be crowded, since fronts meet there
 
 
 def trade_off_front(
@@ -147,10 +155,10 @@ def trade_off_front(
     title: str = "",
     theme: str = "light",
 ) -> Figure:
-    """Draw each curve's points joined by rising fairness: up is better for users, left is more even for items.
+    """Draw quality against inequality, with points joined by rising fairness: up is better, left is more even.
 
-    One curve is divided by its `way` ("dial", "re-trained", ...); of a single series every point is marked with its
-    fairness. The axes are the curves' first accuracy and first Gini unless others are named.
+    A single curve is divided by its `way` ("dial", "re-trained", ...). If there is only one line, its points are marked
+    with their fairness. By default the axes are the first accuracy metric and the first Gini of the curves.
     """
     series = _by_way(curves) if isinstance(curves, Curve) else dict(curves)
     if not series or not all(len(curve) for curve in series.values()):
@@ -200,8 +208,10 @@ MOST_GROUPS = 12
 
 
 def who_gains(audit: Audit, *, by: str = "popularity", title: str = "", theme: str = "light") -> Figure:
-    """Draw each part's share of the exposure after minus before, in points: tenths of the catalogue by training
-    popularity, or (`by="group"`) the groups that change most, with their intervals.
+    """Draw how shares of exposure change, in points.
+
+    The bars are tenths of the catalogue by training popularity, or with `by="group"` the groups that change most, with
+    their intervals.
     """
     if by not in ("popularity", "group"):
         raise InvalidParameter(f"The 'by' of who_gains must be 'popularity' or 'group'. Got {by!r} instead.")
@@ -269,7 +279,7 @@ def _zero(axes: Axes, colours: plot_style.Theme, *, vertical: bool) -> None:
 # -- any measured quantity against any other --------------------------------------------------------------------------
 
 
-MARKED = 12  # points: a line of more has no markers
+MARKED = 12  # points; a line with more has no markers
 
 
 def measured_lines(
@@ -282,9 +292,9 @@ def measured_lines(
     title: str = "",
     theme: str = "light",
 ) -> Figure:
-    """Draw points (x, y) joined in their order, one line per name; `across` and `up` say what x and y are.
+    """Draw points (x, y) joined in their order, one line per name. `across` and `up` are the labels of the axes.
 
-    What cannot be drawn (a number that is not finite, or not above 0 on a logarithmic axis) is left out.
+    Points that cannot be drawn (not finite, or not above 0 on a logarithmic axis) are left out.
     """
     figure, axes, colours = plot_style.new_figure(theme, across, up, title=title)
     if logarithmic:
@@ -303,9 +313,7 @@ def measured_lines(
     if not ends:
         raise InvalidData("There is nothing to draw.")
     if not logarithmic_x and all(float(x).is_integer() for points in lines.values() for x, _ in points):
-        from matplotlib.ticker import MaxNLocator
-
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+        axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.autoscale_view()
     plot_style.name_lines(figure, axes, ends)
     return figure
@@ -319,7 +327,7 @@ RESIDUALS = {"items": "items", "users": "users", "consensus": "consensus", "dual
 
 
 def convergence(histories: History | Mapping[str, History], *, title: str = "", theme: str = "light") -> Figure:
-    """Draw the objective by epoch: of one fit with its four terms, of several only the total of each."""
+    """Draw the objective by epoch: with its four terms for one fit, the totals for several fits."""
     if isinstance(histories, History):
         columns = {words: histories.column(f"objective.{term}") for term, words in TERMS.items()}
     else:
@@ -330,7 +338,7 @@ def convergence(histories: History | Mapping[str, History], *, title: str = "", 
 def residuals(
     histories: History | Mapping[str, History], *, which: str = "dual", title: str = "", theme: str = "light"
 ) -> Figure:
-    """Draw FiADMM's residuals by epoch, on a logarithmic axis: all of one fit, of several the one named by `which`."""
+    """Draw FiADMM's residuals by epoch on a logarithmic axis: all for one fit, the one named `which` for several."""
     if isinstance(histories, History):
         columns = {words: histories.column(f"residuals.{name}") for name, words in RESIDUALS.items()}
         label = "how far each variable moved"
@@ -343,10 +351,8 @@ def residuals(
 
 
 def time_per_epoch(seconds: Mapping[str, Mapping[int, float]], *, title: str = "", theme: str = "light") -> Figure:
-    """Draw the seconds of an epoch against the number of factors, on logarithmic axes; a solver per line."""
+    """Draw the seconds of an epoch by the number of factors on logarithmic axes, one line per solver."""
     figure, axes, colours = plot_style.new_figure(theme, "factors", "seconds per epoch", title=title)
-    from matplotlib.ticker import LogLocator
-
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     ends = []
@@ -361,7 +367,7 @@ def time_per_epoch(seconds: Mapping[str, Mapping[int, float]], *, title: str = "
         raise InvalidData("There is nothing to draw.")
     every = sorted({d for measured in seconds.values() for d in measured})
     axes.set_xticks(every, [str(d) for d in every])
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(lambda seconds, _: f"{seconds:g}")
     axes.minorticks_off()
     axes.autoscale_view()
@@ -373,8 +379,6 @@ def _by_epoch(
     columns: Mapping[str, Sequence[float | None]], label: str, title: str, theme: str, *, logarithmic: bool
 ) -> Figure:
     figure, axes, colours = plot_style.new_figure(theme, "epoch", label, title=title)
-    from matplotlib.ticker import MaxNLocator
-
     if logarithmic:
         axes.set_yscale("log")
     ends = []
@@ -391,25 +395,23 @@ def _by_epoch(
         raise InvalidData(f"The history records no {label.partition(' ')[0]}: there is nothing to draw.")
     if not logarithmic:
         axes.set_ylim(bottom=0)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.autoscale_view()
     axes.set_xlim(left=1 if axes.get_xlim()[1] > 1 else None)
     plot_style.name_lines(figure, axes, ends)
     return figure
 
 
+# Metadata that would differ between two runs, such as the date, is left out.
 FORMATS = {"svg": {"Date": None}, "png": {"Software": None}, "pdf": {"CreationDate": None}}
 
 
 def save(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 200) -> Path:
-    """Write a figure as SVG, PNG or PDF, by the file's ending; an older file is replaced in one step."""
-    import matplotlib
-
+    """Write a figure as SVG, PNG or PDF, depending on the file name. An existing file is replaced atomically."""
     target = Path(path)
     kind = target.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
         raise InvalidParameter(f"A plot is saved as .svg, .png or .pdf. Got {target.name!r} instead.")
-    metadata: Any = FORMATS[kind]
     with matplotlib.rc_context({"svg.hashsalt": "fairmf", "svg.fonttype": "path"}), replacing(target) as file:
-        figure.savefig(file, format=kind, dpi=dpi, facecolor=figure.get_facecolor(), metadata=metadata)
+        figure.savefig(file, format=kind, dpi=dpi, facecolor=figure.get_facecolor(), metadata=FORMATS[kind])
     return target

@@ -1,7 +1,7 @@
-"""The record of a run: settings, data, versions, timings and results, as TOML or JSON.
+"""Write the record of a run: settings, data, versions, timings and results, as TOML or JSON.
 
-A TOML file (JSON where its name ends so) with the tables `settings`, `versions`, `data`, `timings`, `metrics` and
-`result`. `fairmf VERB --config RECORD` runs the same settings again.
+The record is a TOML file (JSON if its name ends in .json) with the tables `settings`, `versions`, `data`, `timings`,
+`metrics` and `result`. `fairmf VERB --config RECORD` runs the same settings again.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import json
 import math
 import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tomli_w
 
@@ -26,27 +27,30 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+if TYPE_CHECKING:  # this module is imported at start-up, without NumPy
+    from fairmf.types import Json, Record
+
 RECORD_KEY, RECORD_VERSION = "fairmf_record", 1
 
 
 @dataclass
 class RunRecord:
-    """One run. `settings` are by flag name, `timings` in seconds; `data` holds sizes and a fingerprint per source."""
+    """One run: `settings` by flag name, `timings` in seconds, `data` with sizes and a fingerprint per source."""
 
     verb: str
     started: str
-    settings: dict[str, Any] = field(default_factory=dict)
-    data: dict[str, Any] = field(default_factory=dict)
+    settings: Record = field(default_factory=dict)
+    data: Record = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
-    metrics: dict[str, Any] = field(default_factory=dict)
-    result: dict[str, Any] = field(default_factory=dict)
+    metrics: Record = field(default_factory=dict)
+    result: Record = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, the kind of the file first, without what is None or not finite: TOML has no null."""
-        return _plain({RECORD_KEY: RECORD_VERSION, **asdict(self), "versions": versions()}) or {}
+    def to_dict(self) -> Record:
+        """Return plain values, without those that are None or not finite, because TOML has no null."""
+        return _table({RECORD_KEY: RECORD_VERSION, **asdict(self), "versions": versions()})
 
     def write(self, path: Path) -> None:
-        """Write the record in one atomic step."""
+        """Write the record atomically."""
         content = self.to_dict()
         if path.suffix.lower() == ".json":
             text = json.dumps(content, indent=1, allow_nan=False) + "\n"
@@ -57,21 +61,25 @@ class RunRecord:
             file.write(text.encode())
 
 
-def parse_toml(text: str) -> dict[str, Any]:
-    """Parse a TOML text; ValueError says what is wrong."""
+def parse_toml(text: str) -> Record:
+    """Parse a TOML text; raise ValueError if it is not valid."""
     try:
         return dict(tomllib.loads(text))
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
 
-def _plain(value: Any) -> Any:
-    """Return plain Python without what neither TOML nor JSON can hold; None where nothing is left."""
+def _table(values: Mapping[str, object]) -> dict[str, Json]:
+    inner = {whole(str(name)): _plain(part) for name, part in values.items()}
+    return {name: part for name, part in inner.items() if part is not None}
+
+
+def _plain(value: object) -> Json:
+    """Return a value that TOML and JSON can hold; None if there is no such value."""
     if isinstance(value, Enum):
         return _plain(value.value)
     if isinstance(value, dict):
-        inner = {whole(str(name)): _plain(part) for name, part in value.items()}
-        return {name: part for name, part in inner.items() if part is not None}
+        return _table(value)
     if isinstance(value, (list, tuple)):
         return [part for part in map(_plain, value) if part is not None]
     if value is None or isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Tables of a report: for the page (as plain text, which the templates escape) and for a terminal."""
+"""Make the tables of a report: for the page, as plain text that the templates escape, and for a terminal."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from fairmf.metrics.sentences import arrow, cut, ends_of, points, signed, title,
 from fairmf.reports.content import COLUMNS, Contender, Content
 from fairmf.reports.payload import shown_groups, shown_items
 
-WITHOUT_SCRIPT = 50  # rows of a long table that are there without JavaScript
-SHARE = "tail_share@1"  # any share of the exposure is written alike
+WITHOUT_SCRIPT = 50  # rows of a long table that readers without JavaScript see
+SHARE = "tail_share@1"  # stands for any share of exposure: all are written alike
 
 
 class Cell(NamedTuple):
-    """The text of a cell, and what stands below it in small letters."""
+    """The text of a cell, and the small text below it."""
 
     text: str
     small: str = ""
 
 
 class PageTable(NamedTuple):
-    """A table of the page; the first cell of each row is its heading."""
+    """A table of the page. The first cell of each row is a heading."""
 
     caption: str
     head: list[str]
@@ -32,7 +32,7 @@ class PageTable(NamedTuple):
 
 
 def dial_table(content: Content) -> PageTable:
-    """Return every stop with every metric, and the interval of each difference from the first stop."""
+    """Return a table of all stops and metrics, with the interval of each difference from the first stop."""
     caption = "All stops"
     if any(position.changes for position in content.positions):
         caption += f"; small figures are {content.confidence:.0%} intervals of the difference from the first row"
@@ -65,7 +65,7 @@ def item_table(content: Content) -> PageTable | None:
 
 
 def group_table(content: Content) -> PageTable | None:
-    """Return the groups with their shares of the exposure before and after."""
+    """Return a table of the groups with their shares of exposure before and after."""
     now = content.after
     if not now.groups:
         return None
@@ -80,7 +80,7 @@ def group_table(content: Content) -> PageTable | None:
 
 
 def model_table(contenders: Sequence[Contender]) -> PageTable | None:
-    """Return the compared models, a row each."""
+    """Return a table with a row per compared model."""
     if not contenders:
         return None
     measured = [m for m in contenders[0].evaluation.values if all(m in c.evaluation for c in contenders)]
@@ -95,7 +95,7 @@ def model_table(contenders: Sequence[Contender]) -> PageTable | None:
 
 
 def comparison_table(contenders: Sequence[Contender], columns: Sequence[str] = COLUMNS) -> Table:
-    """Return the compared models for a terminal: one row per model, one column per metric; fits 80 columns."""
+    """Return a table of the compared models for a terminal of 80 columns: a row per model, a column per metric."""
     table = Table(caption="↑ higher is better, ↓ lower is more even exposure", caption_justify="left")
     table.add_column("model", no_wrap=True)
     for column in columns:

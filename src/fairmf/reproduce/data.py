@@ -1,4 +1,4 @@
-"""Load the data of an experiment: a benchmark set, a stand-in, synthetic events of its shape, or a stored split."""
+"""Load the data of an experiment: a benchmark data set, synthetic events of the same size, or a stored split."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fairmf.data.dataset_load import load_dataset
 from fairmf.data.split import Split
@@ -14,11 +13,12 @@ from fairmf.data.split_io import is_split
 from fairmf.data.split_methods import split_by_user
 from fairmf.data.synthetic import synthetic_events
 from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.types import Record
 
 
 @dataclass(frozen=True)
 class Source:
-    """A data set that experiments know by name: how it is split, and about how large its training part is."""
+    """A data set that experiments know by name: how to split it, and the approximate size of its training part."""
 
     heldout: int
     users: int
@@ -26,10 +26,11 @@ class Source:
     interactions: int
     min_user: int = 5
     min_item: int = 0
-    made_up: dict[str, Any] | None = None
+    made_up: Record | None = None
 
 
-# heldout and filters of the paper's two sets are the public ones; sizes of training parts are for estimates only.
+# For the paper's two data sets, heldout and the filters are those of the published splits. The sizes of the training
+# parts are used for estimates only.
 SOURCES = {
     "ml-20m": Source(10_000, 116_677, 20_108, 8_540_000),
     "msd": Source(50_000, 471_355, 41_140, 27_800_000, min_user=20, min_item=200),
@@ -45,7 +46,7 @@ SOURCES = {
 
 @dataclass(frozen=True)
 class Data:
-    """A split, the name whose settings suit it ("other" if none), and what it is called in results."""
+    """A split, the name of the data set whose settings suit it ("other" if none), and its name in results."""
 
     split: Split
     name: str
@@ -53,8 +54,8 @@ class Data:
     fingerprint: str
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """Return the sizes, for results."""
+    def facts(self) -> Record:
+        """The name, fingerprint and sizes, for results."""
         train = self.split.train
         return {
             "name": self.shown,
@@ -68,9 +69,9 @@ class Data:
 
 
 def load_data(name: str, *, from_path: str | os.PathLike[str] | None = None) -> Data:
-    """Load the data of that name and split them as experiments do; or load the stored split in that folder.
+    """Load and split a data set by name, or load the stored split in a folder.
 
-    `from_path` is a copy of the named data set, as `load_dataset` takes it, or the folder of a split of it.
+    `from_path` is a copy of the named data set, as `load_dataset` takes it, or the folder of a split made from it.
     """
     place = name if from_path is None else from_path
     if name not in SOURCES and not Path(name).exists():
@@ -79,7 +80,7 @@ def load_data(name: str, *, from_path: str | os.PathLike[str] | None = None) -> 
             hint=f"name one of {', '.join(SOURCES)}, or the folder of a split",
         )
     if name in SOURCES and SOURCES[name].made_up is not None and from_path is not None:
-        raise InvalidParameter(f"{name} is made up: there is no copy of it to read from.")
+        raise InvalidParameter(f"{name} is synthetic: there is no copy of it to read.")
     if is_split(place):
         return _data(
             Split.load(place), name if name in SOURCES else "other", str(place) if name not in SOURCES else name

@@ -1,16 +1,16 @@
-"""Estimate roughly how long an experiment will take and how much memory it needs, before it starts.
+"""Estimate roughly how long an experiment takes and how much memory it needs, before it starts.
 
-The cost model counts operations; the price of one is measured on this machine, on a small synthetic problem (n users, m
-items, nz interactions, d factors, b a block of factors):
+The cost model counts operations. The time of one operation is measured on this machine with a small synthetic problem.
+With n users, m items, nz interactions, d factors and blocks of b factors:
 
     conjugate gradients   2 nz d + (n + m) d^2                      per epoch
     exact                 nz d^2 + (n + m) d^3 / 3                  per epoch; FiADMM: its items' half, and 2 nz d
-    blocks (iALS++)       nz d b + (n + m) d b^2 / 3 + (n + m) d^2  per epoch, at the exact solver's price
-    networks              12 n m h per pass over the data, h hidden units, at the price of a matrix product
+    blocks (iALS++)       nz d b + (n + m) d b^2 / 3 + (n + m) d^2  per epoch, in operations of the exact solver
+    networks              12 n m h per pass over the data, h hidden units, in operations of a matrix product
     ranking               users x m x d for every list that is measured; FairRec three times that
 
-An operation becomes cheaper as d grows (longer rows, blocked factorisations), so both solvers are timed at two d; the
-price between and beyond is a power of d.
+An operation takes less time as d grows (longer rows, blocked factorisations). So both solvers are timed at two values
+of d, and the time between and beyond them is a power of d.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from fairmf.reproduce.spec import Experiment, Settings, effective
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of the data: training part, and held-out users of one part."""
+    """Sizes of the data: of the training part, and the number of test users."""
 
     users: int
     items: int
@@ -47,7 +47,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds of one operation of each sort; of the solvers at SMALL factors, falling as d^-gain from there."""
+    """Seconds per operation of each kind. For the solvers: at SMALL factors, falling as d^-gain with more factors."""
 
     cg: float
     exact: float
@@ -57,7 +57,7 @@ class Speed:
     exact_gain: float = 0.0
 
 
-SMALL, LARGE, LARGEST = 32, 128, 512  # factors: the two that are timed, and where gains are taken to end
+SMALL, LARGE, LARGEST = 32, 128, 512  # factors: the two that are timed, and the limit of further gains
 
 
 def _cheaper(d: int, gain: float) -> float:
@@ -66,7 +66,7 @@ def _cheaper(d: int, gain: float) -> float:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Pieces in all, seconds of those that are left, and the memory of the largest."""
+    """Number of pieces, number and seconds of those that are left, and memory of the largest."""
 
     pieces: int
     left: int
@@ -74,7 +74,7 @@ class Estimate:
     bytes: int
 
     def words(self) -> str:
-        """Write the estimate in a line."""
+        """Write the estimate as one line."""
         if not self.left:
             return f"{self.pieces} pieces, all done"
         done = self.pieces - self.left
@@ -83,7 +83,7 @@ class Estimate:
 
 
 def duration(seconds: float) -> str:
-    """Write seconds in the unit a person would use."""
+    """Write a number of seconds in a suitable unit."""
     for size, unit in ((86_400, "days"), (3_600, "hours"), (60, "min")):
         if seconds >= 1.5 * size:
             return f"{seconds / size:.1f} {unit}"
@@ -91,7 +91,7 @@ def duration(seconds: float) -> str:
 
 
 def shape_of(data: Data | str) -> Shape:
-    """Return the sizes of loaded data, or the rough sizes of a known set."""
+    """Return the sizes of loaded data, or the approximate sizes of a data set by name."""
     if isinstance(data, str):
         source = SOURCES[data]
         return Shape(source.users, source.items, source.interactions, source.heldout)
@@ -101,7 +101,7 @@ def shape_of(data: Data | str) -> Shape:
 
 @functools.cache
 def measure_speed() -> Speed:
-    """Measure the price of operations here, once per process; under two seconds once kernels are compiled."""
+    """Measure the time of operations on this machine, once per process (under two seconds if kernels are compiled)."""
     data = synthetic(3000, 1500, 90_000)
     shape = Shape(3000, 1500, 90_000, 1000)
     prices, gains = [], []
@@ -118,18 +118,18 @@ def measure_speed() -> Speed:
 
     square = np.ones((512, 512), dtype=np.float32)
     ranking = _best(rank) / (1000 * 1500 * SMALL)
-    with threadpool_limits(1):  # on a busy machine, threads that wait for each other would tell of others' work
+    with threadpool_limits(1):  # with several threads, the time on a busy machine would depend on other processes
         dense = _best(lambda: square @ square, times=10) / (2 * 512**3) / (os.cpu_count() or 1)
     return Speed(prices[0], prices[1], ranking, dense, gains[0], gains[1])
 
 
 def _one_epoch(model: IALS) -> Settings:
-    """Return a model's settings, for one epoch."""
+    """Return the settings of the model with one epoch."""
     return {**vars(model), "epochs": 1}
 
 
 def estimate(experiment: Experiment, shape: Shape, speed: Speed, left: Sequence[Piece] | None = None) -> Estimate:
-    """Estimate the pieces that are left, by default all."""
+    """Estimate the pieces that are left; by default all pieces."""
     every = [*kind_of(experiment).plan(experiment, []), *later_pieces(experiment)]
     wanted = every if left is None else left
     seconds = sum(_seconds(piece, shape, speed) for piece in wanted)
@@ -154,7 +154,7 @@ def _seconds(piece: Piece, shape: Shape, speed: Speed) -> float:
 
 
 def _fit_work(model: str, settings: Settings, shape: Shape) -> tuple[float, float, float]:
-    """Count operations of conjugate gradients, of exact solving, of matrix products."""
+    """Count the operations of conjugate gradients, of exact solving and of matrix products."""
     n, m, nz = shape.users, shape.items, shape.interactions
     epochs, d = settings.get("epochs", 0), settings.get("factors", 1)
     if not MODELS[model].is_trained:
@@ -176,17 +176,17 @@ def _fit_work(model: str, settings: Settings, shape: Shape) -> tuple[float, floa
 
 
 def _bytes(piece: Piece, shape: Shape) -> int:
-    """Count bytes: the data twice, three copies of the factors, the lists; of a network its batch and parameters."""
+    """Estimate the bytes of the data (twice), the factors (three copies) and the lists; for networks also the batch."""
     settings = effective(piece.model, piece.settings)
     rows, d = shape.users + shape.items, settings.get("factors", 1)
     needed = 2 * shape.interactions * 8 + 3 * rows * d * 4 + shape.held_out * 100 * 16
     if "hidden" in settings:
         needed += 16 * settings["batch_size"] * shape.items + 32 * settings["hidden"] * shape.items
-    return int(needed + 150e6)  # the interpreter and its libraries
+    return int(needed + 150e6)  # Python and its libraries
 
 
 def _epoch_seconds(model: IALS, data: Interactions) -> float:
-    """Return the seconds of the fastest epoch after the first, which may compile."""
+    """Return the seconds of the fastest epoch; the first is left out, because it may compile kernels."""
     model.fit(data, objective_every=0, settle=False, progress=False)
     return float(min(record["seconds"] for record in model.fitted.history.records[1:]))
 

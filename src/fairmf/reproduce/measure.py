@@ -1,6 +1,7 @@
-"""Measure a fit, by name: points, exposure, epochs, residuals, seconds. Results are plain numbers.
+"""Fit a model and measure it in one of five ways: points, exposure, epochs, residuals or seconds.
 
-Choices are made by the validation users and told by the test users, so points have both.
+Points are measured on both parts of the held-out users: settings are chosen on the validation users, and results are
+reported on the test users.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ PARTS = ("validation", "test")
 
 
 def measure(piece: Piece, split: Split) -> Result:
-    """Fit the piece's model and measure it. A fit that diverges is a result too: `diverged` says why."""
+    """Fit the model of a piece and measure it. If the fit diverges, the result is the reason, under `diverged`."""
     try:
         return MEASURES[piece.how["measure"]](piece, split)
     except NotFinite as error:
@@ -32,7 +33,7 @@ def measure(piece: Piece, split: Split) -> Result:
 
 
 def points(piece: Piece, split: Split) -> Result:
-    """Measure metrics at every position of the dial and every FairRec share, for both parts of the held-out users."""
+    """Measure metrics at every fairness (dial) and every FairRec share, on validation and test users."""
     model = _fitted(piece, split)
     how, found = piece.how, []
     for dial in how.get("dials") or [None]:
@@ -48,7 +49,7 @@ def points(piece: Piece, split: Split) -> Result:
 
 
 def exposure(piece: Piece, split: Split) -> Result:
-    """Measure metrics on the test users, the items' exposure in the first K places, and coverage by list length."""
+    """Measure metrics on the test users, the exposure of items in the first K slots, and coverage by list length."""
     model = _fitted(piece, split)
     how = piece.how
     found = []
@@ -64,7 +65,7 @@ def exposure(piece: Piece, split: Split) -> Result:
             {
                 "dial": dial,
                 "test": {name: told.to_dict()["values"][name] for name in how["metrics"]},
-                "exposure": counts[counts > 0].tolist(),  # the rest is 0
+                "exposure": counts[counts > 0].tolist(),  # all others are 0
                 "coverage": {str(K): told[f"coverage@{K}"] for K in lengths},
             }
         )
@@ -72,14 +73,14 @@ def exposure(piece: Piece, split: Split) -> Result:
 
 
 def epochs(piece: Piece, split: Split) -> Result:
-    """Measure metrics on the validation users during training, with the seconds that training took up to there."""
+    """Measure metrics on the validation users during training, with the seconds of training so far."""
     watch = _Watch(split.validation, split, piece.how)
     _fitted(piece, split, callbacks=[watch], objective_every=0)
     return {"epochs": watch.seen}
 
 
 def residuals(piece: Piece, split: Split) -> Result:
-    """Return FiADMM's residual norms, F and the augmented Lagrangian by epoch, until it diverged if it did."""
+    """Return FiADMM's residual norms, F and augmented Lagrangian by epoch, up to a divergence if there is one."""
     model = build(piece.model, piece.settings)
     diverged = None
     try:
@@ -97,20 +98,21 @@ def residuals(piece: Piece, split: Split) -> Result:
 
 
 def seconds(piece: Piece, split: Split) -> Result:
-    """Return the seconds of an epoch: the median after the first, which also compiles and warms up."""
+    """Return the median seconds of an epoch; the first is left out, because it compiles and warms up."""
     model = build(piece.model, piece.settings)
     _whole(model.fit(split.train, progress=False, settle=False, objective_every=0))
     every = [record["seconds"] for record in model.fitted.history.records]
     return {"seconds_per_epoch": statistics.median(every[1:] or every), "all": every}
 
 
+# Experiments name one of these in their TOML file.
 MEASURES: dict[str, Callable[[Piece, Split], Result]] = {
     "points": points, "exposure": exposure, "epochs": epochs, "residuals": residuals, "seconds": seconds,
 }  # fmt: skip
 
 
 class _Watch:
-    """A callback that measures the model every few epochs; its own time does not count."""
+    """Measure the model every few epochs, as a callback. The time of measuring is not counted."""
 
     def __init__(self, held_out: HeldOut, split: Split, how: Settings):
         self.held_out, self.split, self.how = held_out, split, how
@@ -140,7 +142,7 @@ def _fitted(piece: Piece, split: Split, **options: Any) -> FactorModel:
 
 
 def _whole(model: FactorModel) -> FactorModel:
-    """Return the model, unless Ctrl-C interrupted its fit: half a training is no piece."""
+    """Return the model; raise KeyboardInterrupt if Ctrl-C interrupted its fit, so that no half-trained model counts."""
     if model.fitted.history.verdict == "interrupted":
         raise KeyboardInterrupt
     return model

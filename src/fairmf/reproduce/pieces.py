@@ -1,7 +1,7 @@
-"""Pieces: one fit and what is measured of it. Each is stored the moment it is done, so that a killed run goes on.
+"""Store the pieces of an experiment, so that a killed run can continue. A piece is one fit and what is measured of it.
 
-A piece's file is named by a digest of everything its numbers depend on: the model, all its settings, what is measured,
-the data, and the version of this format. Whatever changes, changes the name; nothing is ever taken for something else.
+The file of a piece is named by a digest of everything its numbers depend on: the model, all settings, what is measured,
+the data, and the version of this format. If any of these change, the piece gets another file and is computed again.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from fairmf.errors import CannotWrite
 from fairmf.io import strict_json
 from fairmf.io.atomic import replacing
 from fairmf.models.registry import MODELS
 from fairmf.reproduce.spec import Experiment, Series, Settings, effective
+from fairmf.types import Record
 
 FORMAT = 2
-"""Raised when pieces are computed differently, so that older ones are computed anew."""
+"""Version of the computation. Raise it when pieces are computed differently, so that old ones are not reused."""
 
 
-Result = dict[str, Any]
-"""What was measured of a fit, as JSON holds it."""
+Result = Record
+"""The results of a fit, as values of JSON."""
 
 
 @dataclass(frozen=True)
@@ -32,20 +32,21 @@ class Piece:
     """One fit, and what is measured of it."""
 
     series: str
-    """The line or row it belongs to; a name alone, so no part of the key."""
+    """The line or row it belongs to. It does not change the numbers, so it is not part of the key."""
     model: str
     settings: Settings
     how: Settings = field(default_factory=dict)
-    """What is measured (`measure`: a name in `measure.MEASURES`) and with what options."""
+    """What to measure (`measure` is a name in `measure.MEASURES`), and its options."""
 
     @property
     def seed(self) -> int | None:
         """The seed of the fit."""
-        return self.settings.get("random_state")
+        seed: int | None = self.settings.get("random_state")
+        return seed
 
     @property
     def without_seed(self) -> Settings:
-        """The settings without the seed: what runs with different seeds have in common."""
+        """The settings without the seed, which are equal for all seeds."""
         return {name: value for name, value in self.settings.items() if name != "random_state"}
 
     def key(self, fingerprint: str) -> str:
@@ -62,7 +63,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A piece that is done."""
+    """A finished piece and its result."""
 
     piece: Piece
     result: Result
@@ -71,14 +72,14 @@ class Outcome:
 
 
 def seeded(model: str, settings: Settings, seeds: int) -> list[Settings]:
-    """Return the settings with each of the seeds 0, 1, ...; once for models that draw nothing."""
+    """Return the settings with each of the seeds 0, 1, ...; only once for models without randomness."""
     if not MODELS[model].is_trained:
         return [settings]
     return [{**settings, "random_state": seed} for seed in range(seeds)]
 
 
 def every_fit(experiment: Experiment, how: Callable[[Series], Settings]) -> list[Piece]:
-    """Plan every combination of every series with every seed; `how` says what is measured of a series."""
+    """Plan every combination of every series with every seed. `how` returns what to measure for a series."""
     return [
         Piece(series.name, series.model, one, how(series))
         for series in experiment.series
@@ -94,17 +95,17 @@ class Store:
         self.folder, self.fingerprint = folder, fingerprint
 
     def read(self, piece: Piece) -> Outcome | None:
-        """Return the stored outcome of a piece; None if there is none or its file is damaged."""
+        """Return the stored outcome of a piece; None if it is missing or its file is damaged."""
         key = piece.key(self.fingerprint)
         try:
             stored = strict_json.parse((self.folder / f"{key}.json").read_text(encoding="utf-8"), "a piece")
             found = stored["key"], stored["result"], float(stored["seconds"])
         except (OSError, UnicodeDecodeError, strict_json.Malformed, KeyError, TypeError, ValueError):
-            return None  # computed again, and written over
+            return None  # the piece is computed again and its file replaced
         return Outcome(piece, found[1], found[2], key) if found[0] == key else None
 
     def write(self, piece: Piece, result: Result, seconds: float) -> Outcome:
-        """Store a finished piece in one atomic step."""
+        """Store a finished piece atomically."""
         key = piece.key(self.fingerprint)
         about = {"series": piece.series, "model": piece.model, "settings": piece.settings, "how": piece.how}
         stored: Result = {"key": key, "piece": about, "seconds": round(seconds, 3), "result": result}
@@ -115,4 +116,6 @@ class Store:
             raise CannotWrite(error.errno, f"{self.folder} cannot be written: {error.strerror}") from error
         with replacing(self.folder / f"{key}.json") as file:
             file.write(text.encode())
-        return Outcome(piece, json.loads(text)["result"], stored["seconds"], key)  # as a later run will read it
+        return Outcome(
+            piece, json.loads(text)["result"], stored["seconds"], key
+        )  # parsed again, so that this run sees what a later run will read

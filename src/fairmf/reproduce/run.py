@@ -1,4 +1,4 @@
-"""Run an experiment: compute the missing pieces, store each at once, then write table, plots and results.json."""
+"""Run an experiment: compute and store the missing pieces, then write the table, the plots and results.json."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fairmf.data.split import Split
 from fairmf.errors import MissingDependency
@@ -40,10 +39,10 @@ def reproduce(
     progress: bool | None = None,
     measure: Callable[[Piece, Split], Result] = measure,
 ) -> Reproduction:
-    """Compute what is missing of the experiment in this folder, then write its table, plots and results.json.
+    """Compute the missing pieces of an experiment, then write its table, plots and results.json.
 
-    A stored piece is not computed again, so that the same call goes on where a killed one stopped; another setting,
-    seed or data set is another piece.
+    Stored pieces are not computed again, so the same call continues a run that was killed. With other settings, seeds
+    or data, pieces are other ones and are computed.
     """
     run = open_run(experiment, data, folder, seeds=seeds, epochs=epochs, without=without)
     computed = 0
@@ -52,7 +51,7 @@ def reproduce(
         advance("", len(done))
         while missing:
             for piece in missing:
-                if run.store.read(piece) is None:  # not the same fit as another series'
+                if run.store.read(piece) is None:  # another series may have had the same fit
                     began = time.perf_counter()
                     result = measure(piece, data.split)
                     run.store.write(piece, result, time.perf_counter() - began)
@@ -66,7 +65,7 @@ def reproduce(
 
 @dataclass(frozen=True)
 class Reproduction:
-    """The result: the content of results.json, its rows, the files written, how many pieces were computed now."""
+    """The result: the content of results.json, its rows, the files written, and how many pieces were computed."""
 
     results: Result
     rows: tuple[Row, ...]
@@ -76,7 +75,7 @@ class Reproduction:
 
 @dataclass(frozen=True)
 class Run:
-    """An experiment on some data, to be written into a folder; nothing is computed yet."""
+    """An experiment with its data and its folder, ready to run."""
 
     experiment: Experiment
     data: Data
@@ -84,16 +83,16 @@ class Run:
     store: Store
 
     def plan(self, done: Sequence[Outcome] = ()) -> list[Piece]:
-        """Return the pieces that are known so far, each once."""
+        """Return the pieces that are known so far, without duplicates."""
         pieces: dict[str, Piece] = {}
         for piece in kind_of(self.experiment).plan(self.experiment, list(done)):
             pieces.setdefault(f"{piece.series} {piece.key(self.data.fingerprint)}", piece)
         return list(pieces.values())
 
     def done(self) -> tuple[list[Outcome], list[Piece]]:
-        """Return the stored outcomes of all rounds that are known yet, and the pieces that are missing."""
+        """Return the stored outcomes of all rounds known so far, and the missing pieces."""
         found: list[Outcome] = []
-        while True:
+        while True:  # one pass per round: a later round is known when the pieces of the one before are done
             pieces = self.plan(found)
             read = [self.store.read(piece) for piece in pieces]
             missing = [piece for piece, outcome in zip(pieces, read, strict=True) if outcome is None]
@@ -103,9 +102,9 @@ class Run:
             found = now
 
     def estimate(self, speed: Speed | None = None) -> Estimate:
-        """Estimate pieces done and left, time and memory; measure this machine's speed unless it is given."""
+        """Estimate the pieces that are left; measure the speed of this machine unless it is given."""
         found, missing = self.done()
-        to_come = total(self.experiment) - len(found) - len(missing)  # of a round that cannot be told yet
+        to_come = total(self.experiment) - len(found) - len(missing)  # pieces of a later round, which depend on results
         left = [*missing, *later_pieces(self.experiment)[:to_come]]
         return estimate(self.experiment, shape_of(self.data), measure_speed() if speed is None else speed, left)
 
@@ -119,7 +118,7 @@ def open_run(
     epochs: int | None = None,
     without: Sequence[str] = (),
 ) -> Run:
-    """Prepare a run on this data: settings of a stand-in, other numbers of seeds or epochs, left-out models."""
+    """Prepare a run: apply the settings for these data, the numbers of seeds and epochs, and leave out models."""
     fitted = experiment.on(data.name).limited(seeds=seeds, epochs=epochs, without=tuple(without))
     place = Path(folder)
     return Run(fitted, data, place, Store(place / PIECES, data.fingerprint))
@@ -131,7 +130,7 @@ def open_run(
 def write_results(
     experiment: Experiment, data: Data, outcomes: list[Outcome], rows: list[Row], folder: Path
 ) -> tuple[Result, list[Path]]:
-    """Write all files; return the content of results.json and the files. Plots need the `[report]` extra."""
+    """Write all files; return the content of results.json and the paths. Plots need the extra `[report]`."""
     kind = kind_of(experiment)
     results = _results(experiment, data, outcomes, rows)
     same = data.name == experiment.data
@@ -149,7 +148,7 @@ def write_results(
     try:
         figures = kind.draw(experiment, outcomes, title)
     except MissingDependency:
-        figures = {}  # numbers do not depend on matplotlib; the command line says that there is no plot
+        figures = {}  # the results are complete without plots; the command line warns that there are none
     files += [plots.save(figure, folder / f"{name}.svg") for name, figure in figures.items()]
     return results, files
 
@@ -189,7 +188,7 @@ def _row(row: Row, same: bool) -> Result:
 
 
 def markdown(experiment: Experiment, results: Result, rows: list[Row], *, same_data: bool) -> str:
-    """Return the table as Markdown: measured as mean ± spread; the paper's numbers in columns of their own."""
+    """Return the table as Markdown: measured numbers as mean ± spread, the paper's numbers in separate columns."""
     data = results["data"]
     sizes = f"{data['users']:,} users, {data['items']:,} items, {data['interactions']:,} interactions"
     lines = [
@@ -216,7 +215,7 @@ def markdown(experiment: Experiment, results: Result, rows: list[Row], *, same_d
 
 
 def as_csv(rows: list[Row], *, same_data: bool) -> str:
-    """Return all rows as CSV: a column per quantity, its spread and runs, then the paper's number and the verdict."""
+    """Return all rows as CSV: mean, spread and runs of every metric, then the paper's numbers and the verdicts."""
     labels, metrics, quoted = columns(rows)
     heads = [*labels]
     for metric in metrics:
@@ -227,7 +226,7 @@ def as_csv(rows: list[Row], *, same_data: bool) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(heads)
     for row in rows:
-        cells: list[Any] = [row.label.get(name, "") for name in labels]
+        cells: list[object] = [row.label.get(name, "") for name in labels]
         for metric in metrics:
             value = row.measured.get(metric)
             cells += ["", "", ""] if value is None else [value.mean, value.spread, value.runs]
@@ -238,7 +237,7 @@ def as_csv(rows: list[Row], *, same_data: bool) -> str:
 
 
 def columns(rows: list[Row]) -> tuple[list[str], list[str], list[str]]:
-    """Return the names of the labels, of what was measured, and of what is quoted."""
+    """Return the names of the labels, of the measured metrics and of the quoted metrics."""
     labels = dict.fromkeys(name for row in rows for name in row.label)
     metrics = dict.fromkeys(name for row in rows for name in row.measured)
     quoted = dict.fromkeys(name for row in rows for name in row.quoted)
@@ -271,5 +270,5 @@ def _quoted_cell(row: Row, metric: str, *, same_data: bool) -> str:
 
 
 def _format(value: float) -> str:
-    """Return the format of a number: four decimals where that says something, else four digits."""
+    """Return the format of a number: four decimals for numbers of usual size, else four digits."""
     return ".4f" if 0.001 <= abs(value) < 100 or value == 0 else ".4g"

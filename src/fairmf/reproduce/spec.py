@@ -1,10 +1,11 @@
-"""An experiment: one table or figure of the paper, read from its TOML file and checked.
+"""Read an experiment, one table or figure of the paper, from its TOML file, and check it.
 
-    title, about, kind, data, seeds, metrics      what it is; `data` is the set the paper used
+    title, about, kind, data, seeds, metrics      what it is; `data` is the data set of the paper
     [[series]]                                    a line or row: name, model, settings, grid, how the fit is used
-    [stand_ins.NAME]                              what changes on other data ("all": on any); series by their name
+    [stand_ins.NAME]                              changes for other data ("all": for any); series by name
 
-Settings of a series are the model's own; `grid` maps some of them to lists, every combination is one fit per seed.
+The settings of a series are those of its model. `grid` maps some of them to lists; every combination is fitted once per
+seed.
 """
 
 from __future__ import annotations
@@ -15,23 +16,24 @@ import functools
 import itertools
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any
+from typing import Any, TypeAlias
 
 from fairmf.errors import InvalidParameter
 from fairmf.metrics.registry import parse_metric
 from fairmf.models.registry import MODELS
 from fairmf.params import check_settings, settings_of
 from fairmf.reports.run_record import parse_toml
+from fairmf.types import Record
 
-Settings = dict[str, Any]
+Settings: TypeAlias = Record
 """Settings of a model, or options of a measurement, by name."""
 
-# Settings that do not change the result and depend on the machine.
+# Settings that depend on the machine and do not change the result.
 _ELSEWHERE = ("num_threads", "engine")
 
 
 def build(model: str, settings: Settings) -> Any:
-    """Create the model with these settings, which are checked."""
+    """Create the model with these settings, and check them."""
     kind = MODELS[model]
     known = kind.settings()
     for name in settings:
@@ -43,7 +45,7 @@ def build(model: str, settings: Settings) -> Any:
 
 
 def effective(model: str, settings: Settings) -> Settings:
-    """Return all settings, defaults included, so that another default is another fit."""
+    """Return all settings including defaults, so that a changed default counts as another fit."""
     every = settings_of(build(model, settings))
     return {name: value for name, value in every.items() if name not in _ELSEWHERE}
 
@@ -54,26 +56,26 @@ STAND_INS = "stand-ins.toml"
 
 @dataclass(frozen=True)
 class Series:
-    """One line or row: a model, its settings, and how its fits are used."""
+    """One line of a figure or row of a table: a model, its settings, and how its fits are used."""
 
     name: str
     model: str
     settings: Settings = field(default_factory=dict)
-    grid: dict[str, list[Any]] = field(default_factory=dict)
+    grid: dict[str, list[object]] = field(default_factory=dict)
     dials: tuple[float, ...] = ()
-    """Fairness values asked for after training; none: as trained."""
+    """Fairness values to use after training; empty for the trained one."""
     shares: tuple[float, ...] = ()
-    """FairRec's shares; 0 is without FairRec."""
+    """Shares for FairRec; 0 means without FairRec."""
     fairrec: Settings = field(default_factory=dict)
-    """FairRec's K and order."""
+    """FairRec's options K and order."""
     ranking: Settings = field(default_factory=dict)
-    """Options of fold-in, such as method = "cohort"."""
+    """Options of the fold-in, such as method = "cohort"."""
     patience: int = 0
-    """Early stopping on the validation users after so many epochs without gain; 0: all epochs."""
+    """Stop after this many epochs without improvement on the validation users; 0 runs all epochs."""
     paper: dict[str, float] = field(default_factory=dict)
-    """The paper's numbers, quoted, by metric."""
+    """The numbers of the paper, by metric."""
     tolerance: float = 0.005
-    """How far from the paper's number counts as the same."""
+    """Largest difference from the paper's number that counts as agreement."""
 
     @property
     def combinations(self) -> list[Settings]:
@@ -84,7 +86,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One table or figure."""
+    """One table or figure of the paper."""
 
     name: str
     title: str
@@ -95,11 +97,11 @@ class Experiment:
     metrics: tuple[str, ...]
     series: tuple[Series, ...]
     options: Settings = field(default_factory=dict)
-    """What only its kind knows."""
+    """Options of its kind."""
     stand_ins: Settings = field(default_factory=dict, repr=False)
 
     def on(self, data: str) -> Experiment:
-        """Return the experiment as it is run on these data, which may be others than the paper's."""
+        """Return the experiment with its settings for these data, which may differ from the paper's."""
         if data == self.data:
             return self
         usual = _stand_in_settings().get(data, _stand_in_settings()["other"])
@@ -109,7 +111,7 @@ class Experiment:
         return changed
 
     def limited(self, *, seeds: int | None, epochs: int | None, without: tuple[str, ...]) -> Experiment:
-        """Return the experiment with other numbers of seeds and epochs, without the models that need some extra."""
+        """Return the experiment with these numbers of seeds and epochs, and without models that need these extras."""
         kept = tuple(one for one in self.series if MODELS[one.model].extra not in without)
         if not kept:
             raise InvalidParameter(f"Nothing of {self.name} is left without {', '.join(without)}.")
@@ -119,12 +121,12 @@ class Experiment:
 
 
 def experiments() -> dict[str, Experiment]:
-    """Return all experiments by name, in the paper's order."""
+    """Return all experiments by name, in the order of the paper."""
     return dict(_all())
 
 
 def experiment(name: str) -> Experiment:
-    """Return the experiment of that name; InvalidParameter suggests the nearest."""
+    """Return the experiment of this name; for an unknown name, raise InvalidParameter and suggest a similar one."""
     known = _all()
     if name in known:
         return known[name]
@@ -151,7 +153,7 @@ def read_experiment(name: str, text: str) -> Experiment:
     if table:
         raise InvalidParameter(f"The settings of {name} have an unknown {next(iter(table))!r}.")
     _check(made)
-    for data in stand_ins:
+    for data in stand_ins:  # mistakes in the changes for other data are found now, not when they are used
         _check(made.on(data))
     return made
 
@@ -169,7 +171,7 @@ def _all() -> dict[str, Experiment]:
 
 @functools.cache
 def _stand_in_settings() -> dict[str, Settings]:
-    """Return the weights that suit each data set, for the models that have them."""
+    """Return the settings that suit each data set, for the models that have them."""
     text = (resources.files("fairmf.reproduce") / "settings" / STAND_INS).read_text(encoding="utf-8")
     return {name: dict(values) for name, values in parse_toml(text).items()}
 
@@ -188,11 +190,11 @@ def _series(owner: str, table: Settings) -> Series:
 
 
 def _changed(whole: Experiment, change: Settings) -> Experiment:
-    """Apply a stand-in's changes: settings for all series that have them, and more for series by name."""
+    """Apply the changes for other data: settings for all series that have them, and changes of single series."""
     own = change.get("series", {})
     for name in own:
         if name not in [one.name for one in whole.series]:
-            raise InvalidParameter(f"The stand-ins of {whole.name} change a series {name!r}, which there is not.")
+            raise InvalidParameter(f"The stand-ins of {whole.name} change the series {name!r}, which does not exist.")
     series = []
     for one in whole.series:
         changed = _with_settings(one, change.get("settings", {}), only_known=True)
@@ -208,14 +210,14 @@ def _changed(whole: Experiment, change: Settings) -> Experiment:
 
 
 def _with_settings(one: Series, settings: Settings, *, only_known: bool) -> Series:
-    """Return the series with these settings; `only_known` drops those its model does not have."""
+    """Return the series with these settings; `only_known` drops settings that its model does not have."""
     known = MODELS[one.model].settings()
     new = {name: value for name, value in settings.items() if name in known or not only_known}
     return dataclasses.replace(one, settings={**one.settings, **_plain(new)})
 
 
 def _plain(settings: Settings) -> Settings:
-    """Replace the word "none", which stands for TOML's missing null."""
+    """Replace the word "none" by None, because TOML has no null."""
     return {name: None if value == "none" else value for name, value in settings.items()}
 
 

@@ -1,4 +1,4 @@
-"""Rows of a table: what was measured (mean and spread over seeds) beside, and never mixed with, the paper's numbers."""
+"""Make the rows of a table: measured numbers (mean and spread over seeds), and the paper's numbers apart from them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import math
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from fairmf.reproduce.pieces import Outcome
 from fairmf.reproduce.spec import Experiment, Series, Settings
+from fairmf.types import Record
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A number over several runs: mean, standard deviation (None of a single run), how many."""
+    """The mean of several runs, their standard deviation (None for a single run), and their number."""
 
     mean: float
     spread: float | None
@@ -23,14 +23,14 @@ class Measured:
 
 @dataclass(frozen=True)
 class Row:
-    """One row: what it is about, what was measured, and the paper's numbers where there are any."""
+    """One row: its label, the measured numbers, and the paper's numbers if there are any."""
 
-    label: dict[str, Any]
+    label: Record
     measured: dict[str, Measured]
     quoted: dict[str, float] = field(default_factory=dict)
     tolerance: float = 0.0
     shown: bool = True
-    """In the Markdown table; all rows are in the CSV and the JSON."""
+    """Whether it is in the Markdown table. The CSV and the JSON have all rows."""
 
     def verdict(self, metric: str, *, same_data: bool) -> str:
         """Say whether the measured number agrees with the paper's: "within", "outside", or "other data"."""
@@ -43,15 +43,15 @@ class Row:
 
 
 def over_runs(values: Iterable[float | None]) -> Measured | None:
-    """Return mean and spread of the numbers there are; None where there is none."""
+    """Return mean and spread of the finite numbers; None if there are none."""
     found = [float(value) for value in values if value is not None and math.isfinite(value)]
     if not found:
         return None
     return Measured(statistics.fmean(found), statistics.stdev(found) if len(found) > 1 else None, len(found))
 
 
-def measured(metrics: Iterable[str], runs: list[dict[str, Any]]) -> dict[str, Measured]:
-    """Return every metric over the runs' values."""
+def measured(metrics: Iterable[str], runs: list[Record]) -> dict[str, Measured]:
+    """Return the mean and spread of every metric over the runs."""
     found = {metric: over_runs(run.get(metric) for run in runs) for metric in metrics}
     return {metric: value for metric, value in found.items() if value is not None}
 
@@ -62,7 +62,7 @@ def of_series(outcomes: list[Outcome], series: Series) -> list[Outcome]:
 
 
 def by_settings(outcomes: list[Outcome]) -> list[list[Outcome]]:
-    """Group outcomes that differ in nothing but the seed, in the order of their first."""
+    """Group outcomes that differ only in the seed, in the order of their first one."""
     groups: list[list[Outcome]] = []
     for one in outcomes:
         home = next((group for group in groups if group[0].piece.without_seed == one.piece.without_seed), None)
@@ -74,12 +74,12 @@ def by_settings(outcomes: list[Outcome]) -> list[list[Outcome]]:
 
 
 def setting_words(series: Series, settings: Settings) -> str:
-    """Name what distinguishes a fit of a series: the settings of its grid."""
+    """Describe a fit of a series by its settings in the grid."""
     return ", ".join(f"{name} {short(settings[name])}" for name in series.grid)
 
 
 def short(value: object) -> str:
-    """Write a number in few digits: 0.05, 3000, 2e5."""
+    """Write a number with few digits: 0.05, 3000, 2e5."""
     if not isinstance(value, float):
         return str(value)
     digits = f"{value:.6g}" if abs(value) < 1e5 else f"{value:.6e}"

@@ -1,1 +1,1 @@
-"""Numba on the CPU: float32 storage, float64 reductions, the same bits for any number of threads."""
+"""Run on the CPU with Numba: float32 storage, float64 reductions, the same bits for any number of threads."""

@@ -1,15 +1,15 @@
-"""The cpu backend: check that kernels stay within their arrays, allocate what they need, run them on threads."""
+"""Implement the cpu backend: check array bounds, allocate outputs and scratch, run Numba kernels on threads."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Effort, Factors, HalfStep, ItemScale, Matrix, RankOne, RowSums, Vector, divides
-from fairmf.backends.cpu import cg, reductions, subspace, threads
+from fairmf.backends.cpu import reductions, threads
 from fairmf.backends.cpu import rows as row_kernels
 from fairmf.backends.cpu import top_k as top_k_kernel
 from fairmf.backends.cpu.rows import BLOCK_ROWS, draw_rows
@@ -17,14 +17,21 @@ from fairmf.backends.cpu.threads import balanced, check, even, run
 from fairmf.backends.numpy_arrays import NumpyArrays
 from fairmf.backends.random_start import Stream
 from fairmf.data.csr import Rows
+from fairmf.lazy import lazy_module
+from fairmf.types import Array
 
-CANDIDATE_BYTES = 16 << 20  # candidates one thread holds at a time in top_k
-ORDER_PAYS = 64  # users from which sorting and copying the items in top_k costs less than it saves
-REDUCTION_BLOCKS = 32  # each holds a d x d float64 matrix
+if TYPE_CHECKING:
+    from fairmf.backends.cpu import cg, subspace
+else:  # models that only answer do without the solvers' kernels
+    cg, subspace = lazy_module("fairmf.backends.cpu.cg"), lazy_module("fairmf.backends.cpu.subspace")
+
+CANDIDATE_BYTES = 16 << 20  # memory for candidates of one thread in top_k
+ORDER_PAYS = 64  # number of users above which sorting the items by length in top_k saves more than it costs
+REDUCTION_BLOCKS = 32  # blocks of a reduction that holds a d x d float64 matrix per block
 
 
 class CpuBackend(NumpyArrays):
-    """Numba kernels in float32; see `contract.Backend` for what each method does."""
+    """Compute in float32 with Numba kernels; see `contract.Backend` for what each method does."""
 
     name = "cpu"
     dtype = np.dtype(np.float32)
@@ -52,6 +59,7 @@ class CpuBackend(NumpyArrays):
         n, d = this.shape
         bounds = even(n, 4 * reductions.GRAMIAN_ROWS, most=REDUCTION_BLOCKS)
         parts = np.zeros((len(bounds) - 1, d, d))
+        # X' W X is the Gramian of sqrt(W) X.
         roots = None if weights is None else np.sqrt(weights).astype(np.float32)
         run(reductions.gramian_parts, len(parts), this, roots, bounds, out=(parts,), work=n * d * d)
         lower: Matrix = parts.sum(axis=0)
@@ -88,6 +96,7 @@ class CpuBackend(NumpyArrays):
 
     def all_finite(self, this: Factors) -> bool:
         """See contract."""
+        # In blocks, because `isfinite` allocates a byte per number.
         return all(bool(np.isfinite(this[a : a + 65536]).all()) for a in range(0, len(this), 65536))
 
     def observed_loss(self, rows: Rows, this: Factors, other: Factors) -> float:
@@ -101,19 +110,9 @@ class CpuBackend(NumpyArrays):
 
     def multiply(self, this: Factors, matrix: Matrix, out: Factors) -> None:
         """See contract."""
-        bounds, single = (
-            even(len(this), row_kernels.MULTIPLY_ROWS),
-            np.ascontiguousarray(matrix, dtype=np.float32),
-        )
-        run(
-            row_kernels.multiply,
-            len(bounds) - 1,
-            this,
-            single,
-            bounds,
-            out=(out,),
-            work=2 * this.size * single.shape[1],
-        )
+        bounds, single = even(len(this), row_kernels.MULTIPLY_ROWS), np.ascontiguousarray(matrix, dtype=np.float32)
+        work = 2 * this.size * single.shape[1]
+        run(row_kernels.multiply, len(bounds) - 1, this, single, bounds, out=(out,), work=work)
 
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """See contract."""
@@ -124,7 +123,7 @@ class CpuBackend(NumpyArrays):
         """See contract."""
         rows, d = step.rows, step.other.shape[1]
         check(rows, step.ridge, step.other)
-        # Per entry d^2 flops, per row d^3/3: so a row costs as much as d/3 of its entries.
+        # An entry costs d^2 flops and a factorisation d^3/3: a row costs as much as d/3 entries.
         bounds, out = balanced(rows, d / 3), self.empty(rows.count, d)
         right = step.shift if step.right is None else step.right
         solver = row_kernels.solve_rows if step.right is None else row_kernels.solve_rows_for
@@ -144,10 +143,10 @@ class CpuBackend(NumpyArrays):
 
     @divides
     def improve(self, step: HalfStep, this: Factors, effort: Effort) -> RowSums:
-        """See contract. There is no `rest`: this backend's `diagonalise` leaves none."""
+        """See contract. Ignores `rest`: this backend's `diagonalise` leaves nothing off the diagonal."""
         rows = step.rows
         check(rows, this, step.other)
-        # A row's own work (its vectors of length d) weighs about as much as eight entries.
+        # The work per row (on its vectors of length d) costs about as much as eight entries.
         bounds = balanced(rows, 8.0)
         parts = np.zeros((len(bounds) - 1, 3))
         limits = effort.steps, np.float32(effort.tolerance), np.float32(effort.relaxation)
@@ -214,6 +213,7 @@ class CpuBackend(NumpyArrays):
         blocks = slice(None, None, top_k_kernel.ITEMS_AT_ONCE)
         order, longest = np.arange(m, dtype=np.int32), np.full(-(-m // top_k_kernel.ITEMS_AT_ONCE), largest)
         highest = None if offset is None else np.full_like(longest, offset.max(initial=0.0), dtype=np.float32)
+        # With items sorted by length, the kernel can stop early: it needs the longest vector of each block of items.
         if n >= ORDER_PAYS:
             # Items that may score highest come first: those with long vectors and, for a typical user, large offsets.
             most = of_items if offset is None else of_items * np.median(lengths) + offset
@@ -229,7 +229,7 @@ class CpuBackend(NumpyArrays):
             longest = longest[blocks]
         rank = np.empty_like(order)
         rank[order] = np.arange(m, dtype=np.int32)
-        # What d products and sums in float32 can be off by, and the last rounding of the exact score.
+        # Bound on the rounding error of a float32 score: d products and sums, and the last rounding of the exact one.
         errors = ((d + 2) * 2.0**-24 * lengths * largest + 1e-37).astype(np.float32)
         if dial is not None:  # two more roundings, of which the last is of the sum with an offset
             errors += np.float32(2.0**-22) * (lengths * largest + (0 if offset is None else np.abs(offset).max()))
@@ -250,27 +250,27 @@ def _still_to_come(values: NDArray[np.floating]) -> NDArray[np.floating]:
     return np.ascontiguousarray(np.maximum.accumulate(values[::-1])[::-1])
 
 
-def _single(*arrays: NDArray[Any]) -> list[NDArray[np.float32]]:
+def _single(*arrays: Array) -> list[NDArray[np.float32]]:
     return [np.ascontiguousarray(x, dtype=np.float32) for x in arrays]
 
 
 def _term(rank_one: RankOne | None) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
-    """Vector and weights as the kernels take them; a kernel is compiled without the term where both are None."""
+    """Return vector and weights in float32, or None for both: then Numba compiles the kernel without the term."""
     if rank_one is None:
         return None, None
     return rank_one.vector.astype(np.float32), rank_one.weights.astype(np.float32)
 
 
 def _means(inverses: NDArray[np.float64], solutions: NDArray[np.float64], n: int) -> tuple[Matrix, Vector]:
-    """The means over n rows from sums over blocks; of the inverses the kernels fill the lower triangle."""
+    """Return means over n rows from the sums of blocks; kernels fill only the lower triangle of the inverses."""
     lower = inverses.sum(axis=0) / n
     return lower + np.tril(lower, -1).T, solutions.sum(axis=0) / n
 
 
 def _block(step: HalfStep, block: slice) -> tuple[list[NDArray[np.float32]], float, float]:
-    """A block's pieces side by side in memory, a row's cost in entries, and the flops of a step over the block.
+    """Return the block's contiguous pieces, the cost of a row in entries, and the flops of a step over the block.
 
-    A row's matrix costs as much as b/3 entries, its product with `shared` as much as 2 d / b.
+    Factorising a row's b x b matrix costs as much as b/3 entries, its product with `shared` as much as 2 d / b.
     """
     d, width = step.other.shape[1], block.stop - block.start
     pieces = _single(step.other[:, block], step.matrix[:, block], step.ridge, step.shift[block])

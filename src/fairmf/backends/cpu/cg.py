@@ -1,7 +1,7 @@
-"""Preconditioned conjugate gradients for all rows, in the basis where the shared matrix is diagonal.
+"""Improve all rows by preconditioned conjugate gradients, in the basis where the shared matrix is diagonal.
 
-There a row's matrix-vector product costs O(nnz_i d), and (diagonal + ridge_i) is a free and excellent preconditioner.
-Four entries are taken at a time: the row's own vectors are then read from the cache once per four gathered ones.
+In that basis a row's matrix-vector product costs O(nnz_i d), and (diagonal + ridge_i) is a good preconditioner that
+costs nothing. Entries are processed four at a time, so that the row's own vectors are read once per four gathered ones.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import numpy as np
 
 from fairmf.kernels import kernel
 
-TINY = np.float32(1e-30)
+TINY = np.float32(1e-30)  # squares of float32 numbers this small underflow: a row below it counts as solved
 
 
 @kernel(fastmath=True, inline="always")
 def _residual_pass(indices, weights, start, stop, other, x, r):
-    """r += sum_j c_j (1 - x.y_j) y_j; returns sum_j c_j (1 - x.y_j)^2."""
+    """Add sum_j c_j (1 - x.y_j) y_j to r; return sum_j c_j (1 - x.y_j)^2."""
     d = len(x)
     loss = 0.0
     e = start
@@ -54,7 +54,7 @@ def _residual_pass(indices, weights, start, stop, other, x, r):
 
 @kernel(fastmath=True, inline="always")
 def _product_pass(indices, weights, start, stop, other, p, hp):
-    """hp += sum_j c_j (p.y_j) y_j; returns sum_j c_j (p.y_j)^2."""
+    """Add sum_j c_j (p.y_j) y_j to hp; return sum_j c_j (p.y_j)^2."""
     d = len(p)
     curvature = 0.0
     e = start
@@ -90,7 +90,10 @@ def _product_pass(indices, weights, start, stop, other, p, hp):
 
 @kernel(fastmath=True, inline="always")
 def _curvature_pass(indices, weights, start, stop, other, p):
-    """sum_j c_j (p.y_j)^2 alone: all that the last step needs. Backwards: what was read last is still in the cache."""
+    """Return sum_j c_j (p.y_j)^2, which is all that the last step needs.
+
+    It goes through the entries backwards, because those that the pass before read last are still in the cache.
+    """
     d = len(p)
     curvature = 0.0
     e = stop
@@ -132,10 +135,10 @@ def _improve_block(
     indptr, indices, weights, other, diagonal, ridge, shift, vector, pulls, steps, tolerance, relaxation, first, last,
     this, sums,
 ):  # fmt: skip
-    """Rows first..last on this thread.   in: all but the last two   in and out: this   out: sums (3)
+    """Improve rows first..last on this thread.   in: all but the last two   in and out: this   out: sums (3)
 
-    A function of its own, too large to be inlined: inside the parallel loop it would be optimised once more when the
-    kernel is stored, and a process that compiles would then differ in the last bits from one that loads.
+    This must stay a separate function that is too large to inline. Inlined into its caller, LLVM would optimise it a
+    second time when the kernel is stored, and a process that compiles it would get other last bits than one that loads.
     """
     d = other.shape[1]
     r = np.empty(d, dtype=np.float32)
@@ -147,6 +150,7 @@ def _improve_block(
     for i in range(first, last):
         x = this[i]
         start, stop = indptr[i], indptr[i + 1]
+        # 1. Residual r = b - shift - H x, with the preconditioner's diagonal h. The entries' part comes last.
         for k in range(d):
             h[k] = diagonal[k] + ridge[i]
             r[k] = -shift[k] - h[k] * x[k]
@@ -157,6 +161,7 @@ def _improve_block(
                 r[k] -= pull * tx * vector[k]
             gain = pull / (np.float32(1.0) + pull * _dot(vector, th))
         loss = _residual_pass(indices, weights, start, stop, other, x, r)
+        # 2. First direction p = preconditioner^-1 r, and rz = r.p, by which convergence is measured.
         rz = residual = np.float32(0.0)
         for k in range(d):
             p[k] = r[k] / h[k]
@@ -168,7 +173,7 @@ def _improve_block(
             for k in range(d):
                 p[k] -= gain * loaded * th[k]
             rz = _dot(r, p)
-        if start == stop:  # nothing observed: the preconditioner is the matrix, so x = -H^-1 shift at once
+        if start == stop:  # without entries the preconditioner is the matrix itself, so x = -H^-1 shift exactly
             for k in range(d):
                 x[k] = -shift[k] / h[k]
             if vector is not None:
@@ -176,8 +181,8 @@ def _improve_block(
                 for k in range(d):
                     x[k] -= gain * loaded * th[k]
             rz = np.float32(0.0)
-        # Below `TINY` squares of float32 numbers vanish: such a row is solved.
         goal = max(rz * tolerance * tolerance, TINY)
+        # 3. Steps: length = rz / p'Hp minimises the quadratic along p.
         for step in range(steps):
             if not rz > goal:
                 break
@@ -191,6 +196,7 @@ def _improve_block(
                     for k in range(d):
                         hp[k] = pull * tp * vector[k]
                 curvature = _product_pass(indices, weights, start, stop, other, p, hp)
+            # p'Hp = curvature (the entries' part) + shared; slope is the entries' part of p.r.
             shared = slope = np.float32(0.0)
             for k in range(d):
                 shared += h[k] * p[k] * p[k]
@@ -201,11 +207,11 @@ def _improve_block(
             length = rz / (np.float32(curvature) + shared)
             if step + 1 == steps:
                 length *= relaxation
-            # The loss after the step is a parabola in its length, and all three coefficients are at hand.
+            # The loss is a parabola in the step's length whose coefficients are known: no pass over entries is needed.
             loss += np.float64(length) * (np.float64(length) * curvature - 2.0 * np.float64(slope))
             for k in range(d):
                 x[k] += length * p[k]
-            if step + 1 < steps:
+            if step + 1 < steps:  # the next direction, conjugate to this one; after the last step none is needed
                 before = rz
                 rz = np.float32(0.0)
                 for k in range(d):
@@ -221,6 +227,7 @@ def _improve_block(
                 if vector is not None:
                     for k in range(d):
                         p[k] -= gain * loaded * th[k]
+        # 4. Sums for the objective, which cost no further pass over the entries.
         square = np.float32(0.0)
         for k in range(d):
             square += x[k] * x[k]
@@ -234,7 +241,7 @@ def improve_rows(
     low, high, indptr, indices, weights, other, diagonal, ridge, shift, vector, pulls, steps, tolerance, relaxation,
     bounds, this, sums,
 ):  # fmt: skip
-    """See contract; `vector` t and `pulls` (rank_one) may be None, then none of what is said of them is compiled.
+    """Improve rows (`Backend.improve`). `vector` t and `pulls` (rank_one) may be None: then Numba omits their code.
 
     The preconditioner h + pull t t' is inverted by Sherman-Morrison: 1/h - gain th th', where th = t / h.
     in: all but the last two   in and out: this   out: sums (blocks x 3)

@@ -1,7 +1,7 @@
-"""Conjugate gradients on all rows in step, where what the rows' entries contribute comes from elsewhere.
+"""Improve all rows by conjugate gradients in lock-step, with sums over the rows' entries computed by other processes.
 
-The steps of `eigenbasis_rows`, cut open at the two places where a row's entries are read: there sums arrive that other
-processes have made. Rows are done in blocks of a fixed size, so bits do not depend on the number of threads.
+The steps are those of `cg.improve_rows`, split at the two places where it reads a row's entries: `begin` and `advance`
+are given these sums instead. Blocks of rows have a fixed size, so bits do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TINY = np.float32(1e-30)
 
 @kernel(fastmath=True, inline="always")
 def _precondition(r, h, vector, th, gain, out):
-    """out = (diag(h) + pull t t')^-1 r, by Sherman-Morrison."""
+    """Set out = (diag(h) + pull t t')^-1 r, by Sherman-Morrison."""
     for k in range(len(r)):
         out[k] = r[k] / h[k]
     if vector is not None:
@@ -28,7 +28,7 @@ def _precondition(r, h, vector, th, gain, out):
 
 @kernel(fastmath=True, inline="always")
 def _known(diagonal, ridge, pull, vector, h, th):
-    """Set h to the row's diagonal and th to t / h; returns the gain of the rank-one term."""
+    """Set h to the row's diagonal and th to t / h; return the gain of the rank-one term."""
     for k in range(len(h)):
         h[k] = diagonal[k] + ridge
     if vector is None:
@@ -49,6 +49,7 @@ def _begin_block(diagonal, ridge, shift, vector, pulls, empty, tolerance, first,
     for j in range(first, last):
         pull = ridge[j] * 0 if vector is None else pulls[j]
         gain = _known(diagonal, ridge[j], pull, vector, h, th)
+        # r holds the entries' part of b - H x; subtract the terms that all rows share, and the rank-one term.
         for k in range(d):
             r[j, k] -= shift[k] + h[k] * x[j, k]
         if vector is not None:
@@ -61,7 +62,7 @@ def _begin_block(diagonal, ridge, shift, vector, pulls, empty, tolerance, first,
         for k in range(d):
             square += r[j, k] * r[j, k]
         total += square
-        if empty[j]:  # nothing observed: the preconditioner is the matrix, so x = -H^-1 shift at once
+        if empty[j]:  # without entries the preconditioner is the matrix itself, so x = -H^-1 shift exactly
             for k in range(d):
                 r[j, k] = -shift[k]
             _precondition(r[j], h, vector, th, gain, x[j])
@@ -72,14 +73,14 @@ def _begin_block(diagonal, ridge, shift, vector, pulls, empty, tolerance, first,
             dot += r[j, k] * p[j, k]
         rz[j] = dot
         goal[j] = max(dot * tolerance * tolerance, TINY)
-        if not dot > goal[j]:
+        if not dot > goal[j]:  # converged: with direction 0 the other processes' sums for it are 0 as well
             p[j, :] = 0
     squares[0] = total
 
 
 @kernel(fastmath=True)
 def begin(low, high, diagonal, ridge, shift, vector, pulls, empty, tolerance, bounds, x, r, p, rz, goal, squares):
-    """The residual and the first direction. A row that is done has direction 0 and stays as it is.
+    """Compute the residual and the first direction. A converged row gets direction 0 and does not change any more.
 
     in: up to bounds   in and out: x (rows x d), r (the entries' part, then the residual)
     out: p, rz (rows), goal (rows), squares (blocks x 1: of the residual)
@@ -101,8 +102,9 @@ def _advance_block(
     th = np.empty(0 if vector is None else d, dtype=x.dtype)
     losses = 0.0
     for j in range(first, last):
-        if not rz[j] > goal[j]:
+        if not rz[j] > goal[j]:  # converged before
             continue
+        # The preconditioner is computed again: storing it for all rows would take as much memory as x.
         pull = ridge[j] * 0 if vector is None else pulls[j]
         gain = _known(diagonal, ridge[j], pull, vector, h, th)
         shared = slope = ridge[j] * 0
@@ -124,11 +126,11 @@ def _advance_block(
             for k in range(d):
                 curvature += np.float64(p[j, k]) * np.float64(products[j, k])
         length = rz[j] / (np.float64(curvature) + np.float64(shared)) * relaxation
-        # The loss after the step is a parabola in its length, and all three coefficients are at hand.
+        # The loss is a parabola in the step's length whose three coefficients are known.
         losses += length * (length * curvature - 2.0 * np.float64(slope))
         for k in range(d):
             x[j, k] += length * p[j, k]
-        if products is None:
+        if products is None:  # the last step needs no new direction
             continue
         for k in range(d):
             r[j, k] -= length * (products[j, k] + h[k] * p[j, k])
@@ -153,7 +155,9 @@ def advance(
     low, high, diagonal, ridge, shift, vector, pulls, curvatures, products, relaxation, bounds, x, r, p, rz, goal,
     change,
 ):  # fmt: skip
-    """One step. `products` are the entries' part of H p; None in the last step, where `curvatures`, p.H p, are enough.
+    """Take one step. `products` are the entries' part of H p.
+
+    In the last step they are None, and `curvatures`, the entries' part of p.H p, are given instead.
 
     in: up to bounds   in and out: x, r, p, rz, goal   out: change (blocks x 1: of the entries' loss)
     """

@@ -1,6 +1,6 @@
-"""Sums over rows, and sums over users for every item.
+"""Compute sums over rows of factors, and sums over users for every item.
 
-They run in float32 inside a short block and in float64 across blocks, always in the same order: the same bits for any
+Sums are float32 inside a short block and float64 across blocks, always in the same order: the bits are the same for any
 number of threads.
 """
 
@@ -13,12 +13,12 @@ from fairmf.backends.cpu.threads import ssyrk
 from fairmf.data.csr import Rows
 from fairmf.kernels import kernel
 
-GRAMIAN_ROWS = 512  # rows summed in float32 before float64 takes over: a relative error of about 1e-6
+GRAMIAN_ROWS = 512  # rows summed in float32 before they are added in float64: a relative error of about 1e-6
 
 
 @kernel
 def gramian_parts(low, high, this, roots, bounds, out):
-    """out[b] = lower triangle of X'X over the rows of block b, row i times roots[i] unless `roots` is None.
+    """Set out[b] to the lower triangle of X'X over the rows of block b, row i times roots[i] unless `roots` is None.
 
     in: this, roots, bounds   out: out (blocks x d x d)
     """
@@ -26,10 +26,11 @@ def gramian_parts(low, high, this, roots, bounds, out):
     for b in range(low, high):
         partial = np.zeros((d, d), dtype=np.float32)
         scaled = np.empty((0 if roots is None else GRAMIAN_ROWS, d), dtype=np.float32)
-        # Row-major X is column-major X': the triangle LAPACK calls upper is the lower one here.
+        # A row-major X is a column-major X' to BLAS: the triangle that BLAS calls upper is the lower one here.
         letters = np.array([85, 78], dtype=np.uint8)  # "U", "N"
         ints = np.array([d, 0], dtype=np.int32)
         ones = np.array([1.0, 0.0], dtype=np.float32)
+        # Each product of GRAMIAN_ROWS rows replaces `partial` (beta = 0), which is then added in float64.
         for start in range(bounds[b], bounds[b + 1], GRAMIAN_ROWS):
             block = this[start : min(start + GRAMIAN_ROWS, bounds[b + 1])]
             if roots is not None:
@@ -50,7 +51,7 @@ def gramian_parts(low, high, this, roots, bounds, out):
 
 @kernel
 def sum_parts(low, high, this, bounds, out):
-    """out[b] = sum of the rows of block b.   in: this, bounds   out: out (blocks x d)"""
+    """Set out[b] to the sum of the rows of block b.   in: this, bounds   out: out (blocks x d)"""
     for b in range(low, high):
         for i in range(bounds[b], bounds[b + 1]):
             for k in range(this.shape[1]):
@@ -59,7 +60,7 @@ def sum_parts(low, high, this, bounds, out):
 
 @kernel
 def weighted_square_parts(low, high, this, weights, bounds, out):
-    """out[b, k] = sum of w_i x_ik^2 over the rows of block b.   in: this, weights, bounds   out: out (blocks x d)"""
+    """Set out[b, k] to the sum of w_i x_ik^2 over block b.   in: this, weights, bounds   out: out (blocks x d)"""
     for b in range(low, high):
         for i in range(bounds[b], bounds[b + 1]):
             for k in range(this.shape[1]):
@@ -68,7 +69,7 @@ def weighted_square_parts(low, high, this, weights, bounds, out):
 
 @kernel(fastmath=True)
 def squared_norms(low, high, this, out):
-    """out[i] = |x_i|^2.   in: this   out: out"""
+    """Set out[i] = |x_i|^2.   in: this   out: out"""
     for i in range(low, high):
         total = 0.0
         for k in range(this.shape[1]):
@@ -78,7 +79,7 @@ def squared_norms(low, high, this, out):
 
 @kernel(fastmath=True)
 def squared_distance_parts(low, high, this, other, bounds, out):
-    """out[b] = squared distance over the rows of block b.   in: this, other, bounds   out: out (blocks)"""
+    """Set out[b] to the squared distance over the rows of block b.   in: this, other, bounds   out: out (blocks)"""
     for b in range(low, high):
         total = 0.0
         for i in range(bounds[b], bounds[b + 1]):
@@ -90,7 +91,7 @@ def squared_distance_parts(low, high, this, other, bounds, out):
 
 @kernel(fastmath=True)
 def observed_loss_parts(low, high, indptr, indices, weights, this, other, bounds, out):
-    """out[b] = sum of c_ij (1 - x_i.y_j)^2 over the rows of block b.   in: all but out   out: out (blocks)"""
+    """Set out[b] to the sum of c_ij (1 - x_i.y_j)^2 over the rows of block b.   in: all but out   out: out (blocks)"""
     d = this.shape[1]
     for b in range(low, high):
         total = 0.0
@@ -110,14 +111,14 @@ def observed_loss_parts(low, high, indptr, indices, weights, this, other, bounds
 
 # -- sums over users for every item, from rows of users: no rows of items are needed ----------------------------------
 #
-# A thread owns a range of items and walks over all users, so that one thread adds every item's sum in the order of
-# users. Entries of a row are ascending, so its part in a range is one stretch. The ranges depend on the data alone.
+# A thread owns a range of items and walks over all users, so that each item's sum is added by one thread, in the order
+# of users. A row's columns ascend, so its entries in a range are contiguous. The ranges depend on the data alone.
 
-RANGES = 8  # threads that can work at a time; a row is searched for its part in each
+RANGES = 8  # at most this many threads can work; more ranges would cost more binary searches per row
 
 
 def item_ranges(rows: Rows, n_items: int) -> NDArray[np.int64]:
-    """Return bounds of ranges of items with about equally many entries."""
+    """Return bounds of ranges of items with about the same number of entries."""
     entries = np.concatenate(([0], np.cumsum(np.bincount(rows.indices, minlength=n_items))))
     count = max(1, min(RANGES, n_items))
     bounds = np.searchsorted(entries, np.linspace(0, entries[-1], count + 1)).astype(np.int64)
@@ -127,7 +128,7 @@ def item_ranges(rows: Rows, n_items: int) -> NDArray[np.int64]:
 
 @kernel(inline="always")
 def _first_at_least(indices, start, stop, item):
-    """Where in start..stop the first entry is that is not below `item`."""
+    """Return the first position in start..stop whose column is at least `item`, by binary search."""
     while start < stop:
         middle = (start + stop) // 2
         if indices[middle] < item:
@@ -233,7 +234,7 @@ def _curvature_range(indptr, indices, weights, users, items, low, high, out):
 
 @kernel(fastmath=True)
 def residual(low, high, indptr, indices, weights, users, items, ranges, out, losses):
-    """out_j += sum_i c_ij (1 - v_j.u_i) u_i and losses_j += sum_i c_ij (1 - v_j.u_i)^2 of every item.
+    """Add sum_i c_ij (1 - v_j.u_i) u_i to out_j and sum_i c_ij (1 - v_j.u_i)^2 to losses_j, for every item j.
 
     in: all but the last two   in and out: out (items x d), losses (items)
     """
@@ -243,13 +244,13 @@ def residual(low, high, indptr, indices, weights, users, items, ranges, out, los
 
 @kernel(fastmath=True)
 def product(low, high, indptr, indices, weights, users, items, ranges, out):
-    """out_j += sum_i c_ij (p_j.u_i) u_i of every item, p in `items`.   in: all but out   in and out: out (items x d)"""
+    """Add sum_i c_ij (p_j.u_i) u_i to out_j; `items` holds p.   in: all but out   in and out: out (items x d)"""
     for r in range(low, high):
         _product_range(indptr, indices, weights, users, items, ranges[r], ranges[r + 1], out)
 
 
 @kernel(fastmath=True)
 def curvature(low, high, indptr, indices, weights, users, items, ranges, out):
-    """out_j += sum_i c_ij (p_j.u_i)^2 of every item, p in `items`.   in: all but out   in and out: out (items)"""
+    """Add sum_i c_ij (p_j.u_i)^2 to out_j; `items` holds p.   in: all but out   in and out: out (items)"""
     for r in range(low, high):
         _curvature_range(indptr, indices, weights, users, items, ranges[r], ranges[r + 1], out)

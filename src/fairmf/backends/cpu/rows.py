@@ -1,6 +1,6 @@
-"""Kernels over sparse rows, and over rows of factors: Cholesky, residuals, products, the random start.
+"""Solve sparse rows by Cholesky, and compute residuals, products and the random start of rows of factors.
 
-Each works on one block of rows per thread at a time, and allocates its scratch once per block.
+Each kernel works on one block of rows per thread at a time, and allocates its scratch memory once per block.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from fairmf.backends.random_start import (
 )
 from fairmf.kernels import kernel
 
-GATHER = 256  # entries gathered into a dense tile for one rank-256 update of the row's matrix
-MULTIPLY_ROWS = 256  # rows of one matrix product: its result stays in the cache until it is copied out
+GATHER = 256  # entries copied into a dense tile for one rank-256 update of the row's matrix
+MULTIPLY_ROWS = 256  # rows of one matrix product: few enough that its result stays in the cache until it is copied
 
 
 @kernel(fastmath=True)
 def _solve_row(indices, weights, start, stop, other, matrix, tile, letters, ints, one, row):
-    """Add the row's entries to `matrix` and `row`, solve in place; True if it was positive definite.
+    """Add the row's entries to `matrix` and `row`, and solve in place; return whether it was positive definite.
 
     in and out: matrix (its factor afterwards), row (right-hand side, then solution)   scratch: tile, letters, ints, one
     """
@@ -46,6 +46,7 @@ def _solve_row(indices, weights, start, stop, other, matrix, tile, letters, ints
         last = min(first + GATHER, stop)
         for e in range(first, last):
             j = indices[e]
+            # The tile's rows are sqrt(c_j) y_j, so that tile' tile is the sum of c_j y_j y_j'.
             if weights is None:
                 for k in range(d):
                     tile[e - first, k] = other[j, k]
@@ -66,7 +67,7 @@ def _solve_row(indices, weights, start, stop, other, matrix, tile, letters, ints
 
 @kernel(fastmath=True)
 def solve_block(indptr, indices, weights, other, shared, ridge, shift, vector, pulls, first, last, out):
-    """Cholesky for rows first..last on this thread, see contract; `vector` and `pulls` (rank_one) may be None.
+    """Solve rows first..last by Cholesky on this thread; `vector` and `pulls` (rank_one) may be None.
 
     in: all but out   out: out (rows x d)
     """
@@ -82,13 +83,14 @@ def solve_block(indptr, indices, weights, other, shared, ridge, shift, vector, p
     for i in range(first, last):
         start, stop = indptr[i], indptr[i + 1]
         if start == stop and not shifted:
-            out[i, :] = 0.0  # nothing observed: the minimiser is the zero vector
+            out[i, :] = 0.0  # without entries and shift the minimiser is the zero vector
             continue
         matrix[:, :] = shared
         if vector is not None:
             for k in range(d):
                 for c in range(d):
                     matrix[k, c] += pulls[i] * vector[k] * vector[c]
+        # `out[i]` starts as the right-hand side; `_solve_row` adds the entries and overwrites it with the solution.
         for k in range(d):
             matrix[k, k] += ridge[i]
             out[i, k] = -shift[k]
@@ -98,7 +100,7 @@ def solve_block(indptr, indices, weights, other, shared, ridge, shift, vector, p
 
 @kernel(fastmath=True)
 def solve_rows(low, high, indptr, indices, weights, other, shared, ridge, shift, vector, pulls, bounds, out):
-    """Cholesky for every row, as `solve_block`.   in: all but out   out: out (rows x d)"""
+    """Solve every row by Cholesky (`Backend.solve`).   in: all but out   out: out (rows x d)"""
     for b in range(low, high):
         solve_block(
             indptr, indices, weights, other, shared, ridge, shift, vector, pulls, bounds[b], bounds[b + 1], out
@@ -107,7 +109,7 @@ def solve_rows(low, high, indptr, indices, weights, other, shared, ridge, shift,
 
 @kernel(fastmath=True)
 def solve_rows_for(low, high, indptr, indices, weights, other, shared, ridge, right, vector, pulls, bounds, out):
-    """As `solve_rows`, with the same right-hand side for every row.   in: all but out   out: out (rows x d)"""
+    """Solve every row for the same right-hand side.   in: all but out   out: out (rows x d)"""
     d = other.shape[1]
     matrix = np.empty((d, d), dtype=np.float32)
     tile = np.empty((GATHER, d), dtype=np.float32)
@@ -125,7 +127,7 @@ def solve_rows_for(low, high, indptr, indices, weights, other, shared, ridge, ri
         for k in range(d):
             matrix[k, k] += ridge[i]
         row[:] = 0.0
-        # What this leaves in `row` is not needed; its factor of the matrix is.
+        # Only the Cholesky factor that this leaves in `matrix` is needed, not the solution in `row`.
         if _solve_row(indices, weights, indptr[i], indptr[i + 1], other, matrix, tile, letters, ints, one, row):
             out[i, :] = right
             spotrs(letters.ctypes.data, at, at + 8, matrix.ctypes.data, at, out[i].ctypes.data, at, at + 12)
@@ -135,7 +137,7 @@ def solve_rows_for(low, high, indptr, indices, weights, other, shared, ridge, ri
 
 @kernel(fastmath=True)
 def inverse_parts(low, high, indptr, indices, weights, other, shared, ridge, bounds, inverses, solutions):
-    """Sums over each block of H_i^-1 (lower triangle) and H_i^-1 b_i.   in: all but the last two   out: these two"""
+    """Sum H_i^-1 (lower triangle) and H_i^-1 b_i over each block.   in: all but the last two   out: these two"""
     d = other.shape[1]
     for b in range(low, high):
         matrix = np.empty((d, d), dtype=np.float32)
@@ -160,7 +162,7 @@ def inverse_parts(low, high, indptr, indices, weights, other, shared, ridge, bou
 
 @kernel(fastmath=True)
 def residual_rows(low, high, indptr, indices, weights, this, other, target, bounds, out):
-    """out_i += sum_j c_ij (x_i.y_j - target) y_j.   in: all but out   out: out (rows x d)"""
+    """Add sum_j c_ij (x_i.y_j - target) y_j to out_i.   in: all but out   in and out: out (rows x d)"""
     d = other.shape[1]
     for b in range(low, high):
         for i in range(bounds[b], bounds[b + 1]):
@@ -178,7 +180,7 @@ def residual_rows(low, high, indptr, indices, weights, this, other, target, boun
 
 @kernel
 def multiply(low, high, this, matrix, bounds, out):
-    """out = X M, block by block so that a row's bits do not depend on the number of threads; out may be this."""
+    """Set out = X M, block by block so that bits do not depend on the number of threads; `out` may be `this`."""
     for b in range(low, high):
         scratch = np.empty((MULTIPLY_ROWS, matrix.shape[1]), dtype=np.float32)
         for start in range(bounds[b], bounds[b + 1], MULTIPLY_ROWS):
@@ -198,15 +200,15 @@ def add_vector(low, high, vector, bounds, out):
 
 # -- random start -----------------------------------------------------------------------------------------------------
 #
-# backends/random_start.py has the definition, and these are its bits. Three short loops over a row instead of one, so
-# that the compiler vectorises each: a loop that writes bits and reads them back as a float runs one number at a time.
+# These kernels compute the bits that backends/random_start.py defines. Three short loops over a row instead of one, so
+# that the compiler vectorises each: it cannot vectorise a loop that writes bits and reads them back as floats.
 
-BLOCK_ROWS = 256
+BLOCK_ROWS = 256  # rows that a block draws
 
 
 @kernel
 def draw_rows(low, high, key, side, numbers, scale, bounds, out):
-    """out[i] = scale * the normal numbers of row numbers[i].   in: key, side, numbers, scale, bounds   out: out"""
+    """Set out[i] to scale * the normal numbers of row numbers[i].   in: key, side, numbers, scale, bounds   out: out"""
     d = out.shape[1]
     padded = 4 * ((d + 3) // 4)
     for b in range(low, high):
@@ -221,7 +223,7 @@ def draw_rows(low, high, key, side, numbers, scale, bounds, out):
 
 @kernel
 def _words(key, row, side, words):
-    """Philox4x32-10 for every counter of a row.   in: key, row, side   out: words"""
+    """Compute Philox4x32-10 for every counter of a row.   in: key, row, side   out: words"""
     for block in range(len(words) // 4):
         first, second = key[0], key[1]
         c0, c1, c2, c3 = np.uint64(block), row & LOW, row >> WORD, side
@@ -238,7 +240,7 @@ def _words(key, row, side, words):
 
 @kernel
 def _split(words, uniform, values, bits, exponents, mantissa_bits):
-    """Uniform x, and 1 - x^2 by exponent and mantissa; `bits` is `values`.   in: words   out: all others"""
+    """Compute uniform x, and exponent and mantissa of 1 - x^2; `bits` is `values` as int32.   in: words   out: rest"""
     for k in range(len(words)):
         x = (np.float32(np.int32(words[k] >> np.uint32(9))) + HALF) * STEP - ONE
         uniform[k] = x
@@ -251,7 +253,7 @@ def _split(words, uniform, values, bits, exponents, mantissa_bits):
 
 @kernel
 def _normal(uniform, exponents, mantissas, scale, out):
-    """in: uniform, exponents, mantissas, scale   out: out"""
+    """Turn uniform into normal numbers.   in: uniform, exponents, mantissas, scale   out: out"""
     for k in range(len(out)):
         mantissa, exponent, x = mantissas[k], exponents[k], uniform[k]
         small = mantissa < ROOT_HALF

@@ -1,7 +1,7 @@
-"""Steps over a few coordinates of every row (iALS++): b x b systems instead of d x d, scores kept per entry.
+"""Improve a few coordinates of every row at a time (iALS++): b x b systems instead of d x d, a stored score per entry.
 
-`part` holds the coordinates first..first+b of the fixed side, `columns` those columns of the shared matrix, `near` that
-piece of the rank-one vector. What all rows of a tile have in common, their product with `columns`, is one GEMM.
+`part` holds the coordinates first..first+b of the fixed side, `columns` these columns of the shared matrix, `near` this
+piece of the rank-one vector. The products of all rows of a tile with `columns` are one matrix product (GEMM).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import numpy as np
 from fairmf.backends.cpu.threads import sposv, spotri, ssyrk
 from fairmf.kernels import kernel
 
-GATHER = 256  # entries gathered into a dense tile for one rank-256 update of the row's matrix
-TILE_ROWS = 128  # rows of one matrix product: its result stays in the cache until they are solved
+GATHER = 256  # entries copied into a dense tile for one rank-256 update of the row's matrix
+TILE_ROWS = 128  # rows of one matrix product: few enough that its result stays in the cache until they are solved
 
 
 @kernel(fastmath=True)
 def _add_entries(indices, weights, scores, start, stop, part, matrix, right, tile, letters, ints, one):
-    """matrix += sum_j c_j y_j y_j' (one triangle) and right += sum_j c_j (score_j - 1) y_j, y_j the rows of `part`.
+    """Add sum_j c_j y_j y_j' to a triangle of `matrix`, sum_j c_j (score_j - 1) y_j to `right`; y_j is a row of `part`.
 
     in and out: matrix, right   scratch: tile, letters, ints, one
     """
@@ -47,7 +47,7 @@ def _solve_row(
     indices, weights, scores, start, stop, part, core, product, ridge, shift, x, first, vector, near, pull,
     matrix, right, tile, letters, ints, one,
 ):  # fmt: skip
-    """right = the row's matrix^-1 times its gradient, both over the block; True if positive definite.
+    """Set right to the row's matrix^-1 times its gradient, both over the block; return if it was positive definite.
 
     out: matrix (its Cholesky factor), right   scratch: tile, letters, ints, one   in: all others
     """
@@ -74,7 +74,7 @@ def _solve_row(
 def _improve_block(
     indptr, indices, weights, part, columns, ridge, shift, vector, near, pulls, first, begin, end, scores, this
 ):
-    """Rows begin..end on this thread.   in: all but the last two   in and out: scores, this"""
+    """Improve rows begin..end on this thread.   in: all but the last two   in and out: scores, this"""
     width = part.shape[1]
     core = columns[first : first + width]
     matrix = np.empty((width, width), dtype=np.float32)
@@ -99,6 +99,7 @@ def _improve_block(
                 right[:] = np.nan
             for k in range(width):
                 x[first + k] -= right[k]
+            # Keep the scores x.y_j up to date, so that the next block need not compute them.
             for e in range(start, stop):
                 j = indices[e]
                 change = np.float32(0.0)
@@ -111,7 +112,7 @@ def _improve_block(
 def _response_block(
     indptr, indices, weights, part, columns, ridge, shift, scores, this, first, begin, end, inverse, solution
 ):
-    """Sums over rows begin..end on this thread.   in: all but the last two   in and out: inverse, solution"""
+    """Sum inverses and steps of rows begin..end on this thread.   in: all but the last two   in and out: these two"""
     width = part.shape[1]
     core = columns[first : first + width]
     matrix = np.empty((width, width), dtype=np.float32)
@@ -141,7 +142,7 @@ def _response_block(
 def improve_rows(
     low, high, indptr, indices, weights, part, columns, ridge, shift, vector, near, pulls, first, bounds, scores, this
 ):
-    """See contract (`improve_subspace`); `vector`, `near`, `pulls` may be None.   in and out: scores, this"""
+    """Improve rows over a block (`improve_block`); `vector`, `near`, `pulls` may be None.   in and out: scores, this"""
     for b in range(low, high):
         _improve_block(
             indptr, indices, weights, part, columns, ridge, shift, vector, near, pulls, first, bounds[b],
@@ -153,7 +154,7 @@ def improve_rows(
 def response_parts(
     low, high, indptr, indices, weights, part, columns, ridge, shift, scores, this, first, bounds, inverses, solutions
 ):
-    """Per block of rows, the sums of the inverses (lower triangle) and of the steps.   out: the last two"""
+    """Sum the inverses (lower triangle) and the steps over each block of rows.   out: the last two"""
     for b in range(low, high):
         _response_block(
             indptr, indices, weights, part, columns, ridge, shift, scores, this, first, bounds[b], bounds[b + 1],
@@ -163,7 +164,7 @@ def response_parts(
 
 @kernel(fastmath=True)
 def scores_of(low, high, indptr, indices, this, other, bounds, out):
-    """out[e] = x_i.y_j of every stored entry.   in: all but out   out: out (entries)"""
+    """Set out[e] = x_i.y_j for every stored entry.   in: all but out   out: out (entries)"""
     for b in range(low, high):
         for i in range(bounds[b], bounds[b + 1]):
             for e in range(indptr[i], indptr[i + 1]):

@@ -1,12 +1,12 @@
-"""Run kernels on several threads of this process, whatever else it does: fork, threads of its own, Ctrl-C.
+"""Run kernels on several threads, safely under fork, Ctrl-C and callers with threads of their own.
 
-1. `use` says how many threads the calls inside it take, and holds BLAS to one thread as long as anyone is inside.
-2. `run` cuts a kernel's blocks into parts. The caller works through them, with threads that wait for such work; who is
-   free takes the next part. Blocks depend on the data alone, so bits do not depend on who does which.
-3. Before a fork, running parts end and no new one begins, so that a child never inherits a lock that nobody will
-   release. In the child the waiting threads are gone: it starts its own when it first needs them.
+1. `use` sets how many threads calls of `run` inside it take, and limits BLAS to one thread meanwhile.
+2. `run` splits a kernel's blocks into parts. The caller and waiting helper threads each take the next part when free.
+   Blocks depend on the data alone, so bits do not depend on which thread computes which part.
+3. Before a fork, running parts finish and no new one starts, so that a child never inherits a lock that is held. The
+   child has no helper threads: it starts its own when it first needs them.
 
-Why not Numba's own threads: docs/decisions/0016-threads.md.
+docs/decisions/0016-threads.md says why these are not Numba's own threads.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import llvmlite.binding as llvm
 import numba
@@ -35,14 +34,15 @@ from numpy.typing import NDArray
 
 from fairmf.data.csr import Rows, read_only
 from fairmf.errors import InvalidData
+from fairmf.types import Array
 
-# SciPy's own BLAS and LAPACK, callable inside Numba kernels without Python and without allocation.
+# SciPy's own BLAS and LAPACK, callable inside Numba kernels without the GIL and without allocation.
 #
-# The addresses are registered with LLVM under a name of ours, so that compiled kernels can still be cached on disk (a
-# ctypes pointer inside a kernel could not). All arguments are addresses, as Fortran passes them.
+# The addresses are registered with LLVM under a name of ours, so that compiled kernels can be cached on disk (with a
+# ctypes pointer inside they could not). All arguments are addresses, as in Fortran.
 
 
-def _external(module: str, name: str, arguments: int) -> Any:
+def _external(module: str, name: str, arguments: int) -> types.ExternalFunction:
     symbol = f"fairmf_{name}"
     llvm.add_symbol(symbol, get_cython_function_address(f"scipy.linalg.{module}", name))
     return types.ExternalFunction(symbol, types.void(*[types.uintp] * arguments))
@@ -58,22 +58,22 @@ spotrs = _external("cython_lapack", "spotrs", 8)
 spotri = _external("cython_lapack", "spotri", 5)
 
 
-# Fixed partitions of rows: the unit of work of one thread, and the unit of every ordered reduction.
+# Fixed partitions of rows: a block is the smallest unit of work of a thread, and the unit of every ordered reduction.
 #
 # They depend on the data alone, never on the number of threads: that is what makes results bit-identical.
 
 
-COUNT = 256  # enough pieces for any machine's cores, few enough that one scratch buffer per piece costs nothing
+COUNT = 256  # enough blocks for any machine's cores, few enough that one scratch buffer per block costs nothing
 
 
 def even(n: int, size: int, most: int = COUNT) -> NDArray[np.int64]:
-    """Bounds of blocks of about equal length: at most `size` rows each, unless that took more than `most` blocks."""
+    """Return bounds of blocks of about equal length: `size` rows at most, or more if there would be over `most`."""
     count = max(1, min(most, -(-n // size)))
     return (np.arange(count + 1, dtype=np.int64) * n) // count
 
 
 def balanced(rows: Rows, cost_per_row: float, count: int = COUNT) -> NDArray[np.int64]:
-    """Bounds of blocks of about equal cost, where a row costs its entries plus `cost_per_row`."""
+    """Return bounds of blocks of about equal cost, where a row costs its number of entries plus `cost_per_row`."""
     n = rows.count
     if n <= 1:
         return np.array([0, n])
@@ -84,14 +84,14 @@ def balanced(rows: Rows, cost_per_row: float, count: int = COUNT) -> NDArray[np.
     return bounds
 
 
-_largest: dict[int, tuple[weakref.ref[Any], int]] = {}
-"""The largest column of rows that cannot change, by the identity of their indices: a fit asks for it all the time."""
+_largest: dict[int, tuple[weakref.ref[NDArray[np.int32]], int]] = {}
+"""Cache of `largest_column` for read-only rows, by the id of their indices: every kernel call asks for it."""
 
 
-def check(rows: Rows, this: NDArray[Any] | None, other: NDArray[Any]) -> None:
-    """Raise InvalidData unless there is a row for each of `this` (where given), with columns that are rows of `other`.
+def check(rows: Rows, this: Array | None, other: Array) -> None:
+    """Raise InvalidData unless `rows` has a row for each of `this` (if given) and columns that are rows of `other`.
 
-    Kernels look at no bounds: what they are given beyond the end of an array they would read, or crash.
+    Kernels do not check bounds: they would read beyond the end of an array, or crash.
     """
     if this is not None and rows.count != len(this):
         raise InvalidData(f"There are {rows.count:,} sparse rows for {len(this):,} vectors.")
@@ -102,14 +102,14 @@ def check(rows: Rows, this: NDArray[Any] | None, other: NDArray[Any]) -> None:
 
 
 def largest_column(rows: Rows) -> int:
-    """The largest column; `2**32` or more where one is negative or the rows' bounds are not ascending."""
+    """Return the largest column; at least `2**31` if one is negative, `2**32` if the rows' bounds do not ascend."""
     indices, indptr = rows.indices, rows.indptr
     known = _largest.get(id(indices))
     if known is not None and known[0]() is indices:
         return known[1]
     if indptr[0] < 0 or (np.diff(indptr) < 0).any():
         return 2**32
-    found = int(indices.view(np.uint32).max(initial=0))  # a negative one is a huge one
+    found = int(indices.view(np.uint32).max(initial=0))  # as unsigned, a negative column is a huge one
     if not indices.flags.writeable and len(indices) > 4096:
         address = id(indices)
         _largest[address] = weakref.ref(indices, lambda _: _largest.pop(address, None)), found
@@ -118,39 +118,45 @@ def largest_column(rows: Rows) -> int:
 
 LAYER = "fairmf's own threads (no OpenMP; safe under fork and threads)"
 """What `fairmf doctor` shows. Numba's layers (NUMBA_THREADING_LAYER) are not used."""
-WORTH_WAKING = 4e6  # flops, a millisecond or so: a sleeping thread is awake by then, even on a busy machine
-PARTS_PER_THREAD = 4  # so that nobody waits long for a thread whose core was taken away
+WORTH_WAKING = 4e6  # flops per thread, about a millisecond: waking a sleeping thread takes that long on a busy machine
+PARTS_PER_THREAD = 4  # so that a thread whose core is taken by another process does not hold up the rest
 LONGEST_WAIT = 60.0  # seconds that a fork waits for running kernels
-PAUSE = 2e-4  # seconds between two looks, while a fork waits or is waited for
+PAUSE = 2e-4  # seconds between two checks, while a fork waits or is waited for
+
+Arguments: TypeAlias = tuple[Any, ...]
+"""The arguments of a kernel: arrays, numbers and None."""
+Library: TypeAlias = "threadpoolctl.LibController"
+"""A loaded BLAS library whose number of threads can be set."""
 
 
 class _Use(threading.local):
-    """What the calling thread has asked for."""
+    """Hold the settings of the calling thread."""
 
     depth = 0  # how many `use` it is inside
 
     def __init__(self) -> None:
-        self.asked: list[list[int]] = []  # numbers of threads, one list each, so that each is told from its equals
+        # Numbers of threads. Each is in a list of its own, so that `use` can find its own entry by identity.
+        self.asked: list[list[int]] = []
 
 
 _use = _Use()
 
 
 def most() -> int:
-    """Threads there can be: NUMBA_NUM_THREADS, by default the cores this process may use."""
+    """Return the most threads there can be: NUMBA_NUM_THREADS, by default the cores this process may use."""
     return int(numba.config.NUMBA_NUM_THREADS)
 
 
 def count() -> int:
-    """Threads that a call of `run` takes here."""
+    """Return how many threads a call of `run` takes here."""
     return _use.asked[-1][0] if _use.asked else most()
 
 
 @contextlib.contextmanager
 def use(num_threads: int) -> Iterator[None]:
-    """Take this many threads (0: all) for calls of `run` by this thread. BLAS gets one: the parallelism is ours.
+    """Let calls of `run` by this thread take this many threads (0: all). BLAS gets one: `run` is the parallelism.
 
-    Of several that are open the one opened last counts. They may be closed in any order: workers in one process are.
+    If several are open, the one opened last counts. They may close in any order, as workers in one process do.
     """
     own = [min(num_threads, most()) if num_threads > 0 else most()]
     with one_blas_thread():
@@ -161,19 +167,12 @@ def use(num_threads: int) -> Iterator[None]:
             _use.asked = [other for other in _use.asked if other is not own]
 
 
-def one_blas_thread() -> AbstractContextManager[None]:
-    """Hold BLAS to one thread, in the whole process, while anybody is inside."""
-    return _blas.limited()
+def run(kernel: Callable[..., None], blocks: int, *inputs: object, out: tuple[Array, ...] = (), work: float) -> None:
+    """Call kernel(first, last, *inputs, *out) on several threads, for ranges of blocks that together are 0..blocks.
 
-
-def run(
-    kernel: Callable[..., None], blocks: int, *inputs: Any, out: tuple[NDArray[Any], ...] = (), work: float
-) -> None:
-    """Call kernel(first, last, *inputs, *out) for ranges of blocks that together are 0..blocks.
-
-    Kernels get read-only views of their inputs, so that each is compiled once, whether or not the caller may write to
-    them. `work` is about how many flops that takes: a little is done by the caller alone. Returns, or raises, when no
-    thread works on it any more.
+    Kernels get read-only views of their inputs, so that Numba compiles each once, for writable and read-only arrays
+    alike. `work` estimates the flops: the caller does small work alone. It returns, or raises, when all threads have
+    finished.
     """
     arguments = *(read_only(x) if isinstance(x, np.ndarray) else x for x in inputs), *out
     threads = max(1, min(count(), blocks, int(work / WORTH_WAKING)))
@@ -183,7 +182,9 @@ def run(
     job = _Job(kernel, blocks, arguments, parts=min(blocks, PARTS_PER_THREAD * threads))
     try:
         _helpers.ask(job, threads - 1)
-        job.work_as_caller()
+        # Ctrl-C may raise at any moment, so no lock is held while a part is taken; `next` alone is atomic.
+        while (part := next(job.open, None)) is not None:
+            _call(kernel, *part, arguments)
     finally:
         job.end()
     if job.error is not None:
@@ -191,9 +192,9 @@ def run(
 
 
 class _Job:
-    """One call of `run`: the parts that nobody has begun, and how many helpers are at work."""
+    """Hold one call of `run`: the parts that no thread has taken yet, and how many helpers are working."""
 
-    def __init__(self, kernel: Callable[..., None], blocks: int, arguments: tuple[Any, ...], parts: int):
+    def __init__(self, kernel: Callable[..., None], blocks: int, arguments: Arguments, parts: int):
         self.kernel, self.arguments = kernel, arguments
         bounds = [blocks * part // parts for part in range(parts + 1)]
         self.open = iter(list(itertools.pairwise(bounds)))
@@ -202,13 +203,8 @@ class _Job:
         self.error: BaseException | None = None
         self.over.acquire()
 
-    def work_as_caller(self) -> None:
-        # Ctrl-C may come at any moment, so no lock is held while a part is taken.
-        while (part := next(self.open, None)) is not None:
-            _call(self.kernel, *part, self.arguments)
-
     def end(self) -> None:
-        """Leave out what nobody has begun, and wait for the helpers: they write into the caller's arrays."""
+        """Drop the parts that no thread has taken, and wait for the helpers: they write into the caller's arrays."""
         stopped: BaseException | None = None
         while True:
             try:
@@ -218,7 +214,7 @@ class _Job:
                     alone = self.helpers == 0
                 if alone or self.over.acquire():
                     break
-            except BaseException as error:  # Ctrl-C, which waits as well
+            except BaseException as error:  # Ctrl-C: raise it only when the helpers have finished
                 stopped = error
         if stopped is not None:
             raise stopped
@@ -238,7 +234,7 @@ class _Job:
                     pass
             with self.lock:
                 part = next(self.open, None)
-        with self.lock:  # no part is left, so nobody joins any more: the number only falls
+        with self.lock:  # no part is left, so no other helper joins: the number only falls
             self.helpers -= 1
             last = self.helpers == 0
         if last:
@@ -246,7 +242,7 @@ class _Job:
 
 
 class _Helpers:
-    """Threads that wait for jobs. They sleep without using the processor, and end with the process."""
+    """Keep threads that wait for jobs. They sleep while they wait, and end with the process."""
 
     def __init__(self) -> None:
         self.jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
@@ -254,9 +250,9 @@ class _Helpers:
         self.number = 0
 
     def ask(self, job: _Job, number: int) -> None:
-        """Let that many helpers have a look at the job."""
+        """Offer the job to that many helpers."""
         if self.number < number:
-            # Where no thread can be started (a limit, the end of the process) the caller does it all.
+            # Where no thread can be started (a limit, the end of the process) the caller does all the work.
             with self.lock, contextlib.suppress(RuntimeError):
                 while self.number < number:
                     threading.Thread(target=_help, args=(self.jobs,), name="fairmf", daemon=True).start()
@@ -266,7 +262,7 @@ class _Helpers:
 
 
 def _help(jobs: queue.SimpleQueue[_Job]) -> None:
-    _alone(_libraries(by_thread=True))
+    _limit(_loaded(len(sys.modules)).by_thread)
     while True:
         jobs.get().work_as_helper()
 
@@ -274,15 +270,16 @@ def _help(jobs: queue.SimpleQueue[_Job]) -> None:
 # -- fork -------------------------------------------------------------------------------------------------------------
 
 _inside: set[int] = set()
-"""Threads that run a kernel now."""
+"""Idents of the threads that are running a kernel."""
 _forks = threading.RLock()
 _forking = False
 
 
-def _call(kernel: Callable[..., None], first: int, last: int, arguments: tuple[Any, ...]) -> None:
-    """Run a part on this thread, but not while another thread forks."""
+def _call(kernel: Callable[..., None], first: int, last: int, arguments: Arguments) -> None:
+    """Run a part on this thread, after waiting for any fork in progress."""
     me = threading.get_ident()
     try:
+        # Announce first, then look: a fork that starts in between sees this thread and waits for it.
         _inside.add(me)
         while _forking:
             _inside.discard(me)
@@ -294,7 +291,7 @@ def _call(kernel: Callable[..., None], first: int, last: int, arguments: tuple[A
 
 
 def _before_fork() -> None:
-    """Wait until no kernel runs or is compiled: BLAS and the compiler have locks that a child could never open."""
+    """Wait until no kernel runs or compiles: a child could never release the locks of BLAS and of the compiler."""
     global _forking
     _forks.acquire()
     _forking = True
@@ -324,74 +321,79 @@ def _after_fork_in_child() -> None:
 # -- BLAS -------------------------------------------------------------------------------------------------------------
 
 
-class _OneBlasThread:
-    """Hold BLAS to one thread while anybody is inside: the first one in sets it, the last one out sets it back."""
+class _BlasLimit:
+    """Count who needs BLAS limited to one thread, and remember the numbers to restore."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.users = 0
-        self.before: list[tuple[Any, int]] = []
-
-    @contextlib.contextmanager
-    def limited(self) -> Iterator[None]:
-        inside, own = False, _alone(_libraries(by_thread=True))
-        try:
-            with self.lock:
-                if self.users == 0:
-                    self.before = _alone(_libraries(by_thread=False))
-                self.users += 1
-                _use.depth += 1
-                inside = True
-            yield
-        finally:
-            _give_back(own)
-            if inside:
-                with self.lock:
-                    self.users -= 1
-                    _use.depth -= 1
-                    self._end()
+        self.before: list[tuple[Library, int]] = []
 
     def after_fork(self) -> None:
-        """Of those inside, only the thread that forked is left. Called with the lock held."""
+        """Forget all users but the thread that forked: no other exists in the child. Called with the lock held."""
         self.users = max(0, min(self.users, _use.depth))
-        self._end()
+        self.restore_if_unused()
 
-    def _end(self) -> None:
+    def restore_if_unused(self) -> None:
         if self.users == 0:
-            _give_back(self.before)
+            _set(self.before)
             self.before = []
 
 
-def _libraries(by_thread: bool) -> list[Any]:
-    """The loaded BLAS libraries whose number of threads is set thread by thread (those on OpenMP), or the others."""
-    return _loaded(len(sys.modules))[by_thread]
+@contextlib.contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Limit BLAS to one thread in the whole process: the first caller to enter sets it, the last to leave resets it."""
+    inside, own = False, _limit(_loaded(len(sys.modules)).by_thread)
+    try:
+        with _blas.lock:
+            if _blas.users == 0:
+                _blas.before = _limit(_loaded(len(sys.modules)).by_process)
+            _blas.users += 1
+            _use.depth += 1
+            inside = True
+        yield
+    finally:
+        _set(own)
+        if inside:
+            with _blas.lock:
+                _blas.users -= 1
+                _use.depth -= 1
+                _blas.restore_if_unused()
+
+
+class _Libraries(NamedTuple):
+    """Hold the loaded BLAS libraries, by how their number of threads is set."""
+
+    by_process: list[Library]
+    by_thread: list[Library]
+    """Those on OpenMP, where each thread of ours has a number of its own."""
 
 
 @functools.lru_cache(maxsize=1)
-def _loaded(_modules: int) -> tuple[list[Any], list[Any]]:
-    """All BLAS libraries: those set once for the process, those set by thread.
+def _loaded(_modules: int) -> _Libraries:
+    """Find the BLAS libraries in this process.
 
-    Finding them takes milliseconds, so they are kept until another module is imported: faiss and PyTorch bring a BLAS
-    of their own.
+    That takes milliseconds, so the answer is cached until the number of imported modules changes: faiss and PyTorch
+    bring a BLAS of their own.
     """
-    found: tuple[list[Any], list[Any]] = ([], [])
+    found = _Libraries([], [])
     for library in threadpoolctl.ThreadpoolController().lib_controllers:
         if library.user_api == "blas":
             found[getattr(library, "threading_layer", "") == "openmp"].append(library)
     return found
 
 
-def _alone(libraries: list[Any]) -> list[tuple[Any, int]]:
-    """Give these libraries one thread; returns what they had."""
+def _limit(libraries: list[Library]) -> list[tuple[Library, int]]:
+    """Limit these libraries to one thread, and return how many they had."""
     before = [(library, library.get_num_threads()) for library in libraries]
-    _give_back([(library, 1) for library in libraries])
+    _set([(library, 1) for library in libraries])
     return before
 
 
-def _give_back(numbers: list[tuple[Any, int]]) -> None:
+def _set(numbers: list[tuple[Library, int]]) -> None:
     for library, number in numbers:
-        # Newer versions of threadpoolctl (3.8) listen to the first thread that sets a number, and to no other until it
-        # lets go. Here one thread may set it and another set it back.
+        # threadpoolctl 3.8 and later accept a number only from the thread that set it first, until that one lets go.
+        # Here one thread may limit a library and another restore it.
         let_go = getattr(library, "clear_controlling_thread", None)
         if let_go is not None:
             let_go(force=True)
@@ -400,7 +402,7 @@ def _give_back(numbers: list[tuple[Any, int]]) -> None:
             let_go(force=True)
 
 
-_blas = _OneBlasThread()
+_blas = _BlasLimit()
 _helpers = _Helpers()
 if hasattr(os, "register_at_fork"):  # Windows cannot fork
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -1,7 +1,8 @@
-"""Top-K: blocks of users meet blocks of items, longest item vectors first; a user leaves when no later item can matter.
+"""Find the k best items of every user, longest item vectors first, and stop when no later item can enter the list.
 
-|u.v| <= |u||v|, so once a user's k-th best score exceeds |u| times the longest vector of the next block, the list is
-final. One small matrix product per pair of blocks, kept in the cache and scanned there. Never users x items.
+|u.v| <= |u||v|: once a user's k-th best score exceeds |u| times the longest vector of the next block, the list is
+final. Each pair of a block of users and a block of items is one small matrix product, scanned while it is in the cache.
+The scores of all users and items are never stored.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from fairmf.kernels import kernel
 
 # -- candidates of one user -------------------------------------------------------------------------------------------
 #
-# Rounded scores decide which candidates stay, exact ones which win. The scores of a matrix product carry rounding that
-# depends on where in a block a pair stands. So nothing is decided by them within `2 * error`, where `error` bounds that
-# rounding; the candidates left are scored once more, in float64, and ordered by score and item index. The answer is the
-# same for any blocks, any batch of users and any number of threads.
+# Float32 scores decide which candidates stay, exact scores which of them win. The rounding of a matrix product depends
+# on a pair's position in its block. So candidates within `2 * error` of the k-th best are kept, where `error` bounds
+# the rounding; those left are scored again in float64, and ordered by score and item index. The answer is the same for
+# any blocks, any batch of users and any number of threads.
 
-HIGH = np.int64(2**32)  # a key is score * HIGH + item, both as whole numbers
+HIGH = np.int64(2**32)  # a sort key is score * HIGH + item, both as integers
 
 
 @kernel
 def kth_largest(values, size, k):
-    """The k-th largest of values[:size], which are reordered (Hoare's selection).   in, out: values"""
+    """Return the k-th largest of values[:size], and reorder them (Hoare's selection).   in, out: values"""
     low, high, wanted = 0, size - 1, k - 1
     while low < high:
         pivot = values[(low + high) // 2]
@@ -47,7 +48,7 @@ def kth_largest(values, size, k):
 
 @kernel(fastmath={"reassoc", "contract"})
 def exact_score(user, item):
-    """The inner product in float64, rounded once; never -0.0, which would sort below 0.0."""
+    """Return the inner product in float64, rounded once; never -0.0, which would sort below 0.0."""
     total = 0.0
     for c in range(len(user)):
         total += np.float64(user[c]) * np.float64(item[c])
@@ -65,7 +66,7 @@ def exact_dialled_score(user, item, scale, offset):
 
 @kernel
 def flip(pattern):
-    """The bits of a float as an integer that sorts as the numbers do; applied twice, the bits again."""
+    """Turn the bits of a float into an integer that sorts like the floats; applied twice, it returns the bits."""
     return pattern if pattern >= 0 else pattern ^ np.int32(0x7FFFFFFF)
 
 
@@ -83,6 +84,7 @@ def rank_exactly(user, other, scale, offset, order, positions, scores, bits, siz
             own = np.float32(1.0) if scale is None else scale[positions[c]]
             added = np.float32(0.0) if offset is None else offset[positions[c]]
             scores[c] = exact_dialled_score(user, other[positions[c]], own, added)
+    # Higher scores have higher keys; of equal scores the lower item has, because its index is subtracted.
     for c in range(size):
         keys[c] = np.int64(flip(bits[c])) * HIGH + (HIGH - 1 - np.int64(order[positions[c]]))
     keys[:size].sort()
@@ -90,19 +92,19 @@ def rank_exactly(user, other, scale, offset, order, positions, scores, bits, siz
 
 @kernel
 def item_of(key):
-    """The item of a key."""
+    """Return the item of a key."""
     return np.int32(HIGH - 1 - (key & (HIGH - 1)))
 
 
 @kernel
 def score_bits_of(key):
-    """The score of a key, as bits."""
+    """Return the score of a key, as bits."""
     return flip(np.int32(key >> 32))
 
 
 @kernel
 def drop_hopeless(k, error, scores, positions, size, scratch):
-    """Keep what may still be among the k best.   in, out: scores, positions   returns: how many, the score to reach"""
+    """Keep candidates that may be among the k best.   in, out: scores, positions   returns: how many, lowest score"""
     scratch[:size] = scores[:size]
     floor = kth_largest(scratch, size, k) - np.float32(2.0) * error
     kept = 0
@@ -115,7 +117,7 @@ def drop_hopeless(k, error, scores, positions, size, scratch):
 
 @kernel
 def keep_exactly(k, user, other, scale, offset, order, rank, scores, bits, positions, size, keys):
-    """Keep the k best and no more: for scores so close together that rounding hides their order."""
+    """Keep exactly the k best, by exact scores: for candidates so close together that rounding hides their order."""
     rank_exactly(user, other, scale, offset, order, positions, scores, bits, size, keys)
     for c in range(k):
         key = keys[size - 1 - c]
@@ -125,22 +127,22 @@ def keep_exactly(k, user, other, scale, offset, order, rank, scores, bits, posit
 USERS_AT_ONCE = 256
 ITEMS_AT_ONCE = 512  # 256 x 512 scores fill half of a second-level cache of 1 MiB
 COMPARED_AT_ONCE = 64
-LOWEST = np.float32(-3.4028235e38)  # what is left out scores -inf, below this
+LOWEST = np.float32(-3.4028235e38)  # the lowest finite score; excluded items score -inf, below it
 
 
 @kernel
 def most_kept(k):
-    """Candidates beyond this number are thinned out before the next block."""
+    """Return how many candidates a user may carry into the next block."""
     return k + max(k // 2, 64)
 
 
 @kernel
 def collect(row, first, floor, scores, positions, size):
-    """Append all scores of a row that reach the floor.   out: scores, positions   returns: how many there are now"""
+    """Append all scores of a row that reach the floor.   out: scores, positions   returns: the new number of them"""
     whole = len(row) - len(row) % COMPARED_AT_ONCE
     for start in range(0, whole, COMPARED_AT_ONCE):
         hits = np.int32(0)
-        for c in range(COMPARED_AT_ONCE):  # fixed length, small integers, no branch: a few wide comparisons
+        for c in range(COMPARED_AT_ONCE):  # fixed length, small integers, no branch: compiles to a few wide comparisons
             hits += np.int32(row[start + c] >= floor)
         if hits:
             size = collect_each(row, start, start + COMPARED_AT_ONCE, first, floor, scores, positions, size)
@@ -149,7 +151,7 @@ def collect(row, first, floor, scores, positions, size):
 
 @kernel
 def collect_each(row, start, stop, first, floor, scores, positions, size):
-    """As `collect`, one by one."""
+    """Append the scores from start to stop that reach the floor, one by one; see `collect`."""
     for c in range(start, stop):
         if row[c] >= floor:
             scores[size], positions[size] = row[c], first + c
@@ -159,7 +161,7 @@ def collect_each(row, start, stop, first, floor, scores, positions, size):
 
 @kernel
 def left_out(indptr, indices, rank, start, stop):
-    """The positions each user of a block must not be given, ascending."""
+    """Return the positions that are excluded for each user of a block, ascending."""
     base = indptr[start]
     found = np.empty(indptr[stop] - base, dtype=np.int32)
     for e in range(len(found)):
@@ -171,7 +173,7 @@ def left_out(indptr, indices, rank, start, stop):
 
 @kernel
 def mask(row, first, barred, at, end):
-    """Bar positions from the part of a row that starts at `first`.   out: row   returns: the next barred position"""
+    """Set excluded positions of a row that starts at `first` to -inf.   out: row   returns: the next one to exclude"""
     while at < end and barred[at] < first + len(row):
         row[barred[at] - first] = -np.inf
         at += 1
@@ -191,12 +193,12 @@ def dial(row, first, scale, offset):
 
 @kernel
 def keep_active(lengths, longest, highest, floors, active, packed, count):
-    """Drop users whom no later item can reach.   in, out: active, packed   returns: how many stay
+    """Drop users whose lists no later item can enter.   in, out: active, packed   returns: how many stay
 
     `longest` and `highest` bound the vectors and the offsets of all items that are still to come.
     """
     still = 0
-    for a in range(count):  # blocks get shorter and floors higher: who leaves need not come back
+    for a in range(count):  # item vectors get shorter and floors rise: a dropped user never has to come back
         i = active[a]
         if lengths[i] * longest * 1.000001 + highest >= floors[i]:
             if still < a:
@@ -208,7 +210,7 @@ def keep_active(lengths, longest, highest, floors, active, packed, count):
 
 @kernel
 def write_list(k, user, other, scale, offset, order, error, found, bits, positions, size, scratch, keys, items, scores):
-    """The final list out of the candidates.   in: all but the last two   out: items, scores"""
+    """Write the final list of a user from its candidates.   in: all but the last two   out: items, scores"""
     if size > k:
         size, _ = drop_hopeless(k, error, found, positions, size, scratch)
     rank_exactly(user, other, scale, offset, order, positions, found, bits, size, keys)
@@ -224,7 +226,7 @@ def write_list(k, user, other, scale, offset, order, error, found, bits, positio
 def block_of_users(
     users, other, scale, offset, order, rank, longest, highest, lengths, errors, k, barred, ends, items, scores
 ):
-    """Top-K of a few users.   in: all but the last two   out: items, scores"""
+    """Find the k best items of a block of users.   in: all but the last two   out: items, scores"""
     n, m = len(users), len(other)
     limit = most_kept(k)
     room = limit + ITEMS_AT_ONCE
@@ -234,9 +236,10 @@ def block_of_users(
     scratch, keys = np.empty(room, dtype=np.float32), np.empty(room, dtype=np.int64)
     product = np.empty(n * min(m, ITEMS_AT_ONCE), dtype=np.float32)
     packed, active, count = users.copy(), np.arange(n), n
-    at = ends[:-1].copy()  # how far along each user's barred positions are
+    at = ends[:-1].copy()  # the next excluded position of each user
     for b in range(len(longest)):
         above = np.float32(0.0) if offset is None else highest[b]
+        # `packed` holds the vectors of the users still active, side by side for the matrix product.
         count = keep_active(lengths, longest[b], above, floors, active, packed, count)
         if count == 0:
             break
@@ -248,6 +251,8 @@ def block_of_users(
             dial(block[a], first, scale, offset)
             at[i] = mask(block[a], first, barred, at[i], ends[i + 1])
             sizes[i] = collect(block[a], first, floors[i], found[i], positions[i], sizes[i])
+            # There must be room for all items of the next block: drop candidates by rounded scores, which also raises
+            # the floor, and if too many are nearly equal, by exact scores.
             if sizes[i] > limit:
                 sizes[i], floors[i] = drop_hopeless(k, errors[i], found[i], positions[i], sizes[i], scratch)
             if sizes[i] > limit:
@@ -267,9 +272,10 @@ def top_k(
     low, high, this, other, scale, offset, order, rank, longest, highest, lengths, errors, k, indptr, indices, bounds,
     at_once, items, scores
 ):  # fmt: skip
-    """See contract. `other` is in the order of `order`, whose inverse is `rank`, as `scale` and `offset` are.
+    """Find the k best items of all users (`Backend.top_k`).
 
-    `longest` and `highest` bound the vectors and the offsets from each block on.
+    `other`, `scale` and `offset` are sorted by `order`, whose inverse is `rank`; `longest` and `highest` bound the
+    item vectors and the offsets from each block on.
 
     in: all but the last two   out: items, scores
     """

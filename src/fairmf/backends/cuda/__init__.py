@@ -1,1 +1,1 @@
-"""CUDA: CuPy for dense algebra, own CUDA C kernels for everything that walks over sparse rows."""
+"""Run on NVIDIA GPUs: CuPy for dense algebra, CUDA C kernels for everything that walks over sparse rows."""

@@ -1,10 +1,10 @@
-"""The cuda backend: the contract's methods, each handed to the file that does it."""
+"""Implement the cuda backend: pass each method of the contract on to the file that computes it."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import SupportsFloat
 
 import cupy as cp
 import numpy as np
@@ -27,12 +27,13 @@ from fairmf.backends.cuda import top_k as best
 from fairmf.backends.cuda.memory import Placing
 from fairmf.backends.random_start import Stream
 from fairmf.data.csr import Rows
+from fairmf.types import Array
 
-NEARLY = 0.1  # a basis counts as right where what is off the diagonal is at most this, beside the diagonal
+NEARLY = 0.1  # a basis is good enough if the off-diagonal part is at most this, relative to the diagonal
 
 
 class CudaBackend:
-    """CUDA kernels in float32; see `contract.Backend` for what each method does."""
+    """Compute in float32 on a GPU; see `contract.Backend` for what each method does."""
 
     name = "cuda"
     dtype = np.dtype(np.float32)
@@ -43,11 +44,11 @@ class CudaBackend:
         self._half = half
         self._placing = Placing()
         self._depth = 0
-        self._rotation: tuple[Any, Any] | None = None
+        self._rotation: tuple[Matrix, cp.ndarray] | None = None
 
     @contextlib.contextmanager
-    def threads(self, num_threads: int) -> Iterator[None]:  # noqa: ARG002 - of the host; none is used
-        """See contract. On leaving, everything taken from the device is given back."""
+    def threads(self, num_threads: int) -> Iterator[None]:  # noqa: ARG002 - threads of the host, which are not used
+        """See contract. Frees all device memory on exit."""
         self._depth += 1
         try:
             with cp.cuda.using_allocator(self._placing.pool.malloc):
@@ -64,7 +65,7 @@ class CudaBackend:
 
     # -- arrays ---------------------------------------------------------------------------------------------------
 
-    def array(self, values: NDArray[Any]) -> Factors:
+    def array(self, values: Array) -> Factors:
         """See contract."""
         return self._placing.array(values)
 
@@ -85,15 +86,15 @@ class CudaBackend:
             kernel((-(-len(x) * blocks // 256),), (256,), (*words, own, *sizes, np.float32(scale), x))
             self._placing.store(x, part, out)
 
-    def host(self, factors: Factors) -> NDArray[Any]:
+    def host(self, factors: Factors) -> Array:
         """See contract."""
         return cp.asnumpy(factors)
 
-    def vector(self, values: NDArray[Any]) -> NDArray[Any]:
+    def vector(self, values: Array) -> Array:
         """See contract."""
         return self._placing.uploads.array(values, "float64")
 
-    def numbers(self, *values: Any) -> list[float]:
+    def numbers(self, *values: SupportsFloat) -> list[float]:
         """See contract."""
         arrays = [v if isinstance(v, cp.ndarray) else cp.asarray(v, dtype=cp.float64) for v in values]
         found: list[float] = cp.stack(arrays).tolist()
@@ -142,13 +143,13 @@ class CudaBackend:
         return row_work.observed_loss(self._placing, rows, this, other)
 
     def diagonalise(self, matrix: Matrix, ridge: float, guess: Matrix | None) -> Diagonalised:
-        """See contract. Eigenvectors take as long as all other work of a half-step on the device."""
+        """See contract. Uses the guess: on a GPU eigenvectors take as long as all other work of a half-step."""
         matrix = cp.asarray(matrix)
         if guess is not None:
             values, rest, scaled = reductions.split_diagonal(guess.T @ matrix @ guess, ridge)
             square = scaled @ scaled
             fourth = (square @ square).ravel()
-            # The trace of the 8th power bounds that of the largest eigenvalue.
+            # The trace of the 8th power of a symmetric matrix bounds the 8th power of its largest eigenvalue.
             if float(fourth.dot(fourth)) < NEARLY**8:
                 return Diagonalised(values, guess, rest)
         if not cp.isfinite(matrix).all():
@@ -169,13 +170,14 @@ class CudaBackend:
 
     def turned(self, this: Factors, matrix: Matrix) -> Factors:
         """See contract."""
-        if isinstance(this, cp.ndarray):  # cuBLAS needs another place anyway
+        if isinstance(this, cp.ndarray):  # cuBLAS cannot multiply in place anyway
             return cp.matmul(this, self._single(matrix))
         self.multiply(this, matrix, this)
         return this
 
-    def _single(self, matrix: Matrix) -> Any:
-        if self._rotation is None or self._rotation[0] is not matrix:  # both sides are turned one after the other
+    def _single(self, matrix: Matrix) -> cp.ndarray:
+        # Both sides are rotated by the same matrix, one after the other: cache the last one.
+        if self._rotation is None or self._rotation[0] is not matrix:
             self._rotation = matrix, cp.asarray(matrix, dtype=self.dtype)
         return self._rotation[1]
 

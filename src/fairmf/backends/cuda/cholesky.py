@@ -1,9 +1,8 @@
-"""Rows solved by Cholesky, a batch at a time: matrices by an own kernel, factorised and solved by cuSOLVER."""
+"""Solve rows by Cholesky in batches: build their matrices with a kernel, factorise and solve them with cuSOLVER."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import cupy as cp
 import numpy as np
@@ -13,22 +12,30 @@ from cupy_backends.cuda.libs import cublas, cusolver
 from fairmf.backends.cuda import launch
 from fairmf.backends.cuda.memory import DeviceRows
 
-BATCH_BYTES = 1 << 30  # matrices of one batch
-TILE = 64  # as in row_matrices.cu
+BATCH_BYTES = 1 << 30  # memory for the matrices of one batch
+TILE = 64  # TILE of row_matrices.cu
 
-# cuSOLVER counts by columns: what lies below the diagonal row by row lies above it to cuSOLVER.
+# cuSOLVER is column-major: the lower triangle of a row-major matrix is the upper one to cuSOLVER.
 _UPPER = cublas.CUBLAS_FILL_MODE_UPPER
 
 
-def batches(count: int, d: int) -> Iterator[Any]:
-    """Row numbers, as many at a time as their matrices may take."""
+def batches(count: int, d: int) -> Iterator[cp.ndarray]:
+    """Yield row numbers in batches whose d x d matrices fit into BATCH_BYTES."""
     size = int(np.clip(BATCH_BYTES // (4 * d * d), 1, 65535))
     for first in range(0, count, size):
         yield cp.arange(first, min(first + size, count), dtype=cp.int32)
 
 
-def factorised(rows: DeviceRows, chosen: Any, other: Any, terms: tuple[Any, Any, Any, Any]) -> tuple[Any, Any]:
-    """Cholesky factors L of the chosen rows' matrices (below the diagonal), and which were positive definite."""
+def factorised(
+    rows: DeviceRows,
+    chosen: cp.ndarray,
+    other: cp.ndarray,
+    terms: tuple[cp.ndarray, cp.ndarray, cp.ndarray | None, cp.ndarray | None],
+) -> tuple[cp.ndarray, cp.ndarray]:
+    """Return Cholesky factors L of the chosen rows' matrices (lower triangles), and which were positive definite.
+
+    `terms` are the shared matrix, the ridge of each row, and the rank-one vector and weights or None.
+    """
     shared, ridge, vector, pulls = terms
     d, tiles = other.shape[1], -(-other.shape[1] // TILE)
     matrices = cp.empty((len(chosen), d, d), dtype=cp.float32)
@@ -41,15 +48,15 @@ def factorised(rows: DeviceRows, chosen: Any, other: Any, terms: tuple[Any, Any,
     return matrices, info == 0
 
 
-def right_sides(rows: DeviceRows, chosen: Any, other: Any, shift: Any) -> Any:
-    """sum_j c_ij y_j - shift of the chosen rows."""
+def right_sides(rows: DeviceRows, chosen: cp.ndarray, other: cp.ndarray, shift: cp.ndarray) -> cp.ndarray:
+    """Return sum_j c_ij y_j - shift for the chosen rows."""
     out = cp.empty((len(chosen), other.shape[1]), dtype=cp.float32)
     _launch("right_sides", (len(chosen),), rows, (chosen, other, np.int32(other.shape[1]), shift, out))
     return out
 
 
-def solved(factors: Any, right: Any) -> Any:
-    """L L' x = right, in place of `right`."""
+def solved(factors: cp.ndarray, right: cp.ndarray) -> cp.ndarray:
+    """Solve L L' x = right, in place of `right`, and return it."""
     count, d = right.shape
     info, of_factors, of_right = cp.empty(1, dtype=cp.int32), _starts(factors), _starts(right)
     cusolver.spotrsBatched(
@@ -58,10 +65,10 @@ def solved(factors: Any, right: Any) -> Any:
     return right
 
 
-def sum_of_inverses(factors: Any) -> Any:
-    """sum of (L L')^-1 in float64."""
+def sum_of_inverses(factors: cp.ndarray) -> cp.ndarray:
+    """Return the sum of (L L')^-1 in float64."""
     count, d = factors.shape[:2]
-    # To cuBLAS the arrays hold L'; L' X = 1 leaves X = L'^-1, which lies there column by column: row by row it is L^-1.
+    # To cuBLAS, which is column-major, the arrays hold L'. It solves L' X = 1, so X = L'^-1; read row by row X is L^-1.
     inverse = cp.zeros_like(factors)
     inverse[:, cp.arange(d), cp.arange(d)] = 1.0
     one, of_factors, of_inverse = np.ones(1, dtype=np.float32), _starts(factors), _starts(inverse)
@@ -72,15 +79,15 @@ def sum_of_inverses(factors: Any) -> Any:
     return cp.matmul(inverse.transpose(0, 2, 1), inverse).sum(axis=0, dtype=cp.float64)
 
 
-def _launch(name: str, grid: tuple[int, ...], rows: DeviceRows, arguments: tuple[Any, ...]) -> None:
+def _launch(name: str, grid: tuple[int, ...], rows: DeviceRows, arguments: tuple[object, ...]) -> None:
     entries = (rows.indptr, rows.indices, _pointer(rows.weights))
     launch.kernel("row_matrices.cu", name, cp.cuda.Device().id)(grid, (256,), (*entries, *arguments))
 
 
-def _pointer(array: Any) -> Any:
+def _pointer(array: cp.ndarray | None) -> cp.ndarray | np.uintp:
     return np.uintp(0) if array is None else array
 
 
-def _starts(arrays: Any) -> Any:
-    """Where each of the stacked arrays begins. Must be kept until the call that reads it was made."""
+def _starts(arrays: cp.ndarray) -> cp.ndarray:
+    """Return the addresses of the stacked arrays. Keep them until the call that reads them has been made."""
     return arrays.data.ptr + cp.arange(len(arrays), dtype=cp.uintp) * np.uint64(arrays[0].nbytes)

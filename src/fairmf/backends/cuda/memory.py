@@ -1,32 +1,37 @@
-"""Keep arrays on the device while there is room, else in page-locked memory of the host, and read them in blocks."""
+"""Keep arrays on the GPU while there is room, else in page-locked host memory, and stream them in blocks."""
 
 from __future__ import annotations
 
 import logging
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import cupy as cp
 import cupyx
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.backends.contract import Factors
 from fairmf.data.csr import Rows
 from fairmf.errors import InvalidParameter, NotEnoughMemory
+from fairmf.types import Array
 
 log = logging.getLogger("fairmf")
 
 VARIABLE = "FAIRMF_CUDA_MEMORY_GB"
-# A fit holds about four arrays of the users' size, so one may take an eighth; interactions in both orientations 4/10.
+# Shares of device memory: a fit holds about four arrays of the users' size, so each may take an eighth; interactions
+# are held in both orientations, a fifth each.
 OF_FACTORS, OF_ROWS = 1 / 8, 1 / 5
-BLOCK_BYTES = 256 << 20  # of factors, or of interactions, sent at a time
+BLOCK_BYTES = 256 << 20  # factors or interactions streamed to the device at a time
+
+T = TypeVar("T")
 
 
 class Placing:
-    """Keeps count of the device's memory, and cuts into blocks what does not fit."""
+    """Decide what is stored on the device, and stream in blocks what does not fit."""
 
     def __init__(self) -> None:
         self.uploads = Uploads()
@@ -35,7 +40,7 @@ class Placing:
         self._said: set[str] = set()
 
     def limit(self) -> int:
-        """Bytes of the device that may be used: what is free at first, or what the environment allows."""
+        """Return the bytes of device memory that may be used: all that is free, or what the environment allows."""
         if self._limit is None:
             free, _ = cp.cuda.runtime.memGetInfo()
             asked = os.environ.get(VARIABLE)
@@ -43,7 +48,7 @@ class Placing:
         return self._limit
 
     def clear(self) -> None:
-        """Give everything back."""
+        """Free all device memory."""
         self.uploads.clear()
         self.pool.free_all_blocks()
         self._limit = None
@@ -52,18 +57,18 @@ class Placing:
     # -- factors --------------------------------------------------------------------------------------------------
 
     def stays_on_host(self, rows: int, factors: int) -> bool:
-        """Whether an array of that size is too large to be one of several on the device."""
+        """Return whether an array of that size is too large to be one of several on the device."""
         return 4 * rows * factors > OF_FACTORS * self.limit()
 
-    def empty(self, rows: int, factors: int) -> Any:
-        """An uninitialised float32 array where there is room for it."""
+    def empty(self, rows: int, factors: int) -> Factors:
+        """Allocate an uninitialised float32 array, on the device if there is room, else in host memory."""
         if self.stays_on_host(rows, factors):
             self._say(f"factors of {rows:,} rows x {factors:,} stay in the host's memory and are streamed")
             return cupyx.empty_pinned((rows, factors), dtype=np.float32)
         return cp.empty((rows, factors), dtype=cp.float32)
 
-    def array(self, values: Any) -> Any:
-        """These values as a float32 array where there is room for it."""
+    def array(self, values: Factors) -> Factors:
+        """Return the values as a float32 array, on the device if there is room, else in host memory."""
         if isinstance(values, cp.ndarray):
             return cp.ascontiguousarray(values.astype(cp.float32, copy=False))
         if values.ndim == 2 and self.stays_on_host(*values.shape):
@@ -74,8 +79,8 @@ class Placing:
             return out
         return cp.asarray(np.ascontiguousarray(values, dtype=np.float32))
 
-    def whole(self, factors: Any) -> Any:
-        """The side that is gathered from: all of it must be on the device."""
+    def whole(self, factors: Factors) -> cp.ndarray:
+        """Return all of an array on the device: kernels read rows of the fixed side in any order."""
         if isinstance(factors, cp.ndarray):
             return factors
         if 2 * factors.nbytes > self.limit():
@@ -86,8 +91,8 @@ class Placing:
             )
         return cp.asarray(factors)
 
-    def parts(self, factors: Any) -> Iterator[tuple[slice, Any]]:
-        """The rows of an array, on the device: as they are, or a block at a time from the host."""
+    def parts(self, factors: Factors) -> Iterator[tuple[slice, cp.ndarray]]:
+        """Yield the rows of an array on the device: all at once, or in blocks copied from the host."""
         if isinstance(factors, cp.ndarray):
             yield slice(0, len(factors)), factors
             return
@@ -97,8 +102,8 @@ class Placing:
             yield part, cp.asarray(factors[part])
 
     @staticmethod
-    def store(values: Any, part: slice, out: Any) -> None:
-        """Put a block back where it came from."""
+    def store(values: cp.ndarray, part: slice, out: Factors) -> None:
+        """Write a block that `parts` or `row_parts` yielded back to where it came from."""
         if isinstance(out, cp.ndarray):
             if values.data.ptr != out[part].data.ptr:
                 out[part] = values
@@ -108,12 +113,12 @@ class Placing:
     # -- interactions ---------------------------------------------------------------------------------------------
 
     def fits(self, rows: Rows) -> bool:
-        """Whether these interactions may stay on the device."""
+        """Return whether these interactions may stay on the device."""
         entry = 4 if rows.weights is None else 8
         return rows.nnz * entry <= OF_ROWS * self.limit()
 
-    def row_parts(self, rows: Rows, *factors: Any) -> Iterator[tuple[slice, DeviceRows]]:
-        """The rows on the device: all at once and kept, or a block at a time where they or their factors do not fit."""
+    def row_parts(self, rows: Rows, *factors: Factors) -> Iterator[tuple[slice, DeviceRows]]:
+        """Yield the rows on the device: all at once and cached, or in blocks if they or their factors do not fit."""
         entry = 4 if rows.weights is None else 8
         fits = self.fits(rows)
         if fits and all(isinstance(x, cp.ndarray) for x in factors):
@@ -123,7 +128,7 @@ class Placing:
             self._say(f"{rows.nnz:,} interactions stay in the host's memory and are streamed")
         width = max((4 * x.shape[1] for x in factors), default=4)
         budget = min(BLOCK_BYTES, max(int(OF_ROWS * self.limit()) // 4, 1 << 20))
-        # A block ends where its entries or its factors would pass the budget; a single row may.
+        # A block ends where its entries or its factors would exceed the budget; a single row may exceed it.
         cost = np.maximum(rows.indptr[1:] * entry, np.arange(1, rows.count + 1, dtype=np.int64) * width)
         first = 0
         while first < rows.count:
@@ -148,29 +153,29 @@ def _gigabytes(text: str) -> int:
     return int(size * 2**30)
 
 
-def as_vector(values: NDArray[Any], part: slice, uploads: Uploads, dtype: str) -> Any:
-    """One number per row, of the rows of a part; the whole is sent once if it is not to be written to."""
+def as_vector(values: Array, part: slice, uploads: Uploads, dtype: str) -> cp.ndarray:
+    """Return the numbers of the rows of a part on the device; a read-only array is copied there once, as a whole."""
     return uploads.array(values, dtype)[part]
 
 
-LONG = 1024  # entries from which a row is cut into chunks
-CHUNK = 512
+LONG = 1024  # rows with more entries than this are split into chunks
+CHUNK = 512  # entries of a chunk
 
 
 class Uploads:
-    """Copies on the device of host arrays that cannot be written to, for as long as the host's array lives."""
+    """Cache device copies of read-only host arrays, for as long as the host array exists."""
 
     def __init__(self) -> None:
-        self._held: dict[tuple[int, str], tuple[Any, Any]] = {}
+        self._held: dict[tuple[int, str], tuple[weakref.ref[Array], Any]] = {}
 
-    def array(self, values: Any, dtype: str) -> Any:
-        """The values on the device as that dtype. Only read-only host arrays are remembered."""
+    def array(self, values: Array, dtype: str) -> cp.ndarray:
+        """Return the values on the device as that dtype. Only read-only host arrays are cached."""
         if isinstance(values, cp.ndarray):
             return values.astype(dtype, copy=False)
         return self.derived(values, dtype, lambda: cp.asarray(np.ascontiguousarray(values, dtype=dtype)))
 
-    def derived(self, values: NDArray[Any], kind: str, make: Any) -> Any:
-        """What `make` derives from a read-only host array, remembered likewise."""
+    def derived(self, values: Array, kind: str, make: Callable[[], T]) -> T:
+        """Return `make()`, which depends on `values` alone; cached under `kind` if `values` is read-only."""
         if values.flags.writeable:
             return make()
         key = id(values), kind
@@ -181,19 +186,24 @@ class Uploads:
         return found[1]
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Empty the cache."""
         self._held.clear()
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """Runs of at most CHUNK entries, in the order of `rows` (positions into which `of_row` counts)."""
+    """Split rows into runs of at most CHUNK entries, in the order of `rows`."""
 
-    rows: Any  # int32
-    first: Any  # int64, len(rows) + 1: the chunks of each row
-    of_row: Any  # int32, per chunk
-    start: Any  # int64, per chunk
-    stop: Any  # int64, per chunk
+    rows: cp.ndarray
+    """Row numbers, int32."""
+    first: cp.ndarray
+    """The chunks of row k are first[k]..first[k + 1]; int64."""
+    of_row: cp.ndarray
+    """The position in `rows` of each chunk's row, int32."""
+    start: cp.ndarray
+    """The first entry of each chunk, int64."""
+    stop: cp.ndarray
+    """The end of each chunk's entries, int64."""
 
     def __len__(self) -> int:
         return len(self.of_row)
@@ -201,27 +211,26 @@ class Chunks:
 
 @dataclass(frozen=True)
 class DeviceRows:
-    """Sparse rows on the device. Longest rows come first, so that no late block works alone."""
+    """Hold sparse rows on the device. Longest rows come first, so that no block of threads is left working alone."""
 
-    indptr: Any
-    indices: Any
-    weights: Any
-    short: Any
-    """Rows up to LONG entries, longest first."""
+    indptr: cp.ndarray
+    indices: cp.ndarray
+    weights: cp.ndarray | None
+    short: cp.ndarray
+    """Rows of at most LONG entries, longest first."""
     long: Chunks
-    """The others, cut."""
+    """The longer rows, in chunks."""
     host_indptr: NDArray[np.int64]
     uploads: Uploads
 
     def all_chunks(self) -> Chunks:
-        """Every row, cut."""
+        """Return the chunks of every row, short ones included."""
         rows = np.arange(len(self.host_indptr) - 1, dtype=np.int32)
-        made: Chunks = self.uploads.derived(self.host_indptr, "chunks", lambda: cut(self.host_indptr, rows))
-        return made
+        return self.uploads.derived(self.host_indptr, "chunks", lambda: cut(self.host_indptr, rows))
 
 
 def device_rows(rows: Rows, uploads: Uploads) -> DeviceRows:
-    """These rows on the device."""
+    """Copy rows to the device, or return the cached copy."""
 
     def make() -> DeviceRows:
         lengths = np.diff(rows.indptr)
@@ -237,12 +246,11 @@ def device_rows(rows: Rows, uploads: Uploads) -> DeviceRows:
             uploads,
         )
 
-    made: DeviceRows = uploads.derived(rows.indptr, "rows", make)
-    return made
+    return uploads.derived(rows.indptr, "rows", make)
 
 
 def cut(indptr: NDArray[np.int64], rows: NDArray[np.int32]) -> Chunks:
-    """The chunks of these rows."""
+    """Split these rows into chunks."""
     start, stop = indptr[rows], indptr[rows.astype(np.int64) + 1]
     counts = -(-(stop - start) // CHUNK)
     first = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)

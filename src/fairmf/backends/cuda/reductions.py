@@ -1,36 +1,36 @@
-"""Sums over rows: float64 throughout, blocks of rows in a fixed order."""
+"""Compute sums over rows, in float64 and over blocks of rows in a fixed order."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import cupy as cp
 import numpy as np
 from cupy.cuda import cublas
 
+from fairmf.backends.contract import Factors, Vector
 from fairmf.backends.cuda import launch
 from fairmf.backends.cuda.memory import Placing, as_vector
 
 GRAMIAN_ROWS = 512  # rows summed in float32 before they are added in float64
-REDUCED_ROWS = 512  # rows a block of threads sums up
-TRIPLES = 1024  # likewise, of three numbers each
+REDUCED_ROWS = 512  # rows that a block of threads sums up
+TRIPLES = 1024  # rows of three numbers that a block of threads sums up
 
-SUM, SQUARES, DIFFERENCE = 0, 1, 2  # as in reductions.cu
+SUM, SQUARES, DIFFERENCE = 0, 1, 2  # modes of `column_sums` in reductions.cu
 
 
-def kernel(name: str) -> Any:
-    """A kernel of reductions.cu."""
+def kernel(name: str) -> cp.RawKernel:
+    """Return a kernel of reductions.cu."""
     return launch.kernel("reductions.cu", name, cp.cuda.Device().id)
 
 
-def gramian(placing: Placing, this: Any, weights: Any) -> Any:
-    """X' diag(weights) X: products of GRAMIAN_ROWS rows at a time in float32, added up in float64."""
+def gramian(placing: Placing, this: Factors, weights: Vector | None) -> cp.ndarray:
+    """Return X' diag(weights) X: products of GRAMIAN_ROWS rows in float32, added in float64."""
     d = this.shape[1]
     total = cp.zeros((d, d))
     for part, x in placing.parts(this):
+        # X' W X is the Gramian of sqrt(W) X.
         if weights is not None:
             x = x * cp.sqrt(as_vector(weights, part, placing.uploads, "float64")).astype(cp.float32)[:, None]
-        # As many blocks at a time as their d x d products may take.
+        # As many blocks at a time as keep their d x d products within 1 GiB.
         at_once = max(1, (1 << 30) // (4 * d * d)) * GRAMIAN_ROWS
         for first in range(0, max(1, len(x)), at_once):
             own = x[first : first + at_once]
@@ -45,8 +45,8 @@ def gramian(placing: Placing, this: Any, weights: Any) -> Any:
     return total
 
 
-def _products(blocks: Any) -> Any:
-    """X'X of each block. By cuBLAS itself: CuPy's matmul would copy every block to transpose it."""
+def _products(blocks: cp.ndarray) -> cp.ndarray:
+    """Return X'X of each block. It calls cuBLAS directly: CuPy's matmul would copy every block to transpose it."""
     count, rows, d = blocks.shape
     products = cp.empty((count, d, d), dtype=cp.float32)
     if count:
@@ -60,9 +60,14 @@ def _products(blocks: Any) -> Any:
 
 
 def column_sums(
-    placing: Placing, this: Any, mode: int, other: Any = None, weights: Any = None, scale: float = 1.0
-) -> Any:
-    """Per column: `scale` times the sum of x, of w x^2, or of (x - y)^2."""
+    placing: Placing,
+    this: Factors,
+    mode: int,
+    other: Factors | None = None,
+    weights: Vector | None = None,
+    scale: float = 1.0,
+) -> cp.ndarray:
+    """Return for each column `scale` times the sum of x (SUM), of w x^2 (SQUARES), or of (x - y)^2 (DIFFERENCE)."""
     total = None
     for part, x in placing.parts(this):
         y = None if other is None else _on_device(other[part])
@@ -72,7 +77,9 @@ def column_sums(
     return cp.zeros(this.shape[1]) if total is None else total
 
 
-def _column_sums(x: Any, mode: int, y: Any, weights: Any, scale: float) -> Any:
+def _column_sums(
+    x: cp.ndarray, mode: int, y: cp.ndarray | None, weights: cp.ndarray | None, scale: float
+) -> cp.ndarray:
     n, d = x.shape
     blocks = max(1, -(-n // REDUCED_ROWS))
     parts, out, nothing = cp.empty((blocks, d)), cp.empty(d), np.uintp(0)
@@ -87,8 +94,8 @@ def _column_sums(x: Any, mode: int, y: Any, weights: Any, scale: float) -> Any:
     return out
 
 
-def squared_norms(placing: Placing, this: Any) -> Any:
-    """|x_i|^2."""
+def squared_norms(placing: Placing, this: Factors) -> cp.ndarray:
+    """Return |x_i|^2 of every row."""
     out = cp.empty(len(this))
     for part, x in placing.parts(this):
         if len(x):
@@ -97,7 +104,9 @@ def squared_norms(placing: Placing, this: Any) -> Any:
     return out
 
 
-def mean_response(shares: Any, ridge: Any, slopes: Any, values: Any, typical: Any, mix: float) -> Any:
+def mean_response(
+    shares: cp.ndarray, ridge: cp.ndarray, slopes: cp.ndarray, values: cp.ndarray, typical: cp.ndarray, mix: float
+) -> cp.ndarray:
     """See contract."""
     d, out = len(values), cp.empty(len(values))
     kernel("mean_response")(
@@ -107,7 +116,9 @@ def mean_response(shares: Any, ridge: Any, slopes: Any, values: Any, typical: An
     return out
 
 
-def corrected_shift(shift: Any, mean: Any, strength: Any, response: Any, rest: Any) -> tuple[Any, Any]:
+def corrected_shift(
+    shift: cp.ndarray, mean: cp.ndarray, strength: cp.ndarray, response: cp.ndarray, rest: cp.ndarray | None
+) -> tuple[cp.ndarray, cp.ndarray]:
     """See contract."""
     d, better, answer = len(shift), cp.empty(len(shift)), cp.empty(len(shift))
     rest = np.uintp(0) if rest is None else rest
@@ -117,8 +128,8 @@ def corrected_shift(shift: Any, mean: Any, strength: Any, response: Any, rest: A
     return better, answer
 
 
-def sum_triples(triples: Any) -> Any:
-    """The three column sums of an n x 3 array."""
+def sum_triples(triples: cp.ndarray) -> cp.ndarray:
+    """Return the three column sums of an n x 3 array."""
     blocks = max(1, -(-len(triples) // TRIPLES))
     parts, out = cp.empty((blocks, 3)), cp.empty(3)
     kernel("sum_triples")((blocks,), (256,), (triples, np.int64(len(triples)), np.int64(TRIPLES), parts))
@@ -126,8 +137,8 @@ def sum_triples(triples: Any) -> Any:
     return out
 
 
-def split_diagonal(matrix: Any, ridge: float) -> tuple[Any, Any, Any]:
-    """Diagonal, rest, and the rest beside diagonal + ridge."""
+def split_diagonal(matrix: cp.ndarray, ridge: float) -> tuple[cp.ndarray, cp.ndarray, cp.ndarray]:
+    """Return the diagonal, the off-diagonal rest, and the rest scaled by diagonal + ridge."""
     d = len(matrix)
     values, rest, scaled = cp.empty(d), cp.empty((d, d)), cp.empty((d, d))
     kernel("split_diagonal")(
@@ -136,8 +147,8 @@ def split_diagonal(matrix: Any, ridge: float) -> tuple[Any, Any, Any]:
     return values, rest, scaled
 
 
-def add_vector(placing: Placing, vector: Any, out: Any) -> None:
-    """x_i += vector."""
+def add_vector(placing: Placing, vector: Vector, out: Factors) -> None:
+    """Add a vector to every row."""
     moved = cp.ascontiguousarray(cp.asarray(vector, dtype=cp.float64))
     for part, x in placing.parts(out):
         if len(x):
@@ -146,5 +157,5 @@ def add_vector(placing: Placing, vector: Any, out: Any) -> None:
             placing.store(x, part, out)
 
 
-def _on_device(values: Any) -> Any:
+def _on_device(values: Factors) -> cp.ndarray:
     return values if isinstance(values, cp.ndarray) else cp.asarray(values)

@@ -1,35 +1,34 @@
-"""Work over sparse rows, whether they are on the device for good or stream through it."""
+"""Improve, solve and measure sparse rows, whether they stay on the GPU or are streamed through it."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import cupy as cp
 import numpy as np
 
-from fairmf.backends.contract import Effort, HalfStep
+from fairmf.backends.contract import Effort, Factors, HalfStep
 from fairmf.backends.cuda import cholesky, launch
 from fairmf.backends.cuda.launch import RowKernels
 from fairmf.backends.cuda.memory import DeviceRows, Placing, as_vector
 from fairmf.backends.cuda.reductions import sum_triples
 from fairmf.data.csr import Rows
+from fairmf.types import Array
 
-# Rows too long for one block of threads are cut: all blocks work on chunks of them, whose sums are added in order.
+# Long rows are split into chunks, so that many blocks of threads share a row. Sums of its chunks are added in order.
 
-STATE_BYTES = 48  # struct Row of eigenbasis_rows.cu
+STATE_BYTES = 48  # sizeof(struct Row) of eigenbasis_rows.cu
 
 
 def improve_long_rows(
     kernels: RowKernels,
     on: DeviceRows,
-    other: Any,
-    shared: tuple[Any, ...],
+    other: cp.ndarray,
+    shared: tuple[cp.ndarray | np.uintp, ...],
     steps: int,
     limits: tuple[np.float32, np.float32],
-    this: Any,
-    sums: Any,
+    this: cp.ndarray,
+    sums: cp.ndarray,
 ) -> None:
-    """As `improve_rows`, in lock-step for all long rows.   in and out: this   out: sums, of these rows"""
+    """Improve the long rows, all in lock-step; `improve_rows` does the others.   in and out: this   out: sums"""
     chunks, d = on.long, this.shape[1]
     count = len(chunks.rows)
     if count == 0:
@@ -70,8 +69,10 @@ def improve_long_rows(
     kernels.launch("finish_long_rows", count, (chunks.rows, this, state, sums))
 
 
-def residual_of_long_rows(kernels: RowKernels, on: DeviceRows, this: Any, other: Any, target: Any, out: Any) -> None:
-    """As `residual_rows`.   out: out, of these rows"""
+def residual_of_long_rows(
+    kernels: RowKernels, on: DeviceRows, this: cp.ndarray, other: cp.ndarray, target: np.float32, out: cp.ndarray
+) -> None:
+    """Add the residuals of the long rows to `out`; `residual_rows` does the others."""
     chunks = on.long
     if len(chunks.rows) == 0:
         return
@@ -88,23 +89,23 @@ def residual_of_long_rows(kernels: RowKernels, on: DeviceRows, this: Any, other:
     kernels.launch("add_chunks", len(chunks.rows), (chunks.rows, chunks.first, parts, out))
 
 
-def kernels_for(other: Any, half: bool = False) -> launch.RowKernels:
-    """The kernels for these factors."""
+def kernels_for(other: Factors, half: bool = False) -> launch.RowKernels:
+    """Return the kernels for the number of factors of this array."""
     return launch.row_kernels(other.shape[1], half, cp.cuda.Device().id)
 
 
-def single(values: Any) -> Any:
-    """A d-vector or d x d matrix in float32."""
+def single(values: Array) -> cp.ndarray:
+    """Return a d-vector or d x d matrix as float32 on the device."""
     return cp.ascontiguousarray(cp.asarray(values, dtype=cp.float32))
 
 
-def or_null(array: Any) -> Any:
-    """What a kernel takes for an array that may be missing."""
+def or_null(array: cp.ndarray | None) -> cp.ndarray | np.uintp:
+    """Return the array, or a null pointer for None: kernels take that for a missing array."""
     return np.uintp(0) if array is None else array
 
 
-def improve(placing: Placing, half: bool, step: HalfStep, this: Any, effort: Effort) -> Any:
-    """See contract; the three sums."""
+def improve(placing: Placing, half: bool, step: HalfStep, this: Factors, effort: Effort) -> cp.ndarray:
+    """Implement `Backend.improve`; return its three sums on the device."""
     kernels, gathered = kernels_for(step.other, half), placing.whole(step.other)
     if half:
         gathered = gathered.astype(cp.float16)
@@ -129,13 +130,14 @@ def improve(placing: Placing, half: bool, step: HalfStep, this: Any, effort: Eff
             ),
             vectors=2 + kernels.groups, cache=True,
         )  # fmt: skip
+        # `improve_rows` gives each short row to one block of threads; many blocks share a long row.
         improve_long_rows(kernels, on, gathered, terms, effort.steps, limits, x, own)
         placing.store(x, part, this)
     return sum_triples(sums)
 
 
-def add_residual(placing: Placing, step: HalfStep, this: Any, out: Any) -> None:
-    """Add to `out`, which holds X shared, the other terms of `Backend.residual`; a diagonal `shared` is set here."""
+def add_residual(placing: Placing, step: HalfStep, this: Factors, out: Factors) -> None:
+    """Add to `out`, which holds X shared, the other terms of `Backend.residual`; apply a diagonal `shared` here."""
     kernels, gathered = kernels_for(step.other), placing.whole(step.other)
     target = np.float32(1 if step.right is None else 0)
     offset = single(step.shift) if step.right is None else -single(step.right)
@@ -157,8 +159,8 @@ def add_residual(placing: Placing, step: HalfStep, this: Any, out: Any) -> None:
         placing.store(sums, part, out)
 
 
-def observed_loss(placing: Placing, rows: Rows, this: Any, other: Any) -> float:
-    """sum of c_ij (1 - x_i.y_j)^2."""
+def observed_loss(placing: Placing, rows: Rows, this: Factors, other: Factors) -> float:
+    """Return the sum of c_ij (1 - x_i.y_j)^2 over stored entries."""
     kernels, gathered = kernels_for(other), placing.whole(other)
     total = 0.0
     for part, on in placing.row_parts(rows, this):
@@ -175,8 +177,8 @@ def observed_loss(placing: Placing, rows: Rows, this: Any, other: Any) -> float:
     return total
 
 
-def solve(placing: Placing, step: HalfStep, out: Any) -> None:
-    """See contract."""
+def solve(placing: Placing, step: HalfStep, out: Factors) -> None:
+    """Implement `Backend.solve`, into `out`."""
     gathered, matrix, shift = placing.whole(step.other), single(step.matrix), single(step.shift)
     vector = None if step.rank_one is None else single(step.rank_one.vector)
     given = None if step.right is None else single(step.right)
@@ -193,13 +195,14 @@ def solve(placing: Placing, step: HalfStep, out: Any) -> None:
         placing.store(solution, part, out)
 
 
-def mean_inverse(placing: Placing, step: HalfStep) -> tuple[Any, Any]:
-    """See contract."""
+def mean_inverse(placing: Placing, step: HalfStep) -> tuple[cp.ndarray, cp.ndarray]:
+    """Implement `Backend.mean_inverse`."""
     n, d = step.rows.count, step.other.shape[1]
     gathered, matrix, nothing = placing.whole(step.other), single(step.matrix), cp.zeros(d, dtype=cp.float32)
     inverses, solutions = cp.zeros((d, d)), cp.zeros(d)
     for part, on in placing.row_parts(step.rows):
         terms = matrix, as_vector(step.ridge, part, placing.uploads, "float32"), None, None
+        # Batches of a quarter of the size: `sum_of_inverses` needs two more d x d matrices per row.
         for chosen in cholesky.batches(part.stop - part.start, 2 * d):
             factors, _ = cholesky.factorised(on, chosen, gathered, terms)
             right = cholesky.right_sides(on, chosen, gathered, nothing)
@@ -208,13 +211,13 @@ def mean_inverse(placing: Placing, step: HalfStep) -> tuple[Any, Any]:
     return inverses / n, solutions / n
 
 
-def _numbers_of_rows(placing: Placing, step: HalfStep, part: slice) -> tuple[Any, Any]:
-    """Return the ridges and, where there is a rank-one term, its weights, of the rows of a part."""
+def _numbers_of_rows(placing: Placing, step: HalfStep, part: slice) -> tuple[cp.ndarray, cp.ndarray | None]:
+    """Return the ridges of the rows of a part, and their rank-one weights if there is such a term."""
     weights = None if step.rank_one is None else as_vector(step.rank_one.weights, part, placing.uploads, "float32")
     return as_vector(step.ridge, part, placing.uploads, "float32"), weights
 
 
-def _block(factors: Any, part: slice) -> Any:
-    """These rows on the device: a view of what is there, or a copy of what is not."""
+def _block(factors: Factors, part: slice) -> cp.ndarray:
+    """Return these rows on the device: a view if they are there, else a copy."""
     own = factors[part]
     return own if isinstance(own, cp.ndarray) else cp.asarray(own)

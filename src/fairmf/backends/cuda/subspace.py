@@ -1,22 +1,21 @@
-"""Steps over a few coordinates of every row (iALS++): matrices of the block's size by Cholesky, a score per entry."""
+"""Improve a few coordinates of every row at a time (iALS++): small systems by Cholesky, a stored score per entry."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import cupy as cp
 import numpy as np
 
-from fairmf.backends.contract import HalfStep
+from fairmf.backends.contract import Factors, HalfStep
 from fairmf.backends.cuda import cholesky, launch
 from fairmf.backends.cuda.memory import DeviceRows, Placing, as_vector, device_rows
 from fairmf.data.csr import Rows
 from fairmf.errors import NotEnoughMemory
 
 
-def entry_scores(placing: Placing, rows: Rows, this: Any, other: Any) -> Any:
-    """See contract."""
+def entry_scores(placing: Placing, rows: Rows, this: Factors, other: Factors) -> cp.ndarray:
+    """Implement `SubspaceKernels.entry_scores`."""
     on = _all_of(placing, rows, this)
     scores, chunks = cp.empty(rows.nnz, dtype=cp.float32), on.all_chunks()
     if len(chunks):
@@ -28,8 +27,8 @@ def entry_scores(placing: Placing, rows: Rows, this: Any, other: Any) -> Any:
     return scores
 
 
-def improve(placing: Placing, step: HalfStep, block: slice, scores: Any, this: Any) -> None:
-    """See contract."""
+def improve(placing: Placing, step: HalfStep, block: slice, scores: cp.ndarray, this: cp.ndarray) -> None:
+    """Implement `SubspaceKernels.improve_block`."""
     on = _all_of(placing, step.rows, this)
     part, width = _part(placing, step.other, block), np.int32(block.stop - block.start)
     for own, factors, definite, gradient in _systems(placing, on, part, step, block, scores, this):
@@ -40,8 +39,10 @@ def improve(placing: Placing, step: HalfStep, block: slice, scores: Any, this: A
         )
 
 
-def response(placing: Placing, step: HalfStep, block: slice, scores: Any, this: Any) -> tuple[Any, Any]:
-    """See contract."""
+def response(
+    placing: Placing, step: HalfStep, block: slice, scores: cp.ndarray, this: cp.ndarray
+) -> tuple[cp.ndarray, cp.ndarray]:
+    """Implement `SubspaceKernels.block_response`."""
     n, width = step.rows.count, block.stop - block.start
     on, part = _all_of(placing, step.rows, this), _part(placing, step.other, block)
     inverses, moves = cp.zeros((width, width)), cp.zeros(width)
@@ -52,16 +53,22 @@ def response(placing: Placing, step: HalfStep, block: slice, scores: Any, this: 
 
 
 def _systems(
-    placing: Placing, on: DeviceRows, part: Any, step: HalfStep, block: slice, scores: Any, this: Any
-) -> Iterator[tuple[slice, Any, Any, Any]]:
-    """Rows, Cholesky factors of (H_i)_PP, which are positive definite, and gradients; a batch at a time."""
+    placing: Placing,
+    on: DeviceRows,
+    part: cp.ndarray,
+    step: HalfStep,
+    block: slice,
+    scores: cp.ndarray,
+    this: cp.ndarray,
+) -> Iterator[tuple[slice, cp.ndarray, cp.ndarray, cp.ndarray]]:
+    """Yield batches: rows, Cholesky factors of (H_i)_PP, which of them are positive definite, and gradients."""
     count, width = len(this), block.stop - block.start
     columns = cp.asarray(step.matrix, dtype=cp.float32)[:, block]
     core, moved = (cp.ascontiguousarray(x) for x in (columns[block], cp.asarray(step.shift, dtype=cp.float32)[block]))
     ridges = as_vector(step.ridge, slice(0, count), placing.uploads, "float32")
-    vector: Any = None
-    near: Any = None
-    pulls: Any = None
+    vector: cp.ndarray | None = None
+    near: cp.ndarray | None = None
+    pulls: cp.ndarray | None = None
     if step.rank_one is not None:
         vector = cp.asarray(step.rank_one.vector, dtype=cp.float32)
         near = cp.ascontiguousarray(vector[block])
@@ -71,7 +78,7 @@ def _systems(
         own = slice(start, start + len(chosen))
         x = this[own]
         gradient = x @ columns + ridges[own, None] * x[:, block] + moved
-        if vector is not None:
+        if vector is not None and pulls is not None:
             gradient += (pulls[own] * (x @ vector))[:, None] * near
         _kernel("entry_gradients")(
             (len(chosen),), (256,),
@@ -85,13 +92,13 @@ def _systems(
         start = own.stop
 
 
-def _part(placing: Placing, other: Any, block: slice) -> Any:
-    """These coordinates of the fixed side, row by row."""
+def _part(placing: Placing, other: Factors, block: slice) -> cp.ndarray:
+    """Return these coordinates of the fixed side, contiguous by row."""
     return cp.ascontiguousarray(placing.whole(other)[:, block])
 
 
-def _all_of(placing: Placing, rows: Rows, this: Any) -> DeviceRows:
-    """The rows on the device, where they and their scores must be."""
+def _all_of(placing: Placing, rows: Rows, this: Factors) -> DeviceRows:
+    """Return all rows on the device; raise NotEnoughMemory where they, or their scores, do not fit."""
     if not isinstance(this, cp.ndarray) or not placing.fits(rows):
         raise NotEnoughMemory(
             f"solver='subspace' keeps a score for each of {rows.nnz:,} interactions on the device, which has "
@@ -100,5 +107,5 @@ def _all_of(placing: Placing, rows: Rows, this: Any) -> DeviceRows:
     return device_rows(rows, placing.uploads)
 
 
-def _kernel(name: str) -> Any:
+def _kernel(name: str) -> cp.RawKernel:
     return launch.kernel("subspace_rows.cu", name, cp.cuda.Device().id)

@@ -1,34 +1,32 @@
-"""The k best items of every user: scores by a matrix product, users in blocks, the best chosen by top_k.cu."""
+"""Find the k best items of every user: score blocks of users by a matrix product, select the best with top_k.cu."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import cupy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import ItemScale
+from fairmf.backends.contract import Factors, ItemScale
 from fairmf.backends.cuda import launch, reductions
 from fairmf.backends.cuda.memory import Placing
 from fairmf.data.csr import Rows
 
-SCORE_BYTES = 1 << 30  # scores held at a time
-KEY_BYTES = 256 << 20  # sort keys held at a time, for users with too many items of nearly the same score
-MOST_ROOM = 8192  # candidates a block of threads can hold
+SCORE_BYTES = 1 << 30  # memory for scores
+KEY_BYTES = 256 << 20  # memory for sort keys, for users with too many items of nearly the same score
+MOST_ROOM = 8192  # candidates that a block of threads can hold
 
 
 def top_k(
     placing: Placing,
-    users: Any,
-    items: Any,
+    users: Factors,
+    items: Factors,
     k: int,
     exclude: Rows | None,
     found: NDArray[np.int32],
     scores: NDArray[np.float32],
     dial: ItemScale | None = None,
 ) -> None:
-    """See contract."""
+    """Implement `Backend.top_k`."""
     n, items = len(users), placing.whole(items)
     scale, offset = ItemScale() if dial is None else dial
     if scale is not None:
@@ -47,7 +45,7 @@ def top_k(
         if offset is not None:
             these = cp.hstack([these, cp.ones((len(these), 1), dtype=these.dtype)])
         cp.matmul(these, items.T, out=own)
-        # What d products and sums in float32 can be off by, and the last rounding of the exact score.
+        # Bound on the rounding error of a float32 score: d products and sums, and the last rounding of the exact one.
         lengths = cp.sqrt(reductions.squared_norms(placing, these))
         errors = ((d + 2) * 2.0**-24 * lengths * longest + 1e-37).astype(cp.float32)
         barred = None
@@ -58,10 +56,19 @@ def top_k(
         found[part], scores[part] = best.get(), values.get()
 
 
-def _select(users: Any, items: Any, k: int, barred: Any, errors: Any, scores: Any) -> tuple[Any, Any]:
+def _select(
+    users: cp.ndarray,
+    items: cp.ndarray,
+    k: int,
+    barred: tuple[cp.ndarray, cp.ndarray] | None,
+    errors: cp.ndarray,
+    scores: cp.ndarray,
+) -> tuple[cp.ndarray, cp.ndarray]:
+    """Return the k best items and their scores. `barred` are the excluded items as indptr and indices."""
     n, (m, d) = len(users), items.shape
     best, values = cp.empty((n, k), dtype=cp.int32), cp.empty((n, k), dtype=cp.float32)
     offsets, indices = (np.uintp(0), np.uintp(0)) if barred is None else barred
+    # Room for k candidates and 128 more within the rounding error, rounded up to a power of 2 for the sort.
     room = 1 << int(np.ceil(np.log2(k + 128)))
     late = np.arange(n, dtype=np.int32)
     if room <= MOST_ROOM:
@@ -75,14 +82,23 @@ def _select(users: Any, items: Any, k: int, barred: Any, errors: Any, scores: An
             shared_mem=8 * room,
         )  # fmt: skip
         late = np.flatnonzero(overflow.get()).astype(np.int32)
+    # Users with too many candidates for the kernel's memory.
     for first in range(0, len(late), max(1, KEY_BYTES // (8 * m))):
         chosen = cp.asarray(late[first : first + max(1, KEY_BYTES // (8 * m))])
         _sort_all(users, items, k, barred, chosen, best, values)
     return best, values
 
 
-def _sort_all(users: Any, items: Any, k: int, barred: Any, chosen: Any, best: Any, values: Any) -> None:
-    """The chosen users' lists by scoring every item exactly and sorting them all."""
+def _sort_all(
+    users: cp.ndarray,
+    items: cp.ndarray,
+    k: int,
+    barred: tuple[cp.ndarray, cp.ndarray] | None,
+    chosen: cp.ndarray,
+    best: cp.ndarray,
+    values: cp.ndarray,
+) -> None:
+    """Write the lists of the chosen users: score every item exactly, and sort them all."""
     m, d = items.shape
     keys = cp.empty((len(chosen), m), dtype=cp.uint64)
     _kernel("exact_keys")((len(chosen),), (256,), (users, items, np.int32(d), np.int32(m), chosen, keys))
@@ -92,5 +108,5 @@ def _sort_all(users: Any, items: Any, k: int, barred: Any, chosen: Any, best: An
     _kernel("unpack")((len(chosen),), (256,), (keys, np.int32(m), np.int32(k), chosen, best, values))
 
 
-def _kernel(name: str) -> Any:
+def _kernel(name: str) -> cp.RawKernel:
     return launch.kernel("top_k.cu", name, cp.cuda.Device().id)

@@ -1,21 +1,25 @@
-"""One file per kind of table or figure: `plan` its pieces, make `rows` of what came out, `draw` it.
+"""Plan, tabulate and draw each kind of table or figure: one module per kind, with `plan`, `rows` and `draw`.
 
-`plan(experiment, done)` is called until it names nothing new, so that a later round may depend on an earlier one. A
-kind with such rounds has `later(experiment)` as well: pieces like those that follow the first round, for estimates.
+`plan(experiment, done)` is called until it names no new pieces, so that a later round may depend on the results of an
+earlier one. A kind with several rounds also has `later(experiment)`, which returns pieces like those of the later
+rounds, for estimates.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from fairmf.reproduce.pieces import Outcome, Piece
 from fairmf.reproduce.spec import Experiment
 from fairmf.reproduce.tables import Row
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 class Kind(Protocol):
-    """What the file of a kind provides."""
+    """The functions that the module of a kind provides."""
 
     def plan(self, experiment: Experiment, done: list[Outcome]) -> list[Piece]:
         """Return the pieces that can be computed now."""
@@ -23,7 +27,7 @@ class Kind(Protocol):
     def rows(self, experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
         """Return the rows of the table."""
 
-    def draw(self, experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
+    def draw(self, experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Figure]:
         """Return the plots, by the name of their file."""
 
 
@@ -33,7 +37,7 @@ def kind_of(experiment: Experiment) -> Kind:
 
 
 def later_pieces(experiment: Experiment) -> list[Piece]:
-    """Return pieces like those that follow the first round; none for most kinds."""
+    """Return pieces like those of rounds after the first; most kinds have none."""
     later = getattr(kind_of(experiment), "later", None)
     return [] if later is None else list(later(experiment))
 

@@ -1,13 +1,16 @@
-"""Seconds of an epoch against the number of factors: figure 4, left. The grid of a series is its `factors`."""
+"""Compare the seconds of an epoch by the number of factors (figure 4, left). The grid of a series is its `factors`."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fairmf.reports import plots
 from fairmf.reproduce.pieces import Outcome, Piece, every_fit
 from fairmf.reproduce.spec import Experiment
 from fairmf.reproduce.tables import Row, by_settings, of_series, over_runs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SECONDS = "seconds_per_epoch"
 
@@ -30,7 +33,7 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
     return found
 
 
-def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
+def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Figure]:
     """Draw a line per series."""
     lines: dict[str, dict[int, float]] = {}
     for row in rows(experiment, outcomes):

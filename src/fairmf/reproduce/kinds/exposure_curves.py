@@ -1,8 +1,8 @@
-"""How exposure is spread over items, and how much of the catalogue is shown: figure 2, at a few levels of fairness."""
+"""Show how exposure is spread over items, and the coverage of the catalogue, at some levels of fairness (figure 2)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,6 +10,10 @@ from fairmf.reports import plots
 from fairmf.reproduce.pieces import Outcome, Piece, every_fit
 from fairmf.reproduce.spec import Experiment, Series, Settings
 from fairmf.reproduce.tables import Row, by_settings, measured, of_series, over_runs, setting_words, short
+from fairmf.types import Record
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LENGTHS = (5, 10, 20, 50, 100)
 
@@ -41,7 +45,7 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
     return found
 
 
-def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
+def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Figure]:
     """Draw exposure by rank of the first seed, and coverage by length of lists, the mean over seeds."""
     counts, shown = {}, {}
     for series in experiment.series:
@@ -64,7 +68,7 @@ def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[st
     return {"exposure": plots.exposure_curves(counts, title=title), "coverage": coverage}
 
 
-def _name(series: Series, outcome: Outcome, point: dict[str, Any]) -> str:
+def _name(series: Series, outcome: Outcome, point: Record) -> str:
     words = setting_words(series, outcome.piece.settings)
     dialled = "" if point["dial"] is None else f"dial {short(float(point['dial']))}"
     told = ", ".join(part for part in (words, dialled) if part)

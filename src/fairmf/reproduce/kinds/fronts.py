@@ -1,12 +1,12 @@
-"""Quality against inequality of exposure: every model over its range of fairness (figures 1 and 3).
+"""Compare quality and inequality of exposure of models over their range of fairness (figures 1 and 3).
 
-Each combination of a series' grid is fitted with every seed and measured at every dial and FairRec share. Which points
-form the front is decided on the validation users; what is told and drawn is measured on the test users.
+Each combination of a series' grid is fitted with every seed and measured at every dial and FairRec share. The
+validation users decide which points form the front; the reported numbers are those of the test users.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fairmf.control.trade_off import Curve, front_positions
 from fairmf.metrics.registry import is_accuracy
@@ -14,7 +14,11 @@ from fairmf.reports import plots
 from fairmf.reproduce.kinds.ranking_table import measured_points
 from fairmf.reproduce.pieces import Outcome, Piece, every_fit
 from fairmf.reproduce.spec import Experiment, Series, Settings
-from fairmf.reproduce.tables import Row, by_settings, measured, of_series, setting_words
+from fairmf.reproduce.tables import Measured, Row, by_settings, measured, of_series, setting_words
+from fairmf.types import Record
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: ARG001
@@ -23,7 +27,7 @@ def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: A
 
 
 def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
-    """Return a row per point; `front` marks those that no other of their series beats on the validation users."""
+    """Return a row per point; `front` marks the points that are on the front of their series."""
     found = []
     for name, points in _points(experiment, outcomes).items():
         on_front = _front(points, *axes(experiment)[0])
@@ -32,9 +36,9 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
     return found
 
 
-def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
-    """Draw the fronts, joined by falling Gini; a plot for every pair of axes."""
-    figures: dict[str, Any] = {}
+def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Figure]:
+    """Draw the fronts, one plot for every pair of axes."""
+    figures: dict[str, Figure] = {}
     for quality, inequality in axes(experiment):
         curves = _curves(experiment, outcomes, quality, inequality)
         if curves:
@@ -43,7 +47,7 @@ def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[st
     return figures
 
 
-def _curves(experiment: Experiment, outcomes: list[Outcome], quality: str, inequality: str) -> dict[str, Any]:
+def _curves(experiment: Experiment, outcomes: list[Outcome], quality: str, inequality: str) -> dict[str, Curve]:
     curves = {}
     for name, points in _points(experiment, outcomes).items():
         kept = [points[k][1] for k in _front(points, quality, inequality)]
@@ -60,11 +64,12 @@ def axes(experiment: Experiment) -> list[tuple[str, str]]:
     return list(zip(qualities, (metric for metric in experiment.metrics if metric.startswith("gini")), strict=False))
 
 
-Points = list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]
+Values = dict[str, Measured]
+Points = list[tuple[Record, Values, Values]]
 
 
 def _points(experiment: Experiment, outcomes: list[Outcome]) -> dict[str, Points]:
-    """Group points by series, FairRec apart: what a point is, its test values, its validation values."""
+    """Group points by series, with FairRec separate: (label, values on test users, values on validation users)."""
     found: dict[str, Points] = {}
     for series in experiment.series:
         for runs in by_settings(of_series(outcomes, series)):
@@ -79,7 +84,7 @@ def _points(experiment: Experiment, outcomes: list[Outcome]) -> dict[str, Points
     return found
 
 
-def _label(experiment: Experiment, series: Series, settings: Settings, point: dict[str, Any]) -> dict[str, Any]:
+def _label(experiment: Experiment, series: Series, settings: Settings, point: Record) -> Record:
     label = {"settings": setting_words(series, settings)}
     if any(one.dials for one in experiment.series):
         label["dial"] = "" if point["dial"] is None else point["dial"]
@@ -89,7 +94,7 @@ def _label(experiment: Experiment, series: Series, settings: Settings, point: di
 
 
 def _front(points: Points, quality: str, inequality: str) -> list[int]:
-    """Return positions of the points that no other beats on the validation users."""
+    """Return the positions of points that no other point beats on the validation users."""
     known = [k for k, (_, test, seen) in enumerate(points) if {quality, inequality} <= set(seen) & set(test)]
     values = [(points[k][2][quality].mean, points[k][2][inequality].mean) for k in known]
     return [known[k] for k in front_positions(values, (False, True))]

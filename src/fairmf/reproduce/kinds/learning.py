@@ -1,14 +1,17 @@
-"""Quality and Gini against epochs and against seconds of training: figure 4, right. On the validation users."""
+"""Follow quality and Gini on the validation users over epochs and over seconds of training (figure 4, right)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fairmf.metrics.sentences import title as metric_title
 from fairmf.reports import plots
 from fairmf.reproduce.pieces import Outcome, Piece, every_fit
 from fairmf.reproduce.spec import Experiment
 from fairmf.reproduce.tables import Row, by_settings, measured, of_series, setting_words
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SHOWN = (1, 2, 4, 8, 16, 32, 50, 64, 100)  # epochs in the Markdown table
 
@@ -31,7 +34,7 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
     return found
 
 
-def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
+def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Figure]:
     """Draw every metric against epochs and against seconds."""
     every = rows(experiment, outcomes)
     if not every:

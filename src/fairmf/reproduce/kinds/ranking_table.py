@@ -1,23 +1,28 @@
-"""Ranking quality of several models: settings chosen on the validation users, numbers on the test users (table 1).
+"""Compare the ranking quality of models: chosen on the validation users, reported on the test users (table 1).
 
-A series with a grid is fitted once at every combination; the best by `options.select` is fitted with the other seeds.
+A series with a grid is fitted with one seed for every combination. Then the best by `options.select` is fitted with the
+other seeds.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fairmf.control.trade_off import Curve
 from fairmf.reports import plots
 from fairmf.reproduce.pieces import Outcome, Piece, seeded
 from fairmf.reproduce.spec import Experiment, Series, Settings
 from fairmf.reproduce.tables import Row, by_settings, measured, of_series, setting_words
+from fairmf.types import Record
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SELECT = "ndcg@100"
 
 
 def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:
-    """Plan all seeds of a series without a grid; else the grid, and then the other seeds of what was chosen."""
+    """Plan all seeds of a series without a grid; otherwise its grid, then the other seeds of the best settings."""
     pieces = []
     for series in experiment.series:
         grid = series.combinations
@@ -34,7 +39,7 @@ def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:
 
 
 def later(experiment: Experiment) -> list[Piece]:
-    """Return the second round as if the first of every grid were chosen, for estimates."""
+    """Return the second round as if the first settings of every grid were the best, for estimates."""
     return [
         piece(experiment, series, one)
         for series in experiment.series
@@ -44,12 +49,12 @@ def later(experiment: Experiment) -> list[Piece]:
 
 
 def piece(experiment: Experiment, series: Series, settings: Settings) -> Piece:
-    """Plan one fit, measured on both parts."""
+    """Plan one fit that is measured on validation and test users."""
     return Piece(series.name, series.model, settings, measured_points(experiment, series))
 
 
 def measured_points(experiment: Experiment, series: Series) -> Settings:
-    """Return what is measured of a fit of the series, on both parts."""
+    """Return what to measure of a fit of the series, on validation and test users."""
     how: Settings = {"measure": "points", "metrics": list(experiment.metrics)}
     how |= {"dials": list(series.dials)} if series.dials else {}
     how |= {"ranking": series.ranking} if series.ranking else {}
@@ -59,8 +64,8 @@ def measured_points(experiment: Experiment, series: Series) -> Settings:
     return how
 
 
-def chosen(experiment: Experiment, series: Series, done: list[Outcome]) -> dict[str, Any] | None:
-    """Return the settings whose first seed is best on the validation users; None while there are none."""
+def chosen(experiment: Experiment, series: Series, done: list[Outcome]) -> Record | None:
+    """Return the settings whose first seed is best on the validation users; None if no fit is done yet."""
     select = experiment.options.get("select", SELECT)
     firsts = [one for one in of_series(done, series) if one.piece.seed in (None, 0)]
     scored = [(one.result["points"][0]["validation"].get(select), one) for one in firsts]
@@ -82,7 +87,7 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
     return found
 
 
-def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
+def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Figure]:
     """Draw quality against Gini, a point per series."""
     curves = {}
     for row in rows(experiment, outcomes):

@@ -1,13 +1,16 @@
-"""FiADMM's residual norms and losses by epoch, for several rho and gamma: figure 5. Nothing is ranked."""
+"""Follow FiADMM's residual norms and losses by epoch, for several rho and gamma (figure 5)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fairmf.reports import plots
 from fairmf.reproduce.pieces import Outcome, Piece, every_fit
 from fairmf.reproduce.spec import Experiment
 from fairmf.reproduce.tables import Row, by_settings, of_series, over_runs, setting_words
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 COLUMNS = {
     "objective": "objective F",
@@ -18,7 +21,7 @@ COLUMNS = {
     "dual": "|w+ - w| = |t - s|",
 }
 SHOWN = (1, 10, 50, 100)
-DECADE = 10  # a logarithmic axis over less has hardly a number on it
+DECADE = 10  # over a smaller range, a logarithmic axis would have hardly any labels
 
 
 def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: ARG001
@@ -44,7 +47,7 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
     return found
 
 
-def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Any]:
+def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Figure]:
     """Draw a plot per quantity, a line per setting."""
     every = rows(experiment, outcomes)
     figures = {}

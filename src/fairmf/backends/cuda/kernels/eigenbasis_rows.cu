@@ -1,24 +1,24 @@
-// Preconditioned conjugate gradients for all rows, in the basis where the shared matrix is diagonal (see
-// cpu/eigenbasis_rows.py, whose names these are). A row of moderate length is one block's from start to end. A long row
-// is cut into chunks of entries, which all blocks share: chunk kernels leave partial sums, row kernels add them in order
-// and take the step.
+// Improve all rows by preconditioned conjugate gradients, in the basis where the shared matrix is diagonal (cpu/cg.py
+// does the same, with the same names). One block of threads does a row of moderate length from start to end. A long row
+// is split into chunks of entries that many blocks share: chunk kernels write partial sums, row kernels add them in
+// order and take the step.
 
 constexpr float TINY = 1e-30f;
 
-struct Shared {  // what all rows have in common
+struct Shared {  // terms that all rows have in common
   const float* diagonal;
   const float* shift;
   const float* vector;  // rank-one term, or null
-  const float* left_over;  // what the shared matrix has off its diagonal, times x, of this row; or null
+  const float* left_over;  // the off-diagonal part of the shared matrix times this row's x, or null
 };
 
-struct Row {  // what a row carries from step to step
+struct Row {  // the state of a row from one step to the next
   float ridge, pull, tx, gain, rz, goal, step_rz;
   int active;
   double loss, residual;
 };
 
-// r, p and what they need from x and the sum over the entries. `parts` holds `count` partial sums of length D.
+// Compute r and p from x and the sum over the entries. `parts` holds `count` partial sums of length D.
 __device__ inline void begin_row(const Shared& all, float* x, const float* parts, int count, bool empty, float tolerance,
                                  float* r, float* p, Row& row) {
   float dots[2] = {0.0f, 0.0f};
@@ -55,7 +55,7 @@ __device__ inline void begin_row(const Shared& all, float* x, const float* parts
     for (int k = threadIdx.x; k < D; k += THREADS)
       p[k] -= row.gain * sums[2] * all.vector[k] / (all.diagonal[k] + row.ridge);
   }
-  if (empty) {  // nothing observed: the preconditioner is the matrix
+  if (empty) {  // without entries the preconditioner is the matrix itself
     float loaded[1] = {0.0f};
     for (int k = threadIdx.x; k < D; k += THREADS) {
       x[k] = -all.shift[k] / (all.diagonal[k] + row.ridge);
@@ -72,7 +72,7 @@ __device__ inline void begin_row(const Shared& all, float* x, const float* parts
   row.active = row.rz > row.goal;
 }
 
-// One step along p; `curvature` is sum c (p.y)^2 and `parts` (unused in the last step) the partial sums of c (p.y) y.
+// Take a step along p. `curvature` is sum c (p.y)^2, `parts` (unused in the last step) are partial sums of c (p.y) y.
 __device__ inline void step_row(const Shared& all, float* x, const float* parts, int count, double curvature, bool last,
                                 float relaxation, float* r, float* p, Row& row) {
   float sums[3] = {0.0f, 0.0f, 0.0f};
@@ -90,7 +90,7 @@ __device__ inline void step_row(const Shared& all, float* x, const float* parts,
   }
   float length = row.rz / ((float)curvature + shared);
   if (last) length *= relaxation;
-  // The loss after the step is a parabola in its length, and all three coefficients are at hand.
+  // The loss is a parabola in the step's length whose three coefficients are known.
   row.loss += (double)length * ((double)length * curvature - 2.0 * (double)slope);
   float next[2] = {0.0f, 0.0f};
   for (int k = threadIdx.x; k < D; k += THREADS) {
@@ -124,7 +124,7 @@ __device__ inline void step_row(const Shared& all, float* x, const float* parts,
   row.active = rz > row.goal;
 }
 
-// loss, squared residual, ridge |x|^2 of a row.
+// Write loss, squared residual and ridge |x|^2 of a row.
 __device__ inline void finish_row(const float* x, const Row& row, double* sums) {
   float square[1] = {0.0f};
   for (int k = threadIdx.x; k < D; k += THREADS) square[0] += x[k] * x[k];
@@ -177,14 +177,14 @@ improve_rows(const long long* indptr, const int* indices, const float* weights, 
   finish_row(x, row, sums + 3 * i);
 }
 
-// A long row's arrays: r and p are D floats each, state is its Row. Chunks of a row are neighbours.
+// The arrays of a long row: r and p are D floats each, state is its Row. Chunks of a row are contiguous.
 struct Chunks {
   const int* of_row;  // which long row a chunk belongs to
   const long long* start;
   const long long* stop;
 };
 
-// First pass over a chunk's entries: partial sums of c (1 - x.y) y, and the loss.
+// Make the first pass over a chunk's entries: partial sums of c (1 - x.y) y, and the loss.
 extern "C" __global__ void __launch_bounds__(THREADS)
 residual_chunks(const int* indices, const float* weights, const int* rows, const int* chunk_row,
                 const long long* chunk_start, const long long* chunk_stop, const STORAGE* other, float target,
@@ -225,7 +225,7 @@ begin_long_rows(const int* rows, const long long* first_chunk, const float* diag
   if (threadIdx.x == 0) state[l] = row;
 }
 
-// The pass of a later step over a chunk's entries; partial sums of c (p.y) y are left out in the last one.
+// Make the pass of a later step over a chunk's entries; the last step needs no partial sums of c (p.y) y.
 extern "C" __global__ void __launch_bounds__(THREADS)
 product_chunks(const int* indices, const float* weights, const int* chunk_row, const long long* chunk_start,
                const long long* chunk_stop, const STORAGE* other, const float* directions, const Row* state, int last,

@@ -1,11 +1,11 @@
-// What every kernel over sparse rows shares: how a warp reads vectors of the other side and reduces inner products.
+// Read vectors of the other side with a warp and reduce inner products: shared by all kernels over sparse rows.
 //
-// Compiled for one D (factors). Other constants, all set by cuda/modules.py:
-//   VEC      floats one lane reads at a time (4, 2 or 1; divides D)
-//   SLICES   warps that share one vector, each SLICE columns of it (1 up to 1024 factors)
-//   GROUPS   entries of a row that a block works on side by side; a block has 32 * SLICES * GROUPS threads
-//   CACHED   rounds of a row's first pass whose vectors a block keeps for the next ones
-//   STORAGE  what the gathered side is stored as: float or __half; arithmetic is float, sums over entries' losses double
+// Compiled for one D (factors). cuda/thread_blocks.py sets the other constants:
+//   VEC      floats that one lane reads at a time (4, 2 or 1; divides D)
+//   SLICES   warps that share one vector, SLICE columns each (1 up to 1024 factors)
+//   GROUPS   entries of a row that a block processes in parallel; a block has 32 * SLICES * GROUPS threads
+//   CACHED   rounds of a row's first pass whose vectors a block caches for the next passes
+//   STORAGE  type of the gathered side, float or __half; arithmetic is float, losses are summed in double
 //
 // Every sum has a fixed order: the same input gives the same bits.
 
@@ -28,7 +28,7 @@ constexpr unsigned ALL = 0xffffffffu;
 struct Place {
   int lane, slice, group;
   __device__ Place() : lane(threadIdx.x % 32), slice(threadIdx.x / 32 % SLICES), group(threadIdx.x / 32 / SLICES) {}
-  // First column of the lane's vector in a chunk, D where it has none.
+  // Return the first column of the lane's vector in a chunk, D if it has none.
   __device__ int column(int chunk) const {
     int inside = (chunk * 32 + lane) * VEC, at = slice * SLICE + inside;
     return inside < SLICE && at < D ? at : D;
@@ -72,7 +72,7 @@ __device__ inline void read(const __half* from, float* to) {
 }
 #endif
 
-// The lane's part of one vector; zeros beyond its end.
+// Read the lane's part of one vector; zeros beyond its end.
 template <typename T>
 __device__ inline void read_vector(const T* vector, const Place& at, float (&part)[LANE]) {
 #pragma unroll
@@ -97,7 +97,7 @@ __device__ inline void write_vector(const float (&part)[LANE], const Place& at, 
   }
 }
 
-// Sums BATCH numbers over the warp's lanes, each lane ends up with all of them: 2 BATCH + 5 - log2(BATCH) shuffles.
+// Sum BATCH numbers over the warp's lanes; every lane gets all sums. 2 BATCH + 5 - log2(BATCH) shuffles.
 __device__ inline void sum_over_lanes(float (&s)[BATCH]) {
   int lane = threadIdx.x % 32, offset = 16;
 #pragma unroll
@@ -115,11 +115,11 @@ __device__ inline void sum_over_lanes(float (&s)[BATCH]) {
   for (int b = 0; b < BATCH; b++) s[b] = __shfl_sync(ALL, total, b << (5 - BATCH_BITS));
 }
 
-// Over the entries start..stop of a row:   s_e = target - x.y_e  (or x.y_e),   sum += c_e s_e y_e,   returns sum c_e s_e^2
-// of the groups' own entries. A warp sees every GROUPS-th batch; all warps of a block must call it together.
+// Pass over the entries start..stop of a row: s_e = target - x.y_e (or x.y_e), sum += c_e s_e y_e, and return sum c_e s_e^2
+// of the group's own entries. A warp takes every GROUPS-th batch; all warps of a block must call it together.
 //
-// With a cache, the vectors of the first CACHED rounds are kept in it (KEEP), or taken from it: each lane's own parts, so
-// that no barrier is needed.
+// With a cache, the vectors of the first CACHED rounds are stored in it (KEEP), or read from it. A lane reads only the
+// parts that it stored itself, so that no barrier is needed.
 enum Cache { NONE, KEEP, TAKE };
 
 template <bool RESIDUAL, bool SUM, Cache CACHE>
@@ -132,7 +132,7 @@ __device__ inline double pass(const int* indices, const float* weights, long lon
 #endif
   long long rounds = (stop - start + GROUPS * BATCH - 1) / (GROUPS * BATCH);
   long long first = start + at.group * BATCH;
-  // The next batch's indices are on their way while this one's vectors are.
+  // Load the next batch's indices while this batch's vectors are being loaded, to hide the latency.
   int next = at.lane < BATCH && first + at.lane < stop ? indices[first + at.lane] : -1;
   for (long long round = 0; round < rounds; round++, first += GROUPS * BATCH) {
     int mine = next;
@@ -142,7 +142,7 @@ __device__ inline double pass(const int* indices, const float* weights, long lon
 #pragma unroll
     for (int b = 0; b < BATCH; b++) {
       long long j = __shfl_sync(ALL, mine, b);
-      // A lane's parts of an entry, then the next lane's: all lanes' accesses together are one run of memory.
+      // Neighbouring lanes store neighbouring parts of an entry, so that the accesses of a warp are contiguous.
       float* own = cache + ((round * BATCH + b) * WARPS + threadIdx.x / 32) * 32 * LANE;
       if (CACHE == TAKE && round < CACHED) {
 #pragma unroll
@@ -201,7 +201,7 @@ __device__ inline double pass(const int* indices, const float* weights, long lon
   return squares;
 }
 
-// Sums COUNT numbers over all threads of a block; every thread gets them. Two barriers.
+// Sum COUNT numbers over all threads of a block; every thread gets the sums. Two barriers.
 template <typename T, int COUNT>
 __device__ inline void sum_over_block(T (&values)[COUNT]) {
   __shared__ T parts[WARPS][COUNT];
@@ -221,7 +221,7 @@ __device__ inline void sum_over_block(T (&values)[COUNT]) {
   __syncthreads();
 }
 
-// Every group's loss, counted once: all lanes and slices of a group hold the same number.
+// Sum the losses of the groups. All lanes and slices of a group hold the same number, which counts once.
 __device__ inline double sum_over_groups(double mine, const Place& at) {
   __shared__ double parts[GROUPS];
   if (at.lane == 0 && at.slice == 0) parts[at.group] = mine;

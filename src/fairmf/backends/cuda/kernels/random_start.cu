@@ -1,5 +1,5 @@
-// Random start rows: the bits of fairmf/backends/random_start.py, which has the definition and the references.
-// A thread draws one block of four numbers. mul and add round each operation by itself: a fused multiply-add would
+// Draw rows of the random start, with the bits that fairmf/backends/random_start.py defines (references are there).
+// A thread draws one block of four numbers. mul and add round each operation separately: a fused multiply-add would
 // change the last bits.
 
 __device__ __forceinline__ float mul(float a, float b) { return __fmul_rn(a, b); }

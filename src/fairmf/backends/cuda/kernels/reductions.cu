@@ -1,4 +1,4 @@
-// Sums over rows in float64: blocks of rows leave partial sums, which are added in order afterwards.
+// Compute sums over rows in float64: blocks of rows write partial sums, which are added in order afterwards.
 
 enum Mode { SUM = 0, SQUARES = 1, DIFFERENCE = 2 };
 
@@ -11,7 +11,7 @@ column_sums(const float* x, const float* y, const double* weights, long long n, 
   __shared__ double shared[LANES][COLUMNS];
   int k = blockIdx.x * COLUMNS + threadIdx.x, lane = threadIdx.y;
   long long first = blockIdx.y * rows_per_block, last = min(first + rows_per_block, n);
-  double sums[4] = {0.0, 0.0, 0.0, 0.0};  // four loads on their way at a time
+  double sums[4] = {0.0, 0.0, 0.0, 0.0};  // four independent sums, so that four loads are in flight at a time
   if (k < d) {
     for (long long i = first + lane; i < last; i += 4 * LANES) {
 #pragma unroll
@@ -54,7 +54,7 @@ sum_parts(const double* parts, int blocks, int d, double scale, double* out) {
   }
 }
 
-// out += the sum of `count` d x d products and of one more, made symmetric: their lower triangles count.
+// out += the sum of `count` d x d products and of one more, made symmetric from their lower triangles.
 extern "C" __global__ void add_products(const float* products, int count, const float* one_more, int d, double* out) {
   long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x, size = (long long)d * d;
   if (at >= size) return;
@@ -117,7 +117,7 @@ sum_triples(const double* triples, long long n, long long rows_per_block, double
   }
 }
 
-// A matrix's diagonal, what is off it, and that scaled by 1 / sqrt(diagonal + ridge) on both sides.
+// Split a matrix into its diagonal and the rest, and scale the rest by 1 / sqrt(diagonal + ridge) on both sides.
 extern "C" __global__ void split_diagonal(const double* matrix, int d, double ridge, double* values, double* rest,
                                           double* scaled) {
   long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x;

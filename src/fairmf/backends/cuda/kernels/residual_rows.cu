@@ -1,5 +1,5 @@
-// Sums over a row's entries with x fixed: out_i += sum_j c_ij (x_i.y_j - target) y_j, and the loss. Long rows come in
-// chunks (residual_chunks of eigenbasis_rows.cu) and are added up here.
+// Compute sums over a row's entries with x fixed: out_i += sum_j c_ij (x_i.y_j - target) y_j, and the loss. Chunks of
+// long rows (residual_chunks of eigenbasis_rows.cu) are added up here.
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 residual_rows(const long long* indptr, const int* indices, const float* weights, const int* rows, const float* solved,

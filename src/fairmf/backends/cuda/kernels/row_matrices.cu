@@ -1,5 +1,5 @@
-// H_i = sum_j c_ij y_j y_j' + shared + ridge_i I (+ pull_i t t') and b_i = sum_j c_ij y_j - shift for a batch of rows, to be
-// factorised by cuSOLVER. One block makes a 64 x 64 tile on or below the diagonal of one row's matrix.
+// Build H_i = sum_j c_ij y_j y_j' + shared + ridge_i I (+ pull_i t t') and b_i = sum_j c_ij y_j - shift for a batch of
+// rows; cuSOLVER factorises them. A block of threads computes a 64 x 64 tile on or below the diagonal of a row's matrix.
 
 constexpr int TILE = 64, ENTRIES = 16, SIDE = 4;  // 16 x 16 threads, each 4 x 4 numbers
 

@@ -1,5 +1,5 @@
-// What iALS++ needs besides matrices of its blocks (row_matrices.cu): a score per entry, kept up to date, and gradients
-// from these scores. `part` holds `width` coordinates of the fixed side, row by row. All sums have a fixed order.
+// Keep a score per entry up to date, and compute gradients from these scores, for iALS++; row_matrices.cu builds the
+// matrices. `part` holds `width` coordinates of the fixed side, row by row. All sums have a fixed order.
 
 constexpr unsigned ALL = 0xffffffffu;
 

@@ -1,5 +1,5 @@
-// The k best of each row of a block of scores. Scores come from a float32 matrix product; every item that could be among
-// the best within its rounding error is scored again in float64, and the order is that of these numbers, rounded to
+// Select the k best of each row of a block of scores. Scores come from a float32 matrix product. Every item that could
+// be among the best, given the rounding error, is scored again in float64; the order is that of these scores, rounded to
 // float32, ties to the lower index. One block of threads per user.
 
 constexpr int THREADS = 256;
@@ -7,7 +7,7 @@ constexpr unsigned ALL = 0xffffffffu;
 #define NOTHING __int_as_float(0x7fc00000)  // NaN
 #define LOWEST __int_as_float(0xff800000)   // -infinity
 
-// Unsigned integers in the order of the floats; -0 counts as 0.
+// Return an unsigned integer that sorts like the float; -0 counts as 0.
 __device__ inline unsigned ordered(float value) {
   unsigned bits = __float_as_uint(value == 0.0f ? 0.0f : value);
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
@@ -17,7 +17,7 @@ __device__ inline float from_ordered(unsigned key) {
   return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
 }
 
-// The key of the rank-th largest (1 = largest) of m scores, by counting 11, 11 and 10 bits at a time.
+// Return the key of the rank-th largest (1 = largest) of m scores, by radix selection on 11, 11 and 10 bits.
 __device__ unsigned kth_key(const float* scores, int m, int rank) {
   __shared__ unsigned counts[2048], sums[THREADS];
   __shared__ unsigned prefix;
@@ -68,8 +68,8 @@ __device__ void sort_descending(unsigned long long* keys, int size) {  // size: 
   }
 }
 
-// in: users (rows x d), items (m x d), indptr/indices what is left out (indptr may be null), errors per user
-// in and out: scores (rows x m)   out: found, values (rows x k), overflow (rows): 1 where too many items were close
+// in: users (rows x d), items (m x d), indptr/indices of excluded items (indptr may be null), errors per user
+// in and out: scores (rows x m)   out: found, values (rows x k), overflow (rows): 1 if too many items were close
 extern "C" __global__ void __launch_bounds__(THREADS)
 select_best(const float* users, const float* items, int d, int m, int k, int room, const long long* indptr,
             const int* indices, const float* errors, float* scores, int* found, float* values, int* overflow) {
@@ -80,7 +80,7 @@ select_best(const float* users, const float* items, int d, int m, int k, int roo
   if (threadIdx.x == 0) size = left_out = 0;
   __syncthreads();
   if (indptr != nullptr) {
-    int mine = 0;  // an item may be named twice, and is left out once
+    int mine = 0;  // count an item that is excluded twice only once
     for (long long e = indptr[i] + threadIdx.x; e < indptr[i + 1]; e += THREADS)
       mine += atomicExch(row + indices[e], LOWEST) != LOWEST;
     if (mine) atomicAdd(&left_out, mine);
@@ -91,7 +91,7 @@ select_best(const float* users, const float* items, int d, int m, int k, int roo
   if (threadIdx.x == 0) overflow[i] = 0;
   if (wanted <= 0) return;
   float floor = from_ordered(kth_key(row, m, wanted));
-  floor = fmaxf(floor - 2.0f * errors[i], -3.4028235e38f);  // above -inf: what is left out stays out
+  floor = fmaxf(floor - 2.0f * errors[i], -3.4028235e38f);  // above -inf, so that excluded items stay out
   for (int j = threadIdx.x; j < m; j += THREADS) {
     if (row[j] >= floor) {
       int place = atomicAdd(&size, 1);
@@ -124,7 +124,7 @@ select_best(const float* users, const float* items, int d, int m, int k, int roo
   }
 }
 
-// Sort keys of all items for a few users: exact score, then lower index; 0 for what is left out (after `bar_items`).
+// Compute sort keys of all items for a few users: exact score, then lower index; `bar_items` sets excluded ones to 0.
 extern "C" __global__ void __launch_bounds__(THREADS)
 exact_keys(const float* users, const float* items, int d, int m, const int* chosen, unsigned long long* keys) {
   long long i = chosen[blockIdx.x];
@@ -145,7 +145,7 @@ extern "C" __global__ void bar_items(const long long* indptr, const int* indices
     keys[(long long)blockIdx.x * m + indices[e]] = 0;
 }
 
-// The first k of sorted keys (rows x m, descending) as items and scores.
+// Write the first k of sorted keys (rows x m, descending) as items and scores.
 extern "C" __global__ void unpack(const unsigned long long* keys, int m, int k, const int* chosen, int* found,
                                   float* values) {
   long long i = chosen[blockIdx.x];

@@ -12,7 +12,7 @@ function startDial() {
       .map((label) => `${metricOf(label).title} ${now.written[label]}`)
       .join("\n");
     byId("sentence").textContent = now.past
-      ? `${now.sentence} This stop lies beyond the lowest Gini the dial reaches.`
+      ? `${now.sentence} This fairness is past the lowest Gini.`
       : now.sentence;
     updateCards(now);
     markRow();

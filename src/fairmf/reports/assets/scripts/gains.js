@@ -76,6 +76,6 @@ function updateMovers() {
   const users = current().users;
   byId("users-change").textContent =
     users && users[0] !== null
-      ? `By ${metricOf(data.quality).title}, ${percent(users[0])} of users with held-out items are worse off than at ${first().name}, ${percent(users[1])} better off.`
+      ? `Compared with ${first().name}, ${metricOf(data.quality).title} falls for ${percent(users[0])} of the users with held-out items and rises for ${percent(users[1])}.`
       : "";
 }

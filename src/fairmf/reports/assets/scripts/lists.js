@@ -20,7 +20,7 @@ function updateLists() {
   byId("now-name").textContent = current().name;
   const more = example.length - example.history.length;
   const names = example.history.map((row) => data.items.names[row]).join(" · ");
-  byId("history").textContent = `Known of this user: ${names}${more > 0 ? ` · and ${whole(more)} more` : ""}`;
+  byId("history").textContent = `History of this user: ${names}${more > 0 ? ` · and ${whole(more)} more` : ""}`;
   const entered = now.filter((row) => !before.includes(row)).length;
   byId("example-change").textContent = entered ? `${entered} of ${now.length} are new` : "nothing changes";
   fill(

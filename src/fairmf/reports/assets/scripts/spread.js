@@ -75,7 +75,7 @@ function startLorenz() {
     lorenz.draw();
     const half = (at) => percent(at.lorenz[Math.round(last / 2)]);
     lorenz.describe(
-      `Lorenz curves: the half of the catalogue shown least has ${half(data.stops[0])} of the exposure at ${first().name}, ${half(stop())} at ${current().name}.`,
+      `Lorenz curves: the least-shown half of the catalogue has ${half(data.stops[0])} of the exposure at ${first().name}, ${half(stop())} at ${current().name}.`,
     );
     const rows = [0.1, 0.25, 0.5, 0.75, 0.8, 0.9, 0.99].map((at) => [
       percent(at, 0),

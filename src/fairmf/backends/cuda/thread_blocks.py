@@ -1,17 +1,17 @@
-"""How a block of threads is laid out for a number of factors. Plain arithmetic: it runs without a device."""
+"""Compute how a block of threads is laid out for a number of factors. It needs no device."""
 
 from __future__ import annotations
 
 import math
 
-WIDEST = 1024  # factors one warp holds in registers; longer vectors are shared by several warps
-WARPS = 4  # warps of a block where a vector needs no more
-CACHED = 64  # entries of a row whose vectors are kept from one pass to the next
-CACHE_BYTES = 48 << 10  # and how much of a multiprocessor's memory a block may take for it
+WIDEST = 1024  # factors that one warp holds in registers; longer vectors are split among several warps
+WARPS = 4  # warps of a block, unless a vector needs more
+CACHED = 64  # entries of a row whose vectors are cached from one pass to the next
+CACHE_BYTES = 48 << 10  # shared memory that a block may take for this cache
 
 
 class BlockShape:
-    """The constants of gathering.cuh."""
+    """Compute the constants of gathering.cuh for a number of factors."""
 
     def __init__(self, factors: int):
         self.factors = factors
@@ -27,19 +27,19 @@ class BlockShape:
         self.cache_bytes = self.cached_rounds * at_once * padded
 
     def defines(self, half: bool) -> dict[str, int]:
-        """For the compiler."""
+        """Return the macros to compile with."""
         return {
             "D": self.factors, "VEC": self.floats_at_once, "SLICES": self.slices, "GROUPS": self.groups,
             "HALF": int(half), "CACHED": self.cached_rounds,
         }  # fmt: skip
 
     def _floats_at_once(self) -> int:
-        """Floats of one load by a lane: as many as divide the vector, and keep all 32 lanes busy."""
+        """Return how many floats a lane loads at once: as many as divide the vector and keep all 32 lanes busy."""
         if self.factors % 4 == 0 and self.factors >= 128:
             return 4
         return 2 if self.factors % 2 == 0 and self.factors >= 64 else 1
 
     def _entries_at_once(self) -> int:
-        """BATCH of gathering.cuh."""
+        """Return BATCH of gathering.cuh: the entries that a group of warps gathers at once."""
         lane = self.lane_floats
         return 8 if lane <= 4 else 4 if lane <= 8 else 2 if lane <= 16 else 1

@@ -1,11 +1,11 @@
-"""Exposure offsets: floors and caps on how often items are shown, as one learned number per item.
+"""Learn exposure offsets: one number per item that keeps its exposure between a floor and a cap.
 
     maximise  the sum of the recommended items' scores, K per user,   subject to   floor <= exposure_j <= cap
 
-The dual of this linear programme has one price o_j per item, and at its optimum every user takes the top K of
-score_ij + o_j: o_j >= 0 where the floor binds, <= 0 where the cap binds, 0 elsewhere. The prices are learned by
-projected subgradient steps on the exposures of given users. A user seen later is served by the same prices: no cohort
-is needed. Equals plain top-K where neither bound binds.
+The dual of this linear programme has one price o_j per item. At its optimum every user gets the top K by the score plus
+o_j, with o_j >= 0 where the floor binds, o_j <= 0 where the cap binds, and 0 elsewhere. The prices are learned by
+projected subgradient steps on the exposure among given users. New users are served with the same prices, one at a time.
+Equals plain top-K where neither bound binds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,16 +22,17 @@ from fairmf.data.csr import Rows
 from fairmf.errors import InvalidParameter
 from fairmf.params import check_number
 from fairmf.ranking.top_n import empty_lists
+from fairmf.types import Array
 
-# Prices travel far (to the best K scores, many standard deviations above the rest) and are then told apart finely
-# (rarely liked items score nearly alike), so steps shrink by a constant factor: docs/decisions/0012-offset-steps.md.
+# Prices must first move far (the best K scores are many standard deviations above the rest) and then be adjusted finely
+# (unpopular items have nearly equal scores), so steps shrink by a constant factor: docs/decisions/0012-offset-steps.md.
 FIRST_STEP, LAST_STEP = 0.3, 0.0003  # in standard deviations of the scores
-SETTLED = 0.75  # after this part of the iterations prices are averaged: steadier than the last ones
+SETTLED = 0.75  # after this share of the iterations prices are averaged, which is steadier than the last ones
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Least and greatest exposure of an item; 1 is the exposure of each if all items were shown equally often."""
+    """Hold the least and greatest exposure of an item; 1 means equal exposure of all items."""
 
     floor: float = 0.0
     cap: float = float("inf")
@@ -48,7 +48,7 @@ class Bounds:
             raise InvalidParameter(f"K must be below the number of items, {n_items:,}. Got {K} instead.")
 
     def violations(self, share: Vector) -> dict[str, float]:
-        """Count the items outside the bounds, and say how far outside they are."""
+        """Return how many items are outside the bounds, and how far."""
         below, above = share < self.floor, share > self.cap
         return {
             "items_below_floor": int(below.sum()),
@@ -62,19 +62,19 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Schedule:
-    """How prices are learned: each iteration ranks `users_at_once` users (or all), drawn by the seed."""
+    """Hold the settings of learning: every iteration ranks `users_at_once` random users (or all)."""
 
     iterations: int = 300
     users_at_once: int = 8192
     random_state: int = 0
 
 
-def items_with(items: NDArray[Any], offsets: NDArray[np.floating]) -> NDArray[Any]:
+def items_with(items: Array, offsets: NDArray[np.floating]) -> Array:
     """Return [v, o]: with [u, 1] the inner product is score + offset, for a top-K kernel or an ANN index."""
     return np.hstack([items, offsets[:, None].astype(items.dtype)])
 
 
-def users_with_constant(users: NDArray[Any]) -> NDArray[Any]:
+def users_with_constant(users: Array) -> Array:
     """Return [u, 1] for every user, to be multiplied with `items_with`."""
     return np.hstack([users, np.ones((len(users), 1), dtype=users.dtype)])
 
@@ -89,7 +89,7 @@ def learn(
     schedule: Schedule | None = None,
     advance: Callable[[str], None] = lambda _: None,
 ) -> NDArray[np.float32]:
-    """Learn the offsets; `advance` is told after every iteration how many items lack exposure."""
+    """Learn the offsets. After every iteration, `advance` is called with a text: how many items are below the floor."""
     schedule = Schedule() if schedule is None else schedule
     iterations = schedule.iterations
     n, m = len(users), len(items)
@@ -100,6 +100,7 @@ def learn(
     prices = np.zeros(m)
     settled, weight = np.zeros(m), 0.0
     share = np.zeros(m)
+    # position = n: the first batch begins a new pass.
     order, position = np.arange(n), n
     for number in range(iterations):
         if batch < n and position + batch > n:  # a new pass over all users, in a new order
@@ -107,8 +108,9 @@ def learn(
         chosen = order[position : position + batch] if batch < n else order
         position += batch
         fresh = exposure_share(backend, users, items, prices, exclude, chosen, K)
-        # Counts of a batch scatter: their running mean over about one pass does less.
+        # The counts of one batch are noisy, so use their running mean over about one pass of the users.
         share = fresh if number == 0 else share + max(batch / n, 0.2) * (fresh - share)
+        # Geometric, from FIRST_STEP in the first iteration to LAST_STEP in the last.
         step = FIRST_STEP * (LAST_STEP / FIRST_STEP) ** (number / max(iterations - 1, 1))
         prices = moved(prices, share, bounds, step * spread, math.sqrt(FIRST_STEP * step) * spread)
         if number >= SETTLED * iterations:
@@ -118,10 +120,11 @@ def learn(
 
 
 def moved(prices: Vector, share: Vector, bounds: Bounds, step: float, level_step: float) -> Vector:
-    """Take one subgradient step: up where short, down where over, back towards 0 (never past it) where neither."""
+    """Take one subgradient step: up below the floor, down above the cap, otherwise towards 0 but not past it."""
     floor, cap = bounds.floor, bounds.cap
     up = lift(prices, share, floor, step, level_step) if floor > 0 else np.full_like(share, -step)
     down = np.clip((share - cap) / cap, -1, 1) if np.isfinite(cap) else np.full_like(share, -1.0)
+    # Floor and cap have a multiplier each, both >= 0; the price is their difference.
     raised = np.maximum(np.maximum(prices, 0) + up, 0)
     lowered = np.maximum(np.maximum(-prices, 0) + step * down, 0)
     return raised - lowered
@@ -130,10 +133,10 @@ def moved(prices: Vector, share: Vector, bounds: Bounds, step: float, level_step
 def lift(prices: Vector, share: Vector, floor: float, step: float, level_step: float) -> Vector:
     """Return how far each price rises for the floor.
 
-    The mean of all lifted prices moves by what these items lack together (`level_step`), each price relative to that
-    mean by what its item lacks (at most `step`). With bounded moves of single prices alone, a few items that have far
-    too much weigh less than many that have nothing, and all prices would climb until lifted items fill the lists. What
-    items lack together varies little between batches, so that it bears longer steps.
+    The mean of all raised prices moves with the exposure that these items lack on average (`level_step`). Each price
+    moves relative to that mean with what its own item lacks (at most `step`). With bounded moves of single prices
+    alone, a few items with far too much exposure would count less than many items with none, and all prices would rise
+    until raised items fill the lists. The average varies little between batches, so its steps can be longer.
     """
     lacking = 1 - share / floor
     lifted = (prices > 0) | (lacking > 0)
@@ -165,6 +168,7 @@ def exposure_share(
 
 def score_spread(backend: Backend, users: Factors, items: Factors) -> float:
     """Return the standard deviation of all scores u_i.v_j, from two Gramians and two means."""
+    # The sum of all squared scores is trace(U'U V'V), so the scores themselves are not needed.
     squares = float((backend.gramian(users) * backend.gramian(items)).sum()) / (len(users) * len(items))
     mean = float(backend.mean(users) @ backend.mean(items))
     return float(np.sqrt(max(squares - mean**2, 0.0)))

@@ -8,8 +8,8 @@ from scipy.optimize import linprog
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows
 from fairmf.errors import InvalidParameter
-from fairmf.ranking import offsets
-from fairmf.ranking.offsets import Bounds, Schedule
+from fairmf.ranking import learn_offsets
+from fairmf.ranking.learn_offsets import Bounds, Schedule
 
 N, M, D, K = 60, 15, 4, 3
 
@@ -55,7 +55,7 @@ def test_lists_are_nearly_the_best_that_keep_the_bounds(backend, floor, cap):
     scores = users.astype(float) @ items.T.astype(float)
     plain = lists(users, items, 0.0)
     assert Bounds(floor, cap).violations(shares(plain))["items_below_floor"] > 5 or shares(plain).max() > cap
-    learned = offsets.learn(backend, backend.array(users), backend.array(items), None, K, Bounds(floor, cap))
+    learned = learn_offsets.learn(backend, backend.array(users), backend.array(items), None, K, Bounds(floor, cap))
     served = lists(users, items, learned.astype(float))
     best = optimum(scores, K, floor, cap)
     total = np.take_along_axis(scores, served, axis=1).sum()
@@ -80,7 +80,7 @@ def test_rarely_liked_items_are_lifted_far_and_then_told_apart():
     needed = np.sort(scores, axis=1)[:, -K].mean()
     assert needed > 3 * scores.std()
     assert scores[:, 15:].std(axis=0).max() < 0.1 * scores.std()
-    learned = offsets.learn(backend, users, items, None, K, Bounds(floor)).astype(float)
+    learned = learn_offsets.learn(backend, users, items, None, K, Bounds(floor)).astype(float)
     served = {"plain": lists(users, items, 0.0), "fair": lists(users, items, learned)}
     lacking = {way: np.maximum(floor - shares(found, 300), 0).mean() for way, found in served.items()}
     assert lacking["plain"] > 0.4
@@ -94,7 +94,7 @@ def test_rarely_liked_items_are_lifted_far_and_then_told_apart():
 def test_without_need_there_are_no_offsets(backend):
     generator = np.random.default_rng(1)
     users, items = generator.normal(size=(400, M)).astype(np.float32), np.eye(M, dtype=np.float32)
-    learned = offsets.learn(
+    learned = learn_offsets.learn(
         backend, backend.array(users), backend.array(items), None, K, Bounds(0.3, 3.0), Schedule(iterations=20)
     )
     np.testing.assert_array_equal(learned, 0)
@@ -103,12 +103,12 @@ def test_without_need_there_are_no_offsets(backend):
 def test_a_price_is_paid_only_where_a_bound_binds():
     backend = get_backend("cpu")
     users, items = problem()
-    learned = offsets.learn(backend, users, items, None, K, Bounds(0.5))
+    learned = learn_offsets.learn(backend, users, items, None, K, Bounds(0.5))
     share = shares(lists(users, items, learned.astype(float)))
     assert (learned >= 0).all()
     assert (learned[share > 1.0] == 0).all()
     assert (learned > 0).any()
-    capped = offsets.learn(backend, users, items, None, K, Bounds(0.0, 1.5))
+    capped = learn_offsets.learn(backend, users, items, None, K, Bounds(0.0, 1.5))
     assert (capped <= 0).all()
     assert (capped < 0).any()
 
@@ -117,12 +117,15 @@ def test_small_batches_learn_the_same_prices():
     backend = get_backend("cpu")
     users, items = problem(n=600)
     whole, part = (
-        offsets.learn(backend, users, items, None, K, Bounds(0.5), Schedule(users_at_once=size)) for size in (600, 120)
+        learn_offsets.learn(backend, users, items, None, K, Bounds(0.5), Schedule(users_at_once=size))
+        for size in (600, 120)
     )
     np.testing.assert_allclose(part, whole, atol=0.15 * np.abs(whole).max())
-    again = offsets.learn(backend, users, items, None, K, Bounds(0.5), Schedule(users_at_once=120))
+    again = learn_offsets.learn(backend, users, items, None, K, Bounds(0.5), Schedule(users_at_once=120))
     np.testing.assert_array_equal(part, again)
-    other = offsets.learn(backend, users, items, None, K, Bounds(0.5), Schedule(users_at_once=120, random_state=1))
+    other = learn_offsets.learn(
+        backend, users, items, None, K, Bounds(0.5), Schedule(users_at_once=120, random_state=1)
+    )
     assert np.abs(part - other).max() > 0
 
 
@@ -133,7 +136,7 @@ def test_the_same_bits_for_any_number_of_threads():
     for threads in (1, 2):
         with backend.threads(threads):
             found.append(
-                offsets.learn(
+                learn_offsets.learn(
                     backend, users, items, None, K, Bounds(0.5, 2.0), Schedule(iterations=60, users_at_once=200)
                 )
             )
@@ -146,7 +149,7 @@ def test_excluded_items_are_not_counted_as_shown(backend):
     users, items = problem()
     everywhere = np.arange(N + 1) * 2  # nobody may be shown items 0 and 1
     exclude = Rows(everywhere.astype(np.int64), np.tile(np.array([0, 1], dtype=np.int32), N), None)
-    share = offsets.exposure_share(
+    share = learn_offsets.exposure_share(
         backend, backend.array(users), backend.array(items), np.zeros(M), exclude, np.arange(N), K
     )
     assert (share[:2] == 0).all()
@@ -160,16 +163,20 @@ def test_one_step_moves_up_where_short_down_where_over_and_back_where_neither():
     bounds = Bounds(0.5, 2.0)
     prices = np.array([0.0, 0.0, 0.0, 0.3, -0.3, 0.05, -0.05, 0.3])
     share = np.array([0.0, 4.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.25])
-    moved = offsets.moved(prices, share, bounds, 0.1, 0.1)
+    moved = learn_offsets.moved(prices, share, bounds, 0.1, 0.1)
     np.testing.assert_allclose(moved, [0.1, -0.1, 0.0, 0.2, -0.25, 0.0, 0.0, 0.35])
 
 
 def test_the_level_of_lifted_items_moves_as_what_they_lack_together():
     prices = np.array([1.0, 1.0, 1.0, 1.0, 0.0])  # the last is popular by itself: it does not count
     level = 0.4
-    flooded = offsets.lift(prices, np.array([0.0, 0.0, 0.0, 5.0, 90.0]), 0.5, 0.1, level)  # three short, together over
+    flooded = learn_offsets.lift(
+        prices, np.array([0.0, 0.0, 0.0, 5.0, 90.0]), 0.5, 0.1, level
+    )  # three short, together over
     np.testing.assert_allclose(flooded[:4], np.array([0.05, 0.05, 0.05, -0.15]) - level)
-    uneven = offsets.lift(prices, np.array([0.3, 0.3, 0.4, 1.5, 90.0]), 0.5, 0.1, level)  # they lack .4, .4, .2 and -2
+    uneven = learn_offsets.lift(
+        prices, np.array([0.3, 0.3, 0.4, 1.5, 90.0]), 0.5, 0.1, level
+    )  # they lack .4, .4, .2 and -2
     np.testing.assert_allclose(uneven[:4], np.array([0.04, 0.04, 0.02, -0.1]) - level * 0.25)
     assert flooded[4] == uneven[4] == -0.1
 
@@ -177,14 +184,14 @@ def test_the_level_of_lifted_items_moves_as_what_they_lack_together():
 def test_vectors_with_a_constant_score_with_the_offset():
     users, items = problem()
     offset = np.linspace(-1, 1, M)
-    left, right = offsets.users_with_constant(users), offsets.items_with(items, offset)
+    left, right = learn_offsets.users_with_constant(users), learn_offsets.items_with(items, offset)
     assert left.dtype == right.dtype == np.float32
     np.testing.assert_allclose(left @ right.T, users @ items.T + offset.astype(np.float32), atol=1e-5)
 
 
 def test_the_spread_of_scores_needs_no_score_matrix(backend):
     users, items = problem()
-    spread = offsets.score_spread(backend, backend.array(users), backend.array(items))
+    spread = learn_offsets.score_spread(backend, backend.array(users), backend.array(items))
     assert spread == pytest.approx((users @ items.T).std(), rel=1e-4)
 
 
@@ -202,4 +209,4 @@ def test_the_spread_of_scores_needs_no_score_matrix(backend):
 def test_impossible_bounds_are_refused(bounds, k, message):
     users, items = problem()
     with pytest.raises(InvalidParameter, match=message):
-        offsets.learn(get_backend("cpu"), users, items, None, k, bounds)
+        learn_offsets.learn(get_backend("cpu"), users, items, None, k, bounds)

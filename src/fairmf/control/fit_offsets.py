@@ -1,41 +1,44 @@
-"""`fit_offsets`: learn one offset per item that keeps its exposure between a floor and a cap."""
+"""Learn one offset per item that keeps its exposure between a minimum and a maximum: `fit_offsets`."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.backends.contract import Backend, Factors
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import on_snapshot
 from fairmf.models.progress import progress_bar
 from fairmf.params import check_count
-from fairmf.ranking import offsets
-from fairmf.ranking.offsets import Bounds, Schedule
+from fairmf.ranking import learn_offsets
+from fairmf.ranking.learn_offsets import Bounds, Schedule
+from fairmf.types import Array
 
 Model = TypeVar("Model", bound=FactorModel)
-COUNTED = 250_000  # users: a tenth of those that 300 iterations rank; of more, a sample is counted
+# Users whose lists are counted at the end: a tenth of what 300 iterations rank. If there are more, a sample is counted.
+COUNTED = 250_000
 
 
 @dataclass(frozen=True)
-class Offsets:
-    """What `fit_offsets` found.
+class Offsets(Generic[Model]):
+    """The result of `fit_offsets`.
 
     Attributes
     ----------
     model
-        A copy of the model that serves with the offsets.
+        A copy of the model that adds the offsets to its scores.
     share
-        Exposure of every item among the users the offsets were learned on; 1 is the exposure of each if all items were
-        shown equally often.
+        Exposure of every item among the users the offsets were learned on, as a multiple of an equal share. An equal
+        share is the exposure of each item if all were shown equally often.
     violations
-        How many items are below the floor or above the cap, and by how much.
+        How many items are below the minimum or above the maximum, and by how much.
 
     Examples
     --------
@@ -46,7 +49,7 @@ class Offsets:
     ((200,), 0)
     """
 
-    model: Any
+    model: Model
     share: NDArray[np.float64]
     violations: dict[str, float]
 
@@ -71,40 +74,40 @@ def fit_offsets(
     users_at_once: int = 8192,
     random_state: int = 0,
     progress: bool | None = None,
-) -> Offsets:
-    """Learn how much each item's scores must be raised or lowered so that its exposure keeps the bounds.
+) -> Offsets[Model]:
+    """Learn how much to raise or lower each item's scores so that its exposure stays within bounds.
 
-    The copy of the model that is returned adds the offsets in `recommend`, `rank`, `score` and `to_ann`, and keeps them
-    in its file. Any user is then served alone: no cohort is needed. There is no hard guarantee: `violations` says what
-    came out. Bounds are shares of K n / m, the exposure of each item if all were shown equally often.
+    The result has a copy of the model that adds the offsets in `recommend`, `rank`, `score` and `to_ann`, and saves
+    them in its file. It can serve each user alone. The bounds are not guaranteed: `violations` counts items outside.
+    Bounds are multiples of an equal share, K n / m: the exposure of each item if all were shown equally often.
 
     Parameters
     ----------
     model
         A fitted model.
     K
-        Length of the lists whose exposure counts.
+        Length of the lists in which exposure is counted.
     min_exposure
-        Floor, between 0 and 1.
+        Minimum exposure, between 0 and 1.
     max_exposure
-        Cap, at least 1.
+        Maximum exposure, at least 1.
     cohort
         Users to learn on, who are folded in; by default the training users.
     fairness
-        Fairness that the users are asked at; by default the model's own.
+        Fairness of the lists; by default the model's own.
     iterations
-        Steps of learning.
+        Number of learning steps.
     users_at_once
-        Users that are ranked in each iteration.
+        Number of users ranked in each step.
     random_state
-        Seed that draws these users.
+        Seed of the draw of these users.
     progress
         Whether to show a progress bar; None shows it in a terminal.
 
     Returns
     -------
     Offsets
-        The model with offsets, and the exposure they bring.
+        The model with offsets, and the exposure of its lists.
 
     Raises
     ------
@@ -127,7 +130,7 @@ def fit_offsets(
     backend = model._backend()
     with backend.threads(model.num_threads), progress_bar("offsets", int(iterations), progress) as advance:
         U, V = backend.array(users), backend.array(fitted.item_factors)
-        learned = offsets.learn(
+        learned = learn_offsets.learn(
             backend, U, V, history.by_user, int(K), bounds,
             Schedule(int(iterations), int(users_at_once), random_state), advance,
         )  # fmt: skip
@@ -139,7 +142,7 @@ def fit_offsets(
 
 def _users(
     model: FactorModel, cohort: Interactions | HeldOut | None, fairness: float | None
-) -> tuple[Interactions, NDArray[Any]]:
+) -> tuple[Interactions, Array]:
     options = {} if fairness is None else {"fairness": fairness}
     if cohort is None:
         history = model.fitted.histories("fit_offsets")
@@ -149,12 +152,13 @@ def _users(
 
 
 def _share(
-    backend: Any, U: Any, V: Any, learned: NDArray[Any], history: Interactions, K: int, seed: int
+    backend: Backend, U: Factors, V: Factors, learned: NDArray[np.float32], history: Interactions, K: int, seed: int
 ) -> NDArray[np.float64]:
-    """The realised exposure, of a seeded sample where there are very many users."""
+    """Measure the exposure of every item with the offsets; of very many users, on a sample."""
     chosen = np.arange(len(U))
     if len(chosen) > COUNTED:
         chosen = np.sort(np.random.default_rng(seed).choice(len(U), COUNTED, replace=False))
+    # In blocks, to bound the memory; shares are means over users, so blocks are weighted by their size.
     parts = np.array_split(chosen, -(-len(chosen) // 8192))
-    shares = [offsets.exposure_share(backend, U, V, learned, history.by_user, part, K) for part in parts]
+    shares = [learn_offsets.exposure_share(backend, U, V, learned, history.by_user, part, K) for part in parts]
     return np.average(shares, axis=0, weights=[len(part) for part in parts]).astype(np.float64)
