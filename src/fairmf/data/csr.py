@@ -79,6 +79,11 @@ class Rows(NamedTuple):
         return Rows(indptr, self.indices[entries], weights)
 
 
+def item_sums(rows: Rows, n_items: int) -> NDArray[np.float64]:
+    """Return the sum of the confidences of every item, from rows of users."""
+    return np.bincount(rows.indices, rows.weights, n_items).astype(np.float64)
+
+
 def read_only(array: Array) -> Array:
     """Return a view that cannot be written to. Kernels that get only such views are compiled once."""
     view = array.view()

@@ -17,6 +17,7 @@ from fairmf.data.csr import Rows, check_sparse, rows_from_pairs, rows_from_spars
 from fairmf.data.events import Events, frequent, with_weight
 from fairmf.data.fingerprint import fingerprint
 from fairmf.data.ids import Ids, check_orientation
+from fairmf.data.balance import Balance
 from fairmf.data.weighting import NAMES, BM25Weighting, LogWeighting, Weighting
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property, lazy_module
@@ -409,13 +410,25 @@ def weighted_like(data: Interactions, weighting: Weighting | None) -> Interactio
     """
     if weighting is None or data.weighting == weighting:
         return data
+    if isinstance(weighting, Balance) and data.weighting is not None and data.weighting == weighting.inner:
+        return _with_weights(data, weighting.balanced(data.by_user), weighting)
     if data.weighting is not None:
         raise InvalidData(
             f"These interactions were weighted by {data.weighting.how!r}, the model's data by {weighting.how!r}"
             f"{' of other data' if data.weighting.how == weighting.how else ''}.",
             hint="give the raw ones, which the model weights itself",
         )
-    rows = data.by_user._replace(weights=weighting.weights(data.by_user))
+    return _with_weights(data, weighting.weights(data.by_user), weighting)
+
+
+def balanced(data: Interactions, item_balance: float, user_balance: float) -> Interactions:
+    """Return training data with balanced confidences (balance.py), marked with the weighting that a model keeps."""
+    how = Balance.learn(data.by_user, data.n_items, item_balance, user_balance, data.weighting)
+    return _with_weights(data, how.balanced(data.by_user), how)
+
+
+def _with_weights(data: Interactions, weights: NDArray[np.float32] | None, weighting: Weighting) -> Interactions:
+    rows = data.by_user._replace(weights=weights)
     return marked(Interactions(rows, data.n_items, data.user_ids, data.item_ids), weighting)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Hashable
 
 import numpy as np
 
+from fairmf.data.balance import Balance
 from fairmf.data.csr import Rows, is_ascending
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions, marked
@@ -136,14 +137,20 @@ def rows_from_arrays(
 # are written as version 1, which older programs can read.
 
 LENGTHS = "weighting.item_lengths"
+COUNTS = "weighting.item_counts"
 _NUMBERS = {"K1": float, "B": float, "mean_length": float, "n_items": int}
+_BALANCE = ("item_balance", "user_balance", "norm")
 
 
 def weighting_to_arrays(weighting: Weighting | None) -> tuple[Record, Arrays]:
     """Return the fields of the document and the arrays that store a weighting; both are empty without one."""
     if weighting is None:
         return {}, {}
-    stored = {"how": weighting.how}
+    stored: Record = {"how": weighting.how}
+    if isinstance(weighting, Balance):
+        inner, arrays = weighting_to_arrays(weighting.inner)
+        stored |= {name: getattr(weighting, name) for name in _BALANCE} | {"inner": inner.get("weighting")}
+        return {"weighting": stored}, {**arrays, COUNTS: weighting.item_counts}
     if not isinstance(weighting, BM25Weighting):
         return {"weighting": stored}, {}
     stored |= {name: getattr(weighting, name) for name in _NUMBERS}
@@ -162,6 +169,8 @@ def weighting_from_arrays(content: Record, n_items: int, arrays: Arrays) -> Weig
         return None
     if stored == {"how": LogWeighting.how}:
         return LogWeighting()
+    if isinstance(stored, dict) and stored.get("how") == Balance.how:
+        return _balance(stored, n_items, arrays)
     if not isinstance(stored, dict) or set(stored) != {"how", *_NUMBERS} or stored["how"] != BM25Weighting.how:
         raise Malformed("it does not say how its interactions were weighted")
     lengths = arrays.pop(LENGTHS, None)
@@ -180,3 +189,20 @@ def weighting_from_arrays(content: Record, n_items: int, arrays: Arrays) -> Weig
     ):
         raise Malformed("the numbers of its BM25 weights are impossible")
     return BM25Weighting(item_lengths=lengths, **numbers)
+
+
+def _balance(stored: Record, n_items: int, arrays: Arrays) -> Balance:
+    if set(stored) != {"how", "inner", *_BALANCE} or not all(type(stored[name]) is float for name in _BALANCE):
+        raise Malformed("it does not say how its interactions were balanced")
+    inner = stored["inner"]
+    if inner is not None and (not isinstance(inner, dict) or inner.get("how") == Balance.how):
+        raise Malformed("it does not say how its interactions were weighted before they were balanced")
+    first = None if inner is None else weighting_from_arrays({"weighting": inner}, n_items, arrays)
+    counts = arrays.pop(COUNTS, None)
+    if counts is None or counts.dtype != np.float64 or counts.shape != (n_items,):
+        raise Malformed("it has no count of each item, which its balance needs")
+    numbers = {name: stored[name] for name in _BALANCE}
+    possible = numbers["item_balance"] >= 0 and numbers["user_balance"] >= 0 and numbers["norm"] > 0
+    if not possible or not np.isfinite([*numbers.values()]).all() or not (np.isfinite(counts) & (counts >= 0)).all():
+        raise Malformed("the numbers of its balance are impossible")
+    return Balance(item_counts=counts, inner=first, **numbers)

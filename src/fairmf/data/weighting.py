@@ -7,15 +7,36 @@ like those of training. BM25 needs the lengths of the training items for that.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fairmf.data.csr import Rows
 from fairmf.params import check_number
+from fairmf.types import Array
 
 NAMES = ("log", "bm25")
+
+
+class Weighting(Protocol):
+    """Computes the confidences that a model trains on from raw ones."""
+
+    @property
+    def how(self) -> str:
+        """Its name, for messages and files."""
+
+    def weights(self, rows: Rows) -> NDArray[np.float32] | None:
+        """Return the new confidences of raw rows (users x items); None where all are 1."""
+
+    def item_weights(self, rows: Rows, items_per_user: NDArray[np.integer]) -> NDArray[np.float32] | None:
+        """Return the new confidences of raw rows of items (items x users), the whole row of each item."""
+
+    def user_factor(self, items_per_user: NDArray[np.integer]) -> NDArray[np.float64] | None:
+        """Return the factor that all entries of a user share and that depends on the user's number of items."""
+
+    def with_items(self, where: NDArray[np.integer], rows: Rows) -> Weighting:
+        """Return the weighting after raw rows of items (items x users) are put at these places, or appended."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +51,17 @@ class LogWeighting:
             return None
         weights: NDArray[np.float32] = np.log2(1 + rows.weights.astype(np.float64)).astype(np.float32)
         return weights
+
+    def item_weights(self, rows: Rows, items_per_user: NDArray[np.integer]) -> NDArray[np.float32] | None:  # noqa: ARG002
+        """See Weighting."""
+        return self.weights(rows)
+
+    def user_factor(self, items_per_user: NDArray[np.integer]) -> None:
+        """See Weighting."""
+
+    def with_items(self, where: NDArray[np.integer], rows: Rows) -> LogWeighting:  # noqa: ARG002
+        """See Weighting."""
+        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,16 +101,16 @@ class BM25Weighting:
         """Return the new confidences of raw rows (users x items)."""
         per_user = np.diff(rows.indptr)
         weights = self._saturated(_raw(rows), self.item_lengths, rows.indices)
-        weights *= np.repeat(self.rarity(per_user), per_user)
+        weights *= np.repeat(self.user_factor(per_user), per_user)
         return weights.astype(np.float32)
 
     def item_weights(self, rows: Rows, items_per_user: NDArray[np.integer]) -> NDArray[np.float32]:
         """Return the new confidences of raw rows of items (items x users); item lengths are those of the rows."""
-        weights = self._saturated(_raw(rows), item_lengths(rows), _row_of_entry(rows))
-        weights *= self.rarity(items_per_user)[rows.indices]
+        weights = self._saturated(_raw(rows), np.bincount(_row_of_entry(rows), _raw(rows), rows.count), _row_of_entry(rows))
+        weights *= self.user_factor(items_per_user)[rows.indices]
         return weights.astype(np.float32)
 
-    def rarity(self, items_per_user: NDArray[np.integer]) -> NDArray[np.float64]:
+    def user_factor(self, items_per_user: NDArray[np.integer]) -> NDArray[np.float64]:
         """Return ln(n_items / (1 + N_i)), the factor that all entries of a user with N_i items share."""
         # A user with (nearly) all items would get a factor of zero or less, which cannot be a confidence. The floor is
         # below the factor of any other user.
@@ -86,9 +118,11 @@ class BM25Weighting:
         found: NDArray[np.float64] = np.maximum(np.log(self.n_items / (1.0 + items_per_user)), floor)
         return found
 
-    def with_lengths(self, lengths: NDArray[np.float64]) -> BM25Weighting:
-        """Return the same weighting with other item lengths (of all items, including added ones)."""
-        return replace(self, item_lengths=lengths)
+    def with_items(self, where: NDArray[np.integer], rows: Rows) -> BM25Weighting:
+        """See Weighting. The mean length stays."""
+        # Added in the order of `learn`, so that they have the same bits.
+        lengths = np.bincount(_row_of_entry(rows), _raw(rows), rows.count).astype(np.float64)
+        return replace(self, item_lengths=put(self.item_lengths, where, lengths))
 
     def _saturated(
         self, weights: NDArray[np.float64], lengths: NDArray[np.float64], item: NDArray[np.integer]
@@ -99,13 +133,12 @@ class BM25Weighting:
         return weights
 
 
-Weighting = LogWeighting | BM25Weighting
-
-
-def item_lengths(rows: Rows) -> NDArray[np.float64]:
-    """Return the sum of every row of items, added in the order of `BM25Weighting.learn`: the same bits."""
-    lengths: NDArray[np.float64] = np.bincount(_row_of_entry(rows), _raw(rows), rows.count).astype(np.float64)
-    return lengths
+def put(old: Array, where: NDArray[np.integer], new: ArrayLike) -> Array:
+    """Return a copy of `old` with `new` at the given places, longer if they go beyond its end."""
+    out = np.empty((max(len(old), int(where.max(initial=-1)) + 1), *old.shape[1:]), dtype=old.dtype)
+    out[: len(old)] = old
+    out[where] = new
+    return out
 
 
 def _row_of_entry(rows: Rows) -> NDArray[np.int64]:

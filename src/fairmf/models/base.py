@@ -85,6 +85,14 @@ class IterativeModel(FoldInModel, Generic[StateT]):
         choices=("float32", "float16"),
     )  # fmt: skip
 
+    item_balance: float = setting(
+        0.0, "How much less a popular item weighs in training: an interaction with an item that f users have counts "
+        "f to the power of minus this.", symbol="b_I", low=0, high=4,
+    )  # fmt: skip
+    user_balance: float = setting(
+        0.0, "The same for users with many items.", symbol="b_U", low=0, high=4
+    )  # fmt: skip
+
     engine: str = setting("local", "Which processes compute: this one.", choices=("local",))
 
     kept: ClassVar[tuple[str, ...]] = ()
@@ -263,7 +271,7 @@ class IterativeModel(FoldInModel, Generic[StateT]):
             item_factors=backend.host(state.item_factors),
             user_ids=data.user_ids,
             item_ids=data.item_ids,
-            popularity=data.by_item.sums(),
+            popularity=data.by_item.sums() if given.popularity is None else given.popularity,
             mean_user=backend.host(backend.mean(state.user_factors)),
             merit=backend.host(self.merit(problem, state)),
             trained_fairness=fairness,

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_check
 
 import numpy as np
 
-from fairmf.backends.contract import Factors
+from fairmf.backends.contract import Factors, Vector
 from fairmf.backends.registry import chosen
-from fairmf.data.interactions import Interactions, as_interactions
+from fairmf.data.csr import item_sums
+from fairmf.data.interactions import Interactions, as_interactions, balanced
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite
 from fairmf.lazy import lazy_module
 from fairmf.models.fairness_weights import FairnessWeights, read_fairness_weights
@@ -359,6 +360,8 @@ class Setup(Generic[S]):
     """The model, or the model over a cluster."""
     histories: Interactions | None
     """The interactions, where they are in this process."""
+    popularity: Vector | None = None
+    """Sum of the raw confidences of every item, where those of the problem are balanced."""
     note: Callable[[Record], str] = lambda _: ""
     """Returns a text for the end of the progress line, from an epoch's record."""
     checkpoints: Callable[[Checkpoints[S]], Checkpoints[S]] = lambda stored: stored
@@ -380,12 +383,19 @@ def open_setup(
     if cluster is not None or isinstance(getattr(data, "shards", None), int):
         what = "Data in shards" if cluster is None else "cluster="
         raise InvalidParameter(f"{what} needs engine='ray'. Got engine={model.engine!r} instead.")
-    data = as_interactions(data)
-    if data.nnz == 0:
-        raise InvalidData("There are no interactions to learn from.")
+    data, popularity = balanced_like(model, as_interactions(data))
     settings = settings_of(model)
     settings["backend"] = chosen(model.backend, data.nnz * model.factors)
     weights = None
     if fairness_weights is not None:
         weights = read_fairness_weights(fairness_weights, data.n_items, data.item_ids)
-    yield Setup(problem_for(data, model.lambda_f_for(data.n_users), settings, weights), model, data)
+    yield Setup(problem_for(data, model.lambda_f_for(data.n_users), settings, weights), model, data, popularity)
+
+
+def balanced_like(model: IterativeModel[StateT], data: Interactions) -> tuple[Interactions, Vector | None]:
+    """Return the data with a model's balance, and the raw popularity of items where that changes it."""
+    if data.nnz == 0:
+        raise InvalidData("There are no interactions to learn from.")
+    if model.item_balance == 0 and model.user_balance == 0:
+        return data, None
+    return balanced(data, model.item_balance, model.user_balance), item_sums(data.by_user, data.n_items)

@@ -17,7 +17,7 @@ from fairmf.backends.contract import Factors, Vector
 from fairmf.data.csr import Rows, replace_rows, transpose
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions, as_interactions, marked, weighted_like
-from fairmf.data.weighting import BM25Weighting, item_lengths
+from fairmf.data.weighting import Weighting, put
 from fairmf.errors import InvalidData
 from fairmf.io.values import plain
 from fairmf.models.fitted import Fitted, Names, as_list, row_numbers
@@ -86,9 +86,8 @@ def with_items(
     if held is not None:
         rows = replace_rows(held.by_item, where, batch.by_user)
         by_user = transpose(rows, held.n_users)
-        if isinstance(fitted.weighting, BM25Weighting):
-            lengths = put(fitted.weighting.item_lengths, where, item_lengths(raw.by_user))
-            changes["weighting"] = fitted.weighting.with_lengths(lengths)
+        if fitted.weighting is not None:
+            changes["weighting"] = fitted.weighting.with_items(where, raw.by_user)
             by_user = _rescaled(by_user, held.by_user, fitted.weighting)
         found = Interactions(by_user, rows.count, held.user_ids, ids)
         changes["interactions"] = marked(found, changes.get("weighting", fitted.weighting))
@@ -115,19 +114,22 @@ def item_batch(fitted: Fitted, item_users: Interactions | SparseMatrix) -> Inter
 def weighted_items(fitted: Fitted, batch: Interactions) -> Interactions:
     """Weight raw rows of items (items x users) like the training data."""
     how = fitted.weighting
-    if not isinstance(how, BM25Weighting):
+    if how is None or how.user_factor(np.ones(0, dtype=np.int64)) is None:
         return weighted_like(batch, how)
     if batch.weighting is not None:
-        raise InvalidData("The model weights rows of items by BM25 itself: give the raw ones.")
-    per_user = np.diff(fitted.histories("a BM25 weight of a new item").by_user.indptr)
+        raise InvalidData(f"The model weights rows of items by {how.how!r} itself: give the raw ones.")
+    per_user = np.diff(fitted.histories("the weight of a new item").by_user.indptr)
     rows = batch.by_user._replace(weights=how.item_weights(batch.by_user, per_user))
     return Interactions(rows, batch.n_items, batch.user_ids, batch.item_ids)
 
 
-def _rescaled(rows: Rows, before: Rows, how: BM25Weighting) -> Rows:
-    """Correct the BM25 weights of users whose number of items has changed: one factor of each row depends on it."""
+def _rescaled(rows: Rows, before: Rows, how: Weighting) -> Rows:
+    """Correct the weights of users whose number of items has changed: one factor of each row depends on it."""
     per_user = np.diff(rows.indptr)
-    ratio = how.rarity(per_user) / how.rarity(np.diff(before.indptr))
+    now, then = how.user_factor(per_user), how.user_factor(np.diff(before.indptr))
+    if now is None or then is None:
+        return rows
+    ratio = now / then
     weights = np.ones(rows.nnz, dtype=np.float32) if rows.weights is None else rows.weights
     return rows._replace(weights=(weights * np.repeat(ratio, per_user)).astype(np.float32))
 
@@ -167,14 +169,6 @@ def places(names: Hashable | Names, ids: Ids | None, size: int, kind: str) -> tu
 def rows_after(where: NDArray[np.integer], size: int) -> int:
     """Return the number of rows after `where` is filled."""
     return max(size, int(where.max(initial=-1)) + 1)
-
-
-def put(old: Array, where: NDArray[np.integer], new: ArrayLike) -> Array:
-    """Return a copy of `old` with `new` at the given rows, longer if they go beyond its end."""
-    out = np.empty((rows_after(where, len(old)), *old.shape[1:]), dtype=old.dtype)
-    out[: len(old)] = old
-    out[where] = new
-    return out
 
 
 def _check_rows(names: Hashable | Names, where: NDArray[np.int64], batch: Interactions, kind: str) -> None:

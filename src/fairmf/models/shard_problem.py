@@ -34,7 +34,7 @@ from fairmf.lazy import cached_property
 from fairmf.models.als_cg import AlternatingState
 from fairmf.models.base import IterativeModel
 from fairmf.models.fairness_weights import FairnessWeights, read_fairness_weights
-from fairmf.models.fit_loop import Checkpoints, Reached, Setup, State, StateT, Trainable
+from fairmf.models.fit_loop import Checkpoints, Reached, Setup, State, StateT, Trainable, balanced_like
 from fairmf.models.objective import Objective
 from fairmf.models.problem import (
     Groups,
@@ -220,8 +220,12 @@ def open_on_cluster(
         )
     if model.regularization <= 0:
         raise InvalidParameter(f"{name}: engine='ray' needs regularization > 0. Got {model.regularization!r} instead.")
-    source = data if isinstance(data, ShardSource) else as_interactions(data)
-    own = source if isinstance(source, Interactions) else None
+    popularity = None
+    if isinstance(data, ShardSource):
+        source, own = data, None
+    else:
+        own, popularity = balanced_like(model, as_interactions(data))
+        source = own
     if source.nnz == 0:
         raise InvalidData("There are no interactions to learn from.")
     with cluster.team(source, model.backend, model.factor_dtype) as team:
@@ -232,4 +236,4 @@ def open_on_cluster(
         team.gather_users = own is not None if cluster.gather_users is None else cluster.gather_users
         problem = sharded_problem(team, local, model.lambda_f_for(team.n_users), settings_of(model), weights, own)
         steps = ShardedModel(model, team)
-        yield Setup(problem, steps, own, steps.note, lambda stored: ShardedCheckpoints(stored, problem))
+        yield Setup(problem, steps, own, popularity, steps.note, lambda stored: ShardedCheckpoints(stored, problem))
