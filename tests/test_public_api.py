@@ -40,3 +40,10 @@ def test_version_agrees_with_the_project_file():
     declared = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), flags=re.MULTILINE)
     assert declared is not None
     assert fairmf.__version__ == declared.group(1)
+
+
+def test_the_command_line_runs_as_a_module():
+    command = [sys.executable, "-m", "fairmf", "--version"]
+    assert (
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip().endswith(fairmf.__version__)
+    )

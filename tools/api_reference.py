@@ -1,35 +1,39 @@
-"""The page of the Python reference: every name that `fairmf` exports, from its signature and docstring.
+"""Write the page of the Python reference: every name that `fairmf` exports, from its signature and docstring.
 
-Docstrings are Markdown, so they stand on the page as they are. Made when the site is built, see docs/conf.py.
+Sections of docstrings (Parameters, Returns, ...) become lists; the rest of a docstring is Markdown already. The page is
+made when the site is built, see docs/conf.py.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from typing import Any
 
 import fairmf
 from fairmf.params import describe_range
 
 TITLES = {
-    "interactions": "Data",
-    "interactions.datasets": "Benchmark data sets",
-    "splitting": "Splits",
+    "data": "Data and splits",
     "models": "Models",
     "metrics": "Metrics",
     "control": "Fairness under control",
-    "reporting": "Reports",
+    "reports": "Reports",
+    "baselines": "Baselines",
+    "distributed": "Clusters",
 }
 TOP = "# Python reference\n\nEverything that `import fairmf` offers.\n"
+SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}\n", flags=re.MULTILINE)
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page: a part for each folder of the package."""
     parts = [TOP]
-    for home, names in fairmf._HOMES.items():
-        parts.append(f"\n## {TITLES.get(home, home)}\n")
-        parts += [entry(name, getattr(fairmf, name)) for name in names]
+    for folder, title in TITLES.items():
+        parts.append(f"\n## {title}\n")
+        homes = (names for home, names in fairmf._HOMES.items() if home.partition(".")[0] == folder)
+        parts += [entry(name, getattr(fairmf, name)) for names in homes for name in names]
     return "".join(parts)
 
 
@@ -102,9 +106,36 @@ def _shown(annotation: Any) -> Any:
 
 
 def docstring(thing: Any) -> str:
-    """The docstring as Markdown; what is indented in it is shown as it is."""
+    """Return the docstring as Markdown; indented text outside of sections is shown as it is."""
     text = inspect.getdoc(thing) or ""
-    return f"\n{text}\n" if text else ""
+    first, *sections = SECTION.split(text)
+    parts = [first.strip()]
+    for title, body in zip(sections[::2], sections[1::2], strict=True):
+        parts += [f"**{title}**", code(body) if title.startswith("Example") else entries(body)]
+    return "\n" + "\n\n".join(part for part in parts if part) + "\n" if text else ""
+
+
+def entries(body: str) -> str:
+    """Turn a section into a list: lines without indentation name an entry, indented ones describe it."""
+    found: list[list[str]] = []
+    for line in body.strip("\n").splitlines():
+        if line and not line.startswith(" "):
+            found.append([line])
+        elif found:
+            found[-1].append(line.strip())
+    if all(len(lines) == 1 for lines in found):  # plain sentences, as for most results
+        return " ".join(lines[0] for lines in found)
+    items = []
+    for name, *text in found:
+        kind = name.partition(" : ")[2]
+        said = " ".join(text).strip()
+        items.append(f"- `{name.partition(' : ')[0]}`" + (f" ({kind})" if kind else "") + (f": {said}" if said else ""))
+    return "\n".join(items)
+
+
+def code(body: str) -> str:
+    """Show an example as a block of code."""
+    return f"```pycon\n{body.strip()}\n```"
 
 
 def fields(thing: type) -> str:

@@ -81,5 +81,5 @@ def test_identical_bits_for_1_2_and_4_threads(digests, case):
 
 @pytest.mark.slow
 def test_identical_bits_of_every_case_with_many_factors():
-    for name, (one, two, four) in results_for(CASES, 48, 256).items():
+    for name, (one, two, four) in results_for(CASES, 256).items():
         assert one == two == four, name

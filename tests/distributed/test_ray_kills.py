@@ -21,7 +21,7 @@ from fairmf.distributed.cluster import RayCluster
 
 log = logging.getLogger(__name__)
 pytestmark = pytest.mark.slow
-RUNS = int(os.environ.get("FAIRMF_KILLS", "4"))  # more find rarer faults
+RUNS = int(os.environ.get("FAIRMF_KILLS", "3"))  # more find rarer faults
 LONGEST = 240.0  # seconds, until a fit counts as hanging
 SIZE = {"n_users": 6000, "n_items": 1000, "n_interactions": 60_000, "random_state": 1}
 SETTINGS = {"factors": 16, "epochs": 120, "engine": "ray"}

@@ -56,7 +56,7 @@ class Compared(Flags):
 
 @dataclass
 class Written(Flags):
-    """What to print and to write."""
+    """Set how many items are printed, and the files to write."""
 
     top: Annotated[
         int, typer.Option(min=0, help="How many of the items that gain most, and of those that lose most, to show.")

@@ -20,7 +20,7 @@ from fairmf.reports.page import report as write_page
 
 @dataclass
 class Measured(Flags):
-    """What to measure for the page."""
+    """Choose the values of fairness and the metrics that the page shows."""
 
     fairness: Annotated[
         str | None,
@@ -40,7 +40,7 @@ class Measured(Flags):
 
 @dataclass
 class Page(Flags):
-    """What else to show on the page."""
+    """Set the title of the page and how many example users it shows."""
 
     examples: Annotated[
         int, typer.Option(min=0, help="Number of example users, with their history and lists; 0 for none.")

@@ -30,7 +30,7 @@ EXTRAS = {"vae": "torch"}
 
 @dataclass
 class Scale(Flags):
-    """How much of the experiment to run."""
+    """Limit how much of the experiment is run."""
 
     seeds: Annotated[int | None, typer.Option(min=1, help="Repeat every fit with this many seeds.")] = None
     epochs: Annotated[

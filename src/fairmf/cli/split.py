@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 class By(str, Enum):
-    """What is held out."""
+    """Kinds of events that can be held out."""
 
     user = "user"
     interaction = "interaction"
@@ -81,7 +81,7 @@ class Draw(Flags):
 
 @dataclass
 class Cuts(Flags):
-    """Where the periods of a split by time begin."""
+    """Set the times at which validation and test data begin."""
 
     validation_from: Annotated[
         str | None,

@@ -58,7 +58,7 @@ class Goals(Flags):
 
 @dataclass
 class Unreached(Flags):
-    """What to do if no fairness meets the goal."""
+    """Choose how to go on if no fairness meets the goal."""
 
     nearest: Annotated[
         bool, typer.Option("--nearest", help="If no fairness meets the goal, use the one that comes nearest.")

@@ -35,7 +35,7 @@ _SPACE_HELP = (
 
 @dataclass
 class Search(Flags):
-    """What to optimise, and the space to search."""
+    """Choose the metrics to optimise and the space to search."""
 
     metric: Annotated[str, typer.Option(help="Metric to optimise.")] = "ndcg@100"
     objectives: Annotated[

@@ -17,9 +17,9 @@ from fairmf.lazy import lazy_module
 from fairmf.params import check_settings, setting
 
 if TYPE_CHECKING:
-    from fairmf.data import deal_kernels
+    from fairmf.data import synthetic_kernels
 else:
-    deal_kernels = lazy_module("fairmf.data.deal_kernels")
+    synthetic_kernels = lazy_module("fairmf.data.synthetic_kernels")
 
 _ADJECTIVES = tuple(
     word
@@ -277,13 +277,13 @@ def _deal(
     out = np.empty(int(starts[-1]), dtype=np.int32)
     filled = np.zeros(len(per_item), dtype=np.int64)
     marks = np.full(len(per_user), -1, dtype=np.int32)
-    deal_kernels.deal(order, starts, tastes, from_taste, pool, heads, ends, marks, out, filled)
+    synthetic_kernels.deal(order, starts, tastes, from_taste, pool, heads, ends, marks, out, filled)
 
     # Second step: everybody who is left, in one pool.
     left = rng.permutation(np.concatenate([pool[a:b] for a, b in zip(heads, ends, strict=True)]))
     heads, ends = np.zeros(1, dtype=np.int64), np.array([len(left)])
     marks.fill(-1)
-    deal_kernels.fill(order, starts, left, heads, ends, marks, out, filled)
+    synthetic_kernels.fill(order, starts, left, heads, ends, marks, out, filled)
 
     # Third step: the few users whom no item with a free place can take.
     users = left[heads[0] :]
@@ -291,7 +291,7 @@ def _deal(
     candidates = rng.integers(0, len(out), size=(len(users), _SWAPS))
     item_of = np.repeat(np.arange(len(per_item), dtype=np.int32), per_item)
     marks.fill(-1)
-    deal_kernels.repair(items, users, candidates, starts, item_of, marks, out, filled)
+    synthetic_kernels.repair(items, users, candidates, starts, item_of, marks, out, filled)
     return out
 
 
