@@ -19,6 +19,9 @@ from fairmf.version import __version__
 if TYPE_CHECKING:
     from fairmf.baselines.mult_vae import MultVAE as MultVAE
     from fairmf.baselines.rec_vae import RecVAE as RecVAE
+    from fairmf.control.calibrate import Calibration as Calibration
+    from fairmf.control.calibrate import calibrate as calibrate
+    from fairmf.control.calibrate import recalibrate as recalibrate
     from fairmf.control.fit_offsets import Offsets as Offsets
     from fairmf.control.fit_offsets import fit_offsets as fit_offsets
     from fairmf.control.target import Target as Target
@@ -56,6 +59,8 @@ if TYPE_CHECKING:
     from fairmf.metrics.shard_evaluate import evaluate_shards as evaluate_shards
     from fairmf.models.als import IALS as IALS
     from fairmf.models.als import FairALS as FairALS
+    from fairmf.models.evenness import EvennessPath as EvennessPath
+    from fairmf.models.evenness import Level as Level
     from fairmf.models.fairness_weights import group_weights as group_weights
     from fairmf.models.fiadmm import FiADMM as FiADMM
     from fairmf.models.model_file import load_model as load_model
@@ -87,6 +92,8 @@ _HOMES = {
     "metrics.audit_result": ("Audit",),
     "baselines.mult_vae": ("MultVAE",),
     "baselines.rec_vae": ("RecVAE",),
+    "control.calibrate": ("calibrate", "recalibrate", "Calibration",),
+    "models.evenness": ("Level", "EvennessPath",),
     "control.trade_off": ("trade_off", "fit_path", "Curve",),
     "control.target": ("fit_to_target", "Target",),
     "control.fit_offsets": ("fit_offsets", "Offsets",),

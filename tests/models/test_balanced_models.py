@@ -68,17 +68,17 @@ def test_the_gradient_is_zero_at_the_fixed_point():
     alpha0, l2 = model.unobserved_weight, model.regularization
     ridge_u, ridge_v = l2 * (C.sum(axis=1) + alpha0 * m), l2 * (C.sum(axis=0) + alpha0 * n)
 
-    def F(U, V):
+    def objective(U, V):
         S = U @ V.T
         fit = (C * (1 - S) ** 2).sum() + alpha0 * (S**2).sum()
         return 0.5 * (fit + (ridge_u[:, None] * U**2).sum() + (ridge_v[:, None] * V**2).sum())
 
     U, V = model.user_factors.astype(float), model.item_factors.astype(float)
-    scale = F(U, V)
+    scale = objective(U, V)
     rng = np.random.default_rng(0)
     for _ in range(5):
         dU, dV = rng.normal(size=U.shape), rng.normal(size=V.shape)
-        slope = (F(U + 1e-5 * dU, V + 1e-5 * dV) - F(U - 1e-5 * dU, V - 1e-5 * dV)) / 2e-5
+        slope = (objective(U + 1e-5 * dU, V + 1e-5 * dV) - objective(U - 1e-5 * dU, V - 1e-5 * dV)) / 2e-5
         assert abs(slope) < 1e-4 * scale
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fairmf.errors import InvalidParameter
-from fairmf.models.evenness import EvennessPath, Knot, Level, uncalibrated
+from fairmf.models.evenness import EvennessPath, Knot, Level, requested
 
 PATH = EvennessPath(
     (
@@ -43,8 +43,9 @@ def test_evenness_is_a_number_from_0_to_1(evenness):
     with pytest.raises(InvalidParameter, match="'evenness' parameter must be a number >= 0 and <= 1"):
         PATH.level(evenness)
     with pytest.raises(InvalidParameter, match="'evenness'"):
-        uncalibrated(evenness, 1.0)
+        requested(None, evenness)
 
 
 def test_without_a_path_both_strengths_are_the_evenness():
-    assert uncalibrated(0.3, 2.0) == Level(2.0, 0.3, 0.3)
+    assert requested(None, 0.3) == Level(None, 0.3, 0.3)
+    assert requested(PATH, Level(None, 0.2)) == Level(None, 0.2)

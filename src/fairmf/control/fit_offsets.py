@@ -10,9 +10,10 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Backend, Factors
+from fairmf.backends.contract import Backend, Factors, ItemScale
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut
+from fairmf.models.evenness import Level
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import on_snapshot
 from fairmf.models.progress import progress_bar
@@ -69,6 +70,7 @@ def fit_offsets(
     min_exposure: float = 0.0,
     max_exposure: float = float("inf"),
     cohort: Interactions | HeldOut | None = None,
+    evenness: float | Level | None = None,
     fairness: float | None = None,
     iterations: int = 300,
     users_at_once: int = 8192,
@@ -93,8 +95,11 @@ def fit_offsets(
         Maximum exposure, at least 1.
     cohort
         Users to learn on, who are folded in; by default the training users.
+    evenness
+        The level that the lists start from; by default the one the model serves with. The model with offsets serves
+        with it.
     fairness
-        Fairness of the lists; by default the model's own.
+        For experts: the fairness of the lists; by default the model's own.
     iterations
         Number of learning steps.
     users_at_once
@@ -124,19 +129,26 @@ def fit_offsets(
     """
     for name, value in (("K", K), ("iterations", iterations), ("users_at_once", users_at_once)):
         check_count("fit_offsets", name, value)
-    fitted, bounds = model.fitted, Bounds(float(min_exposure), float(max_exposure))
+    bounds = Bounds(float(min_exposure), float(max_exposure))
     bounds.check(int(K), model.n_items)
-    history, users = _users(model, cohort, fairness)
+    # Offsets are learned anew: those that the model may have are left out.
+    plain = copy.copy(model)
+    fitted = plain._fitted = dataclasses.replace(model.fitted, item_offsets=None)
+    level = fitted.served(evenness, fairness)
+    history, users = _users(plain, cohort, level.fairness)
+    scale, offset = fitted.item_scale(level) or ItemScale()
+    items = fitted.item_factors if scale is None else fitted.item_factors * scale[:, None]
+    base = np.zeros(len(items)) if offset is None else offset.astype(np.float64)
     backend = model._backend()
     with backend.threads(model.num_threads), progress_bar("offsets", int(iterations), progress) as advance:
-        U, V = backend.array(users), backend.array(fitted.item_factors)
+        U, V = backend.array(users), backend.array(items)
         learned = learn_offsets.learn(
             backend, U, V, history.by_user, int(K), bounds,
-            Schedule(int(iterations), int(users_at_once), random_state), advance,
+            Schedule(int(iterations), int(users_at_once), random_state), advance, base,
         )  # fmt: skip
-        share = _share(backend, U, V, learned, history, int(K), random_state)
-    turned = copy.copy(model)
-    turned._fitted = dataclasses.replace(fitted, item_offsets=learned)
+        share = _share(backend, U, V, (base + learned).astype(np.float32), history, int(K), random_state)
+    turned = copy.copy(model) if evenness is None else plain.with_evenness(level)
+    turned._fitted = dataclasses.replace(turned.fitted, item_offsets=learned)
     return Offsets(turned, share, bounds.violations(share))
 
 

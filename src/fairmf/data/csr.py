@@ -50,6 +50,10 @@ class Rows(NamedTuple):
         sums: NDArray[np.float64] = running[self.indptr[1:]] - running[self.indptr[:-1]]
         return sums
 
+    def column_counts(self, n_columns: int) -> NDArray[np.float64]:
+        """Return the number of entries in every column."""
+        return np.bincount(self.indices, minlength=n_columns).astype(np.float64)
+
     def row(self, i: int) -> tuple[NDArray[np.int32], NDArray[np.float32] | None]:
         """Return the column indices and weights of row `i`, as views."""
         a, b = self.indptr[i], self.indptr[i + 1]

@@ -12,12 +12,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fairmf.data.balance import Balance
 from fairmf.data.columns import ColumnName
 from fairmf.data.csr import Rows, check_sparse, rows_from_pairs, rows_from_sparse, transpose, without_ones
 from fairmf.data.events import Events, frequent, with_weight
 from fairmf.data.fingerprint import fingerprint
 from fairmf.data.ids import Ids, check_orientation
-from fairmf.data.balance import Balance
 from fairmf.data.weighting import NAMES, BM25Weighting, LogWeighting, Weighting
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property, lazy_module

@@ -106,7 +106,9 @@ class BM25Weighting:
 
     def item_weights(self, rows: Rows, items_per_user: NDArray[np.integer]) -> NDArray[np.float32]:
         """Return the new confidences of raw rows of items (items x users); item lengths are those of the rows."""
-        weights = self._saturated(_raw(rows), np.bincount(_row_of_entry(rows), _raw(rows), rows.count), _row_of_entry(rows))
+        item = _row_of_entry(rows)
+        lengths: NDArray[np.float64] = np.bincount(item, _raw(rows), rows.count).astype(np.float64)
+        weights = self._saturated(_raw(rows), lengths, item)
         weights *= self.user_factor(items_per_user)[rows.indices]
         return weights.astype(np.float32)
 

@@ -21,8 +21,8 @@ from fairmf.distributed.task_pool import RayTasks, Tasks
 from fairmf.errors import InvalidData
 from fairmf.metrics.evaluate import Evaluation, count_lists
 from fairmf.metrics.plan import Plan, plan_for
+from fairmf.models.evenness import Level
 from fairmf.models.factor_model import FactorModel
-from fairmf.models.fitted import check_fairness
 from fairmf.models.shard_lists import check_items, over_shard, without_users
 
 Values = NDArray[np.float64]
@@ -50,6 +50,7 @@ def evaluate_shards(
     groups: GroupLabels | None = None,
     train: ShardSource | None = None,
     merit: ArrayLike | None = None,
+    evenness: float | Level | None = None,
     fairness: float | None = None,
     tasks: Tasks | None = None,
 ) -> Evaluation:
@@ -103,14 +104,13 @@ def evaluate_shards(
             f"history has {history.shards} shards and targets {targets.shards}: read both with the same shards=, so "
             "that a user is in the same shard of both."
         )
-    if fairness is not None:
-        check_fairness(fairness)
+    level = model.fitted.served(evenness, fairness)
     tasks = RayTasks(gpus=float(model.fitted.settings["backend"] == "cuda")) if tasks is None else tasks
     popularity = None if train is None else _users_of_items(tasks, train)
     plan = plan_for(history.n_users, history.n_items, model.fitted.item_ids, popularity, at, metrics, groups, merit)
     cases = [(number,) for number in range(history.shards)]
     # Results are added one by one in the order of the shards: that needs little memory and always gives the same bits.
-    parts = tasks.each(measure_shard, cases, (without_users(model), history, targets, plan, fairness))
+    parts = tasks.each(measure_shard, cases, (without_users(model), history, targets, plan, level))
     total = functools.reduce(_added, parts)
     if total.unmatched == targets.n_users:
         raise InvalidData("No user of the targets is in the history: users are matched by their ids.")
@@ -118,10 +118,10 @@ def evaluate_shards(
 
 
 def measure_shard(
-    lean: FactorModel, history: ShardSource, targets: ShardSource, plan: Plan, fairness: float | None, number: int
+    lean: FactorModel, history: ShardSource, targets: ShardSource, plan: Plan, level: Level, number: int
 ) -> Sums:
     """Rank and measure the users of one shard."""
-    model = over_shard(lean, history, number, fairness)
+    model = over_shard(lean, history, number, level)
     seen = model.fitted.histories("evaluate")
     wanted, unmatched = aligned(targets.load(number), seen)
     held_out = HeldOut(seen, wanted, known_users=True)

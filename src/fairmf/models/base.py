@@ -22,6 +22,7 @@ from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import Fitted, History
 from fairmf.models.fold_in import FoldInModel
 from fairmf.params import check_count, check_settings, setting, settings_of
+from fairmf.ranking.item_dial import score_spreads
 from fairmf.types import Record, SparseMatrix
 
 if TYPE_CHECKING:
@@ -272,6 +273,8 @@ class IterativeModel(FoldInModel, Generic[StateT]):
             user_ids=data.user_ids,
             item_ids=data.item_ids,
             popularity=data.by_item.sums() if given.popularity is None else given.popularity,
+            item_counts=None if given.histories is None else given.histories.by_user.column_counts(data.n_items),
+            item_spread=score_spreads(backend, state.user_factors, state.item_factors),
             mean_user=backend.host(backend.mean(state.user_factors)),
             merit=backend.host(self.merit(problem, state)),
             trained_fairness=fairness,

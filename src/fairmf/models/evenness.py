@@ -14,20 +14,40 @@ import numpy as np
 
 from fairmf.errors import InvalidParameter
 from fairmf.params import check_not_negative, check_number
+from fairmf.types import Record
 
 
 @dataclass(frozen=True)
 class Level:
-    """One setting of the dials; 0 everywhere is the plain ranking of the model without fairness."""
+    """One setting of the three dials, for experts: `model.recommend(users, evenness=Level(flatten=0.3))`.
 
-    fairness: float
+    Examples
+    --------
+    >>> from fairmf import IALS, Level, synthetic
+    >>> data = synthetic(60, 40, 600)
+    >>> model = IALS(factors=4, epochs=2).fit(data, progress=False)
+    >>> ids, scores = model.recommend(data.user_ids.values[:2], N=3, evenness=Level(flatten=0.5, discount=0.1))
+    >>> ids.shape
+    (2, 3)
+    """
+
+    fairness: float | None = None
+    """psi, which acts on users; None keeps the fairness that the model serves with."""
     flatten: float = 0.0
+    """g: the scores of each item are divided by the g-th power of their spread."""
     discount: float = 0.0
+    """h: popular items lose this multiple of the log of their popularity, in units of the spread of all scores."""
 
-    def check(self) -> None:
-        """Raise InvalidParameter unless all strengths are finite and at least 0."""
+    def __post_init__(self) -> None:
         for name in ("fairness", "flatten", "discount"):
-            check_not_negative("", name, getattr(self, name))
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, check_not_negative("", name, value))
+
+    @property
+    def strengths(self) -> tuple[float, float, float]:
+        """(psi, g, h); psi is 0 where the level leaves it to the model."""
+        return self.fairness or 0.0, self.flatten, self.discount
 
 
 @dataclass(frozen=True)
@@ -48,6 +68,8 @@ class EvennessPath:
     """Length of the lists whose Gini counts."""
     quality: str
     """The metric that quality stands for, such as "ndcg@100"."""
+    n_users: int = 0
+    """Number of users whose lists were counted; Gini depends on it."""
 
     def __post_init__(self) -> None:
         ginis = [knot.gini for knot in self.knots]
@@ -58,9 +80,24 @@ class EvennessPath:
         """Return the level of an evenness: the point of the path where Gini has fallen by that share."""
         ginis = np.array([knot.gini for knot in self.knots])
         wanted = (1.0 - check_evenness(evenness)) * ginis[0] + evenness * ginis[-1]
-        places = np.array([[k.level.fairness, k.level.flatten, k.level.discount] for k in self.knots])
+        places = np.array([knot.level.strengths for knot in self.knots])
         # np.interp wants rising positions, and Gini falls along the path.
         return Level(*(float(np.interp(-wanted, -ginis, column)) for column in places.T))
+
+    def to_dict(self) -> Record:
+        """Return plain values, for files."""
+        knots = [[*knot.level.strengths, knot.gini, knot.quality] for knot in self.knots]
+        return {"knots": knots, "at": self.at, "quality": self.quality, "n_users": self.n_users}
+
+    @classmethod
+    def from_dict(cls, values: object) -> EvennessPath:
+        """Rebuild a path; raise InvalidParameter if these are not its values."""
+        try:
+            at, quality, n_users = values["at"], values["quality"], values["n_users"]  # type: ignore[index]
+            knots = tuple(Knot(Level(*row[:3]), *map(float, row[3:])) for row in values["knots"])  # type: ignore[index]
+            return cls(knots, int(at), str(quality), int(n_users))
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise InvalidParameter("These are not the values of a path of evenness.") from error
 
     def expected(self, evenness: float) -> tuple[float, float]:
         """Return Gini and quality of an evenness, between those of the knots around it."""
@@ -69,10 +106,17 @@ class EvennessPath:
         return wanted, float(np.interp(-wanted, -ginis, [knot.quality for knot in self.knots]))
 
 
-def uncalibrated(evenness: float, fairness: float) -> Level:
-    """Return the level of an evenness for a model without a path: g = h = evenness, at the fairness it serves with."""
-    evenness = check_evenness(evenness)
-    return Level(fairness, evenness, evenness)
+def requested(path: EvennessPath | None, evenness: float | Level) -> Level:
+    """Return the level that a caller asks for.
+
+    Without a path, a number is both g and h, at the fairness that the model serves with.
+    """
+    if isinstance(evenness, Level):
+        return evenness
+    if path is not None:
+        return path.level(evenness)
+    strength = check_evenness(evenness)
+    return Level(None, strength, strength)
 
 
 def check_evenness(value: object) -> float:

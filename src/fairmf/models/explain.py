@@ -13,9 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
+from fairmf.backends.contract import ItemScale
 from fairmf.data.interactions import Interactions
 from fairmf.errors import NotFinite
 from fairmf.io.values import plain
+from fairmf.models.evenness import Level
 from fairmf.models.fitted import Fitted, named
 from fairmf.models.problem import problem_for
 from fairmf.types import Record
@@ -25,7 +27,10 @@ SHOWN = 5  # contributions that the printed text lists
 
 @dataclass(frozen=True)
 class Explanation:
-    """One score and its parts: `score` = the sum of all contributions - `fairness_cost` + `offset`."""
+    """One score and its parts: `score` = the sum of all contributions - `fairness_cost` + `offset`.
+
+    At a level of evenness, all parts are those of the dialled score: multiplied by the item's scale.
+    """
 
     user: Hashable
     """Id of the user (None if only a history was given)."""
@@ -40,7 +45,7 @@ class Explanation:
     fairness_cost: float
     """Amount that fairness takes away; negative if it adds, as it does for rarely recommended items."""
     offset: float = 0.0
-    """The item's learned exposure offset, which is added to all its scores."""
+    """What is added to all scores of the item: its learned exposure offset, and what evenness adds or takes away."""
 
     def to_dict(self) -> Record:
         """Return plain values, for JSON; ids stay as they are."""
@@ -58,8 +63,11 @@ class Explanation:
         return "\n".join([*lines, f"  {self.offset:+.4f}  exposure offset"] if self.offset else lines)
 
 
-def explain(fitted: Fitted, user: Hashable, history: Interactions, item: int, fairness: float) -> Explanation:
+def explain(fitted: Fitted, user: Hashable, history: Interactions, item: int, level: Level) -> Explanation:
     """Explain the score of the item at that row for the one user in `history`. Call it inside `backend.threads`."""
+    fairness = fitted.fairness if level.fairness is None else level.fairness
+    scales, offsets = fitted.item_scale(level) or ItemScale()
+    scale = 1.0 if scales is None else float(scales[item])
     problem = problem_for(history, 0.0, fitted.settings)
     columns, weights = history.by_user.row(0)
     # In float64, so that the parts add up to the score; one small system costs little.
@@ -71,9 +79,9 @@ def explain(fitted: Fitted, user: Hashable, history: Interactions, item: int, fa
         response = scipy.linalg.solve(matrix, fitted.item_factors[item].astype(np.float64), assume_a="pos")
     except np.linalg.LinAlgError as error:
         raise NotFinite("This user's system is singular: raise regularization or unobserved_weight.") from error
-    amounts = confidence * (past @ response)
-    cost = fairness * float(response @ fitted.merit)
-    offset = 0.0 if fitted.item_offsets is None else float(fitted.item_offsets[item])
+    amounts = scale * confidence * (past @ response)
+    cost = scale * fairness * float(response @ fitted.merit)
+    offset = 0.0 if offsets is None else float(offsets[item])
     order = np.argsort(-amounts, kind="stable")
     names = named(columns[order], fitted.item_ids).tolist()
     return Explanation(

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import os
 from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Factors
+from fairmf.backends.contract import Factors, ItemScale
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData
 from fairmf.lazy import lazy_module
+from fairmf.models.evenness import Level
 from fairmf.models.fitted import FittedModel, Names, as_list, is_one, named, on_snapshot, positions
 from fairmf.models.recommend import USERS_AT_ONCE, Choice, Items, answer_all, ranked, read_request
 from fairmf.ranking.top_n import list_length
@@ -31,11 +34,46 @@ else:  # models that only recommend do without
     rerankers, similar = lazy_module("fairmf.models.rerankers"), lazy_module("fairmf.models.similar")
     ann, batches = lazy_module("fairmf.ranking.ann"), lazy_module("fairmf.models.batches")
 
+Self = TypeVar("Self", bound="FactorModel")
 PAIRS_AT_ONCE = 65_536  # pairs scored per block, to bound the memory of their vectors
 
 
 class FactorModel(FittedModel):
     """A model whose score is the inner product of a user and an item vector."""
+
+    @on_snapshot
+    def with_evenness(self: Self, evenness: float | Level) -> Self:
+        """Return the same model at another level of evenness, without training: it serves with that level by default.
+
+        Parameters
+        ----------
+        evenness
+            From 0 (as accurate as possible) to 1 (as even as possible); see `recommend`.
+
+        Returns
+        -------
+        A new model, which shares the item vectors; this one stays as it is.
+
+        Raises
+        ------
+        MissingHistories
+            If the level changes the users' vectors, and the model was stored with neither histories nor
+            `user_sensitivity`.
+
+        Examples
+        --------
+        >>> from fairmf import FairALS, synthetic
+        >>> model = FairALS(factors=4, epochs=2).fit(synthetic(60, 40, 600), progress=False)
+        >>> model.with_evenness(0.3).fitted.flatten
+        0.3
+        """
+        fitted = self.fitted
+        level, turned = fitted.served(evenness), copy.copy(self)
+        changes: Record = {"flatten": level.flatten, "discount": level.discount}
+        if level.fairness is not None:
+            changes |= {"fairness": level.fairness, "user_factors": self._at_fairness(None, level.fairness)}
+        turned._fitted = dataclasses.replace(fitted, **changes)
+        return turned
 
     # -- ranking ----------------------------------------------------------------------------------------------------
 
@@ -56,24 +94,27 @@ class FactorModel(FittedModel):
         known_users
             Row i is training user i, whose stored vector is used. Otherwise, or with `options`, users are folded in.
         **options
-            Options of `fold_in`, such as fairness=.
+            `evenness`, as in `recommend`, or options of `fold_in`, such as fairness=.
 
         Yields
         ------
         (first row, rows of items): the second has a row per user of the block, with -1 in missing slots.
         """
         length = list_length(N, self.n_items)
-        rows, users = self._to_rank(history, known_users, options)
-        yield from ranked(self, users, rows, length)
+        rows, users, level = self._to_rank(history, known_users, options)
+        yield from ranked(self, users, rows, length, self.fitted.item_scale(level))
 
     def _to_rank(
         self, history: Interactions | SparseMatrix, known_users: bool, options: Record
-    ) -> tuple[Interactions, Factors]:
-        """Return the histories over the model's items, and a vector for each."""
-        rows = self._aligned(history)
+    ) -> tuple[Interactions, Factors, Level]:
+        """Return the histories over the model's items, a vector for each, and the level at which to rank them."""
+        rows, options = self._aligned(history), dict(options)
         if known_users and rows.n_users != self.n_users:
             raise InvalidData(f"known_users needs all {self.n_users:,} training users; got {rows.n_users:,} rows.")
-        return rows, self.user_factors if known_users and not options else self.fold_in(rows, **options)
+        level = self.fitted.served(options.pop("evenness", None), options.pop("fairness", None))
+        if level.fairness is not None:
+            options["fairness"] = level.fairness
+        return rows, self.user_factors if known_users and not options else self.fold_in(rows, **options), level
 
     @on_snapshot
     def recommend(
@@ -86,6 +127,7 @@ class FactorModel(FittedModel):
         recalculate_user: bool = False,
         items: Names | None = None,
         *,
+        evenness: float | Level | None = None,
         fairness: float | None = None,
         no_history: str = "popular",
         by: str = "id",
@@ -112,8 +154,12 @@ class FactorModel(FittedModel):
             in the model.
         items
             The only candidates; repeats count once.
+        evenness
+            How evenly to spread exposure over the catalogue, from 0 (as accurate as possible) to 1 (as even as
+            possible), along the path that `calibrate` found. Without one, popular items are held back by a rule of
+            thumb. None serves as the model does by default. See docs/evenness.md.
         fairness
-            Fold the users in at this fairness, for this call; nothing is trained.
+            For experts: fold the users in at this fairness (psi), for this call; nothing is trained.
         no_history
             Users without any history get the "popular" items that the filters allow, with score NaN, or are an
             "error".
@@ -144,8 +190,9 @@ class FactorModel(FittedModel):
         single = is_one(userid)
         who = as_list(userid)
         choice = Choice(
-            user_items, filter_already_liked_items, filter_items, recalculate_user, items, fairness, no_history, by
-        )
+            user_items, filter_already_liked_items, filter_items, recalculate_user, items, fairness, evenness,
+            no_history, by,
+        )  # fmt: skip
         request = read_request(self, who, N, choice)
         lists, scores = answer_all(self, request, who)
         ids = named(lists, request.item_ids)
@@ -233,8 +280,13 @@ class FactorModel(FittedModel):
     # -- nearest-neighbour search (docs/ann.md) ---------------------------------------------------------------------
 
     @on_snapshot
-    def to_ann(self, *, groups: int | None = None, probes: int | None = None) -> AnnIndex:
+    def to_ann(
+        self, *, groups: int | None = None, probes: int | None = None, evenness: float | Level | None = None
+    ) -> AnnIndex:
         """Build a nearest-neighbour index of the item vectors, with the model's item ids (extra `[ann]`).
+
+        A level of evenness is part of the vectors: the index ranks items at that level alone. Search it with the users
+        of `model.with_evenness(evenness)`.
 
         Parameters
         ----------
@@ -242,17 +294,21 @@ class FactorModel(FittedModel):
             Number of groups the items are clustered into; None chooses it from the number of items.
         probes
             Number of groups that a search looks at; more is more exact and slower. None chooses it.
+        evenness
+            As in `recommend`.
         """
         fitted = self.fitted
+        scale, offset = fitted.item_scale(fitted.served(evenness)) or ItemScale()
+        items = fitted.item_factors if scale is None else fitted.item_factors * scale[:, None]
         return ann.AnnIndex.build(
-            fitted.item_factors, fitted.item_ids, offsets=fitted.item_offsets, groups=groups, probes=probes,
-            num_threads=self.num_threads,
-        )  # fmt: skip
+            items, fitted.item_ids, offsets=offset, groups=groups, probes=probes, num_threads=self.num_threads
+        )
 
     def with_ann(self, index: AnnIndex | None = None) -> AnnRanker:
         """Return this model with an index (by default a new one) in place of scoring every item.
 
-        It has `rank` and `recommend`, and `evaluate` takes it.
+        It has `rank` and `recommend`, and `evaluate` takes it. An index is searched at the level the model serves
+        with: `model.with_evenness(0.3).with_ann()`.
         """
         return rerankers.AnnRanker(self, self.to_ann() if index is None else index)
 
@@ -279,6 +335,7 @@ class FactorModel(FittedModel):
         share: float = 0.5,
         order: str = "score",
         random_state: int | None = 0,
+        evenness: float | Level | None = None,
         fairness: float | None = None,
     ) -> FairRecommendations:
         """Make the lists of all these users together, by FairRec (Patro et al. 2020).
@@ -297,8 +354,10 @@ class FactorModel(FittedModel):
             "score" sorts each list by score; "allocation" keeps the order in which items were allocated.
         random_state
             Seed of the order in which users take turns.
+        evenness
+            The level of the scores that FairRec starts from, as in `recommend`.
         fairness
-            Fold the users in at this fairness first.
+            For experts: fold the users in at this fairness first.
 
         Returns
         -------
@@ -310,9 +369,10 @@ class FactorModel(FittedModel):
         who: Names = everyone if users is None else as_list(users)
         rows = self._user_rows(who)
         history = fitted.histories("recommend_fairly").take_users(rows)
-        vectors = self.user_factors[rows] if fairness is None else self._at_fairness(rows, fairness)
+        level = fitted.served(evenness, fairness)
+        vectors = self.user_factors[rows] if level.fairness is None else self._at_fairness(rows, level.fairness)
         ranker = self.with_fairrec(share, order=order, random_state=random_state)
-        made = ranker.lists(vectors, history, length)
+        made = ranker.lists(vectors, history, length, level)
         names = who if isinstance(who, np.ndarray) else Ids(who).values
         return rerankers.FairRecommendations(names, named(made.items, fitted.item_ids), made.scores, made.certificate)
 
@@ -393,17 +453,24 @@ class FactorModel(FittedModel):
 
     @on_snapshot
     def score(
-        self, users: Hashable | Names, items: Hashable | Names, *, fairness: float | None = None
+        self,
+        users: Hashable | Names,
+        items: Hashable | Names,
+        *,
+        evenness: float | Level | None = None,
+        fairness: float | None = None,
     ) -> np.float32 | NDArray[np.float32]:
-        """Predict the scores of pairs of users and items: u.v, plus the item's offset if there is one.
+        """Predict the scores of pairs of users and items: u.v, times the item's scale, plus its offset.
 
         Parameters
         ----------
         users, items
             Two sequences of one length are pairs. One user with many items, or one item with many users, makes a pair
             with each of the many.
+        evenness
+            As in `recommend`.
         fairness
-            Fold the users in at this fairness first.
+            For experts: fold the users in at this fairness first.
 
         Returns
         -------
@@ -429,14 +496,18 @@ class FactorModel(FittedModel):
         if not any(single) and len(rows) != len(columns):
             raise InvalidData(f"Pairs need as many users as items; got {len(rows):,} users and {len(columns):,} items.")
         vectors, which = self.user_factors, rows
-        if fairness is not None:
+        level = fitted.served(evenness, fairness)
+        if level.fairness is not None:
             distinct, which = np.unique(rows, return_inverse=True)
-            vectors = self._at_fairness(distinct, fairness)
+            vectors = self._at_fairness(distinct, level.fairness)
         which, columns = np.broadcast_arrays(which, columns)
         scores = np.empty(len(which), dtype=np.float32)
         for start in range(0, len(which), PAIRS_AT_ONCE):
             part = slice(start, start + PAIRS_AT_ONCE)
             np.einsum("ij,ij->i", vectors[which[part]], self.item_factors[columns[part]], out=scores[part])
-        if fitted.item_offsets is not None:
-            scores += fitted.item_offsets[columns]
+        scale, offset = fitted.item_scale(level) or ItemScale()
+        if scale is not None:
+            scores *= scale[columns]
+        if offset is not None:
+            scores += offset[columns]
         return scores[0] if all(single) else scores

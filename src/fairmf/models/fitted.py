@@ -7,28 +7,28 @@ import copy
 import functools
 import os
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import Field, dataclass, field
+from dataclasses import Field, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Backend, Factors, Matrix, Vector
+from fairmf.backends.contract import Backend, Factors, ItemScale, Matrix, Vector
 from fairmf.backends.registry import get_backend
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions, as_interactions, weighted_like
 from fairmf.data.weighting import Weighting
-from fairmf.errors import InvalidData, MissingHistories, NotFitted
+from fairmf.errors import InvalidData, InvalidParameter, MissingHistories, NotFitted
 from fairmf.lazy import cached_property, lazy_module
+from fairmf.models.evenness import EvennessPath, Level, requested
 from fairmf.params import check_not_negative, settings_of, store_settings
+from fairmf.ranking.item_dial import ItemDial, score_spreads
 from fairmf.types import Array, Record, SparseMatrix
 
 if TYPE_CHECKING:
     from fairmf.models import dial, model_file
-    from fairmf.ranking import learn_offsets
 else:  # models that only recommend do without
     dial, model_file = lazy_module("fairmf.models.dial"), lazy_module("fairmf.models.model_file")
-    learn_offsets = lazy_module("fairmf.ranking.learn_offsets")
 
 Self = TypeVar("Self", bound="FittedModel")
 
@@ -118,6 +118,16 @@ class Fitted:
     """The histories of the training users; None in a model that was stored without them."""
     item_offsets: Array | None = None
     """A number per item that is added to its scores; None where none were learned."""
+    item_counts: Vector | None = None
+    """Number of users who have each item (f_j); None in files of older versions."""
+    item_spread: Vector | None = None
+    """Standard deviation of each item's scores over the training users; None in files of older versions."""
+    flatten: float = 0.0
+    """The strength g of the item dial it serves with by default (ranking/item_dial.py)."""
+    discount: float = 0.0
+    """The strength h of the item dial it serves with by default."""
+    path: EvennessPath | None = None
+    """What each evenness stands for, if the model was calibrated."""
     user_sensitivity: Factors | None = None
     """What each user's vector loses per unit of fairness (H_i^-1 q1), if it was stored (models/dial.py)."""
     weighting: Weighting | None = None
@@ -150,15 +160,59 @@ class Fitted:
         backend = get_backend(self.settings["backend"])
         return backend.host(backend.gramian(backend.array(self.item_factors)))
 
+    # -- the item dial ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def item_dial(self) -> ItemDial:
+        """The numbers of every item that the item dial needs. Files of older versions lack some: they are computed."""
+        V, spread, counts = self.item_factors, self.item_spread, self.item_counts
+        if spread is None:
+            backend = get_backend(self.settings.get("backend", "cpu"))
+            with backend.threads(0):
+                spread = score_spreads(backend, backend.array(self.user_factors), backend.array(V))
+        if counts is None:
+            held = self.interactions
+            counts = self.popularity if held is None else held.by_user.column_counts(len(V))
+        return ItemDial(spread, V @ self.mean_user.astype(V.dtype), counts, self.item_offsets)
+
+    def served(self, evenness: float | Level | None = None, fairness: float | None = None) -> Level:
+        """Return the level at which a request is answered; its fairness is None where stored users have that already.
+
+        Raises InvalidParameter for strengths that cannot be combined.
+        """
+        if evenness is None:
+            return Level(fairness, self.flatten, self.discount)
+        if fairness is not None:
+            raise InvalidParameter("Give evenness or fairness, not both: a level of evenness has its own fairness.")
+        level = requested(self.path, evenness)
+        if self.item_offsets is not None and (level.flatten, level.discount) != (self.flatten, self.discount):
+            raise InvalidParameter(
+                "This model's offsets were learned at another evenness, and hold for that one alone.",
+                hint="call fit_offsets on model.with_evenness(...)",
+            )
+        return replace(level, fairness=None) if level.fairness == self.fairness else level
+
+    def item_scale(self, level: Level) -> ItemScale | None:
+        """Return what a level does to the scores of each item, with learned offsets; None if nothing."""
+        if level.flatten == 0 and level.discount == 0 and self.item_offsets is None:
+            return None
+        return self.item_dial.level(level.flatten, level.discount)
+
     @cached_property
     def serving_items(self) -> Factors:
-        """The item vectors that give scores together with `serving_users`: V, with offsets as one more column."""
-        added = self.item_offsets
-        return self.item_factors if added is None else learn_offsets.items_with(self.item_factors, added)
+        """The item vectors that give scores together with `serving_users`, at the level the model serves with.
+
+        Scales are in the vectors, offsets are one more column: so any index of inner products can serve them.
+        """
+        scale, offset = self.item_scale(self.served()) or ItemScale()
+        items = self.item_factors if scale is None else self.item_factors * scale[:, None]
+        return items if offset is None else np.hstack([items, offset[:, None].astype(items.dtype)])
 
     def serving_users(self, users: Factors) -> Factors:
         """Return user vectors as `serving_items` needs them: with a column of ones where there are offsets."""
-        return users if self.item_offsets is None else learn_offsets.users_with_constant(users)
+        if self.discount == 0 and self.item_offsets is None:
+            return users
+        return np.hstack([users, np.ones((len(users), 1), dtype=users.dtype)])
 
 
 class FittedModel(abc.ABC):

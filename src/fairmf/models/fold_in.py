@@ -20,6 +20,7 @@ from fairmf.data.csr import Rows
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite
 from fairmf.lazy import lazy_module
+from fairmf.models.evenness import Level
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import Fitted, Names, as_list, check_fairness, on_snapshot, positions
 from fairmf.types import SparseMatrix
@@ -305,6 +306,7 @@ class FoldInModel(FactorModel):
         item: Hashable,
         *,
         user_items: Interactions | SparseMatrix | None = None,
+        evenness: float | Level | None = None,
         fairness: float | None = None,
     ) -> Explanation:
         """Split the score of an item into what each past item of the user adds and what fairness takes away.
@@ -320,8 +322,10 @@ class FoldInModel(FactorModel):
             The item whose score is explained.
         user_items
             The history of a user who is not in the model: one row.
+        evenness
+            As in `recommend`.
         fairness
-            The fairness psi; by default the one the model serves with.
+            For experts: the fairness psi; by default the one the model serves with.
 
         Returns
         -------
@@ -345,7 +349,7 @@ class FoldInModel(FactorModel):
         True
         """
         fitted = self.fitted
-        psi = fitted.fairness if fairness is None else check_fairness(fairness)
+        level = fitted.served(evenness, fairness)
         column = positions([item], fitted.item_ids, self.n_items, "item")[0]
         if user_items is None:
             history = fitted.histories("explain").take_users(self._user_rows([user]))
@@ -354,7 +358,7 @@ class FoldInModel(FactorModel):
             if history.n_users != 1:
                 raise InvalidData(f"explain takes the history of one user; user_items has {history.n_users:,} rows.")
         with get_backend(fitted.settings["backend"]).threads(self.num_threads):
-            return explanations.explain(fitted, user, history, int(column), psi)
+            return explanations.explain(fitted, user, history, int(column), level)
 
 
 # -- solving -----------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from fairmf.io.container import Arrays, Format
 from fairmf.io.strict_json import Malformed
 from fairmf.io.values import NotStorable, decode, encode
 from fairmf.lazy import lazy_module
+from fairmf.models.evenness import EvennessPath, Level
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import Fitted, FittedModel, History
 from fairmf.models.registry import factor_models
@@ -48,8 +49,8 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "versions": dict,
 }
 """The parts of the document, and the type of each."""
-OPTIONAL_FIELDS: dict[str, type | tuple[type, ...]] = {"weighting": dict}
-"""Parts that only some files have. A model that was trained on raw data stores no weighting."""
+OPTIONAL_FIELDS: dict[str, type | tuple[type, ...]] = {"weighting": dict, "level": dict, "path": dict}
+"""Parts that only some files have: how the data were weighted, the level it serves with, the path of evenness."""
 
 
 def describe(
@@ -70,6 +71,10 @@ def describe(
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "versions": versions(),
     }
+    if fitted.flatten or fitted.discount:
+        content["level"] = {"flatten": fitted.flatten, "discount": fitted.discount}
+    if fitted.path is not None:
+        content["path"] = fitted.path.to_dict()
     return {name: encoded(name, value) for name, value in content.items()}
 
 
@@ -95,6 +100,19 @@ def check(content: object) -> Record:
         if not (math.isfinite(decoded[name]) and decoded[name] >= 0):
             raise Malformed(f"the {name!r} in its document must be a number >= 0")
     return decoded
+
+
+def evenness(content: Record) -> Record:
+    """Return the stored level and path as fields of `Fitted`; raise Malformed if they cannot be those."""
+    level = content.get("level", {"flatten": 0.0, "discount": 0.0})
+    try:
+        if set(level) != {"flatten", "discount"}:
+            raise InvalidParameter("a level has two strengths")
+        own = Level(None, **level)
+        path = EvennessPath.from_dict(content["path"]) if "path" in content else None
+    except InvalidParameter as error:
+        raise Malformed(f"its level or path of evenness is not one: {error}") from error
+    return {"flatten": own.flatten, "discount": own.discount, "path": path}
 
 
 def stored_settings(model_class: type[FactorModel], values: Record) -> Record:
@@ -129,8 +147,8 @@ def history(values: Record) -> History:
 
 # -- saving -----------------------------------------------------------------------------------------------------------
 
-MODEL = Format("fairmf model", version=2)
-OPTIONAL = ("fairness_weights", "item_offsets", "user_sensitivity")
+MODEL = Format("fairmf model", version=3)
+OPTIONAL = ("fairness_weights", "item_offsets", "user_sensitivity", "item_counts", "item_spread")
 FACTORS = ("user_factors", "item_factors", "popularity", "mean_user", "merit", *OPTIONAL)
 """The arrays of `Fitted`, by the names they have there."""
 
@@ -160,7 +178,7 @@ def save_model(
     arrays |= own
     content = describe(model, fitted, kinds, fingerprint, "interactions.indptr" in arrays)
     content |= {name: encoded(name, value) for name, value in weighting.items()}
-    container.write(Path(path), MODEL, content, arrays, stored_arrays.version_for(content))
+    container.write(Path(path), MODEL, content, arrays)
 
 
 def _fitted_arrays(model: FittedModel, fitted: Fitted, user_sensitivity: bool | None) -> Arrays:
@@ -255,6 +273,7 @@ def _model(content: Record, arrays: Arrays, check_numbers: bool) -> FactorModel:
         extra=extra(model_class, content["extra"]),
         interactions=data,
         weighting=weighting,
+        **evenness(content),
         provenance={name: content[name] for name in ("created", "versions", "data_fingerprint")},
     )
     return model
@@ -280,19 +299,23 @@ def _check_factors(own: dict[str, Array | None], d: int, check_numbers: bool) ->
     n, m = sizes
     shapes = {
         "user_factors": (n, d), "item_factors": (m, d), "popularity": (m,), "mean_user": (d,), "merit": (d,),
-        "fairness_weights": (m,), "item_offsets": (m,), "user_sensitivity": (n, d),
+        "fairness_weights": (m,), "item_offsets": (m,), "user_sensitivity": (n, d), "item_counts": (m,),
+        "item_spread": (m,),
     }  # fmt: skip
     for name, shape in shapes.items():
         array = own[name]
         if array is None and name in OPTIONAL:
             continue
-        kinds = ("f8",) if name in ("popularity", "mean_user", "merit", "fairness_weights") else ("f4", "f8")
+        kinds = (
+            ("f4", "f8") if name in ("user_factors", "item_factors", "item_offsets", "user_sensitivity") else ("f8",)
+        )
         if array is None or array.shape != shape or array.dtype.str[1:] not in kinds:
             raise Malformed(f"its {name} are not {' x '.join(map(str, shape))} floating-point numbers")
         # With mmap, large arrays are not read at all; vectors are small enough to check always.
         if (check_numbers or array.ndim == 1) and not all_finite(array):
             raise Malformed(f"its {name} hold numbers that are not finite")
-    weights = own["fairness_weights"]
-    if weights is not None and (weights < 0).any():
-        raise Malformed("its fairness_weights hold numbers below 0")
+    for name in ("fairness_weights", "item_counts", "item_spread"):
+        values = own[name]
+        if values is not None and (values < 0).any():
+            raise Malformed(f"its {name} hold numbers below 0")
     return n, m

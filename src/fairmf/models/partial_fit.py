@@ -11,9 +11,10 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fairmf.backends.contract import Factors, Vector
+from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows, replace_rows, transpose
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions, as_interactions, marked, weighted_like
@@ -21,7 +22,8 @@ from fairmf.data.weighting import Weighting, put
 from fairmf.errors import InvalidData
 from fairmf.io.values import plain
 from fairmf.models.fitted import Fitted, Names, as_list, row_numbers
-from fairmf.types import Array, Record, SparseMatrix
+from fairmf.ranking.item_dial import score_spreads
+from fairmf.types import Record, SparseMatrix
 
 FoldIn: TypeAlias = Callable[[Interactions, float], Factors]
 """Returns the vectors of these histories at that fairness."""
@@ -41,9 +43,12 @@ def with_users(fitted: Fitted, names: Hashable | Names, batch: Interactions, fol
         rows = replace_rows(held.by_user, where, batch.by_user)
         changes["interactions"] = marked(Interactions(rows, held.n_items, ids, held.item_ids), fitted.weighting)
         changes["popularity"] = _counts(changes["interactions"])
+        changes["item_counts"] = rows.column_counts(held.n_items)
     else:  # the former histories of replaced users are not known, so only new users can be counted
         appended = batch.take_users(np.flatnonzero(where >= len(fitted.user_factors)))
         changes["popularity"] = fitted.popularity + _counts(appended)
+        if fitted.item_counts is not None:
+            changes["item_counts"] = fitted.item_counts + appended.by_user.column_counts(batch.n_items)
     if fitted.user_sensitivity is not None:
         # u(psi) is linear in psi, so that its slope is the difference of two fold-ins.
         changes["user_sensitivity"] = put(fitted.user_sensitivity, where, fold_in(batch, 0.0) - fold_in(batch, 1.0))
@@ -97,6 +102,13 @@ def with_items(
     offsets = fitted.item_offsets  # replaced items keep theirs, new ones get 0
     if offsets is not None:
         changes["item_offsets"] = put(offsets, np.arange(len(V), rows_after(where, len(V))), 0.0)
+    if fitted.item_counts is not None:
+        changes["item_counts"] = put(fitted.item_counts, where, np.diff(raw.by_user.indptr))
+    if fitted.item_spread is not None:
+        backend = get_backend(fitted.settings["backend"])
+        with backend.threads(1):
+            spread = score_spreads(backend, backend.array(fitted.user_factors), backend.array(vectors))
+        changes["item_spread"] = put(fitted.item_spread, where, spread)
     return dataclasses.replace(fitted, **changes)
 
 

@@ -14,12 +14,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Factors
+from fairmf.backends.contract import Factors, ItemScale
 from fairmf.data.csr import Rows
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter, MissingHistories
 from fairmf.io.values import plain
+from fairmf.models.evenness import Level
 from fairmf.models.fitted import Names, positions
 from fairmf.ranking.top_n import Lists, empty_lists, list_length, merged, popular_n, top_n
 from fairmf.types import SparseMatrix
@@ -42,6 +43,7 @@ class Choice:
     recalculate_user: bool = False
     items: Names | None = None
     fairness: float | None = None
+    evenness: float | Level | None = None
     no_history: str = "popular"
     by: str = "id"
 
@@ -69,6 +71,9 @@ class Request:
     by_sensitivity: bool
     """Change stored users to another fairness by their stored sensitivity, because the model has no histories."""
     fairness: float | None
+    """Fold the users in at this fairness; None leaves them as they are."""
+    dial: ItemScale | None
+    """What is done to the scores of each item."""
     no_history: str
     item_ids: Ids | None
     """The ids in which the answer names items; None for row numbers."""
@@ -76,7 +81,9 @@ class Request:
 
 def read_request(model: FactorModel, users: Names, N: int, choice: Choice) -> Request:
     """Check the arguments of `recommend` and turn every name into a row."""
-    fitted, fairness = model.fitted, choice.fairness
+    fitted = model.fitted
+    level = fitted.served(choice.evenness, choice.fairness)
+    fairness = level.fairness
     length = list_length(N, model.n_items)
     check_choice("no_history", choice.no_history, ("popular", "error"))
     check_choice("by", choice.by, ("id", "row"))
@@ -100,6 +107,7 @@ def read_request(model: FactorModel, users: Names, N: int, choice: Choice) -> Re
         and fitted.interactions is None
         and fitted.user_sensitivity is not None,
         fairness=fairness,
+        dial=fitted.item_scale(level),
         no_history=choice.no_history,
         item_ids=item_ids,
     )
@@ -205,7 +213,8 @@ def answer(model: FactorModel, request: Request, start: int, stop: int, who: Nam
     backend = model._backend()
     with backend.threads(model.num_threads):
         excluded = merged(liked, filtered)
-        lists, scores = top_n(backend, users, model.fitted.serving_items, request.N, excluded, request.allowed)
+        items = model.fitted.item_factors
+        lists, scores = top_n(backend, users, items, request.N, excluded, request.allowed, request.dial)
     # A user without history has scores too (fairness alone gives a vector), but they say nothing: replace them.
     new = np.flatnonzero(~has_history(request, given, stored, users))
     if len(new):
@@ -238,14 +247,13 @@ def stored_histories(model: FactorModel, request: Request, rows: NDArray[np.int6
 def serving_vectors(
     model: FactorModel, request: Request, rows: NDArray[np.int64] | None, history: Interactions | None
 ) -> Factors:
-    """Return the user vectors whose inner products with `Fitted.serving_items` are the scores."""
+    """Return the vectors of a request's users: stored, folded in, or at another fairness."""
     if request.by_sensitivity and request.fairness is not None:
-        users = model._at_fairness(rows, request.fairness)
-    elif request.recalculate and history is not None:
-        users = model.fold_in(history, **({} if request.fairness is None else {"fairness": request.fairness}))
-    else:
-        users = model.user_factors[rows]
-    return model.fitted.serving_users(users)
+        return model._at_fairness(rows, request.fairness)
+    if request.recalculate and history is not None:
+        return model.fold_in(history, **({} if request.fairness is None else {"fairness": request.fairness}))
+    stored: Factors = model.user_factors[rows]
+    return stored
 
 
 def has_history(
@@ -262,7 +270,7 @@ def has_history(
 
 
 def ranked(
-    model: FactorModel, users: Factors, history: Interactions, N: int
+    model: FactorModel, users: Factors, history: Interactions, N: int, dial: ItemScale | None
 ) -> Iterator[tuple[int, NDArray[np.int32]]]:
     """Yield the top-N items of each user vector without its history, in blocks: (first row, rows x N)."""
     backend, fitted = model._backend(), model.fitted
@@ -270,7 +278,7 @@ def ranked(
         stop = min(start + USERS_AT_ONCE, history.n_users)
         rows = history.by_user.block(start, stop)
         with backend.threads(model.num_threads):
-            lists, _ = top_n(backend, fitted.serving_users(users[start:stop]), fitted.serving_items, N, rows)
+            lists, _ = top_n(backend, users[start:stop], fitted.item_factors, N, rows, dial=dial)
         empty = np.flatnonzero(np.diff(rows.indptr) == 0)
         lists[empty] = popular_n(fitted.most_popular, len(empty), N)
         yield start, lists

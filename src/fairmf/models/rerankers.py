@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Factors
+from fairmf.backends.contract import Factors, ItemScale
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.models.evenness import Level
 from fairmf.models.fitted import Names, as_list, is_one
 from fairmf.ranking.ann import AnnIndex
 from fairmf.ranking.fairrec import Certificate, FairLists, fair_rec
@@ -33,9 +34,15 @@ class AnnRanker:
 
     def __init__(self, model: FactorModel, index: AnnIndex):
         fitted = model.fitted
-        if not np.array_equal(index.item_vectors, np.asarray(fitted.item_factors, dtype=np.float32)):
-            raise InvalidData("This index was built from other item vectors than the model's: build it with to_ann().")
-        given, held = fitted.item_offsets, index.offsets
+        self._level = fitted.served()
+        scale, given = fitted.item_scale(self._level) or ItemScale()
+        items = fitted.item_factors if scale is None else fitted.item_factors * scale[:, None]
+        if not np.array_equal(index.item_vectors, np.asarray(items, dtype=np.float32)):
+            raise InvalidData(
+                "This index was built from other item vectors than the model's, or at another evenness: build it with "
+                "model.to_ann(), or serve it with model.with_evenness(...)."
+            )
+        held = index.offsets
         same = given is held if given is None or held is None else np.array_equal(given, held)
         if not same:
             raise InvalidData("This index was built with other item offsets than the model's: build it with to_ann().")
@@ -54,7 +61,8 @@ class AnnRanker:
     ) -> Iterator[tuple[int, NDArray[np.int32]]]:
         """Yield the top-N items of every row of `history`, in blocks, as the model's `rank` does."""
         model = self._unchanged()
-        rows, users = model._to_rank(history, known_users, options)
+        rows, users, level = model._to_rank(history, known_users, options)
+        self._check(level)
         for start in range(0, rows.n_users, USERS_AT_ONCE):
             stop = min(start + USERS_AT_ONCE, rows.n_users)
             block = rows.take_users(np.arange(start, stop))
@@ -66,6 +74,7 @@ class AnnRanker:
         N: int = 10,
         *,
         filter_already_liked_items: bool = True,
+        evenness: float | Level | None = None,
         fairness: float | None = None,
     ) -> tuple[Array, NDArray[np.float32]]:
         """Recommend to training users, as the model's `recommend` does: (ids, scores), best first."""
@@ -73,7 +82,9 @@ class AnnRanker:
         single = is_one(users)
         rows = model._user_rows(as_list(users))
         history = model.fitted.histories("recommend").take_users(rows)
-        vectors = model.user_factors[rows] if fairness is None else model._at_fairness(rows, fairness)
+        level = model.fitted.served(evenness, fairness)
+        self._check(level)
+        vectors = model.user_factors[rows] if level.fairness is None else model._at_fairness(rows, level.fairness)
         items, scores = self._lists(model, vectors, history, N, exclude=filter_already_liked_items)
         ids = self.index.named(items)
         return (ids[0], scores[0]) if single else (ids, scores)
@@ -86,6 +97,14 @@ class AnnRanker:
         empty = np.flatnonzero(np.diff(history.by_user.indptr) == 0)  # as in the model: popular items, without scores
         items[empty], scores[empty] = popular_n(model.fitted.most_popular, len(empty), N), np.nan
         return items, scores
+
+    def _check(self, level: Level) -> None:
+        """Raise InvalidParameter unless the index holds the items at this level."""
+        if (level.flatten, level.discount) != (self._level.flatten, self._level.discount):
+            raise InvalidParameter(
+                "An index ranks items at the evenness it was built for.",
+                hint="build one for another level: model.with_evenness(...).with_ann()",
+            )
 
     def _unchanged(self) -> FactorModel:
         """Return a copy of the model, which a fit in another thread does not change; check that the index fits it."""
@@ -147,19 +166,25 @@ class FairRecRanker:
         """Yield the top-N items of every row of `history`, in blocks; `options` are those of the model's `fold_in`."""
         ranker = copy.copy(self)
         ranker.model = copy.copy(self.model)  # a fit in another thread does not change this copy
-        rows, users = ranker.model._to_rank(history, known_users, options)
-        lists = ranker.lists(users, rows, N).items[:, : list_length(N, ranker.n_items)]
+        rows, users, level = ranker.model._to_rank(history, known_users, options)
+        lists = ranker.lists(users, rows, N, level).items[:, : list_length(N, ranker.n_items)]
         for start in range(0, rows.n_users, USERS_AT_ONCE):
             yield start, lists[start : start + USERS_AT_ONCE]
 
-    def lists(self, users: Factors, history: Interactions, N: int) -> FairLists:
-        """Run FairRec on these user vectors, and leave out the items of their histories."""
+    def lists(self, users: Factors, history: Interactions, N: int, level: Level | None = None) -> FairLists:
+        """Run FairRec on these user vectors, and leave out the items of their histories.
+
+        It starts from scores at this level; None takes the one the model serves with.
+        """
         model = self.model
         N = list_length(N, self.n_items)
         K = N if self.K is None else list_length(self.K, self.n_items, "K")
         if K < N:
             raise InvalidParameter(f"FairRec makes lists of K = {K}; {N} items cannot be asked for.")
+        fitted = model.fitted
+        scale, offset = fitted.item_scale(fitted.served() if level is None else level) or ItemScale()
+        items = fitted.item_factors if scale is None else fitted.item_factors * scale[:, None]
         return fair_rec(
-            users, model.item_factors, K, self.share, exclude=history.by_user, offsets=model.fitted.item_offsets,
+            users, items, K, self.share, exclude=history.by_user, offsets=offset,
             order=self.order, random_state=self.random_state, backend=model.backend, num_threads=model.num_threads,
         )  # fmt: skip

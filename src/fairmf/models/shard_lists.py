@@ -26,8 +26,9 @@ from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.io.atomic import replacing
 from fairmf.lazy import lazy_module
 from fairmf.models.batches import record_batches
+from fairmf.models.evenness import Level
 from fairmf.models.factor_model import FactorModel
-from fairmf.models.fitted import Fitted, check_fairness
+from fairmf.models.fitted import Fitted
 from fairmf.types import Record
 
 if TYPE_CHECKING:
@@ -77,22 +78,22 @@ def _owned(fitted: Fitted) -> Fitted:
     return dataclasses.replace(fitted, **arrays)
 
 
-def over_shard(lean: FactorModel, source: ShardSource, number: int, fairness: float | None) -> FactorModel:
-    """Return a model (`without_users`) with the users of one shard, at another fairness if one is given."""
+def over_shard(lean: FactorModel, source: ShardSource, number: int, level: Level) -> FactorModel:
+    """Return a model (`without_users`) with the users of one shard, which serves with this level."""
     model = copy.copy(lean)
     model.num_threads = 1  # the task has one CPU
     fitted = model._fitted = _owned(lean.fitted)
     own = histories(source.load(number), fitted)
-    options = {} if fairness is None else {"fairness": fairness}
+    options = {} if level.fairness is None else {"fairness": level.fairness}
     users = model.fold_in(own, **options)
     model._fitted = dataclasses.replace(
-        fitted, user_factors=users, user_ids=own.user_ids, interactions=own,
-        fairness=fitted.fairness if fairness is None else float(fairness),
+        fitted, user_factors=users, user_ids=own.user_ids, interactions=own, flatten=level.flatten,
+        discount=level.discount, fairness=fitted.fairness if level.fairness is None else level.fairness,
     )  # fmt: skip
     return model
 
 
-OPTIONS = ("filter_already_liked_items", "filter_items", "items", "fairness", "no_history")
+OPTIONS = ("filter_already_liked_items", "filter_items", "items", "evenness", "fairness", "no_history")
 """Options of `recommend` that have one value for all users. Lists per user would have to be held in this process."""
 
 
@@ -158,7 +159,7 @@ def recommend_shards(
         Who runs the tasks; None takes a Ray cluster.
     **options
         Options of `recommend` with one value for all users: filter_already_liked_items, filter_items (a list of
-        items), items, fairness, no_history.
+        items), items, evenness, fairness, no_history.
 
     Returns
     -------
@@ -190,8 +191,7 @@ def recommend_shards(
 
 def _check_request(model: FactorModel, N: int, options: Record) -> None:
     """Check the arguments by a request for no users, before anything is sent to the cluster."""
-    if options.get("fairness") is not None:
-        check_fairness(options["fairness"])
+    model.fitted.served(options.get("evenness"), options.get("fairness"))
     barred = options.get("filter_items")
     if barred is not None and (not isinstance(barred, (list, tuple, np.ndarray)) or any(np.ndim(x) for x in barred)):
         raise InvalidParameter("filter_items of recommend_shards must be one list of items, for all users.")
@@ -201,7 +201,8 @@ def _check_request(model: FactorModel, N: int, options: Record) -> None:
 def write_part(lean: FactorModel, source: ShardSource, where: Folder, N: int, options: Record, number: int) -> Part:
     """Write the lists of one shard."""
     options = dict(options)
-    model = over_shard(lean, source, number, options.pop("fairness", None))
+    level = lean.fitted.served(options.pop("evenness", None), options.pop("fairness", None))
+    model = over_shard(lean, source, number, level)
     exposure = np.zeros(model.n_items, dtype=np.int64)
 
     def count(items: NDArray[np.int32]) -> None:

@@ -220,12 +220,10 @@ def open_on_cluster(
         )
     if model.regularization <= 0:
         raise InvalidParameter(f"{name}: engine='ray' needs regularization > 0. Got {model.regularization!r} instead.")
-    popularity = None
-    if isinstance(data, ShardSource):
-        source, own = data, None
-    else:
+    own = popularity = None
+    if not isinstance(data, ShardSource):
         own, popularity = balanced_like(model, as_interactions(data))
-        source = own
+    source: ShardSource | Interactions = data if isinstance(data, ShardSource) else cast(Interactions, own)
     if source.nnz == 0:
         raise InvalidData("There are no interactions to learn from.")
     with cluster.team(source, model.backend, model.factor_dtype) as team:

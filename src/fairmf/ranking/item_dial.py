@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairmf.backends.contract import Backend, Factors, ItemScale, Vector, frozen
+from fairmf.types import Array
 
 SMALLEST = 1e-3  # of the median spread: items whose scores hardly vary are not blown up beyond this
 LEVELS_KEPT = 16  # scales and offsets of recently used levels
@@ -32,53 +33,63 @@ class ItemDial:
     """sigma_j, the standard deviation of the item's scores over the training users."""
     mean: Vector
     """mu_j, the mean of the item's scores."""
-    popularity: Vector
-    """f_j, the number of users who have the item; at least 1."""
+    counts: Vector
+    """f_j, the number of users who have the item."""
+    offsets: Array | None = None
+    """What is added to the dialled scores of each item (ranking/learn_offsets.py)."""
 
-    @classmethod
-    def of(cls, backend: Backend, users: Factors, items: Factors, popularity: Vector) -> ItemDial:
-        """Compute spread and mean of each item's scores in closed form, from Cov(U): O((n + m) d^2)."""
-        n = len(users)
-        t = backend.host(backend.mean(users)).astype(np.float64)
-        # Cov(U) = G_U / n - t t' loses digits where the mean is large; the Gramian's float64 sums leave enough of them.
-        covariance = backend.host(backend.gramian(users)).astype(np.float64) / n - np.outer(t, t)
-        values, vectors = np.linalg.eigh(covariance)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        V = backend.host(items).astype(np.float64, copy=False)
-        return cls(
-            frozen(np.sqrt(np.einsum("jd,jd->j", V @ root, V @ root))),
-            frozen(V @ t),
-            frozen(np.maximum(popularity, 1.0)),
-        )
+    def level(self, flatten: float, discount: float) -> ItemScale | None:
+        """Return scale and offset of every item at these strengths; None where all scores stay as they are.
 
-    def level(self, flatten: float, discount: float) -> ItemScale:
-        """Return scale and offset of every item at these strengths; those of recent levels are kept."""
+        Those of recent levels are kept.
+        """
         return self._levels(float(flatten), float(discount))
 
     @functools.cached_property
-    def _levels(self) -> Callable[[float, float], ItemScale]:  # a cache of this dial's own, which goes with it
+    def _levels(self) -> Callable[[float, float], ItemScale | None]:  # a cache of this dial's own, which goes with it
         return functools.lru_cache(LEVELS_KEPT)(self._compute)
 
-    def _compute(self, flatten: float, discount: float) -> ItemScale:
-        scale = self.scale(flatten)
-        offset = None
+    def _compute(self, flatten: float, discount: float) -> ItemScale | None:
+        offset = None if self.offsets is None else self.offsets.astype(np.float64)
         if discount > 0:
-            logs = np.log(self.popularity)
-            offset = frozen((-discount * self.score_spread(flatten) * (logs - logs.mean())).astype(np.float32))
-        return ItemScale(None if flatten == 0 else frozen(scale.astype(np.float32)), offset)
+            logs = np.log(np.maximum(self.counts, 1.0))
+            taken = discount * self.score_spread(flatten) * (logs - logs.mean())
+            offset = -taken if offset is None else offset - taken
+        if flatten == 0 and offset is None:
+            return None
+        return ItemScale(
+            None if flatten == 0 else frozen(self.scale(flatten).astype(np.float32)),
+            None if offset is None else frozen(offset.astype(np.float32)),
+        )
 
     def scale(self, flatten: float) -> Vector:
-        """Return 1 / sigma_j^g; 1 for items whose scores are all 0."""
+        """Return 1 / sigma_j^g; 1 for items whose scores are all 0, and where no item's scores vary."""
         silent = (self.spread == 0) & (self.mean == 0)
-        if flatten == 0 or silent.all():
+        least = 0.0 if silent.all() else SMALLEST * float(np.median(self.spread[~silent]))
+        if flatten == 0 or least == 0:
             return np.ones(len(self.spread))
-        least = SMALLEST * float(np.median(self.spread[~silent]))
-        with np.errstate(divide="ignore"):
-            scale = np.maximum(self.spread, least) ** -flatten
-        return np.where(silent, 1.0, scale)
+        scale: Vector = np.where(silent, 1.0, np.maximum(self.spread, least) ** -flatten)
+        return scale
 
     def score_spread(self, flatten: float) -> float:
         """Return S(g), the standard deviation of the flattened scores of all users and items."""
         scale = self.scale(flatten)
         squares = float(np.mean((self.spread**2 + self.mean**2) * scale**2))
         return float(np.sqrt(max(squares - float(np.mean(self.mean * scale)) ** 2, 0.0)))
+
+
+def score_spreads(backend: Backend, users: Factors, items: Factors) -> Vector:
+    """Return sigma_j of every item, the standard deviation of its scores over these users.
+
+    In closed form from Cov(U): O((n + m) d^2), and nothing of size users x items. Call it inside `backend.threads`.
+    """
+    n = len(users)
+    if n == 0:
+        return np.zeros(len(items))
+    t = backend.host(backend.mean(users)).astype(np.float64)
+    # Cov(U) = G_U / n - t t' loses digits where the mean is large; the Gramian's float64 sums leave enough of them.
+    covariance = backend.host(backend.gramian(users)).astype(np.float64) / n - np.outer(t, t)
+    values, vectors = np.linalg.eigh(covariance)
+    turned = backend.empty(*items.shape)
+    backend.multiply(items, backend.vector(vectors * np.sqrt(np.maximum(values, 0.0))), turned)
+    return np.sqrt(backend.host(backend.squared_norms(turned)).astype(np.float64))

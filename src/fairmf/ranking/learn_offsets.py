@@ -17,12 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Backend, Factors, Vector
+from fairmf.backends.contract import Backend, Factors, ItemScale, Vector
 from fairmf.data.csr import Rows
 from fairmf.errors import InvalidParameter
 from fairmf.params import check_number
 from fairmf.ranking.top_n import empty_lists
-from fairmf.types import Array
 
 # Prices must first move far (the best K scores are many standard deviations above the rest) and then be adjusted finely
 # (unpopular items have nearly equal scores), so steps shrink by a constant factor: docs/decisions/0012-offset-steps.md.
@@ -69,16 +68,6 @@ class Schedule:
     random_state: int = 0
 
 
-def items_with(items: Array, offsets: NDArray[np.floating]) -> Array:
-    """Return [v, o]: with [u, 1] the inner product is score + offset, for a top-K kernel or an ANN index."""
-    return np.hstack([items, offsets[:, None].astype(items.dtype)])
-
-
-def users_with_constant(users: Array) -> Array:
-    """Return [u, 1] for every user, to be multiplied with `items_with`."""
-    return np.hstack([users, np.ones((len(users), 1), dtype=users.dtype)])
-
-
 def learn(
     backend: Backend,
     users: Factors,
@@ -88,8 +77,12 @@ def learn(
     bounds: Bounds,
     schedule: Schedule | None = None,
     advance: Callable[[str], None] = lambda _: None,
+    base: Vector | float = 0.0,
 ) -> NDArray[np.float32]:
-    """Learn the offsets. After every iteration, `advance` is called with a text: how many items are below the floor."""
+    """Learn the offsets, which are added to the scores and to `base` (the item dial's own offsets).
+
+    After every iteration, `advance` is called with a text: how many items are below the floor.
+    """
     schedule = Schedule() if schedule is None else schedule
     iterations = schedule.iterations
     n, m = len(users), len(items)
@@ -107,7 +100,7 @@ def learn(
             order, position = generator.permutation(n), 0
         chosen = order[position : position + batch] if batch < n else order
         position += batch
-        fresh = exposure_share(backend, users, items, prices, exclude, chosen, K)
+        fresh = exposure_share(backend, users, items, base + prices, exclude, chosen, K)
         # The counts of one batch are noisy, so use their running mean over about one pass of the users.
         share = fresh if number == 0 else share + max(batch / n, 0.2) * (fresh - share)
         # Geometric, from FIRST_STEP in the first iteration to LAST_STEP in the last.
@@ -157,10 +150,10 @@ def exposure_share(
 ) -> Vector:
     """Count the exposure of every item among the chosen users' top K, divided by K * users / items."""
     m = len(items)
-    left, right = users_with_constant(backend.host(users)[chosen]), items_with(backend.host(items), offsets)
     lists, scores = empty_lists(len(chosen), K)
     rows = None if exclude is None else exclude.take(chosen)
-    backend.top_k(backend.array(left), backend.array(right), K, rows, lists, scores)
+    added = ItemScale(None, offsets.astype(np.float32))
+    backend.top_k(backend.array(backend.host(users)[chosen]), items, K, rows, lists, scores, added)
     counts = np.bincount(lists[lists >= 0], minlength=m)
     share: Vector = counts.astype(np.float64) * (m / (K * len(chosen)))
     return share

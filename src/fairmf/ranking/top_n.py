@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Backend
+from fairmf.backends.contract import Backend, ItemScale
 from fairmf.data.csr import Rows
 from fairmf.errors import InvalidData
 from fairmf.params import check_count
@@ -21,11 +21,12 @@ def top_n(
     N: int,
     exclude: Rows | None = None,
     allowed: NDArray[np.integer] | None = None,
+    dial: ItemScale | None = None,
 ) -> Lists:
     """Return the N best items by inner product, best first, ties to the lower item; missing slots are -1 and NaN.
 
     User i never gets an item in row i of `exclude`. With `allowed` (ascending, no repeats) only these items are ranked.
-    Call it inside `backend.threads`.
+    With `dial`, scores are multiplied by each item's scale, and its offset is added. Call it inside `backend.threads`.
     """
     lists, scores = empty_lists(len(users), N)
     if exclude is not None:
@@ -33,11 +34,12 @@ def top_n(
     if allowed is not None:
         exclude = None if exclude is None else restricted(exclude, allowed, len(items))
         items = items[allowed]
+        dial = None if dial is None else ItemScale(*(None if part is None else part[allowed] for part in dial))
     k = min(N, len(items))
     if k == 0 or len(users) == 0:
         return lists, scores
     best, value = empty_lists(len(users), k)
-    backend.top_k(backend.array(users), backend.array(items), k, exclude, best, value)
+    backend.top_k(backend.array(users), backend.array(items), k, exclude, best, value, dial)
     # A missing slot is -1, but allowed[-1] would be a real item.
     lists[:, :k] = best if allowed is None else np.where(best < 0, -1, allowed[best])
     scores[:, :k] = value
