@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fairmf.data.csv_contract import DECIMAL, INTEGER, PADDING, TEXT
 from fairmf.data.hash_kernels import mix
-from fairmf.data.plain_csv import DECIMAL, INTEGER, PADDING, TEXT
 from fairmf.kernels import kernel
 
 _NEWLINE, _MINUS, _POINT, _NOUGHT = (np.uint8(ord(letter)) for letter in "\n-.0")
