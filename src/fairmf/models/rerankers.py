@@ -15,7 +15,7 @@ from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.models.fitted import Names, as_list, is_one
 from fairmf.ranking.ann import AnnIndex
-from fairmf.ranking.fairrec import Certificate, FairLists, fair_rec
+from fairmf.ranking.fairrec import Certificate, FairLists, RunOptions, fair_rec
 from fairmf.ranking.top_n import Lists, list_length, popular_n
 from fairmf.types import Array, SparseMatrix
 
@@ -161,5 +161,5 @@ class FairRecRanker:
             raise InvalidParameter(f"FairRec makes lists of K = {K}; {N} items cannot be asked for.")
         return fair_rec(
             users, model.item_factors, K, self.share, exclude=history.by_user, offsets=model.fitted.item_offsets,
-            order=self.order, random_state=self.random_state, backend=model.backend, num_threads=model.num_threads,
+            order=self.order, run=RunOptions(self.random_state, model.backend, model.num_threads),
         )  # fmt: skip
