@@ -97,6 +97,7 @@ def load_data(name: str, *, from_path: str | os.PathLike[str] | None = None) -> 
 
 
 def _data(split: Split, name: str, shown: str) -> Data:
+    # All parts count: the same training data with other test users is another experiment.
     digest = hashlib.sha256(split.method.encode())
     for part in (
         split.train,

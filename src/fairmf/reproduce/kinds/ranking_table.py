@@ -33,6 +33,7 @@ def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:
         pieces += first
         best = chosen(experiment, series, done)
         finished = [one.piece for one in done]
+        # The best is known only when the whole grid is done. Its seed 0 was part of the grid.
         if best is not None and all(one in finished for one in first):
             pieces += [piece(experiment, series, one) for one in seeded(series.model, best, experiment.seeds)[1:]]
     return pieces

@@ -35,6 +35,7 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
     for series in experiment.series:
         for runs in by_settings(of_series(outcomes, series)):
             label = {"series": series.name, "settings": setting_words(series, runs[0].piece.settings)}
+            # A fit that diverged is shorter; the epochs after it are means over the others.
             length = max(len(one.result["objective"]) for one in runs)
             for k in range(length):
                 told = {
