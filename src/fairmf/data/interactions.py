@@ -276,6 +276,7 @@ class Interactions:
         cls, reader: Callable[..., Events], weights: ColumnName | None, min_user: int, min_item: int
     ) -> Interactions:
         """Read events, with their weights if these are in a column, and merge repeated pairs."""
+        # "sum" is a way to merge repeated pairs, not the name of a column.
         merging = None if weights is None else "sum" if weights == "sum" else "column"
         events = reader(weights=weights if merging == "column" else None)
         return cls.from_events(events, weights=merging, min_user=min_user, min_item=min_item)

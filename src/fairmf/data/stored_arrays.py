@@ -33,6 +33,7 @@ def ids_to_arrays(name: str, ids: Ids | None) -> tuple[str, Arrays]:
         return "integers", {name: ids.values}
     values = ids.values.tolist()
     if all(type(value) is str for value in values):
+        # Texts may hold lone surrogates (from file names, say), which UTF-8 proper cannot write.
         return "texts", _packed(name, [value.encode("utf-8", errors="surrogatepass") for value in values])
     return "typed", _packed(name, [_typed(name, value) for value in values])
 

@@ -93,8 +93,9 @@ class BM25Weighting:
     def _saturated(
         self, weights: NDArray[np.float64], lengths: NDArray[np.float64], item: NDArray[np.integer]
     ) -> NDArray[np.float64]:
-        # K1 (1 - B + B L_j / mean(L)), the denominator's first term; in place to save memory.
+        # K1 (1 - B + B L_j / mean(L)), the denominator's first term.
         norm = self.K1 * (1.0 - self.B + self.B * lengths / self.mean_length)
+        # In place to save memory: these are never the caller's weights, because `_raw` has made a new array.
         weights *= (self.K1 + 1.0) / (norm[item] + weights)
         return weights
 
