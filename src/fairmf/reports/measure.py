@@ -262,6 +262,7 @@ def measure(
     positions: list[Position] = []
     gini = f"gini@{question.at}"
     for psi in stops[1:]:
+        # Not kept: at most two sets of lists are in memory.
         now = lists[psi] if psi == chosen else lists_at(model, question, psi)
         found = question.compare(first, now)
         # An audit has both sides, so the first comparison also gives the values of the first stop.

@@ -121,6 +121,7 @@ def measure_speed() -> Speed:
     # Users x items x factors.
     ranking = _best(rank) / (1000 * 1500 * SMALL)
     with threadpool_limits(1):  # with several threads, the time on a busy machine would depend on other processes
+        # Timed on one core; a network is trained on all of them.
         dense = _best(lambda: square @ square, times=10) / (2 * 512**3) / (os.cpu_count() or 1)
     return Speed(prices[0], prices[1], ranking, dense, gains[0], gains[1])
 
@@ -135,6 +136,7 @@ def estimate(experiment: Experiment, shape: Shape, speed: Speed, left: Sequence[
     every = [*kind_of(experiment).plan(experiment, []), *later_pieces(experiment)]
     wanted = every if left is None else left
     seconds = sum(_seconds(piece, shape, speed) for piece in wanted)
+    # The largest piece decides about memory, since pieces run one after the other.
     return Estimate(len(every), len(wanted), seconds, max(_bytes(piece, shape) for piece in every))
 
 

@@ -36,6 +36,7 @@ def points(piece: Piece, split: Split) -> Result:
     """Measure metrics at every fairness (dial) and every FairRec share, on validation and test users."""
     model = _fitted(piece, split)
     how, found = piece.how, []
+    # None: the model as it was trained.
     for dial in how.get("dials") or [None]:
         options = {**how.get("ranking", {}), **({} if dial is None else {"fairness": dial})}
         for share in how.get("shares") or [0.0]:
@@ -88,6 +89,7 @@ def residuals(piece: Piece, split: Split) -> Result:
         _whole(model.fit(split.train, progress=False, settle=False))
     except NotFinite as error:
         diverged = str(error)
+    # A fit that diverges keeps the history of its epochs up to there.
     history = model.fitted.history
     columns = {
         "objective": "objective.total",

@@ -86,6 +86,7 @@ def short(value: object) -> str:
     digits = f"{value:.6g}" if abs(value) < 1e5 else f"{value:.6e}"
     if "e" not in digits:
         return digits
+    # Python would write 2e+05.
     mantissa, _, exponent = digits.partition("e")
     return f"{float(mantissa):g}e{int(exponent)}"
 

@@ -61,6 +61,7 @@ def _curves(experiment: Experiment, outcomes: list[Outcome], quality: str, inequ
 
 def axes(experiment: Experiment) -> list[tuple[str, str]]:
     """Return the metrics of the figures: the first accuracy with the first Gini, the second with the second."""
+    # In the order of the experiment's file. A metric without a partner has no figure.
     qualities = [metric for metric in experiment.metrics if is_accuracy(metric)]
     return list(zip(qualities, (metric for metric in experiment.metrics if metric.startswith("gini")), strict=False))
 

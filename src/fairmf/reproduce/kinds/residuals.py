@@ -55,6 +55,7 @@ def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[st
     for name, words in COLUMNS.items():
         lines: dict[str, list[tuple[float, float]]] = {}
         for row in every:
+            # A logarithmic axis cannot show 0.
             if name in row.measured and row.measured[name].mean > 0:
                 line = row.label["settings"] or row.label["series"]
                 lines.setdefault(line, []).append((float(row.label["epoch"]), row.measured[name].mean))
