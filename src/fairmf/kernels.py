@@ -150,6 +150,7 @@ class _CheckedFile(IndexDataCacheFile):
     def _load_index(self) -> dict[object, str]:
         try:
             with Path(self._index_path).open("rb") as file:
+                # As Numba writes the file: its own version, then the rest, here with a checksum.
                 version = pickle.load(file)
                 found = _checked(file.read()) if version == self._version else None
         except (OSError, ValueError, EOFError, pickle.UnpicklingError, AttributeError, ImportError, IndexError):

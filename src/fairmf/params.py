@@ -63,6 +63,7 @@ def store_settings(owner: Any, values: Settings) -> None:
 def check_settings(owner: Any) -> None:
     """Raise InvalidParameter for the first field of the dataclass `owner` that is outside its declared range."""
     for field in dataclasses.fields(owner):
+        # Only fields that `setting` declared have a range.
         if "doc" in field.metadata:
             check_setting(type(owner).__name__, field, getattr(owner, field.name))
 

@@ -22,6 +22,7 @@ def visible(text: object, *, one_line: bool = False) -> str:
     With `one_line`, line breaks and tabs are escaped as well, so that an id cannot imitate a line of our output.
     """
     shown = INVISIBLE.sub(_written_out, str(text))
+    # INVISIBLE leaves out line breaks and tabs, which are harmless in longer texts.
     return shown.replace("\n", "\\n").replace("\t", "\\t") if one_line else shown
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fairmf.data import balance
-from fairmf.data.balance import Balance
+from fairmf.data import weighting
 from fairmf.data.csr import Rows
+from fairmf.data.weighting import Balance
 
 
 def random_rows(weighted, n=30, m=12, seed=0):
@@ -58,6 +58,6 @@ def test_parts_do_not_matter(monkeypatch, at_once):
     rows, _ = random_rows(True)
     whole = Balance.learn(rows, 12, 0.4, 0.5)
     expected = whole.weights(rows)
-    monkeypatch.setattr(balance, "ENTRIES_AT_ONCE", at_once)
+    monkeypatch.setattr(weighting, "ENTRIES_AT_ONCE", at_once)
     assert Balance.learn(rows, 12, 0.4, 0.5).norm == pytest.approx(whole.norm, rel=1e-12)
     assert np.array_equal(whole.weights(rows), expected)

@@ -1,5 +1,7 @@
 """The compiled ways to read many rows give what the general ways give: Arrow's reader, a dictionary, a set of pairs."""
 
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -291,3 +293,20 @@ def test_what_is_close_to_a_digit_is_none(odd):
     columns = plain_csv.PlainColumns(2, {0: (0, "int64"), 1: (1, "int64")}, ",")
     with pytest.raises(plain_csv.NotPlain):
         columns.cut(f"{odd},1\n".encode())
+
+
+def test_numba_is_loaded_when_text_is_cut_and_not_before():
+    code = (
+        "import sys; from fairmf.data.plain_csv import PlainColumns;"
+        "columns = PlainColumns(2, {0: (0, 'int64'), 1: (1, 'string')}, ',');"
+        "before = 'numba' in sys.modules; columns.cut(b'1,a\\n');"
+        "sys.exit(before or 'numba' not in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_kernels_do_not_import_the_reader():
+    code = "import sys, fairmf.data.csv_kernels; sys.exit('fairmf.data.plain_csv' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

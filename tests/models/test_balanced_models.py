@@ -5,8 +5,8 @@ import pytest
 from in_process import InProcess
 
 from fairmf import IALS, FairALS, FiADMM, Interactions, load_model, synthetic
-from fairmf.data.balance import Balance
 from fairmf.data.csr import Rows
+from fairmf.data.weighting import Balance
 
 DATA = synthetic(120, 50, 1500, random_state=4)
 SETTINGS = {"factors": 6, "regularization": 0.05, "backend": "reference"}

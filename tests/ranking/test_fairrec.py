@@ -10,7 +10,7 @@ from naive import fairrec as naive
 from fairmf.data.csr import Rows
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.ranking import fairrec
-from fairmf.ranking.fairrec import EXCLUDED, FULL, fair_rec, minimum_exposure
+from fairmf.ranking.fairrec import EXCLUDED, FULL, RunOptions, fair_rec, minimum_exposure
 
 
 def rows_of(sets):
@@ -56,7 +56,7 @@ def test_equals_the_double_loops_on_many_problems(backend, chunk, problems, monk
         scores = score_matrix(users, items)
         expected, ell = naive.fair_rec(scores, K, share, excluded, random_state=seed)
         found = fair_rec(
-            users, items, K, share, exclude=rows_of(excluded), order="allocation", random_state=seed, backend=backend
+            users, items, K, share, exclude=rows_of(excluded), order="allocation", run=RunOptions(seed, backend)
         )
         assert [listed(row) for row in found.items] == expected, seed
         for i, row in enumerate(expected):
@@ -87,7 +87,7 @@ def check_certificate(certificate, lists, excluded, n, m, ell):
 def test_without_exclusions_fewer_than_k_items_are_short(seed):
     users, items, K, share, _ = random_case(seed)
     K = min(K, len(items))
-    found = fair_rec(users, items, K, share, random_state=seed)
+    found = fair_rec(users, items, K, share, run=RunOptions(seed))
     assert len(found.certificate.short) < K
     assert all(reason == FULL for reason in found.certificate.reasons)
     for row in found.items:
@@ -99,8 +99,8 @@ def test_without_exclusions_fewer_than_k_items_are_short(seed):
 def test_order_by_score_holds_the_same_items(seed):
     users, items, K, share, excluded = random_case(seed)
     hidden, scores = rows_of(excluded), score_matrix(users, items)
-    allocated = fair_rec(users, items, K, share, exclude=hidden, order="allocation", random_state=1)
-    sorted_ = fair_rec(users, items, K, share, exclude=hidden, random_state=1)
+    allocated = fair_rec(users, items, K, share, exclude=hidden, order="allocation", run=RunOptions(1))
+    sorted_ = fair_rec(users, items, K, share, exclude=hidden, run=RunOptions(1))
     for i, (a, b) in enumerate(zip(allocated.items, sorted_.items, strict=True)):
         assert listed(b) == sorted(listed(a), key=lambda j: (-scores[i, j], j))
         assert set(listed(a)) & excluded[i] == set()
@@ -132,14 +132,14 @@ def test_blocks_do_not_change_the_answer(settings_, monkeypatch):
         monkeypatch.setattr(fairrec, name, value)
     excluded = [set(np.random.default_rng(i).permutation(150)[: i % 40].tolist()) for i in range(350)]
     expected, _ = naive.fair_rec(score_matrix(users, items), 5, 0.6, excluded, random_state=7)
-    found = fair_rec(users, items, 5, 0.6, exclude=rows_of(excluded), order="allocation", random_state=7)
+    found = fair_rec(users, items, 5, 0.6, exclude=rows_of(excluded), order="allocation", run=RunOptions(7))
     assert [listed(row) for row in found.items] == expected
 
 
 def test_same_bits_for_any_number_of_threads_and_another_seed_another_answer():
     users, items = larger()
     one, two, other = (
-        fair_rec(users, items, 5, 1.0, num_threads=t, random_state=s) for t, s in ((1, 0), (2, 0), (1, 1))
+        fair_rec(users, items, 5, 1.0, run=RunOptions(s, num_threads=t)) for t, s in ((1, 0), (2, 0), (1, 1))
     )
     np.testing.assert_array_equal(one.items, two.items)
     np.testing.assert_array_equal(one.scores, two.scores)
@@ -181,14 +181,14 @@ def test_nobody_and_a_repeated_exclusion():
         ({"share": float("nan")}, "'share' parameter"),
         ({"share": "half"}, "'share' parameter"),
         ({"order": "random"}, "'order' parameter of fair_rec must be one of"),
-        ({"backend": "abacus"}, "There is no backend 'abacus'"),
+        ({"run": RunOptions(backend="abacus")}, "There is no backend 'abacus'"),
         ({"users": np.ones((2, 3))}, "as many columns"),
         ({"items": np.ones((0, 2))}, "at least one item"),
         ({"users": np.full((2, 2), np.nan)}, "not finite"),
         ({"offsets": np.ones(4)}, "offsets must be 3 finite numbers"),
         ({"exclude": rows_of([{1}])}, "one row per user: 2. Got 1"),
         ({"exclude": rows_of([{1}, {3}])}, r"outside 0\.\.2"),
-        ({"random_state": -1}, "random_state"),
+        ({"run": RunOptions(-1)}, "random_state"),
     ],
 )
 def test_bad_input(arguments, problem):

@@ -25,7 +25,7 @@ def factors():
 
 def dial_of(users, items, popularity, backend="reference"):
     backend = get_backend(backend)
-    spread = score_spreads(backend, backend.array(users), backend.array(items))
+    spread = score_spreads(backend, backend.array(users), len(users), backend.array(items))
     return ItemDial(spread, items @ users.mean(axis=0), popularity)
 
 

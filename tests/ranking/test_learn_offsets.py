@@ -181,14 +181,6 @@ def test_the_level_of_lifted_items_moves_as_what_they_lack_together():
     assert flooded[4] == uneven[4] == -0.1
 
 
-def test_vectors_with_a_constant_score_with_the_offset():
-    users, items = problem()
-    offset = np.linspace(-1, 1, M)
-    left, right = learn_offsets.users_with_constant(users), learn_offsets.items_with(items, offset)
-    assert left.dtype == right.dtype == np.float32
-    np.testing.assert_allclose(left @ right.T, users @ items.T + offset.astype(np.float32), atol=1e-5)
-
-
 def test_the_spread_of_scores_needs_no_score_matrix(backend):
     users, items = problem()
     spread = learn_offsets.score_spread(backend, backend.array(users), backend.array(items))

@@ -22,15 +22,17 @@ import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, ParamSpec, Protocol, SupportsFloat, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, SupportsFloat, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.random_start import Stream
 from fairmf.data.csr import Rows
 from fairmf.errors import NotFinite
 from fairmf.types import Array
+
+if TYPE_CHECKING:
+    from fairmf.backends.random_start import Stream
 
 Factors = Array  # rows x d, the backend's dtype
 Matrix = NDArray[np.float64]  # d x d

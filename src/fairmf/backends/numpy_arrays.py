@@ -74,6 +74,7 @@ class NumpyArrays(abc.ABC):
         if step.rank_one is not None:
             vector, weights = (x.astype(self.dtype) for x in step.rank_one)
             out += (weights * (this @ vector))[:, None] * vector
+        # `right` replaces sum_j c_ij y_j: with target 0 only the entries' part of H x is added.
         self._add_entries(step, this, 1.0 if step.right is None else 0.0, out)
         return out
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 USERS, ITEMS = 0, 1
 
 ROUNDS = 10
+# The constants of the paper on Philox.
 MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 KEY_STEPS = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 LOW = np.uint64(0xFFFFFFFF)
@@ -32,6 +33,7 @@ WORD = np.uint64(32)
 _f = np.float32
 HALF, ONE, STEP = _f(0.5), _f(1.0), _f(2.0**-22)
 ROOT_HALF, ROOT_TWO = _f(0.5**0.5), _f(2.0**0.5)
+# ln 2 in two parts: the first has so few digits that its product with an exponent is exact.
 LN_2_HIGH, LN_2_LOW = _f(0.693359375), _f(-2.12194440e-4)
 LOGARITHM = tuple(
     _f(c)
@@ -115,6 +117,7 @@ def _logarithm(values: NDArray[np.float32]) -> NDArray[np.float32]:
     bits = values.view(np.int32)
     exponent = ((bits >> 23) - 126).astype(np.float32)
     mantissa = ((bits & 0x007FFFFF) | 0x3F000000).view(np.float32)  # in [1/2, 1)
+    # Move the mantissa to [sqrt(1/2), sqrt(2)), so that m, in which the polynomial is, is small.
     small = mantissa < ROOT_HALF
     exponent = np.where(small, exponent - ONE, exponent)
     m = np.where(small, mantissa + mantissa, mantissa) - ONE

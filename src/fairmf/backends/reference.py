@@ -157,6 +157,7 @@ class ReferenceBackend(NumpyArrays):
         for i in range(step.rows.count):
             matrix, move = _block_step(step, block, this, i)
             try:
+                # Only to find out whether the matrix is positive definite; the step is known already.
                 np.linalg.cholesky(matrix)
             except np.linalg.LinAlgError:
                 move = np.full(len(matrix), np.nan)

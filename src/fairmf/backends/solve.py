@@ -88,7 +88,8 @@ def _by_pcg(step: HalfStep) -> Factors:
     backend, d, n = step.backend, step.other.shape[1], step.rows.count
     turned, vectors = in_eigenbasis(step)
     this = backend.array(np.zeros((n, d), dtype=backend.dtype))
-    # Beyond d/2 steps a row costs more than its Cholesky factorisation would have.
+    # Beyond d/2 steps a row costs more than its Cholesky factorisation would have. The goal is stricter than
+    # the tolerance, because `_converged` is: it bounds the error from above.
     backend.improve(turned, this, Effort(max(16, d // 2), 0.01 * backend.tolerance))
     # `improve` returns no residuals of single rows, so compute them.
     late = np.flatnonzero(~_converged(turned, this))

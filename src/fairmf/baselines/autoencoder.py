@@ -195,6 +195,7 @@ class Autoencoder(FactorModel):
         return model
 
     def _keep(self, data: Interactions, state: NetworkState, history: History) -> None:
+        # Users are encoded by a copy: other threads see the old model until `_restore` sets all at once.
         made = copy.copy(self)
         made._network = network = {name: state.network[name] for name in self._shapes(data.n_items)}
         ids = {"user_ids": data.user_ids, "item_ids": data.item_ids}
@@ -246,6 +247,7 @@ class Autoencoder(FactorModel):
         device = find_device(torch, self.device, type(self).__name__)
         network = self._fitted_network()
         width = network["decoder.weight"].shape[1]
+        # The last column stays 1.
         out = np.ones((data.n_users, width + 1), dtype=np.float32)
         with threads(torch, self.num_threads), torch.no_grad():
             parameters = {name: torch.from_numpy(array).to(device) for name, array in network.items()}
@@ -266,7 +268,9 @@ class Autoencoder(FactorModel):
     def _batches(self, training: Training, data: Interactions) -> Iterator[Tensor]:
         """Yield all users that have interactions, in a random order, as dense batches."""
         torch, rows = training.torch, data.by_user
+        # An empty history has nothing to reconstruct.
         known = np.flatnonzero(np.diff(rows.indptr) > 0)
+        # A generator draws on its own device only.
         order = torch.randperm(len(known), generator=training.generator, device=training.device).cpu().numpy()
         for start in range(0, len(known), self.batch_size):
             chosen = known[order[start : start + self.batch_size]]
@@ -290,6 +294,7 @@ class Autoencoder(FactorModel):
 
 
 def _copied(training: Training, terms: dict[str, float]) -> NetworkState:
+    # On a CPU, `numpy` shares the tensor's memory, which the next epoch changes.
     network = {name: x.detach().cpu().numpy().copy() for name, x in training.parameters.items()}
     return NetworkState(training, network, terms["loss"], terms)
 

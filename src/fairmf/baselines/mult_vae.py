@@ -114,6 +114,7 @@ class MultVAE(Autoencoder):
             optimiser.step()
             training.updates += 1
             for k, term in enumerate((loss, reconstruction, kl)):
+                # The terms are means over a batch, and the last batch may be smaller.
                 sums[k] += float(term.detach()) * len(x)
             users += len(x)
         means = dict(zip(("loss", "reconstruction", "kl"), (s / users for s in sums), strict=True))

@@ -77,6 +77,7 @@ def _checked(content: object) -> Record:
 
 def _model(model_class: type[Model], content: Record, arrays: Arrays) -> Model:
     if content["model"] != model_class.__name__:
+        # The file may hold anything here, so only a part of it is shown.
         raise Malformed(f"it holds a {content['model'][:60]}, not a {model_class.__name__}")
     model = model_class(**model_file.stored_settings(model_class, content["settings"]))
     popularity, users = arrays.pop("popularity", None), arrays.pop("user_factors", None)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from torch import device as torch_device
 
 DEPTH = 5
-NORM_EPSILON = 0.1
+NORM_EPSILON = 0.1  # as in the authors' code; the usual value is far smaller
 MIXTURE = (3 / 20, 3 / 4, 1 / 10)  # weights in the prior: standard normal, old posterior, wide normal
 WIDE = 10.0  # log variance of the wide normal
 OLD = "old."  # prefix of the prior's copy of the encoder
@@ -85,6 +85,7 @@ class RecVAE(Autoencoder):
     def _start(self, torch: ModuleType, n_items: int, generator: Generator, device: torch_device) -> Parameters:
         parameters: Parameters = {}
         for name, (inputs, outputs) in (self._encoder_sizes(n_items) | {"decoder": (self.factors, n_items)}).items():
+            # How PyTorch's own linear layers start.
             limit = 1 / math.sqrt(inputs)
             parameters |= uniform_layer(torch, name, inputs, outputs, limit, limit, generator, device)
         for k in range(DEPTH):
@@ -117,6 +118,7 @@ class RecVAE(Autoencoder):
 
     def _log_prior(self, torch: ModuleType, parameters: Parameters, x: Tensor, z: Tensor) -> Tensor:
         """Return the log density of the prior for every coordinate of z."""
+        # The old encoder belongs to the prior, which is not trained.
         with torch.no_grad():
             mu, logvar = self._posterior(torch, parameters, normalised(x), OLD)
         zero = torch.zeros_like(mu)
@@ -135,6 +137,7 @@ class RecVAE(Autoencoder):
 
     def _pass(self, training: Training, data: Interactions, part: str, dropout: float) -> dict[str, float]:
         """Go through all users once and train the encoder or the decoder (`part`)."""
+        # No gradients for the part that this pass leaves alone.
         for optimiser in training.optimisers.values():
             for group in optimiser.param_groups:
                 for tensor in group["params"]:
@@ -146,6 +149,7 @@ class RecVAE(Autoencoder):
             (reconstruction + kl).backward()
             optimiser.step()
             training.updates += 1
+            # The terms are means over a batch, and the last batch may be smaller.
             sums = [s + float(term.detach()) * len(x) for s, term in zip(sums, (reconstruction, kl), strict=True)]
             users += len(x)
         means = dict(zip(("reconstruction", "kl"), (s / users for s in sums), strict=True))

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Backend, Factors, ItemScale
+from fairmf.backends.contract import Backend, Factors
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut
 from fairmf.models.evenness import Level
@@ -136,8 +136,7 @@ def fit_offsets(
     fitted = plain._fitted = dataclasses.replace(model.fitted, item_offsets=None)
     level = fitted.served(evenness, fairness)
     history, users = _users(plain, cohort, level.fairness)
-    scale, offset = fitted.item_scale(level) or ItemScale()
-    items = fitted.item_factors if scale is None else fitted.item_factors * scale[:, None]
+    items, offset = fitted.dialled_items(level)
     base = np.zeros(len(items)) if offset is None else offset.astype(np.float64)
     backend = model._backend()
     with backend.threads(model.num_threads), progress_bar("offsets", int(iterations), progress) as advance:

@@ -148,6 +148,7 @@ class EventsCollector:
         ratings = to_numbers(batch[column], column, "rating")
         self._bad["rating"].add("NaN or missing", np.isnan(ratings), self._rows_read)
         if len(ratings):
+            # `fmax` passes over NaN.
             self.highest_rating = max(self.highest_rating, float(np.fmax.reduce(ratings)))
         return np.flatnonzero(ratings > threshold).astype(np.int64, copy=False)
 

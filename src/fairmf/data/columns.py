@@ -155,6 +155,7 @@ def _missing(role: str, name: ColumnName, available: Sequence[ColumnName], sourc
 
 def closest(role: str, name: ColumnName, available: Sequence[ColumnName]) -> ColumnName | None:
     """Return the column most likely meant by `name`, or None."""
+    # Reversed here and below: of names that differ only in case, the first one wins.
     by_text = {str(column).lower(): column for column in reversed(available)}
     # A misspelt name first, then a synonym of the role.
     near = difflib.get_close_matches(str(name).lower(), list(by_text), n=1, cutoff=0.6)
@@ -184,6 +185,7 @@ class BadValues:
         if len(where) == 0:
             return
         row = int(rows + where[0]) if isinstance(rows, int) else int(rows[where[0]])
+        # Batches arrive in the order of the file, so the first row that was noted stays the first.
         count, first = self._found.get(what, (0, row))
         self._found[what] = count + len(where), first
 
@@ -227,6 +229,7 @@ def to_numbers(values: pa.Array, column: ColumnName, role: str) -> NDArray[np.fl
         raise InvalidData(
             f"Column {column!r} is used as {role} and must hold numbers, but it holds {kind}.", hint="convert it first"
         )
+    # Not safe: Arrow would refuse integers beyond 2^53, which are merely rounded.
     numbers: NDArray[np.float64] = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return numbers
 

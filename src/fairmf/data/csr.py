@@ -97,7 +97,7 @@ def read_only(array: Array) -> Array:
 
 # From 2^31 entries on, SciPy uses 8-byte indices. Larger data are built in parts of this many pairs instead.
 _PART = 1 << 30
-_CHUNK = 1 << 18
+_CHUNK = 1 << 18  # pairs per step of `bincount`, which copies them to 8 bytes each
 # From this many pairs on, compiled code is faster than SciPy, including the time to load it.
 _MANY_PAIRS = 1 << 19
 
@@ -163,6 +163,7 @@ def _rows_of_part(
     weights: NDArray[np.floating] | None,
     count: bool,
 ) -> Rows:
+    # Sums of int8 may wrap around, but without `count` only the positions are used.
     ones = np.int32 if count else np.int8
     values: Array = np.ones(len(users), dtype=ones) if weights is None else weights
     pairs: Any = sp.coo_array((values, (users, items)), shape=shape)
@@ -205,6 +206,7 @@ def _user_ranges(users: NDArray[np.int32], n_users: int, part: int) -> list[tupl
     ends = np.cumsum(totals)
     ranges, start = [], 0
     while start < n_users:
+        # As many users as fit. A user alone may have more pairs than fit, and is a range all the same.
         before = ends[start - 1] if start else 0
         stop = max(start + 1, int(np.searchsorted(ends, before + part, side="right")))
         ranges.append((start, stop))
@@ -223,6 +225,7 @@ def _as_weights(values: Array) -> NDArray[np.float32]:
 def _check_values(matrix: Any, values: Array) -> None:
     if values.dtype.kind not in "buif":
         raise InvalidData(f"The matrix holds {values.dtype} values.", hint="it must hold numbers, such as float32")
+    # These can be neither NaN nor negative.
     if values.dtype.kind in "bu":
         return
     for what, bad in (("NaN", np.isnan), ("infinite", np.isinf), ("negative", lambda x: x < 0)):

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fairmf.data.csv_contract import DECIMAL, INTEGER, PADDING, TEXT
 from fairmf.data.hash_kernels import mix
-from fairmf.data.plain_csv import DECIMAL, INTEGER, PADDING, TEXT
 from fairmf.kernels import kernel
 
 _NEWLINE, _MINUS, _POINT, _NOUGHT = (np.uint8(ord(letter)) for letter in "\n-.0")
@@ -66,6 +66,7 @@ def _digits(block, at):
         found = (found * np.uint64(100) + (found >> np.uint64(16))) & np.uint64(0x0000FFFF0000FFFF)
         found = (found * np.uint64(10000) + (found >> np.uint64(32))) & np.uint64(0xFFFFFFFF)
         return np.int64(found), at + count, np.int64(count)
+    # Beyond 18 digits the value may overflow; callers then refuse the number because of its count.
     value, start = np.int64(0), at
     while True:
         digit = np.uint8(block[at] - _NOUGHT)  # anything below "0" wraps around to far above 9
@@ -97,7 +98,8 @@ is_null = kernel(_is_null)
 def _stop(block, at, delimiters, newlines):
     """Return the word at `at`, and how many of its bytes come before the first delimiter or newline."""
     found = word(block, at)
-    # A byte that matches becomes zero.
+    # A byte that matches becomes zero. The subtraction may borrow, and then marks bytes above the first zero
+    # by mistake; but only the first mark is used.
     one, other = found ^ delimiters, found ^ newlines
     return found, bytes_before((((one - _ONES) & ~one) | ((other - _ONES) & ~other)) & _HIGH)
 

@@ -107,6 +107,7 @@ def _in_zip(path: Path, member: str) -> TextSource:
 def _in_tar(path: Path, member: str) -> TextSource:
     @contextlib.contextmanager
     def opened() -> Iterator[pa.PythonFile]:
+        # "r|" reads from front to back: a compressed stream cannot jump to a member.
         with _opening(path), _unpacked(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
             for entry in archive:
                 _check_names(path, [entry.name])
@@ -144,6 +145,7 @@ def _is_tar(path: Path) -> bool:
 
 
 def _the_one(path: Path, member: str, names: list[str]) -> str:
+    # macOS adds a file of attributes, with the same name, for each file that it packs.
     found = [name for name in names if PurePosixPath(name).name == member and "__MACOSX" not in name]
     if len(found) != 1:
         what = "several" if found else "no"
@@ -153,6 +155,7 @@ def _the_one(path: Path, member: str, names: list[str]) -> str:
 
 def _check_names(path: Path, names: Iterable[str]) -> None:
     for name in names:
+        # A Windows path is divided at both kinds of slashes, so it finds ".." in either.
         windows = PureWindowsPath(name)
         if PurePosixPath(name).is_absolute() or windows.drive or windows.root or ".." in windows.parts:
             raise InvalidData(
@@ -166,9 +169,8 @@ def _opening(path: Path) -> Iterator[None]:
     try:
         yield
     except (*_DAMAGED, OSError) as error:
-        if (
-            isinstance(error, OSError) and error.errno is not None
-        ):  # errors of the system have a number, those of a decompressor have none
+        # Errors of the system have a number, those of a decompressor have none.
+        if isinstance(error, OSError) and error.errno is not None:
             raise
         raise InvalidData(
             f"{path} cannot be read, it is damaged or cut short: {error}.", hint="download it again"
@@ -280,6 +282,7 @@ def load_dataset(
         fetch_dataset(name, accept_licence=accept_licence, progress=progress, unprotected=unprotected)
         paths = [folder_of(entry) / file_name(address) for address in entry.addresses]
     else:
+        # One archive or folder holds all files of the data set.
         paths = [existing(from_path)] * len(entry.members)
     return _read(entry, paths, filtered, part)
 

@@ -138,6 +138,7 @@ def _adjacency(name: str, title: str, counts: tuple[int, int, int], source: str)
 
 
 def _rated(user: ColumnName, item: ColumnName, rating: ColumnName, time: ColumnName | None) -> Columns:
+    # Four stars and more, as in Liang et al. (2018).
     return Columns(user, item, time=time, rating=rating, rating_above=3.5)
 
 

@@ -99,6 +99,7 @@ def registered_copy(entry: DataSet) -> Path | None:
 def write_json(path: Path, content: Settings) -> None:
     """Write a small JSON file in one atomic step."""
     with writing(path):
+        # Another process may write the same file at the same time.
         partial = path.with_name(f"{path.name}.{os.getpid()}")
         partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
         partial.replace(path)
@@ -144,6 +145,7 @@ def fetch(
         lock = target.with_name(target.name + ".lock")
         with writing(lock):
             held.enter_context(locked(lock, wait=True))
+        # Checked only now: another process may have fetched the file while we waited for the lock.
         if target.exists() and read_json(record).get("bytes") == target.stat().st_size:
             return read_json(record)
         part = target.with_name(target.name + ".part")
@@ -199,6 +201,7 @@ def _complete(address: str, part: Path, progress: Progress | None, most_bytes: i
         except DownloadFailed:
             raise
         except urllib.error.HTTPError as error:
+            # Timeout, too early, too many requests: worth another attempt, as are a server's own errors.
             if error.code < 500 and error.code not in (408, 425, 429):
                 raise _failed(f"{address} answers {error.code} {error.reason}.") from error
             reason = f"the server answers {error.code} {error.reason}"
@@ -222,6 +225,7 @@ def _attempt(address: str, part: Path, progress: Progress | None, most_bytes: in
     # Without a validator the server could not tell us that the file has changed: then start over.
     validator = notes.get("validator") if notes.get("address") == address else None
     have = _size(part) if validator else 0
+    # "identity": sizes and checksums are of the file as it is, not as it would be packed for the way.
     headers = {"User-Agent": "fairmf", "Accept-Encoding": "identity"}
     if have:
         # If-Range: a server whose file has changed since then sends the whole new file.
@@ -244,6 +248,7 @@ def _attempt(address: str, part: Path, progress: Progress | None, most_bytes: in
         length = response.headers.get("Content-Length")
         total = start + int(length) if length and re.fullmatch("[0-9]{1,18}", length) else None
         _check_size(address, total, most_bytes)
+        # Before the first byte, so that a process that is killed meanwhile can be resumed.
         write_json(_notes(part), {"address": address, "validator": _validator(response), "total": total})
         _check_room(part, None if total is None else total - start)
         arrived = 0
@@ -251,6 +256,7 @@ def _attempt(address: str, part: Path, progress: Progress | None, most_bytes: in
             _check_size(address, arrived, most_bytes)
             if progress is not None:
                 progress(arrived, total)
+    # Without an announced length, the end of the stream is all there is to go by.
     return total is None or arrived == total
 
 
@@ -276,6 +282,7 @@ def _discard(part: Path) -> None:
 
 def _verified(address: str, part: Path, expected: list[str], missing: str) -> Record:
     """Return the record of the file if its checksum is the published one; else delete the file and raise."""
+    # MD5 is what publishers publish. It shows damage, not malice.
     digests = {"md5": hashlib.md5(usedforsecurity=False), "sha256": hashlib.sha256()}
     with part.open("rb") as file:
         while chunk := file.read(1 << 20):
@@ -341,6 +348,7 @@ def _check_address(address: str) -> None:
 
 def _validator(response: http.client.HTTPResponse) -> str | None:
     """Return what identifies this version of the file on the server: a strong ETag, or the date of its last change."""
+    # A weak tag (W/) only promises an equivalent file, so parts of two versions could be joined.
     tag = response.headers.get("ETag")
     date = response.headers.get("Last-Modified")
     return tag if tag and not tag.startswith("W/") else date

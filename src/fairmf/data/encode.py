@@ -76,6 +76,7 @@ class IntegerTable:
 
     def __init__(self) -> None:
         self._slots = np.full(_FIRST_SLOTS, -1, dtype=np.int32)
+        # The bits of the ids: the kernel hashes unsigned numbers, `ids` reads them as signed ones.
         self._known = np.empty(_FIRST_SLOTS // 2, dtype=np.uint64)
         self._count = 0
 
@@ -148,6 +149,7 @@ class TextTable:
         starts = self._starts[: self._count + 1]
         text = self._known[: starts[-1]].astype("<u8").tobytes()
         found = np.empty(self._count, dtype=object)
+        # The first 8 bytes of a record are its code.
         for code, (a, b) in enumerate(itertools.pairwise((8 * starts).tolist())):
             found[code] = text[a + 8 : b].rstrip(b"\0")[:-1].decode()  # the closing byte is the last that is not zero
         return found
@@ -217,6 +219,7 @@ def _words(array: pa.Array) -> TextWords:
 
 
 def _more_slots(slots: NDArray[np.int32]) -> NDArray[np.int32]:
+    # Half full, these slots hold 2^31 ids, all that an int32 can number.
     if len(slots) >= 2**32:
         raise OverflowError
     return np.full(2 * len(slots), -1, dtype=np.int32)
@@ -289,6 +292,7 @@ class IdEncoder:
         fitting = _table_of(array.type)
         self._rows += len(array)
         if not self._tried and fitting is not None and (self._many or self._rows >= _MANY_ROWS):
+            # Tried once: ids that do not fit the compiled table stay in the dictionary.
             self._tried = True
             self._compile(fitting(), array.type)
         if fitting is not None and isinstance(self._table, fitting):

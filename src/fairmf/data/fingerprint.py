@@ -43,6 +43,7 @@ def _add_ids(digest: _Digest, name: str, ids: Ids) -> None:
         return
     digest.update(f"{name} {len(ids)}:".encode())
     for value in ids.values.tolist():
+        # Ids from broken text may hold lone surrogates. Lengths keep "ab", "c" and "a", "bc" apart.
         text = id_text(value).encode(errors="surrogatepass")
         digest.update(f"{len(text)}:".encode() + text)
 

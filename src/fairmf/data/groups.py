@@ -39,6 +39,7 @@ def read_groups(groups: GroupLabels, n_items: int, item_ids: Ids | None) -> Grou
         raise InvalidData(f"groups holds {len(labels):,} labels, but there are {n_items:,} items.")
     code_of: dict[Hashable, int] = {}
     try:
+        # The length is taken before the label is inserted, so it is the next free code.
         codes = np.fromiter((code_of.setdefault(label, len(code_of)) for label in labels), np.int64, n_items)
     except TypeError as error:
         raise InvalidData(f"A group is named by a number, a string or a tuple: {error}.") from error

@@ -51,6 +51,7 @@ class Ids:
 
     @cached_property
     def _positions(self) -> dict[Hashable, int]:
+        # Made on first lookup: a dictionary takes many times the memory of the array.
         try:
             positions = {value: k for k, value in enumerate(self.values.tolist())}
         except TypeError as error:

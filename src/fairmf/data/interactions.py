@@ -12,13 +12,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fairmf.data.balance import Balance
 from fairmf.data.columns import ColumnName
 from fairmf.data.csr import Rows, check_sparse, rows_from_pairs, rows_from_sparse, transpose, without_ones
 from fairmf.data.events import Events, frequent, with_weight
 from fairmf.data.fingerprint import fingerprint
 from fairmf.data.ids import Ids, check_orientation
-from fairmf.data.weighting import NAMES, BM25Weighting, LogWeighting, Weighting
+from fairmf.data.weighting import NAMES, Balance, BM25Weighting, LogWeighting, Weighting
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property, lazy_module
 
@@ -277,6 +276,7 @@ class Interactions:
         cls, reader: Callable[..., Events], weights: ColumnName | None, min_user: int, min_item: int
     ) -> Interactions:
         """Read events, with their weights if these are in a column, and merge repeated pairs."""
+        # "sum" is a way to merge repeated pairs, not the name of a column.
         merging = None if weights is None else "sum" if weights == "sum" else "column"
         events = reader(weights=weights if merging == "column" else None)
         return cls.from_events(events, weights=merging, min_user=min_user, min_item=min_item)

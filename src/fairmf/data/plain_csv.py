@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.data.columns import ColumnName
+from fairmf.data.csv_contract import DECIMAL, INTEGER, KINDS, PADDING, TEXT
 from fairmf.data.encode import SEED, TextWords, Values
 from fairmf.lazy import lazy_module
 from fairmf.types import Array
@@ -27,12 +28,7 @@ if TYPE_CHECKING:
 else:
     pa = lazy_module("pyarrow")
     arrow_csv = lazy_module("pyarrow.csv")
-    csv_kernels = lazy_module("fairmf.data.csv_kernels")
-
-_KINDS = {"int64": 1, "double": 2, "string": 3}
-INTEGER, DECIMAL, TEXT = _KINDS.values()
-# Bytes after the last line: the kernels read words of eight bytes, also past the end of a field.
-PADDING = 16
+    csv_kernels = lazy_module("fairmf.data.csv_kernels")  # imports Numba
 
 
 class NotPlain(Exception):
@@ -75,10 +71,10 @@ class PlainColumns:
         self.kinds = np.full(width, 0, dtype=np.int64)
         self.places = np.zeros(width, dtype=np.int64)
         for column, (_, kind) in wanted.items():
-            if kind not in _KINDS:
+            if kind not in KINDS:
                 raise NotPlain
-            self.places[column] = (self.kinds == _KINDS[kind]).sum()
-            self.kinds[column] = _KINDS[kind]
+            self.places[column] = (self.kinds == KINDS[kind]).sum()
+            self.kinds[column] = KINDS[kind]
         spellings = [] if literal else arrow_csv.ConvertOptions().null_values
         self._nulls, self._null_starts = _null_spellings(spellings)
 

@@ -47,6 +47,7 @@ def counts_with_gini(
         reached = gini(_scaled(np.exp(-middle * log_rank), total, least, most))
         low, high = (middle, high) if reached < target else (low, middle)
     counts = counts_with_total(np.exp(-high * log_rank), total, least, most)
+    # Rounding to whole interactions moves the index a little, most in small data.
     if not nearest and abs(gini(counts) - target) > 0.03:
         raise InvalidParameter(
             f"'popularity_gini' {target:g} cannot be reached with {total:,} interactions on {size:,} items of at most "

@@ -179,6 +179,7 @@ def parquet_files(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]
     found = existing(path)  # type: ignore[arg-type]
     if not found.is_dir():
         return [found]
+    # Names that begin with . or _ are by convention not data (Spark, Hadoop).
     files = sorted(file for file in found.rglob("*.parquet") if file.is_file() and not file.name.startswith((".", "_")))
     if not files:
         raise InvalidData(
@@ -238,6 +239,7 @@ def _part(values: pa.ChunkedArray | list[Hashable], start: int) -> Values:
     if isinstance(values, list):
         return values[start : start + _BATCH_ROWS]
     part = values.slice(start, _BATCH_ROWS)
+    # A plain Arrow array has no chunks to combine.
     return part.combine_chunks() if hasattr(part, "combine_chunks") else part
 
 

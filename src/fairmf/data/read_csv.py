@@ -44,7 +44,7 @@ _MOST_CUTTERS = 4
 # For smaller files, loading the compiled reader takes longer than reading the file with Arrow.
 _PLAIN_FROM_BYTES = 8 << 20
 _SAMPLE_BYTES = 1 << 16
-_MOST_COLUMNS = 10_000
+_MOST_COLUMNS = 10_000  # more mean a wrong delimiter, or a matrix instead of a row per interaction
 # Arrow takes delimiters of one byte only: a longer one is replaced by the first of these that a block does not hold.
 _STAND_INS = (b"\x1f", b"\x1e", b"\x1d", b"\x1c", b"\x01", b"\x02", b"\x03", b"\x04")
 

@@ -55,6 +55,7 @@ class DatabaseUrl:
 
 def parse_database_url(url: object) -> DatabaseUrl:
     """Parse a URL. Errors quote no part of it that may be a password."""
+    # SQLAlchemy's URL objects hide their password unless asked not to.
     text = url if isinstance(url, str) else getattr(url, "render_as_string", lambda **_: None)(hide_password=False)
     if not isinstance(text, str):
         raise InvalidParameter(f"'url' must be a database URL, such as {_EXAMPLES}. Got {type(url).__name__} instead.")
@@ -242,6 +243,7 @@ def _statement(query: object, kind: str) -> str:
         )
     if ";" in words:
         raise InvalidParameter("'query' must be one SQL statement. Got several, separated by semicolons.")
+    # A query may begin with brackets: (SELECT ...) UNION (SELECT ...).
     first = next((word for word in words if word != "("), "")
     if first.upper() not in _READING_WORDS:
         raise InvalidParameter(

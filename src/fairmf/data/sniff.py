@@ -54,6 +54,7 @@ def _peek_text(file: Path, delimiter: str | None, header: bool | None, encoding:
         cut = delimiter or guess_delimiter(sample_of(source, encoding))
         rows = list(itertools.islice(text_rows(source, cut, encoding, errors="replace"), 2))
     first = [cell.strip() for cell in rows[0]]
+    # A header names columns by words: a number shows that the first line is data.
     has_header = not any(_is_number(cell) for cell in first) if header is None else header
     if has_header:
         return Peek("csv", tuple(first), cut, True, tuple(rows[1]) if len(rows) > 1 else ())

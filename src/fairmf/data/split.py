@@ -47,6 +47,7 @@ def build_matrix(
 
 def first_appearance(codes: Codes, n_codes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the distinct codes in order of first appearance, and each code's place in that list (-1 if absent)."""
+    # `unique` sorts; the first positions restore the order of appearance.
     distinct, first = np.unique(codes, return_index=True)
     listed = distinct[np.argsort(first)].astype(np.int64)
     return listed, positions_in(listed, n_codes)

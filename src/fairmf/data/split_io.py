@@ -43,6 +43,7 @@ def is_split(path: str | os.PathLike[str]) -> bool:
 def save_split(split: Split, folder: str | os.PathLike[str]) -> None:
     """Write a split to a folder; see `Split.save`."""
     folder = Path(folder)
+    # Read first: later the manifest names the new files.
     before = _files_of(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -76,6 +77,7 @@ def load_split(folder: str | os.PathLike[str]) -> Split:
     train = _read_train(folder, manifest["parts"]["train"])
     parts = {name: _read_held_out(folder, manifest["parts"][name], train) for name in ("validation", "test")}
     with container.reading(folder / MANIFEST, FORMAT):
+        # Sound files may still be of two splits: `Split` checks that the parts fit together.
         return Split(train, parts["validation"], parts["test"], manifest["method"])
 
 

@@ -44,7 +44,7 @@ def draw_parts(users: NDArray[np.integer], share: float, n_parts: int, random: n
     return parts
 
 
-PUBLIC_SEED = 98765
+PUBLIC_SEED = 98765  # that of the published code
 PUBLIC_SHARE = 0.2
 
 
@@ -148,6 +148,7 @@ def _public(events: Events, users: NDArray[np.int64], heldout: int) -> Split:
     permuted = users[np.random.RandomState(PUBLIC_SEED).permutation(len(users))]
     train, validation, test = np.split(permuted, [len(users) - 2 * heldout, len(users) - heldout])
     in_train = positions_in(train, len(events.user_ids))[events.users] >= 0
+    # The published code numbers items in the order in which train has them.
     items, _ = first_appearance(events.items[in_train], len(events.item_ids))
     return Split(
         _matrix(events, in_train, train, items, weighted=False),
@@ -211,6 +212,7 @@ def _held_out(
     *,
     weighted: bool,
 ) -> HeldOut:
+    # A target is found or not, so targets have no weights.
     fold_in = _matrix(events, rows[~is_target], part, items, weighted=weighted)
     return HeldOut(fold_in, _matrix(events, rows[is_target], part, items, weighted=False))
 

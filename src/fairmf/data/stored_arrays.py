@@ -11,11 +11,10 @@ from collections.abc import Hashable
 
 import numpy as np
 
-from fairmf.data.balance import Balance
 from fairmf.data.csr import Rows, is_ascending
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions, marked
-from fairmf.data.weighting import BM25Weighting, LogWeighting, Weighting
+from fairmf.data.weighting import Balance, BM25Weighting, LogWeighting, Weighting
 from fairmf.errors import InvalidData
 from fairmf.io import strict_json
 from fairmf.io.container import Arrays
@@ -34,6 +33,7 @@ def ids_to_arrays(name: str, ids: Ids | None) -> tuple[str, Arrays]:
         return "integers", {name: ids.values}
     values = ids.values.tolist()
     if all(type(value) is str for value in values):
+        # Texts may hold lone surrogates (from file names, say), which UTF-8 proper cannot write.
         return "texts", _packed(name, [value.encode("utf-8", errors="surrogatepass") for value in values])
     return "typed", _packed(name, [_typed(name, value) for value in values])
 

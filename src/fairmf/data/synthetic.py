@@ -354,6 +354,7 @@ def _as_events(
     pairs *= plan.n_items
     pairs += np.repeat(np.arange(plan.n_items, dtype=np.int32), per_item)
     # Pairs as single numbers (user * n_items + item) take less memory to shuffle.
+    # Shuffled, because times ascend below: otherwise all events of an item would follow each other.
     rng.shuffle(pairs)
     users, user_order = number_by_appearance((pairs // plan.n_items).astype(np.int32), plan.n_users)
     pairs %= plan.n_items

@@ -29,7 +29,7 @@ else:
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with the bytes that were read and the bytes in all."""
-_LONGEST_RECORD = 16 << 20
+_LONGEST_RECORD = 16 << 20  # a quote that is never closed would collect the whole file
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _QUOTE = ord('"')
 # Compression shrinks text to a third or a tenth. A file that expands by more than this ratio, and to more than a few
@@ -154,6 +154,7 @@ def record_blocks(
     `delimiter` is one byte, or None where quotes are plain text. Raises InvalidData for a quote that is not closed
     properly, and for a record longer than 16 MiB.
     """
+    # Incremental, because a read may end in the middle of a character.
     decoder = None if is_utf8(encoding) else codecs.getincrementaldecoder(encoding)()
     rest, line, at_start = b"", 1, True
     with source.open() as stream:
@@ -168,6 +169,7 @@ def record_blocks(
             _check_quotes(Block(text, line), quotes, delimiter, source, at_end=not read)
             if not read:
                 if text:
+                    # The last line of a file may lack its line break.
                     yield Block(text if text[-1] in b"\r\n" else text + b"\n", line)
                 return
             end = _last_break(text, quotes) + 1
@@ -194,6 +196,7 @@ def _field_quotes(text: bytes, delimiter: bytes | None) -> NDArray[np.int64]:
     at_start = _is_one_of(delimiter + b"\r\n")
     # Fast check for the usual case, no literal quotes: every other quote begins a field, or follows a quote directly.
     doubtful = 2 * np.flatnonzero(~at_start[data[quotes[0::2] - 1]])
+    # A quote at the very beginning has no byte before it: index -1 has read the last one, which says nothing.
     if quotes[0] == 0:
         doubtful = doubtful[doubtful > 0]
     if len(doubtful) == 0 or (doubtful[0] > 0 and (quotes[doubtful] - quotes[doubtful - 1] == 1).all()):

@@ -74,6 +74,7 @@ def improve_items(team: Team, step: HalfStep, published: Turned, this: Factors, 
         # The last step needs p'Hp alone, one number per item instead of d.
         last = number + 1 == effort.steps
         sums, _ = team.reduce("item_curvature" if last else "item_product", users, Turned(team.publish(p), None))
+        # The kernel reads curvatures or products; where it has products, rz only stands for the other array.
         given = (sums, None, this.dtype.type(effort.relaxation)) if last else (rz, sums, this.dtype.type(1.0))
         threads.run(
             cg_split.advance, len(change), *known, *given, bounds, out=(this, r, p, rz, goal, change), work=work
@@ -99,6 +100,7 @@ class Sent:
     def of(self, array: Array) -> Turned:
         """Return the array as workers can read it; publish it first if they cannot."""
         found = self._known.get(id(array))
+        # An id is used again when its array is gone, so the array itself is compared.
         if found is None or found[0]() is not array:
             self._remember(array, self._team.publish(array), None)
         _, published, matrix = self._known[id(array)]

@@ -47,6 +47,7 @@ def ensure_ray(address: str | None = None, who: str = "engine='ray'") -> bool:
     if ray.is_initialized():
         return False
     for name, value in QUIET.items():
+        # Ray reads these when it starts.
         os.environ.setdefault(name, value)
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     started = address == "local"
@@ -129,6 +130,7 @@ class RayCluster:
                 raise InvalidParameter(f"The data have {data.shards} shards, but the cluster has shards={self.shards}.")
             return data
         shards = max(1, cpus // self.cpus_per_shard) if self.shards is None else self.shards
+        # A worker without users would only cost messages.
         return InMemoryShards(data, min(shards, data.n_users))
 
 

@@ -181,6 +181,7 @@ class Replay(NamedTuple):
 
 def rounds(sizes: Sizes) -> Iterator[Round]:
     """Yield the messages of an epoch: V goes out, residuals come back; then directions and products, step by step."""
+    # A residual and steps - 1 products, then one number per item in the last step.
     answers = [sizes.array] * sizes.steps + [8 * sizes.n_items]
     for answer in answers:
         yield Round("broadcast", [Message(DRIVER, shard, sizes.array) for shard in range(sizes.shards)])

@@ -179,6 +179,7 @@ def _files_under(file_system: pafs.FileSystem, inside: str, name: str) -> list[D
         raise InvalidData(
             f"The directory {name} holds no *.parquet file.", hint="give the directory of the files themselves"
         )
+    # By the parts of the path, as `parquet_files` sorts: as texts, a-b would come before a/b.
     return [_data_file(file_system, entry) for entry in sorted(files, key=lambda entry: PurePosixPath(entry.path))]
 
 

@@ -98,6 +98,7 @@ class ShardCache:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InvalidData(f"Cannot create the cache folder {path}: {error}.") from error
+        # Size and time of change stand for the content: hashing it would take as long as reading it.
         digest = hashlib.sha256(repr(how).encode())
         for file in files:
             digest.update(f"{file.path} {file.size} {file.changed}\n".encode(errors="surrogatepass"))
@@ -318,6 +319,7 @@ def _filter(
 
 def _order(renumbered: NDArray[np.int32]) -> NDArray[np.int64]:
     """Return the old number of every new one."""
+    # Items that are gone have -1, so they sort first.
     return np.argsort(renumbered, kind="stable")[np.count_nonzero(renumbered < 0) :]
 
 
@@ -332,6 +334,7 @@ def _numbered(tasks: Tasks, gathered: Sequence[Ref]) -> tuple[int, list[Ref]]:
     n_users = sum(count for count, _ in seen)
     at = borders([some for _, some in seen], min(len(gathered), 1 + n_users // _USERS_PER_RANKING))
     pieces = [_several(tasks, cut, positions, at, parts=len(at) + 1) for positions, _ in firsts]
+    # A column is what all shards have between the same two borders.
     ranks = [tasks.submit(rank_users, *column, parts=len(gathered) + 1) for column in zip(*pieces, strict=True)]
     counts = [int(tasks.get(rank[0])[0]) for rank in ranks]
     offsets = np.concatenate(([0], np.cumsum(counts)))[:-1].tolist()

@@ -26,7 +26,7 @@ from fairmf.params import check_count
 from fairmf.types import Record
 
 log = logging.getLogger("fairmf")
-_ATTEMPTS = 3
+_ATTEMPTS = 3  # how often the files are read if nodes die meanwhile
 
 
 @dataclass(frozen=True)
@@ -182,6 +182,7 @@ class ParquetShards:
         return f"ParquetShards({size}, {self.shards} shards)"
 
     def __getstate__(self) -> Record:
+        # Sent to every worker, which fetches the catalogue itself if it needs it.
         return {name: value for name, value in vars(self).items() if name != "_catalogue"}
 
     # -- one shard ---------------------------------------------------------------------------------------------------

@@ -103,6 +103,7 @@ class RayTeam(Team):
     def start(self) -> None:
         """Create all actors, and let them load their shards."""
         if isinstance(self.source, InMemoryShards):
+            # Each worker fetches its own shard: the source itself would bring all data to everyone.
             references = [ray.put(self.source.load(shard)) for shard in range(self.shards)]
             self._sent_source = StoredShards(self.source, references)
         self.again(self._replace_lost)
@@ -156,6 +157,7 @@ class RayTeam(Team):
         ends = []
         for actor in self._actors.values():
             with contextlib.suppress(Exception):
+                # First ask, so that calls in progress can end; then kill what is still there.
                 ends.append(actor.__ray_terminate__.remote())
         if ends:
             with contextlib.suppress(Exception):

@@ -93,6 +93,7 @@ class ShardedFactors:
         self.shape = (UserCount(team.n_users), factors)
         self.dtype = dtype
         self.recipe = recipe
+        # `living` holds no reference of its own, so the last one elsewhere frees the factors in the workers.
         team.living[self.key] = self
         weakref.finalize(self, team.forget, self.key)
 

@@ -140,6 +140,7 @@ class RayTasks:
         Few are in progress because they cannot be cancelled: in Ray 2.60, cancelling a task that has just finished ends
         the process.
         """
+        # Ray starts any number of tasks that ask for no CPU: then have one per CPU, this one included.
         self._wait_for(_TASKS_PER_WORKER * self.workers if self._cpus else self.workers - 1)
         # No retries by Ray: if a node dies, the caller repeats the whole action, as its inputs may be lost too.
         remote = self._ray.remote(num_returns=parts, max_retries=0, num_cpus=self._cpus, num_gpus=self._gpus)

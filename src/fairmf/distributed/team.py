@@ -183,6 +183,7 @@ class Team(abc.ABC):
     def _drained(self) -> list[Step]:
         """Empty the queue, and return its requests."""
         waiting, self._waiting, gone, self._gone = self._waiting, [], self._gone, []
+        # Freed last: a queued request may still read them.
         return [*waiting, ("free", (gone,))] if gone else waiting
 
     def _program(self, steps: Sequence[Step]) -> Program:

@@ -200,11 +200,13 @@ class Worker:
     def retain(self, keys: Sequence[str]) -> list[str]:
         """Free all factors but these, and return which of these are missing."""
         self.factors = {key: self.factors[key] for key in keys if key in self.factors}
+        # Partial sums of the action that was interrupted are made anew.
         self.partials.clear()
         return [key for key in keys if key not in self.factors]
 
     def set(self, key: str, values: Array) -> None:
         """Store these values as factors."""
+        # A copy: what arrives in a message is read-only memory of the object store.
         self.factors[key] = self.backend.array(np.array(values, dtype=self.backend.dtype))
 
     def get(self, key: str) -> tuple[NDArray[np.int64], Array]:
@@ -233,6 +235,7 @@ class Worker:
 
     def vector_min(self, key: str) -> float:
         """Return the smallest number."""
+        # A shard may have no users at all.
         return float(self.vectors[key].min(initial=np.inf))
 
     def vector_sum(self, key: str) -> float:

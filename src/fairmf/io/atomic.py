@@ -68,6 +68,7 @@ def locked(path: Path, *, wait: bool) -> Iterator[None]:
     The system releases the lock when the process ends, even when it is killed. Without `wait`, a lock that another
     process holds raises Busy. On a file system without locks this does nothing.
     """
+    # -1 waits without end, 0 not at all.
     lock = filelock.FileLock(path, timeout=-1 if wait else 0)
     try:
         lock.acquire()

@@ -31,7 +31,7 @@ from fairmf.version import __version__
 # Headers are not trusted: every size is compared with the size of the file before memory is allocated, so that a header
 # which claims terabytes does no harm.
 
-MAX_BYTES = 16 << 20
+MAX_BYTES = 16 << 20  # of a header, which includes the document
 ALIGNMENT = 64  # the first array begins at a multiple of a cache line
 METADATA = "__metadata__"
 DType: TypeAlias = np.dtype[np.generic]
@@ -135,6 +135,7 @@ def _fields(name: str, value: object) -> tuple[DType, tuple[int, ...], int, int]
 
 
 def _are_sizes(value: object, most: int) -> TypeGuard[list[int]]:
+    # type(...) is, not isinstance: to Python, JSON's true is an integer.
     return (
         isinstance(value, list)
         and len(value) <= most

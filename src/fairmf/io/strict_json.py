@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any, NoReturn
 
-MAX_DEPTH = 40
+MAX_DEPTH = 40  # far deeper than anything that is stored here
 MAX_DIGITS = 1000  # converting digits to an integer takes quadratic time
 MAX_VALUES = 2_000_000  # a parsed value takes far more memory than its text, which may have two bytes
 

@@ -71,6 +71,7 @@ def decode(value: object) -> Any:
     if not any(key.startswith("$") for key in value):
         return {key: decode(part) for key, part in value.items()}
     (name, inner), *others = value.items()
+    # `encode` writes such a mapping with one key only: anything else is damage.
     if others or name not in _READERS:
         raise Malformed(f"it holds a value of unknown kind {name[:40]!r}")
     try:

@@ -24,6 +24,7 @@ def find_hits(items: NDArray[np.integer], targets: Rows, n_items: int) -> Hits:
         return np.zeros(items.shape, dtype=bool)
     asked = users[:, None] * n_items + items
     place = np.minimum(np.searchsorted(wanted, asked), len(wanted) - 1)
+    # An empty slot, -1, makes the key of the previous user's last item, so it must not count.
     hits: Hits = (wanted[place] == asked) & (items >= 0)
     return hits
 
@@ -31,6 +32,7 @@ def find_hits(items: NDArray[np.integer], targets: Rows, n_items: int) -> Hits:
 def recall(hits: Hits, n_targets: NDArray[np.integer], K: int) -> PerUser:
     """Return the hits among the first K divided by min(K, number of targets), so that 1 can always be reached."""
     found = hits[:, :K].sum(axis=1)
+    # The inner minimum is 0 for users without targets, who get NaN below whatever it is divided by.
     return _only_scored(found / np.maximum(np.minimum(K, n_targets), 1), n_targets)
 
 
@@ -38,6 +40,7 @@ def ndcg(hits: Hits, n_targets: NDArray[np.integer], K: int) -> PerUser:
     """Return the binary DCG of the first K, gain 1/log2(rank + 1), divided by that of min(K, targets) hits on top."""
     gain = discounts(K)
     ideal = np.concatenate(([1.0], np.cumsum(gain)))  # place 0 belongs to users without targets, who get NaN
+    # Lists that were made elsewhere may have fewer than K slots.
     reached = hits[:, :K] @ gain[: hits.shape[1]]
     return _only_scored(reached / ideal[np.minimum(K, n_targets)], n_targets)
 
@@ -50,6 +53,7 @@ def hit_rate(hits: Hits, n_targets: NDArray[np.integer], K: int) -> PerUser:
 def mrr(hits: Hits, n_targets: NDArray[np.integer], K: int) -> PerUser:
     """Return 1 / rank of the first hit among the first K, 0 if there is none."""
     first = hits[:, :K]
+    # `argmax` is 0 as well where there is no hit; `any` below makes that a 0.
     rank = first.argmax(axis=1) + 1.0
     return _only_scored(first.any(axis=1) / rank, n_targets)
 

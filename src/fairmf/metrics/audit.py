@@ -170,6 +170,8 @@ def _differences(pair: Pair, K: int, users: Sequence[UserStatistics]) -> Statist
     shares = [_group_shares(counted, K) for counted in pair] if pair.before.plan.groups else None
 
     def measured(weights: Values) -> dict[str, Values]:
+        # Both sides get the same draw of users: what it adds to both cancels in the difference, whose interval
+        # is usually narrower for that.
         before, after = (side(weights) for side in sides)
         found = {label: after[label] - value for label, value in before.items()}
         if shares is not None:
@@ -187,6 +189,7 @@ def _group_shares(counted: Counted, K: int) -> Callable[[Values], Values]:
     if groups is None or lists is None:
         raise ValueError("Shares of groups need groups and kept lists.")
     codes = np.where(lists >= 0, groups.codes[lists], -1)  # the lists, with every item replaced by its group
+    # A list may hold a group many times: entries with the same place in a sparse matrix add up.
     matrix = list_matrices(codes, len(groups.names), [K], "count")
 
     def measured(weights: Values) -> Values:
@@ -223,6 +226,7 @@ def _groups(pair: Pair, K: int, replicates: dict[str, Values], confidence: float
     shares = [o / o.sum() if o.sum() > 0 else np.full(len(o), np.nan) for o in (before, after)]
     found = []
     for g, name in enumerate(groups.names):
+        # Not shifted: if all lists are full, a group's share is a mean over users, and resampling is unbiased.
         ends = interval(replicates["group shares"][:, g], confidence) if replicates else (None, None)
         share = Change(float(shares[0][g]), float(shares[1][g]), *ends)
         found.append(GroupChange(name, int(sizes[g]), float(before[g]), float(after[g]), share))
@@ -233,6 +237,7 @@ def _items(pair: Pair, K: int, held_out: HeldOut, titles: list[str]) -> Items:
     plan = pair.before.plan
     labels = None if plan.groups is None else [plan.groups.names[g] for g in plan.groups.codes.tolist()]
     counts, weighted = ([counted.exposure[weighting, K] for counted in pair] for weighting in ("count", "dcg"))
+    # `Items` takes both pairs in the order before, after.
     ids = ids_or_positions(held_out.fold_in.item_ids, plan.n_items)
     return Items(ids, titles, labels, plan.of_items.popularity, *counts, *weighted)
 
@@ -253,6 +258,7 @@ def read_quality(quality: Sequence[str] | None, K: int) -> list[str]:
     """Return the full names of the metrics that are compared for each user."""
     if quality is None:
         return [f"ndcg@{K}", f"recall@{K}"]
+    # A string is a sequence too, but of letters.
     given = [quality] if isinstance(quality, str) else list(quality)
     labels = [label if "@" in str(label) else f"{label}@{K}" for label in given]
     wrong = [label for label in labels if not is_accuracy(label)]
@@ -274,6 +280,7 @@ def read_titles(names: Names | None, n_items: int, item_ids: Ids | None) -> list
             raise InvalidData(
                 "names is a mapping from item ids, but the items have no ids.", hint="pass one name per item"
             )
+        # Some items may lack a name. If all do, the mapping most likely has ids of another type.
         if n_items and not any(item in names for item in own):
             raise InvalidData(f"names has none of the items; the first item is {own[0]!r}.")
         return [str(names.get(item, item)) for item in own]

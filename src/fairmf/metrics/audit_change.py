@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fairmf.metrics.bootstrap import interval, weighted_means
 
 Values = NDArray[np.float64]
+# 0 and 1 are the users who lose and gain most.
 QUANTILES = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0)
 
 
@@ -99,6 +100,7 @@ class UserStatistics:
         self.metric = metric
         self.difference = after - before  # NaN for users without targets
         self.scored = np.flatnonzero(np.isfinite(self.difference))
+        # Sorted once: resampling changes the weights of the users, not their differences.
         self.order = self.scored[np.argsort(self.difference[self.scored], kind="stable")]
 
     def __call__(self, weights: Values) -> dict[str, Values]:
@@ -133,6 +135,7 @@ def worst_tenth(ascending: Values, weights: Values) -> Values:
 
     `weights` is values x replicates. The value at the edge of the tenth counts in part.
     """
+    # Fill the tenth from the lowest value up: each gives its whole weight until the tenth is full.
     wanted = weights.sum(axis=0) / 10
     already = np.cumsum(weights, axis=0) - weights  # weight of all lower values
     taken = np.clip(wanted - already, 0.0, weights)
@@ -149,6 +152,7 @@ def plain_id(value: Hashable) -> object:
     """Return an id or a label for JSON: numbers, strings and lists unchanged, everything else as text."""
     if isinstance(value, (tuple, list)):
         return [plain_id(part) for part in value]
+    # JSON has neither NaN nor infinity, so these become text as well.
     if value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value)):
         return value
     return str(value)

@@ -151,6 +151,7 @@ class Audit:
 
     def to_json(self, *, top: int = 20, every_item: bool = False) -> str:
         """Return `to_dict` as JSON text."""
+        # JSON has no NaN. `to_dict` has written None for it; anything that slipped through is an error here.
         found = self.to_dict(top=top, every_item=every_item)
         return json.dumps(found, indent=1, allow_nan=False, ensure_ascii=False)
 
@@ -238,6 +239,7 @@ def items_table(items: Items) -> pa.Table:
         "after_dcg": pa.array(items.after_dcg),
     }
     for side, exposure in (("before", items.before), ("after", items.after)):
+        # Lists that are all empty have no exposure: their shares are 0 rather than NaN.
         columns[f"{side}_share"] = pa.array(exposure / max(exposure.sum(), 1.0))
     return pa.table(columns)
 
@@ -250,6 +252,7 @@ def groups_table(groups: Sequence[GroupChange]) -> pa.Table:
             "n_items": pa.array([g.n_items for g in groups], pa.int64()),
             "before": pa.array([g.before for g in groups], pa.float64()),
             "after": pa.array([g.after for g in groups], pa.float64()),
+            # `from_pandas` turns NaN into null: Arrow keeps the two apart, and NaN would be a number.
             "before_share": pa.array([g.share.before for g in groups], pa.float64(), from_pandas=True),
             "after_share": pa.array([g.share.after for g in groups], pa.float64(), from_pandas=True),
             "share_difference": pa.array([g.share.difference for g in groups], pa.float64(), from_pandas=True),

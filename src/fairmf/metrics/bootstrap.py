@@ -50,6 +50,7 @@ class ListMatrices(NamedTuple):
         total = np.zeros((self.matrices[0].shape[0], weights.shape[1]))
         for K, matrix in zip(self.cutoffs, self.matrices, strict=True):
             total += matrix @ weights
+            # Measures go along the last axis, so the items of one replicate lie side by side.
             yield K, np.ascontiguousarray(total.T)
 
 
@@ -60,11 +61,13 @@ def list_matrices(items: NDArray[np.integer], n_items: int, cutoffs: list[int], 
     matrices, start = [], 0
     for K in cutoffs:
         # Only the slots after the previous cut-off: `exposures` adds the matrices up, so each slot is counted once.
+        # A cut-off beyond the lists adds no slots: its matrix is empty.
         stop = max(start, min(K, N))
         slots = items[:, start:stop]
         filled = slots >= 0
         indptr = np.concatenate(([0], np.cumsum(filled.sum(axis=1))))
         values = np.broadcast_to(worth[start:stop], slots.shape)[filled]
+        # A mask picks its elements row by row, that is user by user: the order in which CSC stores columns.
         matrices.append(sp.csc_array((values, slots[filled], indptr), shape=(n_items, n_users)))
         start = stop
     return ListMatrices(tuple(cutoffs), tuple(matrices))
@@ -85,6 +88,7 @@ def weighted_means(per_user: Values, weights: Values) -> Values:
     """Return the mean over users with a value, for each replicate; NaN if a replicate drew none of them."""
     scored = np.isfinite(per_user)
     count = scored @ weights
+    # Zero instead of NaN, which would make the whole product NaN.
     total = np.where(scored, per_user, 0.0) @ weights
     means: Values = np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0)
     return means

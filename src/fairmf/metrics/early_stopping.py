@@ -138,6 +138,7 @@ class EarlyStopping:
             return
         value = self._score(progress.model)
         self.scores.append((progress.epoch, value))
+        # Other callbacks may have added values of their own.
         progress.record.setdefault("validation", {})[self.metric] = value
         if self._improves(value):
             self.best_epoch, self.best_value = progress.epoch, value
@@ -145,6 +146,7 @@ class EarlyStopping:
             return
         since = sum(self.best_epoch is None or epoch > self.best_epoch for epoch, _ in self.scores)
         if since >= self.patience:
+            # The fit ends after this epoch, but returns the model of the best one, which `keep` has named.
             progress.stop(
                 f"{self.metric} has not improved for {since} evaluations: "
                 f"best {self.best_value:.5g} at epoch {self.best_epoch}."
@@ -169,6 +171,7 @@ class EarlyStopping:
             setattr(self, name, state[name])
 
     def _rules(self) -> Record:
+        # Scores can be compared only with scores of the same users, hence their fingerprint.
         names = ("metric", "patience", "every", "minimise", "min_change")
         return {name: getattr(self, name) for name in names} | {"held_out": self._held_out_fingerprint}
 
@@ -179,6 +182,7 @@ class EarlyStopping:
 
     def _score(self, model: Ranker) -> float:
         wanted: Record = {"metrics": [self.metric], "train": self.train, "groups": self.groups}
+        # One number is compared with the last best one: nobody reads an interval.
         result = evaluate(model, self.held_out, bootstrap=0, **wanted, **self.rank_options)
         value = result[self.metric]
         if math.isnan(value):

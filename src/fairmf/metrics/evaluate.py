@@ -115,6 +115,7 @@ class GivenLists:
 
     def __init__(self, items: NDArray[np.integer], held_out: HeldOut):
         self.items = items
+        # Anything else than a HeldOut is refused by `evaluate`, which says what to pass instead.
         self.n_items = held_out.fold_in.n_items if isinstance(held_out, HeldOut) else 0
 
     def rank(self, history: Interactions, N: int, *, known_users: bool = False, **options: object) -> Blocks:  # noqa: ARG002
@@ -235,6 +236,7 @@ def given_lists(items: NDArray[np.integer]) -> Blocks:
     lists = np.asarray(items)
     if lists.ndim != 2 or lists.dtype.kind not in "iu":
         raise InvalidData("Lists must be a two-dimensional array of item positions, one row per held-out user.")
+    # Sorted, equal items are neighbours. Only empty slots (-1) may be repeated.
     ordered = np.sort(lists, axis=1)
     if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any():
         raise InvalidData("A list holds the same item twice.")
@@ -272,6 +274,7 @@ class Counted:
         found = {w.label: _mean(self.per_user[w.label]) for w in plan.accuracy}
         for weighting, chosen in plan.by_weighting.items():
             found |= {w.label: float(plan.measure(w, self.exposure[weighting, w.K])) for w in chosen}
+        # In the order in which they were asked for, which is the order of tables.
         return {w.label: found[w.label] for w in plan.wanted}
 
     def matrices(self) -> dict[str, ListMatrices]:
@@ -333,6 +336,7 @@ def resample(statistics: Statistics, n_users: int, n_items: int, resamples: Boot
     found: dict[str, list[Values]] = {}
     for weights in draw_weights(n_users, resamples.count, n_items, resamples.random_state):
         for label, replicates in statistics(weights).items():
+            # Blocks of replicates come one after the other; they are joined below.
             found.setdefault(label, []).append(replicates)
     return {label: np.concatenate(parts) for label, parts in found.items()}
 

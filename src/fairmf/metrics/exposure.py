@@ -14,6 +14,7 @@ from fairmf.data.popularity import gini
 from fairmf.errors import InvalidParameter
 from fairmf.metrics.accuracy import discounts
 
+# The probability that a user goes on to the next rank (rank-biased precision).
 RBP_PATIENCE = 0.85
 WEIGHTINGS = ("count", "dcg", "rbp")
 Values = NDArray[np.float64]
@@ -47,6 +48,7 @@ def entropy(o: ArrayLike) -> Values:
     """Return the Shannon entropy of the exposure shares divided by log m: 1 if all are equal, 0 if one item has all."""
     share = _shares(o)
     m = share.shape[-1]
+    # 0 log 0 counts as 0, its limit.
     terms = share * np.log(share, out=np.zeros_like(share), where=share > 0)
     # With a single item log m is 0, and so is the entropy; NaN without exposure is kept.
     return _divide(-terms.sum(axis=-1), np.asarray(np.log(m))) if m > 1 else terms.sum(axis=-1)
@@ -66,6 +68,7 @@ def bottom_share(o: ArrayLike, percent: int) -> Values:
     """Return the share of the exposure that goes to the floor(percent % of m) least exposed items."""
     values = np.asarray(o, dtype=np.float64)
     m = values.shape[-1]
+    # Rounded down, and in `top_share` up, so that top 20 % and bottom 80 % never share an item.
     count = m * percent // 100
     bottom = np.sort(values, axis=-1)[..., :count]
     return _divide(bottom.sum(axis=-1), values.sum(axis=-1))
@@ -88,6 +91,7 @@ def average_popularity(o: ArrayLike, popularity: Values) -> Values:
 def tail(popularity: Values) -> NDArray[np.bool_]:
     """Mark the floor(0.8 m) least popular items; among equally popular items, those with the higher index."""
     m = len(popularity)
+    # `lexsort` sorts by its last key first. In integers, so that no rounding of 0.8 m decides about an item.
     ascending = np.lexsort((-np.arange(m), popularity))
     chosen = np.zeros(m, dtype=bool)
     chosen[ascending[: 4 * m // 5]] = True
@@ -115,6 +119,7 @@ def merit_gini(o: ArrayLike, merit: Values) -> Values:
 def add_up(o: ArrayLike, codes: NDArray[np.integer], n_groups: int) -> Values:
     """Sum exposure over each group's items; codes[j] is the group of item j."""
     values = np.asarray(o, dtype=np.float64)
+    # `bincount` takes one vector at a time.
     flat = values.reshape(-1, values.shape[-1])
     sums = np.stack([np.bincount(codes, row, n_groups).astype(np.float64) for row in flat])
     return sums.reshape(*values.shape[:-1], n_groups)

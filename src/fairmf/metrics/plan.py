@@ -114,6 +114,7 @@ def plan_for(
     of_items = of_groups = Background(n_users, popularity, worth)
     found = None if groups is None else read_groups(groups, n_items, item_ids)
     if found is not None:
+        # A group is as popular, and has as much merit, as its items together.
         sums = [None if x is None else add_up(x, found.codes, len(found.names)) for x in of_items[1:]]
         of_groups = Background(n_users, *sums)
     return Plan(wanted, n_items, of_items, of_groups, found)

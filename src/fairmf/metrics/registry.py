@@ -75,6 +75,7 @@ class ExposureMetric(Metric):
     owners: str = ""
 
 
+# The empty arrays are for the type checker alone: `parse_metrics` refuses a metric whose input is missing.
 def _popularity(background: Background) -> Values:
     return np.empty(0) if background.popularity is None else background.popularity
 
@@ -121,6 +122,7 @@ _TABLE: tuple[AccuracyMetric | ExposureMetric, ...] = (
         meaning="evenness of exposure: 1 if all items have the same, 0 if one item has all",
     ),
     ExposureMetric(
+        # A list holds an item once at most, but several items of a group: for groups it may exceed 1.
         name="max_exposure", title="Most shown item", measure=lambda o, b: o.max(axis=-1) / max(b.n_lists, 1),
         meaning="share of users whose list holds the most shown item", highest=math.inf, percent=True,
     ),
@@ -233,6 +235,7 @@ def parse_metrics(metrics: Iterable[str] | None, at: int | Iterable[int], availa
     cutoffs = [_cutoff(K, repr(K)) for K in (at if isinstance(at, Iterable) else [at])]
     available = list(available)
     names = known_names(available) if metrics is None else [metrics] if isinstance(metrics, str) else metrics
+    # A dictionary keeps the order and drops names that were given twice.
     wanted: dict[Wanted, None] = {}
     for full in names:
         name, found, number = str(full).partition("@")

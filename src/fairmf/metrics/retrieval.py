@@ -59,6 +59,7 @@ def evaluate_retrieval(
     lists = [_lists(ranker, held_out, N, rank_options or {}) for ranker in (exact, approximate)]
     found = recall_of_lists(*lists)
     evaluations = [evaluate_lists(items, held_out, at=cutoffs, **options) for items in lists]
+    # NumPy warns about the mean of nothing but NaN.
     return Retrieval(float(np.nanmean(found)) if np.isfinite(found).any() else float("nan"), found, *evaluations)
 
 
@@ -69,6 +70,7 @@ def recall_of_lists(exact: NDArray[np.integer], approximate: NDArray[np.integer]
     # One key per pair of user and item, so that all users are compared in one call of isin.
     row = np.arange(len(exact), dtype=np.int64)[:, None]
     span = max(exact.max(initial=0), approximate.max(initial=0)) + 1
+    # An empty slot, -1, makes the key of another user's item, so empty slots of both sides are left out.
     there = np.isin(row * span + exact, (row * span + approximate)[approximate >= 0]) & (exact >= 0)
     wanted = (exact >= 0).sum(axis=1)
     shares: NDArray[np.float64] = np.divide(
@@ -81,4 +83,5 @@ def _lists(ranker: Ranker, held_out: HeldOut, N: int, options: Record) -> NDArra
     if ranker.n_items != held_out.fold_in.n_items:
         raise InvalidData(f"A ranker knows {ranker.n_items:,} items, the held-out data {held_out.fold_in.n_items:,}.")
     blocks = ranker.rank(held_out.fold_in, N, known_users=held_out.known_users, **options)
+    # Copied, because a model may use one array for all blocks.
     return np.concatenate([np.array(items) for _, items in blocks])

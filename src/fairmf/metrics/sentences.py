@@ -62,6 +62,7 @@ def points(difference: float) -> str:
 
 def signed(value: float, digits: int) -> str:
     """Write a number with its sign; without a sign if it rounds to 0."""
+    # "+0.000" would look like a change.
     text = f"{value:+,.{digits}f}"
     return text.replace("-", MINUS) if any(digit in text for digit in "123456789") else text[1:]
 
@@ -105,6 +106,7 @@ def difference(metric: str, change: Change, confidence: float) -> str:
 
 def spoken_share(values: Mapping[str, float], at: int) -> str | None:
     """Choose the share that sentences are about: of the smallest part of the catalogue with noticeable exposure."""
+    # METRICS lists the smaller part of the catalogue before the larger one.
     owned = [name for name, metric in METRICS.items() if isinstance(metric, ExposureMetric) and metric.owners]
     known = [f"{name}@{at}" for name in owned if f"{name}@{at}" in values]
     return next((metric for metric in known if values[metric] >= HARDLY), known[-1] if known else None)
@@ -128,6 +130,7 @@ def told_inequality(metric: str, change: Change, confidence: float) -> str:
 
 def moved(metric: str, change: Change) -> str:
     """Write "rises from 8.3% to 24.5%", "falls from ... to ..." or "stays at ..."."""
+    # The texts are compared, not the numbers: "rises from 8.3% to 8.3%" would puzzle a reader.
     before, after = written(metric, change.before), written(metric, change.after)
     if before == after:
         return f"stays at {before}"
@@ -173,6 +176,7 @@ def told_groups(groups: Sequence[GroupChange], confidence: float | None = None) 
     down = [g for g in reversed(order) if g.share.difference < 0][:NAMED]
     if not groups:
         return ""
+    # Shares add up to 1: if none rises, none falls.
     if not up:
         return f"The {len(order):,} groups keep their shares of exposure."
 
@@ -222,6 +226,7 @@ def statements(audit: Audit) -> list[str]:
         if metric in audit.metrics:
             found.append(sentence(told_share(metric, audit[metric], audit.confidence)))
     found.append(sentence(told_inequality(f"gini@{K}", audit[f"gini@{K}"], audit.confidence)))
+    # Gini has a sentence of its own, just before.
     found.append(told_spread({m: change for m, change in audit.metrics.items() if m != f"gini@{K}"}, K))
     found.append(_items(audit))
     found.append(told_groups(audit.groups, audit.confidence))

@@ -148,6 +148,8 @@ def aligned(shard: Shard, history: Interactions) -> tuple[Interactions, int]:
     taken = shard.rows.take(rows[found])
     lengths = np.zeros(len(rows), dtype=np.int64)
     lengths[found] = np.diff(taken.indptr)
+    # Users without targets get an empty row. The others were taken in the order of the history, so their
+    # entries are in place already.
     whole = Rows(np.concatenate(([0], np.cumsum(lengths))), taken.indices, taken.weights)
     wanted = _without(whole, history)
     ids = history.user_ids
@@ -158,6 +160,7 @@ def _without(rows: Rows, history: Interactions) -> Rows:
     """Return the rows without the entries that are in the history."""
     m, seen = history.n_items, history.by_user
 
+    # One number per pair of user and item. 64 bits, because users x items may exceed 2^31.
     def keys(of: Rows) -> NDArray[np.int64]:
         return np.repeat(np.arange(of.count, dtype=np.int64) * m, np.diff(of.indptr)) + of.indices
 
@@ -172,6 +175,7 @@ def _without(rows: Rows, history: Interactions) -> Rows:
 
 def _users_of_items(tasks: Tasks, train: ShardSource) -> Values:
     """Count the training users of each item."""
+    # Popularity is the sum of confidences, which is the number of users if all are 1.
     if train.is_binary:
         return np.asarray(train.popularity, dtype=np.float64)
     parts = tasks.each(item_counts, [(number,) for number in range(train.shards)], (train,))

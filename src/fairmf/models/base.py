@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from fairmf.backends import random_start
 from fairmf.backends.contract import Backend, Factors, Vector
 from fairmf.backends.registry import BACKENDS, get_backend
 from fairmf.data.interactions import Interactions
@@ -22,10 +21,10 @@ from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import Fitted, History
 from fairmf.models.fold_in import FoldInModel
 from fairmf.params import check_count, check_settings, setting, settings_of
-from fairmf.ranking.item_dial import score_spreads
 from fairmf.types import Record, SparseMatrix
 
 if TYPE_CHECKING:
+    from fairmf.backends import random_start
     from fairmf.distributed.cluster import RayCluster
     from fairmf.distributed.shards import ShardSource
     from fairmf.models import checkpoint as checkpoint_files
@@ -36,9 +35,12 @@ if TYPE_CHECKING:
     from fairmf.models.fit_loop import Callback, StateT
     from fairmf.models.objective import Objective
     from fairmf.models.problem import Problem
+    from fairmf.ranking import item_dial
 else:  # models that only answer do without what a fit needs
     checkpoint_files, problems = lazy_module("fairmf.models.checkpoint"), lazy_module("fairmf.models.problem")
     fit_loop, objectives = lazy_module("fairmf.models.fit_loop"), lazy_module("fairmf.models.objective")
+    item_dial = lazy_module("fairmf.ranking.item_dial")
+    random_start = lazy_module("fairmf.backends.random_start")
     StateT = TypeVar("StateT")
 
 LARGE = 1e6  # settings beyond this are mistakes, or overflow single precision
@@ -274,7 +276,7 @@ class IterativeModel(FoldInModel, Generic[StateT]):
             item_ids=data.item_ids,
             popularity=data.by_item.sums() if given.popularity is None else given.popularity,
             item_counts=None if given.histories is None else given.histories.by_user.column_counts(data.n_items),
-            item_spread=score_spreads(backend, state.user_factors, state.item_factors),
+            item_spread=item_dial.score_spreads(backend, state.user_factors, n, state.item_factors),
             mean_user=backend.host(backend.mean(state.user_factors)),
             merit=backend.host(self.merit(problem, state)),
             trained_fairness=fairness,

@@ -47,6 +47,7 @@ log = logging.getLogger("fairmf")
 LOCK = "lock"
 FREE = ("epochs", "num_threads")
 """Settings that may change between a fit and its continuation: neither changes the bits of an epoch."""
+BALANCES = ("item_balance", "user_balance")
 
 
 @contextlib.contextmanager
@@ -79,7 +80,8 @@ def identity_of(
     weights = problem.fairness_weights
     return {
         "model": type(model).__name__,
-        **{name: value for name, value in settings_of(model).items() if name not in FREE},
+        # A balance of 0 is left out, as in checkpoints of versions without balances.
+        **{name: x for name, x in settings_of(model).items() if name not in FREE and (name not in BALANCES or x != 0)},
         "init": None if given is None else digest_of(*given),
         "fairness_weights": None if weights is None else digest_of(weights),
         "objective_every": objective_every,

@@ -298,8 +298,7 @@ class FactorModel(FittedModel):
             As in `recommend`.
         """
         fitted = self.fitted
-        scale, offset = fitted.item_scale(fitted.served(evenness)) or ItemScale()
-        items = fitted.item_factors if scale is None else fitted.item_factors * scale[:, None]
+        items, offset = fitted.dialled_items(fitted.served(evenness))
         return ann.AnnIndex.build(
             items, fitted.item_ids, offsets=offset, groups=groups, probes=probes, num_threads=self.num_threads
         )

@@ -22,12 +22,14 @@ from fairmf.errors import InvalidData, InvalidParameter, MissingHistories, NotFi
 from fairmf.lazy import cached_property, lazy_module
 from fairmf.models.evenness import EvennessPath, Level, requested
 from fairmf.params import check_not_negative, settings_of, store_settings
-from fairmf.ranking.item_dial import ItemDial, score_spreads
 from fairmf.types import Array, Record, SparseMatrix
 
 if TYPE_CHECKING:
     from fairmf.models import dial, model_file
+    from fairmf.ranking import item_dial
+    from fairmf.ranking.item_dial import ItemDial
 else:  # models that only recommend do without
+    item_dial = lazy_module("fairmf.ranking.item_dial")
     dial, model_file = lazy_module("fairmf.models.dial"), lazy_module("fairmf.models.model_file")
 
 Self = TypeVar("Self", bound="FittedModel")
@@ -169,11 +171,12 @@ class Fitted:
         if spread is None:
             backend = get_backend(self.settings.get("backend", "cpu"))
             with backend.threads(0):
-                spread = score_spreads(backend, backend.array(self.user_factors), backend.array(V))
+                users = backend.array(self.user_factors)
+                spread = item_dial.score_spreads(backend, users, len(self.user_factors), backend.array(V))
         if counts is None:
             held = self.interactions
             counts = self.popularity if held is None else held.by_user.column_counts(len(V))
-        return ItemDial(spread, V @ self.mean_user.astype(V.dtype), counts, self.item_offsets)
+        return item_dial.ItemDial(spread, V @ self.mean_user.astype(V.dtype), counts, self.item_offsets)
 
     def served(self, evenness: float | Level | None = None, fairness: float | None = None) -> Level:
         """Return the level at which a request is answered; its fairness is None where stored users have that already.
@@ -198,14 +201,18 @@ class Fitted:
             return None
         return self.item_dial.level(level.flatten, level.discount)
 
+    def dialled_items(self, level: Level) -> tuple[Factors, NDArray[np.float32] | None]:
+        """Return item vectors whose inner products are the scores at a level, and what to add to them or None."""
+        scale, offset = self.item_scale(level) or ItemScale()
+        return self.item_factors if scale is None else self.item_factors * scale[:, None], offset
+
     @cached_property
     def serving_items(self) -> Factors:
         """The item vectors that give scores together with `serving_users`, at the level the model serves with.
 
         Scales are in the vectors, offsets are one more column: so any index of inner products can serve them.
         """
-        scale, offset = self.item_scale(self.served()) or ItemScale()
-        items = self.item_factors if scale is None else self.item_factors * scale[:, None]
+        items, offset = self.dialled_items(self.served())
         return items if offset is None else np.hstack([items, offset[:, None].astype(items.dtype)])
 
     def serving_users(self, users: Factors) -> Factors:

@@ -107,7 +107,8 @@ def with_items(
     if fitted.item_spread is not None:
         backend = get_backend(fitted.settings["backend"])
         with backend.threads(1):
-            spread = score_spreads(backend, backend.array(fitted.user_factors), backend.array(vectors))
+            users = backend.array(fitted.user_factors)
+            spread = score_spreads(backend, users, len(fitted.user_factors), backend.array(vectors))
         changes["item_spread"] = put(fitted.item_spread, where, spread)
     return dataclasses.replace(fitted, **changes)
 

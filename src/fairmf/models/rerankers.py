@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Factors, ItemScale
+from fairmf.backends.contract import Factors
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.models.evenness import Level
 from fairmf.models.fitted import Names, as_list, is_one
 from fairmf.ranking.ann import AnnIndex
-from fairmf.ranking.fairrec import Certificate, FairLists, fair_rec
+from fairmf.ranking.fairrec import Certificate, FairLists, RunOptions, fair_rec
 from fairmf.ranking.top_n import Lists, list_length, popular_n
 from fairmf.types import Array, SparseMatrix
 
@@ -35,8 +35,7 @@ class AnnRanker:
     def __init__(self, model: FactorModel, index: AnnIndex):
         fitted = model.fitted
         self._level = fitted.served()
-        scale, given = fitted.item_scale(self._level) or ItemScale()
-        items = fitted.item_factors if scale is None else fitted.item_factors * scale[:, None]
+        items, given = fitted.dialled_items(self._level)
         if not np.array_equal(index.item_vectors, np.asarray(items, dtype=np.float32)):
             raise InvalidData(
                 "This index was built from other item vectors than the model's, or at another evenness: build it with "
@@ -182,9 +181,8 @@ class FairRecRanker:
         if K < N:
             raise InvalidParameter(f"FairRec makes lists of K = {K}; {N} items cannot be asked for.")
         fitted = model.fitted
-        scale, offset = fitted.item_scale(fitted.served() if level is None else level) or ItemScale()
-        items = fitted.item_factors if scale is None else fitted.item_factors * scale[:, None]
+        items, offset = fitted.dialled_items(fitted.served() if level is None else level)
         return fair_rec(
-            users, items, K, self.share, exclude=history.by_user, offsets=offset,
-            order=self.order, random_state=self.random_state, backend=model.backend, num_threads=model.num_threads,
+            users, items, K, self.share, exclude=history.by_user, offsets=offset, order=self.order,
+            run=RunOptions(self.random_state, model.backend, model.num_threads),
         )  # fmt: skip

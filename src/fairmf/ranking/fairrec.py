@@ -51,6 +51,18 @@ class FairLists:
     certificate: Certificate
 
 
+@dataclass(frozen=True)
+class RunOptions:
+    """Say from which seed and where FairRec runs; what it allocates are the arguments of `fair_rec`."""
+
+    random_state: int | None = 0
+    """Seed of the users' order in phase 1: the same seed gives the same lists."""
+    backend: str = "cpu"
+    """Where arithmetic runs."""
+    num_threads: int = 0
+    """On how many threads; 0: on all cores. Lists are the same for any number."""
+
+
 def fair_rec(
     users: Array,
     items: Array,
@@ -60,9 +72,7 @@ def fair_rec(
     exclude: Rows | None = None,
     offsets: Array | None = None,
     order: str = "score",
-    random_state: int | None = 0,
-    backend: str = "cpu",
-    num_threads: int = 0,
+    run: RunOptions | None = None,
 ) -> FairLists:
     """Run FairRec on the scores users . items (+ offsets).
 
@@ -82,10 +92,8 @@ def fair_rec(
         One number per item that is added to its scores.
     order
         "score" sorts every list by score, "allocation" keeps the order in which items were allocated.
-    random_state
-        Seed of the users' order in phase 1: the same seed gives the same lists.
-    backend, num_threads
-        Where arithmetic runs, and on how many threads.
+    run
+        The seed, and where arithmetic runs; by default seed 0, on all cores of the CPU.
 
     Returns
     -------
@@ -95,15 +103,16 @@ def fair_rec(
     U, V = _check_vectors(users, items, offsets)
     n, m = len(U), len(V)
     K = list_length(K, m, "K", "fair_rec")
-    _check_choices(order, random_state)
+    run = RunOptions() if run is None else run
+    _check_choices(order, run.random_state)
     if exclude is not None:
         check_exclusions(exclude, n, m)
-    engine = get_backend(backend)
-    with engine.threads(num_threads):
+    engine = get_backend(run.backend)
+    with engine.threads(run.num_threads):
         allocation = _Allocation(engine, engine.array(U), engine.array(V), K, exclude)
         ell = minimum_exposure(share, K, n, m)
         if ell > 0:
-            allocation.share_stock(ell, np.random.default_rng(random_state).permutation(n))
+            allocation.share_stock(ell, np.random.default_rng(run.random_state).permutation(n))
         allocation.fill_up()
     lists = allocation.lists
     scores = np.full((n, K), np.nan, dtype=np.float32)

@@ -78,12 +78,11 @@ class ItemDial:
         return float(np.sqrt(max(squares - float(np.mean(self.mean * scale)) ** 2, 0.0)))
 
 
-def score_spreads(backend: Backend, users: Factors, items: Factors) -> Vector:
-    """Return sigma_j of every item, the standard deviation of its scores over these users.
+def score_spreads(backend: Backend, users: Factors, n: int, items: Factors) -> Vector:
+    """Return sigma_j of every item, the standard deviation of its scores over these n users.
 
     In closed form from Cov(U): O((n + m) d^2), and nothing of size users x items. Call it inside `backend.threads`.
     """
-    n = len(users)
     if n == 0:
         return np.zeros(len(items))
     t = backend.host(backend.mean(users)).astype(np.float64)

@@ -118,6 +118,7 @@ class Content:
 
     def change(self, now: Position, metric: str) -> Change:
         """Return the change of a metric from the first stop; without an interval if none was computed."""
+        # A curve has values only, an audit also intervals.
         if metric in now.changes:
             return now.changes[metric]
         return Change(self.before.values.get(metric, math.nan), now.values.get(metric, math.nan))
@@ -206,6 +207,7 @@ def choose(before: Lists, after: Lists, held_out: HeldOut, count: int) -> NDArra
     order = candidates[np.argsort(kept, kind="stable")]
     if count == 0 or not len(order):
         return np.zeros(0, dtype=np.int64)
+    # Evenly spread from most to least changed, so that a reader sees both kinds of users.
     places = np.linspace(0, len(order) - 1, min(count, len(order)))
     return order[np.round(places).astype(np.int64)].astype(np.int64)
 

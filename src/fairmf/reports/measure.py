@@ -71,6 +71,7 @@ def of_model(model: IterativeModel, split: Split | HeldOut, options: ModelOption
     titles = read_titles(options.names, held_out.fold_in.n_items, held_out.fold_in.item_ids)
     with progress_bar("report", len(stops) - 1, options.progress) as advance:
         measured = measure(model, question, stops, picked, options.fairness is None, advance)
+    # The chosen stop was measured for sure: the list of stops never ends before it.
     place = next(k for k, p in enumerate(measured.positions) if p.fairness == picked)
     values = measured.positions[place].values
     share = spoken_share(values, K)
@@ -154,6 +155,7 @@ def of_curve(
         title=title,
         subtitle=f"{len(curve):,} measured points",
         positions=positions,
+        # Halfway to the lowest Gini: a moderate fairness. Stop 0 only where no later stop has a lower Gini.
         chosen=min(range(1, lowest + 1), key=lambda k: abs(k - lowest / 2), default=0),
         metrics=curve.metrics,
         quality=up,
@@ -220,6 +222,7 @@ class Question:
     def longest(self) -> int:
         """Length of the lists that are needed."""
         cutoffs = [parse_metric(label).K for label in self.quality]
+        # The page shows LISTED places of the examples, even if exposure is counted in fewer.
         return min(max(self.at, LISTED, *cutoffs), self.held_out.fold_in.n_items)
 
     def compare(self, before: Lists, after: Lists) -> Audit:
@@ -259,8 +262,10 @@ def measure(
     positions: list[Position] = []
     gini = f"gini@{question.at}"
     for psi in stops[1:]:
+        # Not kept: at most two sets of lists are in memory.
         now = lists[psi] if psi == chosen else lists_at(model, question, psi)
         found = question.compare(first, now)
+        # An audit has both sides, so the first comparison also gives the values of the first stop.
         if not positions:
             positions.append(_first(found, named(stops[0]), stops[0], first[rows, :LISTED]))
         positions.append(_next(found, named(psi), psi, now[rows, :LISTED]))
@@ -318,6 +323,7 @@ def read_users(split: Split | HeldOut, part: str, fitted: Fitted) -> tuple[HeldO
     """Return the users to report on, and the training data for the popularity of items, if any."""
     if part not in ("validation", "test"):
         raise InvalidParameter(f"The 'part' parameter of report must be 'validation' or 'test'. Got {part!r} instead.")
+    # A HeldOut alone has no training data, but the model may have kept its own.
     held_out, train = read_part(split, part, None if isinstance(split, Split) else fitted.interactions)
     check_held_out(held_out)
     if not held_out.n_users:
@@ -344,6 +350,7 @@ def read_stops(
     picked = check_fairness(chosen) if chosen is not None else (fitted.fairness or 1.0)
     if fairness is None:
         unit = fitted.trained_fairness or 1.0
+        # The trained fairness is a natural unit of the dial: the steps lie closer below it than above.
         stops = {rounded(step * unit) for step in STEPS} | {picked}
     else:
         stops = {check_fairness(psi) for psi in fairness}

@@ -38,6 +38,7 @@ from fairmf.text import whole
 from fairmf.types import Settings
 from fairmf.version import __version__
 
+# `start` reads the data that all others use, and `go` calls them, so these two come first and last.
 SCRIPTS = (
     "start", "format", "theme", "charts", "dial", "spread", "gains", "lists", "items", "groups", "training", "go",
 )  # fmt: skip
@@ -179,6 +180,7 @@ def report(subject: Curve | Audit | IterativeModel, *where: Any, **options: Any)
 
 def page(content: Content) -> str:
     """Return the HTML of the page."""
+    # The browser hashes all that is between the tags: the template must not add even a line break there.
     library, program = _asset("echarts", "echarts.common.min.js"), _program()
     hashes = " ".join(f"'sha256-{_hash(script)}'" for script in (library, program))
     policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
@@ -225,7 +227,7 @@ def _templates() -> jinja2.Environment:
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("fairmf.reports", "assets"),
         autoescape=True,
-        undefined=jinja2.StrictUndefined,
+        undefined=jinja2.StrictUndefined,  # a misspelt name is an error, not an empty text
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -19,7 +19,7 @@ from fairmf.types import Record
 
 Json = Record
 BANDS = 10
-MOST_GROUPS = 200
+MOST_GROUPS = 200  # groups in the page: those that change most, where there are more
 MOST_ITEMS = 4000  # items in the page; with their exposure at every stop they take a fraction of its 6 MB
 MOVERS = 10  # gainers and losers that are named at every stop
 LORENZ_POINTS = 51
@@ -95,6 +95,7 @@ def _of_items(content: Content) -> Json:
     if catalogue is None:
         return {}
     shown = shown_items(content)
+    # `shown_items` includes all movers and examples, so the lookups below find them.
     row_of = {int(j): row for row, j in enumerate(shown)}
     bands = None if catalogue.popularity is None else band_of(catalogue.popularity)
     m = len(catalogue)
@@ -111,6 +112,7 @@ def _of_items(content: Content) -> Json:
             "exposure": exposure[shown].astype(np.int64).tolist(),
             "gainers": [row_of[j] for j in gainers],
             "losers": [row_of[j] for j in losers],
+            # Empty slots (-1) stay -1.
             "lists": None if position.lists is None
             else [[row_of.get(int(j), -1) for j in row] for row in position.lists],
         })  # fmt: skip
@@ -142,6 +144,7 @@ def _groups(content: Content) -> Json:
     chosen = [compared.groups[g] for g in shown]
     stops = []
     for position in content.positions:
+        # The first stop is compared with nothing: its shares are the "before" of another stop.
         if position.groups:
             of = [position.groups[g].share for g in shown]
             stops.append({"shares": [finite(s.after) for s in of], "ends": [_ends(s) for s in of]})
@@ -174,6 +177,7 @@ def lorenz_points(exposure: Values) -> Values:
 
 
 def _rounded(values: Values) -> list[float | None]:
+    # More digits than a chart can show would only make the page larger.
     return [None if math.isnan(x) else round(float(x), 5) for x in values]
 
 
@@ -252,6 +256,7 @@ def band_of(popularity: Values, bands: int = BANDS) -> NDArray[np.int64]:
     m = len(popularity)
     count = max(1, min(bands, m))
     codes = np.empty(m, dtype=np.int64)
+    # `lexsort` sorts by its last key first. Bands differ in size by one item at most.
     codes[np.lexsort((-np.arange(m), popularity))] = np.arange(m) * count // max(m, 1)
     return codes
 

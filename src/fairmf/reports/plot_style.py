@@ -105,6 +105,7 @@ def write(
     """Write text beside a point, with a halo in the background colour so that lines do not cross it."""
     halo = [patheffects.withStroke(linewidth=2.5, foreground=axes.get_facecolor())]
     words = readable(colour, axes.get_facecolor())
+    # Names at the ends of lines reach beyond the axes, where matplotlib would not draw them by default.
     style: Record = {"fontsize": SMALL, "color": words, "path_effects": halo, "annotation_clip": False} | more
     axes.annotate(text, at, offset, textcoords="offset points", **style)
 
@@ -112,8 +113,10 @@ def write(
 def readable(colour: str, ground: str | Sequence[float], wanted: float = 4.5) -> tuple[float, ...]:
     """Move a colour towards black or white until text in it has enough contrast with the background (WCAG)."""
     own, behind = colors.to_rgb(colour), colors.to_rgb(ground)
+    # Darker on a light background, lighter on a dark one.
     end = 0.0 if luminance(behind) > 0.4 else 1.0
     for share in range(21):
+        # 4.5, the default, is what WCAG asks for text of normal size (level AA).
         mixed = tuple(x + (end - x) * share / 20 for x in own)
         if contrast(mixed, behind) >= wanted:
             return mixed
@@ -166,6 +169,7 @@ def legend_beside(figure: Figure, axes: Axes, *, by_height: bool = False) -> Non
 def label_ends(axes: Axes, labels: Sequence[tuple[str, tuple[float, float], str]]) -> None:
     """Write a name at the end of every line (name, end, colour), moved up or down so that names do not overlap."""
     height = SIZE[1] * 72 * 0.72  # approximate height of the axes in points
+    # From data to shares of the height, on linear and on logarithmic axes.
     to_share = axes.transScale + axes.transLimits
     places = [float(to_share.transform(end)[1]) * height for _, end, _ in labels]
     moved = apart(places, LABEL_ROOM, 0.0, height)

@@ -57,6 +57,7 @@ def exposure_curves(exposures: Mapping[str, ArrayLike], *, title: str = "", them
         shown = int((descending > 0).sum())
         if not shown:
             raise InvalidData(f"{name} shows no item to anybody: there is no exposure to draw.")
+        # Evenly spaced on a logarithmic axis; small ranks are met several times, so each is kept once.
         ranks = np.unique(np.round(np.geomspace(1, shown, POINTS)).astype(np.int64))
         look = plot_style.look(colours, k) | {"marker": ""}
         told = f"{name}\n{float(coverage(counts)):.0%} of items shown"
@@ -69,9 +70,8 @@ def exposure_curves(exposures: Mapping[str, ArrayLike], *, title: str = "", them
     if len(names) > IN_CORNER:
         plot_style.legend_beside(figure, axes)
         return figure
-    for k, (told, colour) in enumerate(
-        reversed(names)
-    ):  # the lower left is empty, because exposure curves fall to the right
+    # From the bottom up, in the lower left: it is empty, because exposure curves fall to the right.
+    for k, (told, colour) in enumerate(reversed(names)):
         plot_style.write(axes, told, (0.03, 0.04 + 0.155 * k), (0, 0), colour, **IN_AXES)
     return figure
 
@@ -107,6 +107,7 @@ def lorenz_curves(exposures: Mapping[str, ArrayLike], *, title: str = "", theme:
     """Draw Lorenz curves: the share of exposure that the items shown least get. The dashed line is equal exposure."""
     words = "share of the catalogue, least shown first", "share of the exposure"
     figure, axes, colours = plot_style.new_figure(theme, *words, title=title)
+    # Labels that begin with an underscore are left out of legends.
     axes.plot([0, 1], [0, 1], color=colours.soft, linewidth=1, linestyle="--", label="_even")
     names = []
     for k, (name, counts) in enumerate(_checked(exposures).items()):
@@ -172,6 +173,7 @@ def trade_off_front(
         rows = sorted(curve, key=lambda row: row.get("fairness") or 0.0)
         x, y = [row[across] for row in rows], [row[up] for row in rows]
         axes.plot(x, y, label=name, **plot_style.look(colours, k) | ({"linestyle": ""} if len(x) == 1 else {}))
+        # The name stands at the fairest point, the left end of the line.
         lowest = min(range(len(x)), key=lambda i: x[i])
         ends.append((name, (x[lowest], y[lowest]), colours.series[k % len(colours.series)]))
     if len(series) == 1:
@@ -191,6 +193,7 @@ def _mark(axes: Axes, points: Sequence[tuple[float, float, str]], colour: str) -
     width, height = max(across) - min(across) or 1.0, max(up) - min(up) or 1.0
     taken: list[tuple[float, float]] = []
     for x, y, told in points:
+        # About the size of a label, as shares of the plot.
         if all(abs(x - a) > 0.05 * width or abs(y - b) > 0.06 * height for a, b in taken):
             plot_style.write(axes, told, (x, y), (4, -10), colour)
             taken.append((x, y))
@@ -248,6 +251,7 @@ def _by_group(audit: Audit, title: str, theme: str) -> Figure:
         raise InvalidData("The audit has no groups: pass groups= to audit.")
     known = [g for g in audit.groups if np.isfinite(g.share.difference)]
     most = sorted(known, key=lambda g: -abs(g.share.difference))[:MOST_GROUPS]
+    # Horizontal bars are drawn from the bottom up, so the largest gain comes out on top.
     shown = sorted(most, key=lambda g: g.share.difference)
     if not shown:
         raise InvalidData("One side of the audit shows no item to anybody: there is no exposure to draw.")
@@ -256,6 +260,7 @@ def _by_group(audit: Audit, title: str, theme: str) -> Figure:
         theme, "change in the share of exposure, points", "", title=title, size=size
     )
     change = [100 * g.share.difference for g in shown]
+    # Without bootstrap there are no ends; then the zeros are not drawn.
     ends = [(100 * (g.share.low or 0), 100 * (g.share.high or 0)) for g in shown]
     bars = [colours.gain if c >= 0 else colours.loss for c in change]
     axes.barh(range(len(shown)), change, color=bars, height=0.7)
@@ -397,6 +402,7 @@ def _by_epoch(
         axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.autoscale_view()
+    # A single epoch would give an axis from 1 to 1.
     axes.set_xlim(left=1 if axes.get_xlim()[1] > 1 else None)
     plot_style.name_lines(figure, axes, ends)
     return figure
@@ -412,6 +418,7 @@ def save(figure: Figure, path: str | os.PathLike[str], *, dpi: int = 200) -> Pat
     kind = target.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
         raise InvalidParameter(f"A plot is saved as .svg, .png or .pdf. Got {target.name!r} instead.")
+    # The ids inside an SVG are random unless they are salted. As paths, letters need no installed font.
     with matplotlib.rc_context({"svg.hashsalt": "fairmf", "svg.fonttype": "path"}), replacing(target) as file:
         figure.savefig(file, format=kind, dpi=dpi, facecolor=figure.get_facecolor(), metadata=FORMATS[kind])
     return target

@@ -65,6 +65,7 @@ def parse_toml(text: str) -> Record:
     """Parse a TOML text; raise ValueError if it is not valid."""
     try:
         return dict(tomllib.loads(text))
+    # A few thousand brackets are enough to exceed Python's limit.
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
@@ -76,6 +77,7 @@ def _table(values: Mapping[str, object]) -> dict[str, Json]:
 
 def _plain(value: object) -> Json:
     """Return a value that TOML and JSON can hold; None if there is no such value."""
+    # The order matters: an Enum may also be a text, and a bool is an integer.
     if isinstance(value, Enum):
         return _plain(value.value)
     if isinstance(value, dict):
@@ -86,6 +88,7 @@ def _plain(value: object) -> Json:
         return value
     if isinstance(value, (str, Path)):
         return whole(str(value))
+    # A NumPy number, recognised without importing NumPy.
     number = value.item() if hasattr(value, "item") else value
     if isinstance(number, float):
         return number if math.isfinite(number) else None

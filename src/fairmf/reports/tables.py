@@ -83,6 +83,7 @@ def model_table(contenders: Sequence[Contender]) -> PageTable | None:
     """Return a table with a row per compared model."""
     if not contenders:
         return None
+    # Only what all models were measured by can be compared.
     measured = [m for m in contenders[0].evaluation.values if all(m in c.evaluation for c in contenders)]
     columns = [m for m in COLUMNS if m in measured] or measured
     rows = []

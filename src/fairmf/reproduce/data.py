@@ -81,6 +81,7 @@ def load_data(name: str, *, from_path: str | os.PathLike[str] | None = None) -> 
         )
     if name in SOURCES and SOURCES[name].made_up is not None and from_path is not None:
         raise InvalidParameter(f"{name} is synthetic: there is no copy of it to read.")
+    # A split of a known data set keeps that name, and with it the settings that suit the data.
     if is_split(place):
         return _data(
             Split.load(place), name if name in SOURCES else "other", str(place) if name not in SOURCES else name
@@ -97,6 +98,7 @@ def load_data(name: str, *, from_path: str | os.PathLike[str] | None = None) -> 
 
 
 def _data(split: Split, name: str, shown: str) -> Data:
+    # All parts count: the same training data with other test users is another experiment.
     digest = hashlib.sha256(split.method.encode())
     for part in (
         split.train,

@@ -109,6 +109,7 @@ def measure_speed() -> Speed:
         models = [IALS(factors=d, epochs=3, solver=solver) for d in (SMALL, LARGE)]
         low, high = (_epoch_seconds(one, data) / sum(_fit_work("ials", _one_epoch(one), shape)) for one in models)
         prices.append(low)
+        # Never dearer with more factors, and at most d times cheaper: the rest is noise of a busy machine.
         gains.append(min(max(math.log(low / high) / math.log(LARGE / SMALL), 0.0), 1.0))
     some, model = data.take_users(np.arange(1000)), IALS(factors=SMALL, epochs=1).fit(data, progress=False)
 
@@ -117,8 +118,10 @@ def measure_speed() -> Speed:
             pass
 
     square = np.ones((512, 512), dtype=np.float32)
+    # Users x items x factors.
     ranking = _best(rank) / (1000 * 1500 * SMALL)
     with threadpool_limits(1):  # with several threads, the time on a busy machine would depend on other processes
+        # Timed on one core; a network is trained on all of them.
         dense = _best(lambda: square @ square, times=10) / (2 * 512**3) / (os.cpu_count() or 1)
     return Speed(prices[0], prices[1], ranking, dense, gains[0], gains[1])
 
@@ -133,6 +136,7 @@ def estimate(experiment: Experiment, shape: Shape, speed: Speed, left: Sequence[
     every = [*kind_of(experiment).plan(experiment, []), *later_pieces(experiment)]
     wanted = every if left is None else left
     seconds = sum(_seconds(piece, shape, speed) for piece in wanted)
+    # The largest piece decides about memory, since pieces run one after the other.
     return Estimate(len(every), len(wanted), seconds, max(_bytes(piece, shape) for piece in every))
 
 
@@ -141,6 +145,7 @@ def _seconds(piece: Piece, shape: Shape, speed: Speed) -> float:
     cg, exact, dense = _fit_work(piece.model, settings, shape)
     lists = 0.0
     if how["measure"] in ("points", "exposure"):
+        # Points are measured on validation and test users.
         parts = 2 if how["measure"] == "points" else 1
         shares = how.get("shares") or [0.0]
         lists = parts * max(1, len(how.get("dials") or ())) * sum(3.0 if share else 1.0 for share in shares)
@@ -148,6 +153,7 @@ def _seconds(piece: Piece, shape: Shape, speed: Speed) -> float:
         lists = settings["epochs"] / how["every"]
     ranked: float = lists * shape.held_out * shape.items * settings.get("factors", 1)
     d = settings.get("factors", 1)
+    # The factorisations of iALS++ are as large as a block, not as the number of factors.
     block = min(d, settings["block_size"]) if settings.get("solver") == "subspace" else d
     fit = cg * speed.cg * _cheaper(d, speed.cg_gain) + exact * speed.exact * _cheaper(block, speed.exact_gain)
     return float(fit + dense * speed.dense + ranked * speed.ranking)
@@ -197,4 +203,5 @@ def _best(call: Callable[[], object], times: int = 3) -> float:
         began = time.perf_counter()
         call()
         found.append(time.perf_counter() - began)
+    # The fastest run is the one that other processes disturbed least.
     return min(found)

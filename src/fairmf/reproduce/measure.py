@@ -36,6 +36,7 @@ def points(piece: Piece, split: Split) -> Result:
     """Measure metrics at every fairness (dial) and every FairRec share, on validation and test users."""
     model = _fitted(piece, split)
     how, found = piece.how, []
+    # None: the model as it was trained.
     for dial in how.get("dials") or [None]:
         options = {**how.get("ranking", {}), **({} if dial is None else {"fairness": dial})}
         for share in how.get("shares") or [0.0]:
@@ -60,6 +61,7 @@ def exposure(piece: Piece, split: Split) -> Result:
             model, split.test, at=lengths, metrics=[*how["metrics"], "coverage"], train=split.train, bootstrap=0,
             **options,
         )  # fmt: skip
+        # The figure is by rank, so it does not matter which item has which exposure.
         counts = np.sort(told.exposure[how["K"]])[::-1].astype(int)
         found.append(
             {
@@ -87,6 +89,7 @@ def residuals(piece: Piece, split: Split) -> Result:
         _whole(model.fit(split.train, progress=False, settle=False))
     except NotFinite as error:
         diverged = str(error)
+    # A fit that diverges keeps the history of its epochs up to there.
     history = model.fitted.history
     columns = {
         "objective": "objective.total",
@@ -123,6 +126,7 @@ class _Watch:
         """Measure after this epoch, if it is due."""
         self.spent += float(progress.record["seconds"])
         every = self.how.get("every", 1)
+        # The first epoch as well, so that all lines begin there.
         if progress.epoch % every == 0 or progress.epoch == 1:
             values = _values(progress.model, self.held_out, self.split, self.how["metrics"], {})
             self.seen.append({"epoch": progress.epoch, "seconds": self.spent, **values})
@@ -136,6 +140,7 @@ def _fitted(piece: Piece, split: Split, **options: Any) -> FactorModel:
     if piece.how.get("patience"):
         stopping = EarlyStopping(split.validation, piece.how["select"], patience=piece.how["patience"])
         options["callbacks"] = [stopping]
+    # Nothing reads the objective here, and computing it takes time.
     elif kind.has_factors:  # the others have no objective to leave out
         options = {"objective_every": 0, **options}
     return _whole(model.fit(split.train, progress=False, **options))

@@ -58,6 +58,7 @@ class Piece:
             "how": self.how,
             "data": fingerprint,
         }
+        # Sorted, so that the order of settings does not matter. 128 bits are enough for a file name.
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -102,6 +103,7 @@ class Store:
             found = stored["key"], stored["result"], float(stored["seconds"])
         except (OSError, UnicodeDecodeError, strict_json.Malformed, KeyError, TypeError, ValueError):
             return None  # the piece is computed again and its file replaced
+        # A file that was copied or renamed by hand holds another piece than its name says.
         return Outcome(piece, found[1], found[2], key) if found[0] == key else None
 
     def write(self, piece: Piece, result: Result, seconds: float) -> Outcome:
@@ -116,6 +118,5 @@ class Store:
             raise CannotWrite(error.errno, f"{self.folder} cannot be written: {error.strerror}") from error
         with replacing(self.folder / f"{key}.json") as file:
             file.write(text.encode())
-        return Outcome(
-            piece, json.loads(text)["result"], stored["seconds"], key
-        )  # parsed again, so that this run sees what a later run will read
+        # Parsed again, so that this run sees what a later run will read.
+        return Outcome(piece, json.loads(text)["result"], stored["seconds"], key)

@@ -49,6 +49,7 @@ def reproduce(
     done, missing = run.done()
     with progress_bar(experiment.name, total(run.experiment), progress) as advance:
         advance("", len(done))
+        # One pass per round: after the last piece of a round, `done` may find the pieces of the next.
         while missing:
             for piece in missing:
                 if run.store.read(piece) is None:  # another series may have had the same fit
@@ -86,6 +87,7 @@ class Run:
         """Return the pieces that are known so far, without duplicates."""
         pieces: dict[str, Piece] = {}
         for piece in kind_of(self.experiment).plan(self.experiment, list(done)):
+            # Two series may have the same fit: both list it, and its stored result serves both.
             pieces.setdefault(f"{piece.series} {piece.key(self.data.fingerprint)}", piece)
         return list(pieces.values())
 
@@ -119,6 +121,7 @@ def open_run(
     without: Sequence[str] = (),
 ) -> Run:
     """Prepare a run: apply the settings for these data, the numbers of seeds and epochs, and leave out models."""
+    # First the changes for the data, which may set seeds and epochs, then what the caller asks for.
     fitted = experiment.on(data.name).limited(seeds=seeds, epochs=epochs, without=tuple(without))
     place = Path(folder)
     return Run(fitted, data, place, Store(place / PIECES, data.fingerprint))
@@ -133,6 +136,7 @@ def write_results(
     """Write all files; return the content of results.json and the paths. Plots need the extra `[report]`."""
     kind = kind_of(experiment)
     results = _results(experiment, data, outcomes, rows)
+    # The paper's numbers can be reached only on the paper's data.
     same = data.name == experiment.data
     texts = {
         "results.json": json.dumps(results, indent=1, allow_nan=False) + "\n",

@@ -106,6 +106,7 @@ class Experiment:
             return self
         usual = _stand_in_settings().get(data, _stand_in_settings()["other"])
         changed = self
+        # From general to specific: a later change overrides an earlier one.
         for change in ({"settings": usual}, self.stand_ins.get("all", {}), self.stand_ins.get(data, {})):
             changed = _changed(changed, change)
         return changed
@@ -165,6 +166,7 @@ def _all() -> dict[str, Experiment]:
     found = {
         file.name.removesuffix(".toml"): file.read_text(encoding="utf-8") for file in files if file.name != STAND_INS
     }
+    # Tables first: by name alone, figures would come before them.
     names = sorted(found, key=lambda name: (not name.startswith("table"), name))
     return {name: read_experiment(name, found[name]) for name in names}
 
@@ -197,6 +199,8 @@ def _changed(whole: Experiment, change: Settings) -> Experiment:
             raise InvalidParameter(f"The stand-ins of {whole.name} change the series {name!r}, which does not exist.")
     series = []
     for one in whole.series:
+        # Settings for all series leave out the models that do not have them. For one named series, an unknown
+        # setting is a mistake, which `_check` reports.
         changed = _with_settings(one, change.get("settings", {}), only_known=True)
         mine = dict(own.get(one.name, {}))
         changed = _with_settings(changed, mine.pop("settings", {}), only_known=False)

@@ -65,6 +65,7 @@ def by_settings(outcomes: list[Outcome]) -> list[list[Outcome]]:
     """Group outcomes that differ only in the seed, in the order of their first one."""
     groups: list[list[Outcome]] = []
     for one in outcomes:
+        # Settings are dictionaries, which cannot be hashed; there are few groups to search.
         home = next((group for group in groups if group[0].piece.without_seed == one.piece.without_seed), None)
         if home is None:
             groups.append([one])
@@ -85,6 +86,7 @@ def short(value: object) -> str:
     digits = f"{value:.6g}" if abs(value) < 1e5 else f"{value:.6e}"
     if "e" not in digits:
         return digits
+    # Python would write 2e+05.
     mantissa, _, exponent = digits.partition("e")
     return f"{float(mantissa):g}e{int(exponent)}"
 

@@ -31,6 +31,7 @@ def _known(diagonal, ridge, pull, vector, h, th):
     """Set h to the row's diagonal and th to t / h; return the gain of the rank-one term."""
     for k in range(len(h)):
         h[k] = diagonal[k] + ridge
+    # Here and below, something times 0 is a zero of the arrays' own type: float32 or float64.
     if vector is None:
         return diagonal[0] * 0
     dot = diagonal[0] * 0

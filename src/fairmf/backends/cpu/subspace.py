@@ -22,6 +22,7 @@ def _add_entries(indices, weights, scores, start, stop, part, matrix, right, til
     in and out: matrix, right   scratch: tile, letters, ints, one
     """
     width = part.shape[1]
+    # BLAS takes addresses: at + 4 k is the address of ints[k].
     at = ints.ctypes.data
     for begin in range(start, stop, GATHER):
         end = min(begin + GATHER, stop)

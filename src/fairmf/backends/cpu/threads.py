@@ -105,6 +105,7 @@ def largest_column(rows: Rows) -> int:
     """Return the largest column; at least `2**31` if one is negative, `2**32` if the rows' bounds do not ascend."""
     indices, indptr = rows.indices, rows.indptr
     known = _largest.get(id(indices))
+    # An id is used again when its array is gone, so the array itself is compared.
     if known is not None and known[0]() is indices:
         return known[1]
     if indptr[0] < 0 or (np.diff(indptr) < 0).any():
@@ -198,6 +199,7 @@ class _Job:
         self.kernel, self.arguments = kernel, arguments
         bounds = [blocks * part // parts for part in range(parts + 1)]
         self.open = iter(list(itertools.pairwise(bounds)))
+        # `over` is a signal: taken below, released by the last helper, and `end` waits for it.
         self.lock, self.over = threading.Lock(), threading.Lock()
         self.helpers = 0
         self.error: BaseException | None = None
@@ -229,6 +231,7 @@ class _Job:
             try:
                 _call(self.kernel, *part, self.arguments)
             except BaseException as error:
+                # The call will raise, so nobody needs the parts that are left.
                 self.error = error
                 for _ in self.open:
                     pass
@@ -269,6 +272,7 @@ def _help(jobs: queue.SimpleQueue[_Job]) -> None:
 
 # -- fork -------------------------------------------------------------------------------------------------------------
 
+# Adding to a set and discarding from it are atomic in CPython: there is no lock that a fork could catch held.
 _inside: set[int] = set()
 """Idents of the threads that are running a kernel."""
 _forks = threading.RLock()
@@ -298,6 +302,7 @@ def _before_fork() -> None:
     me, patience = threading.get_ident(), time.monotonic() + LONGEST_WAIT
     while _inside - {me} and time.monotonic() < patience:
         time.sleep(PAUSE)
+    # Released after the fork in the reverse order, in the parent and in the child.
     global_compiler_lock.acquire()
     _blas.lock.acquire()
 

@@ -200,6 +200,7 @@ def keep_active(lengths, longest, highest, floors, active, packed, count):
     still = 0
     for a in range(count):  # item vectors get shorter and floors rise: a dropped user never has to come back
         i = active[a]
+        # A little more than the bound, because lengths and floors are rounded.
         if lengths[i] * longest * 1.000001 + highest >= floors[i]:
             if still < a:
                 active[still] = i

@@ -96,6 +96,7 @@ class CudaBackend:
 
     def numbers(self, *values: SupportsFloat) -> list[float]:
         """See contract."""
+        # Stacked, so that one transfer brings all of them: each transfer waits for the device.
         arrays = [v if isinstance(v, cp.ndarray) else cp.asarray(v, dtype=cp.float64) for v in values]
         found: list[float] = cp.stack(arrays).tolist()
         return found
@@ -136,6 +137,7 @@ class CudaBackend:
 
     def all_finite(self, this: Factors) -> bool:
         """See contract."""
+        # Sums in float64 of float32 numbers do not overflow: one is finite only if all its numbers are.
         return bool(cp.isfinite(reductions.column_sums(self._placing, this, reductions.SUM)).all())
 
     def observed_loss(self, rows: Rows, this: Factors, other: Factors) -> float:

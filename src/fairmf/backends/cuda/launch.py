@@ -32,6 +32,7 @@ class RowKernels:
         kernel = self._kernels.get(name)
         if kernel is None:
             kernel = self._kernels[name] = self._module.get_function(name)
+            # CUDA gives a kernel more than 48 KiB of shared memory only if it asks.
             if size > 48 << 10:
                 kernel.max_dynamic_shared_size_bytes = size
         kernel((blocks,), (self.shape.threads,), arguments, shared_mem=size)

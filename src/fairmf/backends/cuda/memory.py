@@ -105,6 +105,7 @@ class Placing:
     def store(values: cp.ndarray, part: slice, out: Factors) -> None:
         """Write a block that `parts` or `row_parts` yielded back to where it came from."""
         if isinstance(out, cp.ndarray):
+            # On the device `parts` yields views, so the values may be in place already.
             if values.data.ptr != out[part].data.ptr:
                 out[part] = values
         else:
@@ -180,6 +181,7 @@ class Uploads:
             return make()
         key = id(values), kind
         found = self._held.get(key)
+        # An id is used again when its array is gone, so the array itself is compared.
         if found is None or found[0]() is not values:
             forget = weakref.ref(values, lambda _: self._held.pop(key, None))
             found = self._held[key] = forget, make()

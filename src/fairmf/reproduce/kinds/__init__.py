@@ -33,6 +33,8 @@ class Kind(Protocol):
 
 def kind_of(experiment: Experiment) -> Kind:
     """Return the module of an experiment's kind."""
+    # A module has the functions of the protocol, but a type checker cannot know that of a name made at run
+    # time.
     return cast(Kind, importlib.import_module(f"fairmf.reproduce.kinds.{experiment.kind}"))
 
 

@@ -25,6 +25,7 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
     found = []
     for series in experiment.series:
         for runs in by_settings(of_series(outcomes, series)):
+            # Seeds are repeated measurements of the same work here.
             told = over_runs(one.result[SECONDS] for one in runs)
             if told is not None:
                 found.append(

@@ -52,12 +52,14 @@ def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[st
         for runs in by_settings(of_series(outcomes, series)):
             for k, point in enumerate(runs[0].result["points"]):
                 name = _name(series, runs[0], point)
+                # Pieces store only exposures above 0, in descending order.
                 everything = np.zeros(runs[0].result["items"])
                 everything[: len(point["exposure"])] = point["exposure"]
                 counts[name] = everything
                 means = {
                     K: over_runs(one.result["points"][k]["coverage"][K] for one in runs) for K in point["coverage"]
                 }
+                # JSON turned the lengths into texts.
                 shown[name] = {int(K): mean.mean for K, mean in means.items() if mean is not None}
     if not counts:
         return {}

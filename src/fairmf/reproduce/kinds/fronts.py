@@ -54,12 +54,14 @@ def _curves(experiment: Experiment, outcomes: list[Outcome], quality: str, inequ
         kept.sort(key=lambda values: -values[inequality].mean)
         if kept:
             told = [{metric: value.mean for metric, value in values.items()} for values in kept]
+            # The plot joins points by rising fairness, so the place on the front stands for it.
             curves[name] = Curve(tuple({"fairness": float(k), **t} for k, t in enumerate(told)), experiment.metrics)
     return curves
 
 
 def axes(experiment: Experiment) -> list[tuple[str, str]]:
     """Return the metrics of the figures: the first accuracy with the first Gini, the second with the second."""
+    # In the order of the experiment's file. A metric without a partner has no figure.
     qualities = [metric for metric in experiment.metrics if is_accuracy(metric)]
     return list(zip(qualities, (metric for metric in experiment.metrics if metric.startswith("gini")), strict=False))
 
@@ -78,6 +80,7 @@ def _points(experiment: Experiment, outcomes: list[Outcome]) -> dict[str, Points
                     measured(experiment.metrics, [one.result["points"][k][part] for one in runs])
                     for part in ("test", "validation")
                 )
+                # FairRec on top is a line of its own.
                 name = series.name + (" + FairRec" if point["share"] else "")
                 label = _label(experiment, series, runs[0].piece.settings, point)
                 found.setdefault(name, []).append((label, test, validation))

@@ -26,6 +26,7 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
     """Return a row per measured epoch."""
     found = []
     for name, runs in _named(experiment, outcomes):
+        # Means are over all seeds, so they end with the seed that stopped first.
         last = min(len(one.result["epochs"]) for one in runs)
         for k in range(last):
             epoch = runs[0].result["epochs"][k]["epoch"]

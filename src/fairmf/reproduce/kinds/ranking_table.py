@@ -33,6 +33,7 @@ def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:
         pieces += first
         best = chosen(experiment, series, done)
         finished = [one.piece for one in done]
+        # The best is known only when the whole grid is done. Its seed 0 was part of the grid.
         if best is not None and all(one in finished for one in first):
             pieces += [piece(experiment, series, one) for one in seeded(series.model, best, experiment.seeds)[1:]]
     return pieces
@@ -67,6 +68,7 @@ def measured_points(experiment: Experiment, series: Series) -> Settings:
 def chosen(experiment: Experiment, series: Series, done: list[Outcome]) -> Record | None:
     """Return the settings whose first seed is best on the validation users; None if no fit is done yet."""
     select = experiment.options.get("select", SELECT)
+    # Models without randomness have no seed.
     firsts = [one for one in of_series(done, series) if one.piece.seed in (None, 0)]
     scored = [(one.result["points"][0]["validation"].get(select), one) for one in firsts]
     known = [(value, one) for value, one in scored if value is not None]
@@ -92,6 +94,7 @@ def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[st
     curves = {}
     for row in rows(experiment, outcomes):
         values = {metric: value.mean for metric, value in row.measured.items()}
+        # The plot sorts points by fairness; a single point has no order, so any value will do.
         curves[row.label["series"]] = Curve(({"fairness": 0.0, **values},), experiment.metrics)
     quality = experiment.options.get("select", SELECT)
     return {"quality-gini": plots.trade_off_front(curves, quality=quality, title=title)} if curves else {}

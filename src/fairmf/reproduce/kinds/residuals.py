@@ -35,6 +35,7 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
     for series in experiment.series:
         for runs in by_settings(of_series(outcomes, series)):
             label = {"series": series.name, "settings": setting_words(series, runs[0].piece.settings)}
+            # A fit that diverged is shorter; the epochs after it are means over the others.
             length = max(len(one.result["objective"]) for one in runs)
             for k in range(length):
                 told = {
@@ -54,6 +55,7 @@ def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[st
     for name, words in COLUMNS.items():
         lines: dict[str, list[tuple[float, float]]] = {}
         for row in every:
+            # A logarithmic axis cannot show 0.
             if name in row.measured and row.measured[name].mean > 0:
                 line = row.label["settings"] or row.label["series"]
                 lines.setdefault(line, []).append((float(row.label["epoch"]), row.measured[name].mean))
