@@ -160,8 +160,8 @@ def test_evaluation_and_gini():
     split = split_by_user(synthetic(500, 300, 9000), heldout=100, protocol="seeded")
     model = IALS(factors=6, epochs=4).fit(split.train, progress=False)
     ginis = [
-        evaluate(model, split.test, metrics=["gini@10"], bootstrap=0, evenness=Level(None, g, 0.0))["gini@10"]
-        for g in (0.0, 0.5, 1.0)
+        evaluate(model, split.test, metrics=["gini@10"], bootstrap=0, evenness=Level(discount=h))["gini@10"]
+        for h in (0.0, 0.2, 0.4)
     ]
     assert ginis[0] > ginis[1] > ginis[2]
 

@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 from fairmf.data.columns import ColumnName
 from fairmf.data.csr import Rows, check_sparse, rows_from_pairs, rows_from_sparse, transpose, without_ones
 from fairmf.data.events import Events, frequent, with_weight
-from fairmf.data.fingerprint import fingerprint
 from fairmf.data.ids import Ids, check_orientation
 from fairmf.data.weighting import NAMES, Balance, BM25Weighting, LogWeighting, Weighting
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property, lazy_module
 
-# Readers are loaded when they are used: a program that serves a stored model needs none of them.
+# Loaded when they are used: a program that serves a stored model needs none of them.
 if TYPE_CHECKING:
-    from fairmf.data import read, read_csv, read_sql
+    from fairmf.data import fingerprint, read, read_csv, read_sql
 else:
+    fingerprint = lazy_module("fairmf.data.fingerprint")
     read = lazy_module("fairmf.data.read")
     read_csv = lazy_module("fairmf.data.read_csv")
     read_sql = lazy_module("fairmf.data.read_sql")
@@ -329,7 +329,7 @@ class Interactions:
 
     def fingerprint(self) -> str:
         """Return the SHA-256 (hex) of shape, entries, weights and ids: equal for equal data, on any platform."""
-        return fingerprint(self._by_user, self._n_items, self.user_ids, self.item_ids)
+        return fingerprint.fingerprint(self._by_user, self._n_items, self.user_ids, self.item_ids)
 
     # -- the two orientations -----------------------------------------------------------------------------------
 
