@@ -25,7 +25,7 @@ from fairmf.types import Record
 
 STORED = Path(__file__).parent / "fronts"
 BACKEND = os.environ.get("FAIRMF_BACKEND", "auto")
-SEEDS, TRIALS = (0, 1, 2), 40
+SEEDS, TRIALS = (0, 1, 2), 80
 PLAIN, BALANCED = "plain", "balanced"
 GOALS = {
     # name: (levels of Gini@20, nDCG@20 at each at least)
@@ -95,17 +95,27 @@ def measure(data: Set, short: bool) -> Record:
 
 
 def choose(data: Set, parts: Parts, balanced: bool, short: bool) -> list[Record]:
-    """Settings by falling nDCG@20 on validation data, from a random search."""
-    rng, found = np.random.default_rng(1), []
-    for _ in range(4 if short else TRIALS):
-        settings = {
-            "factors": min(128, data.factors), "fairness": 0.0, "backend": BACKEND,
-            "regularization": float(10 ** rng.uniform(-3.3, -1.5)),
-            "unobserved_weight": float(10 ** rng.uniform(-3, 0)),
-            "regularization_exponent": 1.0 if balanced else float(rng.choice([0.75, 1.0])),
-            "item_balance": float(rng.choice([0.1, 0.25, 0.4, 0.5])) if balanced else 0.0,
-            "user_balance": float(rng.choice([0.0, 0.25, 0.5])) if balanced else 0.0,
-        }  # fmt: skip
+    """Settings by falling nDCG@20 on validation data: half of them at random, half near the best of these."""
+    rng, found = np.random.default_rng(1), list[tuple[float, Record]]()
+    trials = 4 if short else TRIALS
+    for trial in range(trials):
+        if trial < trials // 2:
+            settings: Record = {
+                "factors": min(128, data.factors), "fairness": 0.0, "backend": BACKEND,
+                "regularization": float(10 ** rng.uniform(-3.3, -1.5)),
+                "unobserved_weight": float(10 ** rng.uniform(-3, 0)),
+                "regularization_exponent": 1.0 if balanced else float(rng.choice([0.75, 1.0])),
+                "item_balance": float(rng.uniform(0.0, 0.5)) if balanced else 0.0,
+                "user_balance": float(rng.uniform(0.0, 0.5)) if balanced else 0.0,
+            }  # fmt: skip
+        else:
+            settings = dict(
+                sorted(found, key=lambda pair: -pair[0])[rng.integers(0, 4 if trial < 0.8 * trials else 2)][1]
+            )
+            for name in ("regularization", "unobserved_weight"):
+                settings[name] *= float(10 ** rng.normal(0, 0.15))
+            for name in ("item_balance", "user_balance") if balanced else ():
+                settings[name] = float(np.clip(settings[name] + rng.normal(0, 0.08), 0, 0.6))
         model = FairALS(**settings).fit(parts.chosen_on, objective_every=0, progress=False)
         point = Cohort(model, parts.validation, parts.chosen_on, data.recall_by_targets).at(Level(), 0.0)
         found.append((float(point.ndcg20.mean()), settings))
@@ -137,14 +147,18 @@ def wider(data: Set, parts: Parts, settings: Record) -> Record:
 # -- from points to levels --------------------------------------------------------------------------------------------
 
 
-def at_gini(points: list[Point], level: float) -> dict[str, np.ndarray | float] | None:
-    """All metrics where a family first reaches a Gini, linear between its points; None if it never does."""
+def at_gini(points: list[Point], level: float, method: str) -> dict[str, np.ndarray | float] | None:
+    """All metrics where a family first reaches a Gini, linear between its points; None if it never does.
+
+    FairRec has a few strengths only (whole copies of every item), so nothing is between its points.
+    """
     before = points[0]
     if before.gini <= level:
         return _values(before, before, 0.0)
     for after in points[1:]:
         if after.gini <= level:
-            return _values(before, after, (before.gini - level) / (before.gini - after.gini))
+            share = 1.0 if method == "FairRec" else (before.gini - level) / (before.gini - after.gini)
+            return _values(before, after, share)
         before = after
     return None
 
@@ -158,8 +172,8 @@ def row(data: Set, model: str, method: str, runs: list[Record], ours: list[Recor
     """One method: means over seeds at each level, and the paired difference from the path."""
     cells = []
     for level in data.levels:
-        own = [at_gini(run["points"], level) for run in runs]
-        path = [at_gini(run["points"], level) for run in ours]
+        own = [at_gini(run["points"], level, method) for run in runs]
+        path = [at_gini(run["points"], level, OURS) for run in ours]
         if any(values is None for values in own):
             cells.append(None)
             continue

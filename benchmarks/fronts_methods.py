@@ -26,7 +26,7 @@ POWER = (0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.55, 0.75)
 EVENNESS = tuple(x / 16 for x in range(17))
 TRAINED = (1.0, 4.0, 16.0, 64.0)
 WEIGHTS = (0.25, 0.5, 0.75, 1.0)
-FLOORS = (0.1, 0.25, 0.5)
+FLOORS = (0.03, 0.06, 0.1, 0.17, 0.25, 0.35, 0.5)
 SHARES = (0.15, 0.3, 0.5, 0.75, 1.0)
 CAPS = (20.0, 10.0, 5.0, 3.0, 2.0)
 OURS = "calibrated path"
@@ -124,7 +124,7 @@ def slow(cohort: Cohort, start: Point, large: bool) -> dict[str, list[Point]]:
     model = cohort.model
     iterations = 100  # a third of the default: what is left to learn after them is little
     offsets = [start]
-    for floor in FLOORS[::2] if large else FLOORS:
+    for floor in FLOORS[2::2] if large else FLOORS:
         learned = fit_offsets(model, K=K, min_exposure=floor, iterations=iterations, progress=False).model.fitted
         lists = cohort.lists(cohort.users(None), learned.item_scale(learned.served()))
         offsets.append(cohort.measure(lists, floor))
