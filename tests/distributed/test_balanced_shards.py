@@ -207,7 +207,7 @@ def test_a_resumed_fit_ends_with_the_same_bits(folder, weights, tmp_path):
     np.testing.assert_array_equal(resumed.user_factors, straight.user_factors)
     assert resumed.fitted.weighting == straight.fitted.weighting
     for other in ({}, {**BALANCE, "user_balance": 0.2}):
-        with pytest.raises(InvalidParameter, match="belongs to another fit: .*user_balance is 0.3 there"):
+        with pytest.raises(InvalidParameter, match=r"belongs to another fit: .*user_balance is 0\.3 there"):
             on_shards(source, **other, fit={"checkpoint": tmp_path})
 
 

@@ -183,7 +183,7 @@ class Balance:
         return raw, balanced
 
     def normalised(self, totals: Sequence[tuple[float, float]]) -> Balance:
-        """Return this balance with the z that keeps the mean confidence; `totals` are those of all parts of the data."""
+        """Return this balance with the z that keeps the mean confidence, from the totals of all parts of the data."""
         raw, balanced = (math.fsum(part) for part in zip(*totals, strict=True))
         return replace(self, norm=balanced / raw if raw > 0 else 1.0)
 
