@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from in_process import InProcess, item_products, objective_of
+from in_process import InProcess, Mortal, item_products, objective_of
 from test_parquet_shards import events, in_process, sliced, write
 
 from fairmf import IALS, FairALS, evaluate, evaluate_shards, load_model, recommend_shards
@@ -18,6 +18,7 @@ from fairmf.data.weighting import Balance
 from fairmf.distributed.costs import Sizes, memory
 from fairmf.distributed.shards import InMemoryShards
 from fairmf.distributed.task_pool import InProcess as Here
+from fairmf.distributed.team import LocalTeam, ShardLost
 from fairmf.errors import InvalidData, InvalidParameter
 
 SETTINGS = {"factors": 4, "epochs": 4, "backend": "reference"}
@@ -166,23 +167,44 @@ def confidences(team, shape):
     return found
 
 
-def test_whoever_is_lost_every_shard_is_balanced_once(folder, weights, whole):
+class Late(LocalTeam):
+    """A team whose worker 1 dies in one exchange, which the others complete: as processes of a cluster may."""
+
+    def __init__(self, source, moment):
+        super().__init__(source, "reference")
+        self.moment, self.exchanges, self.replaced = moment, 0, 0
+
+    def _exchange(self, programs, partial):
+        self.exchanges += 1
+        if self.exchanges != self.moment:
+            return super()._exchange(programs, partial)
+        self.lose(1)
+        super()._exchange({shard: program for shard, program in programs.items() if shard != 1}, None)
+        raise ShardLost("shard 1 is gone")
+
+    def _replace_lost(self):
+        new = super()._replace_lost()
+        self.replaced += len(new)
+        return new
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+def test_whoever_is_lost_every_shard_is_balanced_once(folder, weights, whole, late):
     source = in_process(folder, shards=3, weights=weights)
     expected = by_hand(whole, 0.4, 0.3)[0]
-    with InProcess().team(source, "reference") as team:
+    undisturbed = Late(source, 0)
+    undisturbed.balance(0.4, 0.3)
+    assert undisturbed.exchanges >= 3
+    for moment in range(1, undisturbed.exchanges + 1):
+        team = Late(source, moment) if late else Mortal({moment: moment % 3}, source, "reference")
         team.balance(0.4, 0.3)
-        moments = team.exchanges
-    assert moments >= 3
-    for moment in range(1, moments + 1):
-        with InProcess(loses={moment: moment % 3}).team(source, "reference") as team:
-            team.balance(0.4, 0.3)
-            assert team.replaced == 1
-            np.testing.assert_allclose(confidences(team, whole.shape), expected, rtol=1e-6)
-            np.testing.assert_allclose(team.popularity, expected.sum(axis=0), rtol=1e-6)
-            team.lose(1)
-            sums = team.ask("vector_sum", "sums")
-            assert sum(sums) == pytest.approx(expected.sum(), rel=1e-6)
-            np.testing.assert_allclose(confidences(team, whole.shape), expected, rtol=1e-6)
+        assert team.replaced == 1
+        np.testing.assert_allclose(confidences(team, whole.shape), expected, rtol=1e-6)
+        np.testing.assert_allclose(team.popularity, expected.sum(axis=0), rtol=1e-6)
+        team.lose(1)
+        assert sum(team.ask("vector_sum", "sums")) == pytest.approx(expected.sum(), rel=1e-6)
+        np.testing.assert_allclose(confidences(team, whole.shape), expected, rtol=1e-6)
+        team.close()
 
 
 def test_a_fit_that_loses_workers_ends_at_the_same_objective(folder, weights):
