@@ -155,6 +155,14 @@ def test_a_source_that_was_weighted_otherwise_is_refused(whole, local, tmp_path)
         recommend_shards(local, InMemoryShards(whole.reweighted("bm25"), 2), tmp_path, tasks=Here())
 
 
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_nothing_is_balanced_twice(local, engine):
+    held = local.fitted.interactions
+    source, options = (held, {}) if engine == "local" else (InMemoryShards(held, 2), {"cluster": InProcess()})
+    with pytest.raises(InvalidData, match="These interactions are balanced already"):
+        FairALS(**SETTINGS, **BALANCE, engine=engine).fit(source, **options)
+
+
 # -- workers that are lost --------------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fairmf.data.csr import Rows
+from fairmf.errors import InvalidData
 from fairmf.params import check_number
 from fairmf.types import Array
 
@@ -162,6 +163,10 @@ class Balance:
     """z."""
     inner: Weighting | None = None
     """What raw confidences are weighted by first, such as BM25."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.inner, Balance):
+            raise InvalidData("These interactions are balanced already.", hint="fit on the raw ones")
 
     @classmethod
     def learn(
