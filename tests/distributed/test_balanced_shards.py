@@ -20,8 +20,9 @@ from fairmf.distributed.shards import InMemoryShards
 from fairmf.distributed.task_pool import InProcess as Here
 from fairmf.distributed.team import LocalTeam, ShardLost
 from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.models.evenness import Level
 
-SETTINGS = {"factors": 4, "epochs": 4, "backend": "reference"}
+SETTINGS = {"factors": 4, "epochs": 4, "backend": "reference", "item_balance": 0.0, "user_balance": 0.0}
 BALANCE = {"item_balance": 0.4, "user_balance": 0.3}
 
 
@@ -42,7 +43,7 @@ def whole(folder, weights):
 
 @pytest.fixture(scope="module")
 def local(whole):
-    return FairALS(**SETTINGS, **BALANCE).fit(whole)
+    return FairALS(**(SETTINGS | BALANCE)).fit(whole)
 
 
 def by_hand(data, item_balance, user_balance):
@@ -102,9 +103,17 @@ def test_the_fit_is_that_of_one_machine(folder, weights, local, shards):
     assert mine.weighting.norm == pytest.approx(theirs.weighting.norm, rel=1e-12)
 
 
+def test_shards_of_a_cache_are_balanced_alike(folder, weights, local, tmp_path):
+    for _ in range(2):  # the second reading finds the shards of the first
+        source = in_process(folder, shards=2, weights=weights, cache=tmp_path)
+        found, _ = on_shards(source, losses={2: 1}, **BALANCE)
+        np.testing.assert_allclose(found.item_factors, local.item_factors, atol=1e-6)
+        np.testing.assert_array_equal(found.fitted.item_counts, local.fitted.item_counts)
+
+
 @pytest.mark.parametrize("one", [{"item_balance": 0.5}, {"user_balance": 0.5}])
 def test_one_balance_alone(folder, one):
-    expected = FairALS(**SETTINGS, **one).fit(Interactions.from_parquet(folder))
+    expected = FairALS(**(SETTINGS | one)).fit(Interactions.from_parquet(folder))
     found, _ = on_shards(in_process(folder, shards=2), **one)
     np.testing.assert_allclose(found.item_factors, expected.item_factors, atol=1e-6)
 
@@ -127,7 +136,7 @@ def test_bits_are_the_same_from_run_to_run_and_for_any_number_of_threads(folder,
 
 @pytest.mark.skipif(what_is_missing() is not None, reason=str(what_is_missing()))
 def test_workers_with_devices_balance_alike(folder, weights, whole):
-    expected = FairALS(**SETTINGS | {"backend": "cpu"}, **BALANCE).fit(whole)
+    expected = FairALS(**(SETTINGS | BALANCE | {"backend": "cpu"})).fit(whole)
     found, _ = on_shards(in_process(folder, shards=2, weights=weights), backend="cuda", **BALANCE)
     assert objective_of(found) == pytest.approx(objective_of(expected), rel=1e-4)
 
@@ -138,7 +147,7 @@ def test_workers_with_devices_balance_alike(folder, weights, whole):
 @pytest.mark.parametrize("balance", [{}, BALANCE], ids=["plain", "balanced"])
 def test_the_weighting_of_the_source_stays_with_the_model(whole, balance, tmp_path):
     data = whole.reweighted("bm25")
-    expected = FairALS(**SETTINGS, **balance).fit(data)
+    expected = FairALS(**(SETTINGS | balance)).fit(data)
     found, _ = on_shards(InMemoryShards(data, 3), **balance)
     np.testing.assert_allclose(found.item_factors, expected.item_factors, atol=1e-6)
     how = found.fitted.weighting
@@ -160,7 +169,7 @@ def test_nothing_is_balanced_twice(local, engine):
     held = local.fitted.interactions
     source, options = (held, {}) if engine == "local" else (InMemoryShards(held, 2), {"cluster": InProcess()})
     with pytest.raises(InvalidData, match="These interactions are balanced already"):
-        FairALS(**SETTINGS, **BALANCE, engine=engine).fit(source, **options)
+        FairALS(**(SETTINGS | BALANCE), engine=engine).fit(source, **options)
 
 
 # -- workers that are lost --------------------------------------------------------------------------------------------
@@ -253,8 +262,8 @@ def test_on_other_shards_a_checkpoint_without_users_goes_on(folder, weights, tmp
 
 def test_raw_histories_are_folded_in_as_in_training(folder, weights, whole, tmp_path):
     source = in_process(folder, shards=3, weights=weights)
-    model = FairALS(**SETTINGS | {"epochs": 300}, **BALANCE, engine="ray").fit(source, cluster=InProcess())
-    local = FairALS(**SETTINGS | {"epochs": 300}, **BALANCE).fit(whole)
+    model = FairALS(**(SETTINGS | BALANCE | {"epochs": 300}), engine="ray").fit(source, cluster=InProcess())
+    local = FairALS(**(SETTINGS | BALANCE | {"epochs": 300})).fit(whole)
     assert model.n_users == 0
     raw = Interactions(whole.by_user, whole.n_items)
     np.testing.assert_allclose(model.fold_in(raw) @ model.item_factors.T, local.user_factors @ local.item_factors.T,
@@ -279,20 +288,20 @@ def same_lists(found, expected):
     np.testing.assert_allclose(found["score"].to_numpy(), expected["score"].to_numpy(), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("evenness", [None, 0.0, 0.4, 1.0])
+@pytest.mark.parametrize("evenness", [None, 0.0, 0.4, 1.0, Level(3.0, 0.3, 0.2)])
 @pytest.mark.parametrize("shards", [1, 3])
 def test_lists_at_a_level_are_those_of_one_machine(folder, weights, local, tmp_path, evenness, shards):
     source = in_process(folder, shards=shards, weights=weights)
-    model = FairALS(**SETTINGS, **BALANCE, engine="ray").fit(source, cluster=InProcess())
+    model = FairALS(**(SETTINGS | BALANCE), engine="ray").fit(source, cluster=InProcess())
     recommend_shards(model, source, tmp_path, N=4, evenness=evenness, tasks=Here())
     order = [("user", "ascending"), ("rank", "ascending")]
     same_lists(lists_in(tmp_path), local.recommend_table(None, 4, evenness=evenness).sort_by(order))
 
 
-@pytest.mark.parametrize("evenness", [None, 0.4, 1.0])
+@pytest.mark.parametrize("evenness", [None, 0.4, 1.0, Level(3.0, 0.3, 0.2)])
 def test_metrics_at_a_level_are_those_of_one_machine(folder, weights, whole, local, tmp_path, evenness):
     source = in_process(folder, shards=3, weights=weights)
-    model = FairALS(**SETTINGS, **BALANCE, engine="ray").fit(source, cluster=InProcess())
+    model = FairALS(**(SETTINGS | BALANCE), engine="ray").fit(source, cluster=InProcess())
     held = write(tmp_path / "held", [events(300, seed=5)])
     targets = in_process(held, shards=3, items=source.item_ids)
     found = evaluate_shards(model, source, targets, at=4, train=source, evenness=evenness, tasks=Here())
@@ -314,7 +323,7 @@ def test_metrics_at_a_level_are_those_of_one_machine(folder, weights, whole, loc
 
 def test_a_model_of_an_older_file_is_dialled_by_all_of_its_users(whole, local, tmp_path):
     """Such a file has no spreads: they come from the users it holds, not from those of a shard."""
-    old = FairALS(**SETTINGS, **BALANCE)
+    old = FairALS(**(SETTINGS | BALANCE))
     old._fitted = dataclasses.replace(local.fitted, item_spread=None, item_counts=None)
     recommend_shards(old, InMemoryShards(Interactions(whole.by_user, whole.n_items, whole.user_ids, whole.item_ids), 3),
                      tmp_path, N=4, evenness=0.7, tasks=Here())  # fmt: skip
