@@ -14,7 +14,8 @@ their meaning. Without it popular items dominate the loss, and the factors are s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fairmf.data.csr import Rows
+from fairmf.errors import InvalidData
 from fairmf.params import check_number
 from fairmf.types import Array
 
@@ -162,6 +164,10 @@ class Balance:
     inner: Weighting | None = None
     """What raw confidences are weighted by first, such as BM25."""
 
+    def __post_init__(self) -> None:
+        if isinstance(self.inner, Balance):
+            raise InvalidData("These interactions are balanced already.", hint="fit on the raw ones")
+
     @classmethod
     def learn(
         cls, rows: Rows, n_items: int, item_balance: float, user_balance: float, inner: Weighting | None = None
@@ -170,13 +176,21 @@ class Balance:
 
         The rows are those that `inner` has weighted already.
         """
-        counts = np.bincount(rows.indices, minlength=n_items).astype(np.float64)
-        found = cls(item_balance, user_balance, counts, 1.0, inner)
+        found = cls(item_balance, user_balance, rows.column_counts(n_items), 1.0, inner)
+        return found.normalised([found.totals(rows)])
+
+    def totals(self, rows: Rows) -> tuple[float, float]:
+        """Return the sum of the confidences r of some rows, and of r f^-b_I a^-b_U, which z is computed from."""
         raw = balanced = 0.0
-        for part, weights in found._blocks(rows):
+        for part, weights in self._blocks(rows):
             raw += float(part.nnz if part.weights is None else part.weights.sum(dtype=np.float64))
             balanced += float(weights.sum())
-        return replace(found, norm=balanced / raw if raw > 0 else 1.0)
+        return raw, balanced
+
+    def normalised(self, totals: Sequence[tuple[float, float]]) -> Balance:
+        """Return this balance with the z that keeps the mean confidence, from the totals of all parts of the data."""
+        raw, balanced = (math.fsum(part) for part in zip(*totals, strict=True))
+        return replace(self, norm=balanced / raw if raw > 0 else 1.0)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Balance):

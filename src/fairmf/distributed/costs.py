@@ -19,7 +19,11 @@ FLOAT = 4  # bytes
 
 @dataclass(frozen=True)
 class Sizes:
-    """Give the size of a problem, and how it is split. `steps` are conjugate gradient steps per row and epoch."""
+    """Give the size of a problem, and how it is split.
+
+    `steps` are conjugate gradient steps per row and epoch. `weighted` says whether rows hold weights: those of weighted
+    data, and of any data with item_balance or user_balance.
+    """
 
     n_users: int
     n_items: int

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,8 @@ class ParquetShards:
     hash of the id.
     """
 
+    weighting: ClassVar[None] = None
+    """Confidences are as in the files."""
     n_users: int
     n_items: int
     nnz: int

@@ -157,6 +157,12 @@ class ShardedRows:
         """Return the sum of every row: in the workers for users, in this process for items."""
         return ShardedVector(self.team, "sums") if self.side == USERS else self.team.popularity.copy()
 
+    def column_counts(self, n_columns: int) -> NDArray[np.float64]:
+        """Return the number of users of every item, from the rows of users."""
+        assert self.side == USERS
+        assert n_columns == self.team.n_items
+        return self.team.item_counts.copy()
+
 
 def key_of(stand_in: object) -> str:
     """Return the name that a sharded array, which the contract types as an array, has in the workers."""

@@ -8,10 +8,10 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.data.csr import Rows
+from fairmf.data.csr import Rows, item_sums
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
-from fairmf.types import Array
+from fairmf.data.weighting import Weighting
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class ShardSource(ShardLoader, Protocol):
     item_ids: Ids | None
     popularity: NDArray[np.float64]
     """The sum of every item's confidences."""
+    weighting: Weighting | None
+    """How the confidences were computed from raw ones; None if they are raw."""
 
     def fingerprint(self) -> str:
         """Return a hash of the data, equal for equal data."""
@@ -60,7 +62,7 @@ class InMemoryShards:
         self.interactions = interactions
         self.n_users, self.n_items = interactions.shape
         self.nnz, self.is_binary = interactions.nnz, interactions.is_binary
-        self.item_ids = interactions.item_ids
+        self.item_ids, self.weighting = interactions.item_ids, interactions.weighting
         self.shards = shards
         self.bounds = _balanced(interactions.by_user.indptr, shards)
         self.popularity = item_sums(interactions.by_user, self.n_items)
@@ -75,12 +77,6 @@ class InMemoryShards:
     def fingerprint(self) -> str:
         """Return the fingerprint of the interactions."""
         return self.interactions.fingerprint()
-
-
-def item_sums(rows: Rows, n_items: int) -> NDArray[np.float64]:
-    """Return the sum of every item's confidences, from rows of users."""
-    sums: Array = np.bincount(rows.indices, rows.weights, minlength=n_items)
-    return sums.astype(np.float64)
 
 
 def _balanced(indptr: NDArray[np.int64], shards: int) -> NDArray[np.int64]:

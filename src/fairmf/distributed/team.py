@@ -13,13 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fairmf.backends.contract import frozen
+from fairmf.data.weighting import Balance, Weighting
 from fairmf.distributed import remote_arrays
 from fairmf.distributed.remote_arrays import Drawn, Given, ShardedFactors, Solved
 from fairmf.distributed.shards import ShardSource
 from fairmf.distributed.worker import Answer, Argument, Missing, Step, Turned, Worker
 from fairmf.errors import ClusterFailed
+from fairmf.lazy import cached_property
 from fairmf.types import Array, Record
 
 
@@ -98,6 +101,9 @@ class Team(abc.ABC):
         self.shards = source.shards
         self.n_users, self.n_items, self.nnz = source.n_users, source.n_items, source.nnz
         self.popularity = source.popularity
+        """The sum of every item's confidences, as the workers have them."""
+        self.weighting: Weighting | None = source.weighting
+        """How these confidences were computed from raw ones."""
         self.traffic = Traffic()
         self.busy = np.zeros(source.shards)
         """The seconds that each worker has worked."""
@@ -214,6 +220,27 @@ class Team(abc.ABC):
             self.busy[shard] += seconds
             self.traffic.add("small", size_of(answer))
         return {shard: answer for shard, (answer, _) in answers.items()}, total
+
+    # -- items --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def item_counts(self) -> NDArray[np.float64]:
+        """The number of users of every item (f_j)."""
+        # Confidences that are all 1 add up to the number of users.
+        return np.array(self.source.popularity) if self.source.is_binary else self.reduce("item_counts")[0]
+
+    def balance(self, item_balance: float, user_balance: float) -> None:
+        """Let every worker balance the confidences of its shard, and every worker that replaces one later.
+
+        f_j and z are sums over all shards, a user's number of items is that of its own row. Call it once, before rows
+        are used.
+        """
+        strengths, counts = (item_balance, user_balance), self.item_counts
+        shared = self.publish(counts)
+        learned = Balance(*strengths, counts, 1.0, self.weighting)
+        learned = learned.normalised(self.ask("balance_totals", strengths, shared))
+        self.establish("balance", strengths, shared, learned.norm)
+        self.popularity, self.weighting = self.reduce("item_confidences")[0], learned
 
     # -- factors ------------------------------------------------------------------------------------------------------
 

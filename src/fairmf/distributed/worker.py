@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -17,10 +18,11 @@ from numpy.typing import NDArray
 from fairmf.backends.contract import Backend, Effort, Factors, HalfStep, frozen
 from fairmf.backends.registry import get_backend
 from fairmf.backends.solve import solve_to_convergence
-from fairmf.data.csr import Rows, transpose
+from fairmf.data.csr import Rows, item_sums, transpose
+from fairmf.data.weighting import Balance
 from fairmf.distributed.remote_arrays import Drawn, Solved
 from fairmf.distributed.shards import ShardLoader
-from fairmf.lazy import lazy_module
+from fairmf.lazy import cached_property, lazy_module
 from fairmf.types import Array
 
 if TYPE_CHECKING:
@@ -150,7 +152,11 @@ class Worker:
         self.vectors: dict[str, NDArray[np.float64]] = {"sums": self.shard.rows.sums()}
         self.factors: dict[str, Factors] = {}
         self.partials: dict[str, Array] = {}
-        self._sums = partial_sums(self.backend, self.rows["rows"], self.n_items)
+        self._is_balanced = False
+
+    @cached_property
+    def _sums(self) -> PartialSums:
+        return partial_sums(self.backend, self.rows["rows"], self.n_items)
 
     def run(self, program: Sequence[Step], arguments: Sequence[object]) -> tuple[Answer, float]:
         """Run a program; return the answer of its last step, and the seconds it took."""
@@ -185,6 +191,27 @@ class Worker:
         if key not in self.factors:
             raise Missing(key)
         return self.factors[key]
+
+    # -- balanced confidences -----------------------------------------------------------------------------------------
+
+    def balance_totals(self, balance: tuple[float, float], item_counts: NDArray[np.float64]) -> tuple[float, float]:
+        """Return this shard's part of the sums that z is computed from; see `Balance.totals`."""
+        assert not self._is_balanced  # the sums are those of raw confidences
+        return Balance(*balance, item_counts, 1.0).totals(self.shard.rows)
+
+    def balance(self, balance: tuple[float, float], item_counts: NDArray[np.float64], norm: float) -> None:
+        """Replace the raw confidences by balanced ones; `balance` is (item_balance, user_balance).
+
+        A second request changes nothing: it comes where another worker was lost during the first.
+        """
+        if self._is_balanced:
+            return
+        rows = self.shard.rows
+        rows = rows._replace(weights=Balance(*balance, item_counts, norm).balanced(rows))
+        # The raw confidences are freed: a worker that replaces this one loads them again.
+        self.shard, self._is_balanced = replace(self.shard, rows=rows), True
+        self.rows["rows"], self.vectors["sums"] = rows.read_only(), rows.sums()
+        vars(self).pop("_sums", None)
 
     # -- factors ------------------------------------------------------------------------------------------------------
 
@@ -316,6 +343,14 @@ class Worker:
         return HalfStep(self.backend, self.rows[rows], V, vector(shared), self.vectors[ridge], vector(shift))
 
     # -- partial sums over all items ----------------------------------------------------------------------------------
+
+    def item_counts(self, out: str) -> None:
+        """Store the number of users of every item under `out`."""
+        self.partials[out] = self.rows["rows"].column_counts(self.n_items)
+
+    def item_confidences(self, out: str) -> None:
+        """Store the sum of every item's confidences under `out`."""
+        self.partials[out] = item_sums(self.rows["rows"], self.n_items)
 
     def item_residual(self, out: str, key: str, V: Factors) -> float:
         """Store sum_i c_ij (1 - v_j.u_i) u_i of every item under `out`; return sum c_ij (1 - v_j.u_i)^2."""

@@ -69,8 +69,8 @@ def evaluate_shards(
         As in `evaluate`.
     train
         The source of the training data, for metrics that need popularity.
-    fairness
-        Fairness that users are folded in at; by default the model's own.
+    evenness, fairness
+        As in `recommend`: the level at which lists are made; by default the model's own.
     tasks
         Where tasks run; by default on Ray.
 

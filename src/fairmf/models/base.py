@@ -291,7 +291,7 @@ class IterativeModel(FoldInModel, Generic[StateT]):
             user_ids=data.user_ids,
             item_ids=data.item_ids,
             popularity=data.by_item.sums() if given.popularity is None else given.popularity,
-            item_counts=None if given.histories is None else given.histories.by_user.column_counts(data.n_items),
+            item_counts=data.by_user.column_counts(data.n_items),
             item_spread=item_dial.score_spreads(backend, state.user_factors, n, state.item_factors),
             mean_user=backend.host(backend.mean(state.user_factors)),
             merit=backend.host(self.merit(problem, state)),
@@ -302,7 +302,7 @@ class IterativeModel(FoldInModel, Generic[StateT]):
             extra={name: float(getattr(state, name)) for name in self.kept},
             fairness_weights=problem.fairness_weights,
             interactions=given.histories,
-            weighting=None if given.histories is None else given.histories.weighting,
+            weighting=data.weighting,
         )
 
     def _snapshot(self: Self, given: fit_loop.Setup[StateT], state: StateT, history: History) -> Self:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.data.interactions import Interactions
+from fairmf.data.interactions import Interactions, marked
 from fairmf.data.popularity import gini
 from fairmf.distributed.parquet_chunks import output_folder
-from fairmf.distributed.shards import Shard, ShardSource
+from fairmf.distributed.shards import ShardSource
 from fairmf.distributed.task_pool import RayTasks, Tasks
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.io.atomic import replacing
@@ -51,9 +51,17 @@ def without_users(model: FactorModel) -> FactorModel:
     lean, fitted = copy.copy(model), model.fitted
     nobody = np.empty((0, fitted.item_factors.shape[1]), dtype=fitted.item_factors.dtype)
     lean._fitted = dataclasses.replace(
-        fitted, user_factors=nobody, user_ids=None, interactions=None, user_sensitivity=None
-    )
+        fitted, user_factors=nobody, user_ids=None, interactions=None, user_sensitivity=None,
+        **_of_all_users(fitted),
+    )  # fmt: skip
     return lean
+
+
+def _of_all_users(fitted: Fitted) -> Record:
+    """Return what the item dial needs of the training users, where a file of an older version lacks it."""
+    if fitted.item_spread is not None and fitted.item_counts is not None:
+        return {}
+    return {"item_spread": fitted.item_dial.spread, "item_counts": fitted.item_dial.counts}
 
 
 def check_items(model: FactorModel, source: ShardSource, what: str) -> None:
@@ -67,9 +75,11 @@ def check_items(model: FactorModel, source: ShardSource, what: str) -> None:
         )
 
 
-def histories(shard: Shard, fitted: Fitted) -> Interactions:
+def histories(source: ShardSource, number: int, fitted: Fitted) -> Interactions:
     """Return the interactions of a shard's users over the model's items."""
-    return Interactions(shard.rows, len(fitted.item_factors), shard.user_ids, fitted.item_ids)
+    shard = source.load(number)
+    own = Interactions(shard.rows, len(fitted.item_factors), shard.user_ids, fitted.item_ids)
+    return marked(own, source.weighting)  # so that the model weights raw ones, and no others
 
 
 def _owned(fitted: Fitted) -> Fitted:
@@ -83,7 +93,7 @@ def over_shard(lean: FactorModel, source: ShardSource, number: int, level: Level
     model = copy.copy(lean)
     model.num_threads = 1  # the task has one CPU
     fitted = model._fitted = _owned(lean.fitted)
-    own = histories(source.load(number), fitted)
+    own = histories(source, number, fitted)
     options = {} if level.fairness is None else {"fairness": level.fairness}
     users = model.fold_in(own, **options)
     model._fitted = dataclasses.replace(

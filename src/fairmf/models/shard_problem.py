@@ -59,7 +59,7 @@ class ShardedInteractions:
         self.shape = UserCount(team.n_users), team.n_items
         self.by_user, self.by_item = ShardedRows(team, USERS), ShardedRows(team, ITEMS)
         self.item_ids = team.source.item_ids
-        self.fingerprint = team.source.fingerprint
+        self.fingerprint, self.weighting = team.source.fingerprint, team.weighting
         self._team, self._own = team, own
 
     @cached_property
@@ -230,6 +230,9 @@ def open_on_cluster(
         weights = None
         if fairness_weights is not None:
             weights = read_fairness_weights(fairness_weights, team.n_items, team.source.item_ids)
+        if own is None and (model.item_balance > 0 or model.user_balance > 0):
+            popularity = np.array(team.popularity)
+            team.balance(model.item_balance, model.user_balance)
         local = get_backend("reference" if model.backend == "reference" else "cpu")
         team.gather_users = own is not None if cluster.gather_users is None else cluster.gather_users
         problem = sharded_problem(team, local, model.lambda_f_for(team.n_users), settings_of(model), weights, own)
