@@ -17,6 +17,7 @@ from fairmf.control.tuning import tune
 from fairmf.data.split import Split
 from fairmf.metrics.evaluate import evaluate
 from fairmf.models.als import IALS, FairALS
+from fairmf.models.evenness import Level
 
 OBJECTIVES = ("ndcg@100", "gini@20")
 LOWER = (False, True)
@@ -78,7 +79,10 @@ def for_both(split: Split, trials: int, result: Result) -> None:
     alone = [(model, {"fairness": trial.dial}) for model, trial in zip(fitted, front, strict=True)]
     every = found.dialled_front(split.validation, points=16, progress=False)
     by_number = {trial.number: model for trial, model in zip(front, fitted, strict=True)}
-    turned = [(by_number[row["trial"]], {"fairness": row["fairness"]}) for row in every]
+    turned = [
+        (by_number[row["trial"]], {"evenness": Level(row["fairness"], row["flatten"], row["discount"])})
+        for row in every
+    ]
     one = found.best_model()
     for users, held_out in (("validation", split.validation), ("test", split.test)):
         plain = measure(untuned, held_out)

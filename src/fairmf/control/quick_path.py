@@ -7,8 +7,7 @@ As `calibrate`, with three differences that bound the time:
 2. The knots keep what was measured on the sample: they are not measured again on all users.
 3. There is no table of costs.
 
-Measured: 5,000 x 12,000 in docs/choosing-evenness.md. For a finer path call `calibrate` first: a model that has a path
-keeps it.
+For a finer path call `calibrate` first: a model that has a path keeps it.
 """
 
 from __future__ import annotations
