@@ -14,7 +14,7 @@ NEEDS = {
 }
 
 
-GUIDES = ["audit.md", "exposure.md", "report.md", "serving.md", "tuning.md"]
+GUIDES = ["audit.md", "choosing-fairness.md", "exposure.md", "report.md", "serving.md", "tuning.md"]
 
 
 @pytest.mark.parametrize("guide", GUIDES)
