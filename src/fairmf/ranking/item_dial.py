@@ -88,6 +88,8 @@ def score_spreads(backend: Backend, users: Factors, n: int, items: Factors) -> V
     t = backend.host(backend.mean(users)).astype(np.float64)
     # Cov(U) = G_U / n - t t' loses digits where the mean is large; the Gramian's float64 sums leave enough of them.
     covariance = backend.host(backend.gramian(users)).astype(np.float64) / n - np.outer(t, t)
+    if not np.isfinite(covariance).all():  # the state that a diverged fit leaves
+        return np.zeros(len(items))
     values, vectors = np.linalg.eigh(covariance)
     turned = backend.empty(*items.shape)
     backend.multiply(items, backend.vector(vectors * np.sqrt(np.maximum(values, 0.0))), turned)
