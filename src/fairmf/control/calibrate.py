@@ -277,8 +277,9 @@ class Cohort:
                 quality[start:stop] = self.wanted.accuracy.per_user(hits, self.n_targets[start:stop], self.wanted.K)
                 shown = lists[:, : self.at]
                 exposure += np.bincount(shown[shown >= 0], minlength=m)
+            unequal = float(gini(exposure))  # in here, where BLAS has one thread: waking more takes longer than the sum
         own = quality[self.scored]
-        return Point(level, float(gini(exposure)), float(own.mean()), own)
+        return Point(level, unequal, float(own.mean()), own)
 
     def _blocks(self, fairness: float | None) -> Iterator[tuple[int, NDArray[np.float32]]]:
         """Yield (first user, scores of a block of users): kept for one fairness if there is room, else made anew."""
