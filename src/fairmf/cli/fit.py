@@ -75,15 +75,16 @@ def fit(
 ) -> None:
     """Train a model and store it in one file.
 
-    --fairness sets how evenly items are exposed. 0 is plain iALS; 0.1 has a mild effect, 1 a clear one and 10 a strong
-    one, whatever the size of the data. You can choose another fairness after training: evaluate, recommend and tradeoff
-    accept --fairness too.
+    How evenly items are exposed is chosen afterwards, when lists are made: fairmf calibrate finds what each evenness
+    costs, and evaluate, recommend and other verbs take --evenness. --item-balance and --user-balance let popular items
+    and active users count less in training; good values differ between data sets, so choose them on validation users
+    (fairmf tune). --fairness is the weight of the paper's fairness term; 0 is plain iALS.
 
     [dim]Examples:[/dim]
 
       fairmf fit split -o model.fairmf
 
-      fairmf fit events.csv -o model.fairmf --factors 64 --fairness 3
+      fairmf fit events.csv -o model.fairmf --factors 64 --item-balance 0.25
 
       fairmf fit plays.parquet -o model.fairmf --weight plays --reweight log
 
