@@ -14,7 +14,7 @@ from fairmf.cli.level_flags import Asked, Served, level_facts
 from fairmf.cli.options import Flags, Reweight
 from fairmf.cli.output import SafeCsv, Users, check_list_file, lists_of, write_lists
 from fairmf.cli.session import Session
-from fairmf.cli.sources import Reading, as_ids, ids_from_file, load_fitted, read_histories, read_ids
+from fairmf.cli.sources import Reading, as_ids, data_weighting, ids_from_file, load_fitted, read_histories, read_ids
 from fairmf.cli.terminal import marked
 
 if TYPE_CHECKING:
@@ -151,13 +151,14 @@ def _users(
 
 def _reweighted(loaded: FactorModel, histories: Interactions, asked: str, session: Session) -> Interactions:
     """Check that --reweight agrees with the model. A model that stores its weighting applies it by itself."""
-    known = loaded.fitted.weighting
-    if known is None:
+    known = data_weighting(loaded)
+    if loaded.fitted.weighting is None:
         session.warn(f"The model does not say how its data were weighted: new users are weighted by {asked} alone.")
         return histories.reweighted(asked)
-    if known.how != asked:
+    if known != asked:
+        how = "that were not weighted" if known is None else f"weighted by {known}"
         raise Problem(
-            f"The model was trained on data weighted by {known.how}, so new users cannot be weighted by {asked}.",
+            f"The model was trained on data {how}, so new users cannot be weighted by {asked}.",
             "drop --reweight: the model weights new users itself",
         )
     return histories
