@@ -28,7 +28,7 @@ from fairmf.models.als import IALS, FairALS
 from fairmf.models.base import IterativeModel
 from fairmf.models.fiadmm import FiADMM
 from fairmf.models.popularity import Popularity
-from fairmf.reports.content import Contender, write_json
+from fairmf.reports.content import Contender, summary, write_json
 from fairmf.reports.page import report
 from fairmf.reports.tables import comparison_table
 from fairmf.types import Record
@@ -84,6 +84,8 @@ def demo(
     }
     make_folder(output)
     write_json(contenders, facts, output / "results.json")
+    named = {c.name: c for c in contenders}
+    console.print(summary(named[PLAIN], named[EVEN]))
     with console.status("measuring FairALS at many values of fairness for the report"):
         path = report(
             dialled, split, output / "report.html", title="Fair recommendations: a demonstration",
@@ -94,7 +96,7 @@ def demo(
     session.uses("train", split.train)
     session.record_beside(output)
     console.print(f"[bold]Report[/bold]  {marked(path.resolve())}", soft_wrap=True)
-    compared = {c.name: c.evaluation for c in contenders if c.name in (PLAIN, DEFAULT, EVEN)}
+    compared = {name: named[name].evaluation for name in (PLAIN, DEFAULT, EVEN)}
     console.print(story_table(compared))
     console.print(story(compared, split.validation.n_users), highlight=False)
 
