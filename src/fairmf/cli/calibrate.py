@@ -138,7 +138,8 @@ def _report(found: Calibration, model: Path, output: Path, table: Path | None, s
     session.note(f"model   {marked(output)}")
     if table is not None:
         session.note(f"table   {marked(table)}")
-    session.note(f"next    fairmf recommend {marked(output)} --evenness 0.3")
+    if len(path.knots) > 1:
+        session.note(f"next    fairmf recommend {marked(output)} --evenness 0.3")
 
 
 def _row(found: Calibration, index: int) -> Record:

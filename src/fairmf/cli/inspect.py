@@ -1,4 +1,4 @@
-"""`fairmf inspect FILE`: describe events before a model is trained on them."""
+"""`fairmf inspect FILE`: describe events before a model is trained on them, or a model."""
 
 from __future__ import annotations
 

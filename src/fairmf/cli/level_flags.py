@@ -35,7 +35,8 @@ HELP = {
     "evenness": "How evenly to spread exposure over the items: 0 is most accurate, 1 is most even. Run fairmf "
     "calibrate first; without it, a rule of thumb decides.",
     "flatten": "Divide the scores of each item by this power of their spread.",
-    "discount": "Subtract this multiple of the log of its popularity from the scores of an item.",
+    "discount": "Subtract from an item's scores this multiple of the log of its popularity, in units of the spread of "
+    "all scores.",
     "fairness": "Change the users' vectors to this fairness, as the paper's method does.",
 }
 
