@@ -113,7 +113,6 @@ def target(
     if output is not None:
         with session.busy("write"):
             found.model.save(output)
-    session.result |= {"part": part.value, "users": held_out.n_users}
     _report(found, model, output, session)
 
 
@@ -132,7 +131,6 @@ def _report(found: Target, model: Path, output: Path | None, session: Session) -
         "alternatives": list(found.alternatives.rows),
     }
     session.record_beside(model if output is None else output)
-    measured = Part(session.result["part"]).measured(session.result["users"])
-    session.show(curve_table(found.curve, found.fairness, "the fairness found"), measured, marked(found.message))
+    session.show(curve_table(found.curve, found.fairness, "the fairness found"), marked(found.message))
     if output is not None:
         session.note(f"model   {marked(output)}")

@@ -64,10 +64,9 @@ def tradeoff(
     if output is not None:
         write_table(curve.table(), output)
         session.result["output"] = str(output)
-    session.result |= {"model": str(model), "part": part.value, "users": held_out.n_users, "rows": list(curve.rows)}
+    session.result |= {"model": str(model), "part": part.value, "rows": list(curve.rows)}
     session.record_beside(model if output is None else output)
-    shown = curve_table(curve, loaded.fitted.fairness, "the fairness that the model uses by default")
-    session.show(shown, part.measured(held_out.n_users))
+    session.show(curve_table(curve, loaded.fitted.fairness, "the fairness that the model uses by default"))
 
 
 def curve_table(curve: Curve, marked: float, meaning: str) -> Table:
