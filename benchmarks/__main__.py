@@ -25,6 +25,7 @@ NAMES = (
     "subspace",
     "scaling",
     "pareto",
+    "fronts",
     "control",
     "fold_in",
     "group_weights",

@@ -11,23 +11,25 @@ for the functions of the chosen solver, which are in als_cg.py, als_exact.py and
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from fairmf.backends.contract import Backend, Factors, Vector
-from fairmf.data.interactions import Interactions
+from fairmf.data.interactions import Interactions, as_interactions
 from fairmf.errors import InvalidParameter
 from fairmf.lazy import lazy_module
 from fairmf.models.base import IterativeModel
-from fairmf.params import setting
-from fairmf.types import Record
+from fairmf.params import setting, store_settings
+from fairmf.types import Record, SparseMatrix
 
 if TYPE_CHECKING:
     from fairmf.backends import solve
-    from fairmf.models import als_cg, als_exact, als_subspace
+    from fairmf.distributed.shards import ShardSource
+    from fairmf.models import als_cg, als_exact, als_subspace, auto_settings
     from fairmf.models import objective as objectives
     from fairmf.models import problem as problems
     from fairmf.models.als_cg import AlternatingState, EpochEffort
@@ -36,8 +38,10 @@ if TYPE_CHECKING:
 else:  # models that only answer do without their solvers
     solve, objectives = lazy_module("fairmf.backends.solve"), lazy_module("fairmf.models.objective")
     als_cg, als_exact = lazy_module("fairmf.models.als_cg"), lazy_module("fairmf.models.als_exact")
+    auto_settings = lazy_module("fairmf.models.auto_settings")
     als_subspace, problems = lazy_module("fairmf.models.als_subspace"), lazy_module("fairmf.models.problem")
 
+Self = TypeVar("Self", bound="AlternatingModel")
 WEAK = 0.05  # unobserved_weight below which rows take two steps: the preconditioner is then hardly more than L2
 STRONG = 10.0  # fairness from which rows take two steps
 EASY = 0.5  # ratio of observed to unobserved weight up to which one step per row is enough
@@ -112,9 +116,29 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         32, "Number of factors that solver='subspace' solves at a time.", low=1, integer=True
     )  # fmt: skip
 
+    settings: str = setting(
+        "given",
+        "'auto' chooses unobserved_weight, regularization, its exponent and the balances by short fits, where they "
+        "are left at their defaults; 'given' takes them as they are.",
+        choices=("given", "auto"),
+    )
+
     engine: str = setting(
         "local", "Which processes compute: this one, or the workers of a Ray cluster.", choices=("local", "ray")
     )
+
+    def _chosen(self: Self, data: Interactions | SparseMatrix | ShardSource, progress: bool | None) -> Self:
+        if self.settings != "auto":
+            return self
+        if isinstance(getattr(data, "shards", None), int):
+            raise InvalidParameter(
+                "settings='auto' needs Interactions in this process, not data in shards.",
+                hint="choose the settings on a sample of the users, and give them to this fit",
+            )
+        found = auto_settings.choose(self, as_interactions(data), progress)
+        own = copy.copy(self)
+        store_settings(own, {**found.settings, "settings": "given"})
+        return own
 
     def trained_fairness(self) -> float:
         """Return the fairness to train with (phi)."""
@@ -208,11 +232,17 @@ class FairALS(AlternatingModel):
     """
 
     fairness: float = setting(
-        1.0,
-        "How strongly items' average scores are evened out: 0 not at all (iALS), 0.1 mildly, 1 clearly, 10 strongly.",
+        0.0,
+        "How strongly training evens out the items' average scores, as in the paper; 0 leaves them as they are. "
+        "Evenness of the lists is chosen after training (`calibrate`).",
         symbol="phi",
         low=0,
     )
+    item_balance: float = setting(
+        0.25, "How much less a popular item weighs in training: an interaction with an item that f users have counts "
+        "f to the power of minus this.", symbol="b_I", low=0, high=4,
+    )  # fmt: skip
+    user_balance: float = setting(0.25, "The same for users with many items.", symbol="b_U", low=0, high=4)
 
     def trained_fairness(self) -> float:
         """Return the fairness to train with (phi)."""

@@ -216,6 +216,18 @@ class IterativeModel(FoldInModel, Generic[StateT]):
         """
         check_settings(self)
         check_count("fit", "checkpoint_every", checkpoint_every)
+        own = self._chosen(data, progress)
+        if own is not self:
+            # The constructor's values stay as they are, for the next fit; `fitted.settings` has what was chosen.
+            try:
+                own.fit(
+                    data, init=init, callbacks=callbacks, objective_every=objective_every, progress=progress,
+                    settle=settle, fairness_weights=fairness_weights, checkpoint=checkpoint,
+                    checkpoint_every=checkpoint_every, cluster=cluster,
+                )  # fmt: skip
+            finally:
+                self._fitted = own._fitted
+            return self
         with contextlib.ExitStack() as opened:
             given = opened.enter_context(fit_loop.open_setup(self, data, fairness_weights, cluster))
             problem = given.problem
@@ -239,6 +251,10 @@ class IterativeModel(FoldInModel, Generic[StateT]):
                 self._fitted = self._results(given, error.state, error.history)
                 raise
             self._fitted = self._results(given, state, history)
+        return self
+
+    def _chosen(self: Self, data: Interactions | SparseMatrix | ShardSource, progress: bool | None) -> Self:  # noqa: ARG002
+        """Return the model that `fit` trains: itself, or a copy with settings that were chosen for the data."""
         return self
 
     def _initial_factors(

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Factors, ItemScale
-from fairmf.data.ids import Ids
+from fairmf.backends.contract import Factors
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData
 from fairmf.lazy import lazy_module
 from fairmf.models.evenness import Level
-from fairmf.models.fitted import FittedModel, Names, as_list, is_one, named, on_snapshot, positions
-from fairmf.models.recommend import USERS_AT_ONCE, Choice, Items, answer_all, ranked, read_request
+from fairmf.models.fitted import FittedModel, Names, as_list, is_one, named, on_snapshot
+from fairmf.models.recommend import USERS_AT_ONCE, Choice, Items, answer_all, ranked, read_request, score_pairs
 from fairmf.ranking.top_n import list_length
 from fairmf.types import Array, Record, SparseMatrix
 
@@ -35,7 +34,6 @@ else:  # models that only recommend do without
     ann, batches = lazy_module("fairmf.ranking.ann"), lazy_module("fairmf.models.batches")
 
 Self = TypeVar("Self", bound="FactorModel")
-PAIRS_AT_ONCE = 65_536  # pairs scored per block, to bound the memory of their vectors
 
 
 class FactorModel(FittedModel):
@@ -266,12 +264,10 @@ class FactorModel(FittedModel):
     ) -> int:
         """Write what `recommend_table` returns to a Parquet file, a batch at a time; return the number of rows.
 
-        The file appears when it is complete; until then an older file of that name stays as it is.
-
         Parameters
         ----------
         path
-            The file to write; its folder must exist.
+            The file to write, in a folder that exists. It appears when it is complete, and replaces an older one then.
         users, N, **options
             As in `recommend_table`.
         """
@@ -306,8 +302,7 @@ class FactorModel(FittedModel):
     def with_ann(self, index: AnnIndex | None = None) -> AnnRanker:
         """Return this model with an index (by default a new one) in place of scoring every item.
 
-        It has `rank` and `recommend`, and `evaluate` takes it. An index is searched at the level the model serves
-        with: `model.with_evenness(0.3).with_ann()`.
+        It has `rank` and `recommend`; `evaluate` takes it. Its level is the model's: `with_evenness(0.3).with_ann()`.
         """
         return rerankers.AnnRanker(self, self.to_ann() if index is None else index)
 
@@ -362,18 +357,9 @@ class FactorModel(FittedModel):
         -------
         The lists, and a `certificate` that says how often each item is shown.
         """
-        length = list_length(N, self.n_items)
-        fitted = self.fitted
-        everyone = np.arange(self.n_users) if fitted.user_ids is None else fitted.user_ids.values
-        who: Names = everyone if users is None else as_list(users)
-        rows = self._user_rows(who)
-        history = fitted.histories("recommend_fairly").take_users(rows)
-        level = fitted.served(evenness, fairness)
-        vectors = self.user_factors[rows] if level.fairness is None else self._at_fairness(rows, level.fairness)
         ranker = self.with_fairrec(share, order=order, random_state=random_state)
-        made = ranker.lists(vectors, history, length, level)
-        names = who if isinstance(who, np.ndarray) else Ids(who).values
-        return rerankers.FairRecommendations(names, named(made.items, fitted.item_ids), made.scores, made.certificate)
+        who = None if users is None else as_list(users)
+        return rerankers.recommend_fairly(ranker, who, N, self.fitted.served(evenness, fairness))
 
     # -- neighbours and single scores -------------------------------------------------------------------------------
 
@@ -411,7 +397,7 @@ class FactorModel(FittedModel):
         >>> bool(ids[0] == data.item_ids.values[0])
         True
         """
-        return self._similar(self.item_factors, self.fitted.item_ids, "item", itemid, N, filter_items, items)
+        return similar.find(self, "item", itemid, N, filter_items, items)
 
     @on_snapshot
     def similar_users(
@@ -421,34 +407,7 @@ class FactorModel(FittedModel):
 
         A user without history is similar to nobody. See `similar_items` for the parameters and the result.
         """
-        return self._similar(self.user_factors, self.fitted.user_ids, "user", userid, N, filter_users, users)
-
-    def _similar(
-        self, factors: Factors, ids: Ids | None, kind: str, asked: Hashable | Names, N: int,
-        leave_out: Names | None, among: Names | None,
-    ) -> tuple[Array, NDArray[np.float32]]:  # fmt: skip
-        def rows(names: Hashable | Names) -> NDArray[np.int64]:
-            return positions(as_list(names), ids, len(factors), kind)
-
-        candidates = np.arange(len(factors)) if among is None else np.unique(rows(among))
-        if leave_out is not None:
-            candidates = np.setdiff1d(candidates, rows(leave_out))
-        backend, queries = self._backend(), rows(asked)
-        with backend.threads(self.num_threads):
-            found, cosines = similar.nearest(backend, factors, queries, N, candidates, self._directed(kind))
-        names = named(found, ids)
-        return (names[0], cosines[0]) if is_one(asked) else (names, cosines)
-
-    def _directed(self, kind: str) -> NDArray[np.bool_]:
-        """Return whose vectors have a meaningful direction: those with interactions, as far as that is known.
-
-        Users without any share the one vector that fairness gives them; items without any may keep a little of the
-        random start.
-        """
-        if kind == "item":
-            return self.fitted.popularity > 0
-        held = self.fitted.interactions
-        return np.ones(self.n_users, dtype=bool) if held is None else np.diff(held.by_user.indptr) > 0
+        return similar.find(self, "user", userid, N, filter_users, users)
 
     @on_snapshot
     def score(
@@ -466,10 +425,8 @@ class FactorModel(FittedModel):
         users, items
             Two sequences of one length are pairs. One user with many items, or one item with many users, makes a pair
             with each of the many.
-        evenness
+        evenness, fairness
             As in `recommend`.
-        fairness
-            For experts: fold the users in at this fairness first.
 
         Returns
         -------
@@ -488,25 +445,5 @@ class FactorModel(FittedModel):
         >>> model.score(data.user_ids.values[0], data.item_ids.values[:3]).shape
         (3,)
         """
-        fitted = self.fitted
-        rows = self._user_rows(as_list(users))
-        columns = positions(as_list(items), fitted.item_ids, self.n_items, "item")
-        single = is_one(users), is_one(items)
-        if not any(single) and len(rows) != len(columns):
-            raise InvalidData(f"Pairs need as many users as items; got {len(rows):,} users and {len(columns):,} items.")
-        vectors, which = self.user_factors, rows
-        level = fitted.served(evenness, fairness)
-        if level.fairness is not None:
-            distinct, which = np.unique(rows, return_inverse=True)
-            vectors = self._at_fairness(distinct, level.fairness)
-        which, columns = np.broadcast_arrays(which, columns)
-        scores = np.empty(len(which), dtype=np.float32)
-        for start in range(0, len(which), PAIRS_AT_ONCE):
-            part = slice(start, start + PAIRS_AT_ONCE)
-            np.einsum("ij,ij->i", vectors[which[part]], self.item_factors[columns[part]], out=scores[part])
-        scale, offset = fitted.item_scale(level) or ItemScale()
-        if scale is not None:
-            scores *= scale[columns]
-        if offset is not None:
-            scores += offset[columns]
-        return scores[0] if all(single) else scores
+        scores = score_pairs(self, users, items, self.fitted.served(evenness, fairness))
+        return scores[0] if is_one(users) and is_one(items) else scores

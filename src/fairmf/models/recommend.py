@@ -21,7 +21,7 @@ from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter, MissingHistories
 from fairmf.io.values import plain
 from fairmf.models.evenness import Level
-from fairmf.models.fitted import Names, positions
+from fairmf.models.fitted import Names, as_list, is_one, positions
 from fairmf.ranking.top_n import Lists, empty_lists, list_length, merged, popular_n, top_n
 from fairmf.types import SparseMatrix
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fairmf.models.factor_model import FactorModel
 
 USERS_AT_ONCE = 4096  # users answered per block: bounds memory at block x N, for any number of users
+PAIRS_AT_ONCE = 65_536  # pairs scored per block, to bound the memory of their vectors
 Items: TypeAlias = "Names | Iterable[Names] | Interactions | SparseMatrix"
 """Items for everyone, or some for each user."""
 
@@ -282,3 +283,29 @@ def ranked(
         empty = np.flatnonzero(np.diff(rows.indptr) == 0)
         lists[empty] = popular_n(fitted.most_popular, len(empty), N)
         yield start, lists
+
+
+def score_pairs(
+    model: FactorModel, users: Hashable | Names, items: Hashable | Names, level: Level
+) -> NDArray[np.float32]:
+    """Return the score of each pair at a level; one user or one item makes a pair with each of the others."""
+    fitted = model.fitted
+    rows = model._user_rows(as_list(users))
+    columns = positions(as_list(items), fitted.item_ids, model.n_items, "item")
+    if len(rows) != len(columns) and not (is_one(users) or is_one(items)):
+        raise InvalidData(f"Pairs need as many users as items; got {len(rows):,} users and {len(columns):,} items.")
+    vectors, which = fitted.user_factors, rows
+    if level.fairness is not None:
+        distinct, which = np.unique(rows, return_inverse=True)
+        vectors = model._at_fairness(distinct, level.fairness)
+    which, columns = np.broadcast_arrays(which, columns)
+    scores = np.empty(len(which), dtype=np.float32)
+    for start in range(0, len(which), PAIRS_AT_ONCE):
+        part = slice(start, start + PAIRS_AT_ONCE)
+        np.einsum("ij,ij->i", vectors[which[part]], fitted.item_factors[columns[part]], out=scores[part])
+    scale, offset = fitted.item_scale(level) or ItemScale()
+    if scale is not None:
+        scores *= scale[columns]
+    if offset is not None:
+        scores += offset[columns]
+    return scores

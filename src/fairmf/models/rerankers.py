@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Factors
+from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.models.evenness import Level
-from fairmf.models.fitted import Names, as_list, is_one
+from fairmf.models.fitted import Names, as_list, is_one, named
 from fairmf.ranking.ann import AnnIndex
 from fairmf.ranking.fairrec import Certificate, FairLists, RunOptions, fair_rec
 from fairmf.ranking.top_n import Lists, list_length, popular_n
@@ -186,3 +187,17 @@ class FairRecRanker:
             users, items, K, self.share, exclude=history.by_user, offsets=offset, order=self.order,
             run=RunOptions(self.random_state, model.backend, model.num_threads),
         )  # fmt: skip
+
+
+def recommend_fairly(ranker: FairRecRanker, users: Names | None, N: int, level: Level) -> FairRecommendations:
+    """Make the lists of these users of training together (None: of all), at a level; see `recommend_fairly`."""
+    model, fitted = ranker.model, ranker.model.fitted
+    length = list_length(N, model.n_items)
+    everyone = np.arange(model.n_users) if fitted.user_ids is None else fitted.user_ids.values
+    who: Names = everyone if users is None else users
+    rows = model._user_rows(who)
+    history = fitted.histories("recommend_fairly").take_users(rows)
+    vectors = fitted.user_factors[rows] if level.fairness is None else model._at_fairness(rows, level.fairness)
+    made = ranker.lists(vectors, history, length, level)
+    names = who if isinstance(who, np.ndarray) else Ids(who).values
+    return FairRecommendations(names, named(made.items, fitted.item_ids), made.scores, made.certificate)

@@ -2,17 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Backend
 from fairmf.data.csr import Rows
+from fairmf.models.fitted import Fitted, Names, as_list, is_one, named, positions
 from fairmf.ranking.top_n import list_length
+from fairmf.types import Array
+
+if TYPE_CHECKING:
+    from fairmf.models.factor_model import FactorModel
 
 ROWS_AT_ONCE = 65_536  # candidates scaled to length 1 at a time
 SHORTEST = 1e-12  # a vector shorter than this is zero but for rounding, and has no direction
 
 Ranked = tuple[NDArray[np.int32], NDArray[np.float32]]
+
+
+def find(
+    model: FactorModel, kind: str, asked: Hashable | Names, N: int, leave_out: Names | None, among: Names | None
+) -> tuple[Array, NDArray[np.float32]]:
+    """Answer `similar_items` and `similar_users` (`kind` is "item" or "user"): see there."""
+    of_items, fitted = kind == "item", model.fitted
+    factors, ids = (fitted.item_factors, fitted.item_ids) if of_items else (fitted.user_factors, fitted.user_ids)
+
+    def rows(names: Hashable | Names) -> NDArray[np.int64]:
+        return positions(as_list(names), ids, len(factors), kind)
+
+    candidates = np.arange(len(factors)) if among is None else np.unique(rows(among))
+    if leave_out is not None:
+        candidates = np.setdiff1d(candidates, rows(leave_out))
+    backend, queries = model._backend(), rows(asked)
+    with backend.threads(model.num_threads):
+        found, cosines = nearest(backend, factors, queries, N, candidates, _directed(fitted, of_items))
+    names = named(found, ids)
+    return (names[0], cosines[0]) if is_one(asked) else (names, cosines)
+
+
+def _directed(fitted: Fitted, of_items: bool) -> NDArray[np.bool_]:
+    """Return whose vectors have a meaningful direction: those with interactions, as far as that is known.
+
+    Users without any share the one vector that fairness gives them; items without any may keep a little of the random
+    start.
+    """
+    if of_items:
+        return fitted.popularity > 0
+    held = fitted.interactions
+    return np.ones(len(fitted.user_factors), dtype=bool) if held is None else np.diff(held.by_user.indptr) > 0
 
 
 def nearest(

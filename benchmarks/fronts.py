@@ -1,0 +1,265 @@
+"""Accuracy at equal Gini: the calibrated path against one-line heuristics, the paper's regulariser, FairRec and others.
+
+For every data set, settings of a plain and of a balanced model are chosen by nDCG@20 on validation data, and of the
+best balanced ones that whose calibrated path is best. Then models are trained with three seeds and measured once on the
+test data. Strengths are chosen by the Gini of the test users' lists, which needs no labels; nothing else looks at them.
+
+`python -m benchmarks.fronts NAME ...` measures some sets and stores them in benchmarks/fronts/NAME.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.fronts_data import SETS, Parts, Set
+from benchmarks.fronts_methods import OURS, Cohort, Point, along, one_liners, retrained, slow
+from benchmarks.result import Result
+from fairmf import EvennessPath, FairALS, Level, calibrate
+from fairmf.types import Record
+
+STORED = Path(__file__).parent / "fronts"
+BACKEND = os.environ.get("FAIRMF_BACKEND", "auto")
+SEEDS, TRIALS = (0, 1, 2), 40
+PLAIN, BALANCED = "plain", "balanced"
+GOALS = {
+    # name: (levels of Gini@20, nDCG@20 at each at least)
+    "ml-1m": ((0.87, 0.84, 0.8, 0.75), (0.316, 0.304, 0.288, 0.268)),
+    "gowalla": ((0.8, 0.75, 0.7), (0.146, 0.141, 0.132)),
+}
+
+
+def run(short: bool) -> Result:
+    result = Result(
+        "Fronts: nDCG@20 at equal Gini@20",
+        "Test data, mean of three seeds; settings and path chosen on validation data. In brackets: how far a method is "
+        "above (+) or below the calibrated path, and the half-width of the paired 95 % interval of that difference. A "
+        "dash: Gini is not reached. Recall divides by |T| on gowalla and amazon-cds, by min(K, |T|) elsewhere. "
+        f"`python -m benchmarks {'' if short else '--full '}fronts`",
+        ("data", "model", "method", "strengths", *(f"level {k}" for k in range(1, 6))),
+    )
+    for data in SETS[:1] if short else SETS:
+        if not data.path.exists():
+            result.findings.append(f"{data.name}: not run, {data.file} is absent (FAIRMF_DATA names the folder).")
+            continue
+        stored = measure(data, short)
+        if not short:
+            store(stored)
+        add(result, stored)
+    return result
+
+
+# -- measuring --------------------------------------------------------------------------------------------------------
+
+
+def measure(data: Set, short: bool) -> Record:
+    """All methods on one data set, at its five levels of Gini."""
+    began, parts = time.time(), data.load(data.path)
+    chosen = {name: choose(data, parts, name == BALANCED, short) for name in (PLAIN, BALANCED)}
+    path, chosen[BALANCED] = best_path(data, parts, chosen[BALANCED], short)
+    _say(data.name, "chosen", chosen[BALANCED][0], round(time.time() - began))
+    families: dict[tuple[str, str], list[dict[str, list[Point]]]] = {}
+    seeds = SEEDS[:1] if short else SEEDS
+    for seed in seeds:
+        for name in (PLAIN, BALANCED):
+            settings = {**chosen[name][0], "factors": data.factors, "random_state": seed, "backend": BACKEND}
+            model = FairALS(**settings).fit(parts.train, objective_every=0, progress=False)
+            cohort = Cohort(model, parts.test, parts.train, data.recall_by_targets)
+            start = cohort.at(Level(), 0.0)
+            found = one_liners(cohort, start)
+            if name == BALANCED:
+                found[OURS] = along(cohort, path)
+            if not short and (not data.large or (seed == 0 and name == BALANCED)):
+                found |= slow(cohort, start, data.large)
+            if not short and name == PLAIN and (seed == 0 or not data.large):
+                found |= retrained(parts.train, settings, parts.test, start, data.recall_by_targets)
+            for method, points in found.items():
+                families.setdefault((name, method), []).append({"points": points})
+            _say(
+                data.name,
+                f"seed {seed}, {name}: nDCG@20 {start.ndcg20.mean():.4f} Gini {start.gini:.4f}",
+                round(time.time() - began),
+            )
+    rows = [row(data, *key, runs, families[BALANCED, OURS]) for key, runs in families.items()]
+    wide = wider(data, parts, chosen[BALANCED][0]) if data.name == "gowalla" and not short else None
+    return {
+        "name": data.name, "levels": data.levels, "factors": data.factors, "users": parts.test.n_users,
+        "items": parts.train.n_items, "settings": {name: chosen[name][0] for name in chosen}, "path": path.to_dict(),
+        "rows": rows, "wide": wide, "seconds": round(time.time() - began), "seeds": len(seeds),
+    }  # fmt: skip
+
+
+def choose(data: Set, parts: Parts, balanced: bool, short: bool) -> list[Record]:
+    """Settings by falling nDCG@20 on validation data, from a random search."""
+    rng, found = np.random.default_rng(1), []
+    for _ in range(4 if short else TRIALS):
+        settings = {
+            "factors": min(128, data.factors), "fairness": 0.0, "backend": BACKEND,
+            "regularization": float(10 ** rng.uniform(-3.3, -1.5)),
+            "unobserved_weight": float(10 ** rng.uniform(-3, 0)),
+            "regularization_exponent": 1.0 if balanced else float(rng.choice([0.75, 1.0])),
+            "item_balance": float(rng.choice([0.1, 0.25, 0.4, 0.5])) if balanced else 0.0,
+            "user_balance": float(rng.choice([0.0, 0.25, 0.5])) if balanced else 0.0,
+        }  # fmt: skip
+        model = FairALS(**settings).fit(parts.chosen_on, objective_every=0, progress=False)
+        point = Cohort(model, parts.validation, parts.chosen_on, data.recall_by_targets).at(Level(), 0.0)
+        found.append((float(point.ndcg20.mean()), settings))
+    return [settings for _, settings in sorted(found, key=lambda pair: -pair[0])]
+
+
+def best_path(data: Set, parts: Parts, candidates: list[Record], short: bool) -> tuple[EvennessPath, list[Record]]:
+    """The path with the best quality over the levels, among the best settings; and the settings, its own first."""
+    best: tuple[float, EvennessPath, Record] | None = None
+    for settings in candidates[: 1 if short else 2 if data.large else 8]:
+        settings = {**settings, "factors": data.factors}
+        model = FairALS(**settings).fit(parts.chosen_on, objective_every=0, progress=False)
+        path = calibrate(model, parts.validation, bootstrap=0, users=4096, progress=False).path
+        ginis, quality = [knot.gini for knot in path.knots[::-1]], [knot.quality for knot in path.knots[::-1]]
+        mean = float(np.mean(np.interp(data.levels, ginis, quality)))
+        if best is None or mean > best[0]:
+            best = mean, path, settings
+    assert best is not None
+    return best[1], [best[2], *candidates]
+
+
+def wider(data: Set, parts: Parts, settings: Record) -> Record:
+    """The balanced model at 1,024 factors, without any evenness."""
+    model = FairALS(**{**settings, "factors": 1024}).fit(parts.train, objective_every=0, progress=False)
+    point = Cohort(model, parts.test, parts.train, data.recall_by_targets).at(Level(), 0.0)
+    return {"recall@20": float(point.recall20.mean()), "ndcg@20": float(point.ndcg20.mean()), "gini@20": point.gini}
+
+
+# -- from points to levels --------------------------------------------------------------------------------------------
+
+
+def at_gini(points: list[Point], level: float) -> dict[str, np.ndarray | float] | None:
+    """All metrics where a family first reaches a Gini, linear between its points; None if it never does."""
+    before = points[0]
+    if before.gini <= level:
+        return _values(before, before, 0.0)
+    for after in points[1:]:
+        if after.gini <= level:
+            return _values(before, after, (before.gini - level) / (before.gini - after.gini))
+        before = after
+    return None
+
+
+def _values(a: Point, b: Point, share: float) -> dict[str, np.ndarray | float]:
+    names = ("ndcg20", "ndcg100", "recall20", "coverage", "tail", "strength")
+    return {name: (1 - share) * getattr(a, name) + share * getattr(b, name) for name in names}
+
+
+def row(data: Set, model: str, method: str, runs: list[Record], ours: list[Record]) -> Record:
+    """One method: means over seeds at each level, and the paired difference from the path."""
+    cells = []
+    for level in data.levels:
+        own = [at_gini(run["points"], level) for run in runs]
+        path = [at_gini(run["points"], level) for run in ours]
+        if any(values is None for values in own):
+            cells.append(None)
+            continue
+        cell = {name: float(np.mean([np.mean(values[name]) for values in own])) for name in own[0]}
+        if all(values is not None for values in path):
+            # The same users with every seed: average a user's differences over the seeds first.
+            pairs = list(zip(own, path, strict=False))
+            differences = np.mean([a["ndcg20"] - b["ndcg20"] for a, b in pairs], axis=0)
+            cell["above"] = float(differences.mean())
+            cell["half_width"] = float(1.96 * differences.std(ddof=1) / np.sqrt(len(differences)))
+        cells.append(cell)
+    starts = [run["points"][0] for run in runs]
+    return {
+        "model": model, "method": method, "seeds": len(runs), "cells": cells,
+        "strengths": f"{runs[0]['points'][0].strength:g} to {runs[0]['points'][-1].strength:g}",
+        "start": {
+            "ndcg20": float(np.mean([p.ndcg20.mean() for p in starts])),
+            "ndcg100": float(np.mean([p.ndcg100.mean() for p in starts])),
+            "recall20": float(np.mean([p.recall20.mean() for p in starts])),
+            "gini": float(np.mean([p.gini for p in starts])),
+        },
+    }  # fmt: skip
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+
+def add(result: Result, stored: Record) -> None:
+    """Add a data set's rows and findings."""
+    for made in stored["rows"]:
+        cells = [_cell(cell) for cell in made["cells"]]
+        seeds = "" if made["seeds"] == stored["seeds"] else f" ({made['seeds']} seed)"
+        result.rows.append((stored["name"], made["model"], made["method"] + seeds, made["strengths"], *cells))
+    ours = next(made for made in stored["rows"] if made["method"] == OURS)
+    levels = ", ".join(f"{level:g}" for level in stored["levels"])
+    start = ours["start"]
+    name = stored["name"]
+    result.findings.append(
+        f"{name}: levels are Gini@20 {levels} of {stored['users']:,} users' lists over {stored['items']:,} items; "
+        f"{stored['factors']} factors; at evenness 0 nDCG@20 {start['ndcg20']:.4f}, Recall@20 {start['recall20']:.4f}, "
+        f"Gini@20 {start['gini']:.3f}. Settings: {_settings(stored['settings'][BALANCED])}; plain: "
+        f"{_settings(stored['settings'][PLAIN])}. {stored['seconds']:,} s."
+    )
+    for level, goal in zip(*GOALS.get(name, ((), ())), strict=True):
+        cell = ours["cells"][list(stored["levels"]).index(level)]
+        reached = cell is not None and cell["ndcg20"] >= goal
+        shown = "not reached" if cell is None else f"{cell['ndcg20']:.4f}"
+        result.findings.append(
+            f"{name}, Gini@20 <= {level:g}: {shown} (goal {goal:g}: {'met' if reached else 'MISSED'})."
+        )
+    if stored["wide"]:
+        w = stored["wide"]
+        result.findings.append(
+            f"{name}, 1,024 factors, evenness 0: Recall@20 {w['recall@20']:.4f} (goal .183), "
+            f"nDCG@20 {w['ndcg@20']:.4f} (goal .1515), Gini@20 {w['gini@20']:.3f}."
+        )
+    result.findings += exceptions(stored)
+
+
+def exceptions(stored: Record) -> list[str]:
+    """Where a method is above the path by more than its interval."""
+    found = []
+    for made in stored["rows"]:
+        for level, cell in zip(stored["levels"], made["cells"], strict=True):
+            if made["method"] != OURS and cell and cell.get("above", 0) > cell.get("half_width", 0):
+                found.append(
+                    f"{stored['name']}, Gini@20 {level:g}: {made['method']} on the {made['model']} model is above the "
+                    f"path by {cell['above']:.4f} (+- {cell['half_width']:.4f})."
+                )
+    return found or [f"{stored['name']}: no method is above the path by more than its interval, at any level."]
+
+
+def _cell(cell: Record | None) -> str:
+    if cell is None:
+        return "-"
+    if "above" not in cell or cell["half_width"] == 0:
+        return f"{cell['ndcg20']:.4f}"
+    return f"{cell['ndcg20']:.4f} ({cell['above']:+.4f}, {cell['half_width']:.4f})"
+
+
+def _settings(settings: Record) -> str:
+    names = ("regularization", "unobserved_weight", "regularization_exponent", "item_balance", "user_balance")
+    return ", ".join(f"{name} {settings[name]:.3g}" for name in names)
+
+
+def store(stored: Record) -> None:
+    """Keep the figures of a data set."""
+    STORED.mkdir(exist_ok=True)
+    (STORED / f"{stored['name']}.json").write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+
+
+def _say(*words: object) -> None:
+    print(*words, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    for data in SETS:
+        if data.name in sys.argv[1:]:
+            store(measure(data, short=False))
+
+
+if __name__ == "__main__":
+    main()

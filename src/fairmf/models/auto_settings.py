@@ -1,0 +1,222 @@
+"""Choose settings from the data: `FairALS(settings="auto")`.
+
+No default of unobserved_weight fits all data: the best one runs from .001 to 1. So a tenth of the interactions is held
+out, and short fits with few factors look for the settings with the best nDCG@20 on it, in stages:
+
+1. unobserved_weight alone, from .03 upwards and downwards while quality rises, with a quarter of the factors.
+2. regularization at the best two weights, with half of the factors.
+3. Balances and exponent at the best of these.
+
+Fits within a stage start from the factors of the best fit so far, so that a few epochs are enough. All short fits
+together take about as long as two or three whole ones. docs/decisions/0018-automatic-settings.md has the evidence.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.data.csr import Rows
+from fairmf.data.interactions import Interactions
+from fairmf.errors import InvalidData, NotFinite
+from fairmf.models.progress import Advance, progress_bar
+from fairmf.params import settings_of, store_settings
+from fairmf.ranking.top_n import top_n
+from fairmf.types import Record
+
+if TYPE_CHECKING:
+    from fairmf.models.als import AlternatingModel
+    from fairmf.models.factor_model import FactorModel
+
+log = logging.getLogger("fairmf")
+
+WEIGHTS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+PENALTIES = (0.001, 0.003, 0.01, 0.03)
+BALANCES = ((0.4, 0.0), (0.0, 0.5))  # tried beside those that the model has by default
+EXPONENTS = (0.75,)
+FIRST_PENALTY = 0.01
+CHOSEN = ("unobserved_weight", "regularization", "regularization_exponent", "item_balance", "user_balance")
+"""The settings that are chosen, where the model's own are the defaults of its class."""
+HELD_OUT = 0.1
+K = 20
+USERS = 4096  # users whose lists are scored
+WORK = 2.7  # of a whole fit: what all short fits together may take
+EXPECTED = 16  # short fits, as a rule: for the progress bar
+FEWEST = 50  # held-out interactions without which nothing can be chosen
+
+
+@dataclass(frozen=True)
+class Found:
+    """The settings that were chosen, and how."""
+
+    settings: Record
+    quality: float
+    """nDCG@20 on the held-out interactions, of a short fit."""
+    trials: int
+    """Number of short fits."""
+
+    def __str__(self) -> str:
+        chosen = ", ".join(f"{name}={value:g}" for name, value in self.settings.items())
+        return f"{chosen} (nDCG@{K} {self.quality:.3f} on a held-out tenth, {self.trials} short fits)"
+
+
+def choose(model: AlternatingModel, data: Interactions, progress: bool | None) -> Found:
+    """Return the settings with the best nDCG@20 on a held-out tenth of the interactions.
+
+    Settings of the model that differ from the defaults of its class stay as they are.
+    """
+    defaults = settings_of(type(model)())
+    free = [name for name in CHOSEN if getattr(model, name) == defaults[name]]
+    if type(model).__name__ == "IALS":  # plain by definition
+        free = [name for name in free if not name.endswith("balance")]
+    search = Search.of(model, data)
+    best: Record = {name: getattr(model, name) for name in CHOSEN}
+    if "regularization" in free:
+        best["regularization"] = FIRST_PENALTY
+    small, middle = max(8, min(32, model.factors // 4)), max(8, min(64, model.factors // 2))
+    with progress_bar("settings", EXPECTED, progress) as search.advance:
+        ranked = [best]
+        if "unobserved_weight" in free:
+            search.stage(min(small, model.factors), max(1, model.epochs // 4))
+            ranked = search.climb(best, "unobserved_weight", WEIGHTS)
+        search.stage(min(middle, model.factors), max(1, round(0.375 * model.epochs)))
+        if "regularization" in free:
+            # Weight and penalty depend on each other, so the second best weight gets a chance too.
+            ranked = search.best([x for start in ranked[:2] for x in search.climb(start, "regularization", PENALTIES)])
+        others = ranked[:1]
+        if "item_balance" in free and "user_balance" in free:
+            others += [{**ranked[0], "item_balance": b, "user_balance": u} for b, u in BALANCES]
+        if "regularization_exponent" in free:
+            others += [{**ranked[0], "regularization_exponent": value} for value in EXPONENTS]
+        best = search.best(others)[0]
+    found = Found({name: best[name] for name in free}, search.quality(best), len(search.scores))
+    log.info("settings: %s", found, extra={"kind": "settings"})
+    return found
+
+
+@dataclass
+class Search:
+    """Short fits on nine tenths of the interactions, scored on the last tenth."""
+
+    model: AlternatingModel
+    train: Interactions
+    users: NDArray[np.int64]
+    """The users whose lists are scored."""
+    targets: Rows
+    """Their held-out items."""
+    budget: float
+    """Work that is left, in the unit of `work`."""
+    advance: Advance = lambda note, steps=1: None  # noqa: ARG005
+    scores: dict[tuple[float, ...], float] = field(default_factory=dict)
+    """What was measured, by number of factors and settings."""
+    factors: int = 0
+    epochs: int = 0
+    _init: FactorModel | None = None
+    """The best fit of this stage, from which the next one starts."""
+
+    @classmethod
+    def of(cls, model: AlternatingModel, data: Interactions) -> Search:
+        """Hold out a tenth of the interactions."""
+        rows = data.by_user
+        rng = np.random.default_rng(0)
+        held = rng.random(rows.nnz) < HELD_OUT
+        held[rows.indptr[:-1][np.diff(rows.indptr) > 0]] = False  # every user keeps at least one
+        if held.sum() < FEWEST:
+            raise InvalidData(
+                f"settings='auto' needs at least {FEWEST} interactions to choose by; a tenth of these data is "
+                f"{int(held.sum())}.",
+                hint="set unobserved_weight and regularization yourself",
+            )
+        train, targets = _where(rows, ~held), _where(rows, held)
+        users = np.flatnonzero(np.diff(targets.indptr) > 0)
+        if len(users) > USERS:
+            users = np.sort(rng.choice(users, USERS, replace=False))
+        budget = WORK * model.epochs * work(data, model.factors)
+        return cls(model, Interactions(train, data.n_items), users, targets.take(users), budget)
+
+    def stage(self, factors: int, epochs: int) -> None:
+        """Begin with fits of this size."""
+        self.factors, self.epochs, self._init = factors, epochs, None
+
+    def best(self, trials: Iterable[Record]) -> list[Record]:
+        """Fit and score the trials, as far as the budget allows; return those that were scored, best first."""
+        done = [settings for settings in trials if self.quality(settings) > -np.inf]
+        return sorted(done, key=lambda settings: -self.quality(settings))
+
+    def climb(self, start: Record, name: str, values: Sequence[float]) -> list[Record]:
+        """Try the values of a setting, from the middle on towards where quality rises; return them, best first."""
+        at = first = len(values) // 2
+        done = {first: {**start, name: values[first]}}
+        for step in (-1, 1):
+            at = first
+            while 0 <= at + step < len(values):
+                done[at + step] = {**start, name: values[at + step]}
+                if self.quality(done[at + step]) <= self.quality(done[at]):
+                    break
+                at += step
+            if at != first:  # it rises on this side, so not on the other
+                break
+        return self.best(done.values())
+
+    def quality(self, settings: Record) -> float:
+        """Return the nDCG of a short fit with these settings; -inf where it diverges or the budget is spent."""
+        key = self.factors, *(float(settings[name]) for name in CHOSEN)
+        if key in self.scores:
+            return self.scores[key]
+        epochs = self.epochs if self._init is None else self.epochs // 2 + 1
+        cost = epochs * work(self.train, self.factors)
+        if self.scores and cost > self.budget:
+            return -np.inf
+        self.budget -= cost
+        score, fitted = self._score(settings, epochs)
+        if fitted is not None and score >= max(self.scores.values(), default=-np.inf):
+            self._init = fitted
+        self.scores[key] = score
+        self.advance(f"nDCG@{K} {max(self.scores.values()):.4f}")
+        return score
+
+    def _score(self, settings: Record, epochs: int) -> tuple[float, FactorModel | None]:
+        """Return the nDCG of a short fit, and the fit; -inf and None where it diverges."""
+        trial = copy.copy(self.model)
+        short = {"factors": self.factors, "epochs": epochs, "settings": "given", "engine": "local"}
+        store_settings(trial, {**settings, **short})
+        try:
+            # Only the users whose lists are scored are solved after the last epoch.
+            trial.fit(self.train, init=self._init, objective_every=0, progress=False, settle=False)
+            if trial.history.verdict == "interrupted":
+                raise KeyboardInterrupt
+            liked = self.train.take_users(self.users)
+            users, backend = trial.fold_in(liked), trial._backend()
+        except NotFinite:
+            return -np.inf, None
+        with backend.threads(trial.num_threads):
+            lists, _ = top_n(backend, users, trial.item_factors, K, liked.by_user)
+        return mean_ndcg(lists, self.targets, self.train.n_items), trial
+
+
+def work(data: Interactions, factors: int) -> float:
+    """Estimate the work of one epoch: passes over the interactions, and dense products of all rows."""
+    return data.nnz * factors * 8.0 + (data.n_users + data.n_items) * factors**2 * 2.0
+
+
+def mean_ndcg(lists: NDArray[np.integer], targets: Rows, n_items: int) -> float:
+    """Return the mean nDCG of lists, as docs/metrics.md defines it; every user must have a target."""
+    user = np.arange(len(lists), dtype=np.int64)
+    wanted = np.repeat(user * n_items, np.diff(targets.indptr)) + targets.indices
+    hits = np.isin(user[:, None] * n_items + lists, wanted) & (lists >= 0)
+    gain = 1.0 / np.log2(np.arange(2, lists.shape[1] + 2))
+    ideal = np.concatenate(([0.0], np.cumsum(gain)))
+    return float(np.mean(hits @ gain / ideal[np.minimum(np.diff(targets.indptr), lists.shape[1])]))
+
+
+def _where(rows: Rows, kept: NDArray[np.bool_]) -> Rows:
+    """Return the entries that are kept."""
+    before = np.concatenate(([0], np.cumsum(kept)))
+    weights = None if rows.weights is None else rows.weights[kept]
+    return Rows(before[rows.indptr].astype(np.int64), rows.indices[kept], weights)
