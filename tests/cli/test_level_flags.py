@@ -6,9 +6,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from running import write_events
 
-from fairmf import Level, Split, audit, calibrate, evaluate, load_model
+from fairmf import FairALS, Level, Split, audit, calibrate, evaluate, load_model
 from fairmf.cli.app import load_verb
+from fairmf.models.auto_settings import CHOSEN
 
 VERBS = {
     "recommend": ("recommend", "no-such.fairmf"),
@@ -187,7 +189,7 @@ def test_evaluate_measures_at_the_level_and_says_for_how_many_users(fairmf, made
     shown = " ".join(fairmf("evaluate", calibrated, made / "split", *flags, "--evenness", 0.7).out.split())
     assert f"At evenness 0.7, for {split.test.n_users} test users" in shown
     shown = " ".join(fairmf("evaluate", calibrated, made / "split", *flags, "--flatten", 0.25).out.split())
-    assert "At fairness 1, flatten 0.25, for" in shown
+    assert f"At fairness {model.fitted.fairness:g}, flatten 0.25, for" in shown
 
 
 def test_audit_compares_plain_scores_with_the_level(fairmf, made, calibrated):
@@ -204,6 +206,17 @@ def test_audit_compares_plain_scores_with_the_level(fairmf, made, calibrated):
     assert f"lists of {split.n_users} users" in " ".join(found["statements"])
 
 
+def test_audit_of_a_model_that_serves_plain_scores_shows_what_evenness_does(fairmf, made, calibrated):
+    flags = ("--bootstrap", 0, "--no-record", "--json")
+    done = fairmf("audit", calibrated, made / "split", *flags)
+    assert (done.json["before_level"]["flatten"], done.json["after_level"]["evenness"]) == (0, 0.3)
+    assert "serves plain scores; they are compared with evenness 0.3" in done.err
+    even = load_model(calibrated).with_evenness(Level(2.0, 0.5, 0.0))
+    even.save("even.fairmf")
+    served = fairmf("audit", "even.fairmf", made / "split", *flags)
+    assert served.json["after_level"] == {"evenness": None, "fairness": 2.0, "flatten": 0.5, "discount": 0.0}
+
+
 def test_audit_of_one_level_with_itself_is_refused(fairmf, made, calibrated):
     for flags in (("--after-fairness", 0), ("--before-evenness", 0.4, "--after-evenness", 0.4)):
         done = fairmf("audit", calibrated, made / "split", *flags)
@@ -215,7 +228,9 @@ def test_audit_of_one_level_with_itself_is_refused(fairmf, made, calibrated):
 def test_audit_with_offsets_keeps_them_on_both_sides(fairmf, made):
     how = ("--method", "offsets", "--min-exposure", 0.3, "--iterations", 20, "--save-model", "off.fairmf")
     assert fairmf("rerank", made / "model.fairmf", *how, "--evenness", 0.2).code == 0
-    done = fairmf("audit", "off.fairmf", made / "split", "--bootstrap", 0, "--json", "--no-record")
+    assert "nothing to compare" in fairmf("audit", "off.fairmf", made / "split").err  # its fairness is 0 already
+    flags = ("--after-fairness", 2, "--bootstrap", 0, "--json", "--no-record")
+    done = fairmf("audit", "off.fairmf", made / "split", *flags)
     assert done.code == 0, done.err
     assert done.json["before_level"]["flatten"] == done.json["after_level"]["flatten"] == 0.2
     refused = fairmf("evaluate", "off.fairmf", made / "split", "--evenness", 0.5)
@@ -309,6 +324,39 @@ def test_balances_are_settings_of_fit_and_in_its_record(fairmf, made, tmp_path):
     ).err  # fmt: skip
 
 
+def test_fit_chooses_settings_from_the_data_unless_one_is_given(fairmf, made, tmp_path):
+    small = ("--factors", 8, "--epochs", 8)
+    done = fairmf("fit", made / "split", "-o", "auto.fairmf", *small, "--json")
+    model = FairALS(factors=8, epochs=8, settings="auto").fit(Split.load(made / "split").train, progress=False)
+    chosen = {name: model.fitted.settings[name] for name in CHOSEN}
+    defaults = {name: getattr(FairALS(), name) for name in CHOSEN}
+    assert chosen != defaults
+    assert done.json["settings"] == chosen
+    found = load_model(tmp_path / "auto.fairmf")
+    np.testing.assert_array_equal(found.item_factors, model.item_factors)
+    told = done.err[done.err.index("to fix them: ") + 13 :].splitlines()[0].split()
+    for flags in (told, ("--config", "auto.fit.toml")):  # both ways lead to the same model without choosing again
+        again = fairmf("fit", made / "split", "-o", "again.fairmf", *small, *flags)
+        assert again.code == 0, again.err
+        assert "settings:" not in again.err
+        np.testing.assert_array_equal(load_model(tmp_path / "again.fairmf").item_factors, found.item_factors)
+    for flags in (("--settings", "given"), ("--regularization", defaults["regularization"])):
+        given = fairmf("fit", made / "split", "-o", "given.fairmf", *small, *flags, "--json")
+        assert "settings" not in given.json
+        assert {name: load_model(tmp_path / "given.fairmf").fitted.settings[name] for name in CHOSEN} == defaults
+
+
+def test_fit_takes_the_defaults_where_data_are_too_few_to_choose_by(fairmf, tmp_path):
+    write_events(tmp_path / "few.csv", users=30, items=20, interactions=200)
+    done = fairmf("fit", "few.csv", "-o", "few.fairmf", "--factors", 4)
+    assert done.code == 0, done.err
+    assert "too few to choose by" in done.err
+    assert 'settings = "given"' in (tmp_path / "few.fit.toml").read_text()
+    asked = fairmf("fit", "few.csv", "-o", "few.fairmf", "--factors", 4, "--settings", "auto")
+    assert asked.code == 1
+    assert "needs at least" in asked.err
+
+
 def test_new_users_of_a_balanced_model_are_weighted_like_its_data(fairmf, made):
     small = ("--factors", 4, "--epochs", 2, "--item-balance", 0.3, "--weight", "rating")
     new = ("--new-users", made / "events.csv", "--weight", "rating", "-n", 3)
@@ -333,7 +381,8 @@ def test_inspect_describes_a_model(fairmf, made, calibrated, tmp_path):
     ginis = [knot.gini for knot in model.fitted.path.knots]
     assert half["gini"] == pytest.approx((ginis[0] + ginis[-1]) / 2)
     text = " ".join(fairmf("inspect", calibrated).out.split())
-    for words in ("item_balance 0", "user_balance 0", "serves with fairness 1, flatten 0, discount 0", "gini@10"):
+    balances = [f"{name} {model.fitted.settings[name]}" for name in ("item_balance", "user_balance")]
+    for words in (*balances, f"serves with fairness {model.fitted.fairness:g}, flatten 0, discount 0", "gini@10"):
         assert words in text
     assert f"for {model.fitted.path.n_users} users" in text
     plain = fairmf("inspect", made / "model.fairmf")

@@ -28,6 +28,9 @@ from fairmf.models.evenness import Level
 from fairmf.models.factor_model import FactorModel
 from fairmf.types import Record
 
+EVENNESS = 0.3
+"""What plain scores are compared with if nothing is said."""
+
 
 @dataclass
 class Compared(Flags):
@@ -59,6 +62,7 @@ class After(Served):
     """The level after the change."""
 
     side: ClassVar[str] = "after"
+    otherwise: ClassVar[str] = "the model's own; one model that serves plain scores is shown at evenness 0.3"
 
 
 @dataclass
@@ -105,7 +109,8 @@ def audit(
     """Compare two rankings for the same users: who gains exposure, who loses it, and how the quality of lists changes.
 
     With --after, two models are compared. With one model, its lists by plain scores (fairness, flatten and discount 0)
-    are compared with its lists at --after-evenness, or at the level it serves with.
+    are compared with its lists at --after-evenness, or at the level it serves with; if it serves plain scores, at
+    evenness 0.3.
 
     [dim]Examples:[/dim]
 
@@ -157,6 +162,9 @@ def _levels(
         # Learned offsets hold at the level they were learned at, so that they stay on both sides.
         items = (0.0, 0.0) if fitted.item_offsets is None else (fitted.flatten, fitted.discount)
         before = Level(0.0 if has_dial else None, *items)
+        if not flags[1].given() and fitted.item_offsets is None and fitted.served(before) == fitted.served(after):
+            after = EVENNESS
+            session.note(f"level   {paths[0].name} serves plain scores; they are compared with evenness {EVENNESS:g}")
     if models[0].fitted.served(before) == models[0].fitted.served(after):
         raise Problem(
             f"Both sides are {paths[0].name} at {level_name(models[0], after)}: there is nothing to compare.",

@@ -171,7 +171,7 @@ class Balance:
         The rows are those that `inner` has weighted already.
         """
         counts = np.bincount(rows.indices, minlength=n_items).astype(np.float64)
-        found = cls(item_balance, user_balance, counts, 1.0, inner)
+        found = cls(float(item_balance), float(user_balance), counts, 1.0, inner)  # 0 and 1 may be integers
         raw = balanced = 0.0
         for part, weights in found._blocks(rows):
             raw += float(part.nnz if part.weights is None else part.weights.sum(dtype=np.float64))
