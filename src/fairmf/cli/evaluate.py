@@ -25,10 +25,6 @@ class Part(str, Enum):
     test = "test"
     validation = "validation"
 
-    def measured(self, n_users: int) -> str:
-        """Say whom numbers were measured on; Gini and coverage depend on their number."""
-        return f"Measured on {n_users:,} {self.value} users."
-
 
 def evaluate(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model written by fit.")],

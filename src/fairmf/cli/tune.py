@@ -116,7 +116,6 @@ def tune(
         check_table_output(table_output)
     split = read_split(data, None, session)
     session.uses("train", split.train)
-    session.result["users"] = split.validation.n_users
     with session.timed("tune"):
         found = search(
             model, split, metric=goal.metric, objectives=comma_list(goal.objectives), trials=budget.trials,
@@ -183,8 +182,7 @@ def _report(found: TuningResult, best: Trial, session: Session, output: Path | N
     place = output or table_output
     if place is not None:
         session.record_beside(place)
-    table = _trial_table(front if len(found.objectives) > 1 else [best], best, found.objectives)
-    session.show(table, f"Measured on {session.result['users']:,} validation users.")
+    session.show(_trial_table(front if len(found.objectives) > 1 else [best], best, found.objectives))
     session.note("trials  " + ", ".join(f"{count:,} {state}" for state, count in states.items() if count))
     if output is not None:
         session.note(f"model   {marked(output)}")
