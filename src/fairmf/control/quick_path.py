@@ -26,7 +26,7 @@ from fairmf.models.factor_model import FactorModel
 from fairmf.types import Record
 
 COARSE = Grid((0.0, 1.0, 4.0), (0.0, 0.25, 0.5, 0.75, 1.0, 1.5), (0.0, 0.1, 0.2, 0.4, 0.8, 1.6))
-PAIRS = 3_000_000  # users of the sample times items: a level then takes about 10 ms on two cores
+PAIRS = 2_400_000  # users of the sample times items: a level then takes about 10 ms on two cores
 FEWEST = 200  # users of the sample, whatever the number of items
 MIN_QUALITY = 0.5  # the path ends at this share of the best quality, as that of `calibrate` does
 

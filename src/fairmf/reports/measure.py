@@ -153,7 +153,7 @@ def of_curve(
     lowest = int(np.argmin([position.values[down] for position in positions]))
     return Content(
         title=title,
-        subtitle=f"{len(curve):,} measured points",
+        subtitle=f"{len(curve):,} measured points" + (f", lists of {curve.n_users:,} users" if curve.n_users else ""),
         positions=positions,
         # Halfway to the lowest Gini: a moderate fairness. Stop 0 only where no later stop has a lower Gini.
         chosen=min(range(1, lowest + 1), key=lambda k: abs(k - lowest / 2), default=0),
@@ -174,7 +174,7 @@ def _stops_of(curve: Curve, way: str) -> tuple[Position, ...]:
         Position(
             place_of(row)[1],
             {metric: row[metric] for metric in curve.metrics},
-            place_of(row)[0],
+            row["fairness"],
             past_minimum=bool(row.get("past_minimum", False)),
         )
         for row in rows
