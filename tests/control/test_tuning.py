@@ -129,12 +129,14 @@ def test_the_best_model_is_calibrated_and_its_front_is_measured_along_its_path(s
     model = found.best_model()
     path = model.fitted.path
     assert (path.at, path.quality, path.n_users) == (20, "ndcg@100", split.validation.n_users)
-    front = found.front(points=5)
-    assert front.column("way") == ["tuned"] * 5
-    assert front.column("evenness") == [0, 0.25, 0.5, 0.75, 1]
+    front = found.front()
+    assert front.column("way") == ["tuned"] * 11
+    assert front.column("evenness") == [k / 10 for k in range(11)]
     assert front.n_users == split.validation.n_users
     for row in front:
-        expected = evaluate(model, split.validation, metrics=["ndcg@100", "gini@20"], bootstrap=0, evenness=row["evenness"])
+        expected = evaluate(
+            model, split.validation, metrics=["ndcg@100", "gini@20"], bootstrap=0, evenness=row["evenness"]
+        )
         assert (row["ndcg@100"], row["gini@20"]) == (expected["ndcg@100"], expected["gini@20"])
     model.save(tmp_path / "best.fairmf")
     assert load_model(tmp_path / "best.fairmf").fitted.path == path

@@ -84,7 +84,8 @@ def tune(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o",
+            "--output",
+            "-o",
             help="File to write the best model to, with its path of evenness; it is trained again for this. What it "
             "gains over the given settings at equal Gini is shown.",
         ),

@@ -49,7 +49,6 @@ else:  # Numba and PyArrow are imported when they are needed
     pyarrow = lazy_module("pyarrow")
 
 
-
 @dataclass(frozen=True)
 class Grid:
     """The levels to measure. Each axis is followed until Gini rises or quality is too low, so not all are measured."""

@@ -241,7 +241,12 @@ def furthest(measure: Callable[[float], Row], goal: Goal) -> Row:
 
 
 def between(
-    measure: Callable[[float], Row], low: float, high: float, met: Callable[[Row], bool], metric: str, inside: bool = True
+    measure: Callable[[float], Row],
+    low: float,
+    high: float,
+    met: Callable[[Row], bool],
+    metric: str,
+    inside: bool = True,
 ) -> Row:
     """Bisect (low, high] for the smallest evenness at which `met` is true, to three digits or CLOSE in the metric.
 

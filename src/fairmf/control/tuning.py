@@ -278,9 +278,7 @@ def in_better_half(value: float, others: Sequence[float], lower: bool) -> bool:
 # trial's place and sees finished trials only. So an interrupted study draws the same settings as an uninterrupted one.
 
 
-def open_study(
-    optuna: ModuleType, storage: BaseStorage, name: str, lower: list[bool], recipe: Settings
-) -> Study:
+def open_study(optuna: ModuleType, storage: BaseStorage, name: str, lower: list[bool], recipe: Settings) -> Study:
     """Create a study, or open the stored one of that name if it was made for the same purpose."""
     study = optuna.create_study(
         storage=storage,

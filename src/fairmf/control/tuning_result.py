@@ -145,7 +145,7 @@ class TuningResult:
         quality = next((one.label for one in wanted if one.is_accuracy), "ndcg@100")
         return quality, next((one.K for one in wanted if one.label.startswith("gini@")), 20)
 
-    def front(self, *, points: int = 11, **constraints: float) -> Curve:
+    def front(self, **constraints: float) -> Curve:
         """Return what `best_model(**constraints)` reaches along its path of evenness, on the users of the search.
 
         Compare it with `default`. The users also chose the settings and the path: see `trade_off(best_model(),
@@ -153,29 +153,27 @@ class TuningResult:
 
         Parameters
         ----------
-        points
-            How many values of evenness to measure, from 0 to 1.
         **constraints
             As in `best`.
 
         Returns
         -------
         Curve
-            One row per evenness, of way "tuned".
+            One row for each evenness of 0, 0.1, ..., 1, of way "tuned".
         """
-        return self._along(self.best_model(**constraints), points, "tuned")
+        return self._along(self.best_model(**constraints), "tuned")
 
     @cached_property
     def default(self) -> Curve:
         """What the given model reaches along its path of evenness, with its own settings (way "default")."""
-        return self._along(self._calibrated(copy.copy(self.model).fit(self.train, progress=False)), 11, "default")
+        return self._along(self._calibrated(copy.copy(self.model).fit(self.train, progress=False)), "default")
 
-    def _along(self, model: IterativeModel, points: int, way: str) -> Curve:
+    def _along(self, model: IterativeModel, way: str) -> Curve:
         if self.held_out is None:
             raise InvalidParameter("This result does not hold the users of the search: use trade_off(model, split).")
         quality, at = self._axes()
         metrics = list(dict.fromkeys((quality, f"recall@{at}", f"gini@{at}", f"coverage@{at}")))
-        found = trade_off(model, self.held_out, points=points, metrics=metrics, progress=False)
+        found = trade_off(model, self.held_out, points=11, metrics=metrics, progress=False)
         return Curve(tuple({**row, "way": way} for row in found), found.metrics)
 
     def summary(self, **constraints: float) -> str:

@@ -143,9 +143,7 @@ def of_curve(
     main = next((way for way in ("evenness", "dial") if way in ways), ways[0])
     up, down = curve.quality, curve.inequality
     others = [
-        Series(
-            str(way), tuple((row[down], row[up], place_of(row)[1]) for row in curve if row["way"] == way)
-        )
+        Series(str(way), tuple((row[down], row[up], place_of(row)[1]) for row in curve if row["way"] == way))
         for way in ways
         if way != main
     ]

@@ -159,7 +159,8 @@ def trade_off_front(
     """Draw quality against inequality, with points joined by rising evenness: up is better, left is more even.
 
     A single curve is divided by its `way` ("evenness", "dial", "re-trained", ...). If there is only one line, its
-    points are marked with their evenness, or their fairness where they have none. By default the axes are the first accuracy metric and the first Gini of the curves.
+    points are marked with their evenness, or their fairness where they have none. By default the axes are the first
+    accuracy metric and the first Gini of the curves.
     """
     series = _by_way(curves) if isinstance(curves, Curve) else dict(curves)
     if not series or not all(len(curve) for curve in series.values()):
