@@ -6,6 +6,7 @@ import pytest
 
 from fairmf import evaluate, load_model, trade_off
 from fairmf.data.split import Split
+from fairmf.models.evenness import Level
 
 
 @pytest.fixture
@@ -37,8 +38,10 @@ def test_tradeoff_on_test_users_differs_and_chosen_points_are_as_many_as_asked_f
     one = fairmf(*how, "--record", "r.toml").json
     two = fairmf(*how, "--part", "test", "--no-record").json
     assert len(one["rows"]) == len(two["rows"]) == 4
-    measured = evaluate(model, split.test, metrics=["gini@10"], bootstrap=0, fairness=0.0)
-    assert two["rows"][0]["gini@10"] == measured["gini@10"]
+    row = two["rows"][1]
+    level = Level(row["fairness"], row["flatten"], row["discount"])
+    measured = evaluate(model, split.test, metrics=["gini@10"], bootstrap=0, evenness=level)
+    assert row["gini@10"] == measured["gini@10"]
     assert one["rows"][0]["gini@10"] != two["rows"][0]["gini@10"]
     assert (
         fairmf("tradeoff", "--config", "r.toml", "--json", "--no-record").json["rows"][1]["ndcg@10"]
@@ -46,29 +49,44 @@ def test_tradeoff_on_test_users_differs_and_chosen_points_are_as_many_as_asked_f
     )
 
 
-def test_tradeoffs_table_marks_what_is_served_and_what_is_past_the_minimum(fairmf, made):
-    done = fairmf("tradeoff", made / "model.fairmf", made / "split", "--no-record")
+def test_tradeoffs_table_shows_the_level_of_each_evenness(fairmf, made, model, split):
+    done = fairmf("tradeoff", made / "model.fairmf", made / "split", "--evenness", "0,0.5,1", "--no-record")
+    rows = [line.replace("│", " ").split() for line in done.out.splitlines() if line.startswith("│")]
+    expected = trade_off(model, split, evenness=[0, 0.5, 1], progress=False)
+    assert [row[:4] for row in rows] == [
+        [f"{row['evenness']:g}", *(f"{row[name]:.3g}" for name in ("fairness", "flatten", "discount"))]
+        for row in expected
+    ]
+    assert [row[-1] for row in rows] == [f"{row['coverage@20']:.4f}" for row in expected]
+
+
+def test_the_experts_dial_marks_what_is_served(fairmf, made, model):
+    served = f"{model.fitted.fairness:g}"
+    done = fairmf("tradeoff", made / "model.fairmf", made / "split", "--fairness", f"{served},3", "--no-record")
     rows = [line for line in done.out.splitlines() if line.startswith("│")]
-    assert sum("*" in row for row in rows) == 1
-    assert next(row for row in rows if "*" in row).split()[1] == "1"
+    assert ["*" in row for row in rows] == [True, False]
     assert "the fairness that the model uses by default" in done.out
-    assert "past lowest Gini" in rows[-1]
-    assert "past lowest Gini" not in rows[0]
+    assert fairmf("tradeoff", made / "model.fairmf", made / "split", "--fairness", "1", "--evenness", "1").code == 1
 
 
 @pytest.mark.parametrize(
     ("flag", "metric", "at_most"), [("--max-gini", "gini@5", True), ("--min-coverage", "coverage@5", False)]
 )
 def test_target_writes_a_model_that_serves_what_was_found(fairmf, made, model, split, tmp_path, flag, metric, at_most):
-    least, most = trade_off(model, split, fairness=[0, 2], metrics=[metric], progress=False).column(metric)
-    value = (least + most) / 2  # what some fairness between 0 and 2 reaches, and 0 does not
+    measured = ["ndcg@100", "gini@5", "coverage@5"]
+    least, most = trade_off(model, split, evenness=[0, 1], metrics=measured, progress=False).column(metric)
+    value = (least + most) / 2  # what some evenness reaches, and 0 does not
     done = fairmf(
         "target", made / "model.fairmf", made / "split", flag, value, "--at", 5, "-o", "fair.fairmf", "--json"
     )
     assert done.code == 0, done.err
     found = done.json
     served = load_model(tmp_path / "fair.fairmf")
-    assert served.fitted.fairness == found["fairness"] > 0
+    assert served.fitted.fairness == found["fairness"]
+    assert served.fitted.path.level(found["evenness"]).strengths == (
+        served.fitted.fairness, served.fitted.flatten, served.fitted.discount
+    )  # fmt: skip
+    assert 0 < found["evenness"] <= 1
     assert served.fitted.interactions is not None
     measured = evaluate(served, split.validation, metrics=[metric], bootstrap=0)[metric]
     assert (measured <= value) if at_most else (measured >= value)
@@ -76,11 +94,12 @@ def test_target_writes_a_model_that_serves_what_was_found(fairmf, made, model, s
     assert (tmp_path / "fair.target.toml").exists()
 
 
-def test_target_without_output_says_the_number(fairmf, made, tmp_path):
+def test_target_without_output_says_the_number(fairmf, made, split, tmp_path):
     done = fairmf("target", made / "model.fairmf", made / "split", "--max-ndcg-loss", 0.05, "--no-record")
     assert done.code == 0
     assert "ndcg@100 >=" in done.out
-    assert "the fairness found" in done.out
+    assert "the evenness found" in done.out
+    assert f"lists of {split.validation.n_users} users" in " ".join(done.out.split())
     assert list(tmp_path.glob("*.fairmf")) == []
 
 
@@ -89,15 +108,17 @@ def test_a_goal_out_of_reach_is_an_error_with_advice_unless_the_nearest_will_do(
     done = fairmf(*goal)
     assert done.code == 1
     assert "cannot be reached" in done.err
-    assert "FairRec with share" in done.err
+    assert "FairRec with share" not in done.err
     assert "--nearest" in done.err
+    assert "--alternatives measures FairRec" in done.err
     assert not (tmp_path / "fair.fairmf").exists()
-    quick = fairmf(*goal, "--no-alternatives")
-    assert quick.code == 1
-    assert "FairRec" not in quick.err
+    slow = fairmf(*goal, "--alternatives")
+    assert slow.code == 1
+    assert "FairRec with share" in slow.err
     nearest = fairmf(*goal, "--nearest", "--json")
     assert nearest.code == 0
     assert nearest.json["reached"] is False
+    assert nearest.json["evenness"] == 1
     assert load_model(tmp_path / "fair.fairmf").fitted.fairness == nearest.json["fairness"]
 
 

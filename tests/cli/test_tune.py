@@ -29,6 +29,10 @@ def test_the_best_model_is_the_best_trials(fairmf, made, tmp_path):
     assert model.factors == best["settings"]["factors"] in (4, 8)
     assert model.regularization == best["settings"]["regularization"]
     assert model.epochs == 3
+    assert model.fitted.path.n_users == Split.load(made / "split").validation.n_users
+    ways = [row["way"] for row in done.json["along_the_path"]]
+    assert ways == ["tuned"] * 11 + ["default"] * 11
+    assert "default" in done.json["summary"]
     measured = evaluate(model, Split.load(made / "split").validation, metrics=["ndcg@100"], bootstrap=0)
     assert measured["ndcg@100"] == pytest.approx(best["metrics"]["ndcg@100"], abs=2e-3)
     assert (tmp_path / "best.tune.toml").exists()

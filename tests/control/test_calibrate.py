@@ -17,7 +17,7 @@ def random_points(seed, count):
 
 
 def area(chain):
-    return sum((a.gini - b.gini) * (a.quality + b.quality) / 2 for a, b in itertools.pairwise(chain))
+    return sum((a.gini - b.gini) * b.quality for a, b in itertools.pairwise(chain))
 
 
 def is_monotone(chain):
@@ -64,3 +64,8 @@ def test_knots_within_a_standard_error_are_dropped():
     chain = [point(0, 0.9), point(0.001, 0.85), point(0.1, 0.8), point(0.101, 0.7), point(0.102, 0.6)]
     assert thinned(chain) == [chain[0], chain[2], chain[4]]
     assert thinned(chain[:1]) == chain[:1]
+
+
+def test_points_below_the_line_from_start_to_end_stay_on_the_path():
+    chain = [Point(Level(k), 0.9 - 0.1 * k, quality, np.ones(3)) for k, quality in enumerate((0.4, 0.25, 0.2))]
+    assert monotone_chain(chain, 0.1) == chain

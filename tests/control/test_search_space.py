@@ -25,8 +25,16 @@ def test_parts_draw_and_translate():
 
 
 def test_the_default_space_fits_the_model_and_the_question():
-    assert list(default_space(IALS(), several=False)) == ["regularization", "unobserved_weight", "factors"]
-    assert list(default_space(IALS(), several=True)) == ["regularization", "unobserved_weight", "factors", "dial"]
+    alone = default_space(IALS(), several=False)
+    assert set(alone) == {
+        "regularization", "regularization_exponent", "unobserved_weight", "item_balance", "user_balance", "factors"
+    }  # fmt: skip
+    assert list(default_space(IALS(), several=True)) == [*alone, "dial"]
+    assert alone["unobserved_weight"] == Range(1e-4, 1)
+    assert 1.0 in alone["regularization_exponent"].values
+    for model in (IALS(), FairALS()):  # so that the first trial has the model's own settings
+        space = default_space(model, several=False)
+        assert all(part.drawn(getattr(model, name)) is not None for name, part in space.items())
     several = default_space(FairALS(), several=True)
     assert several["fairness"] == Range(0.01, 100)
     assert "fairness" not in default_space(FairALS(), several=False)  # none at all would always win

@@ -13,14 +13,18 @@ import pytest
 from tiny import SPACE, tiny_split, tiny_tune
 
 from fairmf.control import tuning
-from fairmf.control.trade_off import dominates
+from fairmf.control.calibrate import calibrate
+from fairmf.control.trade_off import Curve, dominates
 from fairmf.control.tuning import tune
+from fairmf.control.tuning_result import best_within
 from fairmf.data.csr import Rows
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidData, InvalidParameter, MissingDependency, NotFinite
 from fairmf.metrics.evaluate import evaluate
 from fairmf.models.als import IALS, FairALS
+from fairmf.models.evenness import Level
+from fairmf.models.model_file import load_model
 from fairmf.models.popularity import Popularity
 
 BOTH = ("ndcg@100", "gini@20")
@@ -39,7 +43,7 @@ def found(split):
 
 @pytest.fixture(scope="module")
 def both(split):
-    return tiny_tune(split, FairALS(factors=4, epochs=4), objectives=BOTH, space=OPEN, trials=10)
+    return tiny_tune(split, FairALS(factors=4, epochs=4, fairness=1.0), objectives=BOTH, space=OPEN, trials=10)
 
 
 def tried(result):
@@ -92,7 +96,8 @@ def test_the_dial_of_every_model_on_the_front_makes_a_denser_front(split, both):
     assert {row["trial"] for row in dense} <= set(trials)
     row = dense.rows[0]
     model = trials[row["trial"]].build(both.model).fit(split.train, settle=False)
-    found = evaluate(model, split.validation, metrics=both.objectives, bootstrap=0, fairness=row["fairness"])
+    level = Level(row["fairness"], row["flatten"], row["discount"])
+    found = evaluate(model, split.validation, metrics=both.objectives, bootstrap=0, evenness=level)
     assert [row[label] for label in both.objectives] == [found[label] for label in both.objectives]
     points = [(row["ndcg@100"], row["gini@20"]) for row in dense]
     assert not any(a[0] >= b[0] and a[1] <= b[1] and a != b for a in points for b in points)
@@ -118,6 +123,78 @@ def test_the_best_under_a_constraint_serves_with_its_dial(split, both):
     for wrong in ({"gini": 1}, {"most_gini": 1}, {"max_entropy": 1}):
         with pytest.raises(InvalidParameter, match="A constraint is max_ or min_ and a metric that was measured"):
             both.best(**wrong)
+
+
+def test_the_best_model_is_calibrated_and_its_front_is_measured_along_its_path(split, found, tmp_path):
+    model = found.best_model()
+    path = model.fitted.path
+    assert (path.at, path.quality, path.n_users) == (20, "ndcg@100", split.validation.n_users)
+    front = found.front()
+    assert front.column("way") == ["tuned"] * 11
+    assert front.column("evenness") == [k / 10 for k in range(11)]
+    assert front.n_users == split.validation.n_users
+    for row in front:
+        expected = evaluate(
+            model, split.validation, metrics=["ndcg@100", "gini@20"], bootstrap=0, evenness=row["evenness"]
+        )
+        assert (row["ndcg@100"], row["gini@20"]) == (expected["ndcg@100"], expected["gini@20"])
+    model.save(tmp_path / "best.fairmf")
+    assert load_model(tmp_path / "best.fairmf").fitted.path == path
+
+
+def test_the_default_is_the_given_model_along_its_own_path(split, found):
+    own = IALS(factors=4, epochs=6).fit(split.train)
+    calibrate(own, split.validation, bootstrap=0)
+    expected = [
+        evaluate(own, split.validation, metrics=["gini@20"], bootstrap=0, evenness=k / 10)["gini@20"] for k in range(11)
+    ]
+    assert found.default.column("gini@20") == expected
+    assert found.default.column("way") == ["default"] * 11
+    assert found.default is found.default  # fitted once
+    assert len(found.front() + found.default) == 22
+
+
+def test_the_summary_compares_at_equal_gini(found):
+    lines = found.summary().splitlines()
+    assert "lists of 50 users" in lines[-1]
+    tuned, plain = found.front(), found.default
+    first = max(max(curve.column("gini@20")) for curve in (tuned, plain))
+    assert f"{first:.3f}" in lines[1]
+    assert f"{max(tuned.column('ndcg@100')):.4f}" in lines[1]
+    assert f"{max(plain.column('ndcg@100')):.4f}" in lines[1]
+
+
+def test_quality_at_a_gini_lies_between_the_points_of_a_curve():
+    rows = tuple({"ndcg@10": q, "gini@10": g} for q, g in ((0.4, 0.9), (0.3, 0.7), (0.35, 0.6)))
+    curve = Curve(rows, ("ndcg@10", "gini@10"))
+    assert best_within(curve, 0.8) == pytest.approx(0.35)
+    assert best_within(curve, 0.85) == pytest.approx(0.375)
+    assert best_within(curve, 0.65) == pytest.approx(0.35)  # the point at .6 is better than the line
+    assert best_within(curve, 0.5) is None
+    assert best_within(curve, 1.0) == 0.4
+
+
+def test_settings_chosen_from_the_data_are_not_chosen_again_in_trials(split):
+    result = tiny_tune(split, IALS(factors=4, epochs=2, settings="auto"), trials=1)
+    trial = result.trials[0]
+    model = result.best_model()
+    assert model.settings == "given"
+    assert {name: model.fitted.settings[name] for name in trial.settings} == trial.settings
+
+
+@pytest.mark.parametrize(
+    ("first", "epochs", "expected"), [(4, 16, [4, 8]), (2, 8, [2, 4]), (4, 4, []), (3, 13, [3, 6, 12]), (0, 9, [])]
+)
+def test_rungs(first, epochs, expected):
+    assert tuning.rungs(first, epochs) == expected
+
+
+def test_the_better_half():
+    assert tuning.in_better_half(0.1, [], lower=False)
+    assert not tuning.in_better_half(0.1, [0.2], lower=False)
+    assert tuning.in_better_half(0.1, [0.2], lower=True)
+    assert not tuning.in_better_half(0.2, [0.1, 0.3], lower=False)
+    assert tuning.in_better_half(0.2, [0.1, 0.3, 0.05], lower=False)
 
 
 def test_an_ambiguous_constraint(split):
@@ -163,11 +240,21 @@ def test_pruned_trials_stop_early_and_are_never_best(split):
     states = [t.state for t in result.trials]
     assert "pruned" in states
     for count, t in zip(epochs, result.trials, strict=True):
-        # Judged after every second epoch, and not after the last.
-        assert count in (2, 4, 6) if t.state == "pruned" else count == 8
+        # Judged after two epochs, then after twice as many, and not after the last.
+        assert count in (2, 4) if t.state == "pruned" else count == 8
         assert list(t.metrics) == (["ndcg@100"] if t.state == "pruned" else list(result.best().metrics))
-    assert {step for t in result.study.trials for step in t.intermediate_values} == {2, 4, 6}
+    assert {step for t in result.study.trials for step in t.intermediate_values} == {2, 4}
     assert result.best().state == "complete"
+    # A trial goes on from an epoch if it is in the better half of those that came there before it, and of itself.
+    for step in (2, 4):
+        seen = []
+        for t in result.study.trials:
+            if step in t.intermediate_values:
+                seen.append(t.intermediate_values[step])
+                place = sorted(seen, reverse=True).index(seen[-1])
+                assert (max(t.intermediate_values) == step and t.state.name == "PRUNED") == (
+                    place >= max(1, len(seen) // 2)
+                )
     assert all(t.state == "complete" for t in tiny_tune(split, prune=False, startup_trials=2).trials)
 
 
@@ -292,7 +379,7 @@ def test_a_timeout_ends_the_search(split):
         ({"metric": "ndcg"}, "lacks its cut-off"),
         ({"metric": "precision@5"}, "Unknown metric"),
         ({"objectives": []}, "must name at least one metric"),
-        ({"objectives": BOTH, "prune": True}, "Optuna cannot prune with several objectives"),
+        ({"objectives": BOTH, "prune": True}, "Fits cannot be judged by several objectives"),
         ({"part": "test"}, "Settings chosen on the test users make the test worthless"),
         ({"part": "train"}, "'part' parameter of tune must be 'validation' or 'test'"),
         ({"model": Popularity()}, "must be a model with settings"),

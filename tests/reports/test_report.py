@@ -200,9 +200,11 @@ def test_a_curve_alone(tmp_path):
     )
     page = report(curve, tmp_path / "c.html", title="A curve").read_text(encoding="utf-8")
     data = data_of(page)
-    dial = [row for row in curve if row["way"] == "dial"]
-    assert [p["fairness"] for p in data["positions"]] == [row["fairness"] for row in dial]
-    assert [p["values"]["ndcg@100"] for p in data["positions"]] == [row["ndcg@100"] for row in dial]
+    path = [row for row in curve if row["way"] == "evenness"]
+    assert [p["name"] for p in data["positions"]] == [f"evenness {k / 4:g}" for k in range(5)]
+    assert [p["fairness"] for p in data["positions"]] == [row["fairness"] for row in path]
+    assert [p["values"]["ndcg@100"] for p in data["positions"]] == [row["ndcg@100"] for row in path]
+    assert f"7 measured points, lists of {split.validation.n_users} users" in page
     assert data["series"][0]["name"] == "re-trained"
     again = [[row["gini@20"], row["ndcg@100"]] for row in curve if row["way"] == "re-trained"]
     assert [point[:2] for point in data["series"][0]["points"]] == again

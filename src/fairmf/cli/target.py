@@ -1,4 +1,4 @@
-"""`fairmf target MODEL SPLIT --max-gini X`: find the fairness that meets a goal."""
+"""`fairmf target MODEL SPLIT --max-gini X`: find the evenness that meets a goal."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ class Goals(Flags):
         float | None,
         typer.Option(
             metavar="NUMBER",
-            help="Goal: a Gini of exposure of at most this. Finds the smallest fairness that meets it.",
+            help="Goal: a Gini of exposure of at most this. Finds the smallest evenness that meets it.",
         ),
     ] = None
     min_coverage: Annotated[
         float | None,
         typer.Option(
             metavar="NUMBER",
-            help="Goal: at least this fraction of the catalogue is shown. Finds the smallest fairness that meets it.",
+            help="Goal: at least this fraction of the catalogue is shown. Finds the smallest evenness that meets it.",
         ),
     ] = None
     max_ndcg_loss: Annotated[
         float | None,
         typer.Option(
             metavar="NUMBER",
-            help="Goal: lose at most this fraction of nDCG@100. Finds the largest fairness that meets it.",
+            help="Goal: lose at most this fraction of nDCG@100. Finds the largest evenness that meets it.",
         ),
     ] = None
 
@@ -58,15 +58,18 @@ class Goals(Flags):
 
 @dataclass
 class Unreached(Flags):
-    """Choose how to go on if no fairness meets the goal."""
+    """Choose how to go on if no evenness meets the goal."""
 
     nearest: Annotated[
-        bool, typer.Option("--nearest", help="If no fairness meets the goal, use the one that comes nearest.")
+        bool, typer.Option("--nearest", help="If no evenness meets the goal, use the one that comes nearest.")
     ] = False
     alternatives: Annotated[
         bool,
-        typer.Option(help="If no fairness meets the goal, also measure what exposure offsets and FairRec achieve."),
-    ] = True
+        typer.Option(
+            help="If no evenness meets the goal, also measure what exposure offsets and FairRec achieve. Offsets take "
+            "minutes on large data."
+        ),
+    ] = False
 
 
 def target(
@@ -79,11 +82,13 @@ def target(
     part: Annotated[Part, typer.Option(help="Held-out users to measure on.")] = Part.validation,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="File for the model, which then serves with the fairness found."),
+        typer.Option("--output", "-o", help="File for the model, which then serves with the evenness found."),
     ] = None,
     unreached: Unreached,
 ) -> None:
-    """Find the fairness that meets a goal on held-out users. The model is not trained again.
+    """Find the evenness that meets a goal on held-out users. The model is not trained again.
+
+    The search runs along the model's path of evenness; a model without one gets one first.
 
     Give exactly one goal, a number from 0 to 1: --max-gini, --min-coverage or --max-ndcg-loss.
 
@@ -109,7 +114,8 @@ def target(
             progress=session.progress,
         )  # fmt: skip
     if not found.reached and not unreached.nearest:
-        raise Problem(found.message, f"--nearest uses fairness {found.fairness:g}, which comes nearest")
+        more = "" if unreached.alternatives else "; --alternatives measures FairRec and exposure offsets"
+        raise Problem(found.message, f"--nearest uses evenness {found.evenness:g}, which comes nearest{more}")
     if output is not None:
         with session.busy("write"):
             found.model.save(output)
@@ -117,13 +123,14 @@ def target(
 
 
 def _report(found: Target, model: Path, output: Path | None, session: Session) -> None:
-    row = next(row for row in found.curve if row["fairness"] == found.fairness)
+    row = next(row for row in found.curve if row["evenness"] == found.evenness)
     session.run.metrics = {name: row[name] for name in found.curve.metrics}
     session.result |= {
         "model": str(model),
         "output": None if output is None else str(output),
         "goal": str(found.goal),
         "reached": found.reached,
+        "evenness": found.evenness,
         "fairness": found.fairness,
         "message": found.message,
         "metrics": session.run.metrics,
@@ -131,6 +138,6 @@ def _report(found: Target, model: Path, output: Path | None, session: Session) -
         "alternatives": list(found.alternatives.rows),
     }
     session.record_beside(model if output is None else output)
-    session.show(curve_table(found.curve, found.fairness, "the fairness found"), marked(found.message))
+    session.show(curve_table(found.curve, found.evenness, "the evenness found"), marked(found.message))
     if output is not None:
         session.note(f"model   {marked(output)}")

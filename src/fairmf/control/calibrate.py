@@ -3,7 +3,8 @@
 1. `measure_grid` measures quality and Gini on a grid of levels (fairness, flatten, discount); if there are very many
    users, on a sample of them.
 2. `monotone_chain`: of all chains of measured points that start at the best quality, along which no strength falls and
-   Gini falls strictly, take the one with the largest area under quality as a function of Gini.
+   Gini falls strictly, take the one with the largest area under quality as a function of Gini, where a Gini between two
+   knots counts with the quality of the more even one.
 3. `thinned`: drop knots whose quality does not differ from the knot before by more than its standard error.
 4. Measure the knots and the points halfway between them on all validation users: these are the knots of the path.
 5. Measure eleven levels along the path on the test users, with intervals.
@@ -22,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Factors, ItemScale
-from fairmf.control.trade_off import validation_of
 from fairmf.data.csr import Rows
 from fairmf.data.interactions import Interactions
 from fairmf.data.popularity import gini
@@ -48,10 +48,16 @@ else:  # Numba and PyArrow are imported when they are needed
     threads, level_kernels = lazy_module("fairmf.backends.cpu.threads"), lazy_module("fairmf.ranking.level_kernels")
     pyarrow = lazy_module("pyarrow")
 
-FAIRNESS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-FLATTEN = tuple(x / 8 for x in range(17))
-DISCOUNT = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.3, 1.7, 2.2)
-"""The grid. Each axis is followed until Gini rises or quality is too low, so few of these are measured."""
+
+@dataclass(frozen=True)
+class Grid:
+    """The levels to measure. Each axis is followed until Gini rises or quality is too low, so not all are measured."""
+
+    fairness: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+    flatten: tuple[float, ...] = tuple(x / 8 for x in range(17))
+    discount: tuple[float, ...] = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.3, 1.7, 2.2)
+
+
 PAIRS = 40_000_000  # users of the sample times items: the grid takes about 15 s per 100 million scores and core
 FEWEST = 1000  # users of the sample, whatever the number of items
 KEPT = 1 << 26  # scores that are kept for all levels of one fairness (256 MB); more are computed again for each level
@@ -125,9 +131,7 @@ def calibrate(
     wanted = parse_metric(quality)
     if not wanted.is_accuracy:
         raise InvalidParameter(f"quality must be an accuracy such as 'ndcg@100'. Got {quality!r} instead.")
-    # The grid starts from plain scores, whatever the model serves by default.
-    plain = copy.copy(model)
-    plain._fitted = dataclasses.replace(model.fitted, item_offsets=None, path=None, flatten=0.0, discount=0.0)
+    plain = undialled(model)
     with progress_bar("calibrate", EXPECTED + 50, progress) as advance:
         points = measure_grid(Cohort.of(plain, held_out, at, wanted, users), min_quality, advance)
         best = max(point.quality for point in points)
@@ -145,6 +149,22 @@ def calibrate(
             advance(f"evenness {evenness:g}")
     model._fitted = dataclasses.replace(model.fitted, path=path)
     return Calibration(path, tuple(rows), len(points), "validation" if shown_on is held_out else "test")
+
+
+def validation_of(split: Split | HeldOut) -> HeldOut:
+    """Return the users to choose settings on: the validation users of a split, never its test users."""
+    if isinstance(split, Split):
+        return split.validation
+    if isinstance(split, HeldOut):
+        return split
+    raise InvalidData(f"Expected a Split or a HeldOut, got {type(split).__name__}.")
+
+
+def undialled(model: FactorModel) -> FactorModel:
+    """Return a copy with plain scores (no item dial, offsets or path), from which a search for a path starts."""
+    plain = copy.copy(model)
+    plain._fitted = dataclasses.replace(model.fitted, item_offsets=None, path=None, flatten=0.0, discount=0.0)
+    return plain
 
 
 @dataclass(frozen=True)
@@ -282,9 +302,11 @@ class Cohort:
         return scores
 
 
-def measure_grid(cohort: Cohort, min_quality: float, advance: Callable[[str], None]) -> list[Point]:
+def measure_grid(
+    cohort: Cohort, min_quality: float, advance: Callable[[str], None], grid: Grid | None = None
+) -> list[Point]:
     """Measure the levels of the grid. An axis ends where Gini rises, or quality is below `min_quality` of the best."""
-    points: list[Point] = []
+    points, grid = list[Point](), grid or Grid()
 
     def goes_on(before: Point | None, point: Point) -> bool:
         least = min_quality * max(p.quality for p in points)
@@ -292,11 +314,11 @@ def measure_grid(cohort: Cohort, min_quality: float, advance: Callable[[str], No
 
     trained = cohort.model.fitted.trained_fairness
     before_psi: Point | None = None
-    for psi in sorted({*FAIRNESS, trained}) if cohort.has_fairness else [0.0]:
+    for psi in sorted({*grid.fairness, trained}) if cohort.has_fairness else [0.0]:
         before_g: Point | None = None
-        for g in FLATTEN:
+        for g in grid.flatten:
             before_h: Point | None = None
-            for h in DISCOUNT:
+            for h in grid.discount:
                 points.append(cohort.measure(Level(psi, g, h)))
                 advance(f"{len(points)} levels")
                 if not goes_on(before_h, points[-1]):
@@ -328,7 +350,10 @@ def monotone_chain(points: Sequence[Point], min_quality: float) -> list[Point]:
     """Return the chain of points that encloses most area under quality(Gini).
 
     It starts at the point of the best quality (of equal ones at the lowest Gini). From knot to knot no strength falls
-    and Gini falls strictly. Points below `min_quality` are left out. Dynamic programming over points by falling Gini.
+    and Gini falls strictly. Points below `min_quality` are left out. Between two knots the area counts the quality of
+    the more even one, which is sure to be there. (With straight lines instead, a chain would gain by leaving out every
+    point below the line from its start to its end, and then not be on that line.) Dynamic programming over points by
+    falling Gini.
     """
     start = max(points, key=lambda point: (point.quality, -point.gini))
     allowed = [p for p in points if p.gini < start.gini and p.quality >= min_quality and _beyond(start, p)]
@@ -338,7 +363,7 @@ def monotone_chain(points: Sequence[Point], min_quality: float) -> list[Point]:
     for b, after in enumerate(order):
         for a in range(b):
             if area[a] > -np.inf and order[a].gini > after.gini and _beyond(order[a], after):
-                gained = area[a] + (order[a].gini - after.gini) * (order[a].quality + after.quality) / 2
+                gained = area[a] + (order[a].gini - after.gini) * after.quality
                 if gained > area[b]:
                     area[b], before[b] = gained, a
     at = int(np.argmax(area))

@@ -142,13 +142,16 @@ def read_space(space: Settings | None, model: IterativeModel, several: bool) -> 
 
 
 def default_space(model: IterativeModel, several: bool) -> Space:
-    """Return the default space: both weights and the number of factors; with several objectives also the fairness
-    of training and the fairness used after it.
+    """Return the default space: both weights, the exponent, both balances and the number of factors; with several
+    objectives also the fairness of training and the fairness used after it.
     """
     fields = {field.name for field in dataclasses.fields(model)}
     found: Space = {
         "regularization": Range(1e-3, 1e-1),
-        "unobserved_weight": Range(3e-3, 0.5),
+        "regularization_exponent": Choice((1.0, 0.75, 0.5)),
+        "unobserved_weight": Range(1e-4, 1.0),
+        "item_balance": Range(0.0, 0.6, log=False),
+        "user_balance": Range(0.0, 0.6, log=False),
         "factors": Doubling(16, 256),
     }
     if several and "fairness" in fields:

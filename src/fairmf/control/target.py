@@ -1,27 +1,37 @@
-"""Find the fairness that meets a target such as "Gini at most .85" or "lose at most 2 % of nDCG": `fit_to_target`.
+"""Find the evenness that meets a target such as "Gini at most .85" or "lose at most 2 % of nDCG": `fit_to_target`.
 
-If no fairness meets the target, exposure offsets and FairRec are measured on the same users.
+The search runs along the model's path of evenness (`calibrate`, or a quick one). If no evenness meets the target,
+FairRec and exposure offsets may; they are measured on the same users if asked for.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from fairmf.control.calibrate import validation_of
 from fairmf.control.fit_offsets import fit_offsets
-from fairmf.control.trade_off import Curve, Dial, Row, marked, rounded, validation_of
+from fairmf.control.quick_path import on_path
+from fairmf.control.trade_off import EXPECTED, Curve, Meter, Row
+from fairmf.data.popularity import gini as gini_of
 from fairmf.data.split import HeldOut, Split
-from fairmf.errors import InvalidParameter
+from fairmf.errors import InvalidParameter, MissingHistories
 from fairmf.metrics.evaluate import Ranker, evaluate
 from fairmf.models.base import IterativeModel
+from fairmf.models.evenness import Level
 from fairmf.models.progress import progress_bar
-from fairmf.params import check_number
+from fairmf.params import check_count, check_number
 
 GRID = (0.25, 0.5, 1.0)  # minimum exposures to try, as fractions of an equal share
 USERS_AT_ONCE = 4096  # users ranked per iteration of learning offsets: enough for an estimate
 CLOSE = 0.0005  # bisection ends when the metric at both ends differs by no more than this
-MOST = 40  # evaluations of one search
+STEPS = (0.0, 0.25, 0.5, 0.75, 1.0)  # values of evenness between which a bisection starts
+WAYS = {"fairrec": ("fairrec",), "offsets": ("offsets",), "all": ("offsets", "fairrec")}
+"""What `alternatives` may name, and what is then measured."""
 
 
 def fit_to_target(
@@ -32,13 +42,13 @@ def fit_to_target(
     min_coverage: float | None = None,
     max_ndcg_loss: float | None = None,
     at: int = 20,
-    alternatives: bool = True,
+    alternatives: bool | str = False,
     progress: bool | None = None,
 ) -> Target:
-    """Find the fairness at which the validation users' lists meet a target; train first if the model is not fitted.
+    """Find the evenness at which the validation users' lists meet a target; train first if the model is not fitted.
 
-    The search goes up from fairness 0, at most to the lowest Gini. Give exactly one of `max_gini`, `min_coverage` and
-    `max_ndcg_loss`.
+    The search runs along the model's path of evenness; a model that was not calibrated gets one first, found on a
+    sample of the same users in about a second. Give exactly one of `max_gini`, `min_coverage` and `max_ndcg_loss`.
 
     Parameters
     ----------
@@ -47,23 +57,25 @@ def fit_to_target(
     split
         A Split, of which the validation users are used, or a HeldOut if the model is fitted.
     max_gini
-        Highest Gini of exposure in lists of length `at`. The smallest fairness that meets it is taken.
+        Highest Gini of exposure in lists of length `at`. The smallest evenness that meets it is taken. Gini depends on
+        the number of users: it is that of the validation users together.
     min_coverage
-        Lowest share of the catalogue in lists of length `at`. The smallest fairness that meets it is taken.
+        Lowest share of the catalogue in lists of length `at`. The smallest evenness that meets it is taken.
     max_ndcg_loss
-        Largest share of the nDCG@100 at fairness 0 that may be lost. The largest fairness that meets it is taken.
+        Largest share of the nDCG@100 at evenness 0 that may be lost. The largest evenness that meets it is taken.
     at
         Length of the lists in which exposure is counted.
     alternatives
-        Whether to measure offsets and FairRec if no fairness meets the target. This takes as long as learning offsets
-        three times.
+        What else to measure if no evenness meets the target: "fairrec", "offsets" (three trainings of exposure offsets,
+        which takes minutes on large data), "all" or True for both, False for nothing.
     progress
         Whether to show a progress bar; None shows it in a terminal.
 
     Returns
     -------
     Target
-        The model, set to the fairness found. If `reached` is False, that is the fairness that comes nearest.
+        The model, set to the evenness found, with its path. If `reached` is False, that is the evenness that comes
+        nearest.
 
     Raises
     ------
@@ -79,32 +91,42 @@ def fit_to_target(
     """
     held_out = validation_of(split)
     name, value = one_goal({"max_gini": max_gini, "min_coverage": min_coverage, "max_ndcg_loss": max_ndcg_loss})
+    check_count("fit_to_target", "at", at)
+    ways = asked_ways(alternatives)
+    if not isinstance(model, IterativeModel):
+        raise InvalidParameter(f"A {type(model).__name__} has no dial: use FairALS, IALS or FiADMM.")
     if model._fitted is None:
         if not isinstance(split, Split):
             raise InvalidParameter("The model is not fitted: fit it first, or pass a whole Split.")
         model = model.fit(split.train, progress=progress)
     gini, ndcg = f"gini@{at}", "ndcg@100"
-    with progress_bar("target", MOST, progress) as advance:
-        dial = Dial(model, held_out, (ndcg, f"recall@{at}", gini, f"coverage@{at}"), advance)
+    with progress_bar("target", EXPECTED + 12, progress) as advance:
+        calibrated = on_path(model, held_out, at, ndcg, advance)
+        measure = Meter(calibrated, held_out, (ndcg, f"recall@{at}", gini, f"coverage@{at}"), advance)
         if name == "max_ndcg_loss":
-            goal = Goal(ndcg, (1 - value) * dial(0.0)[ndcg], at_most=False)
-            row = furthest(dial, goal, gini)
+            goal = Goal(ndcg, (1 - value) * measure(0.0)[ndcg], at_most=False)
+            row = furthest(measure, goal)
         else:
             goal = Goal(gini, value, at_most=True) if name == "max_gini" else Goal(f"coverage@{at}", value, False)
-            row = nearest(dial, goal, gini)
-    reached = goal.met_by(row)
-    curve, others = Curve(tuple(marked(dial, gini)), dial.metrics), Curve((), dial.metrics)
-    message = sentence(goal, row, dial, reached)
-    if not reached and alternatives:
-        with progress_bar("alternatives", 2 * len(GRID), progress) as advance:
-            others = measure_alternatives(model, held_out, dial.metrics, at, advance)
-        message += " " + advice(others, goal, f"recall@{at}")
-    fitted = model.fitted
-    stored = fitted.interactions is not None or fitted.user_sensitivity is not None
-    # Without either, the vectors of stored users cannot be computed for another fairness. The model is returned as it
-    # is, and the caller passes `fairness` with each request.
-    turned = model.with_fairness(row["fairness"]) if stored else model
-    return Target(turned, goal, reached, row["fairness"], message, curve, others)
+            row = nearest(measure, goal)
+    reached, others = goal.met_by(row), Curve((), measure.metrics)
+    message = sentence(goal, row, measure, reached)
+    if not reached:
+        message += room(goal, held_out.n_users, model.n_items, at)
+        if ways:
+            with progress_bar("alternatives", len(ways) * len(GRID), progress) as advance:
+                others = measure_alternatives(model, held_out, measure.metrics, at, ways, advance)
+            message += " " + advice(others, goal, f"recall@{at}")
+        if "fairrec" not in ways:
+            message += ' FairRec goes further, and is far the best below Gini 0.5: alternatives="fairrec" measures it.'
+    curve = Curve(tuple(measure.rows[key] for key in sorted(measure.rows)), measure.metrics)
+    level = Level(row["fairness"], row["flatten"], row["discount"])
+    try:
+        served = calibrated.with_evenness(level)
+    except MissingHistories:  # its stored users cannot be turned; users that are folded in can
+        served = calibrated
+        message += f" This model holds no histories: pass evenness={row['evenness']:g} with each request."
+    return Target(served, goal, reached, row["fairness"], message, curve, others, row["evenness"], level)
 
 
 @dataclass(frozen=True)
@@ -117,7 +139,7 @@ class Goal:
 
     def met_by(self, row: Row) -> bool:
         """Whether a row meets the bound."""
-        found: float = row[self.metric]
+        found = float(row[self.metric])
         return found <= self.value if self.at_most else found >= self.value
 
     def __str__(self) -> str:
@@ -131,20 +153,24 @@ class Target:
     Attributes
     ----------
     model
-        The model, set to the fairness found.
+        The model, set to the evenness found, with its path: serve it, or save it.
     goal
         The bound that was asked for.
     reached
         Whether the model meets it on the validation users.
     fairness
-        The fairness found.
+        The fairness of the level found (psi, for experts).
     message
         The result in one or two sentences.
     curve
-        Every fairness that was measured.
+        Every evenness that was measured.
     alternatives
-        If no fairness meets the goal: the results of exposure offsets (way "offsets", with `min_exposure`) and FairRec
-        (way "FairRec", with `share`), applied to the given model, on the same users. Otherwise empty.
+        If no evenness meets the goal and they were asked for: the results of exposure offsets (way "offsets", with
+        `min_exposure`) and FairRec (way "FairRec", with `share`), applied to the given model, on the same users.
+    evenness
+        The evenness found.
+    level
+        The level that it stands for on the path of `model`.
 
     Examples
     --------
@@ -162,6 +188,8 @@ class Target:
     message: str
     curve: Curve
     alternatives: Curve
+    evenness: float
+    level: Level
 
     def __repr__(self) -> str:
         return f"Target({'reached' if self.reached else 'NOT reached'}: {self.message})"
@@ -177,87 +205,91 @@ def one_goal(goals: dict[str, float | None]) -> tuple[str, float]:
     return name, value
 
 
-def nearest(dial: Dial, goal: Goal, gini: str) -> Row:
-    """Return the row of the smallest fairness that meets the goal; if none does, the row that comes nearest."""
-    below, last = 0.0, dial(0.0)
-    for psi in dial.first_steps():
-        row = dial(psi)
-        if row[gini] > last[gini]:  # the lowest Gini lies between the last three values: look there
-            around_minimum(dial, psi, gini)
-            break
-        if goal.met_by(row):
-            return between(dial, below, psi, goal.met_by, goal.metric)
-        below, last = psi, row
-    # Past the lowest Gini everything gets worse, so only the rows up to there are candidates.
-    end = min(dial.rows, key=lambda psi: (dial.rows[psi][gini], psi))
-    useful = [dial.rows[psi] for psi in sorted(dial.rows) if psi <= end]
-    met = [k for k, row in enumerate(useful) if goal.met_by(row)]
-    if met:
-        low, high = useful[max(met[0] - 1, 0)]["fairness"], useful[met[0]]["fairness"]
-        return between(dial, low, high, goal.met_by, goal.metric)
+def asked_ways(alternatives: bool | str) -> tuple[str, ...]:
+    """Return the methods that `alternatives` names; raise InvalidParameter for other words."""
+    if isinstance(alternatives, bool):
+        return WAYS["all"] if alternatives else ()
+    if alternatives not in WAYS:
+        names = ", ".join(repr(name) for name in WAYS)
+        raise InvalidParameter(
+            f"The 'alternatives' parameter of fit_to_target must be {names}, True or False. Got {alternatives!r} "
+            "instead.", parameter="alternatives",
+        )  # fmt: skip
+    return WAYS[alternatives]
+
+
+def nearest(measure: Callable[[float], Row], goal: Goal) -> Row:
+    """Return the row of the smallest evenness that meets the goal; if none does, the row that comes nearest."""
+    first, last = measure(0.0), measure(1.0)
+    if goal.met_by(first):
+        return first
+    if goal.metric.startswith("gini") and not goal.met_by(last):
+        return min((last, first), key=lambda row: row[goal.metric])  # Gini falls along the path: no need to look on
+    for low, high in itertools.pairwise(STEPS):
+        if goal.met_by(measure(high)):
+            return between(measure, low, high, goal.met_by, goal.metric)
     sign = 1 if goal.at_most else -1
-    return min(useful, key=lambda row: (sign * row[goal.metric], row["fairness"]))
+    return min((measure(step) for step in STEPS), key=lambda row: (sign * row[goal.metric], row["evenness"]))
 
 
-def furthest(dial: Dial, goal: Goal, gini: str) -> Row:
-    """Return the row of the largest fairness up to the lowest Gini that still meets the goal."""
-    last = dial(0.0)
-    for psi in dial.first_steps()[1:]:
-        row = dial(psi)
-        if not goal.met_by(row):
-            # The first fairness that misses the goal; the answer is the largest measured one below it.
-            found = between(dial, last["fairness"], psi, lambda r: not goal.met_by(r), goal.metric)
-            kept = [r for r in dial.rows.values() if goal.met_by(r) and r["fairness"] < found["fairness"]]
-            return max(kept, key=lambda r: r["fairness"])
-        if row[gini] > last[gini]:
-            around_minimum(dial, psi, gini)
-            break
-        last = row
-    return min((r for r in dial.rows.values() if goal.met_by(r)), key=lambda r: (r[gini], r["fairness"]))
+def furthest(measure: Callable[[float], Row], goal: Goal) -> Row:
+    """Return the row of the largest evenness up to which the goal, which is met at evenness 0, is met."""
+    for low, high in itertools.pairwise(STEPS):
+        if not goal.met_by(measure(high)):
+            return between(measure, low, high, lambda row: not goal.met_by(row), goal.metric, inside=False)
+    return measure(STEPS[-1])
 
 
-def between(dial: Dial, low: float, high: float, met: Callable[[Row], bool], metric: str) -> Row:
-    """Return the row of the smallest fairness in (low, high] for which `met` is true, by bisection."""
-    while len(dial.rows) < MOST:
-        gap = abs(dial(high)[metric] - dial(low)[metric])
-        middle = rounded((low + high) / 2)
+def between(
+    measure: Callable[[float], Row],
+    low: float,
+    high: float,
+    met: Callable[[Row], bool],
+    metric: str,
+    inside: bool = True,
+) -> Row:
+    """Bisect (low, high] for the smallest evenness at which `met` is true, to three digits or CLOSE in the metric.
+
+    Return its row, or with `inside=False` that of the largest evenness below it at which `met` was seen to be false.
+    """
+    while True:
+        gap = abs(measure(high)[metric] - measure(low)[metric])
+        middle = round((low + high) / 2, 3)
         if gap <= CLOSE or middle in (low, high):
-            break
-        if met(dial(middle)):
+            return measure(high if inside else low)
+        if met(measure(middle)):
             high = middle
         else:
             low = middle
-    return dial(high)
 
 
-def around_minimum(dial: Dial, high: float, gini: str) -> None:
-    """Approach the lowest Gini below `high`: measure in the wider gap beside the best value so far, up to six times."""
-    for _ in range(6):
-        positions = sorted(psi for psi in dial.rows if psi <= high)
-        best = min(range(len(positions)), key=lambda k: dial.rows[positions[k]][gini])
-        left, right = positions[max(best - 1, 0)], positions[min(best + 1, len(positions) - 1)]
-        wider = (
-            (positions[best], right) if right - positions[best] >= positions[best] - left else (left, positions[best])
-        )
-        middle = rounded(sum(wider) / 2)
-        if middle in dial.rows:
-            return
-        dial(middle)
-
-
-def sentence(goal: Goal, row: Row, dial: Dial, reached: bool) -> str:
-    """Say whether the goal was reached, at which fairness, and what changes there."""
-    plain = dial(0.0)
-    here = ", ".join(f"{name} {row[name]:.4f} ({row[name] - plain[name]:+.4f})" for name in dial.metrics)
-    values = f"{here}. In brackets: the change from fairness 0."
+def sentence(goal: Goal, row: Row, measure: Meter, reached: bool) -> str:
+    """Say whether the goal was reached, at which evenness, for how many users, and what changes there."""
+    plain = measure(0.0)
+    here = ", ".join(f"{name} {row[name]:.4f} ({row[name] - plain[name]:+.4f})" for name in measure.metrics)
+    values = f"{here}, for the lists of {row['n_users']:,} users. In brackets: the change from evenness 0."
     if reached:
-        return f"{goal} is reached at fairness {row['fairness']:g}: {values}"
+        return f"{goal} is reached at evenness {row['evenness']:g}: {values}"
+    what = "the most even point is" if row["evenness"] == 1 else "nearest comes"
+    return f"{goal} cannot be reached; {what} evenness {row['evenness']:g}: {values}"
+
+
+def room(goal: Goal, n_users: int, n_items: int, at: int) -> str:
+    """Say so if no lists of this length for so many users could meet the goal; return "" if some could."""
+    slots = n_users * min(at, n_items)
+    counts = np.full(n_items, slots // n_items)
+    counts[: slots % n_items] += 1  # as even as lists can be
+    best = float(gini_of(counts)) if goal.at_most else float((counts > 0).mean())
+    if goal.met_by({goal.metric: best}):
+        return ""
+    word = "lowest" if goal.at_most else "highest"
     return (
-        f"{goal} cannot be reached by any fairness of this model. Fairness {row['fairness']:g} comes nearest: {values}"
+        f" No method can: {n_users:,} lists have {slots:,} places for {n_items:,} items, so the {word} possible "
+        f"{goal.metric} is {best:.4f}. Measure on more users."
     )
 
 
-# -- alternatives to fairness -----------------------------------------------------------------------------------------
+# -- alternatives to evenness -----------------------------------------------------------------------------------------
 
 
 def measure_alternatives(
@@ -265,6 +297,7 @@ def measure_alternatives(
     held_out: HeldOut,
     metrics: Sequence[str],
     at: int,
+    ways: Sequence[str] = WAYS["all"],
     advance: Callable[[str], None] = lambda _: None,
 ) -> Curve:
     """Measure exposure offsets and FairRec for lists of length `at`, at every minimum exposure of GRID.
@@ -275,7 +308,7 @@ def measure_alternatives(
     """
     rows: list[Row] = []
     cohort = held_out if model.fitted.interactions is None else None
-    for floor in GRID if at < model.n_items else ():
+    for floor in GRID if "offsets" in ways and at < model.n_items else ():
         began = time.perf_counter()
         made = fit_offsets(
             model, K=at, min_exposure=floor, cohort=cohort, users_at_once=USERS_AT_ONCE, progress=False
@@ -284,7 +317,7 @@ def measure_alternatives(
         rows.append({**row, **_measured(made, held_out, metrics, metrics), "seconds": time.perf_counter() - began})
         advance(f"offsets {floor:g}")
     short = [name for name in metrics if int(name.split("@")[1]) <= at]
-    for share in GRID:
+    for share in GRID if "fairrec" in ways else ():
         began = time.perf_counter()
         row = {"way": "FairRec", "fairness": model.fitted.fairness, "share": share}
         found = _measured(model.with_fairrec(share, K=at), held_out, short, metrics)
@@ -295,7 +328,8 @@ def measure_alternatives(
 
 def _measured(model: Ranker, held_out: HeldOut, asked: Sequence[str], metrics: Sequence[str]) -> Row:
     found = evaluate(model, held_out, metrics=asked, bootstrap=0)
-    return {name: found[name] if name in asked else None for name in metrics}
+    values: Row = {name: found[name] if name in asked else None for name in metrics}
+    return values | {"n_users": held_out.n_users}
 
 
 def advice(alternatives: Curve, goal: Goal, quality: str) -> str:
@@ -309,8 +343,7 @@ def advice(alternatives: Curve, goal: Goal, quality: str) -> str:
         known = [metric for metric in (goal.metric, "ndcg@100", quality) if best[metric] is not None]
         values = ", ".join(f"{metric} {best[metric]:.4f}" for metric in dict.fromkeys(known))
         said.append(f"{way} with {name} {best[name]:g}: {values}")
-    fairness = alternatives.rows[0]["fairness"] if said else 0.0
-    return f"Other methods, applied to the model at fairness {fairness:g}: {'; '.join(said)}." if said else ""
+    return f"Other methods, applied to the given model, for the same users: {'; '.join(said)}." if said else ""
 
 
 def best_of(rows: Sequence[Row], goal: Goal, quality: str) -> Row:

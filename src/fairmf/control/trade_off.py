@@ -1,12 +1,13 @@
 """Measure curves of quality against exposure: `trade_off` for one trained model, `fit_path` by training again.
 
-`trade_off` measures a model at one fairness after another on the same users, each fairness once. Functions for Pareto
-fronts are at the end.
+`trade_off` measures a model at one evenness after another on the same users, along the path of `calibrate` or a quick
+one (quick_path.py). Functions for Pareto fronts are at the end.
 """
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,13 +16,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fairmf.control.calibrate import validation_of
+from fairmf.control.quick_path import on_path
 from fairmf.data.split import HeldOut, Split
-from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.errors import InvalidParameter
 from fairmf.lazy import lazy_module
 from fairmf.metrics.evaluate import evaluate
 from fairmf.metrics.registry import is_accuracy
 from fairmf.models.als import FairALS
 from fairmf.models.base import IterativeModel
+from fairmf.models.evenness import check_evenness, requested
 from fairmf.models.fiadmm import FiADMM
 from fairmf.models.fitted import check_fairness
 from fairmf.models.progress import progress_bar
@@ -35,7 +39,9 @@ else:
 
 Row = Record
 METRICS = ("ndcg@100", "recall@20", "gini@20", "coverage@20")
-LIMIT = 1e4  # largest fairness tried, as a multiple of the trained fairness
+LEVEL = ("evenness", "fairness", "flatten", "discount")
+"""Columns that say at which level a row was measured."""
+EXPECTED = 85  # levels that the search for a path measures, as a rule: for the progress bar
 # A fit that starts from a neighbour ends when an epoch lowers F relatively by less than this. Its F is then about that
 # of a fit from scratch (docs/trade-off.md).
 TOLERANCE = 5e-4
@@ -45,16 +51,17 @@ def trade_off(
     model: IterativeModel,
     split: Split | HeldOut,
     *,
+    evenness: Iterable[float] | None = None,
     fairness: Iterable[float] | None = None,
     points: int = 12,
     metrics: Sequence[str] = METRICS,
     progress: bool | None = None,
 ) -> Curve:
-    """Measure a fitted model on the validation users at several fairness values. Nothing is trained.
+    """Measure a fitted model on the validation users at several values of evenness. Nothing is trained.
 
-    Unless values are given, they start at 0 and double until the Gini rises again: beyond that point everyone gets the
-    same unpopular items. The remaining values fill the widest gaps of the curve. Rows past the lowest Gini are marked
-    `past_minimum`.
+    The values run along the model's path of evenness, from the best quality to the most even lists. A model that was
+    not calibrated gets a path first, found on a sample of the same users in about a second; the model itself is not
+    changed. For a finer path, call `calibrate` before.
 
     Parameters
     ----------
@@ -62,48 +69,65 @@ def trade_off(
         A fitted FairALS, IALS or FiADMM.
     split
         A Split, of which the validation users are used, or a HeldOut.
+    evenness
+        The values to measure at, from 0 to 1; None takes `points` of them.
     fairness
-        The values to measure at; None chooses them.
+        Instead of evenness: values of the users' dial (psi), for experts. The items' dials stay as the model serves.
     points
-        How many values to choose.
+        How many values of evenness to take: at equal distances from 0 to 1, so Gini falls in about equal steps.
     metrics
-        Full names. The first accuracy metric and the first Gini are the axes of the curve.
+        Full names. The first accuracy metric and the first Gini are the axes of the curve, and what a path is found
+        for.
     progress
         Whether to show a progress bar; None shows it in a terminal.
 
     Returns
     -------
     Curve
-        One row per fairness value.
+        One row per value: the evenness and its level (fairness, flatten, discount), the metrics, the number of users.
 
     Raises
     ------
     InvalidParameter
-        If the fairness of the model cannot be changed, or `metrics` has no accuracy or no Gini to choose values by.
+        If the model has no dial, values are out of range, evenness and fairness are both given, or the model is not
+        calibrated and `metrics` has no accuracy or no Gini.
 
     Examples
     --------
     >>> from fairmf import FairALS, split_by_user, synthetic, trade_off
     >>> split = split_by_user(synthetic(400, 200, 9000), heldout=60, protocol="seeded")
     >>> curve = trade_off(FairALS(factors=8, epochs=4).fit(split.train), split, points=6)
-    >>> len(curve), curve.table().column_names[:3]
-    (6, ['way', 'fairness', 'ndcg@100'])
+    >>> len(curve), curve.table().column_names[:6]
+    (6, ['way', 'evenness', 'fairness', 'flatten', 'discount', 'ndcg@100'])
     """
-    held_out = validation_of(split)
-    given = None if fairness is None else [check_fairness(psi) for psi in fairness]
-    if given is not None and not given:
-        raise InvalidParameter("fairness holds no values: leave it out to have them chosen.")
-    if given is None:
+    held_out, axes = validation_of(split), Curve((), tuple(metrics))
+    if evenness is not None and fairness is not None:
+        raise InvalidParameter("Give evenness or fairness, not both: a level of evenness has its own fairness.")
+    if not isinstance(model, IterativeModel):
+        raise InvalidParameter(f"A {type(model).__name__} has no dial: use FairALS, IALS or FiADMM.")
+    if fairness is not None:
+        values = _given("fairness", [check_fairness(psi) for psi in fairness])
+        with progress_bar("trade-off", len(values), progress) as advance:
+            meter = Meter(model, held_out, metrics, advance)
+            return Curve(tuple(meter.dialled(psi) for psi in values), axes.metrics)
+    if evenness is None:
         check_count("trade_off", "points", points, 2)
-    axes = Curve((), tuple(metrics))
-    if given is None:
+        chosen = [round(k / (points - 1), 4) for k in range(points)]
+    else:
+        chosen = _given("evenness", [check_evenness(value) for value in evenness])
+    calibrated = model.fitted.path is not None
+    if not calibrated:
         _check_axes(axes)
-    with progress_bar("trade-off", len(given) if given is not None else points, progress) as advance:
-        dial = Dial(model, held_out, metrics, advance)
-        if given is not None:
-            return Curve(tuple(dial(psi) for psi in given), axes.metrics)
-        cover(dial, points, axes.quality, axes.inequality)
-    return Curve(tuple(marked(dial, axes.inequality)), axes.metrics)
+    with progress_bar("trade-off", len(chosen) + (0 if calibrated else EXPECTED), progress) as advance:
+        turned = model if calibrated else on_path(model, held_out, axes.at, axes.quality, advance)
+        meter = Meter(turned, held_out, metrics, advance)
+        return Curve(tuple(meter(value) for value in chosen), axes.metrics)
+
+
+def _given(name: str, values: list[float]) -> list[float]:
+    if not values:
+        raise InvalidParameter(f"{name} holds no values: leave it out to have values of evenness chosen.")
+    return values
 
 
 def fit_path(
@@ -176,7 +200,8 @@ def fit_path(
             objective = trained.history.records[-1]["objective"]["total"]
             rows.append({
                 "way": "re-trained", "fairness": phi, **{name: found[name] for name in metrics},
-                "objective": objective, "epochs": len(trained.history), "seconds": seconds,
+                "objective": objective, "epochs": len(trained.history), "n_users": split.validation.n_users,
+                "seconds": seconds,
             })  # fmt: skip
             previous = trained
             advance(f"fairness {phi:g}")
@@ -185,13 +210,14 @@ def fit_path(
 
 @dataclass(frozen=True)
 class Curve:
-    """Quality and exposure at several fairness values, one row each. `+` joins two curves.
+    """Quality and exposure at several values of evenness (or of fairness), one row each. `+` joins two curves.
 
     Attributes
     ----------
     rows
-        Dictionaries with `way` (how the row was made: "dial", "re-trained", "offsets" or "FairRec"), `fairness`, the
-        metrics and `seconds`.
+        Dictionaries with `way` (how the row was made: "evenness", "dial", "re-trained", "offsets" or "FairRec"),
+        `fairness`, the metrics, `n_users` and `seconds`; rows of way "evenness" also with `evenness`, `flatten` and
+        `discount`.
     metrics
         Full names of the metrics in every row.
 
@@ -249,29 +275,32 @@ class Curve:
         """The metric of inequality: the first Gini."""
         return next(name for name in self.metrics if name.startswith("gini"))
 
+    @property
+    def at(self) -> int:
+        """Length of the lists whose Gini is the metric of inequality."""
+        return int(self.inequality.partition("@")[2])
+
+    @property
+    def n_users(self) -> int | None:
+        """Number of users whose lists were measured, on which Gini depends; None if rows differ or do not say it."""
+        counts = {row.get("n_users") for row in self.rows}
+        return counts.pop() if len(counts) == 1 else None
+
     def __repr__(self) -> str:
-        names = [name for name in ("way", "fairness", *self.metrics) if any(name in row for row in self.rows)]
+        columns = ("way", *LEVEL, *self.metrics, *(() if self.n_users is not None else ("n_users",)))
+        names = [name for name in columns if any(name in row for row in self.rows)]
         lines = ["  ".join(f"{name:>12}" for name in names)]
         for row in self.rows:
-            cells = (row.get(name) for name in names)
+            cells = ("" if row.get(name) is None else row[name] for name in names)
             lines.append("  ".join(f"{cell:>12.4g}" if isinstance(cell, float) else f"{cell!s:>12}" for cell in cells))
-        return "\n".join(lines)
+        return "\n".join(lines + ([] if self.n_users is None else [f"(lists of {self.n_users:,} users)"]))
 
 
-# -- one model at many values of fairness -----------------------------------------------------------------------------
+# -- one model at many levels -----------------------------------------------------------------------------------------
 
 
-def validation_of(split: Split | HeldOut) -> HeldOut:
-    """Return the users to choose settings on: the validation users of a split, never its test users."""
-    if isinstance(split, Split):
-        return split.validation
-    if isinstance(split, HeldOut):
-        return split
-    raise InvalidData(f"Expected a Split or a HeldOut, got {type(split).__name__}.")
-
-
-class Dial:
-    """Measure the metrics of a fitted model at any fairness, and remember the results."""
+class Meter:
+    """Measure the metrics of a fitted model with a path at any evenness, and remember the results."""
 
     def __init__(
         self,
@@ -280,34 +309,27 @@ class Dial:
         metrics: Sequence[str],
         advance: Callable[[str], None] = lambda _: None,
     ):
-        if not isinstance(model, IterativeModel):
-            raise InvalidParameter(f"A {type(model).__name__} has no dial: use FairALS, IALS or FiADMM.")
-        self.model = model
-        self.held_out = held_out
-        self.metrics = tuple(metrics)
+        self.model, self.held_out, self.metrics, self._advance = model, held_out, tuple(metrics), advance
         self.rows: dict[float, Row] = {}
-        self._advance = advance
 
-    def __call__(self, fairness: float) -> Row:
-        """Return the row of one fairness."""
-        if fairness not in self.rows:
-            began = time.perf_counter()
-            found = evaluate(self.model, self.held_out, metrics=self.metrics, bootstrap=0, fairness=fairness)
-            values: Record = {name: found[name] for name in self.metrics}
-            self.rows[fairness] = {
-                "way": "dial", "fairness": fairness, **values, "seconds": time.perf_counter() - began,
-            }  # fmt: skip
-            self._advance(f"fairness {fairness:g}")
-        return self.rows[fairness]
+    def __call__(self, evenness: float) -> Row:
+        """Return the row of one evenness."""
+        if evenness not in self.rows:
+            level = requested(self.model.fitted.path, evenness)
+            place = {"way": "evenness", "evenness": evenness, **dataclasses.asdict(level)}
+            self.rows[evenness] = place | self._measured(f"evenness {evenness:g}", evenness=level)
+        return self.rows[evenness]
 
-    def first_steps(self) -> list[float]:
-        """Return the values of a search upwards: 0, then doubling from a quarter of the trained fairness (or of 1)."""
-        unit = self.model.fitted.trained_fairness or 1.0
-        steps, psi = [0.0], unit / 4
-        while psi <= LIMIT * unit:
-            steps.append(psi)
-            psi *= 2
-        return steps
+    def dialled(self, fairness: float) -> Row:
+        """Return the row of one fairness of the users' dial."""
+        return {"way": "dial", "fairness": fairness, **self._measured(f"fairness {fairness:g}", fairness=fairness)}
+
+    def _measured(self, told: str, **options: Any) -> Row:
+        began = time.perf_counter()
+        found = evaluate(self.model, self.held_out, metrics=self.metrics, bootstrap=0, **options)
+        self._advance(told)
+        values: Record = {name: found[name] for name in self.metrics}
+        return {**values, "n_users": self.held_out.n_users, "seconds": time.perf_counter() - began}
 
 
 def rounded(value: float) -> float:
@@ -315,46 +337,14 @@ def rounded(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-def cover(dial: Dial, points: int, quality: str, inequality: str) -> None:
-    """Measure `points` values of fairness: upwards to the lowest Gini, then in the middle of the widest gap."""
-    last = np.inf
-    for psi in dial.first_steps():
-        if len(dial.rows) == points:
-            return
-        here = dial(psi)[inequality]
-        if here > last:
-            break
-        last = here
-    while len(dial.rows) < points:
-        positions = sorted(dial.rows)
-        values = np.array([[dial.rows[psi][quality], dial.rows[psi][inequality]] for psi in positions])
-        # Gaps are distances in the plane of quality and Gini, each scaled to its range on the curve.
-        spread = np.ptp(values, axis=0)
-        gaps = np.linalg.norm(np.diff(values, axis=0) / np.where(spread > 0, spread, 1), axis=1)
-        for k in np.argsort(-gaps, kind="stable"):
-            low, high = positions[k], positions[k + 1]
-            middle = rounded(np.sqrt(low * high) if low > 0 else high / 2)  # fairness acts on a logarithmic scale
-            if middle not in dial.rows:
-                dial(middle)
-                break
-        else:
-            return  # no three-digit number is left between any two values
-
-
-def marked(dial: Dial, inequality: str) -> list[dict[str, object]]:
-    """Return the rows sorted by fairness; those past the lowest Gini are marked."""
-    rows = [dial.rows[psi] for psi in sorted(dial.rows)]
-    end = int(np.argmin([row[inequality] for row in rows]))
-    return [{**row, "past_minimum": k > end} for k, row in enumerate(rows)]
-
-
 def _check_axes(curve: Curve) -> None:
     if not any(is_accuracy(name) for name in curve.metrics) or not any(
         name.startswith("gini") for name in curve.metrics
     ):
         raise InvalidParameter(
-            "To choose fairness values, metrics must hold an accuracy (ndcg@K or recall@K) and a gini@K. "
-            f"Got {', '.join(curve.metrics) or 'none'} instead."
+            "To find a path of evenness, metrics must hold an accuracy (ndcg@K or recall@K) and a gini@K. "
+            f"Got {', '.join(curve.metrics) or 'none'} instead.",
+            hint="or call calibrate(model, split) first",
         )
 
 

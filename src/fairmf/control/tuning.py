@@ -1,29 +1,29 @@
 """Search settings with Optuna, for quality alone or for quality and even exposure together: `tune`.
 
-Settings are compared on the validation users of a split, and on its test users only with `allow_test`.
+Settings are compared on the validation users of a split, and on its test users only with `allow_test`. With one
+objective the search is one of successive halving (Li et al. 2020, ASHA): a fit is judged after `prune_every` epochs,
+then after twice as many, and so on, and goes on only if it is in the better half of the trials that were judged there.
+A fit that goes on continues from its own factors: no epoch is run twice.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import importlib
 import json
 import os
 import time
-import warnings
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fairmf.control.optuna_storage import import_optuna, opened, quietly
 from fairmf.control.search_space import DIAL, Space, read_space
-from fairmf.control.tuning_result import Trial, TuningResult
+from fairmf.control.tuning_result import Trial, TuningResult, with_settings
 from fairmf.data.groups import GroupLabels
 from fairmf.data.split import HeldOut, Split
-from fairmf.errors import InvalidData, InvalidParameter, MissingDependency, NotFinite
+from fairmf.errors import InvalidData, InvalidParameter, NotFinite
 from fairmf.metrics.early_stopping import Progress
 from fairmf.metrics.evaluate import Ranker, evaluate
 from fairmf.metrics.registry import parse_metric
@@ -94,9 +94,10 @@ def tune(
     startup_trials
         Number of first trials that are drawn at random.
     prune
-        Whether to stop unpromising fits. None means yes with one objective; Optuna cannot prune with several.
+        Whether to stop unpromising fits (successive halving). None means yes with one objective; fits cannot be judged
+        by several.
     prune_every
-        Number of epochs between two evaluations for pruning.
+        Epochs after which a fit is judged for the first time; then after twice as many, four times as many, ...
     groups
         A label per item, for metrics of groups.
     part
@@ -109,7 +110,8 @@ def tune(
     Returns
     -------
     TuningResult
-        Every trial, and the best settings under constraints.
+        Every trial, the best settings under constraints, the best model with its path of evenness, and what that gains
+        over the given model.
 
     Raises
     ------
@@ -140,10 +142,10 @@ def tune(
     recipe = _recipe(attempt, seed if random_state is not None else None, startup_trials)
     with quietly(optuna), opened(optuna, storage) as store:
         lower = [parse_metric(label).lower_is_better for label in targets]
-        study = open_study(optuna, store, study_name, lower, recipe, startup_trials)
+        study = open_study(optuna, store, study_name, lower, recipe)
         _search(optuna, study, attempt, trials, timeout, seed, startup_trials, progress)
         found = tuple(_trial(trial, searched) for trial in settled(study))
-    return TuningResult(model, split.train, targets, found, study)
+    return TuningResult(model, split.train, targets, found, study, held_out)
 
 
 def _search(
@@ -220,7 +222,7 @@ class Attempt:
     def run(self, trial: OptunaTrial) -> tuple[dict[str, float], bool]:
         """Fit and measure. Return the metrics (after pruning only the objectives), and whether the fit was pruned."""
         settings, dial = chosen(trial.params, self.space)
-        model = dataclasses.replace(self.model, **settings)
+        model = with_settings(self.model, settings)
         watch = Pruning(trial, self, dial, model.epochs)
         callbacks = [watch] if self.prune_every else []
         model.fit(self.split.train, callbacks=callbacks, objective_every=0, progress=False)
@@ -235,22 +237,38 @@ class Attempt:
 
 
 class Pruning:
-    """Report the metric to Optuna during a fit, and stop the fit when Optuna says so."""
+    """Judge a fit at the rungs of successive halving, and stop it unless it is in the better half there."""
 
     def __init__(self, trial: OptunaTrial, attempt: Attempt, dial: float | None, epochs: int):
-        self.trial, self.attempt, self.dial, self.epochs = trial, attempt, dial, epochs
+        self.trial, self.attempt, self.dial = trial, attempt, dial
+        self.rungs = rungs(attempt.prune_every, epochs)
         self.pruned = False
         self.seen: dict[str, float] = {}
 
     def on_epoch(self, progress: Progress) -> None:
-        """Evaluate the model, unless this is the last epoch, when pruning would save nothing."""
-        if progress.epoch % self.attempt.prune_every or progress.epoch >= self.epochs:
+        """Evaluate the model at a rung, and compare it with the finished trials that were judged there."""
+        if progress.epoch not in self.rungs:
             return
+        label = self.attempt.targets[0]
         self.seen = self.attempt.values(progress.model, self.attempt.targets, self.dial)
-        self.trial.report(self.seen[self.attempt.targets[0]], progress.epoch)
-        if self.trial.should_prune():
+        self.trial.report(self.seen[label], progress.epoch)
+        # An interrupted trial does not count: it is repeated.
+        others = [t.intermediate_values.get(progress.epoch) for t in settled(self.trial.study)]
+        judged = [value for value in others if value is not None]
+        if not in_better_half(self.seen[label], judged, parse_metric(label).lower_is_better):
             self.pruned = True
             progress.stop("unpromising against the trials before it")
+
+
+def rungs(first: int, epochs: int) -> list[int]:
+    """Return the epochs at which fits are judged: `first`, doubled again and again, below `epochs`."""
+    return [first << k for k in range(epochs.bit_length()) if first << k < epochs] if first else []
+
+
+def in_better_half(value: float, others: Sequence[float], lower: bool) -> bool:
+    """Return whether a value is among the better half of itself and the others (of few, at least the best)."""
+    better = sum(other < value if lower else other > value for other in others)
+    return better < max(1, (len(others) + 1) // 2)
 
 
 # -- Optuna -----------------------------------------------------------------------------------------------------------
@@ -260,82 +278,13 @@ class Pruning:
 # trial's place and sees finished trials only. So an interrupted study draws the same settings as an uninterrupted one.
 
 
-def import_optuna() -> ModuleType:
-    """Import Optuna; raise MissingDependency, which says how to install it, if it is missing."""
-    try:
-        return importlib.import_module("optuna")
-    except ImportError as error:
-        raise MissingDependency('Tuning needs Optuna, which is not installed: pip install "fairmf[tune]"') from error
-
-
-@contextlib.contextmanager
-def quietly(optuna: ModuleType) -> Iterator[None]:
-    """Silence Optuna's messages on new studies and on experimental features."""
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            yield
-    finally:
-        optuna.logging.set_verbosity(before)
-
-
-@contextlib.contextmanager
-def opened(optuna: ModuleType, storage: str | os.PathLike[str] | None) -> Iterator[BaseStorage]:
-    """Open a SQLite file (made if absent), a database by its URL, or memory; close its connections at the end."""
-    store = _storage(optuna, storage)
-    try:
-        yield store
-    finally:
-        if hasattr(store, "engine"):  # an open connection would lock the file
-            store.remove_session()
-            store.engine.dispose()
-
-
-def _storage(optuna: ModuleType, storage: str | os.PathLike[str] | None) -> BaseStorage:
-    if storage is None:
-        return optuna.storages.InMemoryStorage()
-    url = os.fspath(storage)
-    if "://" not in url:
-        path = Path(url).absolute()
-        if path.is_dir() or not path.parent.is_dir():
-            raise InvalidParameter(
-                f"The 'storage' parameter of tune must be a file in an existing folder. Got {url!r}."
-            )
-        if path.is_file() and path.stat().st_size and not _is_sqlite(path):
-            raise InvalidParameter(
-                f"The 'storage' parameter of tune must be a file of trials or a new one: {url!r} cannot be used "
-                "(file is not a database)."
-            )
-        url = f"sqlite:///{path}"
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        return optuna.storages.RDBStorage(url)
-    except SQLAlchemyError as error:
-        reason = getattr(error, "orig", None) or type(error).__name__  # its text may contain the password of a URL
-        shown = "the database" if "://" in os.fspath(storage) else repr(os.fspath(storage))
-        raise InvalidParameter(
-            f"The 'storage' parameter of tune must be a file of trials or a new one: {shown} cannot be used ({reason})."
-        ) from None
-
-
-def _is_sqlite(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(16) == b"SQLite format 3\0"
-
-
-def open_study(
-    optuna: ModuleType, storage: BaseStorage, name: str, lower: list[bool], recipe: Settings, startup_trials: int
-) -> Study:
+def open_study(optuna: ModuleType, storage: BaseStorage, name: str, lower: list[bool], recipe: Settings) -> Study:
     """Create a study, or open the stored one of that name if it was made for the same purpose."""
     study = optuna.create_study(
         storage=storage,
         study_name=name,
         directions=["minimize" if less else "maximize" for less in lower],
-        # The pruner waits for as many complete trials as the sampler does.
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=startup_trials),
+        pruner=optuna.pruners.NopPruner(),  # `Pruning` decides itself, by finished trials alone
         load_if_exists=True,
     )
     wanted = json.loads(json.dumps(recipe, default=str))  # as the storage returns it, so that both can be compared
@@ -407,7 +356,7 @@ def _objectives(metric: str, objectives: Sequence[str] | None) -> tuple[str, ...
 
 def _pruning(prune: bool | None, n_objectives: int) -> bool:
     if prune and n_objectives > 1:
-        raise InvalidParameter("Optuna cannot prune with several objectives: leave prune=None, or choose one metric.")
+        raise InvalidParameter("Fits cannot be judged by several objectives: leave prune=None, or choose one metric.")
     return n_objectives == 1 if prune is None else bool(prune)
 
 
@@ -437,7 +386,7 @@ def _recipe(attempt: Attempt, seed: int | None, startup_trials: int) -> Record:
         "space": {name: repr(part) for name, part in attempt.space.items()},
         "objectives": list(attempt.targets),
         "metrics": attempt.labels,
-        "prune_every": attempt.prune_every,
+        "halving": attempt.prune_every,
         "random_state": seed,
         "startup_trials": startup_trials,
         "train": attempt.split.train.fingerprint(),

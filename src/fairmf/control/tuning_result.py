@@ -1,16 +1,20 @@
-"""Hold the trials of a search, its Pareto front, and the best model under constraints."""
+"""Hold the trials of a search, its Pareto front, the best model with its path of evenness, and what that gains."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from fairmf.control.calibrate import calibrate
 from fairmf.control.search_space import DIAL
 from fairmf.control.trade_off import Curve, front_positions, trade_off
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidParameter
-from fairmf.lazy import lazy_module
+from fairmf.lazy import cached_property, lazy_module
 from fairmf.metrics.registry import parse_metric
 from fairmf.models.base import IterativeModel
 from fairmf.types import Record
@@ -40,7 +44,13 @@ class Trial:
 
     def build(self, model: IterativeModel) -> IterativeModel:
         """Return the given model with these settings, not fitted."""
-        return dataclasses.replace(model, **self.settings)
+        return with_settings(model, self.settings)
+
+
+def with_settings(model: IterativeModel, settings: Record) -> IterativeModel:
+    """Return the model with other settings, not fitted. Settings are not chosen from the data again."""
+    fixed: Record = {"settings": "given"} if hasattr(model, "settings") else {}
+    return dataclasses.replace(model, **fixed, **settings)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -59,6 +69,8 @@ class TuningResult:
         Every finished trial, in order.
     study
         The Optuna study.
+    held_out
+        The users that settings were compared on: paths of evenness are found and measured on them.
 
     Examples
     --------
@@ -74,6 +86,8 @@ class TuningResult:
     objectives: tuple[str, ...]
     trials: tuple[Trial, ...]
     study: optuna.Study
+    held_out: HeldOut | None = None
+    _models: dict[tuple[tuple[str, object], ...], IterativeModel] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
     def complete(self) -> list[Trial]:
@@ -104,13 +118,75 @@ class TuningResult:
         return max(tried, key=lambda t: (sign * t.metrics[first], -t.number))
 
     def best_model(self, **constraints: float) -> IterativeModel:
-        """Train the model of the best trial again and return it. The same seed gives the same model.
+        """Train the model of the best trial again, calibrate it, and return it. The same seed gives the same model.
 
-        If the dial was searched, the model uses the fairness of the trial by default.
+        It has a path of evenness: `recommend(users, evenness=0.3)`, `save`, `fit_to_target` work along it. If the dial
+        was searched, the model uses the fairness of the trial by default.
         """
         trial = self.best(**constraints)
-        model = trial.build(self.model).fit(self.train, progress=False)
+        settings = tuple(sorted(trial.settings.items()))
+        if settings not in self._models:  # one model is kept, so that front() need not train it again
+            model = trial.build(self.model).fit(self.train, progress=False)
+            self._models.clear()
+            self._models[settings] = self._calibrated(model)
+        model = copy.copy(self._models[settings])
         return model if trial.dial is None else model.with_fairness(trial.dial)
+
+    def _calibrated(self, model: IterativeModel) -> IterativeModel:
+        if self.held_out is not None:
+            quality, at = self._axes()
+            calibrate(model, self.held_out, at=at, quality=quality, bootstrap=0, progress=False)
+        return model
+
+    def _axes(self) -> tuple[str, int]:
+        """Return the accuracy that was optimised or measured first, and the length of the lists whose Gini counts."""
+        labels = [*self.objectives, *(self.complete[0].metrics if self.complete else ())]
+        wanted = [parse_metric(label) for label in labels]
+        quality = next((one.label for one in wanted if one.is_accuracy), "ndcg@100")
+        return quality, next((one.K for one in wanted if one.label.startswith("gini@")), 20)
+
+    def front(self, **constraints: float) -> Curve:
+        """Return what `best_model(**constraints)` reaches along its path of evenness, on the users of the search.
+
+        Compare it with `default`. The users also chose the settings and the path: see `trade_off(best_model(),
+        split.test)` for others.
+
+        Parameters
+        ----------
+        **constraints
+            As in `best`.
+
+        Returns
+        -------
+        Curve
+            One row for each evenness of 0, 0.1, ..., 1, of way "tuned".
+        """
+        return self._along(self.best_model(**constraints), "tuned")
+
+    @cached_property
+    def default(self) -> Curve:
+        """What the given model reaches along its path of evenness, with its own settings (way "default")."""
+        return self._along(self._calibrated(copy.copy(self.model).fit(self.train, progress=False)), "default")
+
+    def _along(self, model: IterativeModel, way: str) -> Curve:
+        if self.held_out is None:
+            raise InvalidParameter("This result does not hold the users of the search: use trade_off(model, split).")
+        quality, at = self._axes()
+        metrics = list(dict.fromkeys((quality, f"recall@{at}", f"gini@{at}", f"coverage@{at}")))
+        found = trade_off(model, self.held_out, points=11, metrics=metrics, progress=False)
+        return Curve(tuple({**row, "way": way} for row in found), found.metrics)
+
+    def summary(self, **constraints: float) -> str:
+        """Say in a table what the best model gains over the given one at the same Gini, and for how many users."""
+        tuned, plain = self.front(**constraints), self.default
+        quality, gini = tuned.quality, tuned.inequality
+        lines = [f"{gini:>10}  {quality + ' tuned':>16}  {'default':>10}"]
+        ends = [sorted(curve.column(gini)) for curve in (tuned, plain)]
+        for level in np.linspace(max(end[-1] for end in ends), min(end[0] for end in ends), 6):
+            values = [best_within(curve, float(level)) for curve in (tuned, plain)]
+            cells = ["-" if value is None else f"{value:.4f}" for value in values]
+            lines.append(f"{'<= ' + format(level, '.3f'):>10}  {cells[0]:>16}  {cells[1]:>10}")
+        return "\n".join([*lines, f"Gini and {quality} of the lists of {tuned.n_users:,} users ('-': not reached)."])
 
     def pareto_front(self) -> list[Trial]:
         """Return the complete trials that no other beats in all objectives, best in the first objective first."""
@@ -120,7 +196,7 @@ class TuningResult:
         return [tried[i] for i in front_positions(points, lower)]
 
     def dialled_front(self, split: Split | HeldOut, *, points: int = 12, progress: bool | None = None) -> Curve:
-        """Train every model on the front again, measure it at `points` values of fairness, and return the joint front.
+        """Train every model on the front again, measure it at `points` values of evenness, and return the joint front.
 
         A trial is one point, but its model gives a whole curve without further training. The column `trial` says which
         trial a row belongs to. The objectives must include an accuracy metric and a Gini.
@@ -172,3 +248,14 @@ class TuningResult:
         count = {state: sum(t.state == state for t in self.trials) for state in ("complete", "pruned", "failed")}
         words = ", ".join(f"{number:,} {state}" for state, number in count.items() if number)
         return f"TuningResult({type(self.model).__name__}, {' and '.join(self.objectives)}: {words or 'no trials'})"
+
+
+def best_within(curve: Curve, gini: float) -> float | None:
+    """Return the best quality along a curve at this Gini or below, between its points; None if it does not reach it."""
+    rows = sorted(curve, key=lambda row: row[curve.inequality])
+    ginis = np.array([row[curve.inequality] for row in rows])
+    values = np.array([row[curve.quality] for row in rows])
+    if gini < ginis[0]:
+        return None
+    below = values[ginis <= gini]
+    return max(float(np.interp(gini, ginis, values)), float(below.max()))

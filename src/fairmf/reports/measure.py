@@ -29,7 +29,7 @@ from fairmf.models.fitted import Fitted, check_fairness
 from fairmf.models.progress import progress_bar
 from fairmf.params import check_count
 from fairmf.reports.content import LISTED, Catalogue, Contender, Content, Position, Series, choose, described
-from fairmf.types import Settings
+from fairmf.types import Record, Settings
 
 MOST_STOPS, MOST_EXAMPLES = 25, 12  # limits that keep all named items within the page
 STEPS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
@@ -140,12 +140,10 @@ def of_curve(
     if not len(curve):
         raise InvalidData("The curve has no points to report.")
     ways = list(dict.fromkeys(row["way"] for row in curve))
-    main = "dial" if "dial" in ways else ways[0]
+    main = next((way for way in ("evenness", "dial") if way in ways), ways[0])
     up, down = curve.quality, curve.inequality
     others = [
-        Series(
-            str(way), tuple((row[down], row[up], f"fairness {row['fairness']:g}") for row in curve if row["way"] == way)
-        )
+        Series(str(way), tuple((row[down], row[up], place_of(row)[1]) for row in curve if row["way"] == way))
         for way in ways
         if way != main
     ]
@@ -153,7 +151,7 @@ def of_curve(
     lowest = int(np.argmin([position.values[down] for position in positions]))
     return Content(
         title=title,
-        subtitle=f"{len(curve):,} measured points",
+        subtitle=f"{len(curve):,} measured points" + (f", lists of {curve.n_users:,} users" if curve.n_users else ""),
         positions=positions,
         # Halfway to the lowest Gini: a moderate fairness. Stop 0 only where no later stop has a lower Gini.
         chosen=min(range(1, lowest + 1), key=lambda k: abs(k - lowest / 2), default=0),
@@ -168,17 +166,24 @@ def of_curve(
 
 
 def _stops_of(curve: Curve, way: str) -> tuple[Position, ...]:
-    """Return the rows of one `way` as stops, sorted by fairness."""
-    rows = sorted((row for row in curve if row["way"] == way), key=lambda row: row["fairness"])
+    """Return the rows of one `way` as stops, sorted by evenness, or by fairness where they have none."""
+    rows = sorted((row for row in curve if row["way"] == way), key=lambda row: place_of(row)[0])
     return tuple(
         Position(
-            named(row["fairness"]),
+            place_of(row)[1],
             {metric: row[metric] for metric in curve.metrics},
             row["fairness"],
             past_minimum=bool(row.get("past_minimum", False)),
         )
         for row in rows
     )
+
+
+def place_of(row: Record) -> tuple[float, str]:
+    """Return where a row lies on its curve, as a number and in words: its evenness, else its fairness."""
+    if row.get("evenness") is not None:
+        return row["evenness"], f"evenness {row['evenness']:g}"
+    return row["fairness"], named(row["fairness"])
 
 
 def _shown(known: Mapping[str, float], labels: Sequence[str], share: str | None, at: int) -> tuple[str, ...]:

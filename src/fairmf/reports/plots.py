@@ -156,10 +156,11 @@ def trade_off_front(
     title: str = "",
     theme: str = "light",
 ) -> Figure:
-    """Draw quality against inequality, with points joined by rising fairness: up is better, left is more even.
+    """Draw quality against inequality, with points joined by rising evenness: up is better, left is more even.
 
-    A single curve is divided by its `way` ("dial", "re-trained", ...). If there is only one line, its points are marked
-    with their fairness. By default the axes are the first accuracy metric and the first Gini of the curves.
+    A single curve is divided by its `way` ("evenness", "dial", "re-trained", ...). If there is only one line, its
+    points are marked with their evenness, or their fairness where they have none. By default the axes are the first
+    accuracy metric and the first Gini of the curves.
     """
     series = _by_way(curves) if isinstance(curves, Curve) else dict(curves)
     if not series or not all(len(curve) for curve in series.values()):
@@ -170,14 +171,14 @@ def trade_off_front(
     figure, axes, colours = plot_style.new_figure(theme, *words, title=title)
     ends = []
     for k, (name, curve) in enumerate(series.items()):
-        rows = sorted(curve, key=lambda row: row.get("fairness") or 0.0)
+        rows = sorted(curve, key=_place)
         x, y = [row[across] for row in rows], [row[up] for row in rows]
         axes.plot(x, y, label=name, **plot_style.look(colours, k) | ({"linestyle": ""} if len(x) == 1 else {}))
         # The name stands at the fairest point, the left end of the line.
         lowest = min(range(len(x)), key=lambda i: x[i])
         ends.append((name, (x[lowest], y[lowest]), colours.series[k % len(colours.series)]))
     if len(series) == 1:
-        _mark(axes, [(row[across], row[up], f"{row['fairness']:g}") for row in first], colours.soft)
+        _mark(axes, [(row[across], row[up], f"{_place(row):g}") for row in first], colours.soft)
     axes.margins(0.08)
     axes.autoscale_view()
     if len(series) > CROWDED:
@@ -187,8 +188,14 @@ def trade_off_front(
     return figure
 
 
+def _place(row: Record) -> float:
+    """Return where a row lies on its curve: its evenness, else its fairness."""
+    place: float | None = row.get("fairness") if row.get("evenness") is None else row["evenness"]
+    return place or 0.0
+
+
 def _mark(axes: Axes, points: Sequence[tuple[float, float, str]], colour: str) -> None:
-    """Write the fairness beside every point that has room for it."""
+    """Write the evenness or fairness beside every point that has room for it."""
     across, up = [x for x, _, _ in points], [y for _, y, _ in points]
     width, height = max(across) - min(across) or 1.0, max(up) - min(up) or 1.0
     taken: list[tuple[float, float]] = []
