@@ -192,6 +192,14 @@ def test_evaluate_measures_at_the_level_and_says_for_how_many_users(fairmf, made
     assert f"At fairness {model.fitted.fairness:g}, flatten 0.25, for" in shown
 
 
+def test_a_curve_and_a_goal_say_for_how_many_users(fairmf, made, calibrated):
+    users = Split.load(made / "split").validation.n_users
+    shown = fairmf("tradeoff", calibrated, made / "split", "--evenness", "0,0.5", "--no-record").out
+    assert f"Measured on {users} validation users" in " ".join(shown.split())
+    shown = fairmf("target", calibrated, made / "split", "--max-ndcg-loss", 0.1, "--no-record").out
+    assert f"{users} users" in " ".join(shown.split())
+
+
 def test_audit_compares_plain_scores_with_the_level(fairmf, made, calibrated):
     model, split = load_model(calibrated), Split.load(made / "split").test
     flags = ("--bootstrap", 0, "--no-record", "--json")
