@@ -52,6 +52,16 @@ def test_rows_are_what_evaluate_measures_on_test_users(fairmf, made, model, tmp_
     assert float(table[3]["flatten"]) == pytest.approx(level.flatten)
 
 
+def test_levels_are_tried_on_as_many_users_as_asked(fairmf, made, model):
+    split, found = Split.load(made / "split"), {}
+    for users in (3, None):
+        how = {"at": 10, "quality": "ndcg@20", "users": users, "bootstrap": 0, "progress": False}
+        found[users] = calibrate(load_model(model), split, **how)
+    done = fairmf("calibrate", model, made / "split", *QUICK, "--users", 3, "--json")
+    assert done.json["levels_measured"] == found[3].points
+    assert done.json["path"] == found[3].path.to_dict() != found[None].path.to_dict()
+
+
 def test_people_read_what_each_evenness_costs_and_for_how_many_users(fairmf, made, model):
     done = fairmf("calibrate", model, made / "split", *QUICK)
     split = Split.load(made / "split")
