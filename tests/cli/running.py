@@ -55,6 +55,6 @@ def make_workspace(place):
     """events.csv, its split and a small model, made by the command line itself."""
     write_events(place / "events.csv")
     assert run(["split", str(place / "events.csv"), "-o", str(place / "split"), "-q", "--json"]) == 0
-    small = ["--factors", "8", "--epochs", "4", "-q"]
+    small = ["--factors", "8", "--epochs", "4", "--settings", "given", "-q"]
     assert run(["fit", str(place / "split"), "-o", str(place / "model.fairmf"), *small]) == 0
     return place

@@ -64,7 +64,8 @@ def test_groups_and_names_from_a_file(fairmf, made, model, split, tmp_path, endi
     done = fairmf(*how, "--json", "--no-record")
     assert done.code == 0, done.err
     sellers = {item: seller for item, (_, seller) in found.items()}
-    expected = audit(model, model, split, groups=sellers, before_options={"fairness": 0})
+    options = {"before_options": {"fairness": 0}, "after_options": {"evenness": 0.3}}
+    expected = audit(model, model, split, groups=sellers, **options)
     shares = {group["group"]: group["share"]["after"] for group in done.json["groups"]}
     assert shares == {change.group: change.share.after for change in expected.groups}
     assert done.json["gainers"][0]["name"].startswith("Thing [bold], ")

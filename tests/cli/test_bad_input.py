@@ -261,7 +261,8 @@ TABLE = {
     "a setting of another model": (fit("--model", "ials", "--fairness", "2"), PROBLEM, "has no --fairness"),
     "an unknown solver": (fit("--solver", "magic"), PROBLEM, "'eigenbasis_cg' or 'cholesky'"),
     "an unknown backend": (fit("--backend", "abacus"), PROBLEM, "backend"),
-    "fairness without its weight": (fit("--unobserved-weight", "0"), PROBLEM, "unobserved_weight"),
+    "fairness without its weight": (
+        fit("--unobserved-weight", "0", "--fairness", "1"), PROBLEM, "unobserved_weight"),
     "early stopping without a split": (
         lambda f, m: ["fit", str(m / "events.csv"), "-o", "m.fairmf", "--early-stopping", "ndcg@10"],
         PROBLEM, "must be a split"),
@@ -377,7 +378,7 @@ def test_the_table_is_long_enough_and_its_codes_are_documented():
 @pytest.mark.parametrize(
     ("arguments", "output"),
     [
-        (["fit", "{made}/split", "-o", "m.fairmf", "--factors", "2", "--epochs", "1"], "m.fairmf"),
+        (["fit", "{made}/split", "-o", "m.fairmf", "--factors", "2", "--settings", "given"], "m.fairmf"),
         (["split", "{made}/events.csv", "-o", "s"], "s/split.json"),
         (["recommend", "{made}/model.fairmf", "-o", "lists.csv"], "lists.csv"),
         (["report", "{made}/model.fairmf", "{made}/split", "-o", "r.html", "--fairness", "0,1"], "r.html"),

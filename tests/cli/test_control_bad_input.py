@@ -64,7 +64,7 @@ CASES = [
     ("audit {model} {split} --confidence 2", 1, "confidence"),
     ("audit {model} {split} --after absent.fairmf", 1, "There is no model absent.fairmf"),
     ("audit {model} {split} -o audit.txt", 1, "JSON"),
-    ("audit {popularity} {split}", 1, "has no dial"),
+    ("audit {popularity} {split} --after-fairness 1", 1, "has no dial"),
     ("audit {model} {split} --at 0", 2, "--at"),
     ("export {model}", 2, "--output"),
     ("export {model} -o vectors.txt", 1, "Cannot tell the format"),

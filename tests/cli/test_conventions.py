@@ -237,6 +237,7 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(fairmf, made, tmp_path, monkeyp
 
 
 LONG_FIT = ["fit", "events.csv", "-o", "m.fairmf", "--factors", "8", "--epochs", "1000000", "--checkpoint", "kept"]
+LONG_FIT += ["--settings", "given"]
 
 
 def check_interrupted(code, err, folder):

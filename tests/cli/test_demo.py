@@ -11,9 +11,11 @@ import pytest
 from running import Done
 
 from fairmf.cli.app import run as run_command_line
+from fairmf.cli.demo import DEFAULT, EVEN, PLAIN, story
 
 MODELS = [
     "Popularity", "iALS", "fiADMM fairness 0.5", "fiADMM fairness 3", "FairALS fairness 0.5", "FairALS fairness 3",
+    "FairALS", "FairALS evenness 0.3",
 ]  # fmt: skip
 
 
@@ -39,7 +41,7 @@ def run(tmp_path_factory):
     return Done(code, out.getvalue(), err.getvalue()), folder
 
 
-def test_it_ends_with_a_table_of_all_models(run):
+def test_it_shows_a_table_of_all_models(run):
     done, folder = run
     assert done.code == 0, done.err
     for name in MODELS:
@@ -49,9 +51,44 @@ def test_it_ends_with_a_table_of_all_models(run):
     # Nothing is broken into two lines at 80 columns, but the closing sentences and the report's path.
     table_end = done.out.index("From iALS to")
     assert max(map(len, done.out[:table_end].splitlines())) <= 80
-    assert str(folder / "fairmf-demo" / "report.html") in done.out.splitlines()[-1]
+    assert any(line.endswith(str(folder / "fairmf-demo" / "report.html")) for line in done.out.splitlines())
     starts = ("Data ", "      ", "Split ", "The first run compiles")
     assert all(line.startswith(starts) for line in done.out[: done.out.index("model")].splitlines()[:3])
+
+
+def test_its_last_lines_compare_ials_the_default_and_evenness(run):
+    done, folder = run
+    found = json.loads((folder / "fairmf-demo" / "results.json").read_text(encoding="utf-8"))
+    values = {m["name"]: m["values"] for m in found["models"]}
+    end = done.out[done.out.index("report.html") :]
+    assert "Accuracy and evenness for 100 test users" in end
+    told = " ".join(end.split())
+    assert "calibrated on 100 validation users" in told
+    for name in ("iALS", "FairALS", "FairALS evenness 0.3"):
+        row = next(line for line in end.splitlines() if line.startswith(f"│ {name} "))
+        printed = [f"{values[name][metric]:.3f}" for metric in ("ndcg@20", "gini@20")]
+        assert row.split("│")[2:4] == [f" {number:>9} " for number in printed]
+        assert all(number in told for number in printed)
+    # Evenness is along a path on which Gini falls, here as everywhere.
+    assert values["FairALS evenness 0.3"]["gini@20"] < values["FairALS"]["gini@20"]
+    assert values["FairALS evenness 0.3"]["coverage@20"] > values["iALS"]["coverage@20"]
+
+
+def test_the_closing_sentence_follows_the_numbers():
+    def sentence(default, even):
+        values = ((0.5, 0.9), default, even)
+        compared = {
+            name: {"ndcg@20": quality, "gini@20": gini}
+            for name, (quality, gini) in zip((PLAIN, DEFAULT, EVEN), values, strict=True)
+        }
+        return story(compared, 70)
+
+    first, second = sentence((0.6, 0.8), (0.4, 0.7)).split("; ")
+    assert "a higher nDCG@20 (0.600 instead of 0.500) and a lower Gini@20 (0.800 instead of 0.900)" in first
+    assert "a lower nDCG@20 (0.400 instead of 0.500) and a lower Gini@20 (0.700 instead of 0.900)" in second
+    first, second = sentence((0.5001, 0.9), (0.55, 0.95)).split("; ")
+    assert "the same nDCG@20 (0.500) and the same Gini@20 (0.900)" in first
+    assert "a higher nDCG@20 (0.550 instead of 0.500) and a higher Gini@20 (0.950 instead of 0.900)" in second
 
 
 def test_it_writes_a_report_and_its_numbers(run):

@@ -44,6 +44,11 @@ def test_without_balance_nothing_changes():
     assert zero.fitted.weighting is None
 
 
+def test_a_balance_that_is_a_whole_number_can_be_stored(tmp_path):
+    FairALS(**SETTINGS, epochs=1, item_balance=1, user_balance=0).fit(DATA, progress=False).save(tmp_path / "m.fairmf")
+    assert load_model(tmp_path / "m.fairmf").fitted.weighting.item_balance == 1.0
+
+
 @pytest.mark.parametrize("fairness", [0.0, 1.0])
 def test_training_users_fold_in_to_their_vectors(fairness, tmp_path):
     model = FairALS(**SETTINGS, **BALANCE, fairness=fairness, epochs=60, solver="cholesky").fit(DATA, progress=False)

@@ -46,6 +46,7 @@ VERBS = {
     "inspect": Verb(DATA, "Describe a file of events: counts, popularity of items, warnings."),
     "split": Verb(DATA, "Split events into training, validation and test data."),
     "fit": Verb(MODEL, "Train a model."),
+    "calibrate": Verb(MODEL, "Find what each evenness from 0 to 1 stands for, and what it costs."),
     "evaluate": Verb(MODEL, "Measure a model on held-out users."),
     "tradeoff": Verb(MODEL, "Measure quality and exposure at many values of fairness."),
     "report": Verb(MODEL, "Write an HTML page that shows who gains from fairness, and what it costs."),
@@ -152,8 +153,9 @@ def _show_version(wanted: bool) -> None:
 
 _ABOUT = """Matrix factorisation that is fair to items: from a file of events to recommendations and a report.
 
-The exposure of an item is the number of users whose list of recommendations holds it. The setting --fairness spreads
-exposure more evenly over the items; it can be changed after training."""
+The exposure of an item is the number of users whose list of recommendations holds it. --evenness spreads exposure over
+the items, from 0 (most accurate) to 1 (most even). It is chosen when lists are made; fairmf calibrate shows what it
+costs."""
 
 
 @app.callback(help=unwrapped(_ABOUT))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 from rich.table import Table
@@ -13,18 +13,23 @@ from rich.table import Table
 from fairmf.cli.catalogue import NO_GROUP, Catalogue
 from fairmf.cli.errors import Problem
 from fairmf.cli.evaluate import Part
+from fairmf.cli.level_flags import Asked, Served, level_facts, level_name
 from fairmf.cli.options import Flags, Intervals, comma_list
 from fairmf.cli.output import ENDINGS_HELP, SafeCsv, check_output, check_table_output, write_table
 from fairmf.cli.progress import watched
 from fairmf.cli.session import Session
-from fairmf.cli.sources import check_dial, load_fitted, read_split
+from fairmf.cli.sources import load_fitted, read_split
 from fairmf.cli.terminal import marked
 from fairmf.data.split import HeldOut
 from fairmf.io.atomic import replacing
 from fairmf.metrics.audit import audit as compare
 from fairmf.metrics.audit_result import Audit, GroupChange, ItemChange
+from fairmf.models.evenness import Level
 from fairmf.models.factor_model import FactorModel
 from fairmf.types import Record
+
+EVENNESS = 0.3
+"""What plain scores are compared with if nothing is said."""
 
 
 @dataclass
@@ -33,17 +38,7 @@ class Compared(Flags):
 
     after: Annotated[
         Path | None,
-        typer.Option(metavar="MODEL", help="The model after the change. Default: the same model, at another fairness."),
-    ] = None
-    before_fairness: Annotated[
-        float | None,
-        typer.Option(
-            metavar="NUMBER",
-            help="Fairness before the change. Default: 0, or the model's own fairness if --after is given.",
-        ),
-    ] = None
-    after_fairness: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Fairness after the change. Default: the model's own.")
+        typer.Option(metavar="MODEL", help="The model after the change. Default: the same model, at another evenness."),
     ] = None
     at: Annotated[int, typer.Option(min=1, help="Length of the lists to compare.")] = 20
     quality: Annotated[
@@ -52,6 +47,22 @@ class Compared(Flags):
             metavar="NAME,...", help="Accuracy metrics to compare for each user. Default: nDCG and recall of the lists."
         ),
     ] = None
+
+
+@dataclass
+class Before(Served):
+    """The level before the change."""
+
+    side: ClassVar[str] = "before"
+    otherwise: ClassVar[str] = "plain scores, or the model's own if --after is given"
+
+
+@dataclass
+class After(Served):
+    """The level after the change."""
+
+    side: ClassVar[str] = "after"
+    otherwise: ClassVar[str] = "the model's own; one model that serves plain scores is shown at evenness 0.3"
 
 
 @dataclass
@@ -88,6 +99,8 @@ def audit(
     *,
     session: Session,
     compared: Compared,
+    earlier: Before,
+    later: After,
     catalogue: Catalogue,
     part: Annotated[Part, typer.Option(help="Held-out users whose lists are compared.")] = Part.test,
     intervals: Intervals,
@@ -95,14 +108,15 @@ def audit(
 ) -> None:
     """Compare two rankings for the same users: who gains exposure, who loses it, and how the quality of lists changes.
 
-    With --after, two models are compared. With one model, its lists at fairness 0 are compared with its lists at its
-    own fairness.
+    With --after, two models are compared. With one model, its lists by plain scores (fairness, flatten and discount 0)
+    are compared with its lists at --after-evenness, or at the level it serves with; if it serves plain scores, at
+    evenness 0.3.
 
     [dim]Examples:[/dim]
 
-      fairmf audit model.fairmf split
+      fairmf audit model.fairmf split --after-evenness 0.3
 
-      fairmf audit model.fairmf split --after-fairness 3 --catalogue items.csv --group-column seller
+      fairmf audit model.fairmf split --after-evenness 0.3 --catalogue items.csv --group-column seller
 
       fairmf audit old.fairmf split --after new.fairmf -o audit.json
     """
@@ -110,17 +124,15 @@ def audit(
     before = load_fitted(model, session)
     after = before if compared.after is None else load_fitted(compared.after, session)
     split = read_split(data, None, session)
-    fairness = compared.before_fairness, compared.after_fairness
-    if compared.after is None and fairness[0] is None:
-        fairness = 0.0, fairness[1]
     paths = model, compared.after or model
-    for side, path, psi, flag in zip((before, after), paths, fairness, ("before", "after"), strict=True):
-        if psi is not None:
-            check_dial(side, path, f"--{flag}-fairness")
+    levels = _levels((before, after), paths, (earlier, later), session)
     held_out = getattr(split, part.value)
     session.uses(part.value, held_out.fold_in)
     facts = _facts(held_out, catalogue, session)
-    names = [_name(side, path, psi) for side, path, psi in zip((before, after), paths, fairness, strict=True)]
+    names = [
+        f"{path.name} at {level_name(side, asked)}"
+        for side, path, asked in zip((before, after), paths, levels, strict=True)
+    ]
     with (
         session.timed("audit"),
         watched(before, held_out.n_users, session, names[0]) as first,
@@ -128,20 +140,37 @@ def audit(
     ):
         found = compare(
             first, second, held_out, at=compared.at, quality=comma_list(compared.quality), train=split.train, **facts,
-            before_options=_options(fairness[0]), after_options=_options(fairness[1]), before_name=names[0],
+            before_options={"evenness": levels[0]}, after_options={"evenness": levels[1]}, before_name=names[0],
             after_name=names[1], **intervals.arguments(),
         )  # fmt: skip
+    session.result |= {
+        f"{side}_level": level_facts(of, asked)
+        for side, of, asked in zip(("before", "after"), (before, after), levels, strict=True)
+    }
     _report(found, session, model, written)
 
 
-def _name(model: FactorModel, path: Path, fairness: float | None) -> str:
-    """Return the name of a side for the sentences."""
-    served = getattr(model.fitted, "fairness", None) if fairness is None else fairness
-    return path.name if served is None else f"{path.name} at fairness {served:g}"
-
-
-def _options(fairness: float | None) -> dict[str, float] | None:
-    return None if fairness is None else {"fairness": fairness}
+def _levels(
+    models: tuple[FactorModel, FactorModel], paths: tuple[Path, Path], flags: tuple[Served, Served], session: Session
+) -> tuple[Asked, Asked]:
+    """Return the levels of both sides. One model alone is compared with its plain scores, if nothing else is said."""
+    before, after = (side.read(model, path, session) for side, model, path in zip(flags, models, paths, strict=True))
+    if models[0] is not models[1]:
+        return before, after
+    if not flags[0].given():
+        fitted, has_dial = models[0].fitted, hasattr(models[0], "with_fairness")
+        # Learned offsets hold at the level they were learned at, so that they stay on both sides.
+        items = (0.0, 0.0) if fitted.item_offsets is None else (fitted.flatten, fitted.discount)
+        before = Level(0.0 if has_dial else None, *items)
+        if not flags[1].given() and fitted.item_offsets is None and fitted.served(before) == fitted.served(after):
+            after = EVENNESS
+            session.note(f"level   {paths[0].name} serves plain scores; they are compared with evenness {EVENNESS:g}")
+    if models[0].fitted.served(before) == models[0].fitted.served(after):
+        raise Problem(
+            f"Both sides are {paths[0].name} at {level_name(models[0], after)}: there is nothing to compare.",
+            "--after-evenness 0.3, or another model: --after MODEL",
+        )
+    return before, after
 
 
 def _facts(held_out: HeldOut, catalogue: Catalogue, session: Session) -> Record:

@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from fairmf.cli.level_flags import Served, level_facts, level_name
 from fairmf.cli.options import Intervals, comma_list, integers
 from fairmf.cli.progress import watched
 from fairmf.cli.session import Session
-from fairmf.cli.sources import check_dial, load_fitted, read_split
+from fairmf.cli.sources import load_fitted, read_split
 from fairmf.metrics.evaluate import Evaluation
 from fairmf.metrics.evaluate import evaluate as measure
 from fairmf.metrics.registry import parse_metric
-from fairmf.types import Record
 
 
 class Part(str, Enum):
@@ -39,59 +39,57 @@ def evaluate(
             metavar="NAME,...", help="Measure only these, such as ndcg@100,gini@20. [dim]\\[default: all][/dim]"
         ),
     ] = None,
-    fairness: Annotated[
-        float | None,
-        typer.Option(metavar="NUMBER", help="Measure the model at this fairness; it is not trained again."),
-    ] = None,
+    served: Served,
     intervals: Intervals,
 ) -> None:
     """Measure a model on held-out users: accuracy (recall, nDCG and others) and how evenly items are exposed.
+
+    --evenness measures the model as it would answer with that evenness; it is not trained again. Gini and coverage
+    depend on the number of users: compare only values for the same users.
 
     [dim]Examples:[/dim]
 
       fairmf evaluate model.fairmf split
 
-      fairmf evaluate model.fairmf split --fairness 3 --metrics ndcg@100,gini@20
+      fairmf evaluate model.fairmf split --evenness 0.3 --metrics ndcg@100,gini@20
 
       fairmf evaluate model.fairmf split --part validation --json
     """
     lengths = integers("--at", at)
     loaded = load_fitted(model, session)
-    if fairness is not None:
-        check_dial(loaded, model)
+    asked = served.read(loaded, model, session)
     split = read_split(data, None, session)
     held_out = getattr(split, part.value)
     session.uses(part.value, held_out.fold_in)
-    options: Record = {} if fairness is None else {"fairness": fairness}
     with session.timed("evaluate"), watched(loaded, held_out.n_users, session) as ranker:
         found = measure(
             ranker, held_out, at=lengths, metrics=comma_list(metrics), train=split.train, **intervals.arguments(),
-            **options,
+            evenness=asked,
         )  # fmt: skip
     session.run.metrics = found.values
-    session.result |= {"model": str(model), "part": part.value, **found.to_dict()}
+    session.result |= {"model": str(model), "part": part.value, **level_facts(loaded, asked), **found.to_dict()}
     session.record_beside(model)
-    session.show(metric_table(found))
+    users = f"{found.n_users:,} {part.value} users, {found.n_scored:,} of them with held-out items"
+    ends = "; ± half the interval" if found.intervals else ""
+    session.show(metric_table(found), f"At {level_name(loaded, asked)}, for {users}{ends}; ↑ higher is better")
 
 
 def metric_table(found: Evaluation) -> Table:
     """Show an Evaluation as a table: a row per metric, a column per K, intervals beside the values."""
     cutoffs = sorted({int(label.partition("@")[2]) for label in found.values})
     names = list(dict.fromkeys(label.partition("@")[0] for label in found.values))
-    caption = (
-        f"{found.n_users:,} users, {found.n_scored:,} with held-out items; ± half the interval; ↑ higher is better"
-    )
-    table = Table(caption=caption, caption_justify="left")
+    table = Table()
     table.add_column("metric", no_wrap=True)
     for K in cutoffs:
         table.add_column(f"@{K}", justify="right", no_wrap=True)
     for name in names:
         arrow = "↓" if parse_metric(f"{name}@{cutoffs[0]}").lower_is_better else "↑"
-        table.add_row(f"{name} {arrow}", *(_cell(found, f"{name}@{K}") for K in cutoffs))
+        table.add_row(f"{name} {arrow}", *(value_cell(found, f"{name}@{K}") for K in cutoffs))
     return table
 
 
-def _cell(found: Evaluation, label: str) -> str:
+def value_cell(found: Evaluation, label: str) -> str:
+    """Return a metric and half its interval, if it has one."""
     if label not in found.values:
         return ""
     # Popularity is a count and may be large; all other metrics are at most 1.

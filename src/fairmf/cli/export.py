@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
 
 from fairmf.cli.errors import Problem
+from fairmf.cli.level_flags import Asked, Served, check_users_at, level_facts
 from fairmf.cli.output import check_output, unknown_format
 from fairmf.cli.session import Session
-from fairmf.cli.sources import check_dial, check_stored_users, load_fitted
+from fairmf.cli.sources import load_fitted
 from fairmf.cli.terminal import marked
 from fairmf.io.atomic import replacing
 from fairmf.lazy import lazy_module
+from fairmf.models.evenness import Level
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow import parquet
 
-    from fairmf.models.base import IterativeModel
     from fairmf.models.factor_model import FactorModel
     from fairmf.types import Array
 else:
@@ -47,14 +48,10 @@ def export(
         Path,
         typer.Option("--output", "-o", help="File to write: .parquet or .arrow for vectors, .ann for an index."),
     ],
+    *,
     session: Session,
     what: Annotated[What, typer.Option(help="Whose vectors to write; an index always holds items.")] = What.items,
-    fairness: Annotated[
-        float | None,
-        typer.Option(
-            metavar="NUMBER", help="With --what users: write their vectors for this fairness. Default: the model's own."
-        ),
-    ] = None,
+    served: Served,
     groups: Annotated[
         int | None,
         typer.Option(
@@ -73,55 +70,63 @@ def export(
     """Export the vectors of items or users as a table, or the items as a nearest-neighbour index.
 
     A table has one row per item or user, with its id and its vector. The score of an item for a user is the inner
-    product of their vectors, not the cosine. If the model has exposure offsets, item vectors end with the offset and
-    user vectors end with 1. In Python, fairmf.ranking.ann.AnnIndex.load opens an index (extra \\[ann]).
+    product of their vectors, not the cosine. In Python, fairmf.ranking.ann.AnnIndex.load opens an index (extra
+    \\[ann]).
+
+    A level of evenness is part of the vectors: write items and users with the same --evenness. If popular items are
+    discounted at that level, or the model has exposure offsets, item vectors of a table end with what is added to the
+    score, and user vectors of a table end with 1. An index takes user vectors without that 1.
 
     [dim]Examples:[/dim]
 
       fairmf export model.fairmf -o items.parquet
 
-      fairmf export model.fairmf -o users.parquet --what users --fairness 2
+      fairmf export model.fairmf -o users.parquet --what users --evenness 0.3
 
-      fairmf export model.fairmf -o items.ann --probes 128
+      fairmf export model.fairmf -o items.ann --probes 128 --evenness 0.3
     """
     kind = output.suffix.lower()
-    _check(kind, output, what, fairness, groups, probes)
+    _check(kind, output, what, served, groups is not None or probes is not None)
     check_output(output)
     loaded = load_fitted(model, session)
-    if fairness is not None:
-        check_dial(loaded, model)
-        check_stored_users(loaded, model)
+    asked = served.read(loaded, model, session)
+    if what is What.users:
+        check_users_at(loaded, model, asked)
     with session.busy("write"):
         if kind == ".ann":
-            index = loaded.to_ann(groups=groups, probes=probes)
+            index = loaded.to_ann(groups=groups, probes=probes, evenness=asked)
             index.save(output)
             rows, width = index.n_items, index.item_vectors.shape[1]
             session.result |= {"groups": index.n_groups, "probes": index.probes}
         else:
-            rows, width = _write_vectors(loaded, what, fairness, output)
+            rows, width = _write_vectors(loaded, what, asked, output)
     session.result |= {"model": str(model), "output": str(output), "what": what.value, "rows": rows, "width": width}
+    session.result |= level_facts(loaded, asked)
     session.record_beside(output)
     session.note(f"{'index' if kind == '.ann' else what.value}   {marked(output)}: {rows:,} vectors of {width} numbers")
 
 
-def _check(kind: str, output: Path, what: What, fairness: float | None, groups: int | None, probes: int | None) -> None:
+def _check(kind: str, output: Path, what: What, served: Served, for_index: bool) -> None:
     if kind not in ENDINGS:
         raise unknown_format(output, ENDINGS)
     if kind == ".ann" and what is What.users:
         raise Problem("A nearest-neighbour index holds items, not users.", "to write users' vectors: -o users.parquet")
-    if fairness is not None and what is What.items:
+    if served.given() == ["fairness"] and what is What.items:
         raise Problem("--fairness changes users' vectors, not items'.", "--what users")
-    if kind != ".ann" and (groups is not None or probes is not None):
+    if kind != ".ann" and for_index:
         raise Problem("--groups and --probes are for an index.", "-o items.ann")
 
 
-def _write_vectors(loaded: FactorModel, what: What, fairness: float | None, output: Path) -> tuple[int, int]:
+def _write_vectors(loaded: FactorModel, what: What, asked: Asked, output: Path) -> tuple[int, int]:
+    if asked is not None:
+        level = loaded.fitted.served(asked)
+        # Items do not depend on the fairness, so that no user is computed for them.
+        loaded = loaded.with_evenness(Level(None, level.flatten, level.discount) if what is What.items else level)
     fitted = loaded.fitted
     if what is What.items:
         vectors, ids = fitted.serving_items, fitted.item_ids
     else:
-        turned = loaded if fairness is None else cast("IterativeModel", loaded).with_fairness(fairness)
-        vectors, ids = fitted.serving_users(turned.user_factors), fitted.user_ids
+        vectors, ids = fitted.serving_users(loaded.user_factors), fitted.user_ids
     name = what.value.removesuffix("s")
     names = pa.array(range(len(vectors)) if ids is None else ids.values)
     schema = pa.schema([(name, names.type), ("vector", pa.list_(pa.float32(), vectors.shape[1]))])

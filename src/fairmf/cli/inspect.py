@@ -1,13 +1,16 @@
-"""`fairmf inspect FILE`: describe events before a model is trained on them."""
+"""`fairmf inspect FILE`: describe events before a model is trained on them, or a model."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
 from rich.table import Table
 
+from fairmf.cli.errors import Problem
+from fairmf.cli.inspect_model import inspect_model, is_model
 from fairmf.cli.session import Session
 from fairmf.cli.sources import DATA_HELP, Reading, read_events
 from fairmf.data.columns import date_text, time_unit
@@ -18,11 +21,13 @@ from fairmf.types import Array, Record
 
 
 def inspect(
-    data: Annotated[str, typer.Argument(metavar="FILE", help=DATA_HELP)],
+    data: Annotated[str, typer.Argument(metavar="FILE", help=f"{DATA_HELP} Or a model written by fit.")],
     session: Session,
     reading: Reading,
 ) -> None:
     """Describe a file of events: how it is read, counts, popularity of items, repeated rows and possible problems.
+
+    Of a model, show its settings, the level it serves with, and what each evenness stands for.
 
     [dim]Examples:[/dim]
 
@@ -30,10 +35,17 @@ def inspect(
 
       fairmf inspect ratings.dat --rating-above 3.5
 
+      fairmf inspect model.fairmf
+
       fairmf inspect plays.tsv.gz --user 0 --item 2 --weight 3 --no-header
 
       fairmf inspect sqlite:///shop.db --query "SELECT customer AS user, product AS item FROM orders" --json
     """
+    if is_model(data):
+        if given := reading.given():
+            raise Problem(f"{data} is a model, not events: {given[0]} does not apply to it.")
+        inspect_model(Path(data), session)
+        return
     events = read_events(data, reading, session, time=True)
     with session.busy("count"):
         merged = Interactions.from_events(events)
@@ -143,9 +155,8 @@ def _tables(facts: Record) -> list[Table]:
     if "times" in facts:
         first, last = (date_text(facts["times"][end], facts["times"]["unit"]) for end in ("first", "last"))
         table.add_row("times", "", f"{first} to {last}")
-    table.add_row(
-        "popularity", f"{facts['popularity_gini']:.3f}", "Gini (0: all items equally popular, 1: one item has all)"
-    )
+    rest = f"Gini for {facts['users']:,} users (0: all items equally popular, 1: one item has all)"
+    table.add_row("popularity", f"{facts['popularity_gini']:.3f}", rest)
     table.add_row("", f"{facts['top_1_percent_share']:.1%}", "of the interactions are with the top 1 % of items")
     table.add_row("", f"{facts['top_10_percent_share']:.1%}", "with the top 10 %")
     table.add_row("", f"{facts['bottom_half_share']:.1%}", "with the less popular half")

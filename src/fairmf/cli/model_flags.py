@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 import typer
 
 from fairmf.backends.registry import get_backend
 from fairmf.cli.errors import Problem
 from fairmf.cli.options import Flags, number_or_word, starting
+from fairmf.models.auto_settings import CHOSEN
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.registry import Kind, factor_models
 from fairmf.params import check_settings, describe_range, settings_of
@@ -29,6 +30,8 @@ class ModelSettings(Flags):
     """The chosen model and the settings that were given. All other settings have their defaults."""
 
     listed_last = True
+    automatic: ClassVar[bool] = False
+    """Whether settings are chosen from the data (settings="auto") unless the user gives one of them."""
 
     model: str
     given: Record
@@ -46,7 +49,8 @@ class ModelSettings(Flags):
         for name, owners in _owners().items():
             option = typer.Option(
                 FLAG_OF.get(name, f"--{name.replace('_', '-')}"), parser=number_or_word, metavar=_metavar(owners),
-                help=_help(owners), rich_help_panel=PANEL, show_default=False, autocompletion=starting(_words(owners)),
+                help=_help(owners, cls.automatic and name == "settings"), rich_help_panel=PANEL, show_default=False,
+                autocompletion=starting(_words(owners)),
             )  # fmt: skip
             made.append(inspect.Parameter(name, keyword, default=None, annotation=Annotated[object, option]))
         return made
@@ -71,10 +75,20 @@ class ModelSettings(Flags):
                 flag = FLAG_OF.get(name, f"--{name.replace('_', '-')}")
                 owners = ", ".join(other.name for other in kinds.values() if name in other.settings())
                 raise Problem(f"The model {self.model} has no {flag}.", f"{flag} belongs to {owners}")
+        # Whoever gives one of these settings chooses by hand, and gets the defaults of the others.
+        by_hand = {"settings", *CHOSEN} & {*self.given}
+        if self.automatic and "settings" in known and not by_hand:
+            self.given["settings"] = "auto"
         model: FactorModel = kind.load()(**self.given)
         check_settings(model)
         get_backend(model.backend)  # raises if a package or a device is missing
         return model
+
+
+class FitSettings(ModelSettings):
+    """The settings of `fairmf fit`, which chooses some of them from the data if none of these is given."""
+
+    automatic = True
 
 
 def effective_settings(model: FactorModel) -> Record:
@@ -96,13 +110,14 @@ def _owners() -> dict[str, Owners]:
     return dict(sorted(owners.items(), key=lambda pair: pair[0] != "fairness"))  # --fairness first, then as declared
 
 
-def _help(owners: Owners) -> str:
+def _help(owners: Owners, automatic: bool) -> str:
     field = next(iter(owners.values()))
     text = field.metadata["doc"]
     text += f" {describe_range(field).capitalize()}." if field.metadata["numeric"] or field.metadata["choices"] else ""
     trained = {kind.name for kind in _kinds().values() if kind.is_trained}
     only = "" if trained <= set(owners) else f"{', '.join(owners)} only; "
-    return f"{text} [dim]\\[{only}default: {_defaults(owners)}][/dim]"
+    default = "auto, unless one of these is given" if automatic else _defaults(owners)
+    return f"{text} [dim]\\[{only}default: {default}][/dim]"
 
 
 def _defaults(owners: Owners) -> str:

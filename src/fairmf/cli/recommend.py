@@ -10,10 +10,11 @@ import typer
 from rich.table import Table
 
 from fairmf.cli.errors import Problem
+from fairmf.cli.level_flags import Asked, Served, level_facts
 from fairmf.cli.options import Flags, Reweight
 from fairmf.cli.output import SafeCsv, Users, check_list_file, lists_of, write_lists
 from fairmf.cli.session import Session
-from fairmf.cli.sources import Reading, as_ids, check_dial, ids_from_file, load_fitted, read_histories, read_ids
+from fairmf.cli.sources import Reading, as_ids, data_weighting, ids_from_file, load_fitted, read_histories, read_ids
 from fairmf.cli.terminal import marked
 
 if TYPE_CHECKING:
@@ -53,10 +54,6 @@ class OtherUsers(Flags):
 class Choice(Flags):
     """Which items to recommend."""
 
-    fairness: Annotated[
-        float | None,
-        typer.Option(metavar="NUMBER", help="Recommend at this fairness; the model is not trained again."),
-    ] = None
     only: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Recommend only the items in this file, one id per line.")
     ] = None
@@ -67,12 +64,12 @@ class Choice(Flags):
     batch_size: Annotated[int, typer.Option(min=1, help="Users per batch; smaller batches need less memory.")] = 4096
     safe_csv: SafeCsv = True
 
-    def options(self, model: FactorModel) -> Record:
+    def options(self, model: FactorModel, evenness: Asked) -> Record:
         """Return the choice as arguments of `recommend`."""
         items = model.fitted.item_ids
         return {
             "filter_already_liked_items": not self.repeat,
-            "fairness": self.fairness,
+            "evenness": evenness,
             "batch_size": self.batch_size,
             "items": None if self.only is None else read_ids(self.only, items, "item"),
             "filter_items": None if self.without is None else read_ids(self.without, items, "item"),
@@ -91,6 +88,7 @@ def recommend(
         Path | None, typer.Option("--output", "-o", help="File for the lists: .parquet, .csv or .jsonl (JSON lines).")
     ] = None,
     top: Annotated[int, typer.Option("--top", "-n", min=1, help="Items per user.")] = 10,
+    served: Served,
     others: OtherUsers,
     choice: Choice,
 ) -> None:
@@ -105,7 +103,7 @@ def recommend(
 
       fairmf recommend model.fairmf -o lists.parquet --top 20
 
-      fairmf recommend model.fairmf --users-from users.txt -o lists.csv --fairness 3
+      fairmf recommend model.fairmf --users-from users.txt -o lists.csv --evenness 0.3
 
       fairmf recommend model.fairmf --new-users today.csv -o lists.jsonl
     """
@@ -114,18 +112,18 @@ def recommend(
     if output is not None:
         check_list_file(output)
     loaded = load_fitted(model, session)
-    if choice.fairness is not None:
-        check_dial(loaded, model)
+    asked = served.read(loaded, model, session)
     if top > loaded.n_items:
         raise Problem(f"--top {top:,} is more than the catalogue has: {loaded.n_items:,} items.")
     who, histories = _users(loaded, users, others, reading, session)
-    options = {**histories, **choice.options(loaded)}
+    options = {**histories, **choice.options(loaded, asked)}
     count = loaded.n_users if who is None else len(who)
     if output is None and count > MOST_SHOWN and not session.json:
         raise Problem(
             f"Lists of {count:,} users need a file.", "-o lists.parquet (or .csv, .jsonl), or name some users"
         )
     session.result |= {"users": count, "top": top, "output": None if output is None else str(output)}
+    session.result |= level_facts(loaded, asked)
     with session.timed("recommend"):
         if output is None:
             _print(loaded, who, top, options, session)
@@ -153,13 +151,14 @@ def _users(
 
 def _reweighted(loaded: FactorModel, histories: Interactions, asked: str, session: Session) -> Interactions:
     """Check that --reweight agrees with the model. A model that stores its weighting applies it by itself."""
-    known = loaded.fitted.weighting
-    if known is None:
+    known = data_weighting(loaded)
+    if loaded.fitted.weighting is None:
         session.warn(f"The model does not say how its data were weighted: new users are weighted by {asked} alone.")
         return histories.reweighted(asked)
-    if known.how != asked:
+    if known != asked:
+        how = "that were not weighted" if known is None else f"weighted by {known}"
         raise Problem(
-            f"The model was trained on data weighted by {known.how}, so new users cannot be weighted by {asked}.",
+            f"The model was trained on data {how}, so new users cannot be weighted by {asked}.",
             "drop --reweight: the model weights new users itself",
         )
     return histories

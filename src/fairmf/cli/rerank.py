@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from fairmf.cli.errors import Problem
+from fairmf.cli.level_flags import Served, check_users_at, level_facts
 from fairmf.cli.options import Flags
 from fairmf.cli.output import ENDINGS_HELP, SafeCsv, check_output, check_table_output, write_table
 from fairmf.cli.progress import watched
 from fairmf.cli.session import Session
-from fairmf.cli.sources import check_dial, load_fitted
+from fairmf.cli.sources import load_fitted
 from fairmf.cli.terminal import marked
 from fairmf.control.fit_offsets import fit_offsets
 from fairmf.data.popularity import gini
@@ -98,9 +99,7 @@ def rerank(
         Method, typer.Option(help="fairrec guarantees a minimum exposure; offsets learns one number per item.")
     ] = Method.fairrec,
     length: Annotated[int, typer.Option("--top", "-n", min=1, help="Items per user.")] = 20,
-    fairness: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="Fairness of the model that is re-ranked. Default: its own.")
-    ] = None,
+    served: Served,
     bounds: Bounds,
     safe_csv: SafeCsv = True,
 ) -> None:
@@ -111,20 +110,27 @@ def rerank(
     model that can serve any user, and tries to keep the exposure of each item between --min-exposure and
     --max-exposure, without a guarantee.
 
-    An equal share is the exposure that each item would have if all items were shown equally often.
+    Both start from the lists at --evenness. An equal share is the exposure that each item would have if all items were
+    shown equally often.
 
     [dim]Examples:[/dim]
 
       fairmf rerank model.fairmf -o lists.parquet --share 0.5
+
+      fairmf rerank model.fairmf -o lists.parquet --share 0.5 --evenness 0.3
 
       fairmf rerank model.fairmf --method offsets --min-exposure 0.3 --max-exposure 5 --save-model fair.fairmf
     """
     _check(method, written, bounds)
     before = load_fitted(model, session)
     history = before.fitted.histories("rerank")
-    if fairness is not None:
-        before = check_dial(before, model).with_fairness(fairness)
+    asked = served.read(before, model, session)
+    session.result |= level_facts(before, asked)
+    if asked is not None:
+        check_users_at(before, model, asked)
+        before = before.with_evenness(asked)
     session.uses("train", history)
+    session.result["users"] = history.n_users
     exposed = exposure_of(before, length, session)
     how = {**bounds.of(method), "random_state": bounds.seed}
     if method is Method.fairrec and written.output is not None:
@@ -231,7 +237,7 @@ def _report(
         "users who see the least shown item": [f"{side.min():,}" for side in (before, after)],
         "users who see the most shown item": [f"{side.max():,}" for side in (before, after)],
     }
-    table = Table("lists of all training users")
+    table = Table(f"lists of all {session.result['users']:,} training users")
     for name in ("before", "re-ranked"):
         table.add_column(name, justify="right")
     for name, cells in rows.items():

@@ -116,7 +116,7 @@ class Reading(Flags):
         "'SELECT user, item FROM events'.")
     ] = None  # fmt: skip
 
-    def _given(self) -> list[str]:
+    def given(self) -> list[str]:
         """Return the flags that were given. Some sources accept none of them."""
         defaults = type(self)()
         return [f"--{name.replace('_', '-')}" for name, value in vars(self).items() if value != getattr(defaults, name)]
@@ -149,7 +149,7 @@ def read_interactions(source: str, reading: Reading, session: Session, reweight:
 def read_split(folder: str, reading: Reading | None, session: Session) -> Split:
     """Read a stored split."""
 
-    if reading is not None and (given := reading._given()):
+    if reading is not None and (given := reading.given()):
         raise Problem(f"{folder} is a split, whose columns are known: {given[0]} does not apply to it.")
     with session.busy("read"):
         return split.Split.load(folder)
@@ -244,7 +244,7 @@ def _say(session: Session, seen: Peek, columns: Record, guess: Guess, reading: R
 def _read_dataset(name: str, reading: Reading, session: Session) -> Events:
 
     allowed = {"--weight", "--text-ids"}
-    if other := [flag for flag in reading._given() if flag not in allowed]:
+    if other := [flag for flag in reading.given() if flag not in allowed]:
         raise Problem(f"{name} is a data set whose columns are known: {other[0]} does not apply to it.")
     entry = datasets.dataset(name)
     filters = [f"ratings above {entry.rating_above:g}"] if entry.rating_above is not None else []
@@ -315,6 +315,13 @@ def check_stored_users(model: FactorModel, path: Path) -> None:
             f"{path} was stored without its users' histories, so its users cannot be given another fairness.",
             "fit the model without --no-histories",
         )
+
+
+def data_weighting(model: FactorModel) -> str | None:
+    """Return how the model's data were weighted before it balanced them; None if they were not, or nobody knows."""
+    known = model.fitted.weighting
+    known = getattr(known, "inner", known)  # a balance is a setting of the model and applied on top
+    return None if known is None else known.how
 
 
 def read_histories(source: str, model: FactorModel, reading: Reading, session: Session) -> tuple[Array, Interactions]:

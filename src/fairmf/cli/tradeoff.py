@@ -71,10 +71,11 @@ def tradeoff(
     if output is not None:
         write_table(curve.table(), output)
         session.result["output"] = str(output)
-    session.result |= {"model": str(model), "part": part.value, "rows": list(curve.rows)}
+    session.result |= {"model": str(model), "part": part.value, "users": held_out.n_users, "rows": list(curve.rows)}
     session.record_beside(model if output is None else output)
     mark = loaded.fitted.fairness if fairness is not None else None
-    session.show(curve_table(curve, mark, "the fairness that the model uses by default"))
+    shown = curve_table(curve, mark, "the fairness that the model uses by default")
+    session.show(shown, f"Measured on {held_out.n_users:,} {part.value} users; Gini depends on their number.")
 
 
 def curve_table(curve: Curve, marked: float | None, meaning: str) -> Table:

@@ -123,6 +123,7 @@ def tune(
         check_table_output(table_output)
     split = read_split(data, None, session)
     session.uses("train", split.train)
+    session.result["users"] = split.validation.n_users
     with session.timed("tune"):
         found = search(
             model, split, metric=goal.metric, objectives=comma_list(goal.objectives), trials=budget.trials,
@@ -191,7 +192,8 @@ def _report(found: TuningResult, best: Trial, session: Session, output: Path | N
     place = output or table_output
     if place is not None:
         session.record_beside(place)
-    session.show(_trial_table(front if len(found.objectives) > 1 else [best], best, found.objectives))
+    table = _trial_table(front if len(found.objectives) > 1 else [best], best, found.objectives)
+    session.show(table, f"Measured on {session.result['users']:,} validation users.")
     if "summary" in session.result:
         session.show(marked(session.result["summary"]))
     session.note("trials  " + ", ".join(f"{count:,} {state}" for state, count in states.items() if count))

@@ -176,7 +176,8 @@ class Balance:
 
         The rows are those that `inner` has weighted already.
         """
-        found = cls(item_balance, user_balance, rows.column_counts(n_items), 1.0, inner)
+        # 0 and 1 may be integers, which a file would store as such.
+        found = cls(float(item_balance), float(user_balance), rows.column_counts(n_items), 1.0, inner)
         return found.normalised([found.totals(rows)])
 
     def totals(self, rows: Rows) -> tuple[float, float]:
