@@ -404,30 +404,22 @@ class Interactions:
 
 
 def weighted_like(data: Interactions, weighting: Weighting | None) -> Interactions:
-    """Apply a model's weighting to raw interactions; return interactions that have it already as they are.
-
-    `weighting=None` (the model has none) returns any interactions as they are.
-    """
+    """Apply a model's weighting (None: nothing) to raw interactions; return those that have it as they are."""
     if weighting is None or data.weighting == weighting:
         return data
     if isinstance(weighting, Balance) and data.weighting is not None and data.weighting == weighting.inner:
-        return _with_weights(data, weighting.balanced(data.by_user), weighting)
+        return with_weights(data, weighting.balanced(data.by_user), weighting)
     if data.weighting is not None:
         raise InvalidData(
             f"These interactions were weighted by {data.weighting.how!r}, the model's data by {weighting.how!r}"
             f"{' of other data' if data.weighting.how == weighting.how else ''}.",
             hint="give the raw ones, which the model weights itself",
         )
-    return _with_weights(data, weighting.weights(data.by_user), weighting)
+    return with_weights(data, weighting.weights(data.by_user), weighting)
 
 
-def balanced(data: Interactions, item_balance: float, user_balance: float) -> Interactions:
-    """Return training data with balanced confidences (balance.py), marked with the weighting that a model keeps."""
-    how = Balance.learn(data.by_user, data.n_items, item_balance, user_balance, data.weighting)
-    return _with_weights(data, how.balanced(data.by_user), how)
-
-
-def _with_weights(data: Interactions, weights: NDArray[np.float32] | None, weighting: Weighting) -> Interactions:
+def with_weights(data: Interactions, weights: NDArray[np.float32] | None, weighting: Weighting) -> Interactions:
+    """Return the same interactions with other confidences, which this weighting has computed."""
     rows = data.by_user._replace(weights=weights)
     return marked(Interactions(rows, data.n_items, data.user_ids, data.item_ids), weighting)
 
@@ -439,21 +431,17 @@ def marked(data: Interactions, weighting: Weighting | None) -> Interactions:
 
 
 def as_interactions(data: object, *, allow_empty: bool = False) -> Interactions:
-    """Return Interactions as they are, and a SciPy sparse matrix (users as rows) as binary Interactions.
-
-    Warn if the matrix holds values other than 1.
-    """
+    """Return Interactions as they are, a sparse matrix (users as rows) as binary ones; warn if it holds other values."""
     if isinstance(data, Interactions):
         return data
     if sp.issparse(data):
         matrix = sp.csr_array(data)  # type: ignore[call-overload]
         if not ((matrix.data == 0) | (matrix.data == 1)).all():
-            warnings.warn(
+            message = (
                 "The matrix holds values other than 1, which are ignored: every entry counts as one interaction. "
-                'Pass Interactions.from_csr(matrix, weights="values") to use them as confidences.',
-                UserWarning,
-                stacklevel=3,
+                'Pass Interactions.from_csr(matrix, weights="values") to use them as confidences.'
             )
+            warnings.warn(message, UserWarning, stacklevel=3)
         return Interactions.from_csr(matrix, allow_empty=allow_empty)
     raise InvalidData(
         f"Expected Interactions or a SciPy sparse matrix with users as rows, got {type(data).__name__}. "

@@ -22,7 +22,8 @@ import numpy as np
 from fairmf.backends.contract import Factors, Vector
 from fairmf.backends.registry import chosen
 from fairmf.data.csr import item_sums
-from fairmf.data.interactions import Interactions, as_interactions, balanced
+from fairmf.data.interactions import Interactions, as_interactions, with_weights
+from fairmf.data.weighting import Balance
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite
 from fairmf.lazy import lazy_module
 from fairmf.models.fairness_weights import FairnessWeights, read_fairness_weights
@@ -398,4 +399,5 @@ def balanced_like(model: IterativeModel[StateT], data: Interactions) -> tuple[In
         raise InvalidData("There are no interactions to learn from.")
     if model.item_balance == 0 and model.user_balance == 0:
         return data, None
-    return balanced(data, model.item_balance, model.user_balance), item_sums(data.by_user, data.n_items)
+    how = Balance.learn(data.by_user, data.n_items, model.item_balance, model.user_balance, data.weighting)
+    return with_weights(data, how.balanced(data.by_user), how), item_sums(data.by_user, data.n_items)
