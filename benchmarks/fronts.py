@@ -128,7 +128,7 @@ def best_path(data: Set, parts: Parts, candidates: list[Record], short: bool) ->
     for settings in candidates[: 1 if short else 2 if data.large else 8]:
         settings = {**settings, "factors": data.factors}
         model = FairALS(**settings).fit(parts.chosen_on, objective_every=0, progress=False)
-        path = calibrate(model, parts.validation, bootstrap=0, users=4096, progress=False).path
+        path = calibrate(model, parts.validation, bootstrap=0, progress=False).path
         ginis, quality = [knot.gini for knot in path.knots[::-1]], [knot.quality for knot in path.knots[::-1]]
         mean = float(np.mean(np.interp(data.levels, ginis, quality)))
         if best is None or mean > best[0]:

@@ -431,7 +431,7 @@ def marked(data: Interactions, weighting: Weighting | None) -> Interactions:
 
 
 def as_interactions(data: object, *, allow_empty: bool = False) -> Interactions:
-    """Return Interactions as they are, a sparse matrix (users as rows) as binary ones; warn if it holds other values."""
+    """Return Interactions as they are, a sparse matrix (users as rows) as binary ones, with a warning if it is not."""
     if isinstance(data, Interactions):
         return data
     if sp.issparse(data):

@@ -47,6 +47,7 @@ HELD_OUT = 0.1
 K = 20
 USERS = 4096  # users whose lists are scored
 WORK = 2.7  # of a whole fit: what all short fits together may take
+MOST_EPOCHS = 16  # of a whole fit: short fits are shares of it, however many epochs are asked for
 EXPECTED = 16  # short fits, as a rule: for the progress bar
 FEWEST = 50  # held-out interactions without which nothing can be chosen
 
@@ -79,13 +80,14 @@ def choose(model: AlternatingModel, data: Interactions, progress: bool | None) -
     best: Record = {name: getattr(model, name) for name in CHOSEN}
     if "regularization" in free:
         best["regularization"] = FIRST_PENALTY
+    epochs = min(model.epochs, MOST_EPOCHS)
     small, middle = max(8, min(32, model.factors // 4)), max(8, min(64, model.factors // 2))
     with progress_bar("settings", EXPECTED, progress) as search.advance:
         ranked = [best]
         if "unobserved_weight" in free:
-            search.stage(min(small, model.factors), max(1, model.epochs // 4))
+            search.stage(min(small, model.factors), max(1, epochs // 4))
             ranked = search.climb(best, "unobserved_weight", WEIGHTS)
-        search.stage(min(middle, model.factors), max(1, round(0.375 * model.epochs)))
+        search.stage(min(middle, model.factors), max(1, round(0.375 * epochs)))
         if "regularization" in free:
             # Weight and penalty depend on each other, so the second best weight gets a chance too.
             ranked = search.best([x for start in ranked[:2] for x in search.climb(start, "regularization", PENALTIES)])
