@@ -26,6 +26,7 @@ NAMES = (
     "scaling",
     "pareto",
     "fronts",
+    "evenness",
     "control",
     "fold_in",
     "group_weights",

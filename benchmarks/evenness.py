@@ -1,0 +1,120 @@
+"""What balances, the item dial, calibration and automatic settings cost: ratios inside one run, alternating rounds."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from benchmarks.datasets import medium
+from benchmarks.fronts_data import SETS, Set
+from benchmarks.fronts_methods import Cohort
+from benchmarks.result import Result
+from fairmf import FairALS, Level, calibrate
+from fairmf.data.interactions import Interactions
+from fairmf.models import auto_settings
+
+ROUNDS = 7
+LEVEL = Level(None, 0.4, 0.2)
+
+
+def run(short: bool) -> Result:
+    result = Result(
+        "Evenness: what it costs",
+        f"Medians of {ROUNDS} alternating rounds; ratios. `python -m benchmarks {'' if short else '--full '}evenness`",
+        ("what", "data", "without", "with", "ratio", "goal"),
+    )
+    data = medium()
+    add(result, "epoch with balances, ms", "30,000 x 8,000, 1.7 million", *epochs(data), 1.05)
+    batch, one = answers(data)
+    add(result, "lists of 4,096 users at a level, ms", "as above, N = 20", *batch, 1.05)
+    add(result, "list of one user at a level, ms", "as above, N = 20", *one, None)
+    for chosen in SETS[:1] if short else SETS:
+        if not chosen.path.exists():
+            result.findings.append(f"{chosen.name}: not run, {chosen.file} is absent (FAIRMF_DATA names the folder).")
+            continue
+        automatic(result, chosen)
+    if SETS[0].path.exists():
+        calibration(result)
+    return result
+
+
+def add(result: Result, what: str, data: str, without: float, with_it: float, goal: float | None) -> None:
+    """One row; a goal that is missed is named."""
+    ratio = with_it / without
+    result.rows.append((what, data, without, with_it, ratio, "" if goal is None else goal))
+    if goal is not None and ratio > goal:
+        result.findings.append(f"{what}: {ratio:.3f}, MISSED (goal {goal:g}).")
+
+
+def alternating(first: Callable[[], object], second: Callable[[], object]) -> tuple[float, float]:
+    """Median milliseconds of both, in alternating rounds after a warm-up."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for number in range(ROUNDS + 1):
+        for kept, call in zip(times, (first, second), strict=True):
+            began = time.perf_counter()
+            call()
+            if number:
+                kept.append(1e3 * (time.perf_counter() - began))
+    return statistics.median(times[0]), statistics.median(times[1])
+
+
+def epochs(data: Interactions) -> tuple[float, float]:
+    """A fit of one epoch more, with and without balances: the difference is an epoch."""
+
+    def seconds(balance: float) -> float:
+        model = FairALS(factors=128, epochs=9, item_balance=balance, user_balance=balance)
+        model.fit(data, objective_every=0, progress=False, settle=False)
+        return 1e3 * statistics.median(record["seconds"] for record in model.history.records[1:])
+
+    rounds = [(seconds(0.0), seconds(0.25)) for _ in range(3)]
+    return statistics.median(r[0] for r in rounds), statistics.median(r[1] for r in rounds)
+
+
+def answers(data: Interactions) -> tuple[tuple[float, float], tuple[float, float]]:
+    """`recommend` for a batch and for one user, plain and at a level."""
+    model = FairALS(factors=128, epochs=2).fit(data, objective_every=0, progress=False)
+    users = np.arange(4096)
+    ask = {"N": 20, "by": "row"}
+    batch = alternating(lambda: model.recommend(users, **ask), lambda: model.recommend(users, evenness=LEVEL, **ask))
+    single = np.arange(300)
+    one = alternating(
+        lambda: [model.recommend(int(u), **ask) for u in single],
+        lambda: [model.recommend(int(u), evenness=LEVEL, **ask) for u in single],
+    )
+    return batch, (one[0] / len(single), one[1] / len(single))
+
+
+def automatic(result: Result, chosen: Set) -> None:
+    """Settings chosen from the data: how long it takes against a fit with them, and the nDCG@20 they give."""
+    parts = chosen.load(chosen.path)
+    began = time.perf_counter()
+    found = auto_settings.choose(FairALS(), parts.chosen_on, progress=False)
+    searched = time.perf_counter() - began
+    began = time.perf_counter()
+    model = FairALS(**found.settings).fit(parts.chosen_on, objective_every=0, progress=False)
+    fitted = time.perf_counter() - began
+    point = Cohort(model, parts.validation, parts.chosen_on, chosen.recall_by_targets).at(Level(), 0.0)
+    add(result, "fit with settings chosen, s", chosen.name, fitted, searched + fitted, 4.0)
+    result.findings.append(
+        f"{chosen.name}: {found}; nDCG@20 {point.ndcg20.mean():.4f} on validation data, 128 factors."
+    )
+
+
+def calibration(result: Result) -> None:
+    """`calibrate` on MovieLens-1M."""
+    parts = SETS[0].load(SETS[0].path)
+    model = FairALS(regularization=0.0063, unobserved_weight=0.22).fit(parts.train, objective_every=0, progress=False)
+    times = []
+    for _ in range(4):
+        began = time.perf_counter()
+        found = calibrate(model, parts.validation, bootstrap=0, progress=False)
+        times.append(time.perf_counter() - began)
+    seconds = statistics.median(times[1:])  # the first compiles
+    verdict = "met" if seconds <= 5 else "MISSED"
+    result.findings.append(
+        f"calibrate on ml-1m, {parts.validation.n_users:,} users, {found.points} points and {len(found.path.knots)} knots: "
+        f"{seconds:.1f} s (goal 5 s: {verdict})."
+    )
