@@ -26,6 +26,7 @@ else:  # models that only answer do without the solvers' kernels
     cg, subspace = lazy_module("fairmf.backends.cpu.cg"), lazy_module("fairmf.backends.cpu.subspace")
 
 CANDIDATE_BYTES = 16 << 20  # memory for candidates of one thread in top_k
+MOST_BINS, USERS_PER_BIN = 32, 128  # bins of users by length, for the bounds of top_k with offsets
 ORDER_PAYS = 64  # number of users above which sorting the items by length in top_k saves more than it costs
 REDUCTION_BLOCKS = 32  # blocks of a reduction that holds a d x d float64 matrix per block
 
@@ -212,7 +213,9 @@ class CpuBackend(NumpyArrays):
         largest = of_items.max(initial=0.0)
         blocks = slice(None, None, top_k_kernel.ITEMS_AT_ONCE)
         order, longest = np.arange(m, dtype=np.int32), np.full(-(-m // top_k_kernel.ITEMS_AT_ONCE), largest)
-        highest = None if offset is None else np.full_like(longest, offset.max(initial=0.0), dtype=np.float32)
+        reach = bins = None
+        if offset is not None:
+            reach, bins = np.full((len(longest), 1), np.inf, dtype=np.float32), np.zeros(n, dtype=np.int64)
         # With items sorted by length, the kernel can stop early: it needs the longest vector of each block of items.
         if n >= ORDER_PAYS:
             # Items that may score highest come first: those with long vectors and, for a typical user, large offsets.
@@ -224,8 +227,7 @@ class CpuBackend(NumpyArrays):
                 scale = None
             if offset is not None:
                 offset = offset[order]
-                highest = _still_to_come(offset)[blocks]
-                longest = _still_to_come(longest)
+                reach, bins = _reach(lengths, longest, offset, blocks)
             longest = longest[blocks]
         rank = np.empty_like(order)
         rank[order] = np.arange(m, dtype=np.int32)
@@ -239,15 +241,28 @@ class CpuBackend(NumpyArrays):
         items.fill(-1)
         scores.fill(np.nan)
         inputs = (
-            this, other, scale, offset, order, rank, longest, highest, lengths, errors, k, exclude.indptr,
+            this, other, scale, offset, order, rank, longest, reach, bins, lengths, errors, k, exclude.indptr,
             exclude.indices, bounds, at_once,
         )  # fmt: skip
         run(top_k_kernel.top_k, len(bounds) - 1, *inputs, out=(items, scores), work=2 * n * m * d)
 
 
-def _still_to_come(values: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Return the largest value from each place on."""
-    return np.ascontiguousarray(np.maximum.accumulate(values[::-1])[::-1])
+def _reach(
+    lengths: Vector, of_items: Vector, offset: NDArray[np.float32], blocks: slice
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return the highest score that items from each block on can have (blocks x bins), and the bin of every user.
+
+    The users of a bin have about the same length. A bound for each bin is nearly as tight as one for each user.
+    """
+    count = int(np.clip(len(lengths) // USERS_PER_BIN, 1, MOST_BINS))
+    edges = np.quantile(lengths, np.arange(1, count + 1) / count)
+    edges[-1] = lengths.max()
+    reach = np.empty((len(offset[blocks]), count), dtype=np.float32)
+    for at, edge in enumerate(edges):
+        # A little more, because lengths and floors are rounded.
+        most = of_items * (edge * 1.000001) + offset
+        reach[:, at] = np.maximum.accumulate(most[::-1])[::-1][blocks]
+    return np.nextafter(reach, np.float32(np.inf)), np.minimum(np.searchsorted(edges, lengths), count - 1)
 
 
 def _single(*arrays: Array) -> list[NDArray[np.float32]]:

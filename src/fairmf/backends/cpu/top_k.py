@@ -192,16 +192,18 @@ def dial(row, first, scale, offset):
 
 
 @kernel
-def keep_active(lengths, longest, highest, floors, active, packed, count):
+def keep_active(lengths, longest, reach, bins, floors, active, packed, count):
     """Drop users whose lists no later item can enter.   in, out: active, packed   returns: how many stay
 
-    `longest` and `highest` bound the vectors and the offsets of all items that are still to come.
+    `longest` bounds the vectors of all items that are still to come. Where there are offsets, `reach` bounds their
+    scores instead, for each bin of users of about the same length.
     """
     still = 0
     for a in range(count):  # item vectors get shorter and floors rise: a dropped user never has to come back
         i = active[a]
         # A little more than the bound, because lengths and floors are rounded.
-        if lengths[i] * longest * 1.000001 + highest >= floors[i]:
+        most = lengths[i] * longest * 1.000001 if reach is None else reach[bins[i]]
+        if most >= floors[i]:
             if still < a:
                 active[still] = i
                 packed[still] = packed[a]
@@ -225,7 +227,7 @@ def write_list(k, user, other, scale, offset, order, error, found, bits, positio
 
 @kernel
 def block_of_users(
-    users, other, scale, offset, order, rank, longest, highest, lengths, errors, k, barred, ends, items, scores
+    users, other, scale, offset, order, rank, longest, reach, bins, lengths, errors, k, barred, ends, items, scores
 ):
     """Find the k best items of a block of users.   in: all but the last two   out: items, scores"""
     n, m = len(users), len(other)
@@ -239,9 +241,9 @@ def block_of_users(
     packed, active, count = users.copy(), np.arange(n), n
     at = ends[:-1].copy()  # the next excluded position of each user
     for b in range(len(longest)):
-        above = np.float32(0.0) if offset is None else highest[b]
         # `packed` holds the vectors of the users still active, side by side for the matrix product.
-        count = keep_active(lengths, longest[b], above, floors, active, packed, count)
+        ahead = None if reach is None else reach[b]
+        count = keep_active(lengths, longest[b], ahead, bins, floors, active, packed, count)
         if count == 0:
             break
         first, last = b * ITEMS_AT_ONCE, min((b + 1) * ITEMS_AT_ONCE, m)
@@ -270,13 +272,13 @@ def block_of_users(
 
 @kernel
 def top_k(
-    low, high, this, other, scale, offset, order, rank, longest, highest, lengths, errors, k, indptr, indices, bounds,
-    at_once, items, scores
+    low, high, this, other, scale, offset, order, rank, longest, reach, bins, lengths, errors, k, indptr, indices,
+    bounds, at_once, items, scores
 ):  # fmt: skip
     """Find the k best items of all users (`Backend.top_k`).
 
-    `other`, `scale` and `offset` are sorted by `order`, whose inverse is `rank`; `longest` and `highest` bound the
-    item vectors and the offsets from each block on.
+    `other`, `scale` and `offset` are sorted by `order`, whose inverse is `rank`; `longest` bounds the item vectors from
+    each block on, `reach` the scores of each bin of users (`keep_active`).
 
     in: all but the last two   out: items, scores
     """
@@ -286,6 +288,7 @@ def top_k(
             barred = left_out(indptr, indices, rank, start, stop)
             ends = indptr[start : stop + 1] - indptr[start]
             block_of_users(
-                this[start:stop], other, scale, offset, order, rank, longest, highest, lengths[start:stop],
-                errors[start:stop], k, barred, ends, items[start:stop], scores[start:stop],
+                this[start:stop], other, scale, offset, order, rank, longest, reach,
+                None if reach is None else bins[start:stop], lengths[start:stop], errors[start:stop], k, barred, ends,
+                items[start:stop], scores[start:stop],
             )  # fmt: skip
