@@ -1,11 +1,17 @@
 """The path of evenness: the best monotone chain, against a search of all chains."""
 
+import copy
 import itertools
 
 import numpy as np
 import pytest
 
-from fairmf.control.calibrate import Point, monotone_chain, thinned
+from fairmf import FairALS, Popularity, calibrate, evaluate, load_model, recalibrate, split_by_user, synthetic
+from fairmf.control import level_grid
+from fairmf.control.level_grid import Cohort, Point, monotone_chain, thinned
+from fairmf.data.popularity import gini
+from fairmf.errors import InvalidParameter
+from fairmf.metrics.registry import parse_metric
 from fairmf.models.evenness import Level
 
 
@@ -69,3 +75,99 @@ def test_knots_within_a_standard_error_are_dropped():
 def test_points_below_the_line_from_start_to_end_stay_on_the_path():
     chain = [Point(Level(k), 0.9 - 0.1 * k, quality, np.ones(3)) for k, quality in enumerate((0.4, 0.25, 0.2))]
     assert monotone_chain(chain, 0.1) == chain
+
+
+SPLIT = split_by_user(synthetic(700, 250, 14000, random_state=5), heldout=150, protocol="seeded")
+MODEL = FairALS(factors=12, epochs=5, fairness=0.5).fit(SPLIT.train, progress=False)
+LEVELS = [Level(0.0), Level(0.5, 0.3, 0.1), Level(4.0, 0.0, 0.4), Level(2.0, 1.0, 0.0)]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_level_is_measured_as_evaluate_measures_it(level, kept, monkeypatch):
+    """With scores and targets that are kept for all levels, and with blocks that are made anew."""
+    if not kept:
+        monkeypatch.setattr(level_grid, "KEPT", 4 * 20 * 250)
+    cohort = Cohort.of(MODEL, SPLIT.validation, 10, parse_metric("ndcg@50"), None)
+    point = cohort.measure(level)
+    found = evaluate(MODEL, SPLIT.validation, metrics=["ndcg@50", "gini@10"], bootstrap=0, evenness=level)
+    assert point.gini == pytest.approx(found["gini@10"], abs=2e-3)  # nearly equal scores may change places
+    assert point.quality == pytest.approx(found["ndcg@50"], abs=1e-3)
+
+
+def test_calibration_stores_a_path_that_evenness_runs_along(tmp_path):
+    model = copy.copy(MODEL)
+    before = model.recommend(SPLIT.train.user_ids.values[:20], N=10)[0]
+    found = calibrate(model, SPLIT, at=10, quality="ndcg@50", bootstrap=20, progress=False)
+    path = model.fitted.path
+    assert path is found.path
+    assert MODEL.fitted.path is None
+    assert np.array_equal(model.recommend(SPLIT.train.user_ids.values[:20], N=10)[0], before)
+    ginis = [
+        evaluate(model, SPLIT.validation, metrics=["gini@10"], bootstrap=0, evenness=e)["gini@10"] for e in (0, 0.5, 1)
+    ]
+    assert ginis[0] > ginis[1] > ginis[2]
+    # Evenness is linear in the Gini of the users it was measured on, as far as levels between knots are.
+    assert ginis[1] == pytest.approx((ginis[0] + ginis[2]) / 2, abs=0.03)
+    assert path.n_users == SPLIT.validation.n_users
+    model.save(tmp_path / "model")
+    assert load_model(tmp_path / "model").fitted.path == path
+    # What it costs is measured on the test users, with intervals.
+    assert found.shown_on == "test"
+    own = evaluate(model, SPLIT.test, metrics=["gini@10"], bootstrap=0, evenness=0.3)["gini@10"]
+    table = found.table()
+    assert table["gini@10"][3].as_py() == pytest.approx(own)
+    assert table["gini@10_low"][3].as_py() <= own <= table["gini@10_high"][3].as_py()
+    assert "150 test users" in repr(found)
+
+
+def test_the_first_knot_has_the_best_quality():
+    found = calibrate(copy.copy(MODEL), SPLIT.validation, bootstrap=0, progress=False)
+    plain = evaluate(MODEL, SPLIT.validation, metrics=["ndcg@100"], bootstrap=0, evenness=Level(0.0))["ndcg@100"]
+    assert found.path.knots[0].quality >= plain - 1e-9
+    assert found.path.knots[-1].quality >= 0.5 * found.path.knots[0].quality - 1e-9
+    assert found.shown_on == "validation"
+
+
+def test_a_sample_finds_the_levels_and_all_users_measure_them():
+    found = calibrate(copy.copy(MODEL), SPLIT, users=60, bootstrap=0, progress=False)
+    assert found.path.n_users == 150
+    for knot in found.path.knots:
+        own = evaluate(MODEL, SPLIT.validation, metrics=["gini@20"], bootstrap=0, evenness=knot.level)
+        assert knot.gini == pytest.approx(own["gini@20"], abs=2e-3)
+
+
+def test_another_fit_takes_the_levels_and_has_its_own_gini():
+    model = FairALS(factors=12, epochs=5, random_state=7).fit(SPLIT.train, progress=False)
+    path = calibrate(copy.copy(MODEL), SPLIT.validation, bootstrap=0, progress=False).path
+    own = recalibrate(model, path, progress=False)
+    assert model.fitted.path is own
+    assert own.n_users == model.n_users
+    assert {knot.level for knot in own.knots} <= {knot.level for knot in path.knots}
+    lists = model.recommend_table(N=20, evenness=own.knots[-1].level)
+    counts = np.zeros(model.n_items)
+    _, n = np.unique(np.array(lists["item"]), return_counts=True)
+    counts[: len(n)] = n
+    assert own.knots[-1].gini == pytest.approx(float(gini(counts)), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"quality": "gini@20"}, "must be an accuracy"),
+        ({"quality": "ndcg"}, "lacks its cut-off"),
+        ({"at": 0}, "'at'"),
+        ({"min_quality": 2}, "'min_quality'"),
+        ({"users": 0}, "'users'"),
+    ],
+)
+def test_bad_input_is_refused(options, message):
+    with pytest.raises(InvalidParameter, match=message):
+        calibrate(MODEL, SPLIT, progress=False, **options)
+    assert MODEL.fitted.path is None
+
+
+def test_popularity_can_be_calibrated():
+    """A model without fairness has the item dial alone."""
+    found = calibrate(Popularity().fit(SPLIT.train), SPLIT, bootstrap=0, progress=False)
+    assert all(knot.level.fairness == 0 for knot in found.path.knots)

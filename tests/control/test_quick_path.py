@@ -8,7 +8,7 @@ import pytest
 
 from fairmf import FairALS, calibrate, evaluate, fit_offsets, split_by_user, synthetic
 from fairmf.control import quick_path as quick
-from fairmf.control.calibrate import Point
+from fairmf.control.level_grid import Point
 from fairmf.models.evenness import EvennessPath, Knot, Level
 
 SPLIT = split_by_user(synthetic(500, 200, 10_000, random_state=2), heldout=120, protocol="seeded")

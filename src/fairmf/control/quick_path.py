@@ -17,7 +17,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from fairmf.control.calibrate import Cohort, Grid, Point, measure_grid, monotone_chain, thinned, undialled
+from fairmf.control.level_grid import Cohort, Grid, Point, measure_grid, monotone_chain, thinned, undialled
 from fairmf.data.split import HeldOut
 from fairmf.metrics.registry import parse_metric
 from fairmf.models.evenness import EvennessPath, Knot, Level

@@ -1,0 +1,238 @@
+"""Measure levels of evenness on a cohort of users, and find the best chain through them.
+
+`measure_grid` measures quality and Gini on a grid of levels (fairness, flatten, discount). Of all chains of measured
+points that start at the best quality, along which no strength falls and Gini falls strictly, `monotone_chain` takes the
+one with the largest area under quality as a function of Gini, where a Gini between two knots counts with the quality
+of the more even one. `thinned` drops knots whose quality does not differ from
+the knot before by more than its standard error.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.backends.contract import Factors, ItemScale
+from fairmf.data.csr import Rows
+from fairmf.data.interactions import Interactions
+from fairmf.data.popularity import gini
+from fairmf.data.split import HeldOut
+from fairmf.errors import InvalidData
+from fairmf.lazy import lazy_module
+from fairmf.metrics.accuracy import find_hits
+from fairmf.metrics.registry import Wanted
+from fairmf.models.evenness import Level
+from fairmf.models.factor_model import FactorModel
+from fairmf.params import check_count
+from fairmf.ranking.top_n import popular_n
+from fairmf.types import Floats, Record
+
+if TYPE_CHECKING:
+    from fairmf.backends.cpu import threads
+    from fairmf.ranking import level_kernels
+else:  # they import Numba
+    threads, level_kernels = lazy_module("fairmf.backends.cpu.threads"), lazy_module("fairmf.ranking.level_kernels")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The levels to measure. Each axis is followed until Gini rises or quality is too low, so not all are measured."""
+
+    fairness: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+    flatten: tuple[float, ...] = tuple(x / 8 for x in range(17))
+    discount: tuple[float, ...] = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.3, 1.7, 2.2)
+
+
+PAIRS = 40_000_000  # users of the sample times items: the grid takes about 15 s per 100 million scores and core
+FEWEST = 1000  # users of the sample, whatever the number of items
+KEPT = 1 << 26  # scores that are kept for all levels of one fairness (256 MB); more are computed again for each level
+
+
+def undialled(model: FactorModel) -> FactorModel:
+    """Return a copy with plain scores (no item dial, offsets or path), from which a search for a path starts."""
+    plain = copy.copy(model)
+    plain._fitted = dataclasses.replace(model.fitted, item_offsets=None, path=None, flatten=0.0, discount=0.0)
+    return plain
+
+
+class Cohort:
+    """Users whose lists are made at many levels: their scores are computed once for each fairness."""
+
+    def __init__(self, model: FactorModel, history: Interactions, targets: Rows, at: int, wanted: Wanted):
+        self.model, self.history, self.targets, self.at, self.wanted = model, history, targets, at, wanted
+        self.length = min(max(at, wanted.K), model.n_items)
+        self.n_targets = np.diff(targets.indptr)
+        self.scored = self.n_targets > 0
+        if not (self.scored & (np.diff(history.by_user.indptr) > 0)).any():
+            raise InvalidData("No validation user has both a history and targets: nothing can be calibrated on them.")
+        # u(psi) is linear in psi, so two fold-ins give the vectors at any fairness.
+        self.has_fairness = hasattr(model, "with_fairness")
+        options: Record = {"fairness": 0.0} if self.has_fairness else {}
+        self._users = model.fold_in(history, **options)
+        self._slopes = self._users - model.fold_in(history, fairness=1.0) if self.has_fairness else None
+        self._fairness: float | None = -1.0
+        self._scores: NDArray[np.float32] | None = None
+        self._wanted: NDArray[np.bool_] | None = None
+
+    @classmethod
+    def of(cls, model: FactorModel, held_out: HeldOut, at: int, wanted: Wanted, users: int | None) -> Cohort:
+        """Return the held-out users, or a random sample of them."""
+        history, targets = model._aligned(held_out.fold_in), held_out.targets.by_user
+        if users is not None:
+            check_count("calibrate", "users", users)
+        size = max(PAIRS // max(model.n_items, 1), FEWEST) if users is None else int(users)
+        if size < held_out.n_users:
+            rows = np.sort(np.random.default_rng(0).choice(held_out.n_users, size, replace=False))
+            history, targets = history.take_users(rows), targets.take(rows)
+        return cls(model, history, targets, at, wanted)
+
+    def measure(self, level: Level) -> Point:
+        """Return quality and Gini of the lists at this level."""
+        model, m = self.model, self.model.n_items
+        scale, offset = model.fitted.item_scale(level) or ItemScale()
+        scale = np.ones(m, dtype=np.float32) if scale is None else scale
+        offset = np.zeros(m, dtype=np.float32) if offset is None else offset
+        exposure, quality = np.zeros(m, dtype=np.int64), np.full(self.history.n_users, np.nan)
+        with model._backend().threads(model.num_threads):
+            for start, scores in self._blocks(level.fairness):
+                stop = start + len(scores)
+                lists = np.empty((len(scores), self.length), dtype=np.int32)
+                bounds = threads.even(len(scores), 16)
+                work = 20.0 * scores.size
+                threads.run(
+                    level_kernels.rank_rows, len(bounds) - 1, scores, scale, offset, bounds, out=(lists,), work=work
+                )
+                new = np.flatnonzero(np.diff(self.history.by_user.indptr[start : stop + 1]) == 0)
+                lists[new] = popular_n(model.fitted.most_popular, len(new), self.length)
+                hits = self._hits(lists, start, stop)
+                quality[start:stop] = self.wanted.accuracy.per_user(hits, self.n_targets[start:stop], self.wanted.K)
+                shown = lists[:, : self.at]
+                exposure += np.bincount(shown[shown >= 0], minlength=m)
+            unequal = float(gini(exposure))  # in here, where BLAS has one thread: waking more takes longer than the sum
+        own = quality[self.scored]
+        return Point(level, unequal, float(own.mean()), own)
+
+    def _hits(self, lists: NDArray[np.int32], start: int, stop: int) -> NDArray[np.bool_]:
+        """Mark the slots that hold a target."""
+        n, m = self.history.n_users, self.model.n_items
+        if n * m > KEPT:
+            return find_hits(lists, self.targets.block(start, stop), m)
+        if self._wanted is None:  # a flag for each user and item of a small cohort: faster than a search
+            self._wanted = np.zeros((n, m + 1), dtype=np.bool_)  # the last column is for missing slots, -1
+            self._wanted[np.repeat(np.arange(n), self.n_targets), self.targets.indices] = True
+        found: NDArray[np.bool_] = np.take_along_axis(self._wanted[start:stop], lists.astype(np.int64), axis=1)
+        return found
+
+    def _blocks(self, fairness: float | None) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """Yield (first user, scores of a block of users): kept for one fairness if there is room, else made anew."""
+        n, m = self.history.n_users, self.model.n_items
+        if n * m > KEPT:
+            size = max(KEPT // 4 // m, 1)
+            yield from ((a, self._scored(fairness, a, min(a + size, n))) for a in range(0, n, size))
+            return
+        if self._scores is None or fairness != self._fairness:
+            self._fairness, self._scores = fairness, self._scored(fairness, 0, n)
+        yield 0, self._scores
+
+    def _scored(self, fairness: float | None, start: int, stop: int) -> NDArray[np.float32]:
+        """Return the scores of users start..stop, -inf for items of their histories."""
+        users: Factors = self._users[start:stop]
+        if self._slopes is not None and fairness:
+            users = users - self._slopes[start:stop] * users.dtype.type(fairness)
+        scores = np.asarray(users @ self.model.item_factors.T, dtype=np.float32)
+        liked = self.history.by_user.block(start, stop)
+        scores[np.repeat(np.arange(stop - start), np.diff(liked.indptr)), liked.indices] = -np.inf
+        return scores
+
+
+def measure_grid(
+    cohort: Cohort, min_quality: float, advance: Callable[[str], None], grid: Grid | None = None
+) -> list[Point]:
+    """Measure the levels of the grid. An axis ends where Gini rises, or quality is below `min_quality` of the best."""
+    points, grid = list[Point](), grid or Grid()
+
+    def goes_on(before: Point | None, point: Point) -> bool:
+        least = min_quality * max(p.quality for p in points)
+        return point.quality >= least and (before is None or point.gini < before.gini)
+
+    trained = cohort.model.fitted.trained_fairness
+    before_psi: Point | None = None
+    for psi in sorted({*grid.fairness, trained}) if cohort.has_fairness else [0.0]:
+        before_g: Point | None = None
+        for g in grid.flatten:
+            before_h: Point | None = None
+            for h in grid.discount:
+                points.append(cohort.measure(Level(psi, g, h)))
+                advance(f"{len(points)} levels")
+                if not goes_on(before_h, points[-1]):
+                    break
+                before_h = points[-1]
+            first = next(p for p in reversed(points) if p.level.discount == 0)
+            if not goes_on(before_g, first):
+                break
+            before_g = first
+        first = next(p for p in points if p.level == Level(psi))
+        if not goes_on(before_psi, first):
+            break
+        before_psi = first
+    return points
+
+
+@dataclass(frozen=True)
+class Point:
+    """A level, and what was measured there."""
+
+    level: Level
+    gini: float
+    quality: float
+    per_user: Floats
+    """The quality of each user, for paired standard errors."""
+
+
+def monotone_chain(points: Sequence[Point], min_quality: float) -> list[Point]:
+    """Return the chain of points that encloses most area under quality(Gini).
+
+    It starts at the point of the best quality (of equal ones at the lowest Gini). From knot to knot no strength falls
+    and Gini falls strictly. Points below `min_quality` are left out. Between two knots the area counts the quality of
+    the more even one, which is sure to be there. (With straight lines instead, a chain would gain by leaving out every
+    point below the line from its start to its end, and then not be on that line.) Dynamic programming over points by
+    falling Gini.
+    """
+    start = max(points, key=lambda point: (point.quality, -point.gini))
+    allowed = [p for p in points if p.gini < start.gini and p.quality >= min_quality and _beyond(start, p)]
+    order = [start, *sorted(allowed, key=lambda point: -point.gini)]
+    area, before = np.full(len(order), -np.inf), np.zeros(len(order), dtype=int)
+    area[0] = 0.0
+    for b, after in enumerate(order):
+        for a in range(b):
+            if area[a] > -np.inf and order[a].gini > after.gini and _beyond(order[a], after):
+                gained = area[a] + (order[a].gini - after.gini) * after.quality
+                if gained > area[b]:
+                    area[b], before[b] = gained, a
+    at = int(np.argmax(area))
+    chain = [order[at]]
+    while at != 0:
+        at = int(before[at])
+        chain.append(order[at])
+    return chain[::-1]
+
+
+def _beyond(a: Point, b: Point) -> bool:
+    return all(y >= x for x, y in zip(a.level.strengths, b.level.strengths, strict=True))
+
+
+def thinned(chain: Sequence[Point]) -> list[Point]:
+    """Drop inner knots whose quality is within one paired standard error of the last kept knot's."""
+    kept = [chain[0]]
+    for point in chain[1:-1]:
+        difference = kept[-1].per_user - point.per_user
+        error = difference.std(ddof=1) / np.sqrt(len(difference)) if len(difference) > 1 else 0.0
+        if abs(difference.mean()) > error:
+            kept.append(point)
+    return [*kept, chain[-1]] if len(chain) > 1 else kept
