@@ -91,7 +91,7 @@ class HeldOutCheck:
                 f"These offsets do not help users they were not learned on: for {self.n_users:,} such users Gini@{K} "
                 f"goes from {self.gini_before:.4f} to {self.gini_after:.4f}{quality}; {self.reason}.",
                 hint="use recommend(..., evenness=) for new users or recommend_fairly(share=) for a fixed cohort, ask "
-                "for a smaller {parameter}, or give check=False to take these offsets",
+                "for a smaller {parameter}, or take these offsets without the check (check=False, --no-check)",
                 parameter=name,
             )
 

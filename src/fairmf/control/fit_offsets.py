@@ -1,11 +1,10 @@
 """Learn one offset per item that keeps its exposure between a minimum and a maximum: `fit_offsets`.
 
 1. Hold a fifth of the users out, and learn offsets on the others until the held-out users gain no more.
-2. Move the last items inside the bounds (ranking/repair_offsets.py).
-3. Refuse offsets that do not help the held-out users (control/check_offsets.py).
-4. Move the last items inside the bounds for all users, and count their exposure.
+2. Refuse offsets that do not help the held-out users (control/check_offsets.py).
+3. Move the last items inside the bounds for all users (ranking/repair_offsets.py), and count their exposure.
 
-With check=False, 1 and 2 take all users, and nothing is refused.
+With check=False, offsets are learned on all users, and nothing is refused.
 """
 
 from __future__ import annotations
@@ -187,11 +186,14 @@ def fit_offsets(
         checked = None if others is None else Checked(ranked(others), others.targets)
         gains = schedule.gains if checked is None else checked.still_gain
         learned = _learn(ranked(learners), bounds, dataclasses.replace(schedule, gains=gains), advance)
+        if learners is not everyone and len(learners.vectors) <= users_at_once:
+            # With few users the last moves matter for others too; with many they are small, and take long.
+            learned = repair_offsets.repair(ranked(learners), learned, bounds, advance)
         found = None if checked is None else checked.measure(learned)
         if found is not None:
             found.refuse(int(K), "min_exposure" if min_exposure > 0 else "max_exposure")
-        if learners is not everyone:
-            learned = _repair(ranked(everyone), learned, bounds, random_state, advance)
+        # Not the sample on which exposure is counted at the end.
+        learned = repair_offsets.repair(_sample(ranked(everyone), random_state + 1), learned, bounds, advance)
         served = learned.astype(np.float32)
         share = _share(ranked(everyone), base + served, random_state)
     turned = copy.copy(model) if evenness is None else plain.with_evenness(level)
@@ -233,13 +235,7 @@ def _learn(ranked: Ranked, bounds: Bounds, schedule: Schedule, advance: Callable
         ranked.backend, ranked.users, ranked.items, ranked.exclude, ranked.K,
         bounds.tightened(learn_offsets.MARGIN), schedule, advance, ranked.base,
     )  # fmt: skip
-    return _repair(ranked, learned.astype(np.float64), bounds, schedule.random_state, advance)
-
-
-def _repair(ranked: Ranked, prices: Vector, bounds: Bounds, seed: int, advance: Callable[[str], None]) -> Vector:
-    spread = learn_offsets.score_spread(ranked.backend, ranked.users, ranked.items)
-    # Not the sample on which exposure is counted at the end.
-    return repair_offsets.repair(_sample(ranked, seed + 1), prices, bounds, spread, advance)
+    return learned.astype(np.float64)
 
 
 def _sample(ranked: Ranked, seed: int) -> Ranked:

@@ -284,7 +284,8 @@ def measure_alternatives(
         rows.append({**row, **_measured(made, held_out, metrics, metrics), "seconds": time.perf_counter() - began})
         advance(f"offsets {floor:g}")
     short = [name for name in metrics if int(name.split("@")[1]) <= at]
-    for share in GRID:
+    # With fewer places than items, FairRec can guarantee nothing.
+    for share in GRID if at * held_out.n_users >= model.n_items else ():
         began = time.perf_counter()
         row = {"way": "FairRec", "fairness": model.fitted.fairness, "share": share}
         found = _measured(model.with_fairrec(share, K=at), held_out, short, metrics)

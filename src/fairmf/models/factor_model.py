@@ -319,7 +319,7 @@ class FactorModel(FittedModel):
         Parameters
         ----------
         share
-            Part of the uniform exposure that every item is owed, from 0 to 1.
+            Part of the uniform exposure that every item is owed, above 0 and at most 1, in whole users, at least one.
         **options
             K (length of the lists that FairRec makes), order, random_state.
         """
@@ -348,7 +348,8 @@ class FactorModel(FittedModel):
         N
             Length of the lists.
         share
-            Part of the uniform exposure (all items shown equally often) that every item is owed, from 0 to 1.
+            Part of the uniform exposure (all items shown equally often) that every item is owed, above 0 and at most 1.
+            It is rounded down to whole users, but to one user at least.
         order
             "score" sorts each list by score; "allocation" keeps the order in which items were allocated.
         random_state
@@ -360,7 +361,12 @@ class FactorModel(FittedModel):
 
         Returns
         -------
-        The lists, and a `certificate` that says how often each item is shown.
+        The lists, and a `certificate` that says what was guaranteed and how often each item is shown.
+
+        Raises
+        ------
+        InvalidParameter
+            If these users' lists have fewer places than there are items: then nothing can be guaranteed.
         """
         length = list_length(N, self.n_items)
         fitted = self.fitted

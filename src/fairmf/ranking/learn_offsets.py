@@ -91,8 +91,8 @@ def learn(
 ) -> NDArray[np.float32]:
     """Learn the offsets, which are added to the scores and to `base` (the item dial's own offsets).
 
-    After every iteration, `advance` is called with a text: how many items are below the floor. In the second half of
-    the iterations `schedule.gains` is asked ten times, with the prices, whether to go on: False ends the learning.
+    After every iteration, `advance` is called with a text: how many items are below the floor. In the last quarter,
+    where only small steps are left, `schedule.gains` is asked five times whether to go on: False ends the learning.
     """
     schedule = Schedule() if schedule is None else schedule
     iterations = schedule.iterations
@@ -120,11 +120,10 @@ def learn(
         if number >= SETTLED * iterations:
             settled, weight = settled + prices, weight + 1
         advance(f"{int((share < bounds.floor).sum()):,} items short")
-        look = number >= iterations // 2 and (number + 1) % max(iterations // LOOKS, 1) == 0
-        if look and not schedule.gains(prices):
+        look = number >= SETTLED * iterations and (number + 1) % max(iterations // LOOKS, 1) == 0
+        if look and not schedule.gains(settled / weight):
             break
-    # Ended before prices were averaged: the last ones.
-    return (settled / weight if weight else prices).astype(np.float32)
+    return (settled / max(weight, 1)).astype(np.float32)
 
 
 def moved(prices: Vector, share: Vector, bounds: Bounds, step: float, level_step: float) -> Vector:

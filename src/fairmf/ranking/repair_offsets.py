@@ -3,7 +3,9 @@
 Learned prices leave many items a little below the floor, since counts of a batch of users scatter. A pass of `repair`
 makes the lists of all users with K further places and counts. For an item that lacks q users, the q-th smallest gap to
 the last place of a list, over the users who nearly get it, is how far its price has to rise, if all others stay. They
-do not, so it rises by RELAX times that. Raised items with more than they need come down in the same way.
+do not, so it rises by RELAX times that. Raised items with more than they need come down in the same way. An item that
+nobody nearly gets rises by what the further places span, twice as much in the next pass, and so on: in a long tail
+scores are so alike that a fixed step would put it into all lists.
 
 1. `places` makes the lists, and gives each item's gaps (users who nearly get it) and leads (users who have it).
 2. `moved` turns counts, gaps and leads into new prices.
@@ -28,7 +30,7 @@ PASSES = 20  # over all users, at most
 PATIENCE = 5  # passes without fewer violations after which it ends
 RELAX = 1.5  # how far beyond the gap a price moves, since the prices of rivals rise too
 AIM, ENOUGH = 0.02, 0.1  # items outside aim beyond the bound by this share; more than ENOUGH beyond it is given back
-BLIND = 0.05  # first move of an item that nobody nearly gets, in standard deviations of the scores; it doubles
+MOST_DOUBLED = 12  # how often the move of an item that nobody nearly gets doubles
 USERS_AT_ONCE = 8192
 
 
@@ -82,16 +84,15 @@ def repair(
     ranked: Ranked,
     prices: Vector,
     bounds: Bounds,
-    spread: float,
     advance: Callable[[str], None] = lambda _: None,
     passes: int = PASSES,
 ) -> Vector:
-    """Return prices that leave less exposure outside the bounds; `spread` is the standard deviation of the scores."""
+    """Return prices that leave less exposure outside the bounds."""
     low, high = whole_bounds(bounds, ranked.equal)
     best, least, waited = prices, math.inf, 0
-    blind = np.full(len(prices), BLIND * spread)
+    unseen = np.zeros(len(prices))  # passes in a row in which nobody nearly got an item that is short
     for _ in range(passes):
-        gaps, leads = places(ranked, prices)
+        gaps, leads, window = places(ranked, prices)
         counts = leads.counts
         outside = np.maximum(low - counts, 0) + np.maximum(counts - high, 0)
         missing = float(outside.sum())
@@ -99,8 +100,8 @@ def repair(
         best, least, waited = (prices, missing, 0) if missing < least else (best, least, waited + 1)
         if missing == 0 or waited >= PATIENCE:
             break
-        prices = moved(prices, low, high, gaps, leads, blind)
-        blind = np.where((counts < low) & (gaps.counts == 0), 2 * blind, BLIND * spread)
+        prices = moved(prices, low, high, gaps, leads, window * 2**unseen)
+        unseen = np.where((counts < low) & (gaps.counts == 0), np.minimum(unseen + 1, MOST_DOUBLED), 0)
     return best
 
 
@@ -110,8 +111,11 @@ def whole_bounds(bounds: Bounds, equal: float) -> tuple[float, float]:
     return float(low), math.inf if math.isinf(bounds.cap) else float(max(math.floor(bounds.cap * equal + 1e-9), low))
 
 
-def places(ranked: Ranked, prices: Vector) -> tuple[Sorted, Sorted]:
-    """Make all lists; return by item how far users' lists are from taking it (gaps) and from dropping it (leads)."""
+def places(ranked: Ranked, prices: Vector) -> tuple[Sorted, Sorted, float]:
+    """Make all lists; return by item how far users' lists are from taking it (gaps) and from dropping it (leads).
+
+    The last number is the median over users of what their further places span.
+    """
     n, m, K = len(ranked.users), len(ranked.items), ranked.K
     width = min(2 * K, m)
     added = ItemScale(None, (ranked.base + prices).astype(np.float32))
@@ -120,6 +124,7 @@ def places(ranked: Ranked, prices: Vector) -> tuple[Sorted, Sorted]:
     gap: list[NDArray[np.float32]] = []
     had: list[NDArray[np.int32]] = []
     lead: list[NDArray[np.float32]] = []
+    spans: list[NDArray[np.float32]] = []
     for start in range(0, n, USERS_AT_ONCE):
         chosen = np.arange(start, min(start + USERS_AT_ONCE, n))
         lists, scores = empty_lists(len(chosen), width)
@@ -133,9 +138,11 @@ def places(ranked: Ranked, prices: Vector) -> tuple[Sorted, Sorted]:
         lead.append(np.where(np.isnan(following), np.inf, scores[:, :K] - following)[here].astype(np.float32))
         near.append(lists[:, K:][there])
         gap.append((last - scores[:, K:])[there])
+        spans.append(last[:, 0] - scores[:, -1])
     return (
         Sorted.of(np.concatenate(near), np.concatenate(gap), m),
         Sorted.of(np.concatenate(had), np.concatenate(lead), m),
+        _median(np.concatenate(spans)),
     )
 
 
@@ -147,7 +154,7 @@ def moved(prices: Vector, low: float, high: float, gaps: Sorted, leads: Sorted, 
     """
     counts = leads.counts
     change = np.zeros(len(prices))
-    tiny = 1e-6 * float(blind.min()) / BLIND
+    tiny = 1e-6 * float(blind.min())
     most = math.floor(high * (1 - AIM)) if math.isfinite(high) else math.inf
     short = np.flatnonzero(counts < low)
     wanted = np.minimum(np.ceil(low * (1 + AIM)), max(most, low)) - counts[short]
@@ -172,3 +179,9 @@ def moved(prices: Vector, low: float, high: float, gaps: Sorted, leads: Sorted, 
 
 def _finite(values: Vector, otherwise: Vector) -> Vector:
     return np.where(np.isfinite(values), values, otherwise)
+
+
+def _median(values: NDArray[np.float32]) -> float:
+    """Return the median of the finite numbers above 0, or 1 if there are none."""
+    known = values[np.isfinite(values) & (values > 0)]
+    return float(np.median(known)) if len(known) else 1.0
