@@ -200,10 +200,10 @@ def test_the_index_serves_with_the_offsets(bounded):
     pytest.importorskip("faiss", reason="the [ann] extra is not installed")
     fair = bounded.model
     through = fair.with_ann()  # so few items are all looked at: exact
-    (exact, scores), (near, others) = (m.recommend(SPLIT.train.user_ids.values[:50], N=K) for m in (fair, through))
+    (exact, scores), (near, others) = (m.recommend(SPLIT.train.user_ids.values[:50], N=K + 1) for m in (fair, through))
     np.testing.assert_allclose(scores, others, rtol=1e-4, atol=1e-5)
     apart = np.abs(np.diff(scores, axis=1)).min(axis=1) > 1e-4  # items with the same score may change places
-    np.testing.assert_array_equal(exact[apart], near[apart])
+    np.testing.assert_array_equal(exact[apart, :K], near[apart, :K])  # the place after the last one may tie too
     assert apart.mean() > 0.5
 
 

@@ -85,7 +85,7 @@ class Bounds(Flags):
         bool | None,
         typer.Option(
             "--check/--no-check",
-            help="Offsets: hold a fifth of the users out, and refuse offsets that do not lower their Gini. Default: on.",
+            help="Offsets: hold a fifth of the users out, and refuse offsets that do not help them. On by default.",
         ),
     ] = None
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0

@@ -28,7 +28,7 @@ from fairmf.ranking.top_n import empty_lists
 FIRST_STEP, LAST_STEP = 0.3, 0.0003  # in standard deviations of the scores
 SETTLED = 0.75  # after this share of the iterations prices are averaged, which is steadier than the last ones
 LOOKS = 20  # how often held-out users are looked at while prices are learned
-MARGIN = 0.03  # prices are learned for bounds tighter by this share, so that counts that scatter still keep the bounds
+MARGIN = 0.12  # prices are learned for bounds tighter by this share, so that counts that scatter still keep the bounds
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ Learned prices leave many items a little below the floor, since counts of a batc
 makes the lists of all users with K further places and counts. For an item that lacks q users, the q-th smallest gap to
 the last place of a list, over the users who nearly get it, is how far its price has to rise, if all others stay. They
 do not, so it rises by RELAX times that. Raised items with more than they need come down in the same way. An item that
-nobody nearly gets rises by what the further places span, twice as much in the next pass, and so on: in a long tail
-scores are so alike that a fixed step would put it into all lists.
+nobody nearly gets stays as it is: it has a rival with nearly the same scores for every user, and any step that brings
+it into lists brings it into thousands, at the cost of others (docs/decisions/0012-offset-steps.md).
 
 1. `places` makes the lists, and gives each item's gaps (users who nearly get it) and leads (users who have it).
 2. `moved` turns counts, gaps and leads into new prices.
@@ -29,8 +29,7 @@ from fairmf.ranking.top_n import empty_lists
 PASSES = 20  # over all users, at most
 PATIENCE = 5  # passes without fewer violations after which it ends
 RELAX = 1.5  # how far beyond the gap a price moves, since the prices of rivals rise too
-AIM, ENOUGH = 0.02, 0.1  # items outside aim beyond the bound by this share; more than ENOUGH beyond it is given back
-MOST_DOUBLED = 12  # how often the move of an item that nobody nearly gets doubles
+AIM, ENOUGH = 0.02, 0.2  # items outside aim beyond the bound by this share; more than ENOUGH beyond it is given back
 USERS_AT_ONCE = 8192
 
 
@@ -79,6 +78,10 @@ class Sorted:
         found[some] = self.values[at]
         return found
 
+    def between(self, items: NDArray[np.int64], rank: NDArray[np.int64]) -> Vector:
+        """Return the mean of the rank-th smallest number and the next: a price there makes no two scores equal."""
+        return (self.smallest(items, rank) + self.smallest(items, rank + 1)) / 2
+
 
 def repair(
     ranked: Ranked,
@@ -90,9 +93,8 @@ def repair(
     """Return prices that leave less exposure outside the bounds."""
     low, high = whole_bounds(bounds, ranked.equal)
     best, least, waited = prices, math.inf, 0
-    unseen = np.zeros(len(prices))  # passes in a row in which nobody nearly got an item that is short
     for _ in range(passes):
-        gaps, leads, window = places(ranked, prices)
+        gaps, leads = places(ranked, prices)
         counts = leads.counts
         outside = np.maximum(low - counts, 0) + np.maximum(counts - high, 0)
         missing = float(outside.sum())
@@ -100,8 +102,7 @@ def repair(
         best, least, waited = (prices, missing, 0) if missing < least else (best, least, waited + 1)
         if missing == 0 or waited >= PATIENCE:
             break
-        prices = moved(prices, low, high, gaps, leads, window * 2**unseen)
-        unseen = np.where((counts < low) & (gaps.counts == 0), np.minimum(unseen + 1, MOST_DOUBLED), 0)
+        prices = moved(prices, low, high, gaps, leads)
     return best
 
 
@@ -111,11 +112,8 @@ def whole_bounds(bounds: Bounds, equal: float) -> tuple[float, float]:
     return float(low), math.inf if math.isinf(bounds.cap) else float(max(math.floor(bounds.cap * equal + 1e-9), low))
 
 
-def places(ranked: Ranked, prices: Vector) -> tuple[Sorted, Sorted, float]:
-    """Make all lists; return by item how far users' lists are from taking it (gaps) and from dropping it (leads).
-
-    The last number is the median over users of what their further places span.
-    """
+def places(ranked: Ranked, prices: Vector) -> tuple[Sorted, Sorted]:
+    """Make all lists; return by item how far users' lists are from taking it (gaps) and from dropping it (leads)."""
     n, m, K = len(ranked.users), len(ranked.items), ranked.K
     width = min(2 * K, m)
     added = ItemScale(None, (ranked.base + prices).astype(np.float32))
@@ -124,7 +122,6 @@ def places(ranked: Ranked, prices: Vector) -> tuple[Sorted, Sorted, float]:
     gap: list[NDArray[np.float32]] = []
     had: list[NDArray[np.int32]] = []
     lead: list[NDArray[np.float32]] = []
-    spans: list[NDArray[np.float32]] = []
     for start in range(0, n, USERS_AT_ONCE):
         chosen = np.arange(start, min(start + USERS_AT_ONCE, n))
         lists, scores = empty_lists(len(chosen), width)
@@ -138,15 +135,13 @@ def places(ranked: Ranked, prices: Vector) -> tuple[Sorted, Sorted, float]:
         lead.append(np.where(np.isnan(following), np.inf, scores[:, :K] - following)[here].astype(np.float32))
         near.append(lists[:, K:][there])
         gap.append((last - scores[:, K:])[there])
-        spans.append(last[:, 0] - scores[:, -1])
     return (
         Sorted.of(np.concatenate(near), np.concatenate(gap), m),
         Sorted.of(np.concatenate(had), np.concatenate(lead), m),
-        _median(np.concatenate(spans)),
     )
 
 
-def moved(prices: Vector, low: float, high: float, gaps: Sorted, leads: Sorted, blind: Vector) -> Vector:
+def moved(prices: Vector, low: float, high: float, gaps: Sorted, leads: Sorted) -> Vector:
     """Return the prices after one pass.
 
     Items outside the bounds move by RELAX times what brings them inside; items that are raised or lowered further than
@@ -154,34 +149,27 @@ def moved(prices: Vector, low: float, high: float, gaps: Sorted, leads: Sorted, 
     """
     counts = leads.counts
     change = np.zeros(len(prices))
-    tiny = 1e-6 * float(blind.min())
     most = math.floor(high * (1 - AIM)) if math.isfinite(high) else math.inf
     short = np.flatnonzero(counts < low)
     wanted = np.minimum(np.ceil(low * (1 + AIM)), max(most, low)) - counts[short]
     up = gaps.smallest(short, wanted.astype(np.int64))
-    change[short] = np.where(np.isnan(up), blind[short], RELAX * up + tiny)
+    change[short] = RELAX * _finite(up, np.zeros(len(short)))
     if math.isfinite(high):
         over = np.flatnonzero(counts > high)
         surplus = counts[over] - max(most, low)
-        change[over] = -(RELAX * _finite(leads.smallest(over, surplus.astype(np.int64)), blind[over]) + tiny)
+        change[over] = -RELAX * _finite(leads.smallest(over, surplus.astype(np.int64)), np.zeros(len(over)))
     # Back towards 0: raised items that have more than enough, lowered ones that have less than they may.
     rich = np.flatnonzero((prices > 0) & (counts > np.ceil(low * (1 + ENOUGH))) & (change == 0))
     surplus = counts[rich] - np.ceil(low * (1 + ENOUGH))
-    back = _finite(leads.smallest(rich, surplus.astype(np.int64)), prices[rich])
+    back = _finite(leads.between(rich, surplus.astype(np.int64)), prices[rich])
     change[rich] = -np.minimum(back, prices[rich])
     if math.isfinite(high):
         poor = np.flatnonzero((prices < 0) & (counts < np.floor(high * (1 - ENOUGH))) & (change == 0))
         wanted = np.floor(high * (1 - ENOUGH)) - counts[poor]
-        back = _finite(gaps.smallest(poor, wanted.astype(np.int64)), -prices[poor])
+        back = _finite(gaps.between(poor, wanted.astype(np.int64)), -prices[poor])
         change[poor] = np.minimum(back, -prices[poor])
     return prices + change
 
 
 def _finite(values: Vector, otherwise: Vector) -> Vector:
     return np.where(np.isfinite(values), values, otherwise)
-
-
-def _median(values: NDArray[np.float32]) -> float:
-    """Return the median of the finite numbers above 0, or 1 if there are none."""
-    known = values[np.isfinite(values) & (values > 0)]
-    return float(np.median(known)) if len(known) else 1.0
