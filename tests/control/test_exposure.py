@@ -202,7 +202,7 @@ def test_the_index_serves_with_the_offsets(bounded):
     through = fair.with_ann()  # so few items are all looked at: exact
     (exact, scores), (near, others) = (m.recommend(SPLIT.train.user_ids.values[:50], N=K + 1) for m in (fair, through))
     np.testing.assert_allclose(scores, others, rtol=1e-4, atol=1e-5)
-    apart = np.abs(np.diff(scores, axis=1)).min(axis=1) > 1e-4  # items with the same score may change places
+    apart = np.abs(np.diff(scores, axis=1)).min(axis=1) > 2e-5  # items with the same score may change places
     np.testing.assert_array_equal(exact[apart, :K], near[apart, :K])  # the place after the last one may tie too
     assert apart.mean() > 0.5
 
