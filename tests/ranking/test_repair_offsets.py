@@ -38,9 +38,10 @@ def counts_of(ranked, prices):
 def test_gaps_and_leads_are_those_of_the_scores():
     ranked = problem(n=60, m=12)
     prices = np.linspace(-1, 1, 12)
-    gaps, leads = repair_offsets.places(ranked, prices)
+    gaps, leads, last = repair_offsets.places(ranked, prices)
     scores = scores_of(ranked, prices)
     order = np.argsort(-scores, axis=1)
+    np.testing.assert_allclose(last, -np.sort(-scores, axis=1)[:, K - 1], rtol=1e-5)
     for item in range(12):
         rank = np.array([row.tolist().index(item) for row in order])
         had, near = rank < K, (rank >= K) & (rank < 2 * K)
@@ -58,13 +59,27 @@ def test_one_price_moves_by_exactly_what_its_item_lacks():
     """With the others at rest, the q-th smallest gap brings q more users, and no more."""
     ranked = problem()
     prices = np.zeros(40)
-    gaps, leads = repair_offsets.places(ranked, prices)
+    gaps, leads, _ = repair_offsets.places(ranked, prices)
     item = int(np.argmax(np.where(leads.counts < 10, gaps.counts, -1)))
     assert gaps.counts[item] > 5
     need = gaps.smallest(np.array([item]), np.array([5]))[0]
     for extra, users in ((1e-4, 5), (-1e-4, 4)):
         prices[item] = need + extra
         assert counts_of(ranked, prices)[item] == leads.counts[item] + users
+
+
+def test_items_that_nobody_nearly_gets_rise_by_what_they_lack():
+    ranked = problem()
+    prices = np.zeros(40)
+    prices[[7, 9]] = -20.0
+    gaps, _, last = repair_offsets.places(ranked, prices)
+    assert (gaps.counts[[7, 9]] == 0).all()
+    far = repair_offsets.far_moves(ranked, prices, np.array([7, 9]), last, 5)
+    for item, move in zip((7, 9), far, strict=True):
+        for extra, users in ((1e-4, 5), (-1e-4, 4)):
+            tried = prices.copy()
+            tried[item] += move + extra
+            assert counts_of(ranked, tried)[item] == users
 
 
 def test_a_step_by_hand():

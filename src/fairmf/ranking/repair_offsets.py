@@ -3,13 +3,14 @@
 Learned prices leave many items a little below the floor, since counts of a batch of users scatter. A pass of `repair`
 makes the lists of all users with K further places and counts. For an item that lacks q users, the q-th smallest gap to
 the last place of a list, over the users who nearly get it, is how far its price has to rise, if all others stay. They
-do not, so it rises by RELAX times that. Raised items with more than they need come down in the same way. An item that
-nobody nearly gets stays as it is: it has a rival with nearly the same scores for every user, and any step that brings
-it into lists brings it into thousands, at the cost of others (docs/decisions/0012-offset-steps.md).
+do not, so it rises by RELAX times that. Raised items with more than they need come down in the same way. For an item
+that nobody nearly gets the gaps are computed from the scores of all users: guessed steps brought such items into
+thousands of lists (docs/decisions/0012-offset-steps.md).
 
 1. `places` makes the lists, and gives each item's gaps (users who nearly get it) and leads (users who have it).
 2. `moved` turns counts, gaps and leads into new prices.
-3. `repair` repeats both, and returns the prices with the least exposure outside the bounds.
+3. `far_moves` moves a few items that nobody nearly gets.
+4. `repair` repeats all this, and returns the prices with the least exposure outside the bounds.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ from fairmf.data.csr import Rows
 from fairmf.ranking.learn_offsets import Bounds
 from fairmf.ranking.top_n import empty_lists
 
-PASSES = 20  # over all users, at most
+PASSES = 30  # over all users, at most
 PATIENCE = 5  # passes without fewer violations after which it ends
 RELAX = 1.5  # how far beyond the gap a price moves, since the prices of rivals rise too
 AIM, ENOUGH = 0.02, 0.2  # items outside aim beyond the bound by this share; more than ENOUGH beyond it is given back
+FAR_AT_ONCE = 256  # items that nobody nearly gets and that are moved in one pass
 USERS_AT_ONCE = 8192
 
 
@@ -94,7 +96,7 @@ def repair(
     low, high = whole_bounds(bounds, ranked.equal)
     best, least, waited = prices, math.inf, 0
     for _ in range(passes):
-        gaps, leads = places(ranked, prices)
+        gaps, leads, last = places(ranked, prices)
         counts = leads.counts
         outside = np.maximum(low - counts, 0) + np.maximum(counts - high, 0)
         missing = float(outside.sum())
@@ -102,7 +104,10 @@ def repair(
         best, least, waited = (prices, missing, 0) if missing < least else (best, least, waited + 1)
         if missing == 0 or waited >= PATIENCE:
             break
+        unseen = np.flatnonzero((counts < low) & (gaps.counts == 0))[:FAR_AT_ONCE]
+        far = far_moves(ranked, prices, unseen, last, int(low))
         prices = moved(prices, low, high, gaps, leads)
+        prices[unseen] += far
     return best
 
 
@@ -112,8 +117,11 @@ def whole_bounds(bounds: Bounds, equal: float) -> tuple[float, float]:
     return float(low), math.inf if math.isinf(bounds.cap) else float(max(math.floor(bounds.cap * equal + 1e-9), low))
 
 
-def places(ranked: Ranked, prices: Vector) -> tuple[Sorted, Sorted]:
-    """Make all lists; return by item how far users' lists are from taking it (gaps) and from dropping it (leads)."""
+def places(ranked: Ranked, prices: Vector) -> tuple[Sorted, Sorted, Vector]:
+    """Make all lists; return by item how far users' lists are from taking it (gaps) and from dropping it (leads).
+
+    The last array has the score of the last place of each user's list.
+    """
     n, m, K = len(ranked.users), len(ranked.items), ranked.K
     width = min(2 * K, m)
     added = ItemScale(None, (ranked.base + prices).astype(np.float32))
@@ -122,6 +130,7 @@ def places(ranked: Ranked, prices: Vector) -> tuple[Sorted, Sorted]:
     gap: list[NDArray[np.float32]] = []
     had: list[NDArray[np.int32]] = []
     lead: list[NDArray[np.float32]] = []
+    edge: list[NDArray[np.float32]] = []
     for start in range(0, n, USERS_AT_ONCE):
         chosen = np.arange(start, min(start + USERS_AT_ONCE, n))
         lists, scores = empty_lists(len(chosen), width)
@@ -135,9 +144,11 @@ def places(ranked: Ranked, prices: Vector) -> tuple[Sorted, Sorted]:
         lead.append(np.where(np.isnan(following), np.inf, scores[:, :K] - following)[here].astype(np.float32))
         near.append(lists[:, K:][there])
         gap.append((last - scores[:, K:])[there])
+        edge.append(last[:, 0])
     return (
         Sorted.of(np.concatenate(near), np.concatenate(gap), m),
         Sorted.of(np.concatenate(had), np.concatenate(lead), m),
+        np.concatenate(edge).astype(np.float64),
     )
 
 
@@ -169,6 +180,27 @@ def moved(prices: Vector, low: float, high: float, gaps: Sorted, leads: Sorted) 
         back = _finite(gaps.between(poor, wanted.astype(np.int64)), -prices[poor])
         change[poor] = np.minimum(back, -prices[poor])
     return prices + change
+
+
+def far_moves(ranked: Ranked, prices: Vector, items: NDArray[np.int64], last: Vector, wanted: int) -> Vector:
+    """Return how far these items must rise to be in the lists of `wanted` users, if all others stay."""
+    best = np.full((0, len(items)), np.inf)
+    if len(items) == 0 or wanted == 0:
+        return np.zeros(len(items))
+    users, V = ranked.backend.host(ranked.users), ranked.backend.host(ranked.items)[items].astype(np.float64)
+    column = np.full(len(ranked.items), -1)
+    column[items] = np.arange(len(items))
+    for start in range(0, len(users), USERS_AT_ONCE):
+        block = users[start : start + USERS_AT_ONCE].astype(np.float64)
+        gaps = last[start : start + len(block), None] - (block @ V.T + (ranked.base + prices)[items])
+        if ranked.exclude is not None:
+            rows = ranked.exclude.block(start, start + len(block))
+            at = column[rows.indices]
+            gaps[np.repeat(np.arange(len(block)), np.diff(rows.indptr))[at >= 0], at[at >= 0]] = np.inf
+        # A list that is not full has room for any item: its last place has no score.
+        best = np.sort(np.concatenate((best, np.nan_to_num(gaps, nan=np.inf, posinf=np.inf))), axis=0)[:wanted]
+    reached = best[-1] if len(best) else np.zeros(len(items))
+    return np.where(np.isfinite(reached), np.maximum(reached, 0), 0.0)
 
 
 def _finite(values: Vector, otherwise: Vector) -> Vector:
