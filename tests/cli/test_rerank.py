@@ -62,6 +62,20 @@ def test_offsets_are_kept_in_a_model_whose_lists_are_those_written(fairmf, made,
     assert (tmp_path / "fair.rerank.toml").exists()
 
 
+def test_offsets_are_checked_on_users_held_out_unless_told_not_to(fairmf, made):
+    how = ("rerank", made / "model.fairmf", "--method", "offsets", "--min-exposure", 0.4, "--iterations", 30, "-n", 6)
+    users = load_model(made / "model.fairmf").n_users
+    checked = fairmf(*how, "-o", "a.csv", "--json")
+    if users >= 250:
+        assert checked.json["check"]["n_users"] == users // 5
+    skipped = fairmf(*how, "-o", "b.csv", "--no-check", "--json")
+    assert skipped.code == 0, skipped.err
+    assert "check" not in skipped.json
+    wrong = fairmf("rerank", made / "model.fairmf", "-o", "c.csv", "--no-check")
+    assert wrong.code != 0
+    assert "--check does not apply to fairrec" in wrong.err
+
+
 def test_the_same_seed_gives_the_same_lists_and_a_table_for_people(fairmf, made, tmp_path):
     for name in ("a", "b"):
         done = fairmf("rerank", made / "model.fairmf", "-o", f"{name}.csv", "--seed", 4, "--order", "allocation")

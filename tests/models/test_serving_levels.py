@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from in_process import InProcess
+from naive import fairrec as naive_fairrec
 
 from fairmf import IALS, FairALS, Interactions, Level, Popularity, evaluate, fit_offsets, load_model, synthetic
 from fairmf.data.split_methods import split_by_user
@@ -192,6 +193,33 @@ def test_offsets_start_from_a_level():
     np.testing.assert_allclose(found.share, counts * DATA.n_items / (5 * DATA.n_users), atol=0.05)
     with pytest.raises(InvalidParameter, match="offsets were learned at another evenness"):
         found.model.recommend(USERS[:2], evenness=0.9)
+
+
+@pytest.mark.parametrize("level", [Level(None, 0.6, 0.2), Level(3.0, 0.4, 0.0), Level(None, 0.0, 0.5)])
+def test_fairrec_starts_from_a_level(level):
+    """The double loops of FairRec on the formula's scores, and every way to ask for them."""
+    liked = [set(np.flatnonzero(row).tolist()) for row in DATA.to_csr().toarray() > 0]
+    turned = MODEL.with_evenness(level)
+    items, offset = MODEL.fitted.dialled_items(level)
+    scores = turned.user_factors.astype(float) @ items.T.astype(float) + (0.0 if offset is None else offset)
+    np.testing.assert_allclose(scores, by_hand(MODEL, level), atol=1e-4)
+    # Some items have equal scores but for rounding, so round as the lists do.
+    expected, ell = naive_fairrec.fair_rec(scores.astype(np.float32), 6, 0.6, liked, random_state=0)
+    plain, _ = naive_fairrec.fair_rec(by_hand(MODEL, Level()), 6, 0.6, liked, random_state=0)
+    assert (np.array(plain) == expected).mean() < 0.9
+    for made in (
+        MODEL.recommend_fairly(N=6, share=0.6, order="allocation", evenness=level),
+        turned.recommend_fairly(N=6, share=0.6, order="allocation"),
+    ):
+        rows = DATA.item_ids.positions(made.ids.ravel(), kind="item").reshape(made.ids.shape)
+        assert rows.tolist() == expected
+        assert made.certificate.guaranteed == ell
+    ways = (
+        MODEL.with_fairrec(0.6, order="allocation").rank(DATA, 6, known_users=True, evenness=level),
+        turned.with_fairrec(0.6, order="allocation").rank(DATA, 6, known_users=True),
+    )
+    for blocks in ways:
+        assert np.concatenate([lists for _, lists in blocks]).tolist() == expected
 
 
 def test_new_items_have_a_spread():

@@ -19,7 +19,7 @@ def fair_rec(scores, K, share, excluded, random_state):
     """Lists in the order of allocation, and ell. `excluded` holds a set of items for every user."""
     n, m = scores.shape
     K = min(K, m)
-    ell = math.floor(Fraction(str(share)) * K * n / m)
+    ell = max(1, math.floor(Fraction(str(share)) * K * n / m))
     order = np.random.default_rng(random_state).permutation(n).tolist()
     stock = [ell] * m
     lists = [[] for _ in range(n)]

@@ -23,6 +23,7 @@ def random_case(seed):
     random = np.random.default_rng(seed)
     n, m, d = random.integers(1, 25), random.integers(1, 18), random.integers(1, 4)
     K = int(random.integers(1, m + 3)) if random.random() < 0.5 else int(random.integers(1, min(m, 4) + 1))
+    n = max(n, -(-m // min(K, m)))  # with fewer places than items FairRec refuses
     if random.random() < 0.6:
         users, items = random.integers(-2, 3, (n, d)), random.integers(-2, 3, (m, d))
     else:
@@ -152,7 +153,27 @@ def test_exposure_is_raised_to_what_was_promised():
     assert found.certificate.guaranteed == 21
     exposure = np.bincount(found.items.ravel(), minlength=150)
     assert (exposure >= 21).sum() > 145
-    assert np.bincount(fair_rec(users, items, 5, 0.001).items.ravel(), minlength=150).min() == 0
+    least = fair_rec(users, items, 5, 0.001)
+    assert np.bincount(least.items.ravel(), minlength=150).min() == 1
+    plain = np.argsort(-(users @ items.T), axis=1)[:, :5]
+    assert np.bincount(plain.ravel(), minlength=150).min() == 0  # it took FairRec to show them
+
+
+def test_exposure_is_guaranteed_in_whole_users():
+    """Of share K n / m users the whole ones, but never none: a share that does nothing would only look like one."""
+    assert [minimum_exposure(share, 4, 10, 15) for share in (0.01, 0.3, 0.74, 0.75, 1)] == [1, 1, 1, 2, 2]
+    users, items = larger(n=10, m=15)
+    found = fair_rec(users, items, 4, 0.01).certificate
+    assert (found.guaranteed, found.asked) == (1, pytest.approx(0.01 * 40 / 15))
+    assert repr(found).startswith("Certificate(guaranteed 1 users (0.0267 asked for), smallest ")
+    assert "asked" not in repr(fair_rec(users, items, 3, 0.5).certificate)  # 1 exactly
+
+
+def test_fewer_places_than_items_are_refused():
+    assert minimum_exposure(1, 3, 5, 15) == 1
+    with pytest.raises(InvalidParameter, match="5 users with 3 items each have 15 places for 16 items") as raised:
+        fair_rec(*larger(n=5, m=16), 3, 1.0)
+    assert "at least 6 users" in raised.value.hint
 
 
 def test_the_share_is_the_decimal_that_was_written():

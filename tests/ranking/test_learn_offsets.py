@@ -129,6 +129,26 @@ def test_small_batches_learn_the_same_prices():
     assert np.abs(part - other).max() > 0
 
 
+@pytest.mark.parametrize(("at_once", "weight"), [(60, 1.0), (30, 0.5), (6, 0.2)])
+def test_steps_follow_the_running_mean_of_the_batches(monkeypatch, at_once, weight):
+    """Counts of one batch scatter: prices move by their mean over about a pass, or five batches."""
+    users, items = problem()
+    generator = np.random.default_rng(0)
+    counted = [generator.uniform(0, 2, M) for _ in range(4)]
+    fresh, seen = iter(counted), []
+    monkeypatch.setattr(learn_offsets, "exposure_share", lambda *_: next(fresh))
+    real = learn_offsets.moved
+    monkeypatch.setattr(
+        learn_offsets, "moved", lambda prices, share, *rest: seen.append(share) or real(prices, share, *rest)
+    )
+    schedule = Schedule(iterations=4, users_at_once=at_once)
+    learn_offsets.learn(get_backend("cpu"), users, items, None, K, Bounds(0.5), schedule)
+    expected = counted[0]
+    for share, new in zip(seen, counted, strict=True):
+        expected = (1 - weight) * expected + weight * new
+        np.testing.assert_allclose(share, expected)
+
+
 def test_the_same_bits_for_any_number_of_threads():
     backend = get_backend("cpu")
     users, items = problem(n=900, m=70)

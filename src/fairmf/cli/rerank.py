@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -81,11 +82,20 @@ class Bounds(Flags):
     iterations: Annotated[int | None, typer.Option(min=1, help="Offsets: number of learning steps. Default: 300.")] = (
         None
     )
+    check: Annotated[
+        bool | None,
+        typer.Option(
+            "--check/--no-check",
+            help="Offsets: hold a fifth of the users out, and refuse offsets that do not help them. On by default.",
+        ),
+    ] = None
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0
 
     def of(self, method: Method) -> dict[str, float | int | str]:
         """Return the given values that belong to a method, by the names of the library."""
-        names = ("share", "order") if method is Method.fairrec else ("min_exposure", "max_exposure", "iterations")
+        names = (
+            ("share", "order") if method is Method.fairrec else ("min_exposure", "max_exposure", "iterations", "check")
+        )
         given = {name: getattr(self, name) for name in names}
         return {name: getattr(value, "value", value) for name, value in given.items() if value is not None}
 
@@ -215,6 +225,9 @@ def _offsets(model: FactorModel, length: int, how: dict[str, float | int | str],
         f"{v['items_below_floor']:,} items are below the minimum exposure, {v['items_above_cap']:,} are above the "
         f"maximum."
     )
+    if found.check is not None:
+        session.result["check"] = dataclasses.asdict(found.check)
+        session.show(f"{found.check}.")
     fair: FactorModel = found.model
     return fair
 

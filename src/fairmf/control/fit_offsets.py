@@ -1,25 +1,37 @@
-"""Learn one offset per item that keeps its exposure between a minimum and a maximum: `fit_offsets`."""
+"""Learn one offset per item that keeps its exposure between a minimum and a maximum: `fit_offsets`.
+
+1. Hold a fifth of the users out, and learn offsets on the others until the held-out users gain no more.
+2. Refuse offsets that do not help the held-out users (control/check_offsets.py).
+3. Move the last items inside the bounds for all users (ranking/repair_offsets.py), and count their exposure.
+
+With check=False, offsets are learned on all users, and nothing is refused.
+"""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Backend, Factors
+from fairmf.backends.contract import Vector
+from fairmf.control.check_offsets import Checked, HeldOutCheck, held_out_rows
+from fairmf.data.csr import Rows
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut
+from fairmf.errors import InvalidData
 from fairmf.models.evenness import Level
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import on_snapshot
 from fairmf.models.progress import progress_bar
 from fairmf.params import check_count
-from fairmf.ranking import learn_offsets
+from fairmf.ranking import learn_offsets, repair_offsets
 from fairmf.ranking.learn_offsets import Bounds, Schedule
+from fairmf.ranking.repair_offsets import Ranked
 from fairmf.types import Array
 
 Model = TypeVar("Model", bound=FactorModel)
@@ -40,6 +52,11 @@ class Offsets(Generic[Model]):
         share is the exposure of each item if all were shown equally often.
     violations
         How many items are below the minimum or above the maximum, and by how much.
+    n_users
+        Number of users that `share` and `violations` count.
+    check
+        Gini (and nDCG, where targets are known) without and with offsets, for users on whom they were not learned.
+        None if nothing was checked: with check=False, or where fewer than 50 users could be held out.
 
     Examples
     --------
@@ -53,13 +70,21 @@ class Offsets(Generic[Model]):
     model: Model
     share: NDArray[np.float64]
     violations: dict[str, float]
+    n_users: int = 0
+    check: HeldOutCheck | None = None
 
     def __repr__(self) -> str:
-        v = self.violations
-        return (
-            f"Offsets({v['items_below_floor']:,} of {len(self.share):,} items below the floor, "
-            f"{v['items_above_cap']:,} above the cap; shares from {v['least_share']:.3g} to {v['greatest_share']:.3g})"
-        )
+        v, m = self.violations, len(self.share)
+        outside = v["items_below_floor"] + v["items_above_cap"]
+        said = f"{m - outside:,} of {m:,} items ({1 - outside / m:.2%}) within the bounds for {self.n_users:,} users"
+        if v["items_below_floor"]:
+            lacking = v["missing_exposure"] * m / v["items_below_floor"]
+            said += f"; {v['items_below_floor']:,} below the minimum, by {lacking:.3g} of an equal share on average"
+        if v["items_above_cap"]:
+            excess = v["excess_exposure"] * m / v["items_above_cap"]
+            said += f"; {v['items_above_cap']:,} above the maximum, by {excess:.3g} of an equal share on average"
+        said += f"; shares from {v['least_share']:.3g} to {v['greatest_share']:.3g}"
+        return f"Offsets({said}; {self.check or 'not checked on other users'})"
 
 
 @on_snapshot
@@ -75,12 +100,14 @@ def fit_offsets(
     iterations: int = 300,
     users_at_once: int = 8192,
     random_state: int = 0,
+    check: bool | HeldOut = True,
     progress: bool | None = None,
 ) -> Offsets[Model]:
     """Learn how much to raise or lower each item's scores so that its exposure stays within bounds.
 
     The result has a copy of the model that adds the offsets in `recommend`, `rank`, `score` and `to_ann`, and saves
     them in its file. It can serve each user alone. The bounds are not guaranteed: `violations` counts items outside.
+    Offsets that do not help users on whom they were not learned are refused, with the numbers.
     Bounds are multiples of an equal share, K n / m: the exposure of each item if all were shown equally often.
 
     Parameters
@@ -94,7 +121,8 @@ def fit_offsets(
     max_exposure
         Maximum exposure, at least 1.
     cohort
-        Users to learn on, who are folded in; by default the training users.
+        Users to learn on, who are folded in; by default the training users. Those without a history are left out: they
+        get the most popular items, whatever the offsets.
     evenness
         The level that the lists start from; by default the one the model serves with. The model with offsets serves
         with it.
@@ -105,7 +133,10 @@ def fit_offsets(
     users_at_once
         Number of users ranked in each step.
     random_state
-        Seed of the draw of these users.
+        Seed of the draw of these users, and of those held out.
+    check
+        True holds a fifth of the users out (at most 10,000) and refuses offsets that do not lower their Gini. A HeldOut
+        checks on these users instead, with nDCG. False takes the offsets as they are.
     progress
         Whether to show a progress bar; None shows it in a terminal.
 
@@ -117,7 +148,7 @@ def fit_offsets(
     Raises
     ------
     InvalidParameter
-        If no lists can satisfy the bounds, or a number is out of its range.
+        If no lists can satisfy the bounds, a number is out of its range, or the offsets do not help held-out users.
 
     Examples
     --------
@@ -135,41 +166,95 @@ def fit_offsets(
     plain = copy.copy(model)
     fitted = plain._fitted = dataclasses.replace(model.fitted, item_offsets=None)
     level = fitted.served(evenness, fairness)
-    history, users = _users(plain, cohort, level.fairness)
+    everyone = _Users.of(plain, cohort, level.fairness)
+    others = _Users.of(plain, check, level.fairness) if isinstance(check, HeldOut) else None
     items, offset = fitted.dialled_items(level)
     base = np.zeros(len(items)) if offset is None else offset.astype(np.float64)
     backend = model._backend()
-    with backend.threads(model.num_threads), progress_bar("offsets", int(iterations), progress) as advance:
-        U, V = backend.array(users), backend.array(items)
-        learned = learn_offsets.learn(
-            backend, U, V, history.by_user, int(K), bounds,
-            Schedule(int(iterations), int(users_at_once), random_state), advance, base,
-        )  # fmt: skip
-        share = _share(backend, U, V, (base + learned).astype(np.float32), history, int(K), random_state)
+    V = backend.array(items)
+
+    def ranked(users: _Users) -> Ranked:
+        return Ranked(backend, backend.array(users.vectors), V, users.history.by_user, int(K), base)
+
+    schedule = Schedule(int(iterations), int(users_at_once), random_state)
+    steps = int(iterations) + repair_offsets.PASSES * (2 if check is True else 1)
+    with backend.threads(model.num_threads), progress_bar("offsets", steps, progress) as advance:
+        learners = everyone
+        if check is True:
+            rows, held = held_out_rows(len(everyone.vectors), random_state)
+            learners, others = everyone.take(rows), everyone.take(held) if len(held) else None
+        checked = None if others is None else Checked(ranked(others), others.targets)
+        gains = schedule.gains if checked is None else checked.still_gain
+        learned = _learn(ranked(learners), bounds, dataclasses.replace(schedule, gains=gains), advance)
+        if learners is not everyone and len(learners.vectors) <= users_at_once:
+            # With few users the last moves matter for others too; with many they are small, and take long.
+            learned = repair_offsets.repair(ranked(learners), learned, bounds, advance)
+        found = None if checked is None else checked.measure(learned)
+        if found is not None:
+            found.refuse(int(K), "min_exposure" if min_exposure > 0 else "max_exposure")
+        # Not the sample on which exposure is counted at the end.
+        learned = repair_offsets.repair(_sample(ranked(everyone), random_state + 1), learned, bounds, advance)
+        served = learned.astype(np.float32)
+        share = _share(ranked(everyone), base + served, random_state)
     turned = copy.copy(model) if evenness is None else plain.with_evenness(level)
-    turned._fitted = dataclasses.replace(turned.fitted, item_offsets=learned)
-    return Offsets(turned, share, bounds.violations(share))
+    turned._fitted = dataclasses.replace(turned.fitted, item_offsets=served)
+    return Offsets(turned, share, bounds.violations(share), len(everyone.vectors), found)
 
 
-def _users(
-    model: FactorModel, cohort: Interactions | HeldOut | None, fairness: float | None
-) -> tuple[Interactions, Array]:
-    options = {} if fairness is None else {"fairness": fairness}
-    if cohort is None:
-        history = model.fitted.histories("fit_offsets")
-        return history, model.fold_in(history, **options) if options else model.user_factors
-    history = model._aligned(cohort.fold_in if isinstance(cohort, HeldOut) else cohort)
-    return history, model.fold_in(history, **options)
+@dataclass(frozen=True)
+class _Users:
+    """Users with a history: their vectors, and their held-out targets if there are any."""
+
+    history: Interactions
+    vectors: Array
+    targets: Rows | None
+
+    @classmethod
+    def of(cls, model: FactorModel, cohort: Interactions | HeldOut | None, fairness: float | None) -> _Users:
+        options = {} if fairness is None else {"fairness": fairness}
+        targets = cohort.targets.by_user if isinstance(cohort, HeldOut) else None
+        if cohort is None:
+            history = model.fitted.histories("fit_offsets")
+            vectors = model.fold_in(history, **options) if options else model.user_factors
+        else:
+            history = model._aligned(cohort.fold_in if isinstance(cohort, HeldOut) else cohort)
+            vectors = model.fold_in(history, **options)
+        some = np.flatnonzero(np.diff(history.by_user.indptr))
+        if len(some) == 0:
+            raise InvalidData("No user has a history: there is nobody to learn offsets on.")
+        users = cls(history, vectors, targets)
+        return users if len(some) == len(vectors) else users.take(some)
+
+    def take(self, rows: NDArray[np.int64]) -> _Users:
+        targets = None if self.targets is None else self.targets.take(rows)
+        return _Users(self.history.take_users(rows), self.vectors[rows], targets)
 
 
-def _share(
-    backend: Backend, U: Factors, V: Factors, learned: NDArray[np.float32], history: Interactions, K: int, seed: int
-) -> NDArray[np.float64]:
+def _learn(ranked: Ranked, bounds: Bounds, schedule: Schedule, advance: Callable[[str], None]) -> Vector:
+    learned = learn_offsets.learn(
+        ranked.backend, ranked.users, ranked.items, ranked.exclude, ranked.K,
+        bounds.tightened(learn_offsets.MARGIN), schedule, advance, ranked.base,
+    )  # fmt: skip
+    return learned.astype(np.float64)
+
+
+def _sample(ranked: Ranked, seed: int) -> Ranked:
+    """Return at most COUNTED of the users."""
+    n = len(ranked.users)
+    if n <= COUNTED:
+        return ranked
+    chosen = np.sort(np.random.default_rng(seed).choice(n, COUNTED, replace=False))
+    users = ranked.backend.array(ranked.backend.host(ranked.users)[chosen])
+    return dataclasses.replace(ranked, users=users, exclude=ranked.exclude and ranked.exclude.take(chosen))
+
+
+def _share(ranked: Ranked, added: Vector, seed: int) -> NDArray[np.float64]:
     """Measure the exposure of every item with the offsets; of very many users, on a sample."""
-    chosen = np.arange(len(U))
-    if len(chosen) > COUNTED:
-        chosen = np.sort(np.random.default_rng(seed).choice(len(U), COUNTED, replace=False))
+    part = _sample(ranked, seed)
     # In blocks, to bound the memory; shares are means over users, so blocks are weighted by their size.
-    parts = np.array_split(chosen, -(-len(chosen) // 8192))
-    shares = [learn_offsets.exposure_share(backend, U, V, learned, history.by_user, part, K) for part in parts]
-    return np.average(shares, axis=0, weights=[len(part) for part in parts]).astype(np.float64)
+    blocks = np.array_split(np.arange(len(part.users)), -(-len(part.users) // 8192))
+    shares = [
+        learn_offsets.exposure_share(part.backend, part.users, part.items, added, part.exclude, block, part.K)
+        for block in blocks
+    ]
+    return np.average(shares, axis=0, weights=[len(block) for block in blocks]).astype(np.float64)

@@ -311,13 +311,15 @@ def measure_alternatives(
     for floor in GRID if "offsets" in ways and at < model.n_items else ():
         began = time.perf_counter()
         made = fit_offsets(
-            model, K=at, min_exposure=floor, cohort=cohort, users_at_once=USERS_AT_ONCE, progress=False
+            model, K=at, min_exposure=floor, cohort=cohort, users_at_once=USERS_AT_ONCE, check=False, progress=False
         ).model  # fmt: skip
         row = {"way": "offsets", "fairness": model.fitted.fairness, "min_exposure": floor}
         rows.append({**row, **_measured(made, held_out, metrics, metrics), "seconds": time.perf_counter() - began})
         advance(f"offsets {floor:g}")
     short = [name for name in metrics if int(name.split("@")[1]) <= at]
-    for share in GRID if "fairrec" in ways else ():
+    # With fewer places than items, FairRec can guarantee nothing.
+    possible = "fairrec" in ways and at * held_out.n_users >= model.n_items
+    for share in GRID if possible else ():
         began = time.perf_counter()
         row = {"way": "FairRec", "fairness": model.fitted.fairness, "share": share}
         found = _measured(model.with_fairrec(share, K=at), held_out, short, metrics)

@@ -314,7 +314,7 @@ class FactorModel(FittedModel):
         Parameters
         ----------
         share
-            Part of the uniform exposure that every item is owed, from 0 to 1.
+            Part of the uniform exposure that every item is owed, above 0 and at most 1, in whole users, at least one.
         **options
             K (length of the lists that FairRec makes), order, random_state.
         """
@@ -343,7 +343,8 @@ class FactorModel(FittedModel):
         N
             Length of the lists.
         share
-            Part of the uniform exposure (all items shown equally often) that every item is owed, from 0 to 1.
+            Part of the uniform exposure (all items shown equally often) that every item is owed, above 0 and at most 1.
+            It is rounded down to whole users, but to one user at least.
         order
             "score" sorts each list by score; "allocation" keeps the order in which items were allocated.
         random_state
@@ -355,7 +356,12 @@ class FactorModel(FittedModel):
 
         Returns
         -------
-        The lists, and a `certificate` that says how often each item is shown.
+        The lists, and a `certificate` that says what was guaranteed and how often each item is shown.
+
+        Raises
+        ------
+        InvalidParameter
+            If these users' lists have fewer places than there are items: then nothing can be guaranteed.
         """
         ranker = self.with_fairrec(share, order=order, random_state=random_state)
         who = None if users is None else as_list(users)

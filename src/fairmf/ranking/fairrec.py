@@ -1,20 +1,23 @@
 """Make lists of K items with FairRec (Patro et al. 2020), which guarantees every item a minimum exposure.
 
-With n users and m items, every item starts with ell = floor(share K n / m) copies in stock.
+With n users and m items, every item starts with ell = max(1, floor(share K n / m)) copies in stock. Exposure comes in
+whole users: the paper's floor alone gives 0 copies for small shares, that is plain top-K under the name of a guarantee.
+With fewer places K n than items, not even one user per item can be guaranteed, and FairRec refuses
+(docs/decisions/0018-whole-users.md).
 
 1. Users take turns in a seeded random order. Each takes the best item that it may have and that is in stock, until the
    stock is gone or nobody can take an item.
 2. Users fill their lists with the best items that they may have, in stock or not. Here users do not affect each other,
    so the paper's rule that those who took one item fewer in phase 1 go first changes nothing.
 
-Equals top-K if ell = 0. Scores are compared but not multiplied, so they may be negative.
+Scores are compared but not multiplied, so they may be negative.
 
 Memory is O(n K + n CHUNK): users are scored in blocks against the items in stock, and CHUNK candidates each are kept.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -85,7 +88,8 @@ def fair_rec(
     K
         Length of the lists.
     share
-        Guaranteed exposure of an item, as a share of the uniform exposure K n / m; above 0, at most 1.
+        Guaranteed exposure of an item, as a share of the uniform exposure K n / m; above 0, at most 1. It is rounded
+        down to whole users, but to one user at least.
     exclude
         Row i holds the positions that user i must not get.
     offsets
@@ -99,6 +103,11 @@ def fair_rec(
     -------
     FairLists
         Lists, scores, and a certificate of the exposure that items got.
+
+    Raises
+    ------
+    InvalidParameter
+        If there are fewer places in all lists than items, or an argument is out of its range.
     """
     U, V = _check_vectors(users, items, offsets)
     n, m = len(U), len(V)
@@ -117,7 +126,8 @@ def fair_rec(
     lists = allocation.lists
     scores = np.full((n, K), np.nan, dtype=np.float32)
     _score(U, V, lists, scores, sort=order == "score")
-    return FairLists(lists, scores, certify(lists, m, ell, exclude))
+    certificate = replace(certify(lists, m, ell, exclude), asked=float(share) * K * n / m)
+    return FairLists(lists, scores, certificate)
 
 
 @dataclass(frozen=True)
@@ -134,6 +144,8 @@ class Certificate:
     """Exposure of each item in `short`."""
     feasible: NDArray[np.int64]
     """Number of users who may get each item in `short`: all but those who exclude it."""
+    asked: float = 0.0
+    """What the share asked for, share K n / m users: `guaranteed` is this in whole users, but at least one."""
 
     @property
     def kept(self) -> bool:
@@ -151,7 +163,8 @@ class Certificate:
 
     def __repr__(self) -> str:
         state = "kept" if self.kept else f"{len(self.short):,} items below it"
-        return f"Certificate(guaranteed {self.guaranteed:,} users, smallest {self.realised:,}, {state})"
+        asked = "" if self.asked in (0, self.guaranteed) else f" ({self.asked:.3g} asked for)"
+        return f"Certificate(guaranteed {self.guaranteed:,} users{asked}, smallest {self.realised:,}, {state})"
 
 
 def certify(lists: NDArray[np.int32], n_items: int, guaranteed: int, exclude: Rows | None) -> Certificate:
@@ -171,9 +184,20 @@ def certify(lists: NDArray[np.int32], n_items: int, guaranteed: int, exclude: Ro
 
 
 def minimum_exposure(share: float, K: int, n_users: int, n_items: int) -> int:
-    """Return floor(share K n / m) for the share as it is written: .29 of 100 is 29, though in floats it is 28.99..."""
+    """Return the number of users that every item is guaranteed: floor(share K n / m), but at least 1.
+
+    The share counts as it is written: .29 of 100 is 29, though in floats it is 28.99... Raises InvalidParameter if the
+    lists have fewer places than there are items.
+    """
     check_number("fair_rec", "share", share, above=0, high=1)
-    return int(Fraction(repr(float(share))) * K * n_users / n_items)
+    if n_users and K * n_users < n_items:
+        raise InvalidParameter(
+            f"FairRec cannot guarantee anything here: {n_users:,} users with {K} items each have {K * n_users:,} "
+            f"places for {n_items:,} items.",
+            hint=f"take at least {-(-n_items // K):,} users, longer lists, or recommend(..., evenness=)",
+            parameter="K",
+        )
+    return max(int(Fraction(repr(float(share))) * K * n_users / n_items), min(n_users, 1))
 
 
 class _Allocation:

@@ -5,7 +5,7 @@
 The dual of this linear programme has one price o_j per item. At its optimum every user gets the top K by the score plus
 o_j, with o_j >= 0 where the floor binds, o_j <= 0 where the cap binds, and 0 elsewhere. The prices are learned by
 projected subgradient steps on the exposure among given users. New users are served with the same prices, one at a time.
-Equals plain top-K where neither bound binds.
+Equals plain top-K where neither bound binds. `repair_offsets.repair` then moves the last items inside the bounds.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from fairmf.ranking.top_n import empty_lists
 # (unpopular items have nearly equal scores), so steps shrink by a constant factor: docs/decisions/0012-offset-steps.md.
 FIRST_STEP, LAST_STEP = 0.3, 0.0003  # in standard deviations of the scores
 SETTLED = 0.75  # after this share of the iterations prices are averaged, which is steadier than the last ones
+LOOKS = 20  # how often held-out users are looked at while prices are learned
+MARGIN = 0.12  # prices are learned for bounds tighter by this share, so that counts that scatter still keep the bounds
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,15 @@ class Bounds:
         if n_items <= K:
             raise InvalidParameter(f"K must be below the number of items, {n_items:,}. Got {K} instead.")
 
+    def tightened(self, margin: float) -> Bounds:
+        """Return bounds that are tighter by this share, but leave room between them and an equal share."""
+        floor = min(self.floor * (1 + margin), (self.floor + 1) / 2)
+        return Bounds(floor, self.cap if math.isinf(self.cap) else max(self.cap * (1 - margin), (self.cap + 1) / 2))
+
     def violations(self, share: Vector) -> dict[str, float]:
         """Return how many items are outside the bounds, and how far."""
-        below, above = share < self.floor, share > self.cap
+        # Shares are computed from whole numbers of users: rounding must not put an item just at a bound outside.
+        below, above = share < self.floor * (1 - 1e-9), share > self.cap * (1 + 1e-9)
         return {
             "items_below_floor": int(below.sum()),
             "items_above_cap": int(above.sum()),
@@ -66,6 +74,8 @@ class Schedule:
     iterations: int = 300
     users_at_once: int = 8192
     random_state: int = 0
+    gains: Callable[[Vector], bool] = lambda _: True
+    """Tell whether users who are held out still gain with these prices; where they do not, learning ends."""
 
 
 def learn(
@@ -81,7 +91,8 @@ def learn(
 ) -> NDArray[np.float32]:
     """Learn the offsets, which are added to the scores and to `base` (the item dial's own offsets).
 
-    After every iteration, `advance` is called with a text: how many items are below the floor.
+    After every iteration, `advance` is called with a text: how many items are below the floor. In the last quarter,
+    where only small steps are left, `schedule.gains` is asked five times whether to go on: False ends the learning.
     """
     schedule = Schedule() if schedule is None else schedule
     iterations = schedule.iterations
@@ -109,6 +120,9 @@ def learn(
         if number >= SETTLED * iterations:
             settled, weight = settled + prices, weight + 1
         advance(f"{int((share < bounds.floor).sum()):,} items short")
+        look = number >= SETTLED * iterations and (number + 1) % max(iterations // LOOKS, 1) == 0
+        if look and not schedule.gains(settled / weight):
+            break
     return (settled / max(weight, 1)).astype(np.float32)
 
 
