@@ -242,12 +242,8 @@ class FactorModel(FittedModel):
 
         Parameters
         ----------
-        users
-            The users; None takes all of training.
-        N
-            Length of the lists.
-        **options
-            Options of `recommend_batches`.
+        users, N, **options
+            As in `recommend_batches`.
 
         Examples
         --------
@@ -334,7 +330,7 @@ class FactorModel(FittedModel):
     ) -> FairRecommendations:
         """Make the lists of all these users together, by FairRec (Patro et al. 2020).
 
-        Users get their best items among those that still have to be shown, then their best of all.
+        Users get their best items among those that still have to be shown, then of all.
 
         Parameters
         ----------
@@ -343,16 +339,14 @@ class FactorModel(FittedModel):
         N
             Length of the lists.
         share
-            Part of the uniform exposure (all items shown equally often) that every item is owed, above 0 and at most 1.
-            It is rounded down to whole users, but to one user at least.
+            Part of the uniform exposure (all items shown equally often) that every item is owed, above 0 and at most 1,
+            rounded down to whole users, but to one user at least.
         order
             "score" sorts each list by score; "allocation" keeps the order in which items were allocated.
         random_state
             Seed of the order in which users take turns.
-        evenness
+        evenness, fairness
             The level of the scores that FairRec starts from, as in `recommend`.
-        fairness
-            For experts: fold the users in at this fairness first.
 
         Returns
         -------

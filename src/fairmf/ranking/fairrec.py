@@ -3,7 +3,7 @@
 With n users and m items, every item starts with ell = max(1, floor(share K n / m)) copies in stock. Exposure comes in
 whole users: the paper's floor alone gives 0 copies for small shares, that is plain top-K under the name of a guarantee.
 With fewer places K n than items, not even one user per item can be guaranteed, and FairRec refuses
-(docs/decisions/0018-whole-users.md).
+(docs/decisions/0020-whole-users.md).
 
 1. Users take turns in a seeded random order. Each takes the best item that it may have and that is in stock, until the
    stock is gone or nobody can take an item.
