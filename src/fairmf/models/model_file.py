@@ -23,7 +23,7 @@ from fairmf.models.evenness import EvennessPath, Level
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import Fitted, FittedModel, History
 from fairmf.models.registry import factor_models
-from fairmf.params import check_settings, settings_of
+from fairmf.params import absent_values, check_settings, settings_of
 from fairmf.types import Array, Json, Record
 from fairmf.version import versions
 
@@ -116,12 +116,15 @@ def evenness(content: Record) -> Record:
 
 
 def stored_settings(model_class: type[FactorModel], values: Record) -> Record:
-    """Return all settings of a model class, with defaults for those that the file does not name; check each."""
+    """Return all settings of a model class, and check each.
+
+    Settings that are newer than the file have the value by which the model is what it was.
+    """
     known = [field.name for field in dataclasses.fields(model_class)]
     unknown = [name for name in values if name not in known]
     if unknown:
         raise Malformed(f"{model_class.__name__} has no setting {str(unknown[0])[:60]!r} in this version of fairmf")
-    model = model_class(**values)
+    model = model_class(**{**absent_values(model_class), **values})
     check_settings(model)
     return settings_of(model)
 
