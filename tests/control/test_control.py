@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from conftest import paper_als
 
 from fairmf import (
     IALS,
@@ -28,7 +29,7 @@ METRICS = ("ndcg@100", "recall@20", "gini@20", "coverage@20")
 
 @pytest.fixture(scope="module")
 def model():
-    return FairALS(factors=12, epochs=6).fit(SPLIT.train)
+    return paper_als(factors=12, epochs=6).fit(SPLIT.train)
 
 
 def test_the_curve_is_what_evaluate_measures_at_each_position(model):
@@ -77,7 +78,7 @@ def test_a_path_starts_each_fit_from_the_one_before(monkeypatch):
         return real(self, data, init=init, **options)
 
     monkeypatch.setattr(FairALS, "fit", watched)
-    model = FairALS(factors=4, epochs=5)
+    model = FairALS(factors=4, epochs=5, fairness=1.0)
     fit_path(model, SPLIT, fairness=[2, 0, 1], tolerance=0.01)
     assert seen == [(0, 0.0, None), (1, 0.01, 0), (2, 0.01, 1)]
     assert model.fairness == 1.0  # as it was given

@@ -39,7 +39,7 @@ def found(split):
 
 @pytest.fixture(scope="module")
 def both(split):
-    return tiny_tune(split, FairALS(factors=4, epochs=4), objectives=BOTH, space=OPEN, trials=10)
+    return tiny_tune(split, FairALS(factors=4, epochs=4, fairness=1.0), objectives=BOTH, space=OPEN, trials=10)
 
 
 def tried(result):
