@@ -82,13 +82,17 @@ def score_spreads(backend: Backend, users: Factors, n: int, items: Factors) -> V
     """Return sigma_j of every item, the standard deviation of its scores over these n users.
 
     In closed form from Cov(U): O((n + m) d^2), and nothing of size users x items. Call it inside `backend.threads`.
+    After a fit that diverged the numbers may be too large for that: then all are 0, and the dial does nothing.
     """
     if n == 0:
         return np.zeros(len(items))
     t = backend.host(backend.mean(users)).astype(np.float64)
     # Cov(U) = G_U / n - t t' loses digits where the mean is large; the Gramian's float64 sums leave enough of them.
     covariance = backend.host(backend.gramian(users)).astype(np.float64) / n - np.outer(t, t)
+    if not np.isfinite(covariance).all():
+        return np.zeros(len(items))
     values, vectors = np.linalg.eigh(covariance)
     turned = backend.empty(*items.shape)
     backend.multiply(items, backend.vector(vectors * np.sqrt(np.maximum(values, 0.0))), turned)
-    return np.sqrt(backend.host(backend.squared_norms(turned)).astype(np.float64))
+    spread = np.sqrt(backend.host(backend.squared_norms(turned)).astype(np.float64))
+    return spread if np.isfinite(spread).all() else np.zeros(len(items))
