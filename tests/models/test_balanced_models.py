@@ -77,6 +77,15 @@ def test_the_file_names_the_data_that_were_given(how, tmp_path):
     assert load_model(tmp_path / "grown.fairmf").fitted.provenance["data_fingerprint"] != data.fingerprint()
 
 
+@pytest.mark.parametrize("strength", [1, np.float32(0.3), 0.3])
+def test_strengths_of_any_number_type_are_stored(strength, tmp_path):
+    model = FairALS(factors=4, epochs=1, item_balance=strength, user_balance=strength).fit(DATA, progress=False)
+    model.save(tmp_path / "m.fairmf")
+    again = load_model(tmp_path / "m.fairmf")
+    assert again.fitted.weighting == model.fitted.weighting
+    assert again.item_balance == strength
+
+
 def test_weighted_histories_of_a_balanced_model():
     """They are balanced if they were weighted like the training data, and refused otherwise."""
     model = FairALS(factors=4, epochs=2, **BALANCE).fit(DATA.reweighted("bm25"), progress=False)

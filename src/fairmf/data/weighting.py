@@ -169,6 +169,8 @@ class Balance:
     def __post_init__(self) -> None:
         if isinstance(self.inner, Balance):
             raise InvalidData("These interactions are balanced already.", hint="fit on the raw ones")
+        for name in ("item_balance", "user_balance", "norm"):  # a file has floats, and a setting may be the integer 1
+            object.__setattr__(self, name, float(getattr(self, name)))
 
     @classmethod
     def learn(
