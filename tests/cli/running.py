@@ -55,6 +55,6 @@ def make_workspace(place):
     """events.csv, its split and a small model, made by the command line itself."""
     write_events(place / "events.csv")
     assert run(["split", str(place / "events.csv"), "-o", str(place / "split"), "-q", "--json"]) == 0
-    small = ["--factors", "8", "--epochs", "4", "-q"]
+    small = ["--factors", "8", "--epochs", "4", "--fairness", "1", "--item-balance", "0", "--user-balance", "0", "-q"]
     assert run(["fit", str(place / "split"), "-o", str(place / "model.fairmf"), *small]) == 0
     return place

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from fairmf import load_model, read_csv
+from fairmf import Split, load_model, read_csv
 from fairmf.reports.run_record import RunRecord, parse_toml
 
 
@@ -24,7 +24,8 @@ def test_a_fits_record_says_everything(fairmf, made, tmp_path):
     assert settings["epochs"] == 16  # the default, too
     assert settings["model"] == "fair-als"
     train = load_model(tmp_path / "m.fairmf").fitted.interactions
-    assert found["data"]["train"]["fingerprint"] == train.fingerprint()
+    assert found["data"]["train"]["fingerprint"] == train.given_fingerprint()
+    assert found["data"]["train"]["fingerprint"] == Split.load(made / "split").train.fingerprint()
     assert found["data"]["train"]["interactions"] == train.nnz
     assert {"fairmf", "python", "numpy", "numba"} <= set(found["versions"])
     assert {"read", "fit", "write", "total"} <= set(found["timings"])

@@ -15,9 +15,10 @@ from fairmf.cli.output import SafeCsv, Users, check_list_file, lists_of, write_l
 from fairmf.cli.session import Session
 from fairmf.cli.sources import Reading, as_ids, check_dial, ids_from_file, load_fitted, read_histories, read_ids
 from fairmf.cli.terminal import marked
+from fairmf.data.interactions import Interactions
+from fairmf.data.weighting import Balance
 
 if TYPE_CHECKING:
-    from fairmf.data.interactions import Interactions
     from fairmf.models.factor_model import FactorModel
     from fairmf.types import Record
 
@@ -154,9 +155,12 @@ def _users(
 def _reweighted(loaded: FactorModel, histories: Interactions, asked: str, session: Session) -> Interactions:
     """Check that --reweight agrees with the model. A model that stores its weighting applies it by itself."""
     known = loaded.fitted.weighting
+    if isinstance(known, Balance):  # which comes on top of what --reweight does
+        known = known.inner
     if known is None:
         session.warn(f"The model does not say how its data were weighted: new users are weighted by {asked} alone.")
-        return histories.reweighted(asked)
+        found = histories.reweighted(asked)
+        return Interactions(found.by_user, found.n_items, found.user_ids, found.item_ids)  # raw ones to the model
     if known.how != asked:
         raise Problem(
             f"The model was trained on data weighted by {known.how}, so new users cannot be weighted by {asked}.",
