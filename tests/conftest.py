@@ -15,6 +15,7 @@ from fairmf.backends.registry import BACKENDS as KNOWN
 from fairmf.backends.registry import get_backend, what_is_missing
 from fairmf.data.csr import Rows
 from fairmf.data.interactions import Interactions
+from fairmf.models.als import FairALS
 from fairmf.models.problem import Problem
 
 REAL_DATA = Path(os.environ.get("FAIRMF_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
@@ -71,6 +72,11 @@ def random_problem(backend="reference", n=30, m=20, weighted=False, lambda_f=4.0
     weights = {"regularization": 0.05, "regularization_exponent": 0.7, "unobserved_weight": 0.15} | settings
     data = Interactions(random_rows(n, m, weighted=weighted, seed=seed), m)
     return Problem(data, get_backend(backend), **weights, lambda_f=lambda_f)
+
+
+def paper_als(**settings) -> FairALS:
+    """FairALS as the paper has it: trained with fairness, without balances."""
+    return FairALS(**{"fairness": 1.0, "item_balance": 0.0, "user_balance": 0.0} | settings)
 
 
 def random_factors(backend, n, m, d, seed=0, scale=0.5):

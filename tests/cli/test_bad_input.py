@@ -261,8 +261,7 @@ TABLE = {
     "a setting of another model": (fit("--model", "ials", "--fairness", "2"), PROBLEM, "has no --fairness"),
     "an unknown solver": (fit("--solver", "magic"), PROBLEM, "'eigenbasis_cg' or 'cholesky'"),
     "an unknown backend": (fit("--backend", "abacus"), PROBLEM, "backend"),
-    "fairness without its weight": (
-        fit("--unobserved-weight", "0", "--fairness", "1"), PROBLEM, "unobserved_weight"),
+    "fairness without its weight": (fit("--fairness", "1", "--unobserved-weight", "0"), PROBLEM, "unobserved_weight"),
     "early stopping without a split": (
         lambda f, m: ["fit", str(m / "events.csv"), "-o", "m.fairmf", "--early-stopping", "ndcg@10"],
         PROBLEM, "must be a split"),

@@ -23,8 +23,9 @@ def test_a_fits_record_says_everything(fairmf, made, tmp_path):
     assert settings["random_state"] == 7
     assert settings["epochs"] == 16  # the default, too
     assert settings["model"] == "fair-als"
-    train = Split.load(made / "split").train
-    assert found["data"]["train"]["fingerprint"] == train.fingerprint()
+    train = load_model(tmp_path / "m.fairmf").fitted.interactions
+    assert found["data"]["train"]["fingerprint"] == train.given_fingerprint()
+    assert found["data"]["train"]["fingerprint"] == Split.load(made / "split").train.fingerprint()
     assert found["data"]["train"]["interactions"] == train.nnz
     assert {"fairmf", "python", "numpy", "numba"} <= set(found["versions"])
     assert {"read", "fit", "write", "total"} <= set(found["timings"])

@@ -178,10 +178,10 @@ def test_fit_reads_a_file_as_it_is_told(fairmf, made):
     assert fairmf("fit", made / "events.csv", "-o", "m.fairmf", *flags, *plain).code == 0
     columns = {"user": "user_id", "item": "item_id"}
     expected = Interactions.from_csv(made / "events.csv", **columns, weights="rating").reweighted("log")
-    assert load_model("m.fairmf").fitted.interactions.fingerprint() == expected.fingerprint()
-    fairmf("fit", made / "events.csv", "-o", "m.fairmf", "--rating-above", 3.5, *flags[4:], *plain)
+    assert load_model("m.fairmf").fitted.provenance["data_fingerprint"] == expected.fingerprint()
+    fairmf("fit", made / "events.csv", "-o", "m.fairmf", "--rating-above", 3.5, "--factors", 3, "--epochs", 1)
     expected = Interactions.from_csv(made / "events.csv", **columns, rating="rating", rating_above=3.5)
-    assert load_model("m.fairmf").fitted.interactions.fingerprint() == expected.fingerprint()
+    assert load_model("m.fairmf").fitted.provenance["data_fingerprint"] == expected.fingerprint()
 
 
 @pytest.mark.parametrize("how", ["log", "bm25"])
@@ -205,20 +205,23 @@ def test_recommend_weights_new_users_as_the_model_was_trained(fairmf, made, how)
     assert "drop --reweight" in done.err
 
 
-def test_reweight_is_used_where_the_model_does_not_say_how(fairmf, made):
+@pytest.mark.parametrize("balance", [0, 0.25])
+def test_reweight_is_used_where_the_model_does_not_say_how(fairmf, made, balance):
     fit = ("fit", made / "events.csv", "-o", "m.fairmf", "--weight", "rating", "--factors", 3, "--epochs", 1)
-    assert fairmf(*fit, "--item-balance", 0, "--user-balance", 0).code == 0
+    assert fairmf(*fit, "--item-balance", balance, "--user-balance", balance).code == 0
     new = ("recommend", "m.fairmf", "--new-users", made / "events.csv", "--weight", "rating")
     done = fairmf(*new, "-o", "a.csv", "--reweight", "log")
     assert done.code == 0
     assert "does not say how its data were weighted" in done.err
+    assert fairmf(*new, "-o", "b.csv").code == 0
+    assert Path("a.csv").read_text() != Path("b.csv").read_text()
 
 
 def test_a_weighted_split_is_remembered(fairmf, made):
     split = ("split", made / "events.csv", "-o", "s", "--by", "interaction", "--weight", "rating", "--reweight", "log")
     assert fairmf(*split).code == 0
     assert fairmf("fit", "s", "-o", "m.fairmf", "--factors", 3, "--epochs", 1).code == 0
-    assert load_model("m.fairmf").fitted.weighting.inner.how == "log"  # within the balance of the model
+    assert load_model("m.fairmf").fitted.weighting.inner.how == "log"  # inside the balance
     assert fairmf("evaluate", "m.fairmf", "s").code == 0
 
 

@@ -5,6 +5,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from conftest import paper_als
 
 from fairmf import (
     IALS,
@@ -31,7 +32,7 @@ METRICS = ("ndcg@100", "recall@20", "gini@20", "coverage@20")
 
 @pytest.fixture(scope="module")
 def model():
-    return FairALS(factors=12, epochs=6).fit(SPLIT.train)
+    return paper_als(factors=12, epochs=6).fit(SPLIT.train)
 
 
 def level_of(row):

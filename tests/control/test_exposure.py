@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from conftest import paper_als
 
 from fairmf import FairALS, FiADMM, Interactions, evaluate, fit_offsets, load_model, split_by_user, synthetic
 from fairmf.control import check_offsets
@@ -18,7 +19,7 @@ K = 10
 
 @pytest.fixture(scope="module")
 def model():
-    return FairALS(factors=8, epochs=4).fit(SPLIT.train)
+    return paper_als(factors=8, epochs=4).fit(SPLIT.train)
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +234,9 @@ def test_fairrec_in_one_call_keeps_its_promise(model):
         model.recommend_fairly(list(some), N=3)
 
 
-@pytest.mark.parametrize("base", [FairALS(factors=6, epochs=3), FiADMM(factors=6, epochs=10)])
+@pytest.mark.parametrize(
+    "base", [paper_als(factors=6, epochs=3), FairALS(factors=6, epochs=3), FiADMM(factors=6, epochs=10)]
+)
 def test_fairrec_on_top_of_any_model_can_be_evaluated(base):
     fitted = base.fit(SPLIT.train)
     plain = evaluate(fitted, SPLIT.validation, at=K, bootstrap=0)

@@ -14,7 +14,7 @@ from fairmf.distributed.cluster import RayCluster
 from fairmf.distributed.parquet_shards import ParquetShards
 from fairmf.distributed.task_pool import InProcess as Here
 
-SETTINGS = {"factors": 4, "item_balance": 0.4, "user_balance": 0.3}
+SETTINGS = {"factors": 4, "fairness": 1.0, "item_balance": 0.4, "user_balance": 0.3}
 
 
 @pytest.fixture(scope="module")

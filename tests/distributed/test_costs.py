@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from conftest import slow_values
+from conftest import paper_als, slow_values
 from in_process import InProcess
 
 from fairmf import FairALS, synthetic
@@ -90,7 +90,7 @@ class TestAgainstTheEngine:
         monkeypatch.setattr(LocalTeam, "_put", seen_put)
         monkeypatch.setattr(Worker, "take_partial", seen_take)
         data = synthetic(n_users=300, n_items=400, n_interactions=5000, random_state=1)
-        model = FairALS(factors=16, epochs=2, engine="ray")
+        model = paper_als(factors=16, epochs=2, engine="ray")
         model.fit(data, cluster=InProcess(shards=7), objective_every=0, settle=False)
         expected = []
         for purpose, messages in rounds(Sizes(300, 400, data.nnz, 16, 7)):

@@ -3,7 +3,7 @@
 import functools
 
 import numpy as np
-from conftest import random_rows
+from conftest import paper_als, random_rows
 
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
@@ -12,9 +12,10 @@ from fairmf.models.fiadmm import FiADMM
 from fairmf.models.popularity import Popularity
 
 MODELS = {
-    "fair_als": lambda: FairALS(factors=4, epochs=3, fairness=2.0, regularization=0.01),
-    "fair_als_exact": lambda: FairALS(factors=4, epochs=2, solver="cholesky", backend="reference"),
-    "fair_als_subspace": lambda: FairALS(factors=4, epochs=2, solver="subspace", block_size=3),
+    "fair_als": lambda: paper_als(factors=4, epochs=3, fairness=2.0, regularization=0.01),
+    "fair_als_defaults": lambda: FairALS(factors=4, epochs=3),
+    "fair_als_exact": lambda: paper_als(factors=4, epochs=2, solver="cholesky", backend="reference"),
+    "fair_als_subspace": lambda: paper_als(factors=4, epochs=2, solver="subspace", block_size=3),
     "ials": lambda: IALS(factors=3, epochs=2, random_state=None, num_threads=1),
     "fiadmm": lambda: FiADMM(factors=4, epochs=12),
     "fiadmm_fixed": lambda: FiADMM(factors=4, epochs=3, lambda_f=30.0, rho=1e4, gamma=0.01),

@@ -1,5 +1,7 @@
 """Balanced confidences belong to the model: the same history has the same vector everywhere."""
 
+import pickle
+
 import numpy as np
 import pytest
 from in_process import InProcess
@@ -7,6 +9,8 @@ from in_process import InProcess
 from fairmf import IALS, FairALS, FiADMM, Interactions, load_model, synthetic
 from fairmf.data.csr import Rows
 from fairmf.data.weighting import Balance
+from fairmf.errors import InvalidData
+from fairmf.models.fit_loop import balanced
 
 DATA = synthetic(120, 50, 1500, random_state=4)
 SETTINGS = {"factors": 6, "regularization": 0.05, "backend": "reference"}
@@ -31,22 +35,82 @@ def by_hand(data, item_balance, user_balance):
 def test_a_fit_is_that_of_the_weights_by_hand(model, solver, weighted):
     data = DATA.reweighted("bm25") if weighted else DATA
     found = model(**SETTINGS, **BALANCE, solver=solver, epochs=3).fit(data, progress=False)
-    expected = model(**SETTINGS, solver=solver, epochs=3).fit(by_hand(data, 0.4, 0.3), progress=False)
+    plain = model(**SETTINGS, item_balance=0.0, user_balance=0.0, solver=solver, epochs=3)
+    expected = plain.fit(by_hand(data, 0.4, 0.3), progress=False)
     np.testing.assert_allclose(found.item_factors, expected.item_factors, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(found.user_factors, expected.user_factors, rtol=1e-5, atol=1e-7)
     np.testing.assert_array_equal(found.fitted.popularity, data.by_item.sums())
 
 
 def test_without_balance_nothing_changes():
-    plain = FairALS(factors=6, epochs=3).fit(DATA, progress=False)
-    zero = FairALS(factors=6, epochs=3, item_balance=0.0, user_balance=0.0).fit(DATA, progress=False)
+    plain = IALS(factors=6, epochs=3).fit(DATA, progress=False)
+    zero = FairALS(factors=6, epochs=3, fairness=0.0, item_balance=0.0, user_balance=0.0).fit(DATA, progress=False)
     assert np.array_equal(plain.item_factors, zero.item_factors)
     assert zero.fitted.weighting is None
 
 
-def test_a_balance_that_is_a_whole_number_can_be_stored(tmp_path):
-    FairALS(**SETTINGS, epochs=1, item_balance=1, user_balance=0).fit(DATA, progress=False).save(tmp_path / "m.fairmf")
-    assert load_model(tmp_path / "m.fairmf").fitted.weighting.item_balance == 1.0
+def test_the_defaults_are_balances_without_fairness():
+    default = FairALS(factors=6, epochs=3).fit(DATA, progress=False)
+    named = FairALS(factors=6, epochs=3, fairness=0.0, item_balance=0.25, user_balance=0.25).fit(DATA, progress=False)
+    assert np.array_equal(default.item_factors, named.item_factors)
+    assert (default.fitted.weighting.item_balance, default.fitted.weighting.user_balance) == (0.25, 0.25)
+    assert default.fitted.trained_fairness == 0.0
+    for plain in (IALS(), FiADMM()):  # the papers' methods
+        assert (plain.item_balance, plain.user_balance) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("how", [None, "bm25"])
+def test_the_file_names_the_data_that_were_given(how, tmp_path):
+    """Not the balanced confidences that the model holds."""
+    data = DATA if how is None else DATA.reweighted(how)
+    model = FairALS(factors=4, epochs=1, **BALANCE).fit(data, progress=False)
+    assert model.fitted.interactions.fingerprint() != data.fingerprint()
+    model.save(tmp_path / "one.fairmf")
+    again = pickle.loads(pickle.dumps(load_model(tmp_path / "one.fairmf")))
+    again.save(tmp_path / "two.fairmf")
+    again.save(tmp_path / "three.fairmf", interactions=False)
+    load_model(tmp_path / "three.fairmf").save(tmp_path / "four.fairmf")
+    for name in ("one", "two", "three", "four"):
+        assert load_model(tmp_path / f"{name}.fairmf").fitted.provenance["data_fingerprint"] == data.fingerprint()
+    grown = again.partial_fit_users([10**6], Interactions(DATA.by_user.take(np.array([3])), DATA.n_items))
+    grown.save(tmp_path / "grown.fairmf")  # other data now
+    assert load_model(tmp_path / "grown.fairmf").fitted.provenance["data_fingerprint"] != data.fingerprint()
+
+
+@pytest.mark.parametrize("strength", [1, np.float32(0.3), 0.3])
+def test_strengths_of_any_number_type_are_stored(strength, tmp_path):
+    model = FairALS(factors=4, epochs=1, item_balance=strength, user_balance=strength).fit(DATA, progress=False)
+    model.save(tmp_path / "m.fairmf")
+    again = load_model(tmp_path / "m.fairmf")
+    assert again.fitted.weighting == model.fitted.weighting
+    assert again.item_balance == strength
+
+
+def test_weighted_histories_of_a_balanced_model():
+    """They are balanced if they were weighted like the training data, and refused otherwise."""
+    model = FairALS(factors=4, epochs=2, **BALANCE).fit(DATA.reweighted("bm25"), progress=False)
+    raw = Interactions(DATA.by_user, DATA.n_items)
+    np.testing.assert_allclose(model.fold_in(raw), model.fold_in(DATA.reweighted("bm25")), atol=1e-6)
+    with pytest.raises(InvalidData, match=r"by 'log', the model's data by 'bm25' and 'balance'; give the raw"):
+        model.fold_in(DATA.reweighted("log"))
+    with pytest.raises(InvalidData, match=r"by 'balance', the model's data by 'bm25' and 'balance' of other data"):
+        model.fold_in(balanced(DATA, 0.1, 0.1))
+    plain = FairALS(factors=4, epochs=2, **BALANCE).fit(DATA, progress=False)
+    with pytest.raises(InvalidData, match=r"by 'bm25', the model's data by 'balance'"):
+        plain.fold_in(DATA.reweighted("bm25"))
+
+
+@pytest.mark.parametrize("size", [3e38, 1e-37])
+def test_confidences_stay_numbers_above_0(size):
+    """Strong balances would lead beyond float32, where a file would be refused later."""
+    rows = DATA.by_user
+    made = balanced(Interactions(rows._replace(weights=np.full(rows.nnz, size, np.float32)), DATA.n_items), 4.0, 4.0)
+    weights = made.by_user.weights
+    assert np.isfinite(weights).all()
+    assert (weights > 0).all()
+    entries = made.weighting.item_weights(rows.block(0, 5)._replace(weights=None), np.full(DATA.n_users, 10**6))
+    assert np.isfinite(entries).all()
+    assert (entries > 0).all()
 
 
 @pytest.mark.parametrize("fairness", [0.0, 1.0])

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import slow_values
+from conftest import paper_als, slow_values
 from small_models import assert_same_fit, data
 
 from fairmf import IALS, EarlyStopping, FairALS, FiADMM, load_model, split_by_user, synthetic_events
@@ -15,11 +15,14 @@ from fairmf.io import container
 from fairmf.models import checkpoint
 
 MAKERS = {
-    "fair_als": lambda **k: FairALS(**{"factors": 4, "epochs": 6, "fairness": 2.0} | k),
-    "fair_als_dense": lambda **k: FairALS(**{"factors": 4, "epochs": 6, "unobserved_weight": 1e-3} | k),
-    "fair_als_exact": lambda **k: FairALS(**{"factors": 4, "epochs": 6, "solver": "cholesky"} | k),
-    "fair_als_subspace": lambda **k: FairALS(**{"factors": 4, "epochs": 6, "solver": "subspace", "block_size": 3} | k),
-    "fair_als_float64": lambda **k: FairALS(**{"factors": 4, "epochs": 6, "backend": "reference"} | k),
+    "fair_als": lambda **k: paper_als(**{"factors": 4, "epochs": 6, "fairness": 2.0} | k),
+    "fair_als_defaults": lambda **k: FairALS(**{"factors": 4, "epochs": 6} | k),
+    "fair_als_dense": lambda **k: paper_als(**{"factors": 4, "epochs": 6, "unobserved_weight": 1e-3} | k),
+    "fair_als_exact": lambda **k: paper_als(**{"factors": 4, "epochs": 6, "solver": "cholesky"} | k),
+    "fair_als_subspace": lambda **k: paper_als(
+        **{"factors": 4, "epochs": 6, "solver": "subspace", "block_size": 3} | k
+    ),
+    "fair_als_float64": lambda **k: paper_als(**{"factors": 4, "epochs": 6, "backend": "reference"} | k),
     "ials": lambda **k: IALS(**{"factors": 4, "epochs": 6} | k),
     "fiadmm": lambda **k: FiADMM(**{"factors": 4, "epochs": 14} | k),  # rho moves from epoch 10 on
     "fiadmm_fixed": lambda **k: FiADMM(**{"factors": 4, "epochs": 6, "rho": 1e4, "gamma": 0.01} | k),

@@ -4,14 +4,14 @@ import dataclasses
 
 import numpy as np
 import pytest
-from conftest import random_rows, slow_values
+from conftest import paper_als, random_rows, slow_values
 
 from fairmf.backends.registry import get_backend
 from fairmf.data.interactions import Interactions
 from fairmf.data.synthetic import synthetic
 from fairmf.errors import InvalidParameter
 from fairmf.models import als_cg, als_exact
-from fairmf.models.als import IALS, FairALS
+from fairmf.models.als import IALS
 from fairmf.models.als_cg import SAMPLE, UserGroups, corrected, grouped_response, sampled_response
 from fairmf.models.fiadmm import FiADMM
 from fairmf.models.objective import gradients, objective
@@ -39,7 +39,7 @@ def name(request):
 
 @pytest.mark.parametrize("fairness", [0.0, 1.0, 1e4])
 def test_exact_half_steps_leave_a_zero_gradient_coupling_included(name, weighted, fairness, item_weights):
-    model = FairALS(factors=D, fairness=fairness, backend=name, solver="cholesky", regularization=0.05)
+    model = paper_als(factors=D, fairness=fairness, backend=name, solver="cholesky", regularization=0.05)
     problem, state = posed(model, SMALL[weighted], item_weights(40))
     small = 1e-9 if name == "reference" else 5e-4
     start = np.abs(gradients(problem, state.user_factors, state.item_factors)[0]).max()
@@ -54,7 +54,7 @@ def test_exact_half_steps_leave_a_zero_gradient_coupling_included(name, weighted
 
 @pytest.mark.parametrize("fairness", [0.0, 1.0, 1e4])
 def test_the_last_half_step_of_the_fast_solver_is_converged(name, weighted, fairness, item_weights):
-    model = FairALS(factors=D, fairness=fairness, backend=name, regularization=0.05)
+    model = paper_als(factors=D, fairness=fairness, backend=name, regularization=0.05)
     problem, state = posed(model, SMALL[weighted], item_weights(40))
     after = model.finish(problem, model.epoch(problem, state))
     gradient = np.abs(gradients(problem, after.user_factors, after.item_factors)[0]).max()
@@ -64,7 +64,7 @@ def test_the_last_half_step_of_the_fast_solver_is_converged(name, weighted, fair
 
 def test_dropping_the_correction_of_q_breaks_that(monkeypatch):
     monkeypatch.setattr(als_cg, "corrected", lambda backend, q, *_: (q, np.zeros_like(q)))
-    model = FairALS(factors=D, fairness=1.0, backend="reference", regularization=0.05)
+    model = paper_als(factors=D, fairness=1.0, backend="reference", regularization=0.05)
     problem, state = posed(model, SMALL[False])
     after = als_cg.finish(problem, state, 1.0, sampled=False)
     gradient = np.abs(gradients(problem, after.user_factors, after.item_factors)[0]).max()
@@ -77,8 +77,8 @@ def test_dropping_the_correction_of_q_breaks_that(monkeypatch):
 def test_the_fast_solver_gives_the_answer_of_the_exact_one_and_never_lets_f_rise(unobserved_weight, fairness):
     data = synthetic(400, 200, 8_000)
     settings = {"factors": 16, "fairness": fairness, "unobserved_weight": unobserved_weight, "epochs": 20}
-    slow = FairALS(**settings, solver="cholesky").fit(data, objective_every=20)
-    quick = FairALS(**settings).fit(data)
+    slow = paper_als(**settings, solver="cholesky").fit(data, objective_every=20)
+    quick = paper_als(**settings).fit(data)
     totals = np.array(quick.history.column("objective.total"))
     assert np.diff(totals).max() <= 2e-6 * totals[0]
     final = [m.history.final["objective"]["total"] for m in (quick, slow)]
@@ -90,7 +90,7 @@ def test_raw_counts_as_confidences():
     heavy = Interactions(rows._replace(weights=(rows.weights**6).astype(np.float32)), 50)  # 1e-4 to 1e3
     for fairness in (0.0, 1.0):
         slow, quick = (
-            FairALS(factors=8, fairness=fairness, solver=solver, epochs=20).fit(heavy)
+            paper_als(factors=8, fairness=fairness, solver=solver, epochs=20).fit(heavy)
             for solver in ("cholesky", "eigenbasis_cg")
         )
         final = [m.history.final["objective"]["total"] for m in (quick, slow)]
@@ -100,7 +100,7 @@ def test_raw_counts_as_confidences():
 
 @pytest.mark.parametrize("fairness", [0.0, 2.0])
 def test_the_objective_at_hand_is_the_objective(name, weighted, fairness, item_weights):
-    model = FairALS(factors=D, fairness=fairness, backend=name)
+    model = paper_als(factors=D, fairness=fairness, backend=name)
     problem, state = posed(model, SMALL[weighted], item_weights(40))
     after = model.epoch(problem, state)
     expected = objective(problem, after.user_factors, after.item_factors)
@@ -108,7 +108,7 @@ def test_the_objective_at_hand_is_the_objective(name, weighted, fairness, item_w
 
 
 def test_fairness_zero_is_ials():
-    a, b = FairALS(factors=D, fairness=0.0).fit(SMALL[False]), IALS(factors=D).fit(SMALL[False])
+    a, b = paper_als(factors=D, fairness=0.0).fit(SMALL[False]), IALS(factors=D).fit(SMALL[False])
     np.testing.assert_array_equal(a.user_factors, b.user_factors)
 
 
@@ -118,7 +118,7 @@ def test_it_ends_below_fiadmm(seeds):
     ours, theirs = [], []
     for seed in range(seeds):  # there are several minima: on average
         settings = {"factors": 8, "fairness": 2.0, "random_state": seed}
-        ours.append(FairALS(**settings, epochs=40).fit(data).history.final["objective"]["total"])
+        ours.append(paper_als(**settings, epochs=40).fit(data).history.final["objective"]["total"])
         slow = FiADMM(**settings, epochs=300).fit(data, objective_every=200)
         theirs.append(slow.history.final["objective"]["total"])
     assert np.mean(ours) <= np.mean(theirs) * 1.001
@@ -126,7 +126,7 @@ def test_it_ends_below_fiadmm(seeds):
 
 @pytest.mark.parametrize("fairness", [0.0, 1.0, 1e4])
 def test_stored_users_equal_their_own_frozen_fold_in(fairness, weighted, item_weights):
-    model = FairALS(factors=8, fairness=fairness, epochs=4).fit(SMALL[weighted], fairness_weights=item_weights(40))
+    model = paper_als(factors=8, fairness=fairness, epochs=4).fit(SMALL[weighted], fairness_weights=item_weights(40))
     scale = np.abs(model.user_factors).max()
     np.testing.assert_allclose(model.fold_in(SMALL[weighted]), model.user_factors, atol=1e-3 * scale)
 
@@ -134,7 +134,7 @@ def test_stored_users_equal_their_own_frozen_fold_in(fairness, weighted, item_we
 # -- the dial -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [lambda: FairALS(factors=D, fairness=1.0), lambda: IALS(factors=D)])
+@pytest.mark.parametrize("make", [lambda: paper_als(factors=D, fairness=1.0), lambda: IALS(factors=D)])
 def test_the_dial_is_linear_and_forgets_where_it_was(make, item_weights):
     model = make().fit(SMALL[False], fairness_weights=item_weights(40))
     zero, one, three = (model.with_fairness(psi).user_factors for psi in (0.0, 1.0, 3.0))
@@ -147,13 +147,13 @@ def test_the_dial_is_linear_and_forgets_where_it_was(make, item_weights):
 
 
 def test_the_default_of_the_dial_is_the_trained_fairness():
-    model = FairALS(factors=D, fairness=2.0).fit(SMALL[False])
+    model = paper_als(factors=D, fairness=2.0).fit(SMALL[False])
     np.testing.assert_allclose(model.with_fairness(2.0).user_factors, model.user_factors, atol=1e-4)
     np.testing.assert_array_equal(model.fold_in(SMALL[False]), model.fold_in(SMALL[False], fairness=2.0))
 
 
 def test_recommend_takes_a_fairness_and_a_turned_model_serves_with_its_own():
-    model = FairALS(factors=D, fairness=1.0).fit(SMALL[False])
+    model = paper_als(factors=D, fairness=1.0).fit(SMALL[False])
     users = np.arange(1, 40)
     plain, dialled = model.recommend(users, N=8), model.recommend(users, N=8, fairness=20.0)
     assert not np.array_equal(plain[0], dialled[0])
@@ -165,7 +165,7 @@ def test_recommend_takes_a_fairness_and_a_turned_model_serves_with_its_own():
 
 
 def test_turning_the_dial_up_lowers_the_items_average_scores():
-    model = FairALS(factors=D, fairness=1.0).fit(SMALL[False])
+    model = paper_als(factors=D, fairness=1.0).fit(SMALL[False])
     merit = [
         np.linalg.norm(model.item_factors @ model.with_fairness(psi).user_factors.mean(axis=0)) for psi in (0, 1, 3)
     ]
@@ -186,7 +186,7 @@ def test_a_rising_f_is_done_again_with_more_effort_and_at_last_exactly(monkeypat
         return dataclasses.replace(after, objective=worse)
 
     monkeypatch.setattr(als_cg, "epoch", rising)
-    model = FairALS(factors=D, epochs=1)
+    model = paper_als(factors=D, epochs=1)
     problem, state = posed(model, SMALL[False])
     after = model.epoch(problem, state)
     assert tried[-1] == als_cg.THOROUGH
@@ -197,15 +197,15 @@ def test_a_rising_f_is_done_again_with_more_effort_and_at_last_exactly(monkeypat
 
 
 def test_auto_steps_look_at_the_weight_of_the_data():
-    easy, hard = FairALS(unobserved_weight=0.9), FairALS(unobserved_weight=0.001)
+    easy, hard = paper_als(unobserved_weight=0.9), paper_als(unobserved_weight=0.001)
     for model, effort in ((easy, als_cg.LIGHT), (hard, als_cg.THOROUGH)):
         problem, _ = posed(dataclasses.replace(model, factors=D), SMALL[False])
         assert model._effort(problem) == effort
-    assert FairALS(cg_steps=3)._effort(problem).steps == 3
-    assert FairALS(unobserved_weight=0.9, fairness=50.0)._effort(problem) == als_cg.FIRM
+    assert paper_als(cg_steps=3)._effort(problem).steps == 3
+    assert paper_als(unobserved_weight=0.9, fairness=50.0)._effort(problem) == als_cg.FIRM
     heavy = dataclasses.replace(problem, fairness_weights=np.full(40, 3.0), _derived={})
-    assert FairALS(unobserved_weight=0.9, fairness=2.0)._effort(problem) == als_cg.LIGHT
-    assert FairALS(unobserved_weight=0.9, fairness=2.0)._effort(heavy) == als_cg.FIRM
+    assert paper_als(unobserved_weight=0.9, fairness=2.0)._effort(problem) == als_cg.LIGHT
+    assert paper_als(unobserved_weight=0.9, fairness=2.0)._effort(heavy) == als_cg.FIRM
 
 
 @pytest.mark.parametrize("random_state", range(3))
@@ -215,7 +215,7 @@ def test_more_steps_come_closer_to_the_exact_solver(random_state):
     exact, *found = (
         fit.user_factors @ fit.item_factors.T
         for fit in (
-            FairALS(**settings, **solver).fit(SMALL[False], settle=False)
+            paper_als(**settings, **solver).fit(SMALL[False], settle=False)
             for solver in ({"solver": "cholesky"}, {"cg_steps": 1}, {"cg_steps": 3}, {"cg_steps": 8})
         )
     )
@@ -231,18 +231,18 @@ def test_without_regularization_the_exact_solver_takes_over():
 
 def test_fairness_needs_unobserved_weight():
     with pytest.raises(InvalidParameter, match="needs unobserved_weight > 0"):
-        FairALS(unobserved_weight=0.0).fit(SMALL[False])
+        paper_als(unobserved_weight=0.0).fit(SMALL[False])
     IALS(factors=3, unobserved_weight=0.0, regularization=0.1, epochs=2).fit(SMALL[False])
 
 
 @pytest.mark.parametrize("settings", [{"cg_steps": 0}, {"cg_steps": "many"}, {"solver": "lu"}, {"fairness": -0.1}])
 def test_bad_settings(settings):
     with pytest.raises(InvalidParameter, match=f"'{next(iter(settings))}' parameter of FairALS"):
-        FairALS(**settings).fit(SMALL[False])
+        paper_als(**settings).fit(SMALL[False])
 
 
 def test_history_has_gradients_and_what_the_model_holds():
-    model = FairALS(factors=D, epochs=30).fit(SMALL[False])
+    model = paper_als(factors=D, epochs=30).fit(SMALL[False])
     items = model.history.column("gradient.items")
     assert items[-1] < 0.1 * items[0]
     held = problem_for(SMALL[False], model.lambda_f_for(60), model.fitted.settings)
@@ -269,7 +269,7 @@ def test_the_corrected_q_is_consistent_with_the_answer_it_expects():
 def test_the_sampled_response_of_few_users_is_exact_and_of_many_is_close():
     for n, tolerance in ((SAMPLE // 2, 1e-6), (5 * SAMPLE, 0.2)):
         data = synthetic(n, 200, 20 * n)
-        problem, state = posed(FairALS(factors=D), data)
+        problem, state = posed(paper_als(factors=D), data)
         values = np.linspace(0.1, 5, D)
         exactly, _ = problem.backend.mean_inverse(
             dataclasses.replace(problem.user_half_step(state.item_factors), shared=values)
@@ -279,7 +279,7 @@ def test_the_sampled_response_of_few_users_is_exact_and_of_many_is_close():
 
 
 def test_user_groups_are_the_users(monkeypatch):
-    problem, state = posed(FairALS(factors=D, backend="reference"), SMALL[True])
+    problem, state = posed(paper_als(factors=D, backend="reference"), SMALL[True])
     values = np.linspace(0.1, 5, D)
     sums, ridge = problem.interactions.by_user.sums(), problem.user_ridge
     popularity = problem.interactions.by_item.sums()
@@ -288,7 +288,7 @@ def test_user_groups_are_the_users(monkeypatch):
     lower = np.mean([1 / (values + r + c * typical) for r, c in zip(ridge, sums, strict=True)], axis=0)
     np.testing.assert_allclose(grouped_response(problem, values, state.item_factors), 0.25 * upper + 0.75 * lower)
     monkeypatch.setattr("fairmf.models.als_cg.GROUPS", 20)
-    problem, state = posed(FairALS(factors=D, backend="reference"), SMALL[True])  # the other keeps its groups
+    problem, state = posed(paper_als(factors=D, backend="reference"), SMALL[True])  # the other keeps its groups
     merged = UserGroups.of(problem)
     assert len(merged.sums) == 20
     assert merged.shares.sum() == pytest.approx(1)
@@ -301,6 +301,6 @@ def test_the_longer_step_pays(monkeypatch):
     """Over-relaxation: after the same epochs F is lower here. Not on every data set: docs/decisions/0005."""
     data = synthetic(4_000, 2_000, 200_000)
     settings = {"factors": 16, "fairness": 1.0, "epochs": 8}
-    longer = FairALS(**settings).fit(data).history.final["objective"]["total"]
+    longer = paper_als(**settings).fit(data).history.final["objective"]["total"]
     monkeypatch.setattr(als_cg, "LIGHT", dataclasses.replace(als_cg.LIGHT, relaxation=1.0))
-    assert longer < FairALS(**settings).fit(data).history.final["objective"]["total"]
+    assert longer < paper_als(**settings).fit(data).history.final["objective"]["total"]

@@ -8,7 +8,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from conftest import random_item_weights, random_problem, random_rows, slow_values
+from conftest import paper_als, random_item_weights, random_problem, random_rows, slow_values
 from naive.objective import dense, total
 
 from fairmf import group_weights
@@ -17,7 +17,7 @@ from fairmf.data.interactions import Interactions
 from fairmf.data.synthetic import synthetic
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.models import als_exact
-from fairmf.models.als import IALS, FairALS
+from fairmf.models.als import IALS
 from fairmf.models.fiadmm import FiADMM
 from fairmf.models.problem import problem_for
 
@@ -26,9 +26,9 @@ DATA = Interactions(random_rows(N, M, density=0.15, weighted=True), M)
 NAMED = Interactions(random_rows(6, 4), 4, item_ids=Ids(["a", "b", "c", "d"]))
 OWN = random_item_weights(M)
 MODELS = {
-    "fast": lambda **s: FairALS(factors=D, epochs=4, **s),
-    "exact": lambda **s: FairALS(factors=D, epochs=4, solver="cholesky", **s),
-    "subspace": lambda **s: FairALS(factors=D, epochs=4, solver="subspace", block_size=2, **s),
+    "fast": lambda **s: paper_als(factors=D, epochs=4, **s),
+    "exact": lambda **s: paper_als(factors=D, epochs=4, solver="cholesky", **s),
+    "subspace": lambda **s: paper_als(factors=D, epochs=4, solver="subspace", block_size=2, **s),
     "FiADMM": lambda **s: FiADMM(factors=D, epochs=8, rho=500.0, gamma=0.02, **s),
     "FiADMM by cg": lambda **s: FiADMM(factors=D, epochs=8, rho=500.0, gamma=0.02, solver="eigenbasis_cg", **s),
 }
@@ -111,7 +111,7 @@ def test_permuting_items_permutes_the_answer(make):
 @pytest.mark.parametrize("fairness", [0.5, 20.0])
 def test_the_exact_users_solve_one_dense_system_of_all_users(fairness):
     """H_i u_i + (lambda_f / n) sum_j w_j^2 v_j v_j' t = b_i for all i at once, by loops."""
-    model = FairALS(factors=D, fairness=fairness, backend="reference", solver="cholesky")
+    model = paper_als(factors=D, fairness=fairness, backend="reference", solver="cholesky")
     problem = problem_for(DATA, model.lambda_f_for(N), model.get_params(), OWN)
     generator = np.random.default_rng(1)
     U, V = generator.normal(0, 0.4, (N, D)), generator.normal(0, 0.4, (M, D))
@@ -127,7 +127,7 @@ def test_the_exact_users_solve_one_dense_system_of_all_users(fairness):
     np.testing.assert_allclose(found, np.linalg.solve(system, right).reshape(N, D), atol=1e-9)
 
 
-@pytest.mark.parametrize("model", [FairALS(factors=D, fairness=1.5), IALS(factors=D), FiADMM(factors=D, epochs=20)])
+@pytest.mark.parametrize("model", [paper_als(factors=D, fairness=1.5), IALS(factors=D), FiADMM(factors=D, epochs=20)])
 def test_the_merit_direction_and_the_dial_know_the_weights(model):
     model = dataclasses.replace(model, backend="reference").fit(DATA, fairness_weights=OWN)
     U, V, C = model.user_factors, model.item_factors, dense(DATA)
@@ -146,8 +146,8 @@ def test_the_merit_direction_and_the_dial_know_the_weights(model):
 def test_the_fast_solver_gives_the_answer_of_the_exact_one_and_never_lets_f_rise(unobserved_weight, fairness):
     data, weights = synthetic(400, 200, 8_000), random_item_weights(200)
     settings = {"factors": 16, "fairness": fairness, "unobserved_weight": unobserved_weight, "epochs": 20}
-    slow = FairALS(**settings, solver="cholesky").fit(data, objective_every=20, fairness_weights=weights)
-    quick = FairALS(**settings).fit(data, fairness_weights=weights)
+    slow = paper_als(**settings, solver="cholesky").fit(data, objective_every=20, fairness_weights=weights)
+    quick = paper_als(**settings).fit(data, fairness_weights=weights)
     totals = np.array(quick.history.column("objective.total"))
     assert np.diff(totals).max() <= 2e-6 * totals[0]
     final = [m.history.final["objective"]["total"] for m in (quick, slow)]
@@ -158,8 +158,8 @@ def test_the_fast_solver_gives_the_answer_of_the_exact_one_and_never_lets_f_rise
 def test_one_or_two_steps_a_row_are_enough_where_they_are_for_the_plain_term(fairness):
     data, weights = synthetic(2_000, 1_000, 80_000), random_item_weights(1_000)
     settings = {"factors": 16, "fairness": fairness, "epochs": 16}
-    slow = FairALS(**settings, solver="cholesky").fit(data, objective_every=16, fairness_weights=weights)
-    quick = FairALS(**settings).fit(data, fairness_weights=weights)
+    slow = paper_als(**settings, solver="cholesky").fit(data, objective_every=16, fairness_weights=weights)
+    quick = paper_als(**settings).fit(data, fairness_weights=weights)
     assert np.diff(quick.history.column("objective.total")).max() < 0
     assert max(quick.history.column("effort")) == 0  # never done again with more steps
     assert quick.history.final["objective"]["total"] <= slow.history.final["objective"]["total"] * 1.002
@@ -174,7 +174,7 @@ def test_each_method_stays_at_the_minimum_the_other_has_found():
         factors = (x.astype(float) for x in (model.user_factors, model.item_factors))
         return total(dense(data), *factors, 0.05, 1.0, 0.1, 2.0 * 0.1 * 40, item_weights=own)
 
-    one, two = FairALS(**settings, epochs=100), FiADMM(**settings, epochs=400)
+    one, two = paper_als(**settings, epochs=100), FiADMM(**settings, epochs=400)
     for first, second in ((one, two), (two, one)):
         found = value(first.fit(data, fairness_weights=own, objective_every=0))
         again = dataclasses.replace(second, epochs=50).fit(data, init=first, fairness_weights=own, objective_every=0)
@@ -220,7 +220,7 @@ def test_the_more_a_group_weighs_the_less_it_is_shown(kind):
     for w in (0.0, 0.5, 1.0, 2.0):
         weights = group_weights(data, group, {True: w})
         trained.append(
-            shares(FairALS(factors=16, epochs=6, fairness=1.0).fit(data, fairness_weights=weights), data, group)
+            shares(paper_als(factors=16, epochs=6, fairness=1.0).fit(data, fairness_weights=weights), data, group)
         )
         plain = IALS(factors=16, epochs=6).fit(data, fairness_weights=weights)
         dialled.append(shares(plain, data, group, fairness=2.0))
@@ -236,16 +236,16 @@ def test_arrays_mappings_and_groups_say_the_same():
     assert by_group.tolist() == [2.0, 1.0, 2.0, 0.0]
     assert group_weights(NAMED.to_csr(), ["x", "y", "x", "z"], {"x": 2, "z": 0}).tolist() == by_group.tolist()
     given = [by_group, by_group.tolist(), {"d": 0, "a": 2, "c": np.float32(2)}]
-    fits = [FairALS(factors=2, epochs=2).fit(NAMED, fairness_weights=w) for w in given]
+    fits = [paper_als(factors=2, epochs=2).fit(NAMED, fairness_weights=w) for w in given]
     for model in fits:
         np.testing.assert_array_equal(model.fitted.fairness_weights, by_group)
         np.testing.assert_array_equal(model.user_factors, fits[0].user_factors)
-    assert FairALS(factors=2, epochs=1).fit(NAMED).fitted.fairness_weights is None
+    assert paper_als(factors=2, epochs=1).fit(NAMED).fitted.fairness_weights is None
 
 
 def test_the_model_keeps_its_own_copy():
     weights = OWN.copy()
-    model = FairALS(factors=2, epochs=1).fit(DATA, fairness_weights=weights)
+    model = paper_als(factors=2, epochs=1).fit(DATA, fairness_weights=weights)
     weights[:] = 7
     np.testing.assert_array_equal(model.fitted.fairness_weights, OWN)
 
@@ -273,7 +273,7 @@ EACH = "fairness_weights must be 4 numbers from 0 to 1e+06, one per item."
     ],
 )
 def test_bad_weights(weights, message):
-    for model in (FairALS(factors=2), IALS(factors=2), FiADMM(factors=2)):
+    for model in (paper_als(factors=2), IALS(factors=2), FiADMM(factors=2)):
         with pytest.raises(InvalidParameter) as error:
             model.fit(NAMED, fairness_weights=weights)
         assert message in str(error.value)
@@ -281,9 +281,9 @@ def test_bad_weights(weights, message):
 
 def test_items_that_are_not_there():
     with pytest.raises(InvalidData, match=r"1 of 2 fairness_weights items are unknown, the first is 'e'"):
-        FairALS(factors=2).fit(NAMED, fairness_weights={"a": 1, "e": 2})
+        paper_als(factors=2).fit(NAMED, fairness_weights={"a": 1, "e": 2})
     with pytest.raises(InvalidData, match="the items have no ids: pass an array"):
-        FairALS(factors=2).fit(DATA, fairness_weights={0: 2})
+        paper_als(factors=2).fit(DATA, fairness_weights={0: 2})
 
 
 @pytest.mark.parametrize(

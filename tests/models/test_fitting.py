@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from conftest import random_factors, random_rows
+from conftest import paper_als, random_factors, random_rows
 
 from fairmf.backends.cpu import threads
 from fairmf.backends.random_start import ITEMS, USERS, Stream, key_of, normal_rows
@@ -290,7 +290,8 @@ def test_numbers_beyond_the_precision_end_in_a_model_or_in_not_finite(kind, size
         data = Interactions(Rows(rows.indptr, rows.indices, weights), 30)
     else:
         settings = {kind: size}
-    makers = [(FairALS, {}), (FairALS, {"solver": "cholesky"}), (FairALS, {"solver": "subspace"}), (FiADMM, {})]
+    solvers = [{}, {"solver": "cholesky"}, {"solver": "subspace"}]
+    makers = [*((make, more) for make in (FairALS, paper_als) for more in solvers), (FiADMM, {})]
     for make, more in makers:
         model = make(factors=4, epochs=2, **settings, **more)
         try:

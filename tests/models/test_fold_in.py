@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from conftest import random_rows
+from conftest import paper_als, random_rows
 from naive.objective import dense
 
 from fairmf.backends.cpu import threads
@@ -11,7 +11,7 @@ from fairmf.data.csr import Rows
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite
-from fairmf.models.als import IALS, FairALS
+from fairmf.models.als import IALS
 from fairmf.models.fiadmm import FiADMM
 
 TRAIN = Interactions(random_rows(40, 25, seed=1), 25)
@@ -89,7 +89,7 @@ def test_cohort_converges_to_the_minimum_over_the_batch(model, scale, factor):
 @SCALES
 def test_cohort_of_fair_als_is_the_minimum_over_the_batch(scale, factor, backend, weighted):
     settings = SETTINGS | {"backend": backend.name}
-    model = FairALS(**settings, fairness=2.0, epochs=5).fit(TRAIN)
+    model = paper_als(**settings, fairness=2.0, epochs=5).fit(TRAIN)
     new = Interactions(random_rows(12, 25, seed=2, weighted=weighted), 25)
     exact = cohort_by_hand(model, new, 2.0 * model.unobserved_weight * 40 * factor)
     folded = model.fold_in(new, method="cohort", scale=scale)
@@ -100,7 +100,7 @@ def test_cohort_of_fair_als_is_the_minimum_over_the_batch(scale, factor, backend
 @pytest.mark.parametrize("fairness", [0.0, 1.0, 10.0])
 def test_training_users_are_their_own_fold_in_and_their_own_cohort(solver, fairness, weighted):
     train = Interactions(random_rows(300, 60, density=0.1, weighted=weighted), 60)
-    model = FairALS(factors=8, solver=solver, fairness=fairness, regularization=0.01, epochs=4).fit(train)
+    model = paper_als(factors=8, solver=solver, fairness=fairness, regularization=0.01, epochs=4).fit(train)
     size = np.abs(model.user_factors).max()
     np.testing.assert_allclose(model.fold_in(train), model.user_factors, atol=1e-3 * size)
     np.testing.assert_allclose(model.fold_in(train, method="cohort"), model.user_factors, atol=1e-3 * size)
@@ -108,7 +108,7 @@ def test_training_users_are_their_own_fold_in_and_their_own_cohort(solver, fairn
 
 def test_a_cohort_of_one_user_is_ials_with_a_larger_unobserved_weight():
     """Its mean is the user itself, so that nothing says what is popular: the fairness term only pulls scores to 0."""
-    model = FairALS(**SETTINGS, fairness=2.0, epochs=5).fit(TRAIN)
+    model = paper_als(**SETTINGS, fairness=2.0, epochs=5).fit(TRAIN)
     V, row = model.item_factors, dense(NEW)[5]
     ridge = model.regularization * (row.sum() + 0.1 * 25)
     for scale, weight in (("phi", 0.1 * (1 + 2.0)), ("paper", 0.1 * (1 + 2.0 * 40)), ("authors", 0.1 * (1 + 2.0 / 40))):
@@ -123,7 +123,7 @@ def test_a_cohort_without_fairness_is_the_frozen_fold_in():
 
 
 def test_a_cohort_follows_the_dial():
-    model = FairALS(**SETTINGS, fairness=2.0, epochs=5).fit(TRAIN).with_fairness(7.0)
+    model = paper_als(**SETTINGS, fairness=2.0, epochs=5).fit(TRAIN).with_fairness(7.0)
     exact = cohort_by_hand(model, NEW, 7.0 * model.unobserved_weight * 12)
     np.testing.assert_allclose(model.fold_in(NEW, method="cohort"), exact, atol=1e-8)
 
@@ -161,7 +161,7 @@ def test_unknown_options_are_named(model):
 @pytest.mark.parametrize("method", ["frozen", "cohort"])
 def test_nobody_gives_no_vectors(model, method):
     nobody = NEW.take_users(np.zeros(0, dtype=np.int64))
-    for folder in (model, FairALS(factors=4, epochs=1).fit(TRAIN)):
+    for folder in (model, paper_als(factors=4, epochs=1).fit(TRAIN)):
         assert folder.fold_in(nobody, method=method).shape == (0, 4)
 
 
@@ -175,7 +175,7 @@ def test_a_cohort_that_diverges_is_an_error_not_a_list_of_nan():
 
 
 NAMES = Ids([f"item {j}" for j in range(25)])
-NAMED = FairALS(**SETTINGS, solver="cholesky", epochs=2).fit(Interactions(TRAIN.by_user, 25, None, NAMES))
+NAMED = paper_als(**SETTINGS, solver="cholesky", epochs=2).fit(Interactions(TRAIN.by_user, 25, None, NAMES))
 
 
 def test_one_user_in_every_form():
@@ -188,7 +188,7 @@ def test_one_user_in_every_form():
     np.testing.assert_allclose(NAMED.fold_in_user(names), expected, atol=1e-10)
     np.testing.assert_allclose(NAMED.fold_in_user(names[::-1] + names[:1]), expected, atol=1e-10)  # once is once
     np.testing.assert_allclose(NAMED.fold_in_user(names, fairness=0.5), frozen_by_hand(NAMED, 0.5)[4], atol=1e-10)
-    plain = FairALS(**SETTINGS, solver="cholesky", epochs=2).fit(TRAIN)
+    plain = paper_als(**SETTINGS, solver="cholesky", epochs=2).fit(TRAIN)
     np.testing.assert_allclose(plain.fold_in_user(columns), expected, atol=1e-10)
 
 
@@ -225,7 +225,7 @@ def test_bad_single_users(items, weights, message):
 
 
 def test_the_gramian_is_made_once_and_no_thread_is_woken_for_one_user(monkeypatch, backend):
-    model = FairALS(factors=4, epochs=1, backend=backend.name).fit(TRAIN)
+    model = paper_als(factors=4, epochs=1, backend=backend.name).fit(TRAIN)
     alone = NEW.take_users(np.array([3]))
     expected = model.fold_in(alone)
 

@@ -6,12 +6,12 @@ tested everywhere.
 
 import numpy as np
 import pytest
+from conftest import paper_als
 
 from fairmf.backends.contract import Diagonalised
 from fairmf.backends.reference import ReferenceBackend
 from fairmf.data.synthetic import synthetic
 from fairmf.models import problem as problems
-from fairmf.models.als import FairALS
 from fairmf.models.objective import objective
 from fairmf.models.problem import problem_for
 from fairmf.params import settings_of
@@ -40,7 +40,7 @@ class Keeping(ReferenceBackend):
 def epochs(backend, fairness, count, monkeypatch, weights=None):
     """The states of a fit of `count` epochs, one step per row each."""
     monkeypatch.setattr(problems, "get_backend", lambda *_: backend)
-    model = FairALS(factors=8, fairness=fairness, regularization=0.02, cg_steps=1)
+    model = paper_als(factors=8, fairness=fairness, regularization=0.02, cg_steps=1)
     problem = problem_for(DATA, model.lambda_f_for(DATA.n_users), settings_of(model), weights)
     generator = np.random.default_rng(0)
     state = model.start(problem, *(0.1 * generator.normal(size=(rows, 8)) for rows in DATA.shape))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import threadpoolctl
-from conftest import peer_library, random_rows
+from conftest import paper_als, peer_library, random_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +15,7 @@ from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter, MissingHistories
 from fairmf.models import similar
-from fairmf.models.als import IALS, FairALS
+from fairmf.models.als import IALS
 
 N_USERS, N_ITEMS = 30, 20
 ROWS = random_rows(N_USERS, N_ITEMS)
@@ -24,7 +24,7 @@ NAMED = Interactions(ROWS, N_ITEMS + 1, Ids([f"u{i}" for i in range(N_USERS)]), 
 
 
 def fitted(data=PLAIN, **options):
-    return FairALS(factors=4, epochs=3, **options).fit(data)
+    return paper_als(factors=4, epochs=3, **options).fit(data)
 
 
 def by_hand(vectors, query, candidates):
@@ -232,7 +232,7 @@ def test_scores_in_blocks(monkeypatch):
     model = fitted()
     users, items = np.arange(30).repeat(21), np.tile(np.arange(21), 30)
     whole = model.score(users, items)
-    monkeypatch.setattr("fairmf.models.factor_model.PAIRS_AT_ONCE", 17)
+    monkeypatch.setattr("fairmf.models.recommend.PAIRS_AT_ONCE", 17)
     np.testing.assert_array_equal(model.score(users, items), whole)
 
 

@@ -4,14 +4,14 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pytest
-from conftest import BACKENDS, as_numpy, random_item_weights, random_rows, slow_values
+from conftest import BACKENDS, as_numpy, paper_als, random_item_weights, random_rows, slow_values
 from naive.objective import dense, total
 
 from fairmf.data.interactions import Interactions
 from fairmf.data.synthetic import synthetic
 from fairmf.errors import InvalidParameter, NotFinite
 from fairmf.models import als_exact, als_subspace
-from fairmf.models.als import IALS, FairALS
+from fairmf.models.als import IALS
 from fairmf.models.objective import gradients, objective
 from fairmf.models.problem import problem_for
 
@@ -27,7 +27,7 @@ def posed(model, data, item_weights=None):
 
 
 def fair(backend="reference", fairness=1.0, **settings):
-    return FairALS(factors=D, fairness=fairness, backend=backend, solver="subspace", regularization=0.05, **settings)
+    return paper_als(factors=D, fairness=fairness, backend=backend, solver="subspace", regularization=0.05, **settings)
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -101,8 +101,8 @@ def test_leaving_the_coupling_out_of_the_blocks_breaks_that(monkeypatch):
 def test_trained_models_agree_with_the_exact_ones_and_f_never_rises(unobserved_weight, fairness):
     data = synthetic(800, 400, 20_000)
     settings = {"factors": 16, "fairness": fairness, "unobserved_weight": unobserved_weight, "epochs": 20}
-    slow = FairALS(**settings, solver="cholesky").fit(data, objective_every=20)
-    quick = FairALS(**settings, solver="subspace", block_size=8).fit(data)
+    slow = paper_als(**settings, solver="cholesky").fit(data, objective_every=20)
+    quick = paper_als(**settings, solver="subspace", block_size=8).fit(data)
     totals = np.array(quick.history.column("objective.total"))
     assert np.diff(totals).max() <= 2e-6 * totals[0]
     final = [m.history.final["objective"]["total"] for m in (quick, slow)]
@@ -118,7 +118,7 @@ def test_the_objective_at_hand_is_the_objective(weighted, item_weights):
 
 @pytest.mark.parametrize("fairness", [0.0, 1.0])
 def test_stored_users_equal_their_own_fold_in_and_empty_ones_are_as_they_should_be(weighted, fairness):
-    model = FairALS(factors=8, fairness=fairness, epochs=4, solver="subspace", block_size=3).fit(SMALL[weighted])
+    model = paper_als(factors=8, fairness=fairness, epochs=4, solver="subspace", block_size=3).fit(SMALL[weighted])
     scale = np.abs(model.user_factors).max()
     np.testing.assert_allclose(model.fold_in(SMALL[weighted]), model.user_factors, atol=1e-3 * scale)
     empty = model.user_factors[0]
@@ -127,14 +127,14 @@ def test_stored_users_equal_their_own_fold_in_and_empty_ones_are_as_they_should_
 
 def test_ials_is_fair_als_without_fairness():
     settings = {"factors": D, "solver": "subspace", "block_size": 3}
-    a, b = FairALS(**settings, fairness=0.0).fit(SMALL[False]), IALS(**settings).fit(SMALL[False])
+    a, b = paper_als(**settings, fairness=0.0).fit(SMALL[False]), IALS(**settings).fit(SMALL[False])
     np.testing.assert_array_equal(a.user_factors, b.user_factors)
 
 
 def test_an_item_without_interactions_is_zero():
     rows = random_rows(50, 30, density=0.2)
     data = Interactions(rows, 33)  # three items that nobody has
-    model = FairALS(factors=4, solver="subspace", block_size=2, epochs=2).fit(data)
+    model = paper_als(factors=4, solver="subspace", block_size=2, epochs=2).fit(data)
     np.testing.assert_array_equal(model.item_factors[30:], 0)
 
 
@@ -169,8 +169,8 @@ def test_numbers_that_are_not_finite_are_found():
 
 def test_a_random_weight_per_item_changes_the_answer():
     settings = {"factors": D, "solver": "subspace", "block_size": 3, "fairness": 5.0}
-    plain = FairALS(**settings).fit(SMALL[False])
-    weighted = FairALS(**settings).fit(SMALL[False], fairness_weights=random_item_weights(40))
+    plain = paper_als(**settings).fit(SMALL[False])
+    weighted = paper_als(**settings).fit(SMALL[False], fairness_weights=random_item_weights(40))
     assert (
         np.abs(plain.user_factors @ plain.item_factors.T - weighted.user_factors @ weighted.item_factors.T).max() > 0.01
     )

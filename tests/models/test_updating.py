@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from conftest import random_rows
+from conftest import paper_als, random_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive.objective import dense
@@ -14,7 +14,7 @@ from fairmf.data.csr import Rows, replace_rows
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, MissingHistories
-from fairmf.models.als import IALS, FairALS
+from fairmf.models.als import IALS
 from fairmf.models.fiadmm import FiADMM
 from fairmf.models.fitted import Fitted
 
@@ -37,7 +37,7 @@ def batch(rows, columns, weighted=False, seed=2):
     return Interactions(random_rows(rows, columns, seed=seed, weighted=weighted), columns)
 
 
-def fair(weighted=False, ids=True, kind=FairALS, **settings):
+def fair(weighted=False, ids=True, kind=paper_als, **settings):
     return kind(**(SETTINGS | {"fairness": 2.0} | settings)).fit(data(weighted, ids))
 
 
@@ -67,7 +67,7 @@ def item_by_hand(U, column, phi):
 # -- users -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [FairALS, FiADMM])
+@pytest.mark.parametrize("kind", [paper_als, FiADMM])
 def test_users_are_solved_and_everything_else_stays(kind, weighted):
     model = fair(weighted, kind=kind)
     before, C = model.fitted, dense(model.fitted.interactions)
@@ -143,7 +143,7 @@ def test_without_ids_the_next_free_rows_are_added():
 # -- items -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [FairALS, FiADMM])
+@pytest.mark.parametrize("kind", [paper_als, FiADMM])
 def test_items_are_solved_and_q1_follows(kind, weighted):
     model = fair(weighted, kind=kind)
     before, C = model.fitted, dense(model.fitted.interactions)

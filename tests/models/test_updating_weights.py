@@ -2,9 +2,9 @@
 
 import numpy as np
 import scipy.sparse as sp
+from conftest import paper_als
 
 from fairmf.data.interactions import Interactions
-from fairmf.models.als import FairALS
 
 
 def ones(shape, generator, density):
@@ -17,7 +17,7 @@ def test_items_keep_their_fairness_weights_and_new_ones_have_weight_1():
     matrix = ones((60, 20), generator, 0.3)
     weights = generator.uniform(0, 3, 20)
     settings = {"factors": 5, "fairness": 2.0, "unobserved_weight": 0.2, "backend": "reference", "epochs": 3}
-    model = FairALS(**settings).fit(Interactions.from_csr(matrix), fairness_weights=weights)
+    model = paper_als(**settings).fit(Interactions.from_csr(matrix), fairness_weights=weights)
     U, lambda_f = model.user_factors, 2.0 * 0.2 * 60
     t = U.mean(axis=0)
     added = ones((2, 60), generator, 0.3)
@@ -40,7 +40,7 @@ def test_a_cohort_is_folded_in_with_the_weights_of_training():
     matrix = ones((50, 12), generator, 0.4)
     weights = generator.uniform(0, 3, 12)
     settings = {"factors": 4, "fairness": 2.0, "unobserved_weight": 0.2, "backend": "reference", "epochs": 3}
-    model = FairALS(**settings).fit(Interactions.from_csr(matrix), fairness_weights=weights)
+    model = paper_als(**settings).fit(Interactions.from_csr(matrix), fairness_weights=weights)
     U, V = model.fold_in(matrix, method="cohort"), model.item_factors
     t, dense_rows = U.mean(axis=0), matrix.toarray()
     q = 2.0 * 0.2 * (V.T * weights**2) @ V @ t

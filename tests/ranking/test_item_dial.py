@@ -112,3 +112,19 @@ def test_one_user_gets_what_the_batch_gives(seed, g, h):
         backend.top_k(users[i : i + 1], items, 9, None, one, value, level)
         assert np.array_equal(one[0], found[i])
         assert np.array_equal(value[0], scores[i])
+
+
+@pytest.mark.parametrize("huge", [("users",), ("items",), ("users", "items")])
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+def test_numbers_that_are_too_large_have_no_spread(huge, backend):
+    """What a fit that diverged leaves: no spread rather than an error of NumPy's, or infinities in a file."""
+    largest = float(np.finfo(backend.dtype).max) / 8
+    generator = np.random.default_rng(0)
+    users, items = (
+        backend.array(generator.choice([-1.0, 1.0], (9, 3)) * (largest if side in huge else 1.0))
+        for side in ("users", "items")
+    )
+    with backend.threads(1):
+        spread = score_spreads(backend, users, 9, items)
+    assert np.isfinite(spread).all()
+    assert len(huge) == 1 or not spread.any()

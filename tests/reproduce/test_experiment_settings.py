@@ -34,6 +34,18 @@ def test_every_experiment_can_be_planned_on_its_data_and_on_every_stand_in(name)
             assert piece.how["measure"]
 
 
+@pytest.mark.parametrize("name", list(experiments()))
+def test_what_is_trained_does_not_depend_on_defaults_of_ours(name):
+    """The paper has no balances, and its fairness is written down."""
+    for data in (*SOURCES, "other"):
+        whole = experiment(name).on(data)
+        for piece in kind_of(whole).plan(whole, []):
+            assert piece.model != "fair-als" or {"fairness", "item_balance", "user_balance"} <= set(piece.settings)
+            model = build(piece.model, piece.settings)
+            assert (getattr(model, "item_balance", 0.0), getattr(model, "user_balance", 0.0)) == (0.0, 0.0)
+            assert getattr(model, "settings", "given") == "given"
+
+
 def test_every_table_and_figure_of_the_paper_is_there():
     names = set(experiments())
     for figure in ("table1", "figure1", "figure2", "figure3", "figure4-learning", "figure5"):

@@ -23,10 +23,13 @@ from fairmf.lazy import lazy_module
 from fairmf.reports.run_record import RECORD_KEY, RECORD_VERSION, parse_toml
 
 if TYPE_CHECKING:
+    from fairmf import params
     from fairmf.cli import app
+    from fairmf.models import registry
     from fairmf.types import Record
 else:
     app = lazy_module("fairmf.cli.app")  # which imports this module
+    params, registry = lazy_module("fairmf.params"), lazy_module("fairmf.models.registry")
 
 _LARGEST = 1 << 20  # bytes of a configuration; a larger file is surely another one, such as the data
 _VERB = re.compile("[a-z]+( [a-z]+)?")
@@ -93,6 +96,8 @@ def settings_for(verb: str, content: Record, path: Path, known: Mapping[str, str
     """
     if RECORD_KEY in content:
         content = _recorded(verb, content, path)
+        added = _newer_settings(content.get("model")) if "regularization" in known else {}  # verbs that train models
+        content = {**added, **content}
     tables = {name: value for name, value in content.items() if isinstance(value, dict) and name in app.VERBS}
     # The table of the verb overrides the top level; tables of other verbs are ignored.
     values = {name: value for name, value in content.items() if name not in tables} | tables.get(verb, {})
@@ -129,6 +134,15 @@ def _recorded(verb: str, record: Record, path: Path) -> Record:
     if not isinstance(settings, dict):
         raise Problem(f"The settings in {path} are not a table.")
     return settings
+
+
+def _newer_settings(model: object) -> Record:
+    """Return the settings of a model that older versions did not have, with the values that repeat their runs.
+
+    A record has all settings of its model: one that it lacks is newer than the record, and its default may differ.
+    """
+    kind = next((k for k in registry.MODELS.values() if str(model).lower() in (k.name, k.class_name.lower())), None)
+    return {} if kind is None or not kind.has_factors else params.absent_values(kind.load())
 
 
 class _Parameter(Protocol):

@@ -56,6 +56,7 @@ class Interactions:
         self._user_ids = user_ids
         self._item_ids = item_ids
         self._weighting: Weighting | None = None
+        self._given: Callable[[], str] | None = None  # fingerprint of the data that these are balanced from
 
     # -- constructors -------------------------------------------------------------------------------------------
 
@@ -331,6 +332,10 @@ class Interactions:
         """Return the SHA-256 (hex) of shape, entries, weights and ids: equal for equal data, on any platform."""
         return fingerprint.fingerprint(self._by_user, self._n_items, self.user_ids, self.item_ids)
 
+    def given_fingerprint(self) -> str:
+        """Return the fingerprint of the data that a fit was given: a model may hold them with balanced confidences."""
+        return self.fingerprint() if self._given is None else self._given()
+
     # -- the two orientations -----------------------------------------------------------------------------------
 
     @property
@@ -410,9 +415,11 @@ def weighted_like(data: Interactions, weighting: Weighting | None) -> Interactio
     if isinstance(weighting, Balance) and data.weighting is not None and data.weighting == weighting.inner:
         return with_weights(data, weighting.balanced(data.by_user), weighting)
     if data.weighting is not None:
+        how, inner = data.weighting.how, weighting.inner if isinstance(weighting, Balance) else None
+        own = [weighting.how] if inner is None else [inner.how, weighting.how]
         raise InvalidData(
-            f"These interactions were weighted by {data.weighting.how!r}, the model's data by {weighting.how!r}"
-            f"{' of other data' if data.weighting.how == weighting.how else ''}.",
+            f"These interactions were weighted by {how!r}, the model's data by {' and '.join(map(repr, own))}"
+            f"{' of other data' if how in own else ''}.",
             hint="give the raw ones, which the model weights itself",
         )
     return with_weights(data, weighting.weights(data.by_user), weighting)

@@ -133,8 +133,8 @@ def rows_from_arrays(
     return marked(Interactions(Rows(indptr, indices, weights), m, users, items), weighting)
 
 
-# The weighting is stored since version 2 of the formats of models, splits and autoencoders. Files without a weighting
-# are written as version 1, which older programs can read.
+# The weighting is stored since version 2 of the formats of models, splits and autoencoders. Splits and autoencoders
+# without a weighting are written as version 1, which older programs can read.
 
 LENGTHS = "weighting.item_lengths"
 COUNTS = "weighting.item_counts"

@@ -30,6 +30,8 @@ from fairmf.types import Array
 NAMES = ("log", "bm25")
 ENTRIES_AT_ONCE = 1 << 20  # entries balanced at a time: bounds the memory for numbers in double precision
 
+RANGE = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)  # of confidences: float32, above 0
+
 
 class Weighting(Protocol):
     """Computes the confidences that a model trains on from raw ones."""
@@ -167,6 +169,8 @@ class Balance:
     def __post_init__(self) -> None:
         if isinstance(self.inner, Balance):
             raise InvalidData("These interactions are balanced already.", hint="fit on the raw ones")
+        for name in ("item_balance", "user_balance", "norm"):  # a file has floats, and a setting may be the integer 1
+            object.__setattr__(self, name, float(getattr(self, name)))
 
     @classmethod
     def learn(
@@ -210,7 +214,7 @@ class Balance:
         out = np.empty(rows.nnz, dtype=np.float32)
         start = 0
         for part, weights in self._blocks(rows):
-            out[start : start + part.nnz] = weights / self.norm
+            out[start : start + part.nnz] = np.clip(weights / self.norm, *RANGE)
             start += part.nnz
         return out
 
@@ -222,7 +226,7 @@ class Balance:
         raw = np.ones(rows.nnz) if rows.weights is None else rows.weights.astype(np.float64)
         lengths = np.diff(rows.indptr)
         found = raw * np.repeat(self._factor(lengths, self.item_balance), lengths) * busy[rows.indices] / self.norm
-        return found.astype(np.float32)
+        return np.clip(found, *RANGE).astype(np.float32)
 
     def user_factor(self, items_per_user: NDArray[np.integer]) -> NDArray[np.float64]:
         """See Weighting."""

@@ -92,7 +92,7 @@ def evaluate_shards(
     >>> split = split_by_user(synthetic(400, 200, 9000), heldout=60, protocol="seeded")
     >>> model = FairALS(factors=8, epochs=4).fit(split.train)
     >>> history, targets = (InMemoryShards(part, 2) for part in (split.test.fold_in, split.test.targets))
-    >>> found = evaluate_shards(model, history, targets, at=20, tasks=InProcess())
+    >>> found = evaluate_shards(model, history, targets, at=20, evenness=0.5, tasks=InProcess())
     >>> found.n_users, found["coverage@20"] > 0.5
     (60, True)
     """

@@ -121,6 +121,7 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         "'auto' chooses unobserved_weight, regularization, its exponent and the balances by short fits, where they "
         "are left at their defaults; 'given' takes them as they are.",
         choices=("given", "auto"),
+        absent="given",
     )
 
     engine: str = setting(
@@ -240,9 +241,11 @@ class FairALS(AlternatingModel):
     )
     item_balance: float = setting(
         0.25, "How much less a popular item weighs in training: an interaction with an item that f users have counts "
-        "f to the power of minus this.", symbol="b_I", low=0, high=4,
+        "f to the power of minus this.", symbol="b_I", low=0, high=4, absent=0.0,
     )  # fmt: skip
-    user_balance: float = setting(0.25, "The same for users with many items.", symbol="b_U", low=0, high=4)
+    user_balance: float = setting(
+        0.25, "The same for users with many items.", symbol="b_U", low=0, high=4, absent=0.0
+    )  # fmt: skip
 
     def trained_fairness(self) -> float:
         """Return the fairness to train with (phi)."""

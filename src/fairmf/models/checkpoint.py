@@ -33,7 +33,8 @@ from fairmf.models.base import IterativeModel
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fit_loop import Callback, Reached, StateT
 from fairmf.models.problem import Problem
-from fairmf.params import settings_of
+from fairmf.models.registry import factor_models
+from fairmf.params import absent_values, settings_of
 from fairmf.types import Array, Record
 from fairmf.version import versions
 
@@ -47,7 +48,6 @@ log = logging.getLogger("fairmf")
 LOCK = "lock"
 FREE = ("epochs", "num_threads")
 """Settings that may change between a fit and its continuation: neither changes the bits of an epoch."""
-BALANCES = ("item_balance", "user_balance")
 
 
 @contextlib.contextmanager
@@ -78,10 +78,11 @@ def identity_of(
     """Return all that the bits of a fit depend on: a checkpoint resumes only a fit for which this is equal."""
     given = (init.user_factors, init.item_factors) if isinstance(init, FactorModel) else init
     weights = problem.fairness_weights
+    # A newer setting that does what older versions did is left out, as in the checkpoints of those versions.
+    left_out = absent_values(type(model)).items()
     return {
         "model": type(model).__name__,
-        # A balance of 0 is left out, as in checkpoints of versions without balances.
-        **{name: x for name, x in settings_of(model).items() if name not in FREE and (name not in BALANCES or x != 0)},
+        **{name: x for name, x in settings_of(model).items() if name not in FREE and (name, x) not in left_out},
         "init": None if given is None else digest_of(*given),
         "fairness_weights": None if weights is None else digest_of(weights),
         "objective_every": objective_every,
@@ -296,13 +297,15 @@ class FolderOfCheckpoints:
 
     def _check_identity(self, path: Path, content: Record) -> None:
         """Raise InvalidParameter if the checkpoint belongs to another fit; warn of other library versions."""
-        stored = content["identity"]
-        different = [name for name in {**stored, **self.identity} if stored.get(name) != self.identity.get(name)]
+        stored, own = _completed(content["identity"]), _completed(self.identity)
+        different = [name for name in {**stored, **own} if stored.get(name) != own.get(name)]
+        if {"item_balance", "user_balance"} & set(different):
+            different = [name for name in different if name != "data"]  # other balances make other confidences
         if different:
             named = "; ".join(
                 "the data differ"
                 if name == "data"
-                else f"{name} is {stored.get(name)!r} there and {self.identity.get(name)!r} here"
+                else f"{name} is {stored.get(name)!r} there and {own.get(name)!r} here"
                 for name in different
             )
             raise InvalidParameter(f"{path} belongs to another fit: {named}. Use another folder, or empty this one.")
@@ -328,6 +331,12 @@ class FolderOfCheckpoints:
         values = decode(content["progress"])
         values["records"], values["callbacks"] = tuple(values["records"]), tuple(values["callbacks"])
         return Reached(state=state, kept=kept, **values)
+
+
+def _completed(identity: Record) -> Record:
+    """Return an identity with the settings that `identity_of` has left out."""
+    kind = factor_models().get(str(identity.get("model")))
+    return identity if kind is None else {**absent_values(kind.load()), **identity}
 
 
 def _check_content(content: object) -> None:

@@ -399,5 +399,12 @@ def balanced_like(model: IterativeModel[StateT], data: Interactions) -> tuple[In
         raise InvalidData("There are no interactions to learn from.")
     if model.item_balance == 0 and model.user_balance == 0:
         return data, None
-    how = Balance.learn(data.by_user, data.n_items, model.item_balance, model.user_balance, data.weighting)
-    return with_weights(data, how.balanced(data.by_user), how), item_sums(data.by_user, data.n_items)
+    return balanced(data, model.item_balance, model.user_balance), item_sums(data.by_user, data.n_items)
+
+
+def balanced(data: Interactions, item_balance: float, user_balance: float) -> Interactions:
+    """Return training data with balanced confidences, marked with the weighting that a model keeps."""
+    how = Balance.learn(data.by_user, data.n_items, item_balance, user_balance, data.weighting)
+    found = with_weights(data, how.balanced(data.by_user), how)
+    found._given = data.fingerprint
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 from datetime import datetime, timezone
@@ -13,6 +14,7 @@ import numpy as np
 
 from fairmf.backends.registry import available
 from fairmf.data import stored_arrays
+from fairmf.data.weighting import Balance
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.io import container
 from fairmf.io.container import Arrays, Format
@@ -23,7 +25,7 @@ from fairmf.models.evenness import EvennessPath, Level
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import Fitted, FittedModel, History
 from fairmf.models.registry import factor_models
-from fairmf.params import check_settings, settings_of
+from fairmf.params import absent_values, check_settings, settings_of
 from fairmf.types import Array, Json, Record
 from fairmf.version import versions
 
@@ -116,12 +118,15 @@ def evenness(content: Record) -> Record:
 
 
 def stored_settings(model_class: type[FactorModel], values: Record) -> Record:
-    """Return all settings of a model class, with defaults for those that the file does not name; check each."""
+    """Return all settings of a model class, and check each.
+
+    Settings that are newer than the file have the value by which the model is what it was.
+    """
     known = [field.name for field in dataclasses.fields(model_class)]
     unknown = [name for name in values if name not in known]
     if unknown:
         raise Malformed(f"{model_class.__name__} has no setting {str(unknown[0])[:60]!r} in this version of fairmf")
-    model = model_class(**values)
+    model = model_class(**{**absent_values(model_class), **values})
     check_settings(model)
     return settings_of(model)
 
@@ -171,7 +176,7 @@ def save_model(
         kinds[side], own = stored_arrays.ids_to_arrays(side, ids)
         arrays |= own
     data = fitted.interactions
-    fingerprint = fitted.provenance.get("data_fingerprint") if data is None else data.fingerprint()
+    fingerprint = fitted.provenance.get("data_fingerprint") if data is None else data.given_fingerprint()
     if data is not None and interactions:
         arrays |= stored_arrays.rows_to_arrays("interactions", data)
     weighting, own = stored_arrays.weighting_to_arrays(fitted.weighting)
@@ -260,6 +265,8 @@ def _model(content: Record, arrays: Arrays, check_numbers: bool) -> FactorModel:
     data = None
     if content["interactions"]:
         data = stored_arrays.rows_from_arrays("interactions", n, m, users, items, arrays, weighting)
+        if isinstance(weighting, Balance) and content["data_fingerprint"] is not None:
+            data._given = functools.partial(str, content["data_fingerprint"])  # a model can be pickled with it
     if arrays:
         raise Malformed(f"it holds an array {next(iter(arrays))[:60]!r} that does not belong there")
     model._fitted = Fitted(

@@ -82,6 +82,7 @@ def score_spreads(backend: Backend, users: Factors, n: int, items: Factors) -> V
     """Return sigma_j of every item, the standard deviation of its scores over these n users.
 
     In closed form from Cov(U): O((n + m) d^2), and nothing of size users x items. Call it inside `backend.threads`.
+    After a fit that diverged the numbers may be too large for that: then all are 0, and the dial does nothing.
     """
     if n == 0:
         return np.zeros(len(items))
@@ -93,4 +94,5 @@ def score_spreads(backend: Backend, users: Factors, n: int, items: Factors) -> V
     values, vectors = np.linalg.eigh(covariance)
     turned = backend.empty(*items.shape)
     backend.multiply(items, backend.vector(vectors * np.sqrt(np.maximum(values, 0.0))), turned)
-    return np.sqrt(backend.host(backend.squared_norms(turned)).astype(np.float64))
+    spread = np.sqrt(backend.host(backend.squared_norms(turned)).astype(np.float64))
+    return spread if np.isfinite(spread).all() else np.zeros(len(items))
