@@ -14,7 +14,6 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import run_page  # noqa: E402
 
-
 NEEDS = {
     "report.md": ("matplotlib", "report"),
     "serving.md": ("faiss", "ann"),
