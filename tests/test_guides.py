@@ -1,12 +1,18 @@
-"""The examples of the guides run as they are written."""
+"""The examples of the guides run as they are written, and print what the page says."""
 
+import contextlib
+import io
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+sys.path.insert(0, str(ROOT / "tools"))
 
+import run_page  # noqa: E402
 
 NEEDS = {
     "report.md": ("matplotlib", "report"),
@@ -14,7 +20,7 @@ NEEDS = {
 }
 
 
-GUIDES = ["audit.md", "choosing-fairness.md", "exposure.md", "report.md", "serving.md", "tuning.md"]
+GUIDES = ["audit.md", "choosing-evenness.md", "evenness.md", "exposure.md", "report.md", "serving.md", "tuning.md"]
 
 
 @pytest.mark.parametrize("guide", GUIDES)
@@ -32,9 +38,15 @@ def test_the_examples_of_a_guide_run_on_a_cluster(guide, tmp_path, monkeypatch):
 
 
 def run_examples(guide, tmp_path, monkeypatch):
+    """Run every Python block; a `text` block right after one holds what it prints."""
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / guide).read_text(encoding="utf-8"), flags=re.DOTALL)
+    page = (DOCS / guide).read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```(?:\n+```text\n(.*?)```)?", page, flags=re.DOTALL)
     assert blocks, f"{guide} has no Python example"
     names = {}  # one namespace: later blocks go on from earlier ones
-    for block in blocks:
-        exec(compile(block, guide, "exec"), names)
+    for block, expected in blocks:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(block, guide, "exec"), names)
+        step = run_page.Step(block, expected or None, run_page.tidy(printed.getvalue()), 0)
+        assert run_page.differences(step) == [], block

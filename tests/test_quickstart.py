@@ -14,7 +14,7 @@ import run_page  # noqa: E402
 PAGE = ROOT / "docs" / "quickstart.md"
 
 
-# Another processor may round differently, and so order two items or choose a fairness differently: a few lines.
+# Another processor may round differently, and so order two items or choose an evenness differently: a few lines.
 # A command that prints something else changes more.
 MOST_DIFFERENT = 0.2
 
@@ -25,7 +25,7 @@ def test_the_page_does_what_it_says(tmp_path):
     steps = run_page.run(PAGE, tmp_path)
     assert steps[-1].code == 0, f"{steps[-1].commands}\n{steps[-1].printed}"
     verbs = [line.split()[1] for step in steps for line in step.commands.splitlines() if line.startswith("fairmf ")]
-    wanted = ["inspect", "split", "fit", "tradeoff", "report", "target", "recommend"]
+    wanted = ["inspect", "split", "fit", "calibrate", "recommend", "audit", "report", "target"]
     assert [verb for verb in dict.fromkeys(verbs) if verb in wanted] == wanted
     for step in steps:
         different = run_page.differences(step)
@@ -33,7 +33,7 @@ def test_the_page_does_what_it_says(tmp_path):
         assert len(different) <= MOST_DIFFERENT * lines, "\n".join(
             ["out of date, run: python tools/run_page.py docs/quickstart.md", step.commands, *different]
         )
-    for made in ("events.csv", "split", "model.fairmf", "curve.csv", "report.html", "fair.fairmf", "lists.csv"):
+    for made in ("events.csv", "split", "model.fairmf", "lists.csv", "report.html", "even.fairmf"):
         assert (tmp_path / made).exists()
 
 

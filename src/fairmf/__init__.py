@@ -1,10 +1,11 @@
 """fairmf: matrix factorisation that is fair to items.
 
-    from fairmf import FiADMM, IALS, Interactions, evaluate, split_by_user
+    from fairmf import FairALS, calibrate, read_csv, split_by_user
 
-    data = Interactions.from_parquet("events.parquet", user="user_id", item="item_id")
-    model = FiADMM(factors=64, fairness=1.0).fit(data)
-    ids, scores = model.recommend(data.user_ids.values[:5], N=20)
+    split = split_by_user(read_csv("events.csv", user="user_id", item="item_id"), heldout=1000)
+    model = FairALS(settings="auto").fit(split.train)
+    print(calibrate(model, split))  # what each evenness from 0 to 1 costs
+    ids, scores = model.recommend(split.train.user_ids.values[:5], N=20, evenness=0.3)
 
 Names are imported on first use, so that `import fairmf` is quick.
 """
