@@ -134,7 +134,8 @@ class Content:
         if self.n_users is None:
             return ""
         users = " ".join(filter(None, (f"{self.n_users:,}", self.part, "users")))
-        return users if self.n_scored is None else f"{users} ({self.n_scored:,} with held-out items)"
+        # Where all have held-out items, a second number would only be read twice.
+        return users if self.n_scored in (None, self.n_users) else f"{users} ({self.n_scored:,} with held-out items)"
 
     def change(self, now: Position, metric: str) -> Change:
         """Return the change of a metric from the first stop; without an interval if none was computed."""

@@ -101,7 +101,7 @@ def of_model(model: IterativeModel, split: Split | HeldOut, options: ModelOption
     series = _points(options.compare, labels[0], f"gini@{K}")
     return Content(
         title=options.title,
-        subtitle=_who(_trained(model), measured.last, options.part if isinstance(split, Split) else ""),
+        subtitle=_who(_trained(model, stops.knob), measured.last, options.part if isinstance(split, Split) else ""),
         positions=measured.positions,
         chosen=stops.chosen,
         knob=stops.knob,
@@ -241,10 +241,11 @@ def _note(model: IterativeModel, turned: IterativeModel, split: Split | HeldOut)
     return note_on(path, calibrated, "" if calibrated else whose)
 
 
-def _trained(model: IterativeModel) -> str:
-    """Name the model, and the fairness it was trained with if it has such a setting."""
+def _trained(model: IterativeModel, knob: str) -> str:
+    """Name the model and the fairness it was trained with, unless the page uses that word for the slider."""
     name = type(model).__name__
-    return f"{name} trained with fairness {model.fitted.trained_fairness:g}" if hasattr(model, "fairness") else name
+    known = knob == "evenness" and hasattr(model, "fairness")
+    return f"{name} trained with fairness {model.fitted.trained_fairness:g}" if known else name
 
 
 def _who(what: str, found: Audit, part: str) -> str:

@@ -52,12 +52,12 @@ def cost_table(content: Content) -> PageTable | None:
     if not content.knob or len(content.positions) < 2:
         return None
     first, quality = content.before, content.quality
-    wanted = (f"ndcg@{content.at}", content.inequality, f"coverage@{content.at}", content.share)
+    wanted = (content.inequality, f"ndcg@{content.at}", f"coverage@{content.at}", content.share)
     others = [m for m in dict.fromkeys(wanted) if m != quality and m in content.metrics]
-    head = [content.knob, f"{title(quality)} {arrow(quality)}", f"from {content.knob} {_place(content, first)}"]
+    head = [content.knob, f"{title(quality)} {arrow(quality)}", f"change from {_place(content, first)}"]
     head += _headings(others)
     with_users = any(quality in position.users for position in content.positions)
-    head += [f"{title(quality)} falls / rises for"] if with_users else []
+    head += ["users who lose / gain"] if with_users else []
     rows = []
     for position in content.positions:
         row = [Cell(_place(content, position)), _value(position, quality)]

@@ -27,7 +27,7 @@ function updateCards(now) {
     card.classList.toggle("better", verdict === true);
     card.classList.toggle("worse", verdict === false);
     card.querySelector(".value").textContent = now.written[label];
-    card.querySelector(".within").textContent = now.ends[label] ?? "";
+    card.querySelector(".within").textContent = now.ends[label] ? `interval ${now.ends[label]}` : "";
     card.querySelector(".change").textContent = now.changed[label] ?? "the first stop";
   });
 }
