@@ -110,7 +110,7 @@ def test_the_path_of_evenness_with_its_intervals(theme):
     assert axes.get_title(loc="left") == "A title"
     other = plots.evenness_path(found, quality="recall@20", theme=theme)
     assert lines(other)["evenness"][1] == table["recall@20"]
-    with pytest.raises(InvalidParameter, match="The calibration measured .* Got 'gini@20' instead"):
+    with pytest.raises(InvalidParameter, match=r"The calibration measured .* Got 'gini@20' instead"):
         plots.evenness_path(found, quality="gini@20")
 
 

@@ -236,7 +236,7 @@ def test_stops_past_the_lowest_gini_are_marked(tmp_path):
     assert 0 < lowest < len(stops) - 1
     assert [p["past"] for p in data["positions"]] == [k > lowest for k in range(len(stops))]
     assert data["knob"] == "fairness"
-    assert data["positions"][data["chosen"]]["fairness"] == 400
+    assert data["positions"][data["chosen"]]["fairness"] == 1
     assert data["examples"] == []
     assert all(end is None for p in data["positions"][1:] for end in p["changes"]["gini@20"][1:])
     assert all(p["ends"] == {} for p in data["positions"])
