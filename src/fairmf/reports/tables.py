@@ -13,6 +13,7 @@ from fairmf.metrics.sentences import arrow, cut, ends_of, points, sentence, sign
 from fairmf.reports.content import COLUMNS, Contender, Content, Position
 from fairmf.reports.payload import between, shown_groups, shown_items
 
+NBSP = "\N{NO-BREAK SPACE}"
 WITHOUT_SCRIPT = 50  # rows of a long table that readers without JavaScript see
 SHARE = "tail_share@1"  # stands for any share of exposure: all are written alike
 
@@ -54,10 +55,9 @@ def cost_table(content: Content) -> PageTable | None:
     first, quality = content.before, content.quality
     wanted = (content.inequality, f"ndcg@{content.at}", f"coverage@{content.at}", content.share)
     others = [m for m in dict.fromkeys(wanted) if m != quality and m in content.metrics]
-    head = [content.knob, f"{title(quality)} {arrow(quality)}", f"change from {_place(content, first)}"]
-    head += _headings(others)
+    head = [content.knob, *_headings([quality]), f"change from{NBSP}{_place(content, first)}", *_headings(others)]
     with_users = any(quality in position.users for position in content.positions)
-    head += ["users who lose / gain"] if with_users else []
+    head += [f"users who lose{NBSP}/{NBSP}gain"] if with_users else []
     rows = []
     for position in content.positions:
         row = [Cell(_place(content, position)), _value(position, quality)]
@@ -171,7 +171,7 @@ def comparison_table(contenders: Sequence[Contender], columns: Sequence[str] = C
 
 
 def _headings(metrics: Sequence[str]) -> list[str]:
-    return [f"{title(m)} {arrow(m)}" for m in metrics]
+    return [f"{title(m)}{NBSP}{arrow(m)}" for m in metrics]
 
 
 def _ends(metric: str, change: Change | None) -> str:
