@@ -25,7 +25,7 @@ def path(tmp_path_factory):
     split, m = small_split(), small_split().train.n_items
     contenders = [Contender("iALS", evaluate(IALS(factors=6, epochs=3).fit(split.train), split.test), 1.25)]
     return report(
-        small_model(), split, tmp_path_factory.mktemp("report") / "report.html", fairness=[0, 1, 2, 4],
+        small_model(), split, tmp_path_factory.mktemp("report") / "report.html", evenness=[0, 0.3, 0.6, 1],
         names=hostile_names(m), groups=some_groups(m, 15), compare=contenders, record={"seed": 7}, bootstrap=20,
         title="Fair <b>recommendations</b>",
     )  # fmt: skip
@@ -88,6 +88,11 @@ def test_the_dial_by_keyboard_moves_everything(visit, data):
         assert seen.page.get_attribute("#slider", "aria-valuetext") == position["name"]
         assert found["sentence"].startswith(position["sentence"])
         assert found["cards"] == list(position["written"].values())
+        assert seen.page.locator(".card .within").all_inner_texts() == [
+            f"interval {ends}" for ends in position["ends"].values()
+        ]
+        for table in seen.page.locator(".by-stop table").all():  # costs, all metrics, levels
+            assert table.locator("tr.current th").text_content() == f"{position['evenness']:g}"
         names = [data["items"]["names"][row] for row in data["stops"][wanted]["lists"][0]]
         assert [re.sub(r"\s+", " ", t) for t in seen.page.locator("#list-now .title").all_text_contents()] == [
             re.sub(r"\s+", " ", name) for name in names
@@ -237,7 +242,7 @@ def test_print(visit):
 def test_without_scripts_summary_and_tables_are_there(visit, data):
     seen = visit(java_script_enabled=False)
     assert data["positions"][data["chosen"]]["sentence"] in seen.text("#summary")
-    for table in ("#models table", "#stops table", "#items table", "#groups table", "#record dl"):
+    for table in ("#models table", "#stops table", "#costs table", "#items table", "#groups table", "#record dl"):
         assert seen.page.locator(table).first.is_visible()
     for gone in ("#slider", "#chart-front", "#theme", "#search", "#lists"):
         assert not seen.page.locator(gone).is_visible()

@@ -42,6 +42,19 @@ def test_it_is_the_librarys_report(fairmf, made, tmp_path):
     assert "From the command line" in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
+def test_levels_of_evenness(fairmf, made, tmp_path):
+    flags = ("--evenness", "0,0.5,1", "--bootstrap", "0", "--examples", "0")
+    assert fairmf("report", made / "model.fairmf", made / "split", "-o", "e.html", *flags).code == 0
+    page = (tmp_path / "e.html").read_text(encoding="utf-8")
+    model, split = load_model(made / "model.fairmf"), Split.load(made / "split")
+    again = report(model, split, tmp_path / "f.html", evenness=[0, 0.5, 1], bootstrap=0, examples=0)
+    assert data_of(page) == data_of(again.read_text(encoding="utf-8"))
+    assert [p["evenness"] for p in data_of(page)["positions"]] == [0, 0.5, 1]
+    both = fairmf("report", made / "model.fairmf", made / "split", "--evenness", "0,1", "--fairness", "0,1")
+    assert both.code != 0
+    assert "not both" in both.err
+
+
 def test_its_record_repeats_it(fairmf, made, tmp_path):
     written(fairmf, made)
     record = parse_toml((tmp_path / "r.report.toml").read_text())

@@ -7,9 +7,10 @@ from small_report import data_of, text_of
 from fairmf.metrics.audit_change import Change
 from fairmf.metrics.audit_result import GroupChange
 from fairmf.reports.content import Catalogue, Content, Example, Position
-from fairmf.reports.measure import MOST_EXAMPLES, MOST_STOPS
+from fairmf.reports.measure import MOST_EXAMPLES
 from fairmf.reports.page import page
 from fairmf.reports.payload import movers, shown_groups, shown_items
+from fairmf.reports.stops import MOST_STOPS
 
 METRICS = ("ndcg@100", "gini@20")
 

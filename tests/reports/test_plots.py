@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_report import lists_at, small_model, small_split, some_groups
 
-from fairmf import Curve, FiADMM, audit, evaluate, fit_path, trade_off
+from fairmf import Curve, FiADMM, audit, calibrate, evaluate, fit_path, trade_off
 from fairmf.errors import CannotWrite, FairmfError, InvalidData, InvalidParameter
 from fairmf.models.fitted import History
 
@@ -90,6 +90,28 @@ def test_one_curve_tells_its_fairness(theme):
     dial = trade_off(small_model(), small_split(), fairness=[0, 2, 8])
     assert set(words(plots.trade_off_front(dial, theme=theme))) <= {"0", "2", "8"}
     assert "8" in words(plots.trade_off_front(dial, theme=theme))
+
+
+def test_the_path_of_evenness_with_its_intervals(theme):
+    found = calibrate(type(small_model())(factors=6, epochs=2).fit(small_split().train), small_split(), bootstrap=20)
+    table = found.table().to_pydict()
+    figure = plots.evenness_path(found, theme=theme, title="A title")
+    assert lines(figure) == {"evenness": (table["gini@20"], table["ndcg@100"])}
+    drawn = [line.get_data() for line in figure.axes[0].get_lines() if line.get_label() == "_interval"]
+    for k in range(11):
+        up, across = drawn[2 * k], drawn[2 * k + 1]
+        assert list(up[1]) == [table["ndcg@100_low"][k], table["ndcg@100_high"][k]]
+        assert list(across[0]) == [table["gini@20_low"][k], table["gini@20_high"][k]]
+        assert (set(up[0]), set(across[1])) == ({table["gini@20"][k]}, {table["ndcg@100"][k]})
+    assert "evenness 1" in words(figure)
+    assert set(words(figure)) <= {"evenness 1", *(f"{k / 10:g}" for k in range(10))}
+    axes = figure.axes[0]
+    assert axes.get_xlabel() == f"Gini@20 of exposure, {small_split().test.n_users} test users (left is more even)"
+    assert axes.get_title(loc="left") == "A title"
+    other = plots.evenness_path(found, quality="recall@20", theme=theme)
+    assert lines(other)["evenness"][1] == table["recall@20"]
+    with pytest.raises(InvalidParameter, match=r"The calibration measured .* Got 'gini@20' instead"):
+        plots.evenness_path(found, quality="gini@20")
 
 
 def test_exposure_curves_end_where_nothing_is_shown(theme):

@@ -203,6 +203,9 @@ def test_a_curve_alone(tmp_path):
     path = [row for row in curve if row["way"] == "evenness"]
     assert [p["name"] for p in data["positions"]] == [f"evenness {k / 4:g}" for k in range(5)]
     assert [p["fairness"] for p in data["positions"]] == [row["fairness"] for row in path]
+    assert [p["evenness"] for p in data["positions"]] == [row["evenness"] for row in path]
+    assert data["knob"] == "evenness"
+    assert "What each evenness costs" in page
     assert [p["values"]["ndcg@100"] for p in data["positions"]] == [row["ndcg@100"] for row in path]
     assert f"7 measured points, lists of {split.validation.n_users} users" in page
     assert data["series"][0]["name"] == "re-trained"
@@ -225,18 +228,18 @@ def test_an_audit_alone(tmp_path):
     assert 'id="lists"' not in page
 
 
-def test_chosen_stops_end_where_the_gini_rises(tmp_path):
-    page = report(small_model(), small_split(), tmp_path / "r.html", bootstrap=0, examples=0)
+def test_stops_past_the_lowest_gini_are_marked(tmp_path):
+    stops = [0, 1, 2, 8, 40, 400]
+    page = report(small_model(), small_split(), tmp_path / "r.html", fairness=stops, bootstrap=0, examples=0)
     data = data_of(page.read_text(encoding="utf-8"))
-    ginis = [p["values"]["gini@20"] for p in data["positions"]]
-    rises = [k for k in range(1, len(ginis)) if ginis[k] > ginis[k - 1] and data["positions"][k]["fairness"] > 1]
-    assert rises in ([], [len(ginis) - 1])
-    assert data["positions"][0]["fairness"] == 0
+    lowest = int(np.argmin([p["values"]["gini@20"] for p in data["positions"]]))
+    assert 0 < lowest < len(stops) - 1
+    assert [p["past"] for p in data["positions"]] == [k > lowest for k in range(len(stops))]
+    assert data["knob"] == "fairness"
     assert data["positions"][data["chosen"]]["fairness"] == 1
-    lowest = int(np.argmin(ginis))
-    assert [p["past"] for p in data["positions"]] == [k > lowest for k in range(len(ginis))]
     assert data["examples"] == []
     assert all(end is None for p in data["positions"][1:] for end in p["changes"]["gini@20"][1:])
+    assert all(p["ends"] == {} for p in data["positions"])
 
 
 def test_users_of_training_and_a_held_out_set(tmp_path):
@@ -277,6 +280,12 @@ def test_example_users_have_something_to_find_where_there_are_enough():
         ({"fairness": [-1]}, InvalidParameter, "-1"),
         ({"fairness": [0], "chosen": 0}, InvalidParameter, "at least one fairness above 0"),
         ({"fairness": range(40)}, InvalidParameter, "at most 25 stops"),
+        ({"evenness": []}, InvalidParameter, "evenness holds no values"),
+        ({"evenness": [0, 1.5]}, InvalidParameter, "'evenness'"),
+        ({"evenness": [0]}, InvalidParameter, "at least one evenness above 0"),
+        ({"evenness": [k / 30 for k in range(30)]}, InvalidParameter, "at most 25 stops"),
+        ({"evenness": [0, 1], "fairness": [0, 1]}, InvalidParameter, "evenness or fairness, not both"),
+        ({"chosen": 2}, InvalidParameter, "chosen is an evenness from 0 to 1. Got 2"),
         (
             {"examples": 99},
             InvalidParameter,

@@ -21,7 +21,7 @@ def content_of(before=BEFORE, after=AFTER, ends=None, **more):
     changes = {m: Change(before[m], after[m], *(ends or {}).get(m, (None, None))) for m in before}
     positions = (Position("fairness 0", before, 0.0), Position("fairness 2", after, 2.0, changes, **more))
     return Content(
-        "t", "s", positions, 1, METRICS, "ndcg@100", "gini@20", share=spoken_share(after, 20), at=20
+        "t", "s", positions, 1, METRICS, "ndcg@100", "gini@20", "fairness", share=spoken_share(after, 20), at=20
     )  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def test_users_groups_and_the_end_of_the_dial_are_told():
     assert "nDCG@100 falls for 40.0% and rises for 35.0% of the 80 users with held-out items" in told
     assert "changes by −0.210 on average" in told
     assert "rise most: small (+25.0 points), mid (+5.0 points); those that fall most: big (−30.0" in told
-    assert "past the lowest Gini" in told
+    assert "This fairness is past the lowest Gini: a lower fairness spreads exposure more evenly." in told
 
 
 def test_every_metric_has_words():

@@ -1,4 +1,4 @@
-"""`fairmf report MODEL SPLIT`: write an HTML page that shows who gains from fairness, and what it costs."""
+"""`fairmf report MODEL SPLIT`: write an HTML page that shows who gains from evenness, and what it costs."""
 
 from __future__ import annotations
 
@@ -20,18 +20,28 @@ from fairmf.reports.page import report as write_page
 
 @dataclass
 class Measured(Flags):
-    """Choose the values of fairness and the metrics that the page shows."""
+    """Choose the levels and the metrics that the page shows."""
 
+    evenness: Annotated[
+        str | None,
+        typer.Option(
+            metavar="X,X,...",
+            help="Values of evenness to show, from 0 to 1. [dim]\\[default: 0, 0.1, ..., 1][/dim]",
+        ),
+    ] = None
     fairness: Annotated[
         str | None,
         typer.Option(
-            metavar="F,F,...",
-            help="Values of fairness to show. [dim]\\[default: automatic, from 0 to just past the lowest Gini][/dim]",
+            metavar="X,X,...", help="Show the users' dial (psi) at these values instead of evenness, for experts."
         ),
     ] = None
     chosen: Annotated[
         float | None,
-        typer.Option(metavar="F", help="Fairness that the summary describes. [dim]\\[default: the model's own][/dim]"),
+        typer.Option(
+            metavar="X",
+            help="Evenness that the summary describes; with --fairness, a fairness. "
+            "[dim]\\[default: the one that the model serves with, or 0.3][/dim]",
+        ),
     ] = None
     part: Annotated[Part, typer.Option(help="Held-out users to measure on.")] = Part.test
     at: Annotated[int, typer.Option(min=1, help="Length of the lists in which exposure is counted.")] = 20
@@ -59,19 +69,21 @@ def report(
     page: Page,
     intervals: Intervals,
 ) -> None:
-    """Write an HTML page that shows who gains from fairness, and what it costs.
+    """Write an HTML page that shows who gains from evenness, and what it costs.
 
-    The page is one file with a slider for fairness. It loads nothing from the network.
+    The page is one file with a slider along the model's path of evenness. It loads nothing from the network. A model
+    that was not calibrated gets a quick path on the validation users; the file of the model stays as it is.
 
     [dim]Examples:[/dim]
 
       fairmf report model.fairmf split -o report.html
 
-      fairmf report model.fairmf split --catalogue movies.csv --fairness 0,0.5,1,2,4
+      fairmf report model.fairmf split --catalogue movies.csv --evenness 0,0.2,0.4,0.6
 
       fairmf report model.fairmf split --catalogue items.parquet --group-column seller --examples 0
     """
-    stops = None if measured.fairness is None else numbers("--fairness", measured.fairness)
+    values = None if measured.fairness is None else numbers("--fairness", measured.fairness)
+    levels = None if measured.evenness is None else numbers("--evenness", measured.evenness)
     check_output(output)
     loaded = check_dial(load_fitted(model, session), model, "a report")
     split = read_split(data, None, session)
@@ -81,9 +93,9 @@ def report(
     names, groups = catalogue.read(held_out.fold_in)
     with session.timed("report"):
         write_page(
-            loaded, split, output, fairness=stops, chosen=measured.chosen, at=measured.at, quality=measured.quality,
-            names=names, groups=groups, part=part, examples=page.examples, title=page.title, **intervals.arguments(),
-            record=session.run.to_dict(), progress=session.progress,
+            loaded, split, output, evenness=levels, fairness=values, chosen=measured.chosen, at=measured.at,
+            quality=measured.quality, names=names, groups=groups, part=part, examples=page.examples, title=page.title,
+            **intervals.arguments(), record=session.run.to_dict(), progress=session.progress,
         )  # fmt: skip
     session.result |= {"model": str(model), "part": part, "report": str(output.resolve())}
     session.record_beside(output)

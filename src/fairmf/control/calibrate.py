@@ -80,7 +80,7 @@ def calibrate(
     Returns
     -------
     Calibration
-        The path, and what each level costs: print it, or see `table()` and `plot()`.
+        The path, and what each level costs: print it, or see `table()` and `fairmf.reports.plots.evenness_path`.
 
     Raises
     ------

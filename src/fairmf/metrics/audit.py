@@ -174,6 +174,8 @@ def _differences(pair: Pair, K: int, users: Sequence[UserStatistics]) -> Statist
         # is usually narrower for that.
         before, after = (side(weights) for side in sides)
         found = {label: after[label] - value for label, value in before.items()}
+        for k, side in enumerate((before, after)):
+            found |= {_side(k, label): value for label, value in side.items()}
         if shares is not None:
             found["group shares"] = shares[1](weights) - shares[0](weights)
         for statistics in users:
@@ -202,19 +204,29 @@ def _group_shares(counted: Counted, K: int) -> Callable[[Values], Values]:
 
 
 def _metrics(pair: Pair, replicates: dict[str, Values], confidence: float) -> dict[str, Change]:
-    before, after = (counted.values() for counted in pair)
+    values = [counted.values() for counted in pair]
     found = {}
     for w in pair.before.plan.wanted:
-        was, now = before[w.label], after[w.label]
-        ends: tuple[float | None, float | None] = (None, None)
-        if w.label in replicates:
-            # As in `evaluate`, intervals of exposure metrics are centred: resampling makes exposure more unequal, and
-            # not by the same amount on both sides.
-            limit = 1.0 if w.is_accuracy else w.exposure.highest
-            shift = {} if w.is_accuracy else {"centre": now - was, "lowest": -limit, "highest": limit}
-            ends = interval(replicates[w.label], confidence, **shift)
-        found[w.label] = Change(was, now, *ends)
+        was, now = (side[w.label] for side in values)
+        if w.label not in replicates:
+            found[w.label] = Change(was, now)
+            continue
+        # As in `evaluate`, intervals of exposure metrics are centred: resampling makes exposure more unequal, and
+        # not by the same amount on both sides.
+        limit = 1.0 if w.is_accuracy else w.exposure.highest
+        shift = {} if w.is_accuracy else {"centre": now - was, "lowest": -limit, "highest": limit}
+        ends = interval(replicates[w.label], confidence, **shift)
+        own = []
+        for k, value in enumerate((was, now)):
+            shift = {} if w.is_accuracy else {"centre": value, "highest": limit}
+            own.append(interval(replicates[_side(k, w.label)], confidence, **shift))
+        found[w.label] = Change(was, now, *ends, *own)
     return found
+
+
+def _side(k: int, label: str) -> str:
+    """Return the key of the resampled values of one side, beside those of the differences."""
+    return f"{('before', 'after')[k]} {label}"
 
 
 def _groups(pair: Pair, K: int, replicates: dict[str, Values], confidence: float) -> tuple[GroupChange, ...]:

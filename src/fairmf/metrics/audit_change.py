@@ -37,6 +37,10 @@ class Change:
     after: float
     low: float | None = None
     high: float | None = None
+    before_ends: tuple[float, float] | None = None
+    """The interval of the value before; None without bootstrap, and for shares of groups."""
+    after_ends: tuple[float, float] | None = None
+    """The interval of the value after."""
 
     @property
     def difference(self) -> float:

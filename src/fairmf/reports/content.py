@@ -22,6 +22,7 @@ from fairmf.metrics.audit_change import Change, UserChange
 from fairmf.metrics.audit_result import GroupChange
 from fairmf.metrics.evaluate import Evaluation
 from fairmf.metrics.exposure import bottom_share
+from fairmf.models.evenness import Level
 from fairmf.models.fitted import History
 from fairmf.types import Record, Settings
 
@@ -32,7 +33,7 @@ LONGEST_GROUP = 40  # letters of a group's name in the item table
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Position:
-    """One stop of the dial (one fairness), or one side of an audit.
+    """One stop of the slider (one evenness, or one fairness), or one side of an audit.
 
     `changes`, `groups` and `users` compare it with the first stop, for the same users. They are empty for the first
     stop, and if only metrics are known. `exposure[j]` is the number of users whose list holds item j.
@@ -48,7 +49,12 @@ class Position:
     lists: Lists | None = None
     """Lists of the example users: users x N item positions, -1 for an empty slot."""
     past_minimum: bool = False
-    """Whether the fairness is past the lowest Gini."""
+    """Whether the stop is past the lowest Gini."""
+    evenness: float | None = None
+    level: Level | None = None
+    """What the evenness stands for; `fairness` is then that of the level."""
+    intervals: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    """The interval of each value (`changes` has those of the differences)."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -93,6 +99,12 @@ class Content:
     metrics: tuple[str, ...]
     quality: str
     inequality: str
+    knob: str = ""
+    """What the slider sets: "evenness", "fairness", or "" for the sides of an audit."""
+    note: str = ""
+    """Where the levels of the slider come from."""
+    part: str = ""
+    """The part of the split that the users are of, if it is known: "test" or "validation"."""
     share: str | None = None
     """The share of exposure that sentences are about, such as that of the least-shown half of the catalogue."""
     confidence: float = 0.95
@@ -115,6 +127,15 @@ class Content:
     def after(self) -> Position:
         """The stop that the summary describes."""
         return self.positions[self.chosen]
+
+    @property
+    def measured_on(self) -> str:
+        """Say for how many users the numbers are: Gini and coverage depend on it. "" if it is not known."""
+        if self.n_users is None:
+            return ""
+        users = " ".join(filter(None, (f"{self.n_users:,}", self.part, "users")))
+        # Where all have held-out items, a second number would only be read twice.
+        return users if self.n_scored in (None, self.n_users) else f"{users} ({self.n_scored:,} with held-out items)"
 
     def change(self, now: Position, metric: str) -> Change:
         """Return the change of a metric from the first stop; without an interval if none was computed."""
@@ -143,7 +164,7 @@ class Content:
             return []
         verdicts = sentences.told_verdicts({m: self.change(now, m) for m in self.metrics})
         sure = f" This is decided by {self.confidence:.0%} bootstrap intervals." if now.changes else ""
-        end = "This fairness is past the lowest Gini: a lower fairness spreads exposure more evenly."
+        end = f"This {self.knob} is past the lowest Gini: a lower {self.knob} spreads exposure more evenly."
         found = [
             sentences.told_spread({m: self.change(now, m) for m in now.values}, self.at),
             sentences.told_users(self.quality, now.users.get(self.quality)),
@@ -178,11 +199,11 @@ def write_json(contenders: Sequence[Contender], facts: Record, path: Path) -> No
 
 def summary(before: Contender, after: Contender, at: int = 20, quality: str = "ndcg@100") -> str:
     """Say in one sentence what rarely shown items gain, and what it costs."""
-    shares = Change(*(float(bottom_share(c.evaluation.exposure[at], 80)) for c in (before, after)))
+    was, now = (float(bottom_share(c.evaluation.exposure[at], 80)) for c in (before, after))
     found = {m: Change(before.evaluation[m], after.evaluation[m]) for m in (f"coverage@{at}", quality)}
     cover = sentences.told_spread(found, at).removesuffix(".")
     return (
-        f"From {before.name} to {after.name}, {sentences.told_share(f'bottom80_share@{at}', shares, 0.95)}, "
+        f"From {before.name} to {after.name}, {sentences.told_share(f'bottom80_share@{at}', Change(was, now), 0.95)}, "
         f"{cover[:1].lower()}{cover[1:]}, and {sentences.told_quality(quality, found[quality], 0.95)}."
     )
 

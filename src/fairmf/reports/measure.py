@@ -1,6 +1,6 @@
-"""Measure what a report shows: a model at several values of fairness, an audit, or a curve.
+"""Measure what a report shows: a model at several levels of evenness (or fairness), an audit, or a curve.
 
-At most two sets of lists (users x K integers each) are in memory at a time, never an array of users x items.
+At most three sets of lists (users x K integers each) are in memory at a time, never an array of users x items.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.control.trade_off import Curve, rounded
+from fairmf.control.calibrate import LEVELS
+from fairmf.control.trade_off import Curve
 from fairmf.data.groups import GroupLabels
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut, Split
@@ -20,20 +21,33 @@ from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.metrics.audit import Names, audit, read_part, read_quality, read_titles
 from fairmf.metrics.audit_result import Audit
 from fairmf.metrics.bootstrap import Bootstrap
-from fairmf.metrics.evaluate import Ranker, ranked_by
+from fairmf.metrics.evaluate import Ranker, evaluate, ranked_by
 from fairmf.metrics.plan import check_held_out
 from fairmf.metrics.registry import parse_metric
 from fairmf.metrics.sentences import spoken_share
 from fairmf.models.base import IterativeModel
-from fairmf.models.fitted import Fitted, check_fairness
+from fairmf.models.evenness import Level
+from fairmf.models.fitted import Fitted
 from fairmf.models.progress import progress_bar
 from fairmf.params import check_count
 from fairmf.reports.content import LISTED, Catalogue, Contender, Content, Position, Series, choose, described
+from fairmf.reports.stops import (
+    Stop,
+    Stops,
+    evenness_stops,
+    expected_levels,
+    fairness_name,
+    fairness_stops,
+    note_on,
+    place_on,
+    read_evenness,
+    served_level,
+    with_path,
+)
 from fairmf.types import Record, Settings
 
-MOST_STOPS, MOST_EXAMPLES = 25, 12  # limits that keep all named items within the page
-STEPS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
-"""Default stops of the dial, as multiples of the trained fairness. The list ends early when the Gini rises again."""
+MOST_EXAMPLES = 12  # a limit that keeps all named items within the page
+AS_SERVED = "the model as it serves now"
 
 Lists = NDArray[np.int32]
 
@@ -42,6 +56,7 @@ Lists = NDArray[np.int32]
 class ModelOptions:
     """The options of `report(model, split, path)`; see there."""
 
+    evenness: Iterable[float] | None = None
     fairness: Iterable[float] | None = None
     chosen: float | None = None
     at: int = 20
@@ -60,28 +75,39 @@ class ModelOptions:
 
 
 def of_model(model: IterativeModel, split: Split | HeldOut, options: ModelOptions) -> Content:
-    """Measure a model at several values of fairness, for held-out users."""
+    """Measure a model at several levels, for held-out users."""
     fitted = with_dial(model).fitted
     held_out, train = read_users(split, options.part, fitted)
     K, labels = read_lists(options.at, options.quality)
     check_examples(options.examples)
     resamples = Bootstrap.checked("report", options.bootstrap, options.confidence, options.random_state)
-    stops, picked = read_stops(model, options.fairness, options.chosen)
     question = Question(held_out, K, labels, options.groups, train, options.examples, resamples)
     titles = read_titles(options.names, held_out.fold_in.n_items, held_out.fold_in.item_ids)
-    with progress_bar("report", len(stops) - 1, options.progress) as advance:
-        measured = measure(model, question, stops, picked, options.fairness is None, advance)
-    # The chosen stop was measured for sure: the list of stops never ends before it.
-    place = next(k for k, p in enumerate(measured.positions) if p.fairness == picked)
-    values = measured.positions[place].values
-    share = spoken_share(values, K)
+    turned, stops = model, None
+    if options.fairness is not None:
+        if options.evenness is not None:
+            raise InvalidParameter("Give evenness or fairness, not both: a page has one slider.")
+        stops = fairness_stops(fitted, options.fairness, options.chosen)
+    values, picked = read_evenness(options.evenness, options.chosen) if stops is None else (None, None)
+    steps = len(stops) if stops is not None else len(values or LEVELS) + expected_levels(model)
+    with progress_bar("report", steps, options.progress) as advance:
+        if stops is None:
+            turned = with_path(model, split, held_out, (K, labels[0]), advance)
+            stops = evenness_stops(turned.fitted, values, picked)
+        measured = measure(turned, question, stops, advance)
+    values_now = measured.positions[stops.chosen].values
+    share = spoken_share(values_now, K)
     catalogue = Catalogue(titles, measured.last.items.groups, measured.last.items.popularity)
+    series = _points(options.compare, labels[0], f"gini@{K}")
     return Content(
         title=options.title,
-        subtitle=_who(type(model).__name__, measured.last, options.part if isinstance(split, Split) else ""),
+        subtitle=_who(_trained(model, stops.knob), measured.last, options.part if isinstance(split, Split) else ""),
         positions=measured.positions,
-        chosen=place,
-        metrics=_shown(values, labels, share, K),
+        chosen=stops.chosen,
+        knob=stops.knob,
+        note=_note(model, turned, split) if stops.knob == "evenness" else "",
+        part=options.part if isinstance(split, Split) else "",
+        metrics=_shown(values_now, labels, share, K),
         quality=labels[0],
         inequality=f"gini@{K}",
         share=share,
@@ -91,7 +117,7 @@ def of_model(model: IterativeModel, split: Split | HeldOut, options: ModelOption
         n_scored=held_out.n_scored,
         catalogue=catalogue,
         examples=described(measured.example_rows, held_out, catalogue),
-        series=_points(options.compare, labels[0], f"gini@{K}"),
+        series=(*_as_served(model, turned.fitted, question, stops), *series),
         contenders=tuple(options.compare),
         history=fitted.history if len(fitted.history) else None,
         record=dict(options.record or {}),
@@ -153,12 +179,14 @@ def of_curve(
         title=title,
         subtitle=f"{len(curve):,} measured points" + (f", lists of {curve.n_users:,} users" if curve.n_users else ""),
         positions=positions,
-        # Halfway to the lowest Gini: a moderate fairness. Stop 0 only where no later stop has a lower Gini.
+        # Halfway to the lowest Gini: a moderate level. Stop 0 only where no later stop has a lower Gini.
         chosen=min(range(1, lowest + 1), key=lambda k: abs(k - lowest / 2), default=0),
         metrics=curve.metrics,
         quality=up,
         inequality=down,
-        at=int(down.partition("@")[2]),
+        knob="evenness" if positions[0].evenness is not None else "fairness",
+        at=curve.at,
+        n_users=curve.n_users,
         series=(*others, *_points(compare, up, down)),
         contenders=tuple(compare),
         record=dict(record or {}),
@@ -174,6 +202,8 @@ def _stops_of(curve: Curve, way: str) -> tuple[Position, ...]:
             {metric: row[metric] for metric in curve.metrics},
             row["fairness"],
             past_minimum=bool(row.get("past_minimum", False)),
+            evenness=row.get("evenness"),
+            level=None if row.get("evenness") is None else Level(row["fairness"], row["flatten"], row["discount"]),
         )
         for row in rows
     )
@@ -183,7 +213,7 @@ def place_of(row: Record) -> tuple[float, str]:
     """Return where a row lies on its curve, as a number and in words: its evenness, else its fairness."""
     if row.get("evenness") is not None:
         return row["evenness"], f"evenness {row['evenness']:g}"
-    return row["fairness"], named(row["fairness"])
+    return row["fairness"], fairness_name(row["fairness"])
 
 
 def _shown(known: Mapping[str, float], labels: Sequence[str], share: str | None, at: int) -> tuple[str, ...]:
@@ -201,6 +231,21 @@ def _points(compare: Sequence[Contender], quality: str, inequality: str) -> tupl
         if all(math.isfinite(x) for x in point):
             found.append(Series(contender.name, ((*point, contender.name),)))
     return tuple(found)
+
+
+def _note(model: IterativeModel, turned: IterativeModel, split: Split | HeldOut) -> str:
+    path, calibrated = turned.fitted.path, model.fitted.path is not None
+    if path is None:
+        return ""
+    whose = "validation " if isinstance(split, Split) and split.validation.n_users else "of these "
+    return note_on(path, calibrated, "" if calibrated else whose)
+
+
+def _trained(model: IterativeModel, knob: str) -> str:
+    """Name the model and the fairness it was trained with, unless the page uses that word for the slider."""
+    name = type(model).__name__
+    known = knob == "evenness" and hasattr(model, "fairness")
+    return f"{name} trained with fairness {model.fitted.trained_fairness:g}" if known else name
 
 
 def _who(what: str, found: Audit, part: str) -> str:
@@ -248,62 +293,67 @@ class Measured:
     last: Audit
 
 
-def measure(
-    model: Ranker,
-    question: Question,
-    stops: Sequence[float],
-    chosen: float,
-    open_end: bool,
-    advance: Callable[[str], None],
-) -> Measured:
-    """Measure the model at the stops, in rising order. All are compared with the first.
-
-    With `open_end`, end after the first stop above `chosen` whose Gini is higher than that of the stop before.
-    """
+def measure(model: Ranker, question: Question, stops: Stops, advance: Callable[[str], None]) -> Measured:
+    """Measure the model at the stops, in rising order. All are compared with the first."""
     # The lists of the first and of the chosen stop are kept: the examples are chosen by how they differ.
-    lists = {psi: lists_at(model, question, psi) for psi in (stops[0], chosen)}
-    first = lists[stops[0]]
-    rows = choose(first, lists[chosen], question.held_out, question.examples)
+    first = lists_at(model, question, stops.stops[0])
+    chosen = first if stops.chosen == 0 else lists_at(model, question, stops.picked)
+    rows = choose(first, chosen, question.held_out, question.examples)
     positions: list[Position] = []
-    gini = f"gini@{question.at}"
-    for psi in stops[1:]:
-        # Not kept: at most two sets of lists are in memory.
-        now = lists[psi] if psi == chosen else lists_at(model, question, psi)
+    for stop in stops.stops[1:]:
+        # Not kept: at most three sets of lists are in memory.
+        now = chosen if stop is stops.picked else lists_at(model, question, stop)
         found = question.compare(first, now)
         # An audit has both sides, so the first comparison also gives the values of the first stop.
         if not positions:
-            positions.append(_first(found, named(stops[0]), stops[0], first[rows, :LISTED]))
-        positions.append(_next(found, named(psi), psi, now[rows, :LISTED]))
-        advance(named(psi))
-        if open_end and psi > chosen and positions[-1].values[gini] > positions[-2].values[gini]:
-            break
-    return Measured(tuple(_marked(positions, gini)), rows, found)
+            positions.append(_placed(_first(found, "", first[rows, :LISTED]), stops.knob, stops.stops[0]))
+        positions.append(_placed(_next(found, "", now[rows, :LISTED]), stops.knob, stop))
+        advance(stop.name)
+    return Measured(tuple(_marked(positions, f"gini@{question.at}")), rows, found)
 
 
-def lists_at(model: Ranker, question: Question, psi: float) -> Lists:
+def lists_at(model: Ranker, question: Question, stop: Stop) -> Lists:
     """Return the lists of all users at one stop."""
-    blocks = ranked_by(model, question.held_out, question.longest, {"fairness": psi})
+    blocks = ranked_by(model, question.held_out, question.longest, stop.options)
     return np.concatenate([np.array(items, dtype=np.int32) for _, items in blocks])
 
 
-def named(psi: float) -> str:
-    """Return the name of a stop."""
-    return f"fairness {psi:g}"
+def _placed(position: Position, knob: str, stop: Stop) -> Position:
+    psi = stop.level.fairness if stop.level is not None else stop.value
+    evenness = stop.value if knob == "evenness" else None
+    return dataclasses.replace(position, name=stop.name, fairness=psi, evenness=evenness, level=stop.level)
+
+
+def _as_served(model: IterativeModel, turned: Fitted, question: Question, stops: Stops) -> tuple[Series, ...]:
+    """Return the model at the level it serves with now as a point of the chart, unless it is one of the stops."""
+    if turned.path is None or stops.knob != "evenness":
+        return ()
+    place = place_on(turned.path, served_level(model.fitted))
+    if model.fitted.item_offsets is None and place in [stop.value for stop in stops.stops]:
+        return ()
+    quality, inequality = question.quality[0], f"gini@{question.at}"
+    found = evaluate(model, question.held_out, metrics=[quality, inequality], bootstrap=0)
+    return (Series(AS_SERVED, ((found[inequality], found[quality], AS_SERVED),)),)
 
 
 def both_sides(found: Audit) -> tuple[Position, ...]:
     """Return the two sides of an audit as stops."""
-    return _first(found, found.before_name, None, None), _next(found, found.after_name, None, None)
+    return _first(found, found.before_name, None), _next(found, found.after_name, None)
 
 
-def _first(found: Audit, name: str, psi: float | None, lists: Lists | None) -> Position:
+def _first(found: Audit, name: str, lists: Lists | None) -> Position:
     values = {label: change.before for label, change in found.metrics.items()}
-    return Position(name, values, psi, exposure=found.items.before, lists=lists)
+    ends = {label: change.before_ends for label, change in found.metrics.items() if change.before_ends is not None}
+    return Position(name, values, exposure=found.items.before, lists=lists, intervals=ends)
 
 
-def _next(found: Audit, name: str, psi: float | None, lists: Lists | None) -> Position:
+def _next(found: Audit, name: str, lists: Lists | None) -> Position:
     values = {label: change.after for label, change in found.metrics.items()}
-    return Position(name, values, psi, found.metrics, found.users, found.groups, found.items.after, lists)
+    ends = {label: change.after_ends for label, change in found.metrics.items() if change.after_ends is not None}
+    return Position(
+        name, values, changes=found.metrics, users=found.users, groups=found.groups, exposure=found.items.after,
+        lists=lists, intervals=ends,
+    )  # fmt: skip
 
 
 def _marked(positions: Sequence[Position], gini: str) -> list[Position]:
@@ -339,35 +389,9 @@ def read_users(split: Split | HeldOut, part: str, fitted: Fitted) -> tuple[HeldO
 def read_lists(at: int, quality: str) -> tuple[int, tuple[str, ...]]:
     """Return the length of lists and the accuracy metrics; the first metric is the axis of the chart."""
     K = check_count("report", "at", at, 1)
-    return K, tuple(dict.fromkeys([*read_quality([quality], K), f"recall@{K}"]))
+    return K, tuple(dict.fromkeys([*read_quality([quality], K), f"ndcg@{K}", f"recall@{K}"]))
 
 
 def check_examples(examples: int) -> None:
     """Raise InvalidParameter for more example users than a page can hold."""
     check_count("report", "examples", examples, 0, MOST_EXAMPLES)
-
-
-def read_stops(
-    model: IterativeModel, fairness: Iterable[float] | None, chosen: float | None
-) -> tuple[list[float], float]:
-    """Return the stops in rising order, at least two, and the stop that the summary describes."""
-    fitted = model.fitted
-    picked = check_fairness(chosen) if chosen is not None else (fitted.fairness or 1.0)
-    if fairness is None:
-        unit = fitted.trained_fairness or 1.0
-        # The trained fairness is a natural unit of the dial: the steps lie closer below it than above.
-        stops = {rounded(step * unit) for step in STEPS} | {picked}
-    else:
-        stops = {check_fairness(psi) for psi in fairness}
-        if not stops:
-            raise InvalidParameter("fairness holds no values: leave it out to have them chosen.")
-        if chosen is None and picked not in stops:
-            picked = max(stops)
-        stops.add(picked)
-    if picked == 0 or len(stops) == 1:
-        stops.add(0.0)  # a baseline to compare with
-    if len(stops) == 1:
-        raise InvalidParameter("A report compares stops of the dial: give at least one fairness above 0.")
-    if len(stops) > MOST_STOPS:
-        raise InvalidParameter(f"A report has at most {MOST_STOPS} stops. Got {len(stops)} instead.")
-    return sorted(stops), picked

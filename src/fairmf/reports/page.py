@@ -1,4 +1,4 @@
-"""Write one HTML page that shows what changes with fairness: `report` (docs/report.md).
+"""Write one HTML page that shows what evenness changes and what it costs: `report` (docs/report.md).
 
 The templates (jinja2, assets/) escape every value. In addition, the page's content security policy allows only our own
 scripts, by their hash, and no requests. So even a name that was not escaped could run nothing and send nothing.
@@ -74,6 +74,7 @@ def report(
     path: PathLike,
     /,
     *,
+    evenness: Iterable[float] | None = ...,
     fairness: Iterable[float] | None = ...,
     chosen: float | None = ...,
     at: int = ...,
@@ -93,12 +94,13 @@ def report(
 
 
 def report(subject: Curve | Audit | IterativeModel, *where: Any, **options: Any) -> Path:
-    """Write a self-contained HTML page that shows what changes with fairness, and return its path.
+    """Write a self-contained HTML page that shows what evenness changes and what it costs, and return its path.
 
-    There are three calls. `report(model, split, path)` measures a fitted model at several values of fairness, the stops
-    of its dial. `report(audit, path)` shows the two sides of an audit. `report(curve, path)` shows a curve of
-    `trade_off` or `fit_path`, without items. Parameters after `path` are passed by name; those before `title` are for
-    models only.
+    There are three calls. `report(model, split, path)` measures a fitted model at several values of evenness, the stops
+    of a slider, along the path of `calibrate`; a model that was not calibrated gets a quick path on the validation
+    users, and stays as it is. `report(audit, path)` shows the two sides of an audit. `report(curve, path)` shows a
+    curve of `trade_off` or `fit_path`, without items. Parameters after `path` are passed by name; those before `title`
+    are for models only.
 
     Parameters
     ----------
@@ -108,10 +110,13 @@ def report(subject: Curve | Audit | IterativeModel, *where: Any, **options: Any)
         The users to measure on (models only): a Split or a HeldOut.
     path
         The HTML file to write.
+    evenness
+        Values of evenness to show, from 0 to 1; by default eleven.
     fairness
-        Values of fairness to show; by default up to eleven, until the Gini rises again.
+        Instead of evenness: values of the users' dial (psi), for experts.
     chosen
-        Fairness that the summary describes; by default the model's own, or 1 if that is 0.
+        The evenness that the summary describes (a fairness where `fairness` is given); by default the one the model
+        serves with, or 0.3.
     at
         Length of the lists in which exposure is counted.
     quality
@@ -143,7 +148,7 @@ def report(subject: Curve | Audit | IterativeModel, *where: Any, **options: Any)
     Raises
     ------
     InvalidParameter
-        If the call is none of the three, or the fairness of the model cannot be changed.
+        If the call is none of the three, the model has no dial, or evenness and fairness are both given.
     InvalidData
         If there are no users or points to report on.
     CannotWrite
@@ -185,6 +190,7 @@ def page(content: Content) -> str:
     hashes = " ".join(f"'sha256-{_hash(script)}'" for script in (library, program))
     policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
     shown = {
+        "costs": tables.cost_table(content),
         "models": tables.model_table(content.contenders),
         "items": tables.item_table(content),
         "groups": tables.group_table(content),
@@ -193,7 +199,7 @@ def page(content: Content) -> str:
     return _templates().get_template("page.html").render(
         content=content,
         sections=_sections(content, shown),
-        tables={**shown, "dial": tables.dial_table(content)},
+        tables={**shown, "dial": tables.dial_table(content), "levels": tables.level_table(content)},
         training="" if content.history is None else _training(content.history),
         record={str(name): _written(value) for name, value in content.record.items()},
         version=__version__,
@@ -211,7 +217,8 @@ def _sections(content: Content, shown: Mapping[str, tables.PageTable | None]) ->
     parts = (
         ("summary", "Summary", True),
         ("models", "Models", shown["models"]),
-        ("dial", "Dial", len(content.positions) > 1),
+        ("dial", content.knob.capitalize() or "Both sides", len(content.positions) > 1),
+        ("costs", "Costs", shown["costs"]),
         ("spread", "Exposure", items),
         ("lists", "Lists", content.examples),
         ("items", "Items", items),

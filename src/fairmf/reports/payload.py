@@ -38,6 +38,8 @@ def payload(content: Content) -> Json:
     """Return the data of the scripts as plain Python values."""
     found: Json = {
         "metrics": [_metric(label) for label in content.metrics],
+        "knob": content.knob,
+        "users": content.measured_on,
         "quality": content.quality,
         "inequality": content.inequality,
         "at": content.at,
@@ -68,9 +70,11 @@ def _position(content: Content, position: Position) -> Json:
     users = position.users.get(content.quality)
     return {
         "name": position.name,
+        "evenness": position.evenness,
         "fairness": position.fairness,
         "values": {m: finite(position.values.get(m)) for m in content.metrics},
         "written": {m: written(m, position.values.get(m)) for m in content.metrics},
+        "ends": {m: between(m, position.intervals[m]) for m in content.metrics if m in position.intervals},
         "changed": {} if position is content.before else {m: _told(content, position, m) for m in content.metrics},
         "changes": {m: _ends(position.changes[m]) for m in content.metrics if m in position.changes},
         "better": verdicts,
@@ -84,6 +88,11 @@ def _told(content: Content, position: Position, metric: str) -> str:
     """Write a change for its card: "−0.024 (−0.031 to −0.018), worse"."""
     change = content.change(position, metric)
     return f"{with_ends(metric, change)}, {VERDICTS[better(metric, change)]}"
+
+
+def between(metric: str, ends: tuple[float, float]) -> str:
+    """Write the ends of the interval of a value: "0.312 to 0.330"."""
+    return " to ".join(written(metric, end) for end in ends)
 
 
 def _ends(change: Change) -> list[float | None]:

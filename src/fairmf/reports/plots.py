@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fairmf.control.trade_off import Curve
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.io.atomic import replacing
 from fairmf.lazy import lazy_module
@@ -18,10 +17,11 @@ from fairmf.metrics.audit_result import Audit
 from fairmf.metrics.evaluate import Evaluation
 from fairmf.metrics.exposure import coverage, lorenz_curve
 from fairmf.metrics.sentences import cut, signed
-from fairmf.metrics.sentences import title as metric_title
 from fairmf.models.fitted import History
 from fairmf.reports import plot_style
 from fairmf.reports.payload import band_of, band_shares
+from fairmf.reports.plot_fronts import evenness_path as evenness_path
+from fairmf.reports.plot_fronts import trade_off_front as trade_off_front
 from fairmf.types import Record
 
 if TYPE_CHECKING:
@@ -140,75 +140,6 @@ def _checked(exposures: Mapping[str, ArrayLike]) -> dict[str, Values]:
 
 def _in_percent(axis: Axis) -> None:
     axis.set_major_formatter(ticker.PercentFormatter(1, decimals=0))
-
-
-# -- quality against inequality of exposure ---------------------------------------------------------------------------
-
-
-CROWDED = 3  # fronts that are named at their ends; more would be crowded, since fronts meet there
-
-
-def trade_off_front(
-    curves: Curve | Mapping[str, Curve],
-    *,
-    quality: str | None = None,
-    inequality: str | None = None,
-    title: str = "",
-    theme: str = "light",
-) -> Figure:
-    """Draw quality against inequality, with points joined by rising evenness: up is better, left is more even.
-
-    A single curve is divided by its `way` ("evenness", "dial", "re-trained", ...). If there is only one line, its
-    points are marked with their evenness, or their fairness where they have none. By default the axes are the first
-    accuracy metric and the first Gini of the curves.
-    """
-    series = _by_way(curves) if isinstance(curves, Curve) else dict(curves)
-    if not series or not all(len(curve) for curve in series.values()):
-        raise InvalidData("There are no points to draw: every curve needs at least one.")
-    first = next(iter(series.values()))
-    up, across = quality or first.quality, inequality or first.inequality
-    words = f"{metric_title(across)} of exposure (left is fairer to items)", f"{metric_title(up)} (up is better)"
-    figure, axes, colours = plot_style.new_figure(theme, *words, title=title)
-    ends = []
-    for k, (name, curve) in enumerate(series.items()):
-        rows = sorted(curve, key=_place)
-        x, y = [row[across] for row in rows], [row[up] for row in rows]
-        axes.plot(x, y, label=name, **plot_style.look(colours, k) | ({"linestyle": ""} if len(x) == 1 else {}))
-        # The name stands at the fairest point, the left end of the line.
-        lowest = min(range(len(x)), key=lambda i: x[i])
-        ends.append((name, (x[lowest], y[lowest]), colours.series[k % len(colours.series)]))
-    if len(series) == 1:
-        _mark(axes, [(row[across], row[up], f"{_place(row):g}") for row in first], colours.soft)
-    axes.margins(0.08)
-    axes.autoscale_view()
-    if len(series) > CROWDED:
-        plot_style.legend_beside(figure, axes)
-    elif len(series) > 1:
-        plot_style.label_ends(axes, ends)
-    return figure
-
-
-def _place(row: Record) -> float:
-    """Return where a row lies on its curve: its evenness, else its fairness."""
-    place: float | None = row.get("fairness") if row.get("evenness") is None else row["evenness"]
-    return place or 0.0
-
-
-def _mark(axes: Axes, points: Sequence[tuple[float, float, str]], colour: str) -> None:
-    """Write the evenness or fairness beside every point that has room for it."""
-    across, up = [x for x, _, _ in points], [y for _, y, _ in points]
-    width, height = max(across) - min(across) or 1.0, max(up) - min(up) or 1.0
-    taken: list[tuple[float, float]] = []
-    for x, y, told in points:
-        # About the size of a label, as shares of the plot.
-        if all(abs(x - a) > 0.05 * width or abs(y - b) > 0.06 * height for a, b in taken):
-            plot_style.write(axes, told, (x, y), (4, -10), colour)
-            taken.append((x, y))
-
-
-def _by_way(curve: Curve) -> dict[str, Curve]:
-    ways = dict.fromkeys(row["way"] for row in curve)
-    return {way: Curve(tuple(row for row in curve if row["way"] == way), curve.metrics) for way in ways}
 
 
 # -- who gains and who loses exposure, from an audit ------------------------------------------------------------------

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from rich.table import Table
 
 from fairmf.metrics.audit_change import Change
-from fairmf.metrics.sentences import arrow, cut, ends_of, points, signed, title, written
-from fairmf.reports.content import COLUMNS, Contender, Content
-from fairmf.reports.payload import shown_groups, shown_items
+from fairmf.metrics.sentences import arrow, cut, ends_of, points, sentence, signed, title, written, written_change
+from fairmf.reports.content import COLUMNS, Contender, Content, Position
+from fairmf.reports.payload import between, shown_groups, shown_items
 
+NBSP = "\N{NO-BREAK SPACE}"
 WITHOUT_SCRIPT = 50  # rows of a long table that readers without JavaScript see
 SHARE = "tail_share@1"  # stands for any share of exposure: all are written alike
 
@@ -38,12 +40,71 @@ def dial_table(content: Content) -> PageTable:
         caption += f"; small figures are {content.confidence:.0%} intervals of the difference from the first row"
     rows = [
         [
-            Cell(cut(position.name)),
+            Cell(_place(content, position)),
             *(Cell(written(m, position.values.get(m)), _ends(m, position.changes.get(m))) for m in content.metrics),
         ]
         for position in content.positions
     ]
-    return PageTable(caption, ["stop", *_headings(content.metrics)], rows)
+    return PageTable(caption, [content.knob or "side", *_headings(content.metrics)], rows)
+
+
+def cost_table(content: Content) -> PageTable | None:
+    """Return a table of what each stop costs: quality, its loss from the first stop, Gini, and who loses and gains."""
+    if not content.knob or len(content.positions) < 2:
+        return None
+    first, quality = content.before, content.quality
+    wanted = (content.inequality, f"ndcg@{content.at}", f"coverage@{content.at}", content.share)
+    others = [m for m in dict.fromkeys(wanted) if m != quality and m in content.metrics]
+    head = [content.knob, *_headings([quality]), f"change from{NBSP}{_place(content, first)}", *_headings(others)]
+    with_users = any(quality in position.users for position in content.positions)
+    head += [f"users who lose{NBSP}/{NBSP}gain"] if with_users else []
+    rows = []
+    for position in content.positions:
+        row = [Cell(_place(content, position)), _value(position, quality)]
+        row.append(Cell("") if position is first else _loss(quality, content.change(position, quality)))
+        row += [_value(position, metric) for metric in others if metric]
+        users = position.users.get(quality)
+        share = "" if users is None else f"{users.worse_off.value:.1%} / {users.better_off.value:.1%}"
+        rows.append([*row, Cell(share)] if with_users else row)
+    caption = sentence(content.measured_on)
+    if any(position.intervals for position in content.positions):
+        caption += f" Small figures are {content.confidence:.0%} intervals."
+    return PageTable(caption or "Measured", head, rows)
+
+
+def level_table(content: Content) -> PageTable | None:
+    """Return a table of the levels that the values of evenness stand for."""
+    levels = [(position, position.level) for position in content.positions if position.level is not None]
+    if not levels:
+        return None
+    rows = [
+        [
+            Cell(_place(content, position)),
+            *(Cell(f"{x:.3g}") for x in (level.flatten, level.discount, level.strengths[0])),
+        ]
+        for position, level in levels
+    ]
+    return PageTable("What each evenness stands for", [content.knob, "flatten (g)", "discount (h)", "psi"], rows)
+
+
+def _place(content: Content, position: Position) -> str:
+    value = position.evenness if content.knob == "evenness" else position.fairness
+    return cut(position.name) if value is None else f"{value:g}"
+
+
+def _value(position: Position, metric: str) -> Cell:
+    return Cell(written(metric, position.values.get(metric)), _between(metric, position.intervals.get(metric)))
+
+
+def _loss(metric: str, change: Change) -> Cell:
+    """Write a change in per cent of the value at the first stop, with its interval."""
+    if not math.isfinite(change.relative):
+        return Cell(written_change(metric, change.difference), _ends(metric, change))
+    ends = ""
+    if change.beyond_chance is not None:
+        low, high = (100 * (end or 0.0) / change.before for end in (change.low, change.high))
+        ends = f"{signed(low, 1)}% to {signed(high, 1)}%"
+    return Cell(f"{signed(100 * change.relative, 1)}%", ends)
 
 
 def item_table(content: Content) -> PageTable | None:
@@ -110,7 +171,7 @@ def comparison_table(contenders: Sequence[Contender], columns: Sequence[str] = C
 
 
 def _headings(metrics: Sequence[str]) -> list[str]:
-    return [f"{title(m)} {arrow(m)}" for m in metrics]
+    return [f"{title(m)}{NBSP}{arrow(m)}" for m in metrics]
 
 
 def _ends(metric: str, change: Change | None) -> str:
@@ -118,4 +179,4 @@ def _ends(metric: str, change: Change | None) -> str:
 
 
 def _between(metric: str, ends: tuple[float, float] | None) -> str:
-    return "" if ends is None else " to ".join(written(metric, end) for end in ends)
+    return "" if ends is None else between(metric, ends)

@@ -1,4 +1,4 @@
-// Every chart: an ECharts instance as SVG that is drawn again when the dial, the colours or the width change.
+// Every chart: an ECharts instance as SVG that is drawn again when the slider, the colours or the width change.
 function chart(id, options) {
   const holder = byId(id);
   if (!holder) return null;

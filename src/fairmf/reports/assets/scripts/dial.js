@@ -1,4 +1,4 @@
-// The dial itself: slider, figures, the sentence that is read out, and the chart of quality against inequality.
+// The slider, figures, the sentence that is read out, and the chart of quality against inequality.
 function startDial() {
   const slider = byId("slider");
   if (!slider) return;
@@ -12,7 +12,7 @@ function startDial() {
       .map((label) => `${metricOf(label).title} ${now.written[label]}`)
       .join("\n");
     byId("sentence").textContent = now.past
-      ? `${now.sentence} This fairness is past the lowest Gini.`
+      ? `${now.sentence} This ${data.knob} is past the lowest Gini.`
       : now.sentence;
     updateCards(now);
     markRow();
@@ -27,13 +27,15 @@ function updateCards(now) {
     card.classList.toggle("better", verdict === true);
     card.classList.toggle("worse", verdict === false);
     card.querySelector(".value").textContent = now.written[label];
+    card.querySelector(".within").textContent = now.ends[label] ? `interval ${now.ends[label]}` : "";
     card.querySelector(".change").textContent = now.changed[label] ?? "the first stop";
   });
 }
 
 function markRow() {
-  const rows = document.querySelectorAll("#stops .numbers tbody tr");
-  rows.forEach((row, k) => row.classList.toggle("current", k === state.position));
+  document.querySelectorAll(".by-stop tbody").forEach((body) => {
+    [...body.rows].forEach((row, k) => row.classList.toggle("current", k === state.position));
+  });
 }
 
 function startFront() {
@@ -43,7 +45,7 @@ function startFront() {
   if (data.series.length) byId("front-others").textContent = "; other marks are the other models or ways";
   let selected = {};
   const front = chart("chart-front", () => ({
-    xAxis: axis(`${across.title}: inequality of exposure`, { scale: true }),
+    xAxis: axis(`${across.title}: inequality of exposure${data.users ? `, ${data.users.split(" (")[0]}` : ""}`, { scale: true }),
     yAxis: yAxis(up.title, { scale: true }),
     tooltip: { ...shared().tooltip, formatter: frontTip },
     grid: { ...shared().grid, right: 30, bottom: 26 + legendHeight(front) },
@@ -62,11 +64,11 @@ function startFront() {
       inactiveColor: colour("then"),
     },
     series: [
-      line("dial", data.positions.map(at), "now", { showSymbol: true, symbolSize: 10, cursor: "pointer", z: 3 }),
+      line("slider", data.positions.map(at), "now", { showSymbol: true, symbolSize: 10, cursor: "pointer", z: 3 }),
       ...data.series.map(otherSeries),
       {
         type: "scatter",
-        name: "where the dial stands",
+        name: "where the slider stands",
         data: [at(current())],
         symbolSize: 20,
         z: 4,
@@ -129,10 +131,13 @@ function legendHeight(front) {
   return 12 + 24 * Math.ceil(letters / Math.max(200, (front?.drawn.getWidth() ?? 600) - 40));
 }
 
+// The interval of a value, where there is one.
+const within = (position, label) => (position.ends[label] ? ` (${position.ends[label]})` : "");
+
 function frontTip(event) {
   const position = event.seriesIndex === 0 ? data.positions[event.dataIndex] : null;
   const values = position
-    ? data.metrics.map((metric) => `${metric.title}: ${position.written[metric.label]}`)
+    ? data.metrics.map((metric) => `${metric.title}: ${position.written[metric.label]}${within(position, metric.label)}`)
     : [data.inequality, data.quality].map(
         (label, k) => `${metricOf(label).title}: ${written(metricOf(label), event.value[k])}`,
       );

@@ -1,4 +1,4 @@
-// Groups of items (providers, genres): shares of the exposure at the first stop and where the dial stands.
+// Groups of items (providers, genres): shares of the exposure at the first stop and where the slider stands.
 const BARS = 12;
 
 function startGroups() {

@@ -1,4 +1,4 @@
-// The item table: search, sort, pages. Exposure "now" follows the dial.
+// The item table: search, sort, pages. Exposure "now" follows the slider.
 const PER_PAGE = 20;
 const itemView = { sort: "before", ascending: false, page: 0, words: "" };
 

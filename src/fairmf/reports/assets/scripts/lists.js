@@ -1,4 +1,4 @@
-// Example users' lists side by side: the first stop, and where the dial stands, with what changed marked.
+// Example users' lists side by side: the first stop, and where the slider stands, with what changed marked.
 function startLists() {
   const chooser = byId("example");
   if (!chooser) return;

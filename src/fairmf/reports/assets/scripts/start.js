@@ -1,4 +1,4 @@
-// What the page knows, where the dial stands, and who wants to hear of it.
+// What the page knows, where the slider stands, and who wants to hear of it.
 document.documentElement.classList.add("scripted");
 // Long tables are there for readers without scripts; with them they open when asked for.
 document.querySelectorAll("details.folded").forEach((details) => details.removeAttribute("open"));
