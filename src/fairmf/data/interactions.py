@@ -51,10 +51,8 @@ class Interactions:
         # Kernels do not check bounds: an index outside would read foreign memory.
         if by_user.nnz and (by_user.indices.min() < 0 or by_user.indices.max() >= n_items):
             raise InvalidData(f"The rows hold item indices outside 0 to {n_items - 1}.")
-        self._by_user = by_user.read_only()
-        self._n_items = n_items
-        self._user_ids = user_ids
-        self._item_ids = item_ids
+        self._by_user, self._n_items = by_user.read_only(), n_items
+        self._user_ids, self._item_ids = user_ids, item_ids
         self._weighting: Weighting | None = None
         self._given: Callable[[], str] | None = None  # fingerprint of the data that these are balanced from
 
@@ -336,8 +334,6 @@ class Interactions:
         """Return the fingerprint of the data that a fit was given: a model may hold them with balanced confidences."""
         return self.fingerprint() if self._given is None else self._given()
 
-    # -- the two orientations -----------------------------------------------------------------------------------
-
     @property
     def by_user(self) -> Rows:
         """One sparse row per user, item indices ascending."""
@@ -403,9 +399,8 @@ class Interactions:
             raise InvalidParameter(f"These interactions are weighted already, by {self._weighting.how!r}.")
         if how not in NAMES:
             raise InvalidParameter(f"Weights can be 'log' or 'bm25'. Got {how!r} instead.")
-        if how == "log":
-            return weighted_like(self, LogWeighting())
-        return weighted_like(self, BM25Weighting.learn(self._by_user, self._n_items, K1, B))
+        own = LogWeighting() if how == "log" else BM25Weighting.learn(self._by_user, self._n_items, K1, B)
+        return weighted_like(self, own)
 
 
 def weighted_like(data: Interactions, weighting: Weighting | None) -> Interactions:
@@ -444,11 +439,9 @@ def as_interactions(data: object, *, allow_empty: bool = False) -> Interactions:
     if sp.issparse(data):
         matrix = sp.csr_array(data)  # type: ignore[call-overload]
         if not ((matrix.data == 0) | (matrix.data == 1)).all():
-            message = (
-                "The matrix holds values other than 1, which are ignored: every entry counts as one interaction. "
-                'Pass Interactions.from_csr(matrix, weights="values") to use them as confidences.'
-            )
-            warnings.warn(message, UserWarning, stacklevel=3)
+            what = "The matrix holds values other than 1, which are ignored: every entry counts as one interaction. "
+            hint = 'Pass Interactions.from_csr(matrix, weights="values") to use them as confidences.'
+            warnings.warn(what + hint, UserWarning, stacklevel=3)
         return Interactions.from_csr(matrix, allow_empty=allow_empty)
     raise InvalidData(
         f"Expected Interactions or a SciPy sparse matrix with users as rows, got {type(data).__name__}. "
