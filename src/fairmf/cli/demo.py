@@ -159,7 +159,7 @@ def story(compared: Mapping[str, Evaluation], validation_users: int) -> str:
     )
     return (
         f"Both have settings chosen from the data. Against plain iALS, FairALS has {default}; at evenness "
-        f"{EVENNESS:g}, calibrated on {validation_users:,} validation users and without further training, it has {even}."
+        f"{EVENNESS:g}, calibrated on {validation_users:,} validation users, without further training, it has {even}."
     )
 
 
