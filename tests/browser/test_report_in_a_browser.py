@@ -121,6 +121,7 @@ def test_the_dial_by_mouse(visit, data):
 def test_a_point_of_the_chart_can_be_chosen(visit, data):
     seen = visit()
     seen.to_stop(0)
+    seen.page.wait_for_timeout(200)  # the chart follows the height of the cards beside it
     point = seen.page.evaluate(
         """([x, y]) => { const chart = echarts.getInstanceByDom(document.getElementById('chart-front'));
         return chart.convertToPixel({seriesIndex: 0}, [x, y]); }""",

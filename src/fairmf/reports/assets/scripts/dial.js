@@ -80,6 +80,8 @@ function startFront() {
           color: colour("ink"),
           fontSize: 13,
           fontWeight: 600,
+          textBorderColor: colour("card"), // a halo: the line may pass behind the words
+          textBorderWidth: 3,
         },
         silent: true,
       },
