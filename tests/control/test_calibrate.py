@@ -8,7 +8,7 @@ import pytest
 
 from fairmf import FairALS, Popularity, calibrate, evaluate, load_model, recalibrate, split_by_user, synthetic
 from fairmf.control import level_grid
-from fairmf.control.level_grid import Cohort, Point, monotone_chain, thinned
+from fairmf.control.level_grid import Cohort, Point, monotone_chain, refined_chain, thinned
 from fairmf.data.popularity import gini
 from fairmf.errors import InvalidParameter
 from fairmf.metrics.registry import parse_metric
@@ -18,12 +18,16 @@ from fairmf.models.evenness import Level
 def random_points(seed, count):
     rng = np.random.default_rng(seed)
     levels = rng.integers(0, 3, (count, 3)).astype(float)
-    gini, quality = rng.random(count), rng.random(count)
+    gini, quality = rng.random(count) * rng.choice([0.2, 1.0]), rng.random(count)
     return [Point(Level(*levels[i]), gini[i], quality[i], rng.random(5)) for i in range(count)]
 
 
 def area(chain):
-    return sum((a.gini - b.gini) * b.quality for a, b in itertools.pairwise(chain))
+    """Under straight lines, but under the more even knot where two are more than .05 apart."""
+    total = 0.0
+    for a, b in itertools.pairwise(chain):
+        total += (a.gini - b.gini) * (b.quality if a.gini - b.gini > 0.05 else (a.quality + b.quality) / 2)
+    return total
 
 
 def is_monotone(chain):
@@ -50,6 +54,27 @@ def test_no_chain_encloses_more_area(seed):
     assert found[0] is start
     assert is_monotone(found)
     assert area(found) == pytest.approx(best)
+
+
+class Valley:
+    """A cohort whose quality falls steeply at first: all levels are below the line from the first to the last."""
+
+    def __init__(self):
+        self.asked = []
+
+    def measure(self, level):
+        self.asked.append(level)
+        x = level.discount
+        return Point(level, 0.9 - 0.6 * x, 0.2 + 0.2 * (1 - x) ** 4, np.ones(3))
+
+
+def test_a_chain_is_measured_where_it_leaves_points_out():
+    cohort = Valley()
+    points = [cohort.measure(Level(0.0, 0.0, x)) for x in (0.0, 1.0)]
+    chain = refined_chain(cohort, points, 0.0, lambda _: None, gap=0.06)
+    assert max(a.gini - b.gini for a, b in itertools.pairwise(chain)) <= 0.06
+    for point in chain:
+        assert point.quality == pytest.approx(0.2 + 0.2 * (1 - point.level.discount) ** 4)
 
 
 def test_points_below_the_least_quality_are_left_out():

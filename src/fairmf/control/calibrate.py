@@ -2,21 +2,20 @@
 
 1. Measure quality and Gini on a grid of levels, and find the best chain through it (level_grid.py); if there are very
    many users, on a sample of them.
-2. Measure the knots and the points halfway between them on all validation users: these are the knots of the path.
+2. Measure the knots of the chain on all validation users: these are the knots of the path.
 3. Measure eleven levels along the path on the test users, with intervals.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fairmf.control.level_grid import Cohort, Point, measure_grid, monotone_chain, thinned, undialled
+from fairmf.control.level_grid import Cohort, Point, measure_grid, refined_chain, thinned, undialled
 from fairmf.data.popularity import gini
 from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidData, InvalidParameter
@@ -110,7 +109,7 @@ def calibrate(
         cohort = Cohort.of(plain, held_out, at, wanted, users)
         points = measure_grid(cohort, min_quality, advance)
         best = max(point.quality for point in points)
-        chain = thinned(monotone_chain(points, min_quality * best))
+        chain = thinned(refined_chain(cohort, points, min_quality * best, advance))
         knots = _knots(cohort, held_out, chain, advance)
         path = EvennessPath(tuple(knots), at, wanted.label, held_out.n_users)
         shown_on = held_out if isinstance(split, HeldOut) or split.test.n_users == 0 else split.test
@@ -190,29 +189,16 @@ class Calibration:
 
 
 def _knots(cohort: Cohort, held_out: HeldOut, chain: Sequence[Point], advance: Callable[[str], None]) -> list[Knot]:
-    """Measure the knots of a chain, and the levels halfway between them, on all held-out users."""
-    known = {point.level: (point.gini, point.quality) for point in chain}
-    unequal, quality = f"gini@{cohort.at}", cohort.wanted.label
-
-    def measured(level: Level) -> tuple[float, float]:
-        if cohort.history.n_users < held_out.n_users:  # the cohort is a sample
-            found = evaluate(cohort.model, held_out, metrics=[quality, unequal], bootstrap=0, evenness=level)
-            return found[unequal], found[quality]
-        if level not in known:
-            point = cohort.measure(level)
-            known[level] = point.gini, point.quality
-        return known[level]
-
-    levels = [chain[0].level]
-    for before, after in itertools.pairwise(chain):
-        halves = zip(before.level.strengths, after.level.strengths, strict=True)
-        levels += [Level(*((a + b) / 2 for a, b in halves)), after.level]
+    """Return the knots of a chain, measured on all held-out users."""
+    if cohort.history.n_users == held_out.n_users:
+        return [Knot(point.level, point.gini, point.quality) for point in chain]
     knots: list[Knot] = []
-    for level in levels:
-        # Between knots, or on all users, Gini may not fall everywhere: such levels are left out.
-        value = measured(level)
-        if not knots or value[0] < knots[-1].gini:
-            knots.append(Knot(level, *value))
+    unequal, quality = f"gini@{cohort.at}", cohort.wanted.label
+    for point in chain:
+        found = evaluate(cohort.model, held_out, metrics=[quality, unequal], bootstrap=0, evenness=point.level)
+        # On all users, Gini may not fall everywhere: such levels are left out.
+        if not knots or found[unequal] < knots[-1].gini:
+            knots.append(Knot(point.level, found[unequal], found[quality]))
         advance(f"knot {len(knots)}")
     return knots
 

@@ -2,8 +2,8 @@
 
 `measure_grid` measures quality and Gini on a grid of levels (fairness, flatten, discount). Of all chains of measured
 points that start at the best quality, along which no strength falls and Gini falls strictly, `monotone_chain` takes the
-one with the largest area under quality as a function of Gini, where a Gini between two knots counts with the quality
-of the more even one. `thinned` drops knots whose quality does not differ from
+one with the largest area under quality as a function of Gini; `refined_chain` measures more points between its knots.
+`thinned` drops knots whose quality does not differ from
 the knot before by more than its standard error.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -52,6 +53,7 @@ class Grid:
 PAIRS = 40_000_000  # users of the sample times items: the grid takes about 15 s per 100 million scores and core
 FEWEST = 1000  # users of the sample, whatever the number of items
 KEPT = 1 << 26  # scores that are kept for all levels of one fairness (256 MB); more are computed again for each level
+ROUNDS = 6  # how often levels halfway between the knots of the best chain are measured
 
 
 def undialled(model: FactorModel) -> FactorModel:
@@ -195,26 +197,30 @@ class Point:
     """The quality of each user, for paired standard errors."""
 
 
-def monotone_chain(points: Sequence[Point], min_quality: float) -> list[Point]:
+def monotone_chain(points: Sequence[Point], min_quality: float, gap: float = 0.05) -> list[Point]:
     """Return the chain of points that encloses most area under quality(Gini).
 
     It starts at the point of the best quality (of equal ones at the lowest Gini). From knot to knot no strength falls
-    and Gini falls strictly. Points below `min_quality` are left out. Between two knots the area counts the quality of
-    the more even one, which is sure to be there. (With straight lines instead, a chain would gain by leaving out every
-    point below the line from its start to its end, and then not be on that line.) Dynamic programming over points by
-    falling Gini.
+    and Gini falls strictly. Points below `min_quality` are left out. Between two knots the area is that under a line.
+    If their Gini is further apart than `gap`, it counts the quality of the more even knot alone, which is sure to be
+    there: a chain would otherwise gain by leaving out every point below the line from its start to its end, and then
+    not be on that line. Dynamic programming over points by falling Gini.
     """
     start = max(points, key=lambda point: (point.quality, -point.gini))
-    allowed = [p for p in points if p.gini < start.gini and p.quality >= min_quality and _beyond(start, p)]
+    allowed = [p for p in points if p.gini < start.gini and p.quality >= min_quality]
     order = [start, *sorted(allowed, key=lambda point: -point.gini)]
+    ginis, quality = np.array([p.gini for p in order]), np.array([p.quality for p in order])
+    strengths = np.array([point.level.strengths for point in order])
+    fall = ginis[:, None] - ginis
+    gained = fall * np.where(fall > gap, quality, (quality[:, None] + quality) / 2)
+    follows = (strengths >= strengths[:, None, :]).all(axis=2) & (fall > 0)
+    gained[~follows] = -np.inf
     area, before = np.full(len(order), -np.inf), np.zeros(len(order), dtype=int)
     area[0] = 0.0
-    for b, after in enumerate(order):
-        for a in range(b):
-            if area[a] > -np.inf and order[a].gini > after.gini and _beyond(order[a], after):
-                gained = area[a] + (order[a].gini - after.gini) * after.quality
-                if gained > area[b]:
-                    area[b], before[b] = gained, a
+    for b in range(1, len(order)):
+        reached = area[:b] + gained[:b, b]
+        before[b] = int(np.argmax(reached))
+        area[b] = reached[before[b]]
     at = int(np.argmax(area))
     chain = [order[at]]
     while at != 0:
@@ -223,8 +229,22 @@ def monotone_chain(points: Sequence[Point], min_quality: float) -> list[Point]:
     return chain[::-1]
 
 
-def _beyond(a: Point, b: Point) -> bool:
-    return all(y >= x for x, y in zip(a.level.strengths, b.level.strengths, strict=True))
+def refined_chain(
+    cohort: Cohort, points: Sequence[Point], min_quality: float, advance: Callable[[str], None], gap: float = 0.02
+) -> list[Point]:
+    """Return the best chain, after measuring halfway between its knots as long as they are further apart than `gap`."""
+    found, known = list(points), {point.level for point in points}
+    for _ in range(ROUNDS):
+        chain = monotone_chain(found, min_quality)
+        wide = (a.level.halfway(b.level) for a, b in itertools.pairwise(chain) if a.gini - b.gini > gap)
+        new = [level for level in wide if level not in known]
+        if not new:
+            break
+        for level in new:
+            known.add(level)
+            found.append(cohort.measure(level))
+            advance(f"{len(found)} levels")
+    return monotone_chain(found, min_quality)
 
 
 def thinned(chain: Sequence[Point]) -> list[Point]:

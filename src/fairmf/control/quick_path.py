@@ -17,7 +17,16 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from fairmf.control.level_grid import Cohort, Grid, Point, measure_grid, monotone_chain, thinned, undialled
+from fairmf.control.level_grid import (
+    Cohort,
+    Grid,
+    Point,
+    measure_grid,
+    monotone_chain,
+    refined_chain,
+    thinned,
+    undialled,
+)
 from fairmf.data.split import HeldOut
 from fairmf.metrics.registry import parse_metric
 from fairmf.models.evenness import EvennessPath, Knot, Level
@@ -27,6 +36,7 @@ from fairmf.types import Record
 COARSE = Grid((0.0, 1.0, 4.0), (0.0, 0.25, 0.5, 0.75, 1.0, 1.5), (0.0, 0.1, 0.2, 0.4, 0.8, 1.6))
 PAIRS = 2_400_000  # users of the sample times items: a level then takes about 10 ms on two cores
 FEWEST = 200  # users of the sample, whatever the number of items
+GAP = 0.05  # of Gini between knots above which a level halfway is measured
 MIN_QUALITY = 0.5  # the path ends at this share of the best quality, as that of `calibrate` does
 
 ModelT = TypeVar("ModelT", bound=FactorModel)
@@ -59,7 +69,9 @@ def quick_path(
     for level in neighbours(best_chain(points), points):
         points.append(cohort.measure(level))
         advance(f"{len(points)} levels")
-    knots = tuple(Knot(p.level, p.gini, p.quality) for p in thinned(best_chain(points)))
+    least = MIN_QUALITY * max(point.quality for point in points)
+    chain = thinned(refined_chain(cohort, points, least, advance, GAP))
+    knots = tuple(Knot(point.level, point.gini, point.quality) for point in chain)
     return EvennessPath(knots, at, wanted.label, cohort.history.n_users)
 
 

@@ -49,6 +49,10 @@ class Level:
         """(psi, g, h); psi is 0 where the level leaves it to the model."""
         return self.fairness or 0.0, self.flatten, self.discount
 
+    def halfway(self, other: Level) -> Level:
+        """Return the level halfway between this one and another."""
+        return Level(*((a + b) / 2 for a, b in zip(self.strengths, other.strengths, strict=True)))
+
 
 @dataclass(frozen=True)
 class Knot:
