@@ -14,7 +14,7 @@ from fairmf.cli.app import run as run_command_line
 from fairmf.cli.demo import DEFAULT, EVEN, PLAIN, story
 
 MODELS = [
-    "Popularity", "iALS", "fiADMM fairness 0.5", "fiADMM fairness 3", "FairALS fairness 0.5", "FairALS fairness 3",
+    "Popularity", "fiADMM fairness 0.5", "fiADMM fairness 3", "FairALS fairness 0.5", "FairALS fairness 3", "iALS",
     "FairALS", "FairALS evenness 0.3",
 ]  # fmt: skip
 

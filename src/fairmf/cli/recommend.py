@@ -17,7 +17,6 @@ from fairmf.cli.session import Session
 from fairmf.cli.sources import Reading, as_ids, data_weighting, ids_from_file, load_fitted, read_histories, read_ids
 from fairmf.cli.terminal import marked
 from fairmf.data.interactions import Interactions
-from fairmf.data.weighting import Balance
 
 if TYPE_CHECKING:
     from fairmf.models.factor_model import FactorModel
@@ -153,14 +152,13 @@ def _users(
 def _reweighted(loaded: FactorModel, histories: Interactions, asked: str, session: Session) -> Interactions:
     """Check that --reweight agrees with the model. A model that stores its weighting applies it by itself."""
     known = data_weighting(loaded)
-    if loaded.fitted.weighting is None or (known is None and isinstance(loaded.fitted.weighting, Balance)):
+    if known is None:
         session.warn(f"The model does not say how its data were weighted: new users are weighted by {asked} alone.")
         found = histories.reweighted(asked)
         return Interactions(found.by_user, found.n_items, found.user_ids, found.item_ids)  # raw ones to the model
     if known != asked:
-        how = "that were not weighted" if known is None else f"weighted by {known}"
         raise Problem(
-            f"The model was trained on data {how}, so new users cannot be weighted by {asked}.",
+            f"The model was trained on data weighted by {known}, so new users cannot be weighted by {asked}.",
             "drop --reweight: the model weights new users itself",
         )
     return histories
