@@ -232,15 +232,20 @@ def monotone_chain(points: Sequence[Point], min_quality: float, gap: float = 0.0
 def refined_chain(
     cohort: Cohort, points: Sequence[Point], min_quality: float, advance: Callable[[str], None], gap: float = 0.02
 ) -> list[Point]:
-    """Return the best chain, after measuring halfway between its knots as long as they are further apart than `gap`."""
+    """Return the best chain, after measuring halfway between its knots as long as they are further apart than `gap`.
+
+    The chain that hopes for straight lines over any distance is measured too: levels between distant knots mix the
+    three strengths as no level of the grid does, and are often better.
+    """
     found, known = list(points), {point.level for point in points}
     for _ in range(ROUNDS):
-        chain = monotone_chain(found, min_quality)
-        wide = (a.level.halfway(b.level) for a, b in itertools.pairwise(chain) if a.gini - b.gini > gap)
-        new = [level for level in wide if level not in known]
+        chains = [monotone_chain(found, min_quality), monotone_chain(found, min_quality, gap=1.0)]
+        pairs = itertools.chain.from_iterable(map(itertools.pairwise, chains))
+        wide = (a.level.halfway(b.level) for a, b in pairs if a.gini - b.gini > gap)
+        new = [level for level in dict.fromkeys(wide) if level not in known]
         if not new:
             break
-        for level in new:
+        for level in sorted(new, key=lambda level: level.strengths):  # by fairness: its scores are kept
             known.add(level)
             found.append(cohort.measure(level))
             advance(f"{len(found)} levels")
