@@ -10,20 +10,20 @@ from numpy.typing import NDArray
 
 from fairmf.backends.contract import Effort, Factors, HalfStep, ItemScale, Matrix, RankOne, RowSums, Vector, divides
 from fairmf.backends.cpu import reductions, threads
-from fairmf.backends.cpu import rows as row_kernels
 from fairmf.backends.cpu import top_k as top_k_kernel
-from fairmf.backends.cpu.rows import BLOCK_ROWS, draw_rows
 from fairmf.backends.cpu.threads import balanced, check, even, run
 from fairmf.backends.numpy_arrays import NumpyArrays
-from fairmf.backends.random_start import Stream
 from fairmf.data.csr import Rows
 from fairmf.lazy import lazy_module
 from fairmf.types import Array
 
 if TYPE_CHECKING:
     from fairmf.backends.cpu import cg, subspace
+    from fairmf.backends.cpu import rows as row_kernels
+    from fairmf.backends.random_start import Stream
 else:  # models that only answer do without the solvers' kernels
     cg, subspace = lazy_module("fairmf.backends.cpu.cg"), lazy_module("fairmf.backends.cpu.subspace")
+    row_kernels = lazy_module("fairmf.backends.cpu.rows")
 
 CANDIDATE_BYTES = 16 << 20  # memory for candidates of one thread in top_k
 MOST_BINS, USERS_PER_BIN = 32, 128  # bins of users by length, for the bounds of top_k with offsets
@@ -50,10 +50,10 @@ class CpuBackend(NumpyArrays):
     def draw_normal(self, stream: Stream, numbers: NDArray[np.int64] | None, scale: float, out: Factors) -> None:
         """See contract."""
         rows = np.arange(len(out)) if numbers is None else np.ascontiguousarray(numbers, dtype=np.int64)
-        bounds = even(len(out), BLOCK_ROWS)
+        bounds = even(len(out), row_kernels.BLOCK_ROWS)
         key, side = np.array(stream.key, dtype=np.uint64), np.uint64(stream.side)
         inputs = (key, side, rows, np.float32(scale), bounds)
-        run(draw_rows, len(bounds) - 1, *inputs, out=(out,), work=50 * out.size)
+        run(row_kernels.draw_rows, len(bounds) - 1, *inputs, out=(out,), work=50 * out.size)
 
     def gramian(self, this: Factors, weights: Vector | None = None) -> Matrix:
         """See contract."""
