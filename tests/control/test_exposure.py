@@ -105,8 +105,8 @@ def test_given_users_are_checked_with_their_targets(model):
 def test_offsets_that_do_not_help_others_are_refused():
     """Each user has a dimension of its own, with noise that outweighs popularity: what is learned says nothing."""
     generator = np.random.default_rng(0)
-    n, m = 300, 400
-    fitted = FairALS(factors=4, epochs=1).fit(synthetic(n, m, 3000)).fitted
+    n, m = 300, 200
+    fitted = FairALS(factors=4, epochs=1).fit(synthetic(n, m, 2000)).fitted
     n, m = len(fitted.user_factors), len(fitted.item_factors)
     items = generator.normal(size=(m, n)).astype(np.float32)
     alone = FairALS()

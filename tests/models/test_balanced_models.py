@@ -131,8 +131,9 @@ def test_training_users_fold_in_to_their_vectors(fairness, tmp_path):
 
 def test_the_gradient_is_zero_at_the_fixed_point():
     """With the confidences of the formula, by central differences of a naive F."""
-    model = IALS(**SETTINGS, **BALANCE, epochs=400, solver="cholesky").fit(DATA, progress=False)
-    C = by_hand(DATA, 0.4, 0.3).to_csr().toarray().astype(float)
+    data = synthetic(40, 25, 300, random_state=4)
+    model = IALS(**SETTINGS, **BALANCE, epochs=300, solver="cholesky").fit(data, progress=False)
+    C = by_hand(data, 0.4, 0.3).to_csr().toarray().astype(float)
     n, m = C.shape
     alpha0, l2 = model.unobserved_weight, model.regularization
     ridge_u, ridge_v = l2 * (C.sum(axis=1) + alpha0 * m), l2 * (C.sum(axis=0) + alpha0 * n)
