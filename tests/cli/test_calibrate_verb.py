@@ -107,7 +107,7 @@ def test_interrupted_it_leaves_the_old_model(fairmf, made, model, tmp_path, monk
         raise KeyboardInterrupt
 
     before = (tmp_path / "m.fairmf").read_bytes()
-    monkeypatch.setattr("fairmf.control.calibrate.monotone_chain", impatient)
+    monkeypatch.setattr("fairmf.control.calibrate.refined_chain", impatient)
     assert fairmf("calibrate", model, made / "split", *QUICK).code == failures.INTERRUPTED
     assert (tmp_path / "m.fairmf").read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["m.fairmf"]

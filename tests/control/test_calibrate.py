@@ -77,6 +77,12 @@ def test_a_chain_is_measured_where_it_leaves_points_out():
         assert point.quality == pytest.approx(0.2 + 0.2 * (1 - point.level.discount) ** 4)
 
 
+def test_a_chain_ends_where_hardly_any_gini_is_left():
+    falling = [(0.9, 0.40), (0.8, 0.38), (0.705, 0.30), (0.700, 0.22), (0.698, 0.15)]
+    points = [Point(Level(float(k)), gini, quality, np.ones(3)) for k, (gini, quality) in enumerate(falling)]
+    assert refined_chain(None, points, 0.0, lambda _: None, gap=1.0) == points[:3]
+
+
 def test_points_below_the_least_quality_are_left_out():
     points = [Point(Level(0.0), 0.9, 0.4, np.ones(3)), Point(Level(1.0), 0.5, 0.1, np.ones(3))]
     assert len(monotone_chain(points, 0.2)) == 1

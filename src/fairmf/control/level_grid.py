@@ -53,6 +53,7 @@ class Grid:
 PAIRS = 40_000_000  # users of the sample times items: the grid takes about 15 s per 100 million scores and core
 FEWEST = 1000  # users of the sample, whatever the number of items
 KEPT = 1 << 26  # scores that are kept for all levels of one fairness (256 MB); more are computed again for each level
+NEAR = 0.01  # of Gini
 ROUNDS = 6  # how often levels halfway between the knots of the best chain are measured
 
 
@@ -249,7 +250,10 @@ def refined_chain(
             known.add(level)
             found.append(cohort.measure(level))
             advance(f"{len(found)} levels")
-    return monotone_chain(found, min_quality)
+    chain = monotone_chain(found, min_quality)
+    # Near the lowest Gini, quality is paid for next to nothing: end where only NEAR of Gini is left.
+    near = next(k for k, point in enumerate(chain) if point.gini <= chain[-1].gini + NEAR)
+    return chain[: near + 1]
 
 
 def thinned(chain: Sequence[Point]) -> list[Point]:
