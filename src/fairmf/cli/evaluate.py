@@ -71,7 +71,8 @@ def evaluate(
     session.record_beside(model)
     users = f"{found.n_users:,} {part.value} users, {found.n_scored:,} of them with held-out items"
     ends = "; ± half the interval" if found.intervals else ""
-    session.show(metric_table(found), f"At {level_name(loaded, asked)}, for {users}{ends}; ↑ higher is better")
+    how = level_name(loaded, asked)
+    session.show(metric_table(found), f"{how.capitalize()}, for {users}{ends}; ↑ higher is better")
 
 
 def metric_table(found: Evaluation) -> Table:
