@@ -54,7 +54,7 @@ class Before(Served):
     """The level before the change."""
 
     side: ClassVar[str] = "before"
-    otherwise: ClassVar[str] = "none; with --after, the one that fairmf target stored in MODEL"
+    otherwise: ClassVar[str] = "without evenness; with --after, the evenness that fairmf target stored in the model"
 
 
 @dataclass
@@ -62,7 +62,9 @@ class After(Served):
     """The level after the change."""
 
     side: ClassVar[str] = "after"
-    otherwise: ClassVar[str] = "the one that fairmf target stored in the model, or 0.3 (none with --after)"
+    otherwise: ClassVar[str] = (
+        "the evenness that fairmf target stored in the model. If it stored none: 0.3; with --after, without evenness"
+    )
 
 
 @dataclass
@@ -108,8 +110,8 @@ def audit(
 ) -> None:
     """Compare two sets of lists for the same users: who gains exposure, who loses it, and how accuracy changes.
 
-    With one model, its lists without evenness are compared with its lists at --after-evenness. With --after, the lists
-    of two models are compared.
+    With one model, audit compares two lists of each user: one without evenness, one at --after-evenness. With --after,
+    it compares the lists of two models.
 
     [dim]Examples:[/dim]
 

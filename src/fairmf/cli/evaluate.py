@@ -44,8 +44,8 @@ def evaluate(
 ) -> None:
     """Measure a model on held-out users: accuracy (recall, nDCG and others) and how evenly items are exposed.
 
-    --evenness measures the model as it would answer with that evenness; it is not trained again. Gini and coverage
-    depend on the number of users: compare only values for the same users.
+    With --evenness, the lists are made at that evenness. The model is not trained again. Gini and coverage depend on
+    the number of users: compare them only for the same users.
 
     [dim]Examples:[/dim]
 

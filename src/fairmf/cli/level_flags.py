@@ -38,7 +38,7 @@ HELP = {
     "number.",
     "discount": "Lower the scores of popular items: subtract this number times log(popularity), in standard deviations "
     "of all scores.",
-    "fairness": "Serve with this fairness instead of the one the model was trained with.",
+    "fairness": "Serve with this fairness instead of the one the model was trained with (fairmf fit --fairness).",
 }
 
 
@@ -48,7 +48,9 @@ class Served(Flags):
 
     side: ClassVar[str] = ""
     """What the names of the flags begin with, and whom they are about; "" if there is one side only."""
-    otherwise: ClassVar[str] = "the evenness that fairmf target stored in the model, or none"
+    otherwise: ClassVar[str] = (
+        "the evenness that fairmf target stored in the model. If it stored none: without evenness"
+    )
     """The evenness if none is given, for --help."""
 
     evenness: float | None = None
@@ -78,7 +80,7 @@ class Served(Flags):
     def _help(cls, name: str) -> str:
         """Return the help of a flag. The flags for experts are explained where there is one side only."""
         if cls.side and name != "evenness":
-            return f"For experts: --{name} of fairmf evaluate, for the lists {cls.side} the change."
+            return f"For experts: as --{name} of fairmf evaluate, for the lists {cls.side} the change."
         text = f"Evenness of the lists {cls.side} the change, from 0 to 1." if cls.side else HELP[name]
         return f"{text} Default: {cls.otherwise}." if name == "evenness" else text
 
@@ -160,4 +162,4 @@ def level_name(model: FactorModel, asked: Asked) -> str:
         return f"at evenness {facts['evenness']:g}"
     items = [f"{name} {facts[name]:.3g}" for name in ("flatten", "discount") if facts[name]]
     users = [f"fairness {facts['fairness']:.3g}"] if hasattr(model, "with_fairness") else []
-    return f"at {', '.join(users + items)}" if items or facts["fairness"] else "without evenness"
+    return f"at {', '.join(users + items)}" if items or (users and facts["fairness"]) else "without evenness"

@@ -26,13 +26,14 @@ class Measured(Flags):
         str | None,
         typer.Option(
             metavar="X,X,...",
-            help="Values of evenness to show, from 0 to 1. [dim]\\[default: 0, 0.1, ..., 1][/dim]",
+            help="Values of evenness to show. [dim]\\[default: 0, 0.1, ..., 1][/dim]",
         ),
     ] = None
     fairness: Annotated[
         str | None,
         typer.Option(
-            metavar="X,X,...", help="For experts: values of --fairness of fairmf evaluate to show, instead of evenness."
+            metavar="X,X,...",
+            help="For experts: show these values of fairness (see fairmf evaluate --help) instead of evenness.",
         ),
     ] = None
     chosen: Annotated[
@@ -71,8 +72,9 @@ def report(
 ) -> None:
     """Write an HTML page that shows who gains from evenness, and what it costs.
 
-    The page is one file with a slider for evenness. It loads nothing from the network. If the model is not calibrated,
-    report calibrates it on the validation users and leaves its file as it is.
+    Evenness is a number from 0 (most accurate lists) to 1 (most even lists). The page is one file with a slider for
+    evenness. It loads nothing from the network. If the model is not calibrated, report calibrates it on the validation
+    users and leaves its file as it is.
 
     [dim]Examples:[/dim]
 

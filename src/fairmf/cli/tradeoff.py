@@ -22,13 +22,13 @@ def tradeoff(
     session: Session,
     evenness: Annotated[
         str | None,
-        typer.Option(metavar="X,X,...", help="Values of evenness to measure, from 0 to 1, instead of --points."),
+        typer.Option(metavar="X,X,...", help="Values of evenness to measure, instead of --points."),
     ] = None,
     fairness: Annotated[
         str | None,
         typer.Option(
             metavar="X,X,...",
-            help="For experts: values of --fairness of fairmf evaluate to measure, instead of evenness.",
+            help="For experts: measure these values of fairness (see fairmf evaluate --help) instead of evenness.",
         ),
     ] = None,
     points: Annotated[int, typer.Option(min=2, help="How many values of evenness to measure, from 0 to 1.")] = 12,
@@ -47,8 +47,9 @@ def tradeoff(
 ) -> None:
     """Measure accuracy and exposure of one trained model at many values of evenness. It is not trained again.
 
-    If the model is not calibrated, tradeoff calibrates it first and leaves its file as it is. Choose an evenness on the
-    validation users (the default). Then measure your choice on the test users.
+    Evenness is a number from 0 (most accurate lists) to 1 (most even lists). If the model is not calibrated, tradeoff
+    calibrates it first and leaves its file as it is. Choose an evenness on the validation users (the default). Then
+    measure your choice on the test users.
 
     [dim]Examples:[/dim]
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _SPACE_HELP = (
     "What to search, separated by commas. NAME=LOW:HIGH draws on a logarithmic scale, NAME=LOW:HIGH:even on a linear "
     "one. NAME=16:128:double draws from 16, 32, 64, 128. NAME=A|B|C draws from these values. NAME is a setting "
-    "of the model. For experts: the NAME 'dial' is --fairness of fairmf evaluate."
+    "of the model. For experts: NAME can also be 'dial', which is the --fairness of fairmf evaluate."
 )
 
 
