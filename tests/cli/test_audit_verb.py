@@ -35,7 +35,7 @@ def write_facts(path, found):
 def test_one_model_dialled_is_the_librarys_audit(fairmf, made, model, split, tmp_path):
     done = fairmf("audit", made / "model.fairmf", made / "split", "--after-fairness", 3, "--json", "-o", "audit.json")
     assert done.code == 0, done.err
-    names = {"before_name": "model.fairmf at fairness 0", "after_name": "model.fairmf at fairness 3"}
+    names = {"before_name": "model.fairmf without evenness", "after_name": "model.fairmf at fairness 3"}
     options = {"before_options": {"fairness": 0.0}, "after_options": {"fairness": 3.0}}
     expected = audit(model, model, split, **options, **names).to_dict(top=10)
     assert done.json["metrics"] == json.loads(json.dumps(expected["metrics"]))
@@ -52,7 +52,7 @@ def test_two_models(fairmf, made, model, split):
     expected = audit(model, load_model("other.fairmf"), split, at=5, part="validation", bootstrap=0)
     assert done.json["metrics"]["gini@5"]["before"] == expected["gini@5"].before
     assert done.json["metrics"]["gini@5"]["after"] == expected["gini@5"].after
-    assert done.json["after_name"] == "other.fairmf at fairness 0"
+    assert done.json["after_name"] == "other.fairmf without evenness"
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])

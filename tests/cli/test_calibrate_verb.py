@@ -69,7 +69,7 @@ def test_people_read_what_each_evenness_costs_and_for_how_many_users(fairmf, mad
         assert word in done.out
     said = " ".join(done.out.split())
     assert f"Measured on {split.test.n_users} test users" in said
-    assert f"chosen on {split.validation.n_users} validation users" in said
+    assert f"calibrated on {split.validation.n_users} validation users" in said
     assert "--evenness 0.3" in done.err
     plain = fairmf("calibrate", model, made / "split", *QUICK, "--bootstrap", 0)
     assert "±" not in plain.out

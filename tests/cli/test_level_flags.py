@@ -200,7 +200,7 @@ def test_a_curve_and_a_goal_say_for_how_many_users(fairmf, made, calibrated):
     assert f"{users} users" in " ".join(shown.split())
 
 
-def test_audit_compares_plain_scores_with_the_level(fairmf, made, calibrated):
+def test_audit_compares_no_evenness_with_the_level(fairmf, made, calibrated):
     model, split = load_model(calibrated), Split.load(made / "split").test
     flags = ("--bootstrap", 0, "--no-record", "--json")
     found = fairmf("audit", calibrated, made / "split", "--after-evenness", 0.5, *flags).json
@@ -209,16 +209,16 @@ def test_audit_compares_plain_scores_with_the_level(fairmf, made, calibrated):
     for name in ("gini@20", "ndcg@20"):
         assert found["metrics"][name]["before"] == expected.metrics[name].before
         assert found["metrics"][name]["after"] == expected.metrics[name].after
-    assert (found["before_name"], found["after_name"]) == ("c.fairmf at fairness 0", "c.fairmf at evenness 0.5")
+    assert (found["before_name"], found["after_name"]) == ("c.fairmf without evenness", "c.fairmf at evenness 0.5")
     assert found["after_level"]["flatten"] == model.fitted.path.level(0.5).flatten
     assert f"lists of {split.n_users} users" in " ".join(found["statements"])
 
 
-def test_audit_of_a_model_that_serves_plain_scores_shows_what_evenness_does(fairmf, made, calibrated):
+def test_audit_of_a_model_without_evenness_shows_what_evenness_does(fairmf, made, calibrated):
     flags = ("--bootstrap", 0, "--no-record", "--json")
     done = fairmf("audit", calibrated, made / "split", *flags)
     assert (done.json["before_level"]["flatten"], done.json["after_level"]["evenness"]) == (0, 0.3)
-    assert "serves plain scores; they are compared with evenness 0.3" in done.err
+    assert "c.fairmf without evenness is compared with evenness 0.3" in done.err
     even = load_model(calibrated).with_evenness(Level(2.0, 0.5, 0.0))
     even.save("even.fairmf")
     served = fairmf("audit", "even.fairmf", made / "split", *flags)
@@ -342,7 +342,7 @@ def test_fit_chooses_settings_from_the_data_unless_one_is_given(fairmf, made, tm
     assert done.json["settings"] == chosen
     found = load_model(tmp_path / "auto.fairmf")
     np.testing.assert_array_equal(found.item_factors, model.item_factors)
-    told = done.err[done.err.index("to fix them: ") + 13 :].splitlines()[0].split()
+    told = done.err[done.err.index("to use them again: ") + 19 :].splitlines()[0].split()
     for flags in (told, ("--config", "auto.fit.toml")):  # both ways lead to the same model without choosing again
         again = fairmf("fit", made / "split", "-o", "again.fairmf", *small, *flags)
         assert again.code == 0, again.err

@@ -46,15 +46,15 @@ VERBS = {
     "inspect": Verb(DATA, "Describe a file of events: counts, popularity of items, warnings."),
     "split": Verb(DATA, "Split events into training, validation and test data."),
     "fit": Verb(MODEL, "Train a model."),
-    "calibrate": Verb(MODEL, "Find what each evenness from 0 to 1 stands for, and what it costs."),
+    "calibrate": Verb(MODEL, "Prepare a model for --evenness, and show what each evenness costs."),
     "evaluate": Verb(MODEL, "Measure a model on held-out users."),
-    "tradeoff": Verb(MODEL, "Measure quality and exposure at many values of fairness."),
-    "report": Verb(MODEL, "Write an HTML page that shows who gains from fairness, and what it costs."),
-    "target": Verb(MODEL, "Find the fairness that meets a goal, such as a Gini of at most 0.8."),
+    "tradeoff": Verb(MODEL, "Measure accuracy and exposure at many values of evenness."),
+    "report": Verb(MODEL, "Write an HTML page that shows who gains from evenness, and what it costs."),
+    "target": Verb(MODEL, "Find the evenness that meets a goal, such as a Gini of at most 0.8."),
     "tune": Verb(MODEL, "Search for good settings on the validation users of a split."),
     "recommend": Verb(MODEL, "Recommend items to users."),
     "rerank": Verb(MODEL, "Make lists in which every item gets enough exposure."),
-    "audit": Verb(MODEL, "Compare two rankings: who gains, who loses, what it costs."),
+    "audit": Verb(MODEL, "Compare two sets of lists: who gains, who loses, what it costs."),
     "export": Verb(MODEL, "Export the vectors of items or users, or a nearest-neighbour index."),
     "datasets": Verb(DATA, "List, show and download benchmark data sets, or make synthetic events."),
     "doctor": Verb(TOOLS, "Check the installation: what works, and what is missing."),
@@ -139,7 +139,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     invoke_without_command=True,
-    epilog="[bold]fairmf VERB --help[/bold] shows a verb's flags, with examples. Exit codes: "
+    epilog="[bold]fairmf COMMAND --help[/bold] shows the flags of a command, with examples. Exit codes: "
     + "; ".join(f"{code} {meaning}" for code, meaning in errors.EXIT_CODES.items())
     + ".",
 )
@@ -153,9 +153,9 @@ def _show_version(wanted: bool) -> None:
 
 _ABOUT = """Matrix factorisation that is fair to items: from a file of events to recommendations and a report.
 
-The exposure of an item is the number of users whose list of recommendations holds it. --evenness spreads exposure over
-the items, from 0 (most accurate) to 1 (most even). It is chosen when lists are made; fairmf calibrate shows what it
-costs."""
+The exposure of an item is the number of users whose list of recommendations holds it. Evenness is a number from 0 to 1:
+how evenly the lists of all users together show the items. 0 gives the most accurate lists, 1 the most even ones. You
+choose it when lists are made, with --evenness. fairmf calibrate shows what it costs."""
 
 
 @app.callback(help=unwrapped(_ABOUT))

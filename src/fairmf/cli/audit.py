@@ -29,7 +29,7 @@ from fairmf.models.factor_model import FactorModel
 from fairmf.types import Record
 
 EVENNESS = 0.3
-"""What plain scores are compared with if nothing is said."""
+"""What a model without evenness is compared with if no evenness is given."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Before(Served):
     """The level before the change."""
 
     side: ClassVar[str] = "before"
-    otherwise: ClassVar[str] = "plain scores, or the model's own if --after is given"
+    otherwise: ClassVar[str] = "without evenness; with --after, the evenness that fairmf target stored in the model"
 
 
 @dataclass
@@ -62,7 +62,9 @@ class After(Served):
     """The level after the change."""
 
     side: ClassVar[str] = "after"
-    otherwise: ClassVar[str] = "the model's own; one model that serves plain scores is shown at evenness 0.3"
+    otherwise: ClassVar[str] = (
+        "the evenness that fairmf target stored in the model. If it stored none: 0.3; with --after, without evenness"
+    )
 
 
 @dataclass
@@ -106,11 +108,10 @@ def audit(
     intervals: Intervals,
     written: Written,
 ) -> None:
-    """Compare two rankings for the same users: who gains exposure, who loses it, and how the quality of lists changes.
+    """Compare two sets of lists for the same users: who gains exposure, who loses it, and how accuracy changes.
 
-    With --after, two models are compared. With one model, its lists by plain scores (fairness, flatten and discount 0)
-    are compared with its lists at --after-evenness, or at the level it serves with; if it serves plain scores, at
-    evenness 0.3.
+    With one model, audit compares two lists of each user: one without evenness, one at --after-evenness. With --after,
+    it compares the lists of two models.
 
     [dim]Examples:[/dim]
 
@@ -130,7 +131,7 @@ def audit(
     session.uses(part.value, held_out.fold_in)
     facts = _facts(held_out, catalogue, session)
     names = [
-        f"{path.name} at {level_name(side, asked)}"
+        f"{path.name} {level_name(side, asked)}"
         for side, path, asked in zip((before, after), paths, levels, strict=True)
     ]
     with (
@@ -153,7 +154,7 @@ def audit(
 def _levels(
     models: tuple[FactorModel, FactorModel], paths: tuple[Path, Path], flags: tuple[Served, Served], session: Session
 ) -> tuple[Asked, Asked]:
-    """Return the levels of both sides. One model alone is compared with its plain scores, if nothing else is said."""
+    """Return the levels of both sides. One model alone is compared with itself without evenness."""
     before, after = (side.read(model, path, session) for side, model, path in zip(flags, models, paths, strict=True))
     if models[0] is not models[1]:
         return before, after
@@ -164,10 +165,10 @@ def _levels(
         before = Level(0.0 if has_dial else None, *items)
         if not flags[1].given() and fitted.item_offsets is None and fitted.served(before) == fitted.served(after):
             after = EVENNESS
-            session.note(f"level   {paths[0].name} serves plain scores; they are compared with evenness {EVENNESS:g}")
+            session.note(f"level   {paths[0].name} without evenness is compared with evenness {EVENNESS:g}")
     if models[0].fitted.served(before) == models[0].fitted.served(after):
         raise Problem(
-            f"Both sides are {paths[0].name} at {level_name(models[0], after)}: there is nothing to compare.",
+            f"Both sides are {paths[0].name} {level_name(models[0], after)}: there is nothing to compare.",
             "--after-evenness 0.3, or another model: --after MODEL",
         )
     return before, after

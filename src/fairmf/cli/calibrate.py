@@ -1,4 +1,4 @@
-"""`fairmf calibrate MODEL SPLIT`: find what each evenness stands for, say what it costs, and store it in the model."""
+"""`fairmf calibrate MODEL SPLIT`: prepare a model for --evenness, and show what each evenness costs."""
 
 from __future__ import annotations
 
@@ -25,22 +25,19 @@ from fairmf.types import Record
 class Measured(Flags):
     """What is measured, and on how many users."""
 
-    at: Annotated[int, typer.Option(min=1, help="Length of the lists whose Gini is to fall.")] = 20
+    at: Annotated[int, typer.Option(min=1, help="Length of the lists on which Gini is measured.")] = 20
     quality: Annotated[str, typer.Option(metavar="NAME", help="Accuracy metric that is kept as high as possible.")] = (
         "ndcg@100"
     )
     min_quality: Annotated[
         float,
-        typer.Option(
-            metavar="NUMBER", help="Evenness 1 keeps at least this fraction of the best quality, from 0 to 1."
-        ),
+        typer.Option(metavar="NUMBER", help="Evenness 1 keeps at least this fraction of the accuracy of evenness 0."),
     ] = 0.5
     users: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Number of validation users on which levels are tried. Default: all, or a sample if there are many. "
-            "The path found is then measured on all of them.",
+            help="Number of validation users to calibrate on. Default: all, or a sample if there are many.",
         ),
     ] = None
     bootstrap: Annotated[
@@ -59,7 +56,7 @@ class Written(Flags):
     ] = None
     table: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help=f"File for the table, with the level of each evenness: {ENDINGS_HELP}."),
+        typer.Option(metavar="FILE", help=f"File for the table: {ENDINGS_HELP}."),
     ] = None
 
 
@@ -71,14 +68,17 @@ def calibrate(
     measured: Measured,
     written: Written,
 ) -> None:
-    """Find what each evenness from 0 to 1 stands for, and store it in the model.
+    """Prepare a model for --evenness, and show what each evenness costs.
 
-    Evenness 0 is the most accurate level that was measured on the validation users, 1 the most even one; in between,
-    Gini falls in proportion, at the least cost in quality. Nothing is trained. Afterwards every verb with --evenness
-    follows this path.
+    Evenness is a number from 0 to 1: how evenly the lists of all users together show the items. 0 gives the most
+    accurate lists. 1 gives the most even lists that keep at least half of the accuracy (--min-quality).
 
-    The table shows what each evenness costs the test users, or the validation users if there are no others. Gini and
-    coverage depend on the number of users, which stands below the table.
+    The model is not trained again. calibrate makes the lists of the validation users in many ways that differ in
+    accuracy and evenness. It stores in the model how to make the most accurate lists for each evenness.
+
+    The table shows accuracy, Gini and coverage at each evenness, for the test users. If the split has no test users,
+    the table is for the validation users. Gini and coverage depend on the number of users: compare them only for the
+    same users.
 
     [dim]Examples:[/dim]
 
@@ -134,7 +134,7 @@ def _report(found: Calibration, model: Path, output: Path, table: Path | None, s
     session.record_beside(output)
     session.show(cost_table(found), _measured_on(found))
     if len(path.knots) == 1:
-        session.warn("no level was more even than the most accurate one: every evenness gives the same lists.")
+        session.warn("no lists were more even than the most accurate ones: every evenness gives the same lists.")
     session.note(f"model   {marked(output)}")
     if table is not None:
         session.note(f"table   {marked(table)}")
@@ -152,8 +152,8 @@ def _measured_on(found: Calibration) -> str:
     shown = found.rows[0].found
     ends = "; ± half the 95% interval" if shown.intervals else ""
     return (
-        f"Measured on {shown.n_users:,} {found.shown_on} users, on a path chosen on {found.path.n_users:,} validation "
-        f"users{ends}."
+        f"Measured on {shown.n_users:,} {found.shown_on} users, calibrated on {found.path.n_users:,} validation users"
+        f"{ends}."
     )
 
 

@@ -113,7 +113,7 @@ def fetch(
 ) -> None:
     """Download a data set and verify it. Its terms of use are shown first.
 
-    An interrupted download is resumed. Afterwards, other verbs accept the name of the data set in place of a file.
+    An interrupted download is resumed. Afterwards, other commands accept the name of the data set in place of a file.
 
     [dim]Examples:[/dim]
 

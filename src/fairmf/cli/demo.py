@@ -52,8 +52,8 @@ def demo(
 ) -> None:
     """Train and compare Popularity, iALS, fiADMM and FairALS on synthetic data, and write a report.
 
-    The last lines compare plain iALS with FairALS, both with settings chosen from the data as `fairmf fit` does, and
-    with the same FairALS at an evenness of 0.3, calibrated on the validation users.
+    The last table compares three models: iALS, FairALS, and FairALS at evenness 0.3. Their settings are chosen from the
+    data.
 
     [dim]Examples:[/dim]
 
@@ -77,8 +77,8 @@ def demo(
         "data": f"synthetic, {users:,} users, {items:,} items, {interactions:,} interactions, seed {seed}",
         "split": f"strong generalisation, {split.test.n_users:,} test users; tables show test users",
         "models": f"{factors} factors; iALS and FairALS have settings chosen from the data, models with a fairness the "
-        "defaults without balances; new users folded in one by one",
-        "evenness": f"what {EVENNESS:g} stands for was calibrated on {split.validation.n_users:,} validation users",
+        "defaults without item_balance and user_balance; new users folded in one by one",
+        "evenness": f"calibrated on {split.validation.n_users:,} validation users",
         "made by": f"fairmf {fairmf.__version__}, NumPy {np.__version__}, Python {platform.python_version()}",
         "command": f"fairmf demo --users {users} --items {items} --interactions {interactions} "
         f"--factors {factors} --seed {seed}",

@@ -28,7 +28,7 @@ NO_READER = 141
 EXIT_CODES = {
     DONE: "done",
     PROBLEM: "a problem with data, files or settings",
-    USAGE: "wrong usage: an unknown verb or flag, a missing value or a value of the wrong type",
+    USAGE: "wrong usage: an unknown command or flag, a missing value or a value of the wrong type",
     MISSING_PACKAGE: "an optional package is not installed",
     CANNOT_WRITE: "the output could not be written (an older file is unchanged)",
     NOT_FETCHED: "a data set could not be downloaded, or its terms are not accepted",

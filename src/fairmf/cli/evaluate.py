@@ -44,8 +44,8 @@ def evaluate(
 ) -> None:
     """Measure a model on held-out users: accuracy (recall, nDCG and others) and how evenly items are exposed.
 
-    --evenness measures the model as it would answer with that evenness; it is not trained again. Gini and coverage
-    depend on the number of users: compare only values for the same users.
+    With --evenness, the lists are made at that evenness. The model is not trained again. Gini and coverage depend on
+    the number of users: compare them only for the same users.
 
     [dim]Examples:[/dim]
 
@@ -71,7 +71,8 @@ def evaluate(
     session.record_beside(model)
     users = f"{found.n_users:,} {part.value} users, {found.n_scored:,} of them with held-out items"
     ends = "; ± half the interval" if found.intervals else ""
-    session.show(metric_table(found), f"At {level_name(loaded, asked)}, for {users}{ends}; ↑ higher is better")
+    how = level_name(loaded, asked)
+    session.show(metric_table(found), f"{how.capitalize()}, for {users}{ends}; ↑ higher is better")
 
 
 def metric_table(found: Evaluation) -> Table:

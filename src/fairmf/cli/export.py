@@ -73,9 +73,7 @@ def export(
     product of their vectors, not the cosine. In Python, fairmf.ranking.ann.AnnIndex.load opens an index (extra
     \\[ann]).
 
-    A level of evenness is part of the vectors: write items and users with the same --evenness. If popular items are
-    discounted at that level, or the model has exposure offsets, item vectors of a table end with what is added to the
-    score, and user vectors of a table end with 1. An index takes user vectors without that 1.
+    --evenness changes the vectors: export items and users with the same --evenness.
 
     [dim]Examples:[/dim]
 

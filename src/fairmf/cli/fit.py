@@ -76,13 +76,13 @@ def fit(
 ) -> None:
     """Train a model and store it in one file.
 
-    No setting fits all data. Unless you give one of them, --unobserved-weight, --regularization, its exponent and the
-    balances are chosen by short fits on nine tenths of the interactions, which take about as long as two or three
-    fits; a line says what was chosen. --settings given takes the defaults instead.
+    Five settings depend on the data: --unobserved-weight, --regularization, --regularization-exponent, --item-balance
+    and --user-balance. If you give none of them, fit first tries a few values on a part of the data, keeps the best and
+    prints them. This takes as long as two or three fits. If you give at least one of them, fit tries nothing, and the
+    other four have their defaults.
 
-    How evenly items are exposed is chosen afterwards, when lists are made: fairmf calibrate finds what each evenness
-    costs, and evaluate, recommend and other verbs take --evenness. --fairness is the weight of the paper's fairness
-    term, for those who want to train with it.
+    Evenness says how evenly the lists of all users together show the items. It is not a setting of fit: you choose it
+    after training. See fairmf calibrate.
 
     [dim]Examples:[/dim]
 
@@ -151,7 +151,7 @@ def _tell_chosen(model: FactorModel, session: Session) -> None:
     session.result["settings"] = chosen
     session.run.settings |= {**chosen, "settings": "given"}
     flags = " ".join(f"{FLAG_OF.get(name, '--' + name.replace('_', '-'))} {value:g}" for name, value in chosen.items())
-    session.note(f"        to fix them: {flags}")
+    session.note(f"        to use them again: {flags}")
 
 
 def _train(

@@ -27,7 +27,7 @@ def inspect(
 ) -> None:
     """Describe a file of events: how it is read, counts, popularity of items, repeated rows and possible problems.
 
-    Of a model, show its settings, the level it serves with, and what each evenness stands for.
+    FILE can also be a model. Then inspect shows its settings and, if the model is calibrated, a table of evenness.
 
     [dim]Examples:[/dim]
 

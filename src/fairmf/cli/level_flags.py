@@ -28,16 +28,17 @@ Self = TypeVar("Self", bound="Served")
 Asked: TypeAlias = float | Level | None
 """A level of evenness as the library takes it; None stands for the one that the model serves with."""
 
-PANEL = "Evenness, for experts"
+PANEL = "For experts: --evenness sets all of these"
 MOST = {"evenness": 1.0}
 """The largest value of a flag, where there is one."""
 HELP = {
-    "evenness": "How evenly to spread exposure over the items: 0 is most accurate, 1 is most even. Run fairmf "
-    "calibrate first; without it, a rule of thumb decides.",
-    "flatten": "Divide the scores of each item by this power of their spread.",
-    "discount": "Subtract from an item's scores this multiple of the log of its popularity, in units of the spread of "
-    "all scores.",
-    "fairness": "Change the users' vectors to this fairness, as the paper's method does.",
+    "evenness": "How evenly the lists of all users together show the items, from 0 (most accurate lists) to 1 (most "
+    "even lists). Run fairmf calibrate first.",
+    "flatten": "Divide each item's scores by their standard deviation (over the training users) to the power of this "
+    "number.",
+    "discount": "Lower the scores of popular items: subtract this number times log(popularity), in standard deviations "
+    "of all scores.",
+    "fairness": "Serve with this fairness instead of the one the model was trained with (fairmf fit --fairness).",
 }
 
 
@@ -47,8 +48,10 @@ class Served(Flags):
 
     side: ClassVar[str] = ""
     """What the names of the flags begin with, and whom they are about; "" if there is one side only."""
-    otherwise: ClassVar[str] = "the model's own"
-    """What holds for a strength that is not given, for --help."""
+    otherwise: ClassVar[str] = (
+        "the evenness that fairmf target stored in the model. If it stored none: without evenness"
+    )
+    """The evenness if none is given, for --help."""
 
     evenness: float | None = None
     flatten: float | None = None
@@ -59,10 +62,9 @@ class Served(Flags):
     def parameters(cls) -> list[inspect.Parameter]:
         """Return the flags as parameters of a function."""
         made = []
-        for name, text in HELP.items():
+        for name in HELP:
             panel = None if name == "evenness" or cls.side else PANEL
-            text = f"{cls.side.capitalize()} the change: {text[0].lower()}{text[1:]}" if cls.side else text
-            option = typer.Option(metavar="NUMBER", help=f"{text} Default: {cls.otherwise}.", rich_help_panel=panel)
+            option = typer.Option(metavar="NUMBER", help=cls._help(name), rich_help_panel=panel)
             kind = Annotated[float | None, option]
             made.append(
                 inspect.Parameter(cls._parameter(name), inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
@@ -73,6 +75,14 @@ class Served(Flags):
     def collect(cls: type[Self], values: Settings) -> Self:
         """Return the bundle with these values."""
         return cls(**{field.name: values[cls._parameter(field.name)] for field in fields(cls)})
+
+    @classmethod
+    def _help(cls, name: str) -> str:
+        """Return the help of a flag. The flags for experts are explained where there is one side only."""
+        if cls.side and name != "evenness":
+            return f"For experts: as --{name} of fairmf evaluate, for the lists {cls.side} the change."
+        text = f"Evenness of the lists {cls.side} the change, from 0 to 1." if cls.side else HELP[name]
+        return f"{text} Default: {cls.otherwise}." if name == "evenness" else text
 
     @classmethod
     def _parameter(cls, name: str) -> str:
@@ -94,7 +104,7 @@ class Served(Flags):
                 )
         if self.evenness is not None and (others := self.given()[1:]):
             raise Problem(
-                f"{self.flag('evenness')} stands for a flatten, a discount and a fairness of its own, so "
+                f"{self.flag('evenness')} sets flatten, discount and fairness, so "
                 f"{self.flag(others[0])} cannot be given as well.",
                 f"use {self.flag('evenness')} alone, or the flags for experts without it",
             )
@@ -121,8 +131,8 @@ class Served(Flags):
         fitted.served(asked)  # raises where offsets were learned at another level
         if self.evenness is not None and fitted.path is None:
             session.note(
-                f"level   {path.name} is not calibrated, so evenness {self.evenness:g} follows a rule of thumb. To "
-                f"choose it on validation users: fairmf calibrate {path.name} SPLIT"
+                f"level   {path.name} is not calibrated: evenness {self.evenness:g} may cost much accuracy. Better run "
+                f"first: fairmf calibrate {path.name} SPLIT"
             )
         return asked
 
@@ -146,10 +156,10 @@ def level_facts(model: FactorModel, asked: Asked) -> Record:
 
 
 def level_name(model: FactorModel, asked: Asked) -> str:
-    """Say at which level a model answers: "evenness 0.3", or the strengths that are not 0."""
+    """Say at which level a model answers: "at evenness 0.3", "without evenness", or at which strengths."""
     facts = level_facts(model, asked)
     if facts["evenness"] is not None:
-        return f"evenness {facts['evenness']:g}"
+        return f"at evenness {facts['evenness']:g}"
     items = [f"{name} {facts[name]:.3g}" for name in ("flatten", "discount") if facts[name]]
     users = [f"fairness {facts['fairness']:.3g}"] if hasattr(model, "with_fairness") else []
-    return ", ".join(users + items) or "plain scores"
+    return f"at {', '.join(users + items)}" if items or (users and facts["fairness"]) else "without evenness"

@@ -26,13 +26,14 @@ class Measured(Flags):
         str | None,
         typer.Option(
             metavar="X,X,...",
-            help="Values of evenness to show, from 0 to 1. [dim]\\[default: 0, 0.1, ..., 1][/dim]",
+            help="Values of evenness to show. [dim]\\[default: 0, 0.1, ..., 1][/dim]",
         ),
     ] = None
     fairness: Annotated[
         str | None,
         typer.Option(
-            metavar="X,X,...", help="Show the users' dial (psi) at these values instead of evenness, for experts."
+            metavar="X,X,...",
+            help="For experts: show these values of fairness (see fairmf evaluate --help) instead of evenness.",
         ),
     ] = None
     chosen: Annotated[
@@ -40,12 +41,12 @@ class Measured(Flags):
         typer.Option(
             metavar="X",
             help="Evenness that the summary describes; with --fairness, a fairness. "
-            "[dim]\\[default: the one that the model serves with, or 0.3][/dim]",
+            "[dim]\\[default: the one that fairmf target stored in the model, or 0.3][/dim]",
         ),
     ] = None
     part: Annotated[Part, typer.Option(help="Held-out users to measure on.")] = Part.test
     at: Annotated[int, typer.Option(min=1, help="Length of the lists in which exposure is counted.")] = 20
-    quality: Annotated[str, typer.Option(metavar="NAME", help="Accuracy metric that stands for quality.")] = "ndcg@100"
+    quality: Annotated[str, typer.Option(metavar="NAME", help="Accuracy metric to show.")] = "ndcg@100"
 
 
 @dataclass
@@ -71,8 +72,9 @@ def report(
 ) -> None:
     """Write an HTML page that shows who gains from evenness, and what it costs.
 
-    The page is one file with a slider along the model's path of evenness. It loads nothing from the network. A model
-    that was not calibrated gets a quick path on the validation users; the file of the model stays as it is.
+    Evenness is a number from 0 (most accurate lists) to 1 (most even lists). The page is one file with a slider for
+    evenness. It loads nothing from the network. If the model is not calibrated, report calibrates it on the validation
+    users and leaves its file as it is.
 
     [dim]Examples:[/dim]
 

@@ -72,7 +72,13 @@ class Bounds(Flags):
             help="FairRec: minimum exposure of every item, as a fraction of an equal share. Default: 0.5.",
         ),
     ] = None
-    order: Annotated[Order | None, typer.Option(help="FairRec: order of each list. Default: score.")] = None
+    order: Annotated[
+        Order | None,
+        typer.Option(
+            help="FairRec: order of the items in a list. score: best score first. allocation: the order in which "
+            "FairRec chose the items. Default: score."
+        ),
+    ] = None
     min_exposure: Annotated[
         float | None, typer.Option(metavar="NUMBER", help="Offsets: minimum exposure, as a fraction of an equal share.")
     ] = None
@@ -86,7 +92,8 @@ class Bounds(Flags):
         bool | None,
         typer.Option(
             "--check/--no-check",
-            help="Offsets: hold a fifth of the users out, and refuse offsets that do not help them. On by default.",
+            help="Offsets: keep a fifth of the users out of learning, and stop with an error if the offsets do not "
+            "clearly lower the Gini of their lists. On by default.",
         ),
     ] = None
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0

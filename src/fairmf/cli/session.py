@@ -31,7 +31,7 @@ else:
     rich_progress = lazy_module("rich.progress")
 
 
-PANEL = "Every verb"
+PANEL = "Every command"
 
 
 @dataclass

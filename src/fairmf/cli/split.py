@@ -65,8 +65,8 @@ class Draw(Flags):
     protocol: Annotated[
         Protocol,
         typer.Option(
-            help="With --by user: 'public' chooses users and items exactly as published splits do; 'seeded' chooses "
-            "them by --seed and --share."
+            help="With --by user: how users and items are drawn. public: as in Liang et al. 2018, so that results can "
+            "be compared with papers. seeded: by --seed and --share."
         ),
     ] = Protocol.public
     share: Annotated[
@@ -90,7 +90,8 @@ class Cuts(Flags):
     test_from: Annotated[
         str | None,
         typer.Option(
-            metavar="MOMENT", help="With --by time: start of the test period. [dim]\\[default: the last tenth][/dim]"
+            metavar="MOMENT",
+            help="With --by time: start of the test period. [dim]\\[default: the last tenth of the events][/dim]",
         ),
     ] = None
 
@@ -117,8 +118,8 @@ def split(
 ) -> None:
     """Split events into training, validation and test data, and store them in a folder.
 
-    Other verbs, such as fit and evaluate, read this folder. If it already holds a split, that split is replaced; other
-    files in the folder are kept.
+    Other commands, such as fit and evaluate, read this folder. If it already holds a split, that split is replaced;
+    other files in the folder are kept.
 
     [dim]Examples:[/dim]
 

@@ -88,7 +88,8 @@ def target(
 ) -> None:
     """Find the evenness that meets a goal on held-out users. The model is not trained again.
 
-    The search runs along the model's path of evenness; a model without one gets one first.
+    Evenness is a number from 0 (most accurate lists) to 1 (most even lists). If the model is not calibrated, target
+    calibrates it first.
 
     Give exactly one goal, a number from 0 to 1: --max-gini, --min-coverage or --max-ndcg-loss.
 

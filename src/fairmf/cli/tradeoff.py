@@ -13,7 +13,7 @@ from fairmf.cli.options import comma_list, numbers
 from fairmf.cli.output import ENDINGS_HELP, check_table_output, write_table
 from fairmf.cli.session import Session
 from fairmf.cli.sources import check_dial, load_fitted, read_split
-from fairmf.control.trade_off import LEVEL, Curve, trade_off
+from fairmf.control.trade_off import Curve, trade_off
 
 
 def tradeoff(
@@ -22,12 +22,13 @@ def tradeoff(
     session: Session,
     evenness: Annotated[
         str | None,
-        typer.Option(metavar="X,X,...", help="Values of evenness to measure, from 0 to 1, instead of --points."),
+        typer.Option(metavar="X,X,...", help="Values of evenness to measure, instead of --points."),
     ] = None,
     fairness: Annotated[
         str | None,
         typer.Option(
-            metavar="X,X,...", help="Measure the users' dial (psi) at these values instead of evenness, for experts."
+            metavar="X,X,...",
+            help="For experts: measure these values of fairness (see fairmf evaluate --help) instead of evenness.",
         ),
     ] = None,
     points: Annotated[int, typer.Option(min=2, help="How many values of evenness to measure, from 0 to 1.")] = 12,
@@ -35,8 +36,8 @@ def tradeoff(
         str,
         typer.Option(
             metavar="NAME,...",
-            help="Metrics to measure. A model without a path of evenness gets one for the first accuracy metric of "
-            "this list against the first Gini metric.",
+            help="Metrics to measure. A model that is not calibrated is calibrated for the first accuracy metric and "
+            "the first Gini of this list.",
         ),
     ] = "ndcg@100,recall@20,gini@20,coverage@20",
     part: Annotated[Part, typer.Option(help="Held-out users to measure on.")] = Part.validation,
@@ -44,10 +45,11 @@ def tradeoff(
         Path | None, typer.Option("--output", "-o", help=f"File to write the curve to: {ENDINGS_HELP}.")
     ] = None,
 ) -> None:
-    """Measure quality and exposure of one trained model at many values of evenness. It is not trained again.
+    """Measure accuracy and exposure of one trained model at many values of evenness. It is not trained again.
 
-    The values run along the model's path of evenness; a model that was not calibrated gets one first, on the same
-    users. Choose a value on the validation users (the default), then measure your choice on the test users.
+    Evenness is a number from 0 (most accurate lists) to 1 (most even lists). If the model is not calibrated, tradeoff
+    calibrates it first and leaves its file as it is. Choose an evenness on the validation users (the default). Then
+    measure your choice on the test users.
 
     [dim]Examples:[/dim]
 
@@ -82,13 +84,10 @@ def curve_table(curve: Curve, marked: float | None, meaning: str) -> Table:
     """Show a curve as a table with a row per evenness (or fairness); one value is marked with a star."""
     name = "evenness" if any("evenness" in row for row in curve) else "fairness"
     table = Table(caption=f"* {meaning}" if marked in curve.column(name) else None, caption_justify="left")
-    # The level that an evenness stands for is shown as well.
-    columns = [name, *(other for other in LEVEL if other != name and name == "evenness")]
-    for column in (*columns, *curve.metrics):
+    for column in (name, *curve.metrics):
         table.add_column(column, justify="right", no_wrap=True)
     for row in curve:
         mark = " *" if row[name] == marked else ""
-        level = [f"{row[other]:.3g}" for other in columns[1:]]
         cells = ["" if row[metric] is None else f"{row[metric]:.4f}" for metric in curve.metrics]
-        table.add_row(f"{row[name]:g}{mark}", *level, *cells)
+        table.add_row(f"{row[name]:g}{mark}", *cells)
     return table

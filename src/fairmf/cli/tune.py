@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _SPACE_HELP = (
     "What to search, separated by commas. NAME=LOW:HIGH draws on a logarithmic scale, NAME=LOW:HIGH:even on a linear "
     "one. NAME=16:128:double draws from 16, 32, 64, 128. NAME=A|B|C draws from these values. NAME is a setting "
-    "of the model, or 'dial': the fairness that is set after training."
+    "of the model. For experts: NAME can also be 'dial', which is the --fairness of fairmf evaluate."
 )
 
 
@@ -86,8 +86,8 @@ def tune(
         typer.Option(
             "--output",
             "-o",
-            help="File to write the best model to, with its path of evenness; it is trained again for this. What it "
-            "gains over the given settings at equal Gini is shown.",
+            help="File for the best model. It is trained again with the best settings, calibrated, and compared with a "
+            "model that has the settings of the flags.",
         ),
     ] = None,
     table_output: Annotated[

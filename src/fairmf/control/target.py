@@ -118,7 +118,7 @@ def fit_to_target(
                 others = measure_alternatives(model, held_out, measure.metrics, at, ways, advance)
             message += " " + advice(others, goal, f"recall@{at}")
         if "fairrec" not in ways:
-            message += ' FairRec goes further, and is far the best below Gini 0.5: alternatives="fairrec" measures it.'
+            message += ' FairRec can make lists more even: alternatives="fairrec" measures it.'
     curve = Curve(tuple(measure.rows[key] for key in sorted(measure.rows)), measure.metrics)
     level = Level(row["fairness"], row["flatten"], row["discount"])
     try:

@@ -118,8 +118,9 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
 
     settings: str = setting(
         "given",
-        "'auto' chooses unobserved_weight, regularization, its exponent and the balances by short fits, where they "
-        "are left at their defaults; 'given' takes them as they are.",
+        "'auto': try a few values of unobserved_weight, regularization, regularization_exponent, item_balance and "
+        "user_balance on a part of the data, and keep the best (takes as long as two or three fits). 'given': use the "
+        "values that you give, and the defaults for the others.",
         choices=("given", "auto"),
         absent="given",
     )
@@ -234,17 +235,18 @@ class FairALS(AlternatingModel):
 
     fairness: float = setting(
         0.0,
-        "How strongly training evens out the items' average scores, as in the paper; 0 leaves them as they are. "
-        "Evenness of the lists is chosen after training (`calibrate`).",
+        "The training setting of the paper: how strongly training makes the average scores of items equal. 0: not at "
+        "all. To make lists even, use evenness instead.",
         symbol="phi",
         low=0,
     )
     item_balance: float = setting(
-        0.25, "How much less a popular item weighs in training: an interaction with an item that f users have counts "
-        "f to the power of minus this.", symbol="b_I", low=0, high=4, absent=0.0,
+        0.25, "Weigh popular items less in training: divide the weight of each interaction by the number of users of "
+        "its item, to the power of item_balance.", symbol="b_I", low=0, high=4, absent=0.0,
     )  # fmt: skip
     user_balance: float = setting(
-        0.25, "The same for users with many items.", symbol="b_U", low=0, high=4, absent=0.0
+        0.25, "Weigh busy users less in training: divide the weight of each interaction by the number of items of its "
+        "user, to the power of user_balance.", symbol="b_U", low=0, high=4, absent=0.0
     )  # fmt: skip
 
     def trained_fairness(self) -> float:

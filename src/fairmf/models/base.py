@@ -89,11 +89,12 @@ class IterativeModel(FoldInModel, Generic[StateT]):
     )  # fmt: skip
 
     item_balance: float = setting(
-        0.0, "How much less a popular item weighs in training: an interaction with an item that f users have counts "
-        "f to the power of minus this.", symbol="b_I", low=0, high=4, absent=0.0,
+        0.0, "Weigh popular items less in training: divide the weight of each interaction by the number of users of "
+        "its item, to the power of item_balance.", symbol="b_I", low=0, high=4, absent=0.0,
     )  # fmt: skip
     user_balance: float = setting(
-        0.0, "The same for users with many items.", symbol="b_U", low=0, high=4, absent=0.0
+        0.0, "Weigh busy users less in training: divide the weight of each interaction by the number of items of its "
+        "user, to the power of user_balance.", symbol="b_U", low=0, high=4, absent=0.0
     )  # fmt: skip
 
     engine: str = setting("local", "Which processes compute: this one.", choices=("local",))

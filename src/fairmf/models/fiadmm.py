@@ -97,7 +97,7 @@ class FiADMM(IterativeModel[TrainingState]):
         1.0, "How strongly items' average scores are evened out, for data of any size.", symbol="phi", low=0
     )
     lambda_f: float | None = setting(
-        None, "The paper's weight of the fairness term; replaces `fairness`. Unlike that, it must grow with the data.",
+        None, "The paper's weight of the fairness term, instead of `fairness`. More data need a larger value.",
         symbol="lambda_f", low=0, choices=(None,),
     )  # fmt: skip
     rho: float | str = setting(
