@@ -107,6 +107,13 @@ def test_a_climb_goes_where_quality_rises():
     assert 0.001 not in tried
 
 
+def test_settings_stay_where_every_short_fit_diverges(monkeypatch):
+    monkeypatch.setattr(Search, "_score", lambda *_: (-np.inf, None))
+    found = choose(FairALS(factors=16, epochs=8), DATA, progress=False)
+    assert found.settings["item_balance"] == 0.25
+    assert found.quality == -np.inf
+
+
 def test_what_cannot_be_chosen_is_refused():
     few = Interactions(Rows(np.arange(11) * 3, np.tile(np.arange(3, dtype=np.int32), 10), None), 3)
     with pytest.raises(InvalidData, match="needs at least 50"):

@@ -147,9 +147,13 @@ class Search:
         self.factors, self.epochs, self._init = factors, epochs, None
 
     def best(self, trials: Iterable[Record]) -> list[Record]:
-        """Fit and score the trials, as far as the budget allows; return those that were scored, best first."""
-        done = [settings for settings in trials if self.quality(settings) > -np.inf]
-        return sorted(done, key=lambda settings: -self.quality(settings))
+        """Fit and score the trials, as far as the budget allows; return those that were scored, best first.
+
+        If none could be scored, the first one stands for all.
+        """
+        given = list(trials)
+        done = [settings for settings in given if self.quality(settings) > -np.inf]
+        return sorted(done, key=lambda settings: -self.quality(settings)) or given[:1]
 
     def climb(self, start: Record, name: str, values: Sequence[float]) -> list[Record]:
         """Try the values of a setting, from the middle on towards where quality rises; return them, best first."""
