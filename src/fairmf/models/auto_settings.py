@@ -45,7 +45,7 @@ CHOSEN = ("unobserved_weight", "regularization", "regularization_exponent", "ite
 """The settings that are chosen, where the model's own are the defaults of its class."""
 HELD_OUT = 0.1
 K = 20
-USERS = 4096  # users whose lists are scored
+USERS = 2048  # users whose lists are scored
 WORK = 2.7  # of a whole fit: what all short fits together may take
 MOST_EPOCHS = 16  # of a whole fit: short fits are shares of it, however many epochs are asked for
 EXPECTED = 16  # short fits, as a rule: for the progress bar
@@ -193,16 +193,15 @@ class Search:
         short = {"factors": self.factors, "epochs": epochs, "settings": "given", "engine": "local"}
         store_settings(trial, {**settings, **short})
         try:
-            # Only the users whose lists are scored are solved after the last epoch.
+            # The users are those of the last epoch: solving them once more would take as long as the fit.
             trial.fit(self.train, init=self._init, objective_every=0, progress=False, settle=False)
-            if trial.history.verdict == "interrupted":
-                raise KeyboardInterrupt
-            liked = self.train.take_users(self.users)
-            users, backend = trial.fold_in(liked), trial._backend()
         except NotFinite:
             return -np.inf, None
+        if trial.history.verdict == "interrupted":
+            raise KeyboardInterrupt
+        backend, liked = trial._backend(), self.train.by_user.take(self.users)
         with backend.threads(trial.num_threads):
-            lists, _ = top_n(backend, users, trial.item_factors, K, liked.by_user)
+            lists, _ = top_n(backend, trial.user_factors[self.users], trial.item_factors, K, liked)
         return mean_ndcg(lists, self.targets, self.train.n_items), trial
 
 
