@@ -77,6 +77,21 @@ def test_a_chain_is_measured_where_it_leaves_points_out():
         assert point.quality == pytest.approx(0.2 + 0.2 * (1 - point.level.discount) ** 4)
 
 
+def test_levels_between_distant_knots_are_tried():
+    """Equal strengths are best here, and no step of the grid has them."""
+
+    class Diagonal:
+        def measure(self, level):
+            _, g, h = level.strengths
+            return Point(level, 0.9 - 0.2 * (g + h), 0.4 - 0.1 * (g + h) - 0.2 * abs(g - h), np.ones(3))
+
+    cohort = Diagonal()
+    points = [cohort.measure(Level(0.0, g, h)) for g, h in ((0, 0), (0, 0.5), (1, 1))]
+    chain = refined_chain(cohort, points, 0.0, lambda _: None)
+    assert Level(0.0, 0.5, 0.5) in [point.level for point in chain]
+    assert Level(0.0, 0.0, 0.5) not in [point.level for point in chain]
+
+
 def test_a_chain_ends_where_hardly_any_gini_is_left():
     falling = [(0.9, 0.40), (0.8, 0.38), (0.705, 0.30), (0.700, 0.22), (0.698, 0.15)]
     points = [Point(Level(float(k)), gini, quality, np.ones(3)) for k, (gini, quality) in enumerate(falling)]

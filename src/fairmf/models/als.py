@@ -22,7 +22,7 @@ from fairmf.backends.contract import Backend, Factors, Vector
 from fairmf.data.interactions import Interactions, as_interactions
 from fairmf.errors import InvalidParameter
 from fairmf.lazy import lazy_module
-from fairmf.models.base import IterativeModel
+from fairmf.models.base import IterativeModel, item_balance_setting, user_balance_setting
 from fairmf.params import setting, store_settings
 from fairmf.types import Record, SparseMatrix
 
@@ -240,14 +240,8 @@ class FairALS(AlternatingModel):
         symbol="phi",
         low=0,
     )
-    item_balance: float = setting(
-        0.25, "Weigh popular items less in training: divide the weight of each interaction by the number of users of "
-        "its item, to the power of item_balance.", symbol="b_I", low=0, high=4, absent=0.0,
-    )  # fmt: skip
-    user_balance: float = setting(
-        0.25, "Weigh busy users less in training: divide the weight of each interaction by the number of items of its "
-        "user, to the power of user_balance.", symbol="b_U", low=0, high=4, absent=0.0
-    )  # fmt: skip
+    item_balance: float = item_balance_setting(0.25)
+    user_balance: float = user_balance_setting(0.25)
 
     def trained_fairness(self) -> float:
         """Return the fairness to train with (phi)."""

@@ -47,6 +47,22 @@ LARGE = 1e6  # settings beyond this are mistakes, or overflow single precision
 Self = TypeVar("Self", bound="IterativeModel[Any]")
 
 
+def item_balance_setting(default: float) -> float:
+    """Declare `item_balance` with a model's own default."""
+    return setting(
+        default, "Weigh popular items less in training: divide the weight of each interaction by the number of users "
+        "of its item, to the power of item_balance.", symbol="b_I", low=0, high=4, absent=0.0,
+    )  # fmt: skip
+
+
+def user_balance_setting(default: float) -> float:
+    """Declare `user_balance` with a model's own default."""
+    return setting(
+        default, "Weigh busy users less in training: divide the weight of each interaction by the number of items of "
+        "its user, to the power of user_balance.", symbol="b_U", low=0, high=4, absent=0.0,
+    )  # fmt: skip
+
+
 @dataclass(eq=False)
 class IterativeModel(FoldInModel, Generic[StateT]):
     """A factor model trained in epochs on the objective of docs/mathematics.md."""
@@ -88,14 +104,8 @@ class IterativeModel(FoldInModel, Generic[StateT]):
         choices=("float32", "float16"),
     )  # fmt: skip
 
-    item_balance: float = setting(
-        0.0, "Weigh popular items less in training: divide the weight of each interaction by the number of users of "
-        "its item, to the power of item_balance.", symbol="b_I", low=0, high=4, absent=0.0,
-    )  # fmt: skip
-    user_balance: float = setting(
-        0.0, "Weigh busy users less in training: divide the weight of each interaction by the number of items of its "
-        "user, to the power of user_balance.", symbol="b_U", low=0, high=4, absent=0.0
-    )  # fmt: skip
+    item_balance: float = item_balance_setting(0.0)
+    user_balance: float = user_balance_setting(0.0)
 
     engine: str = setting("local", "Which processes compute: this one.", choices=("local",))
 
