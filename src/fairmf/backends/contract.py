@@ -48,7 +48,7 @@ def frozen(values: Array) -> Array:
 
 
 class ItemScale(NamedTuple):
-    """What a level of the item dial does to the scores of each item: multiply by `scale`, then add `offset`."""
+    """Change the scores of each item: multiply them by `scale`, then add `offset`."""
 
     scale: NDArray[np.float32] | None = None
     """None: 1 for all."""

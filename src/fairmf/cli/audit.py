@@ -29,7 +29,7 @@ from fairmf.models.factor_model import FactorModel
 from fairmf.types import Record
 
 EVENNESS = 0.3
-"""What a model without evenness is compared with if no evenness is given."""
+"""The evenness that a model without one is compared with, if none is given."""
 
 
 @dataclass

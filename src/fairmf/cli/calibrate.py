@@ -23,7 +23,7 @@ from fairmf.types import Record
 
 @dataclass
 class Measured(Flags):
-    """What is measured, and on how many users."""
+    """Flags that say what to measure, and on how many users."""
 
     at: Annotated[int, typer.Option(min=1, help="Length of the lists on which Gini is measured.")] = 20
     quality: Annotated[str, typer.Option(metavar="NAME", help="Accuracy metric that is kept as high as possible.")] = (

@@ -47,7 +47,7 @@ class Served(Flags):
     """The level at which a model answers: one number, or three for experts."""
 
     side: ClassVar[str] = ""
-    """What the names of the flags begin with, and whom they are about; "" if there is one side only."""
+    """The side that the flags are about, which their names begin with ("before", "after"); "" if there is one side."""
     otherwise: ClassVar[str] = (
         "the evenness that fairmf target stored in the model. If it stored none: without evenness"
     )

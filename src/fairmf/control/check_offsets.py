@@ -58,7 +58,7 @@ class HeldOutCheck:
 
     @property
     def fall(self) -> float:
-        """How far Gini falls."""
+        """The fall of Gini: before minus after."""
         return self.gini_before - self.gini_after
 
     @property

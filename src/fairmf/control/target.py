@@ -31,7 +31,7 @@ USERS_AT_ONCE = 4096  # users ranked per iteration of learning offsets: enough f
 CLOSE = 0.0005  # bisection ends when the metric at both ends differs by no more than this
 STEPS = (0.0, 0.25, 0.5, 0.75, 1.0)  # values of evenness between which a bisection starts
 WAYS = {"fairrec": ("fairrec",), "offsets": ("offsets",), "all": ("offsets", "fairrec")}
-"""What `alternatives` may name, and what is then measured."""
+"""The words that `alternatives` takes, and the methods that each measures."""
 
 
 def fit_to_target(

@@ -165,7 +165,7 @@ class TuningResult:
 
     @cached_property
     def default(self) -> Curve:
-        """What the given model reaches along its path of evenness, with its own settings (way "default")."""
+        """The curve of the given model along its path of evenness, with its own settings (way "default")."""
         return self._along(self._calibrated(copy.copy(self.model).fit(self.train, progress=False)), "default")
 
     def _along(self, model: IterativeModel, way: str) -> Curve:

@@ -152,7 +152,7 @@ class BM25Weighting:
 
 @dataclass(frozen=True, eq=False)
 class Balance:
-    """How a model balances the confidences of any history (a `Weighting`); learned from its training data."""
+    """Balance the confidences of any history, by numbers learned from the training data (a `Weighting`)."""
 
     how: ClassVar[str] = "balance"
     item_balance: float
