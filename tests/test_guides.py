@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import slow_values
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -20,10 +21,13 @@ NEEDS = {
 }
 
 
-GUIDES = ["audit.md", "choosing-evenness.md", "evenness.md", "exposure.md", "report.md", "serving.md", "tuning.md"]
-
-
-@pytest.mark.parametrize("guide", GUIDES)
+@pytest.mark.parametrize(
+    "guide",
+    [
+        "choosing-evenness.md",
+        *slow_values("audit.md", "evenness.md", "exposure.md", "report.md", "serving.md", "tuning.md"),
+    ],
+)
 def test_the_examples_of_a_guide_run(guide, tmp_path, monkeypatch):
     if guide in NEEDS:
         package, extra = NEEDS[guide]
@@ -31,6 +35,7 @@ def test_the_examples_of_a_guide_run(guide, tmp_path, monkeypatch):
     run_examples(guide, tmp_path, monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize("guide", ["cluster.md", "scaling.md"])
 def test_the_examples_of_a_guide_run_on_a_cluster(guide, tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ import inspect
 import numba
 import numpy as np
 import pytest
+from conftest import slow_values
 
 from fairmf.backends.cpu import top_k
 from fairmf.backends.registry import get_backend
@@ -64,7 +65,7 @@ def ask(U, V, k, exclude, threads=0):
     return found
 
 
-@pytest.mark.parametrize("k", [1, 20, 700, M])
+@pytest.mark.parametrize("k", [1, 20, *slow_values(700, M)])
 @pytest.mark.parametrize("kind", FACTORS)
 def test_equals_a_full_sort(kind, k):
     generator = np.random.default_rng(k)

@@ -81,6 +81,7 @@ def test_help_and_version_import_nothing_slow(tmp_path):
         assert done.stderr.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_recommend_imports_no_reader_and_no_other_verb(made, tmp_path):
     code = (
         "import sys; from fairmf.cli.app import run; run(['recommend', sys.argv[1], '1', '-q']);"

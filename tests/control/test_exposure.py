@@ -102,6 +102,7 @@ def test_given_users_are_checked_with_their_targets(model):
     assert made.check.ndcg_after == pytest.approx(fair[names[1]], abs=0.01)
 
 
+@pytest.mark.slow
 def test_offsets_that_do_not_help_others_are_refused():
     """Each user has a dimension of its own, with noise that outweighs popularity: what is learned says nothing."""
     generator = np.random.default_rng(0)

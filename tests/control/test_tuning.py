@@ -322,6 +322,7 @@ def test_an_interruption_leaves_the_trial_to_be_done_again(split, found, tmp_pat
     assert tried(tiny_tune(split, storage=file)) == tried(found)
 
 
+@pytest.mark.slow
 def test_killed_midway_and_resumed_it_goes_on_alike(split, found, tmp_path):
     file = tmp_path / "study.db"
     child = subprocess.Popen([sys.executable, str(Path(__file__).with_name("tiny.py")), str(file)])
@@ -341,6 +342,7 @@ def test_killed_midway_and_resumed_it_goes_on_alike(split, found, tmp_path):
     assert stored_states(file)[3] == "FAIL"
 
 
+@pytest.mark.slow
 def test_another_question_does_not_continue_a_study(split, tmp_path):
     file = tmp_path / "study.db"
     tiny_tune(split, storage=file, trials=1)

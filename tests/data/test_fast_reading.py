@@ -295,6 +295,7 @@ def test_what_is_close_to_a_digit_is_none(odd):
         columns.cut(f"{odd},1\n".encode())
 
 
+@pytest.mark.slow
 def test_numba_is_loaded_when_text_is_cut_and_not_before():
     code = (
         "import sys; from fairmf.data.plain_csv import PlainColumns;"

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
+from conftest import slow_values
 from postgres_server import PASSWORD, server
 
 import fairmf
@@ -230,7 +231,7 @@ def test_a_long_answer_comes_in_batches(postgres_url):
 # -- without a driver ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("name", ["sqlite", *slow_values("postgresql")])
 def test_without_a_driver_the_error_names_the_extra(name, monkeypatch):
     monkeypatch.setitem(sys.modules, f"adbc_driver_{name}", None)
     monkeypatch.setitem(sys.modules, f"adbc_driver_{name}.dbapi", None)

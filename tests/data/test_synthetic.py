@@ -100,6 +100,7 @@ def recall_at_20(scores, train, test):
     return (hits[scored] / np.minimum(20, wanted.sum(axis=1)[scored])).mean()
 
 
+@pytest.mark.slow
 def test_there_are_tastes_for_a_factor_model_to_find():
     def popularity_and_svd(**settings):
         events = synthetic_events(**settings)

@@ -42,6 +42,7 @@ def test_a_balanced_fit_has_the_bits_of_the_same_shards_in_one_process(folder, t
 
 
 @pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.slow
 def test_a_worker_that_replaces_another_balances_its_shard(folder, caplog):
     source = ParquetShards.read(folder, shards=2)
     settings = {**SETTINGS, "epochs": 80, "engine": "ray"}

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from conftest import slow_values
 from in_process import InProcess, Mortal, item_products, objective_of
 from test_parquet_shards import events, in_process, sliced, write
 
@@ -72,7 +73,7 @@ def on_shards(source, model=FairALS, losses=None, fit=None, **settings):
 # -- the fit ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shards", [1, 2, 5])
+@pytest.mark.parametrize("shards", [2, *slow_values(1, 5)])
 @pytest.mark.parametrize("model", [FairALS, IALS])
 def test_the_fit_is_that_of_the_confidences_by_hand(folder, weights, whole, shards, model):
     expected = model(**SETTINGS).fit(weighted_by_hand(whole))
@@ -88,7 +89,7 @@ def test_the_fit_is_that_of_the_confidences_by_hand(folder, weights, whole, shar
     assert how.norm == pytest.approx(by_hand(whole, 0.4, 0.3)[1], rel=1e-7)
 
 
-@pytest.mark.parametrize("shards", [1, 2, 5, 90])  # of 60 users: most of 90 shards have nobody
+@pytest.mark.parametrize("shards", [3, *slow_values(1, 90)])  # of 60 users: most of 90 shards have nobody
 def test_the_fit_is_that_of_one_machine(folder, weights, local, shards):
     found, _ = on_shards(in_process(folder, shards=shards, weights=weights), **BALANCE)
     np.testing.assert_allclose(
@@ -224,6 +225,7 @@ def test_whoever_is_lost_every_shard_is_balanced_once(folder, weights, whole, la
         team.close()
 
 
+@pytest.mark.slow
 def test_a_fit_that_loses_workers_ends_at_the_same_objective(folder, weights):
     source = in_process(folder, shards=3, weights=weights)
     settings = {**BALANCE, "backend": "cpu", "epochs": 120}
@@ -250,6 +252,7 @@ def test_a_resumed_fit_ends_with_the_same_bits(folder, weights, tmp_path):
             on_shards(source, **other, fit={"checkpoint": tmp_path})
 
 
+@pytest.mark.slow
 def test_on_other_shards_a_checkpoint_without_users_goes_on(folder, weights, tmp_path):
     settings = {**SETTINGS, **BALANCE, "backend": "cpu", "engine": "ray"}
     source, other = (in_process(folder, shards=shards, weights=weights) for shards in (2, 3))
@@ -288,8 +291,8 @@ def same_lists(found, expected):
     np.testing.assert_allclose(found["score"].to_numpy(), expected["score"].to_numpy(), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("evenness", [None, 0.0, 0.4, 1.0, Level(3.0, 0.3, 0.2)])
-@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("evenness", [None, 0.4, Level(3.0, 0.3, 0.2), *slow_values(0.0, 1.0)])
+@pytest.mark.parametrize("shards", [3, *slow_values(1)])
 def test_lists_at_a_level_are_those_of_one_machine(folder, weights, local, tmp_path, evenness, shards):
     source = in_process(folder, shards=shards, weights=weights)
     model = FairALS(**(SETTINGS | BALANCE), engine="ray").fit(source, cluster=InProcess())
@@ -298,7 +301,7 @@ def test_lists_at_a_level_are_those_of_one_machine(folder, weights, local, tmp_p
     same_lists(lists_in(tmp_path), local.recommend_table(None, 4, evenness=evenness).sort_by(order))
 
 
-@pytest.mark.parametrize("evenness", [None, 0.4, 1.0, Level(3.0, 0.3, 0.2)])
+@pytest.mark.parametrize("evenness", [None, 0.4, *slow_values(1.0, Level(3.0, 0.3, 0.2))])
 def test_metrics_at_a_level_are_those_of_one_machine(folder, weights, whole, local, tmp_path, evenness):
     source = in_process(folder, shards=3, weights=weights)
     model = FairALS(**(SETTINGS | BALANCE), engine="ray").fit(source, cluster=InProcess())

@@ -19,5 +19,6 @@ def test_one_of_four_workers_lost_once_in_sixteen_epochs(fairness):
     exchanges = whole.teams[-1].exchanges
     for share in (0.1, 0.25, 0.5, 0.75, 0.95):
         lossy = InProcess(shards=4, threads=2, loses={int(share * exchanges): 1})
-        assert objective_of(model.fit(data, cluster=lossy)) == pytest.approx(expected, rel=1e-4)
+        # The shard that is made again is solved once more than the others: F may end lower, never much higher.
+        assert expected * (1 - 1e-3) < objective_of(model.fit(data, cluster=lossy)) < expected * (1 + 1e-4)
         assert lossy.teams[-1].replaced == 1

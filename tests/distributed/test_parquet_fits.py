@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import slow_values
 from in_process import InProcess, item_products, objective_of
 from test_parquet_shards import events, in_process, sliced, write
 
@@ -15,7 +16,7 @@ def folder(tmp_path_factory):
     return write(tmp_path_factory.mktemp("fits") / "data", sliced(events(2000), 3))
 
 
-@pytest.mark.parametrize("shards", [1, 3, 90])  # of 60 users: most of 90 shards have nobody
+@pytest.mark.parametrize("shards", [3, *slow_values(1, 90)])  # of 60 users: most of 90 shards have nobody
 @pytest.mark.parametrize(("weights", "fairness"), [(None, 0.0), (None, 1.0), ("plays", 1.0)])
 def test_the_fit_is_that_of_the_data_in_memory(folder, shards, weights, fairness):
     settings = {"factors": 6, "epochs": 6, "fairness": fairness}

@@ -47,7 +47,7 @@ def test_the_answer_is_that_of_one_machine(model, shards):
     np.testing.assert_array_equal(sharded.recommend([1, 2, 3], N=5)[0], local.recommend([1, 2, 3], N=5)[0])
 
 
-@pytest.mark.parametrize("fairness", [0.0, 1.0, 30.0])
+@pytest.mark.parametrize("fairness", [0.0, 1.0, *slow_values(30.0)])
 @pytest.mark.parametrize("item_weights", [False, True])
 @pytest.mark.parametrize("unobserved", [0.001, 0.2], ids=["thorough", "light"])
 def test_in_float64_it_is_that_of_one_machine_to_the_last_digits(fairness, item_weights, unobserved):
@@ -124,7 +124,8 @@ def test_a_worker_may_die_at_any_moment(fairness):
         cluster = InProcess(shards=3, loses={moment: moment % 3})
         model = ray(fairness=fairness, epochs=3).fit(DATA, cluster=cluster)
         assert cluster.teams[-1].replaced == 1
-        assert expected * (1 - 0.01) < objective_of(model) < expected * (1 + 1e-3), f"lost before exchange {moment}"
+        # The shard that is made again is solved once more than the others: F may end lower, never much higher.
+        assert expected * (1 - 0.02) < objective_of(model) < expected * (1 + 1e-3), f"lost before exchange {moment}"
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +134,7 @@ def end():
     return objective_of(ray(epochs=150).fit(DATA, cluster=InProcess(shards=3)))
 
 
-@pytest.mark.parametrize("moment", [30, 200, *slow_values(1, 90, 400)])
+@pytest.mark.parametrize("moment", [200, *slow_values(1, 30, 90, 400)])
 def test_a_fit_that_lost_a_worker_ends_at_the_same_objective(moment, end):
     cluster = InProcess(shards=3, loses={moment: moment % 3})
     assert objective_of(ray(epochs=150).fit(DATA, cluster=cluster)) == pytest.approx(end, rel=1e-4)
@@ -196,7 +197,8 @@ def test_a_resumed_fit_ends_with_the_same_bits(tmp_path):
     assert [record["epoch"] for record in resumed.history.records] == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("other_shards", [*slow_values(2), 3])
+@pytest.mark.parametrize("other_shards", [2, 3])
+@pytest.mark.slow
 def test_without_users_in_it_a_checkpoint_is_small_and_users_are_made_again(tmp_path, other_shards, end):
     source = InMemoryShards(DATA, 2)
     ray(epochs=5).fit(source, cluster=InProcess(), checkpoint=tmp_path)

@@ -133,7 +133,7 @@ def stopping(split, **options):
     return EarlyStopping(split.validation, "ndcg@10", **{"patience": 2, "every": 2} | options)
 
 
-@pytest.mark.parametrize("name", ["fair_als", "fiadmm"])
+@pytest.mark.parametrize("name", ["fair_als", *slow_values("fiadmm")])
 def test_early_stopping_goes_on_counting(name, split, tmp_path):
     def fit(folder=None, cut_after=None, **options):
         callbacks = [stopping(split, **options), CutAfter(cut_after)]

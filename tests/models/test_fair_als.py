@@ -73,7 +73,7 @@ def test_dropping_the_correction_of_q_breaks_that(monkeypatch):
 
 
 @pytest.mark.parametrize("fairness", [0.0, 1.0, 1e4, *slow_values(0.1, 10.0, 100.0, 1e6)])
-@pytest.mark.parametrize("unobserved_weight", [0.003, 0.1])
+@pytest.mark.parametrize("unobserved_weight", [0.003, *slow_values(0.1)])
 def test_the_fast_solver_gives_the_answer_of_the_exact_one_and_never_lets_f_rise(unobserved_weight, fairness):
     data = synthetic(400, 200, 8_000)
     settings = {"factors": 16, "fairness": fairness, "unobserved_weight": unobserved_weight, "epochs": 20}

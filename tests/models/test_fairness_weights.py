@@ -141,7 +141,7 @@ def test_the_merit_direction_and_the_dial_know_the_weights(model):
     np.testing.assert_array_equal(model.with_fairness(3.0).fitted.fairness_weights, OWN)
 
 
-@pytest.mark.parametrize("unobserved_weight", [0.003, 0.1])
+@pytest.mark.parametrize("unobserved_weight", [0.003, *slow_values(0.1)])
 @pytest.mark.parametrize("fairness", [1.0, 1e4, *slow_values(0.1, 10.0, 100.0, 1e6)])
 def test_the_fast_solver_gives_the_answer_of_the_exact_one_and_never_lets_f_rise(unobserved_weight, fairness):
     data, weights = synthetic(400, 200, 8_000), random_item_weights(200)
@@ -165,6 +165,7 @@ def test_one_or_two_steps_a_row_are_enough_where_they_are_for_the_plain_term(fai
     assert quick.history.final["objective"]["total"] <= slow.history.final["objective"]["total"] * 1.002
 
 
+@pytest.mark.slow
 def test_each_method_stays_at_the_minimum_the_other_has_found():
     """There are several minima, so each starts where the other ended. F is counted by double loops."""
     data, own = Interactions(random_rows(40, 25, density=0.2), 25), random_item_weights(25)
@@ -209,7 +210,7 @@ def shares(model, data, group, **options):
     return group[lists[lists >= 0]].mean()
 
 
-@pytest.mark.parametrize("kind", ["any half", "popular fifth"])
+@pytest.mark.parametrize("kind", ["popular fifth", *slow_values("any half")])
 def test_the_more_a_group_weighs_the_less_it_is_shown(kind):
     data = synthetic(600, 300, 15_000)
     popularity = data.by_item.sums()

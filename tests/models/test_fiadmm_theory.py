@@ -5,7 +5,7 @@ And its misprint: with (t - w) in the consensus step, as Algorithm 1 prints it, 
 
 import numpy as np
 import pytest
-from conftest import random_rows
+from conftest import random_rows, slow_values
 
 from fairmf.data.interactions import Interactions
 from fairmf.models import fiadmm
@@ -57,6 +57,7 @@ def test_the_limit_is_a_stationary_point_of_the_objective(run):
     assert gradient_norm(problem, run.user_factors, run.item_factors) < 1e-4
 
 
+@pytest.mark.slow
 def test_the_misprinted_sign_breaks_it(monkeypatch):
     def misprinted(problem, V, t, w, rho):
         return consensus_step(problem, V, t, -w, rho)
@@ -74,7 +75,7 @@ def test_too_large_a_gamma_is_reported_as_outside_the_theorem():
 
 
 @pytest.mark.parametrize(
-    ("epochs", "steps"), [(250, {}), (500, {"rho": 100.0, "gamma": 0.05})], ids=["auto", "numbers"]
+    ("epochs", "steps"), [(250, {}), *slow_values((500, {"rho": 100.0, "gamma": 0.05}))], ids=["auto", "numbers"]
 )
 def test_without_fairness_it_reaches_the_objective_of_ials(epochs, steps):
     settings = {**SETTINGS, "init_scale": 1.0}

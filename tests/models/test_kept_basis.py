@@ -65,6 +65,7 @@ def test_f_and_q_are_those_of_the_factors_whatever_the_basis(fairness, item_weig
 
 
 @pytest.mark.parametrize("fairness", [0.0, 1.0])
+@pytest.mark.slow
 def test_they_end_where_exact_bases_end(fairness, monkeypatch):
     kept, exact = Keeping(nearly=0.3), Keeping(nearly=0.0)
     problem, ours = epochs(kept, fairness, 60, monkeypatch)

@@ -46,7 +46,7 @@ def listed(row):
     return [j for j in row.tolist() if j >= 0]
 
 
-@pytest.mark.parametrize("problems", [60, *slow_values(300)])
+@pytest.mark.parametrize("problems", [30, *slow_values(300)])
 @pytest.mark.parametrize("chunk", [1, 2, 64])
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 def test_equals_the_double_loops_on_many_problems(backend, chunk, problems, monkeypatch):

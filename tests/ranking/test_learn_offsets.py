@@ -68,6 +68,7 @@ def test_lists_are_nearly_the_best_that_keep_the_bounds(backend, floor, cap):
     assert share.max() < 1.25 * cap
 
 
+@pytest.mark.slow
 def test_rarely_liked_items_are_lifted_far_and_then_told_apart():
     """Most items score nearly nothing and nearly alike, as in a long tail: far to go, a bit too far floods lists."""
     backend, floor = get_backend("cpu"), 0.5

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from conftest import slow_values
 from hypothesis import given
 from hypothesis import strategies as st
 from small_report import lists_at, small_model, small_split, some_groups
@@ -261,7 +262,7 @@ def test_an_audit_without_popularity_or_groups():
             plots.who_gains(bare, by=by)
 
 
-@pytest.mark.parametrize("kind", ["svg", "png", "pdf"])
+@pytest.mark.parametrize("kind", ["svg", "png", *slow_values("pdf")])
 def test_saving_is_whole_and_repeatable(tmp_path, kind):
     paths = [plots.save(plots.lorenz_curves(EXPOSURES), tmp_path / f"{k}.{kind}") for k in (1, 2)]
     first, second = (path.read_bytes() for path in paths)

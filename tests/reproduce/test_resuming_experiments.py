@@ -42,7 +42,7 @@ def timeless(value):
     return [timeless(v) for v in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("number", [3, *slow_values(1, 6)])
+@pytest.mark.parametrize("number", slow_values(1, 3, 6))
 def test_killed_in_the_middle_and_resumed(place, data, tmp_path, number):
     out = tmp_path / "out"
     out.mkdir()
