@@ -153,9 +153,10 @@ def _show_version(wanted: bool) -> None:
 
 _ABOUT = """Matrix factorisation that is fair to items: from a file of events to recommendations and a report.
 
-The exposure of an item is the number of users whose list of recommendations holds it. Evenness is a number from 0 to 1:
-how evenly the lists of all users together show the items. 0 gives the most accurate lists, 1 the most even ones. You
-choose it when lists are made, with --evenness. fairmf calibrate shows what it costs."""
+The exposure of an item is the number of users whose list of recommendations holds it. Evenness is a setting from 0 to
+1. It says how evenly the lists of all users show the items. 0 gives the most accurate lists. 1 gives the most even
+lists that keep at least half of the accuracy. You choose it when lists are made, with --evenness. fairmf calibrate
+shows what it costs."""
 
 
 @app.callback(help=unwrapped(_ABOUT))

@@ -63,7 +63,8 @@ class After(Served):
 
     side: ClassVar[str] = "after"
     otherwise: ClassVar[str] = (
-        "the evenness that fairmf target stored in the model. If it stored none: 0.3; with --after, without evenness"
+        "the evenness that fairmf target stored in the model. If the model has none: 0.3 if you compare a model with "
+        "itself; with --after, the scores are not changed"
     )
 
 

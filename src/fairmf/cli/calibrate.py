@@ -70,8 +70,8 @@ def calibrate(
 ) -> None:
     """Prepare a model for --evenness, and show what each evenness costs.
 
-    Evenness is a number from 0 to 1: how evenly the lists of all users together show the items. 0 gives the most
-    accurate lists. 1 gives the most even lists that keep at least half of the accuracy (--min-quality).
+    Evenness is a setting from 0 to 1. It says how evenly the recommendation lists of all users show the items. 0 gives
+    the most accurate lists. 1 gives the most even lists that keep at least half of the accuracy (--min-quality).
 
     The model is not trained again. calibrate makes the lists of the validation users in many ways that differ in
     accuracy and evenness. It stores in the model how to make the most accurate lists for each evenness.

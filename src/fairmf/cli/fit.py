@@ -81,8 +81,8 @@ def fit(
     prints them. This takes as long as two or three fits. If you give at least one of them, fit tries nothing, and the
     other four have their defaults.
 
-    Evenness says how evenly the lists of all users together show the items. It is not a setting of fit: you choose it
-    after training. See fairmf calibrate.
+    Evenness says how evenly the recommendation lists of all users show the items. It is not a setting of fit: you
+    choose it after training. See fairmf calibrate.
 
     [dim]Examples:[/dim]
 

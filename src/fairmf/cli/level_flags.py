@@ -32,12 +32,12 @@ PANEL = "For experts: --evenness sets all of these"
 MOST = {"evenness": 1.0}
 """The largest value of a flag, where there is one."""
 HELP = {
-    "evenness": "How evenly the lists of all users together show the items, from 0 (most accurate lists) to 1 (most "
+    "evenness": "How evenly the lists of all users show the items, from 0 (most accurate lists) to 1 (most "
     "even lists). Run fairmf calibrate first.",
     "flatten": "Divide each item's scores by their standard deviation (over the training users) to the power of this "
     "number.",
-    "discount": "Lower the scores of popular items: subtract this number times log(popularity), in standard deviations "
-    "of all scores.",
+    "discount": "Lower the scores of popular items: subtract NUMBER x log(popularity) x the standard deviation of all "
+    "scores.",
     "fairness": "Serve with this fairness instead of the one the model was trained with (fairmf fit --fairness).",
 }
 
@@ -49,7 +49,7 @@ class Served(Flags):
     side: ClassVar[str] = ""
     """The side that the flags are about, which their names begin with ("before", "after"); "" if there is one side."""
     otherwise: ClassVar[str] = (
-        "the evenness that fairmf target stored in the model. If it stored none: without evenness"
+        "the evenness that fairmf target stored in the model. If the model has none, its scores are not changed"
     )
     """The evenness if none is given, for --help."""
 

@@ -116,7 +116,7 @@ def _help(owners: Owners, automatic: bool) -> str:
     text += f" {describe_range(field).capitalize()}." if field.metadata["numeric"] or field.metadata["choices"] else ""
     trained = {kind.name for kind in _kinds().values() if kind.is_trained}
     only = "" if trained <= set(owners) else f"{', '.join(owners)} only; "
-    default = "auto; given if you give one of the five" if automatic else _defaults(owners)
+    default = "'auto', or 'given' if you set one of these five settings" if automatic else _defaults(owners)
     return f"{text} [dim]\\[{only}default: {default}][/dim]"
 
 

@@ -66,8 +66,8 @@ class Unreached(Flags):
     alternatives: Annotated[
         bool,
         typer.Option(
-            help="If no evenness meets the goal, also measure what exposure offsets and FairRec achieve. Offsets take "
-            "minutes on large data."
+            help="If no evenness meets the goal, also try two other methods: exposure offsets and FairRec (see fairmf "
+            "rerank). Offsets take minutes on large data."
         ),
     ] = False
 

@@ -36,8 +36,8 @@ def tradeoff(
         str,
         typer.Option(
             metavar="NAME,...",
-            help="Metrics to measure. A model that is not calibrated is calibrated for the first accuracy metric and "
-            "the first Gini of this list.",
+            help="Metrics to measure. If the model is not calibrated yet, tradeoff calibrates it for the first "
+            "accuracy metric and the first Gini metric that you name here.",
         ),
     ] = "ndcg@100,recall@20,gini@20,coverage@20",
     part: Annotated[Part, typer.Option(help="Held-out users to measure on.")] = Part.validation,

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 _SPACE_HELP = (
     "What to search, separated by commas. NAME=LOW:HIGH draws on a logarithmic scale, NAME=LOW:HIGH:even on a linear "
     "one. NAME=16:128:double draws from 16, 32, 64, 128. NAME=A|B|C draws from these values. NAME is a setting "
-    "of the model. For experts: NAME can also be 'dial', which is the --fairness of fairmf evaluate."
+    "of the model. For experts: 'dial' searches the fairness that is used when lists are made (--fairness of fairmf "
+    "evaluate), not the one that is used in training."
 )
 
 
@@ -96,7 +97,7 @@ def tune(
 ) -> None:
     """Search for good settings on the validation users of a split, with Optuna (extra \\[tune]).
 
-    Fits that are not in the better half after some epochs are stopped (successive halving).
+    After some epochs, the search stops the worse half of the fits (successive halving).
 
     Test users are not used. The first trial has the settings given as flags; settings that are not searched keep these
     values in all trials. --seed sets the random seed of the models and of the search.
