@@ -30,18 +30,16 @@ def setting(
     above: float | None = None,
     integer: bool = False,
     choices: Iterable[str | bool | None] = (),
-    absent: T | None = None,
 ) -> T:
     """Declare one hyper-parameter: its default, meaning, symbol in the paper and range.
 
     `low` and `high` are allowed values, `above` is not. `choices` are words (or None) that are allowed. If `choices` is
-    a mapping, its keys are allowed, including those that are added later. `absent` is for settings that older versions
-    did not have: the value by which this version does what those did (`absent_values`).
+    a mapping, its keys are allowed, including those that are added later.
     """
     allowed = choices if isinstance(choices, Mapping) else tuple(choices)
     limits = {"low": low, "high": high, "above": above, "integer": integer, "choices": allowed}
     numeric = low is not None or high is not None or above is not None or integer
-    told = {"doc": doc, "symbol": symbol, "numeric": numeric, "absent": absent}
+    told = {"doc": doc, "symbol": symbol, "numeric": numeric}
     return dataclasses.field(default=default, metadata={**told, **limits})
 
 
@@ -53,10 +51,10 @@ def settings_of(owner: Any) -> Record:
 def absent_values(owner: type) -> Record:
     """Return the settings that older versions did not have, each with the value that files without it mean.
 
-    The default of a setting may change later, so it says nothing about files that were written before.
+    Classes name them in ABSENT. The default of a setting may change later, so it says nothing about files that were
+    written before.
     """
-    found = {field.name: field.metadata.get("absent") for field in dataclasses.fields(owner)}
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for kind in reversed(owner.__mro__) for name, value in vars(kind).get("ABSENT", {}).items()}
 
 
 def store_settings(owner: Any, values: Settings) -> None:

@@ -41,6 +41,7 @@ def run(tmp_path_factory):
     return Done(code, out.getvalue(), err.getvalue()), folder
 
 
+@pytest.mark.slow
 def test_it_shows_a_table_of_all_models(run):
     done, folder = run
     assert done.code == 0, done.err

@@ -38,6 +38,7 @@ def test_the_best_model_is_the_best_trials(fairmf, made, tmp_path):
     assert (tmp_path / "best.tune.toml").exists()
 
 
+@pytest.mark.slow
 def test_a_stored_search_goes_on(fairmf, made, tmp_path):
     how = ("tune", made / "split", "--epochs", 2, "--space", "regularization=0.001:0.1", "--storage", "s.db", "--json")
     first = fairmf(*how, "--trials", 2)

@@ -150,7 +150,7 @@ def test_learning_stops_where_held_out_users_gain_no_more(model, bounded):
     for gains, seen in ((lambda _: True, said), (lambda _: False, stopped)):
         learn_offsets.learn(
             model._backend(), model.user_factors[rows], model.item_factors, history.take(rows), K,
-            learn_offsets.Bounds(0.5), learn_offsets.Schedule(iterations=40, gains=gains), seen.append,
+            learn_offsets.Bounds(0.5), learn_offsets.Schedule(iterations=40, gains=gains, advance=seen.append),
         )  # fmt: skip
     assert len(said) == 40
     assert len(stopped) == 32  # the first look after three quarters of the iterations

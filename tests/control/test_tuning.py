@@ -287,6 +287,7 @@ def test_the_seed_decides(split, found):
     assert tried(tiny_tune(split, random_state=None, trials=3))[1:] != tried(found)[1:3]
 
 
+@pytest.mark.slow
 def test_stored_trials_are_kept_and_only_the_remaining_run(split, found, tmp_path):
     file = tmp_path / "study.db"
     first = tiny_tune(split, storage=file, trials=3)

@@ -114,7 +114,8 @@ def test_a_start_that_is_given_is_used():
 # some of what is left to converge. So F is compared closely only after many epochs.
 
 
-@pytest.mark.parametrize("fairness", [*slow_values(0.0), 1.0])
+@pytest.mark.parametrize("fairness", [0.0, 1.0])
+@pytest.mark.slow
 def test_a_worker_may_die_at_any_moment(fairness):
     """Three epochs: the first, one from a state as any other, and the last."""
     cluster = InProcess(shards=3)

@@ -47,6 +47,7 @@ class Compared(Flags):
             metavar="NAME,...", help="Accuracy metrics to compare for each user. Default: nDCG and recall of the lists."
         ),
     ] = None
+    part: Annotated[Part, typer.Option(help="Held-out users whose lists are compared.")] = Part.test
 
 
 @dataclass
@@ -69,8 +70,8 @@ class After(Served):
 
 
 @dataclass
-class Written(Flags):
-    """Set how many items are printed, and the files to write."""
+class Written(Intervals):
+    """Set the intervals, how many items are printed, and the files to write."""
 
     top: Annotated[
         int, typer.Option(min=0, help="How many of the items that gain most, and of those that lose most, to show.")
@@ -105,8 +106,6 @@ def audit(
     earlier: Before,
     later: After,
     catalogue: Catalogue,
-    part: Annotated[Part, typer.Option(help="Held-out users whose lists are compared.")] = Part.test,
-    intervals: Intervals,
     written: Written,
 ) -> None:
     """Compare two sets of lists for the same users: who gains exposure, who loses it, and how accuracy changes.
@@ -128,8 +127,8 @@ def audit(
     split = read_split(data, None, session)
     paths = model, compared.after or model
     levels = _levels((before, after), paths, (earlier, later), session)
-    held_out = getattr(split, part.value)
-    session.uses(part.value, held_out.fold_in)
+    held_out = getattr(split, compared.part.value)
+    session.uses(compared.part.value, held_out.fold_in)
     facts = _facts(held_out, catalogue, session)
     names = [
         f"{path.name} {level_name(side, asked)}"
@@ -143,7 +142,7 @@ def audit(
         found = compare(
             first, second, held_out, at=compared.at, quality=comma_list(compared.quality), train=split.train, **facts,
             before_options={"evenness": levels[0]}, after_options={"evenness": levels[1]}, before_name=names[0],
-            after_name=names[1], **intervals.arguments(),
+            after_name=names[1], **written.arguments(),
         )  # fmt: skip
     session.result |= {
         f"{side}_level": level_facts(of, asked)

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar, get_type_hints
 
 import typer
 
@@ -32,7 +32,7 @@ class Flags:
     @classmethod
     def parameters(cls) -> list[inspect.Parameter]:
         """Return the flags as parameters of a function."""
-        hints = inspect.get_annotations(cls, eval_str=True)
+        hints = get_type_hints(cls, include_extras=True)
         keyword = inspect.Parameter.KEYWORD_ONLY
         return [
             inspect.Parameter(field.name, keyword, default=field.default, annotation=hints[field.name])

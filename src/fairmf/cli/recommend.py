@@ -51,6 +51,16 @@ class OtherUsers(Flags):
 
 
 @dataclass
+class Lists(Flags):
+    """The file for the lists, and their length."""
+
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File for the lists: .parquet, .csv or .jsonl (JSON lines).")
+    ] = None
+    top: Annotated[int, typer.Option("--top", "-n", min=1, help="Items per user.")] = 10
+
+
+@dataclass
 class Choice(Flags):
     """Which items to recommend."""
 
@@ -84,10 +94,7 @@ def recommend(
     users: Annotated[
         list[str] | None, typer.Argument(metavar="USERS", help="User ids. If none are given: all training users.")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File for the lists: .parquet, .csv or .jsonl (JSON lines).")
-    ] = None,
-    top: Annotated[int, typer.Option("--top", "-n", min=1, help="Items per user.")] = 10,
+    lists: Lists,
     served: Served,
     others: OtherUsers,
     choice: Choice,
@@ -109,6 +116,7 @@ def recommend(
     """
     if sum(x is not None for x in (users or None, others.users_from, others.new_users)) > 1:
         raise Problem("USERS, --users-from and --new-users are three ways to name users: use one of them.")
+    output, top = lists.output, lists.top
     if output is not None:
         check_list_file(output)
     loaded = load_fitted(model, session)

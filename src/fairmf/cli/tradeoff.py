@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -9,29 +10,46 @@ import typer
 from rich.table import Table
 
 from fairmf.cli.evaluate import Part
-from fairmf.cli.options import comma_list, numbers
+from fairmf.cli.options import Flags, comma_list, numbers
 from fairmf.cli.output import ENDINGS_HELP, check_table_output, write_table
 from fairmf.cli.session import Session
 from fairmf.cli.sources import check_dial, load_fitted, read_split
 from fairmf.control.trade_off import Curve, trade_off
+from fairmf.types import Record
 
 
-def tradeoff(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model written by fit.")],
-    data: Annotated[str, typer.Argument(metavar="SPLIT", help="The folder of the split it was trained on.")],
-    session: Session,
+@dataclass
+class Values(Flags):
+    """The values to measure."""
+
     evenness: Annotated[
         str | None,
         typer.Option(metavar="X,X,...", help="Values of evenness to measure, instead of --points."),
-    ] = None,
+    ] = None
     fairness: Annotated[
         str | None,
         typer.Option(
             metavar="X,X,...",
             help="For experts: measure these values of fairness (see fairmf evaluate --help) instead of evenness.",
         ),
-    ] = None,
-    points: Annotated[int, typer.Option(min=2, help="How many values of evenness to measure, from 0 to 1.")] = 12,
+    ] = None
+    points: Annotated[int, typer.Option(min=2, help="How many values of evenness to measure, from 0 to 1.")] = 12
+
+    def read(self) -> Record:
+        """Return the values as arguments of `trade_off`."""
+        return {
+            "evenness": None if self.evenness is None else numbers("--evenness", self.evenness),
+            "fairness": None if self.fairness is None else numbers("--fairness", self.fairness),
+            "points": self.points,
+        }
+
+
+def tradeoff(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model written by fit.")],
+    data: Annotated[str, typer.Argument(metavar="SPLIT", help="The folder of the split it was trained on.")],
+    *,
+    session: Session,
+    values: Values,
     metrics: Annotated[
         str,
         typer.Option(
@@ -58,24 +76,20 @@ def tradeoff(
       fairmf tradeoff model.fairmf split --evenness 0,0.2,0.5,1 -o curve.csv
     """
     wanted = comma_list(metrics) or []
-    values = None if fairness is None else numbers("--fairness", fairness)
-    levels = None if evenness is None else numbers("--evenness", evenness)
+    asked = values.read()
     if output is not None:
         check_table_output(output)
     loaded = check_dial(load_fitted(model, session), model, "a trade-off")
     held_out = getattr(read_split(data, None, session), part.value)
     session.uses(part.value, held_out.fold_in)
     with session.timed("tradeoff"):
-        curve = trade_off(
-            loaded, held_out, evenness=levels, fairness=values, points=points, metrics=wanted,
-            progress=session.progress,
-        )  # fmt: skip
+        curve = trade_off(loaded, held_out, **asked, metrics=wanted, progress=session.progress)
     if output is not None:
         write_table(curve.table(), output)
         session.result["output"] = str(output)
     session.result |= {"model": str(model), "part": part.value, "users": held_out.n_users, "rows": list(curve.rows)}
     session.record_beside(model if output is None else output)
-    mark = loaded.fitted.fairness if fairness is not None else None
+    mark = loaded.fitted.fairness if values.fairness is not None else None
     shown = curve_table(curve, mark, "the fairness that the model uses by default")
     session.show(shown, f"Measured on {held_out.n_users:,} {part.value} users; Gini depends on their number.")
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -185,7 +184,7 @@ def fit_offsets(
             learners, others = everyone.take(rows), everyone.take(held) if len(held) else None
         checked = None if others is None else Checked(ranked(others), others.targets)
         gains = schedule.gains if checked is None else checked.still_gain
-        learned = _learn(ranked(learners), bounds, dataclasses.replace(schedule, gains=gains), advance)
+        learned = _learn(ranked(learners), bounds, dataclasses.replace(schedule, gains=gains, advance=advance))
         if learners is not everyone and len(learners.vectors) <= users_at_once:
             # With few users the last moves matter for others too; with many they are small, and take long.
             learned = repair_offsets.repair(ranked(learners), learned, bounds, advance)
@@ -230,10 +229,10 @@ class _Users:
         return _Users(self.history.take_users(rows), self.vectors[rows], targets)
 
 
-def _learn(ranked: Ranked, bounds: Bounds, schedule: Schedule, advance: Callable[[str], None]) -> Vector:
+def _learn(ranked: Ranked, bounds: Bounds, schedule: Schedule) -> Vector:
     learned = learn_offsets.learn(
         ranked.backend, ranked.users, ranked.items, ranked.exclude, ranked.K,
-        bounds.tightened(learn_offsets.MARGIN), schedule, advance, ranked.base,
+        bounds.tightened(learn_offsets.MARGIN), schedule, ranked.base,
     )  # fmt: skip
     return learned.astype(np.float64)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -102,6 +102,8 @@ SOLVERS = {
 class AlternatingModel(IterativeModel["AlternatingState"]):
     """Alternating least squares: each epoch solves the users, then the items; `finish` solves the users once more."""
 
+    ABSENT: ClassVar[Record] = {"settings": "given"}
+
     solver: str = setting(
         "eigenbasis_cg",
         "How the vectors are computed: 'eigenbasis_cg' takes conjugate gradient steps, 'cholesky' solves exactly, "
@@ -122,7 +124,6 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         "user_balance on a part of the data, and keep the best (takes as long as two or three fits). 'given': use the "
         "values that you give, and the defaults for the others.",
         choices=("given", "auto"),
-        absent="given",
     )
 
     engine: str = setting(

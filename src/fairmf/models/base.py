@@ -51,7 +51,7 @@ def item_balance_setting(default: float) -> float:
     """Declare `item_balance` with a model's own default."""
     return setting(
         default, "Weigh popular items less in training: divide the weight of each interaction by the number of users "
-        "of its item, to the power of item_balance.", symbol="b_I", low=0, high=4, absent=0.0,
+        "of its item, to the power of item_balance.", symbol="b_I", low=0, high=4,
     )  # fmt: skip
 
 
@@ -59,13 +59,15 @@ def user_balance_setting(default: float) -> float:
     """Declare `user_balance` with a model's own default."""
     return setting(
         default, "Weigh busy users less in training: divide the weight of each interaction by the number of items of "
-        "its user, to the power of user_balance.", symbol="b_U", low=0, high=4, absent=0.0,
+        "its user, to the power of user_balance.", symbol="b_U", low=0, high=4,
     )  # fmt: skip
 
 
 @dataclass(eq=False)
 class IterativeModel(FoldInModel, Generic[StateT]):
     """A factor model trained in epochs on the objective of docs/mathematics.md."""
+
+    ABSENT: ClassVar[Record] = {"item_balance": 0.0, "user_balance": 0.0}
 
     factors: int = setting(128, "Length of the user and item vectors.", symbol="d", low=1, integer=True)
     regularization: float = setting(

@@ -76,6 +76,8 @@ class Schedule:
     random_state: int = 0
     gains: Callable[[Vector], bool] = lambda _: True
     """Tell whether users who are held out still gain with these prices; where they do not, learning ends."""
+    advance: Callable[[str], None] = lambda _: None
+    """Called after every iteration with a text for the progress bar."""
 
 
 def learn(
@@ -86,13 +88,12 @@ def learn(
     K: int,
     bounds: Bounds,
     schedule: Schedule | None = None,
-    advance: Callable[[str], None] = lambda _: None,
     base: Vector | float = 0.0,
 ) -> NDArray[np.float32]:
     """Learn the offsets, which are added to the scores and to `base` (the item dial's own offsets).
 
-    After every iteration, `advance` is called with a text: how many items are below the floor. In the last quarter,
-    where only small steps are left, `schedule.gains` is asked five times whether to go on: False ends the learning.
+    In the last quarter, where only small steps are left, `schedule.gains` is asked five times whether to go on: False
+    ends the learning.
     """
     schedule = Schedule() if schedule is None else schedule
     iterations = schedule.iterations
@@ -119,7 +120,7 @@ def learn(
         prices = moved(prices, share, bounds, step * spread, math.sqrt(FIRST_STEP * step) * spread)
         if number >= SETTLED * iterations:
             settled, weight = settled + prices, weight + 1
-        advance(f"{int((share < bounds.floor).sum()):,} items short")
+        schedule.advance(f"{int((share < bounds.floor).sum()):,} items short")
         look = number >= SETTLED * iterations and (number + 1) % max(iterations // LOOKS, 1) == 0
         if look and not schedule.gains(settled / weight):
             break
