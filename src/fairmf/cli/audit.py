@@ -55,7 +55,9 @@ class Before(Served):
     """The level before the change."""
 
     side: ClassVar[str] = "before"
-    otherwise: ClassVar[str] = "without evenness; with --after, the evenness that fairmf target stored in the model"
+    otherwise: ClassVar[str] = (
+        "the scores as trained; with --after, the evenness that fairmf target stored in the model"
+    )
 
 
 @dataclass
@@ -64,8 +66,7 @@ class After(Served):
 
     side: ClassVar[str] = "after"
     otherwise: ClassVar[str] = (
-        "the evenness that fairmf target stored in the model. If the model has none: 0.3 if you compare a model with "
-        "itself; with --after, the scores are not changed"
+        "the evenness that fairmf target stored in the model. If there is none: 0.3, or with --after the scores as trained"
     )
 
 
@@ -110,8 +111,8 @@ def audit(
 ) -> None:
     """Compare two sets of lists for the same users: who gains exposure, who loses it, and how accuracy changes.
 
-    With one model, audit compares two lists of each user: one without evenness, one at --after-evenness. With --after,
-    it compares the lists of two models.
+    With one model, audit compares two lists of each user: one by the scores as trained, one at --after-evenness. With
+    --after, it compares the lists of two models.
 
     [dim]Examples:[/dim]
 

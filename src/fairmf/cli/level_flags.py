@@ -49,7 +49,7 @@ class Served(Flags):
     side: ClassVar[str] = ""
     """The side that the flags are about, which their names begin with ("before", "after"); "" if there is one side."""
     otherwise: ClassVar[str] = (
-        "the evenness that fairmf target stored in the model. If the model has none, its scores are not changed"
+        "the evenness that fairmf target stored in the model. If there is none: the scores as trained"
     )
     """The evenness if none is given, for --help."""
 
