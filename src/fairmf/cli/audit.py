@@ -66,7 +66,8 @@ class After(Served):
 
     side: ClassVar[str] = "after"
     otherwise: ClassVar[str] = (
-        "the evenness that fairmf target stored in the model. If there is none: 0.3, or with --after the scores as trained"
+        "the evenness that fairmf target stored in the model. If there is none: 0.3, or with --after the scores "
+        "as trained"
     )
 
 
