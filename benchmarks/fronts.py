@@ -4,7 +4,8 @@ For every data set, settings of a plain and of a balanced model are chosen by nD
 best balanced ones that whose calibrated path is best. Then models are trained with three seeds and measured once on the
 test data. Strengths are chosen by the Gini of the test users' lists, which needs no labels; nothing else looks at them.
 
-`python -m benchmarks.fronts NAME ...` measures some sets and stores them in benchmarks/fronts/NAME.json.
+`python -m benchmarks.fronts NAME ...` measures some sets and stores them in benchmarks/fronts/NAME.json, and
+`python -m benchmarks.fronts --page` writes docs/what-works-figures.md from what is stored.
 """
 
 from __future__ import annotations
@@ -24,9 +25,14 @@ from fairmf import EvennessPath, FairALS, Level, calibrate
 from fairmf.types import Record
 
 STORED = Path(__file__).parent / "fronts"
+PAGE = Path(__file__).parents[1] / "docs" / "what-works-figures.md"
 BACKEND = os.environ.get("FAIRMF_BACKEND", "auto")
 SEEDS, TRIALS = (0, 1, 2), 80
 PLAIN, BALANCED = "plain", "balanced"
+METRICS = {
+    "ndcg20": "nDCG@20", "ndcg100": "nDCG@100", "recall20": "Recall@20", "coverage": "coverage@20",
+    "tail": "tail share@20",
+}  # fmt: skip
 GOALS = {
     # name: (levels of Gini@20, nDCG@20 at each at least)
     "ml-1m": ((0.87, 0.84, 0.8, 0.75), (0.316, 0.304, 0.288, 0.268)),
@@ -259,6 +265,41 @@ def _settings(settings: Record) -> str:
     return ", ".join(f"{name} {settings[name]:.3g}" for name in names)
 
 
+# -- the page of all figures ------------------------------------------------------------------------------------------
+
+
+def page() -> str:
+    """docs/what-works-figures.md: every metric of every method, from the stored results."""
+    lines = [
+        "# What works: all figures",
+        "",
+        "Written by `python -m benchmarks.fronts --page` from the results in benchmarks/fronts/. What they mean is in "
+        "[what works](what-works.md).",
+    ]
+    for data in SETS:
+        file = STORED / f"{data.name}.json"
+        if not file.exists():
+            continue
+        stored = json.loads(file.read_text(encoding="utf-8"))
+        lines += ["", f"## {data.name}"]
+        for name, title in METRICS.items():
+            lines += ["", f"### {data.name}: {title}", ""]
+            lines += ["| model | method | " + " | ".join(f"Gini {level:g}" for level in stored["levels"]) + " |"]
+            lines += ["|---|---|" + "---|" * len(stored["levels"])]
+            for made in stored["rows"]:
+                cells = (_shown(cell, name) for cell in made["cells"])
+                lines.append(f"| {made['model']} | {made['method']} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _shown(cell: Record | None, metric: str) -> str:
+    if cell is None:
+        return "-"
+    if metric == "ndcg20":
+        return _cell(cell)
+    return f"{cell[metric]:.4f}"
+
+
 def store(stored: Record) -> None:
     """Keep the figures of a data set."""
     STORED.mkdir(exist_ok=True)
@@ -270,6 +311,8 @@ def _say(*words: object) -> None:
 
 
 def main() -> None:
+    if sys.argv[1:] == ["--page"]:
+        PAGE.write_text(page(), encoding="utf-8")
     for data in SETS:
         if data.name in sys.argv[1:]:
             store(measure(data, short=False))

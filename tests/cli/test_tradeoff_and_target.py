@@ -81,7 +81,7 @@ def test_target_writes_a_model_that_serves_what_was_found(fairmf, made, model, s
     served = load_model(tmp_path / "fair.fairmf")
     assert served.fitted.fairness == found["fairness"]
     assert served.fitted.path.level(found["evenness"]).strengths == (
-        served.fitted.fairness, served.fitted.flatten, served.fitted.discount
+        served.fitted.fairness, served.fitted.flatten, served.fitted.discount, served.fitted.lift
     )  # fmt: skip
     assert 0 < found["evenness"] <= 1
     assert served.fitted.interactions is not None

@@ -17,7 +17,7 @@ from fairmf.models.evenness import Level
 
 def random_points(seed, count):
     rng = np.random.default_rng(seed)
-    levels = rng.integers(0, 3, (count, 3)).astype(float)
+    levels = rng.integers(0, 3, (count, 4)).astype(float)
     gini, quality = rng.random(count) * rng.choice([0.2, 1.0]), rng.random(count)
     return [Point(Level(*levels[i]), gini[i], quality[i], rng.random(5)) for i in range(count)]
 
@@ -32,7 +32,7 @@ def area(chain):
 
 def is_monotone(chain):
     def strengths(point):
-        return np.array([point.level.fairness, point.level.flatten, point.level.discount])
+        return np.array([point.level.fairness, point.level.flatten, point.level.discount, point.level.lift])
 
     return all(b.gini < a.gini and (strengths(b) >= strengths(a)).all() for a, b in itertools.pairwise(chain))
 
@@ -82,7 +82,7 @@ def test_levels_between_distant_knots_are_tried():
 
     class Diagonal:
         def measure(self, level):
-            _, g, h = level.strengths
+            g, h = level.flatten, level.discount
             return Point(level, 0.9 - 0.2 * (g + h), 0.4 - 0.1 * (g + h) - 0.2 * abs(g - h), np.ones(3))
 
     cohort = Diagonal()

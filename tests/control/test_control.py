@@ -143,7 +143,7 @@ def test_the_target_model_serves_with_the_evenness_found(model, tmp_path):
     assert f"is reached at evenness {result.evenness:g}" in result.message
     assert "for the lists of 50 users" in result.message
     fitted = result.model.fitted
-    assert (fitted.fairness, fitted.flatten, fitted.discount) == result.level.strengths
+    assert (fitted.fairness, fitted.flatten, fitted.discount, fitted.lift) == result.level.strengths
     assert result.model.fitted.path.level(result.evenness) == result.level
     result.model.save(tmp_path / "m.fairmf")  # one object to serve: level and path are in its file
     loaded = load_model(tmp_path / "m.fairmf")

@@ -20,15 +20,16 @@ def model():
 
 
 def test_the_knots_are_what_evaluate_measures_where_the_sample_is_everybody(model):
-    path = quick.on_path(model, SPLIT.validation, 20, "ndcg@100").fitted.path
+    turned = quick.on_path(model, SPLIT.validation, 20, "ndcg@100")
+    path = turned.fitted.path
     assert (path.at, path.quality, path.n_users) == (20, "ndcg@100", 120)
     assert len(path.knots) > 3
-    axes = (quick.COARSE.fairness, quick.COARSE.flatten, quick.COARSE.discount)
+    axes = (quick.COARSE.fairness, quick.COARSE.flatten, quick.COARSE.discount, (0.0, *quick.COARSE.lift))
     on_grid = [all(x in axis for x, axis in zip(k.level.strengths, axes, strict=True)) for k in path.knots]
     assert not all(on_grid)  # the second round found better levels between those of the grid
     for knot in path.knots:
         found = evaluate(
-            model, SPLIT.validation, metrics=["ndcg@100", "gini@20"], bootstrap=0, evenness=knot.level
+            turned, SPLIT.validation, metrics=["ndcg@100", "gini@20"], bootstrap=0, evenness=knot.level
         )  # fmt: skip
         assert (knot.gini, knot.quality) == pytest.approx((found["gini@20"], found["ndcg@100"]), abs=2e-3)
     for before, after in itertools.pairwise(path.knots):
@@ -81,9 +82,9 @@ def test_neighbours_are_half_steps_around_the_chain_and_between_its_knots():
     chain = [points[0], points[4]]  # (0, 0) and (1, .5)
     found = {level.strengths for level in quick.neighbours(chain, points)}
     assert found == {
-        (0.5, 0.25, 0),  # between both
-        (0.5, 0, 0), (0, 0.25, 0),  # around the first
-        (0.5, 0.5, 0), (1, 0.25, 0), (1, 0.75, 0),  # around the second
+        (0.5, 0.25, 0, 0),  # between both
+        (0.5, 0, 0, 0), (0, 0.25, 0, 0),  # around the first
+        (0.5, 0.5, 0, 0), (1, 0.25, 0, 0), (1, 0.75, 0, 0),  # around the second
     }  # fmt: skip
 
 

@@ -14,7 +14,8 @@ from tiny import SPACE, tiny_split, tiny_tune
 
 from fairmf.control import tuning
 from fairmf.control.calibrate import calibrate
-from fairmf.control.trade_off import Curve, dominates
+from fairmf.control.quick_path import on_path
+from fairmf.control.trade_off import Curve, dominates, level_of
 from fairmf.control.tuning import tune
 from fairmf.control.tuning_result import best_within
 from fairmf.data.csr import Rows
@@ -23,7 +24,6 @@ from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidData, InvalidParameter, MissingDependency, NotFinite
 from fairmf.metrics.evaluate import evaluate
 from fairmf.models.als import IALS, FairALS
-from fairmf.models.evenness import Level
 from fairmf.models.model_file import load_model
 from fairmf.models.popularity import Popularity
 
@@ -96,8 +96,8 @@ def test_the_dial_of_every_model_on_the_front_makes_a_denser_front(split, both):
     assert {row["trial"] for row in dense} <= set(trials)
     row = dense.rows[0]
     model = trials[row["trial"]].build(both.model).fit(split.train, settle=False)
-    level = Level(row["fairness"], row["flatten"], row["discount"])
-    found = evaluate(model, split.validation, metrics=both.objectives, bootstrap=0, evenness=level)
+    turned = on_path(model, split.validation, 20, "ndcg@100")  # with the prices that lift needs
+    found = evaluate(turned, split.validation, metrics=both.objectives, bootstrap=0, evenness=level_of(row))
     assert [row[label] for label in both.objectives] == [found[label] for label in both.objectives]
     points = [(row["ndcg@100"], row["gini@20"]) for row in dense]
     assert not any(a[0] >= b[0] and a[1] <= b[1] and a != b for a in points for b in points)

@@ -92,7 +92,7 @@ def test_the_page_says_what_each_evenness_costs(written):
     levels = [fitted().fitted.path.level(evenness) for evenness in CHOSEN]
     stands = text_of(page).split("What each evenness stands for")[-1]
     for evenness, level in zip(CHOSEN, levels, strict=True):
-        assert f"{evenness:g} {level.flatten:.3g} {level.discount:.3g} {level.fairness:.3g}" in stands
+        assert f"{evenness:g} {level.flatten:.3g} {level.discount:.3g} {level.lift:.3g} {level.fairness:.3g}" in stands
 
 
 def test_fairness_names_only_what_the_model_was_trained_with(written):

@@ -163,7 +163,7 @@ def _levels(
     if not flags[0].given():
         fitted, has_dial = models[0].fitted, hasattr(models[0], "with_fairness")
         # Learned offsets hold at the level they were learned at, so that they stay on both sides.
-        items = (0.0, 0.0) if fitted.item_offsets is None else (fitted.flatten, fitted.discount)
+        items = (0.0, 0.0, 0.0) if fitted.item_offsets is None else fitted.served().on_items
         before = Level(0.0 if has_dial else None, *items)
         if not flags[1].given() and fitted.item_offsets is None and fitted.served(before) == fitted.served(after):
             after = EVENNESS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -144,8 +145,7 @@ def _report(found: Calibration, model: Path, output: Path, table: Path | None, s
 
 def _row(found: Calibration, index: int) -> Record:
     row = found.rows[index]
-    level = {"fairness": row.level.fairness, "flatten": row.level.flatten, "discount": row.level.discount}
-    return {"evenness": row.evenness, **level, **row.found.to_dict()}
+    return {"evenness": row.evenness, **dataclasses.asdict(row.level), **row.found.to_dict()}
 
 
 def _measured_on(found: Calibration) -> str:

@@ -119,7 +119,7 @@ def _write_vectors(loaded: FactorModel, what: What, asked: Asked, output: Path) 
     if asked is not None:
         level = loaded.fitted.served(asked)
         # Items do not depend on the fairness, so that no user is computed for them.
-        loaded = loaded.with_evenness(Level(None, level.flatten, level.discount) if what is What.items else level)
+        loaded = loaded.with_evenness(Level(None, *level.on_items) if what is What.items else level)
     fitted = loaded.fitted
     if what is What.items:
         vectors, ids = fitted.serving_items, fitted.item_ids

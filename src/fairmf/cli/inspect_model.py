@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,8 +62,7 @@ def _path(model: FactorModel) -> Record:
     rows = []
     for evenness in EVENNESS:
         level, (gini, quality) = path.level(evenness), path.expected(evenness)
-        strengths = {"fairness": level.fairness, "flatten": level.flatten, "discount": level.discount}
-        rows.append({"evenness": evenness, **strengths, "gini": gini, "quality": quality})
+        rows.append({"evenness": evenness, **dataclasses.asdict(level), "gini": gini, "quality": quality})
     return {**path.to_dict(), "levels": rows}
 
 
@@ -90,7 +90,7 @@ def _tables(facts: Record) -> list[Table | str]:
 
 
 def _path_table(path: Record) -> Table:
-    names = ("fairness", "flatten", "discount")
+    names = ("fairness", "flatten", "discount", "lift")
     table = Table()
     for name in ("evenness", *names, f"gini@{path['at']}", path["quality"]):
         table.add_column(marked(name), justify="right")

@@ -1,4 +1,4 @@
-"""Read --evenness, and for experts --flatten, --discount and --fairness: the level at which a model answers.
+"""Read --evenness, and for experts --flatten, --discount, --lift and --fairness: the level at which a model answers.
 
 Every verb that answers with a model takes these flags as one bundle, `Served`, and passes `read(...)` on as
 `evenness=`. A verb that compares two sides has two subclasses of it, whose flags begin with the name of the side.
@@ -38,13 +38,15 @@ HELP = {
     "number.",
     "discount": "Lower the scores of popular items: subtract NUMBER x log(popularity) x the standard deviation of all "
     "scores.",
+    "lift": "Raise the scores of items that are in few lists: add NUMBER x the item's price, which fairmf calibrate "
+    "learns.",
     "fairness": "Serve with this fairness instead of the one the model was trained with (fairmf fit --fairness).",
 }
 
 
 @dataclass
 class Served(Flags):
-    """The level at which a model answers: one number, or three for experts."""
+    """The level at which a model answers: one number, or four for experts."""
 
     side: ClassVar[str] = ""
     """The side that the flags are about, which their names begin with ("before", "after"); "" if there is one side."""
@@ -56,6 +58,7 @@ class Served(Flags):
     evenness: float | None = None
     flatten: float | None = None
     discount: float | None = None
+    lift: float | None = None
     fairness: float | None = None
 
     @classmethod
@@ -104,7 +107,7 @@ class Served(Flags):
                 )
         if self.evenness is not None and (others := self.given()[1:]):
             raise Problem(
-                f"{self.flag('evenness')} sets flatten, discount and fairness, so "
+                f"{self.flag('evenness')} sets flatten, discount, lift and fairness, so "
                 f"{self.flag(others[0])} cannot be given as well.",
                 f"use {self.flag('evenness')} alone, or the flags for experts without it",
             )
@@ -123,11 +126,10 @@ class Served(Flags):
         if self.fairness is not None:
             check_dial(model, path, self.flag("fairness"))
         if self.evenness is None and self.given():
-            g, h = (
-                own if value is None else value
-                for value, own in ((self.flatten, fitted.flatten), (self.discount, fitted.discount))
-            )
-            asked = Level(self.fairness, g, h)
+            names = ("flatten", "discount", "lift")
+            given = (getattr(self, name) for name in names)
+            own = (getattr(fitted, name) for name in names)
+            asked = Level(self.fairness, *(b if a is None else a for a, b in zip(given, own, strict=True)))
         fitted.served(asked)  # raises where offsets were learned at another level
         if self.evenness is not None and fitted.path is None:
             session.note(
@@ -144,7 +146,7 @@ def check_users_at(model: FactorModel, path: Path, asked: Asked) -> None:
 
 
 def level_facts(model: FactorModel, asked: Asked) -> Record:
-    """Return the evenness that was asked for and the three strengths that are served, for --json and the record."""
+    """Return the evenness that was asked for and the four strengths that are served, for --json and the record."""
     fitted = model.fitted
     level = fitted.served(asked)
     return {
@@ -152,6 +154,7 @@ def level_facts(model: FactorModel, asked: Asked) -> Record:
         "fairness": fitted.fairness if level.fairness is None else level.fairness,
         "flatten": level.flatten,
         "discount": level.discount,
+        "lift": level.lift,
     }
 
 
@@ -160,6 +163,6 @@ def level_name(model: FactorModel, asked: Asked) -> str:
     facts = level_facts(model, asked)
     if facts["evenness"] is not None:
         return f"at evenness {facts['evenness']:g}"
-    items = [f"{name} {facts[name]:.3g}" for name in ("flatten", "discount") if facts[name]]
+    items = [f"{name} {facts[name]:.3g}" for name in ("flatten", "discount", "lift") if facts[name]]
     users = [f"fairness {facts['fairness']:.3g}"] if hasattr(model, "with_fairness") else []
     return f"at {', '.join(users + items)}" if items or (users and facts["fairness"]) else "without evenness"

@@ -1,13 +1,15 @@
 """Calibrate evenness: find the cheapest path from the best quality to the most even lists, on validation users.
 
-1. Measure quality and Gini on a grid of levels, and find the best chain through it (level_grid.py); if there are very
+1. Learn the prices of items, on the lists of training users (ranking/learn_offsets.py).
+2. Measure quality and Gini on a grid of levels, and find the best chain through it (level_grid.py); if there are very
    many users, on a sample of them.
-2. Measure the knots of the chain on all validation users: these are the knots of the path.
-3. Measure eleven levels along the path on the test users, with intervals.
+3. Measure the knots of the chain on all validation users: these are the knots of the path.
+4. Measure eleven levels along the path on the test users, with intervals.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fairmf.control.level_grid import Cohort, Point, measure_grid, refined_chain, thinned, undialled
+from fairmf.backends.contract import Vector
+from fairmf.control.level_grid import Cohort, Point, learned_prices, measure_grid, refined_chain, thinned, undialled
 from fairmf.data.popularity import gini
 from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidData, InvalidParameter
@@ -26,6 +29,7 @@ from fairmf.models.evenness import EvennessPath, Knot, Level
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.progress import progress_bar
 from fairmf.params import check_count, check_number
+from fairmf.ranking.learn_offsets import PRICE_ITERATIONS
 from fairmf.types import Record
 
 if TYPE_CHECKING:
@@ -105,8 +109,9 @@ def calibrate(
     if not wanted.is_accuracy:
         raise InvalidParameter(f"quality must be an accuracy such as 'ndcg@100'. Got {quality!r} instead.")
     plain = undialled(model)
-    with progress_bar("calibrate", EXPECTED + 50, progress) as advance:
+    with progress_bar("calibrate", EXPECTED + 50 + PRICE_ITERATIONS, progress) as advance:
         cohort = Cohort.of(plain, held_out, at, wanted, users)
+        plain._fitted = dataclasses.replace(plain.fitted, item_prices=learned_prices(plain, at, advance, cohort))
         points = measure_grid(cohort, min_quality, advance)
         best = max(point.quality for point in points)
         chain = thinned(refined_chain(cohort, points, min_quality * best, advance))
@@ -120,8 +125,13 @@ def calibrate(
             found = evaluate(plain, shown_on, metrics=list(names), bootstrap=bootstrap, evenness=level)
             rows.append(LevelCost(evenness, level, found))
             advance(f"evenness {evenness:g}")
-    model._fitted = dataclasses.replace(model.fitted, path=path)
+    model._fitted = dataclasses.replace(model.fitted, path=path, item_prices=_needed(path, plain.fitted.item_prices))
     return Calibration(path, tuple(rows), len(points), "validation" if shown_on is held_out else "test")
+
+
+def _needed(path: EvennessPath, prices: Vector | None) -> Vector | None:
+    """Return the prices if the path uses them; files need not hold them otherwise."""
+    return prices if any(knot.level.lift for knot in path.knots) else None
 
 
 def validation_of(split: Split | HeldOut) -> HeldOut:
@@ -224,15 +234,18 @@ def recalibrate(model: FactorModel, path: EvennessPath, *, progress: bool | None
         The path with the Gini of this model.
     """
     history, knots = model.fitted.histories("recalibrate"), list[Knot]()
-    with progress_bar("recalibrate", len(path.knots), progress) as advance:
+    with progress_bar("recalibrate", len(path.knots) + PRICE_ITERATIONS, progress) as advance:
+        prices = learned_prices(model, path.at, advance) if any(knot.level.lift for knot in path.knots) else None
+        turned = copy.copy(model)
+        turned._fitted = dataclasses.replace(model.fitted, item_prices=prices)
         for knot in path.knots:
             exposure = np.zeros(model.n_items, dtype=np.int64)
-            for _, lists in model.rank(history, path.at, known_users=True, evenness=knot.level):
+            for _, lists in turned.rank(history, path.at, known_users=True, evenness=knot.level):
                 exposure += np.bincount(lists[lists >= 0], minlength=model.n_items)
             value = float(gini(exposure))
             if not knots or value < knots[-1].gini:
                 knots.append(dataclasses.replace(knot, gini=value))
             advance(f"Gini {value:.3f}")
     found = EvennessPath(tuple(knots), path.at, path.quality, model.n_users)
-    model._fitted = dataclasses.replace(model.fitted, path=found)
+    model._fitted = dataclasses.replace(model.fitted, path=found, item_prices=prices)
     return found

@@ -1,10 +1,9 @@
 """Measure levels of evenness on a cohort of users, and find the best chain through them.
 
-`measure_grid` measures quality and Gini on a grid of levels (fairness, flatten, discount). Of all chains of measured
-points that start at the best quality, along which no strength falls and Gini falls strictly, `monotone_chain` takes the
-one with the largest area under quality as a function of Gini; `refined_chain` measures more points between its knots.
-`thinned` drops knots whose quality does not differ from
-the knot before by more than its standard error.
+`measure_grid` measures quality and Gini on a grid of levels (fairness, flatten, discount, lift). Of all chains of
+measured points that start at the best quality, along which no strength falls and Gini falls strictly, `monotone_chain`
+takes the one with the largest area under quality as a function of Gini; `refined_chain` measures more points between
+its knots. `thinned` drops knots whose quality does not differ from the knot before by more than its standard error.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Factors, ItemScale
+from fairmf.backends.contract import Factors, ItemScale, Vector
 from fairmf.data.csr import Rows
 from fairmf.data.interactions import Interactions
 from fairmf.data.popularity import gini
@@ -31,6 +30,7 @@ from fairmf.metrics.registry import Wanted
 from fairmf.models.evenness import Level
 from fairmf.models.factor_model import FactorModel
 from fairmf.params import check_count
+from fairmf.ranking.learn_offsets import PRICE_ITERATIONS, Schedule, item_prices
 from fairmf.ranking.top_n import popular_n
 from fairmf.types import Floats, Record
 
@@ -48,6 +48,7 @@ class Grid:
     fairness: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
     flatten: tuple[float, ...] = tuple(x / 8 for x in range(17))
     discount: tuple[float, ...] = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.3, 1.7, 2.2)
+    lift: tuple[float, ...] = (0.2, 0.4, 0.6, 0.75, 0.9, 1.05, 1.2, 1.4, 1.7)
 
 
 PAIRS = 40_000_000  # users of the sample times items: the grid takes about 15 s per 100 million scores and core
@@ -58,9 +59,10 @@ ROUNDS = 6  # how often levels halfway between the knots of the best chain are m
 
 
 def undialled(model: FactorModel) -> FactorModel:
-    """Return a copy with plain scores (no item dial, offsets or path), from which a search for a path starts."""
+    """Return a copy with plain scores (no item dial, offsets, prices or path): where a search for a path starts."""
     plain = copy.copy(model)
-    plain._fitted = dataclasses.replace(model.fitted, item_offsets=None, path=None, flatten=0.0, discount=0.0)
+    nothing: Record = {"item_offsets": None, "item_prices": None, "path": None}
+    plain._fitted = dataclasses.replace(model.fitted, flatten=0.0, discount=0.0, lift=0.0, **nothing)
     return plain
 
 
@@ -94,6 +96,13 @@ class Cohort:
             rows = np.sort(np.random.default_rng(0).choice(held_out.n_users, size, replace=False))
             history, targets = history.take_users(rows), targets.take(rows)
         return cls(model, history, targets, at, wanted)
+
+    def users(self, fairness: float | None, rows: slice = slice(None)) -> Factors:
+        """Return the vectors of some of the users at a fairness."""
+        users: Factors = self._users[rows]
+        if self._slopes is not None and fairness:
+            users = users - self._slopes[rows] * users.dtype.type(fairness)
+        return users
 
     def measure(self, level: Level) -> Point:
         """Return quality and Gini of the lists at this level."""
@@ -145,38 +154,62 @@ class Cohort:
 
     def _scored(self, fairness: float | None, start: int, stop: int) -> NDArray[np.float32]:
         """Return the scores of users start..stop, -inf for items of their histories."""
-        users: Factors = self._users[start:stop]
-        if self._slopes is not None and fairness:
-            users = users - self._slopes[start:stop] * users.dtype.type(fairness)
+        users = self.users(fairness, slice(start, stop))
         scores = np.asarray(users @ self.model.item_factors.T, dtype=np.float32)
         liked = self.history.by_user.block(start, stop)
         scores[np.repeat(np.arange(stop - start), np.diff(liked.indptr)), liked.indices] = -np.inf
         return scores
 
 
+def learned_prices(
+    model: FactorModel,
+    at: int,
+    advance: Callable[[str], None],
+    cohort: Cohort | None = None,
+    iterations: int = PRICE_ITERATIONS,
+) -> Vector | None:
+    """Return the price of every item, learned on the training users, or on the cohort where the model holds none."""
+    fitted = model.fitted
+    users, history = fitted.user_factors, fitted.interactions
+    if cohort is not None and (history is None or len(users) == 0):
+        users, history = cohort.users(0.0), cohort.history
+    if history is None or model.n_items <= at:
+        return None
+    backend = model._backend()
+    with backend.threads(model.num_threads):
+        schedule = Schedule(iterations, advance=advance)
+        return item_prices(backend, users, model.item_factors, history.by_user, at, schedule)
+
+
 def measure_grid(
     cohort: Cohort, min_quality: float, advance: Callable[[str], None], grid: Grid | None = None
 ) -> list[Point]:
-    """Measure the levels of the grid. An axis ends where Gini rises, or quality is below `min_quality` of the best."""
+    """Measure the levels of the grid. An axis ends where Gini rises, or quality is below `min_quality` of the best.
+
+    Lift is combined with every second flatten, and with nothing else: levels between the knots of a chain mix the rest.
+    """
     points, grid = list[Point](), grid or Grid()
 
     def goes_on(before: Point | None, point: Point) -> bool:
         least = min_quality * max(p.quality for p in points)
         return point.quality >= least and (before is None or point.gini < before.gini)
 
-    trained = cohort.model.fitted.trained_fairness
+    trained, has_prices = cohort.model.fitted.trained_fairness, cohort.model.fitted.item_prices is not None
     before_psi: Point | None = None
     for psi in sorted({*grid.fairness, trained}) if cohort.has_fairness else [0.0]:
         before_g: Point | None = None
-        for g in grid.flatten:
-            before_h: Point | None = None
-            for h in grid.discount:
-                points.append(cohort.measure(Level(psi, g, h)))
-                advance(f"{len(points)} levels")
-                if not goes_on(before_h, points[-1]):
-                    break
-                before_h = points[-1]
-            first = next(p for p in reversed(points) if p.level.discount == 0)
+        for place, g in enumerate(grid.flatten):
+            lifts = grid.lift if has_prices and before_psi is None and place % 2 == 0 else ()
+            start = len(points)
+            for axis in ([Level(psi, g, h) for h in grid.discount], [Level(psi, g, 0.0, t) for t in lifts]):
+                before = points[start] if len(points) > start else None
+                for level in axis:
+                    points.append(cohort.measure(level))
+                    advance(f"{len(points)} levels")
+                    if not goes_on(before, points[-1]):
+                        break
+                    before = points[-1]
+            first = points[start]
             if not goes_on(before_g, first):
                 break
             before_g = first
@@ -236,7 +269,7 @@ def refined_chain(
     """Return the best chain, after measuring halfway between its knots as long as they are further apart than `gap`.
 
     The chain that hopes for straight lines over any distance is measured too: levels between distant knots mix the
-    three strengths as no level of the grid does, and are often better.
+    strengths as no level of the grid does, and are often better.
     """
     found, known = list(points), {point.level for point in points}
     for _ in range(ROUNDS):

@@ -16,7 +16,7 @@ import numpy as np
 from fairmf.control.calibrate import validation_of
 from fairmf.control.fit_offsets import fit_offsets
 from fairmf.control.quick_path import on_path
-from fairmf.control.trade_off import EXPECTED, Curve, Meter, Row
+from fairmf.control.trade_off import EXPECTED, Curve, Meter, Row, level_of
 from fairmf.data.popularity import gini as gini_of
 from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidParameter, MissingHistories
@@ -120,7 +120,7 @@ def fit_to_target(
         if "fairrec" not in ways:
             message += ' FairRec can make lists more even: alternatives="fairrec" measures it.'
     curve = Curve(tuple(measure.rows[key] for key in sorted(measure.rows)), measure.metrics)
-    level = Level(row["fairness"], row["flatten"], row["discount"])
+    level = level_of(row)
     try:
         served = calibrated.with_evenness(level)
     except MissingHistories:  # its stored users cannot be turned; users that are folded in can

@@ -25,7 +25,7 @@ from fairmf.metrics.evaluate import evaluate
 from fairmf.metrics.registry import is_accuracy
 from fairmf.models.als import FairALS
 from fairmf.models.base import IterativeModel
-from fairmf.models.evenness import check_evenness, requested
+from fairmf.models.evenness import Level, check_evenness, requested
 from fairmf.models.fiadmm import FiADMM
 from fairmf.models.fitted import check_fairness
 from fairmf.models.progress import progress_bar
@@ -39,7 +39,7 @@ else:
 
 Row = Record
 METRICS = ("ndcg@100", "recall@20", "gini@20", "coverage@20")
-LEVEL = ("evenness", "fairness", "flatten", "discount")
+LEVEL = ("evenness", "fairness", "flatten", "discount", "lift")
 """Columns that say at which level a row was measured."""
 EXPECTED = 85  # levels that the search for a path measures, as a rule: for the progress bar
 # A fit that starts from a neighbour ends when an epoch lowers F relatively by less than this. Its F is then about that
@@ -84,7 +84,8 @@ def trade_off(
     Returns
     -------
     Curve
-        One row per value: the evenness and its level (fairness, flatten, discount), the metrics, the number of users.
+        One row per value: the evenness and its level (fairness, flatten, discount, lift), the metrics, the number of
+        users.
 
     Raises
     ------
@@ -98,7 +99,7 @@ def trade_off(
     >>> split = split_by_user(synthetic(400, 200, 9000), heldout=60, protocol="seeded")
     >>> curve = trade_off(FairALS(factors=8, epochs=4).fit(split.train), split, points=6)
     >>> len(curve), curve.table().column_names[:6]
-    (6, ['way', 'evenness', 'fairness', 'flatten', 'discount', 'ndcg@100'])
+    (6, ['way', 'evenness', 'fairness', 'flatten', 'discount', 'lift'])
     """
     held_out, axes = validation_of(split), Curve((), tuple(metrics))
     if evenness is not None and fairness is not None:
@@ -208,6 +209,11 @@ def fit_path(
     return Curve(tuple(rows), tuple(metrics))
 
 
+def level_of(row: Row) -> Level:
+    """Return the level that a row of way "evenness" was measured at."""
+    return Level(row["fairness"], row["flatten"], row["discount"], row["lift"])
+
+
 @dataclass(frozen=True)
 class Curve:
     """Quality and exposure at several values of evenness (or of fairness), one row each. `+` joins two curves.
@@ -216,8 +222,8 @@ class Curve:
     ----------
     rows
         Dictionaries with `way` (how the row was made: "evenness", "dial", "re-trained", "offsets" or "FairRec"),
-        `fairness`, the metrics, `n_users` and `seconds`; rows of way "evenness" also with `evenness`, `flatten` and
-        `discount`.
+        `fairness`, the metrics, `n_users` and `seconds`; rows of way "evenness" also with `evenness`, `flatten`,
+        `discount` and `lift`.
     metrics
         Full names of the metrics in every row.
 

@@ -1,8 +1,8 @@
 """Levels of evenness: how far a request spreads exposure, from 0 (the best quality) to 1 (the most even lists).
 
-A level is three strengths: `fairness` (psi, acts on users: dial.py), `flatten` (g) and `discount` (h), which act on
-items (ranking/item_dial.py). A model that was calibrated (control/calibrate.py) holds a path through these three, along
-which Gini falls at the least cost in quality; evenness runs along it, linearly in Gini.
+A level is four strengths: `fairness` (psi, acts on users: dial.py), and `flatten` (g), `discount` (h) and `lift` (t),
+which act on items (ranking/item_dial.py). A model that was calibrated (control/calibrate.py) holds a path through these
+four, along which Gini falls at the least cost in quality; evenness runs along it, linearly in Gini.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fairmf.types import Record
 
 @dataclass(frozen=True)
 class Level:
-    """One setting of the three dials, for experts: `model.recommend(users, evenness=Level(flatten=0.3))`.
+    """One setting of the four dials, for experts: `model.recommend(users, evenness=Level(flatten=0.3))`.
 
     Examples
     --------
@@ -37,17 +37,24 @@ class Level:
     """g: the scores of each item are divided by the g-th power of their spread."""
     discount: float = 0.0
     """h: popular items lose this multiple of the log of their popularity, in units of the spread of all scores."""
+    lift: float = 0.0
+    """t: items that are in few lists gain this multiple of their price, which `calibrate` learns."""
 
     def __post_init__(self) -> None:
-        for name in ("fairness", "flatten", "discount"):
+        for name in ("fairness", "flatten", "discount", "lift"):
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, check_not_negative("", name, value))
 
     @property
-    def strengths(self) -> tuple[float, float, float]:
-        """(psi, g, h); psi is 0 where the level leaves it to the model."""
-        return self.fairness or 0.0, self.flatten, self.discount
+    def strengths(self) -> tuple[float, float, float, float]:
+        """(psi, g, h, t); psi is 0 where the level leaves it to the model."""
+        return self.fairness or 0.0, *self.on_items
+
+    @property
+    def on_items(self) -> tuple[float, float, float]:
+        """(g, h, t), the strengths that act on items."""
+        return self.flatten, self.discount, self.lift
 
     def halfway(self, other: Level) -> Level:
         """Return the level halfway between this one and another."""
@@ -98,7 +105,7 @@ class EvennessPath:
         """Rebuild a path; raise InvalidParameter if these are not its values."""
         try:
             at, quality, n_users = values["at"], values["quality"], values["n_users"]  # type: ignore[index]
-            knots = tuple(Knot(Level(*row[:3]), *map(float, row[3:])) for row in values["knots"])  # type: ignore[index]
+            knots = tuple(Knot(Level(*row[:-2]), *map(float, row[-2:])) for row in values["knots"])  # type: ignore[index]
             return cls(knots, int(at), str(quality), int(n_users))
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise InvalidParameter("These are not the values of a path of evenness.") from error

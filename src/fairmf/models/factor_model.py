@@ -67,7 +67,7 @@ class FactorModel(FittedModel):
         """
         fitted = self.fitted
         level, turned = fitted.served(evenness), copy.copy(self)
-        changes: Record = {"flatten": level.flatten, "discount": level.discount}
+        changes: Record = {"flatten": level.flatten, "discount": level.discount, "lift": level.lift}
         if level.fairness is not None:
             changes |= {"fairness": level.fairness, "user_factors": self._at_fairness(None, level.fairness)}
         turned._fitted = dataclasses.replace(fitted, **changes)

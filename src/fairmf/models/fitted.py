@@ -128,6 +128,10 @@ class Fitted:
     """The strength g of the item dial it serves with by default (ranking/item_dial.py)."""
     discount: float = 0.0
     """The strength h of the item dial it serves with by default."""
+    lift: float = 0.0
+    """The strength t of the item dial it serves with by default."""
+    item_prices: Vector | None = None
+    """What each item lacks to be in a fair share of the lists, for `lift`; None where `calibrate` learned none."""
     path: EvennessPath | None = None
     """What each evenness stands for, if the model was calibrated."""
     user_sensitivity: Factors | None = None
@@ -176,7 +180,9 @@ class Fitted:
         if counts is None:
             held = self.interactions
             counts = self.popularity if held is None else held.by_user.column_counts(len(V))
-        return item_dial.ItemDial(spread, V @ self.mean_user.astype(V.dtype), counts, self.item_offsets)
+        return item_dial.ItemDial(
+            spread, V @ self.mean_user.astype(V.dtype), counts, self.item_offsets, self.item_prices
+        )
 
     def served(self, evenness: float | Level | None = None, fairness: float | None = None) -> Level:
         """Return the level at which a request is answered; its fairness is None where stored users have that already.
@@ -184,11 +190,16 @@ class Fitted:
         Raises InvalidParameter for strengths that cannot be combined.
         """
         if evenness is None:
-            return Level(fairness, self.flatten, self.discount)
+            return Level(fairness, self.flatten, self.discount, self.lift)
         if fairness is not None:
             raise InvalidParameter("Give evenness or fairness, not both: a level of evenness has its own fairness.")
         level = requested(self.path, evenness)
-        if self.item_offsets is not None and (level.flatten, level.discount) != (self.flatten, self.discount):
+        if level.lift > 0 and self.item_prices is None:
+            raise InvalidParameter(
+                "This model has no prices of items, which lift needs.",
+                hint="calibrate the model first; it stores them where they help",
+            )
+        if self.item_offsets is not None and level.on_items != (self.flatten, self.discount, self.lift):
             raise InvalidParameter(
                 "This model's offsets were learned at another evenness, and hold for that one alone.",
                 hint="call fit_offsets on model.with_evenness(...)",
@@ -197,9 +208,9 @@ class Fitted:
 
     def item_scale(self, level: Level) -> ItemScale | None:
         """Return what a level does to the scores of each item, with learned offsets; None if nothing."""
-        if level.flatten == 0 and level.discount == 0 and self.item_offsets is None:
+        if not any(level.on_items) and self.item_offsets is None:
             return None
-        return self.item_dial.level(level.flatten, level.discount)
+        return self.item_dial.level(*level.on_items)
 
     def dialled_items(self, level: Level) -> tuple[Factors, NDArray[np.float32] | None]:
         """Return item vectors whose inner products are the scores at a level, and what to add to them or None."""
@@ -217,7 +228,7 @@ class Fitted:
 
     def serving_users(self, users: Factors) -> Factors:
         """Return user vectors as `serving_items` needs them: with a column of ones where there are offsets."""
-        if self.discount == 0 and self.item_offsets is None:
+        if self.discount == self.lift == 0 and self.item_offsets is None:
             return users
         return np.hstack([users, np.ones((len(users), 1), dtype=users.dtype)])
 

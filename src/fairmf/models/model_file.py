@@ -73,8 +73,8 @@ def describe(
         "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "versions": versions(),
     }
-    if fitted.flatten or fitted.discount:
-        content["level"] = {"flatten": fitted.flatten, "discount": fitted.discount}
+    if fitted.flatten or fitted.discount or fitted.lift:
+        content["level"] = {"flatten": fitted.flatten, "discount": fitted.discount, "lift": fitted.lift}
     if fitted.path is not None:
         content["path"] = fitted.path.to_dict()
     return {name: encoded(name, value) for name, value in content.items()}
@@ -106,15 +106,15 @@ def check(content: object) -> Record:
 
 def evenness(content: Record) -> Record:
     """Return the stored level and path as fields of `Fitted`; raise Malformed if they cannot be those."""
-    level = content.get("level", {"flatten": 0.0, "discount": 0.0})
+    level = content.get("level", {"flatten": 0.0, "discount": 0.0, "lift": 0.0})
     try:
-        if set(level) != {"flatten", "discount"}:
-            raise InvalidParameter("a level has two strengths")
+        if set(level) != {"flatten", "discount", "lift"}:
+            raise InvalidParameter("a level has three strengths")
         own = Level(None, **level)
         path = EvennessPath.from_dict(content["path"]) if "path" in content else None
     except InvalidParameter as error:
         raise Malformed(f"its level or path of evenness is not one: {error}") from error
-    return {"flatten": own.flatten, "discount": own.discount, "path": path}
+    return {"flatten": own.flatten, "discount": own.discount, "lift": own.lift, "path": path}
 
 
 def stored_settings(model_class: type[FactorModel], values: Record) -> Record:
@@ -153,7 +153,7 @@ def history(values: Record) -> History:
 # -- saving -----------------------------------------------------------------------------------------------------------
 
 MODEL = Format("fairmf model", version=3)
-OPTIONAL = ("fairness_weights", "item_offsets", "user_sensitivity", "item_counts", "item_spread")
+OPTIONAL = ("fairness_weights", "item_offsets", "user_sensitivity", "item_counts", "item_spread", "item_prices")
 FACTORS = ("user_factors", "item_factors", "popularity", "mean_user", "merit", *OPTIONAL)
 """The arrays of `Fitted`, by the names they have there."""
 
@@ -307,7 +307,7 @@ def _check_factors(own: dict[str, Array | None], d: int, check_numbers: bool) ->
     shapes = {
         "user_factors": (n, d), "item_factors": (m, d), "popularity": (m,), "mean_user": (d,), "merit": (d,),
         "fairness_weights": (m,), "item_offsets": (m,), "user_sensitivity": (n, d), "item_counts": (m,),
-        "item_spread": (m,),
+        "item_spread": (m,), "item_prices": (m,),
     }  # fmt: skip
     for name, shape in shapes.items():
         array = own[name]
@@ -321,7 +321,7 @@ def _check_factors(own: dict[str, Array | None], d: int, check_numbers: bool) ->
         # With mmap, large arrays are not read at all; vectors are small enough to check always.
         if (check_numbers or array.ndim == 1) and not all_finite(array):
             raise Malformed(f"its {name} hold numbers that are not finite")
-    for name in ("fairness_weights", "item_counts", "item_spread"):
+    for name in ("fairness_weights", "item_counts", "item_spread", "item_prices"):
         values = own[name]
         if values is not None and (values < 0).any():
             raise Malformed(f"its {name} hold numbers below 0")

@@ -99,9 +99,9 @@ def with_items(
     if weights is not None and fitted.fairness_weights is not None:
         changes["fairness_weights"] = put(fitted.fairness_weights, where, weights)
     changes["user_sensitivity"] = None  # every H_i and q1 have changed
-    offsets = fitted.item_offsets  # replaced items keep theirs, new ones get 0
-    if offsets is not None:
-        changes["item_offsets"] = put(offsets, np.arange(len(V), rows_after(where, len(V))), 0.0)
+    for name in ("item_offsets", "item_prices"):  # replaced items keep theirs, new ones get 0
+        if getattr(fitted, name) is not None:
+            changes[name] = put(getattr(fitted, name), np.arange(len(V), rows_after(where, len(V))), 0.0)
     if fitted.item_counts is not None:
         changes["item_counts"] = put(fitted.item_counts, where, np.diff(raw.by_user.indptr))
     if fitted.item_spread is not None:

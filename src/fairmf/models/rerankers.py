@@ -100,7 +100,7 @@ class AnnRanker:
 
     def _check(self, level: Level) -> None:
         """Raise InvalidParameter unless the index holds the items at this level."""
-        if (level.flatten, level.discount) != (self._level.flatten, self._level.discount):
+        if level.on_items != self._level.on_items:
             raise InvalidParameter(
                 "An index ranks items at the evenness it was built for.",
                 hint="build one for another level: model.with_evenness(...).with_ann()",

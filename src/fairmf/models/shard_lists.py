@@ -98,7 +98,8 @@ def over_shard(lean: FactorModel, source: ShardSource, number: int, level: Level
     users = model.fold_in(own, **options)
     model._fitted = dataclasses.replace(
         fitted, user_factors=users, user_ids=own.user_ids, interactions=own, flatten=level.flatten,
-        discount=level.discount, fairness=fitted.fairness if level.fairness is None else level.fairness,
+        discount=level.discount, lift=level.lift,
+        fairness=fitted.fairness if level.fairness is None else level.fairness,
     )  # fmt: skip
     return model
 

@@ -1,13 +1,14 @@
-"""The item dial: standardise the scores of each item, and discount popular items (docs/mathematics.md 10).
+"""The item dial: standardise the scores of each item, discount popular ones, raise rare ones (docs/mathematics.md 10).
 
 An item enters top-K lists through the upper tail of its scores, which its spread decides more than its mean. With the
-spread sigma_j of item j's scores over the training users, the number f_j of users who have it, and two strengths
-g (`flatten`) and h (`discount`),
+spread sigma_j of item j's scores over the training users, the number f_j of users who have it, its price p_j, and
+three strengths g (`flatten`), h (`discount`) and t (`lift`),
 
-    s'_ij = s_ij / sigma_j^g - h S(g) (log f_j - mean log f)
+    s'_ij = s_ij / sigma_j^g - h S(g) (log f_j - mean log f) + t S(g) p_j
 
-where S(g) is the standard deviation of all flattened scores, so that h means the same for every model and every g.
-Both act on items alone, at request time: nothing is trained. It equals plain scores when g = h = 0.
+where S(g) is the standard deviation of all flattened scores, so that h and t mean the same for every model and every g.
+The price is what an item's scores lack to bring it into a fair share of the lists (`learn_offsets.item_prices`). All
+act on items alone, at request time: nothing is trained. It equals plain scores when g = h = t = 0.
 """
 
 from __future__ import annotations
@@ -37,24 +38,29 @@ class ItemDial:
     """f_j, the number of users who have the item."""
     offsets: Array | None = None
     """What is added to the dialled scores of each item (ranking/learn_offsets.py)."""
+    prices: Vector | None = None
+    """p_j, in units of S(0); None where no prices were learned."""
 
-    def level(self, flatten: float, discount: float) -> ItemScale | None:
+    def level(self, flatten: float, discount: float, lift: float = 0.0) -> ItemScale | None:
         """Return scale and offset of every item at these strengths; None where all scores stay as they are.
 
         Those of recent levels are kept.
         """
-        return self._levels(float(flatten), float(discount))
+        return self._levels(float(flatten), float(discount), float(lift))
 
     @functools.cached_property
-    def _levels(self) -> Callable[[float, float], ItemScale | None]:  # a cache of this dial's own, which goes with it
+    def _levels(self) -> Callable[[float, float, float], ItemScale | None]:  # this dial's own cache, which goes with it
         return functools.lru_cache(LEVELS_KEPT)(self._compute)
 
-    def _compute(self, flatten: float, discount: float) -> ItemScale | None:
+    def _compute(self, flatten: float, discount: float, lift: float) -> ItemScale | None:
         offset = None if self.offsets is None else self.offsets.astype(np.float64)
         if discount > 0:
             logs = np.log(np.maximum(self.counts, 1.0))
             taken = discount * self.score_spread(flatten) * (logs - logs.mean())
             offset = -taken if offset is None else offset - taken
+        if lift > 0 and self.prices is not None:
+            raised = lift * self.score_spread(flatten) * self.prices
+            offset = raised if offset is None else offset + raised
         if flatten == 0 and offset is None:
             return None
         return ItemScale(

@@ -10,6 +10,7 @@ Equals plain top-K where neither bound binds. `repair_offsets.repair` then moves
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from fairmf.ranking.top_n import empty_lists
 FIRST_STEP, LAST_STEP = 0.3, 0.0003  # in standard deviations of the scores
 SETTLED = 0.75  # after this share of the iterations prices are averaged, which is steadier than the last ones
 LOOKS = 20  # how often held-out users are looked at while prices are learned
+PRICE_FLOOR, PRICE_ITERATIONS, PRICE_USERS = 0.6, 100, (512, 4096)  # of `item_prices`
 MARGIN = 0.12  # prices are learned for bounds tighter by this share, so that counts that scatter still keep the bounds
 
 
@@ -125,6 +127,34 @@ def learn(
         if look and not schedule.gains(settled / weight):
             break
     return (settled / max(weight, 1)).astype(np.float32)
+
+
+def item_prices(
+    backend: Backend,
+    users: Factors,
+    items: Factors,
+    history: Rows,
+    K: int,
+    schedule: Schedule,
+) -> Vector | None:
+    """Return what each item's scores lack to bring it into PRICE_FLOOR of an equal share of the lists, in spreads.
+
+    This is a direction rather than an answer: `Level.lift` says how far to go along it, and `calibrate` measures where
+    that leads. So few users at a time are enough. None if all scores are equal, or nobody has a history. Call it inside
+    `backend.threads`.
+    """
+    some = np.flatnonzero(np.diff(history.indptr))
+    if len(some) == 0:
+        return None
+    users, rows = (users, history) if len(some) == len(users) else (users[some], history.take(some))
+    here, there = backend.array(users), backend.array(items)
+    spread = score_spread(backend, here, there)
+    if not (np.isfinite(spread) and spread > 0):
+        return None
+    # So many that each item is expected in at least one of their lists, as long as that is cheap.
+    schedule = dataclasses.replace(schedule, users_at_once=int(np.clip(len(items) // K, *PRICE_USERS)))
+    prices: Vector = learn(backend, here, there, rows, K, Bounds(PRICE_FLOOR), schedule).astype(np.float64) / spread
+    return prices
 
 
 def moved(prices: Vector, share: Vector, bounds: Bounds, step: float, level_step: float) -> Vector:

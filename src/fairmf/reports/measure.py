@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.control.calibrate import LEVELS
-from fairmf.control.trade_off import Curve
+from fairmf.control.trade_off import Curve, level_of
 from fairmf.data.groups import GroupLabels
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut, Split
@@ -26,7 +26,6 @@ from fairmf.metrics.plan import check_held_out
 from fairmf.metrics.registry import parse_metric
 from fairmf.metrics.sentences import spoken_share
 from fairmf.models.base import IterativeModel
-from fairmf.models.evenness import Level
 from fairmf.models.fitted import Fitted
 from fairmf.models.progress import progress_bar
 from fairmf.params import check_count
@@ -203,7 +202,7 @@ def _stops_of(curve: Curve, way: str) -> tuple[Position, ...]:
             row["fairness"],
             past_minimum=bool(row.get("past_minimum", False)),
             evenness=row.get("evenness"),
-            level=None if row.get("evenness") is None else Level(row["fairness"], row["flatten"], row["discount"]),
+            level=None if row.get("evenness") is None else level_of(row),
         )
         for row in rows
     )

@@ -142,7 +142,7 @@ def evenness_stops(fitted: Fitted, values: Sequence[float] | None, picked: float
 
 def served_level(fitted: Fitted) -> Level:
     """Return the level at which a model serves, with its fairness."""
-    return Level(fitted.fairness, fitted.flatten, fitted.discount)
+    return Level(fitted.fairness, fitted.flatten, fitted.discount, fitted.lift)
 
 
 def place_on(path: EvennessPath, level: Level) -> float | None:

@@ -80,11 +80,12 @@ def level_table(content: Content) -> PageTable | None:
     rows = [
         [
             Cell(_place(content, position)),
-            *(Cell(f"{x:.3g}") for x in (level.flatten, level.discount, level.strengths[0])),
+            *(Cell(f"{x:.3g}") for x in (*level.on_items, level.strengths[0])),
         ]
         for position, level in levels
     ]
-    return PageTable("What each evenness stands for", [content.knob, "flatten (g)", "discount (h)", "psi"], rows)
+    strengths = ["flatten (g)", "discount (h)", "lift (t)", "psi"]
+    return PageTable("What each evenness stands for", [content.knob, *strengths], rows)
 
 
 def _place(content: Content, position: Position) -> str:
