@@ -38,7 +38,8 @@ HELP = {
     "number.",
     "discount": "Lower the scores of popular items: subtract NUMBER x log(popularity) x the standard deviation of all "
     "scores.",
-    "fairness": "Serve with this fairness instead of the one the model was trained with (fairmf fit --fairness).",
+    "fairness": "Compute the user vectors as if the model had been trained with this fairness (fairmf fit --fairness). "
+    "This is approximate; nothing is trained.",
 }
 
 
@@ -49,7 +50,8 @@ class Served(Flags):
     side: ClassVar[str] = ""
     """The side that the flags are about, which their names begin with ("before", "after"); "" if there is one side."""
     otherwise: ClassVar[str] = (
-        "the evenness that fairmf target stored in the model. If there is none: the scores as trained"
+        "the evenness that fairmf target stored in the model. If there is none, the scores stay as trained. This can "
+        "differ from evenness 0, the most accurate level that fairmf calibrate found"
     )
     """The evenness if none is given, for --help."""
 
