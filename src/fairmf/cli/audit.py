@@ -56,7 +56,8 @@ class Before(Served):
 
     side: ClassVar[str] = "before"
     otherwise: ClassVar[str] = (
-        "the scores as trained; with --after, the evenness that fairmf target stored in the model"
+        "the scores as trained (at fairness 0, if the model was trained with fairness). Default with --after: the "
+        "evenness that fairmf target stored in MODEL; if there is none, the scores as trained"
     )
 
 
@@ -66,8 +67,8 @@ class After(Served):
 
     side: ClassVar[str] = "after"
     otherwise: ClassVar[str] = (
-        "the evenness that fairmf target stored in the model. If there is none: 0.3, or with --after the scores "
-        "as trained"
+        "the evenness that fairmf target stored in the model. If there is none: the scores as trained. But 0.3 if "
+        "the lists before the change use the same scores"
     )
 
 
@@ -76,7 +77,10 @@ class Written(Intervals):
     """Set the intervals, how many items are printed, and the files to write."""
 
     top: Annotated[
-        int, typer.Option(min=0, help="How many of the items that gain most, and of those that lose most, to show.")
+        int,
+        typer.Option(
+            min=0, help="How many items to show in each of two tables: items that gain most, and items that lose most."
+        ),
     ] = 10
     items_output: Annotated[
         Path | None,

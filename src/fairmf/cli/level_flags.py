@@ -40,7 +40,8 @@ HELP = {
     "scores.",
     "lift": "Raise the scores of items that are in few lists: add NUMBER x the item's price, which fairmf calibrate "
     "learns.",
-    "fairness": "Serve with this fairness instead of the one the model was trained with (fairmf fit --fairness).",
+    "fairness": "Compute the user vectors as if the model had been trained with this fairness (fairmf fit --fairness). "
+    "This is approximate; nothing is trained.",
 }
 
 
@@ -51,7 +52,8 @@ class Served(Flags):
     side: ClassVar[str] = ""
     """The side that the flags are about, which their names begin with ("before", "after"); "" if there is one side."""
     otherwise: ClassVar[str] = (
-        "the evenness that fairmf target stored in the model. If there is none: the scores as trained"
+        "the evenness that fairmf target stored in the model. If there is none, the scores stay as trained. This can "
+        "differ from evenness 0, the most accurate level that fairmf calibrate found"
     )
     """The evenness if none is given, for --help."""
 

@@ -40,7 +40,7 @@ class Measured(Flags):
         float | None,
         typer.Option(
             metavar="X",
-            help="Evenness that the summary describes; with --fairness, a fairness. "
+            help="Evenness that the summary describes. With --fairness: the value of fairness that it describes. "
             "[dim]\\[default: the one that fairmf target stored in the model, or 0.3][/dim]",
         ),
     ] = None

@@ -92,8 +92,8 @@ class Bounds(Flags):
         bool | None,
         typer.Option(
             "--check/--no-check",
-            help="Offsets: keep a fifth of the users out of learning, and stop with an error if the offsets do not "
-            "clearly lower the Gini of their lists. On by default.",
+            help="Offsets: leave a fifth of the users out of learning. Stop with an error if the offsets do not "
+            "clearly lower the Gini of these users' lists. On by default.",
         ),
     ] = None
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0

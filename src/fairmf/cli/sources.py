@@ -84,8 +84,8 @@ class Reading(Flags):
     ] = None
     weight: Annotated[
         str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of weights, such as play "
-        "counts. Or the word 'sum': the weight of a user and an item is the number of rows with both. Default: "
-        "every weight is 1.")
+        "counts. Or the word 'sum': count the rows of each user-item pair, and use the count as its weight. "
+        "Default: every weight is 1.")
     ] = None  # fmt: skip
     time: Annotated[
         str | None,

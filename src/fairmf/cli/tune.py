@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _SPACE_HELP = (
     "What to search, separated by commas. NAME=LOW:HIGH draws on a logarithmic scale, NAME=LOW:HIGH:even on a linear "
     "one. NAME=16:128:double draws from 16, 32, 64, 128. NAME=A|B|C draws from these values. NAME is a setting "
-    "of the model. For experts: 'dial' searches the fairness that is used when lists are made (--fairness of fairmf "
-    "evaluate), not the one that is used in training."
+    "of the model. For experts: NAME can also be 'dial'. It stands for --fairness of fairmf evaluate, which acts after "
+    "training. The NAME 'fairness' stands for --fairness of fairmf fit."
 )
 
 
@@ -88,7 +88,7 @@ def tune(
             "--output",
             "-o",
             help="File for the best model. It is trained again with the best settings, calibrated, and compared with a "
-            "model that has the settings of the flags.",
+            "model trained with the settings that you gave as flags (or their defaults).",
         ),
     ] = None,
     table_output: Annotated[
@@ -99,8 +99,9 @@ def tune(
 
     After some epochs, the search stops the worse half of the fits (successive halving).
 
-    Test users are not used. The first trial has the settings given as flags; settings that are not searched keep these
-    values in all trials. --seed sets the random seed of the models and of the search.
+    Test users are not used. The first trial uses the settings that you give as flags, and defaults for the rest.
+    Settings that are not searched have the same values in all trials. --seed sets the random seed of the models and of
+    the search.
 
     [dim]Examples:[/dim]
 

@@ -98,7 +98,8 @@ class IterativeModel(FoldInModel, Generic[StateT]):
         0, "Number of threads; 0 uses all cores. Results are the same for any number.", low=0, integer=True
     )
     backend: str = setting(
-        "cpu", "Where the arithmetic runs; 'auto' takes a GPU where there is one and the data are large enough.",
+        "cpu", "Where the arithmetic runs; 'auto' takes a GPU where there is one and the data are large enough. "
+        "'reference' is a slow, simple implementation for checking results.",
         choices=BACKENDS,
     )  # fmt: skip
     factor_dtype: str = setting(

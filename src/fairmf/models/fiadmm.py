@@ -105,7 +105,9 @@ class FiADMM(IterativeModel[TrainingState]):
         symbol="rho", above=0, choices=("auto",),
     )  # fmt: skip
     gamma: float | str = setting(
-        "auto", "Step size of the users' step; 'auto' takes the largest safe one in every epoch.",
+        "auto",
+        "Step size of the gradient step that updates the user vectors. 'auto' sets it in every epoch, as large as it "
+        "can be without making training oscillate.",
         symbol="gamma", above=0, choices=("auto",),
     )  # fmt: skip
 

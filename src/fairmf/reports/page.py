@@ -115,8 +115,8 @@ def report(subject: Curve | Audit | IterativeModel, *where: Any, **options: Any)
     fairness
         Instead of evenness: values of the users' dial (psi), for experts.
     chosen
-        The evenness that the summary describes (a fairness where `fairness` is given); by default the one the model
-        serves with, or 0.3.
+        The evenness that the summary describes. With `fairness`: the value of fairness that it describes. By default
+        the one the model serves with, or 0.3.
     at
         Length of the lists in which exposure is counted.
     quality
