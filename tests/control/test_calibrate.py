@@ -176,11 +176,60 @@ def test_the_first_knot_has_the_best_quality():
 
 
 def test_a_sample_finds_the_levels_and_all_users_measure_them():
-    found = calibrate(copy.copy(MODEL), SPLIT, users=60, bootstrap=0, progress=False)
+    model = copy.copy(MODEL)
+    found = calibrate(model, SPLIT, users=60, bootstrap=0, progress=False)
     assert found.path.n_users == 150
     for knot in found.path.knots:
-        own = evaluate(MODEL, SPLIT.validation, metrics=["gini@20"], bootstrap=0, evenness=knot.level)
+        own = evaluate(model, SPLIT.validation, metrics=["gini@20"], bootstrap=0, evenness=knot.level)
         assert knot.gini == pytest.approx(own["gini@20"], abs=2e-3)
+
+
+@pytest.fixture(scope="module")
+def lifted():
+    """A split and a calibrated model whose path uses lift."""
+    split = split_by_user(synthetic(600, 400, 24_000, random_state=1), heldout=150, protocol="seeded")
+    model = FairALS(factors=16, epochs=8, item_balance=0.0, user_balance=0.0).fit(split.train, progress=False)
+    calibrate(model, split.validation, bootstrap=0, progress=False)
+    return split, model
+
+
+def test_lift_is_used_where_it_makes_the_path_better(lifted, monkeypatch):
+    split, model = lifted
+    assert model.fitted.path.knots[-1].level.lift > 0.5
+    without = copy.copy(model)
+    monkeypatch.setattr("fairmf.control.calibrate.learned_prices", lambda *_: None)
+    calibrate(without, split.validation, bootstrap=0, progress=False)
+    assert without.fitted.item_prices is None
+    paths = [found.fitted.path.knots for found in (model, without)]
+    levels = np.linspace(max(path[-1].gini for path in paths) + 0.01, 0.75, 5)
+    best, other = (
+        np.interp(levels, [k.gini for k in path[::-1]], [k.quality for k in path[::-1]]) for path in paths
+    )  # fmt: skip
+    assert best.mean() > other.mean() + 0.003
+
+
+def test_prices_go_with_the_model(lifted, tmp_path):
+    split, model = lifted
+    assert (model.fitted.item_prices >= 0).all()
+    model.save(tmp_path / "model")
+    again = load_model(tmp_path / "model")
+    asked = {"metrics": ["gini@20"], "bootstrap": 0, "evenness": 0.6}
+    assert (
+        evaluate(again, split.validation, **asked)["gini@20"] == evaluate(model, split.validation, **asked)["gini@20"]
+    )
+    other = FairALS(factors=16, epochs=8, item_balance=0.0, user_balance=0.0, random_state=3)
+    own = recalibrate(other.fit(split.train, progress=False), model.fitted.path, progress=False)
+    assert not np.array_equal(other.fitted.item_prices, model.fitted.item_prices)  # learned on its own lists
+    assert own.knots[-1].gini < own.knots[0].gini - 0.2
+
+
+def test_a_model_without_histories_learns_prices_on_the_validation_users(lifted, tmp_path):
+    split, model = lifted
+    model.save(tmp_path / "lean", interactions=False)
+    lean = load_model(tmp_path / "lean")
+    calibrate(lean, split.validation, bootstrap=0, progress=False)
+    assert lean.fitted.path.knots[-1].level.lift > 0
+    assert not np.array_equal(lean.fitted.item_prices, model.fitted.item_prices)
 
 
 def test_another_fit_takes_the_levels_and_has_its_own_gini():

@@ -16,6 +16,8 @@ from fairmf.models.evenness import EvennessPath, Knot
 
 DATA = synthetic(150, 60, 2500, random_state=2)
 MODEL = FairALS(factors=6, epochs=4, fairness=1.0, item_balance=0.3).fit(DATA, progress=False)
+PRICES = np.random.default_rng(4).random(DATA.n_items) * (np.arange(DATA.n_items) % 3 > 0)
+MODEL._fitted = dataclasses.replace(MODEL.fitted, item_prices=PRICES)
 USERS = DATA.user_ids.values
 PATH = EvennessPath(
     (Knot(Level(1.0), 0.8, 0.4), Knot(Level(1.0, 0.5, 0.1), 0.6, 0.3), Knot(Level(3.0, 0.9, 0.2), 0.5, 0.2)),
@@ -24,7 +26,7 @@ PATH = EvennessPath(
 
 
 def by_hand(model, level, users=None):
-    """All scores of a level, by the formula: s / spread^g - h S (log f - mean log f)."""
+    """All scores of a level, by the formula: s / spread^g - h S (log f - mean log f) + t S p."""
     fitted = model.fitted
     U = fitted.user_factors if level.fairness is None else model.fold_in(DATA, fairness=level.fairness)
     S0 = (fitted.user_factors.astype(float) - 0) @ fitted.item_factors.T.astype(float)
@@ -33,6 +35,7 @@ def by_hand(model, level, users=None):
     flat = S0 / spread**level.flatten
     scores = U.astype(float) @ fitted.item_factors.T.astype(float) / spread**level.flatten
     scores -= level.discount * flat.std() * (np.log(f) - np.log(f).mean())
+    scores += level.lift * flat.std() * PRICES
     return scores if users is None else scores[users]
 
 
@@ -42,9 +45,9 @@ def lists_by_hand(scores, k):
 
 
 @settings(max_examples=25)
-@given(st.sampled_from([None, 0.0, 1.0, 4.0]), st.floats(0, 2), st.floats(0, 2))
-def test_lists_are_those_of_the_formula(psi, g, h):
-    level = Level(psi, g, h)
+@given(st.sampled_from([None, 0.0, 1.0, 4.0]), st.floats(0, 2), st.floats(0, 2), st.floats(0, 2))
+def test_lists_are_those_of_the_formula(psi, g, h, t):
+    level = Level(psi, g, h, t)
     ids, scores = MODEL.recommend(USERS, N=7, evenness=level, by="id")
     _, expected = lists_by_hand(by_hand(MODEL, level), 7)
     np.testing.assert_allclose(scores, expected, rtol=1e-3, atol=1e-4)
@@ -68,7 +71,7 @@ def test_no_level_gives_the_lists_of_before():
 
 
 def test_every_way_to_ask_gives_the_same():
-    level = Level(3.0, 0.4, 0.3)
+    level = Level(3.0, 0.4, 0.3, 0.7)
     ids, scores = MODEL.recommend(USERS, N=5, evenness=level)
     table = MODEL.recommend_table(N=5, evenness=level)
     assert np.array_equal(np.array(table["item"]).reshape(-1, 5), ids)
@@ -109,12 +112,13 @@ def test_users_without_history_keep_the_popular_items():
 
 
 def test_the_file_keeps_spread_level_and_path(tmp_path):
-    model = MODEL.with_evenness(Level(None, 0.4, 0.1))
+    model = MODEL.with_evenness(Level(None, 0.4, 0.1, 0.6))
     model._fitted = dataclasses.replace(model.fitted, path=PATH)
     model.save(tmp_path / "model", interactions=False, user_sensitivity=True)
     again = load_model(tmp_path / "model")
     assert again.fitted.path == PATH
-    assert (again.fitted.flatten, again.fitted.discount) == (0.4, 0.1)
+    assert (again.fitted.flatten, again.fitted.discount, again.fitted.lift) == (0.4, 0.1, 0.6)
+    assert np.array_equal(again.fitted.item_prices, PRICES)
     assert np.array_equal(again.fitted.item_spread, model.fitted.item_spread)
     asked = {"N": 5, "filter_already_liked_items": False}
     for evenness in (None, 0.3, 0.9):
@@ -169,7 +173,7 @@ def test_evaluation_and_gini():
 
 def test_the_index_holds_one_level():
     pytest.importorskip("faiss")
-    level = Level(None, 0.6, 0.3)
+    level = Level(None, 0.6, 0.3, 0.5)
     turned = MODEL.with_evenness(level)
     ranker = turned.with_ann(turned.to_ann(groups=1, probes=1))
     ids, scores = ranker.recommend(USERS, N=5)
@@ -183,15 +187,15 @@ def test_the_index_holds_one_level():
     same = MODEL.to_ann(groups=1, probes=1, evenness=level)
     np.testing.assert_array_equal(same.item_vectors, turned.to_ann(groups=1, probes=1).item_vectors)
     with pytest.raises(InvalidParameter, match="evenness it was built for"):
-        ranker.recommend(USERS[:2], evenness=Level(None, 0.1))
+        ranker.recommend(USERS[:2], evenness=Level(None, 0.6, 0.3, 0.4))
     with pytest.raises(Exception, match="another evenness"):
         MODEL.with_ann(same)
 
 
 def test_offsets_start_from_a_level():
-    level = Level(None, 0.5, 0.2)
+    level = Level(None, 0.5, 0.2, 0.3)
     found = fit_offsets(MODEL, K=5, min_exposure=0.3, iterations=60, evenness=level, progress=False)
-    assert (found.model.fitted.flatten, found.model.fitted.discount) == (0.5, 0.2)
+    assert found.model.fitted.served().on_items == level.on_items
     ids, scores = found.model.recommend(USERS, N=5)
     expected = by_hand(MODEL, level) + found.model.fitted.item_offsets
     np.testing.assert_allclose(scores, lists_by_hand(expected, 5)[1], rtol=1e-3, atol=1e-4)
@@ -201,7 +205,7 @@ def test_offsets_start_from_a_level():
         found.model.recommend(USERS[:2], evenness=0.9)
 
 
-@pytest.mark.parametrize("level", [Level(None, 0.6, 0.2), Level(3.0, 0.4, 0.0), Level(None, 0.0, 0.5)])
+@pytest.mark.parametrize("level", [Level(None, 0.6, 0.2), Level(3.0, 0.4, 0.0), Level(None, 0.0, 0.5, 0.8)])
 def test_fairrec_starts_from_a_level(level):
     """The double loops of FairRec on the formula's scores, and every way to ask for them."""
     liked = [set(np.flatnonzero(row).tolist()) for row in DATA.to_csr().toarray() > 0]
@@ -230,13 +234,22 @@ def test_fairrec_starts_from_a_level(level):
 
 def test_new_items_have_a_spread():
     model = FairALS(factors=6, epochs=3).fit(DATA, progress=False)
+    model._fitted = dataclasses.replace(model.fitted, item_prices=PRICES)
     rows = DATA.to_csr()[:, [0, 1]].T.tocsr()
     model.partial_fit_items(["new", "newer"], rows)
     scores = model.user_factors.astype(float) @ model.item_factors.T.astype(float)
     np.testing.assert_allclose(model.fitted.item_spread[-2:], scores[:, -2:].std(axis=0), rtol=1e-4)
     assert np.array_equal(model.fitted.item_counts[-2:], np.diff(rows.indptr))
-    ids, _ = model.recommend(USERS[:4], N=3, evenness=0.5)
+    assert np.array_equal(model.fitted.item_prices, [*PRICES, 0, 0])
+    ids, _ = model.recommend(USERS[:4], N=3, evenness=Level(None, 0.5, 0.5, 0.5))
     assert ids.shape == (4, 3)
+
+
+def test_lift_needs_prices():
+    model = IALS(factors=4, epochs=2).fit(DATA, progress=False)
+    for ask in (model.with_evenness, lambda level: model.recommend(USERS[:2], evenness=level)):
+        with pytest.raises(InvalidParameter, match="no prices of items"):
+            ask(Level(lift=0.5))
 
 
 def test_clusters_compute_the_same_spread():

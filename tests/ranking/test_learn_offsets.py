@@ -223,3 +223,34 @@ def test_impossible_bounds_are_refused(bounds, k, message):
     users, items = problem()
     with pytest.raises(InvalidParameter, match=message):
         learn_offsets.learn(get_backend("cpu"), users, items, None, k, bounds)
+
+
+def one_each(n, m):
+    """One item in the history of every user."""
+    return Rows(np.arange(n + 1), (np.arange(n) % m).astype(np.int32), None)
+
+
+def test_prices_bring_rare_items_into_the_lists_whatever_the_scale_of_scores():
+    backend, m = get_backend("cpu"), 60
+    users, items = problem(n=600, m=m)
+    schedule = Schedule(iterations=200)
+    made = [
+        learn_offsets.item_prices(backend, users, np.float32(scale) * items, one_each(600, m), K, schedule)
+        for scale in (1, 8)
+    ]
+    np.testing.assert_allclose(made[0], made[1], atol=1e-3)
+    assert (made[0] >= 0).all()
+    spread = (users.astype(float) @ items.T).std()
+    before, after = (shares(lists(users, items, lift * spread * made[0]), m) for lift in (0.0, 1.0))
+    wanted = learn_offsets.PRICE_FLOOR
+    assert (before < 0.5 * wanted).mean() > 0.2
+    assert (after < 0.5 * wanted).mean() < 0.02
+
+
+def test_without_users_or_scores_there_are_no_prices():
+    backend = get_backend("cpu")
+    users, items = problem()
+    schedule = Schedule(iterations=5)
+    nobody = Rows(np.zeros(N + 1, dtype=np.int64), np.empty(0, dtype=np.int32), None)
+    assert learn_offsets.item_prices(backend, users, items, nobody, K, schedule) is None
+    assert learn_offsets.item_prices(backend, users, 0 * items, one_each(N, M), K, schedule) is None
