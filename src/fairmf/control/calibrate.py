@@ -38,7 +38,7 @@ else:
     pyarrow = lazy_module("pyarrow")
 
 
-EXPECTED = 300  # points of the grid, as a rule: for the progress bar
+EXPECTED = 200  # points of the grid, as a rule: for the progress bar
 LEVELS = tuple(x / 10 for x in range(11))  # of evenness, in the table
 
 

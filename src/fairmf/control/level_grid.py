@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,9 +45,9 @@ else:  # they import Numba
 class Grid:
     """The levels to measure. Each axis is followed until Gini rises or quality is too low, so not all are measured."""
 
-    fairness: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-    flatten: tuple[float, ...] = tuple(x / 8 for x in range(17))
-    discount: tuple[float, ...] = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.3, 1.7, 2.2)
+    fairness: tuple[float, ...] = (0.0, 1.0, 4.0)
+    flatten: tuple[float, ...] = (0.0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 1.0, 1.25, 1.5, 2.0)
+    discount: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.65, 1.0, 1.5, 2.2)
     lift: tuple[float, ...] = (0.2, 0.4, 0.6, 0.75, 0.9, 1.05, 1.2, 1.4, 1.7)
 
 
@@ -186,7 +186,8 @@ def measure_grid(
 ) -> list[Point]:
     """Measure the levels of the grid. An axis ends where Gini rises, or quality is below `min_quality` of the best.
 
-    Lift is combined with every second flatten, and with nothing else: levels between the knots of a chain mix the rest.
+    Lift comes last: from plain scores on, and from the best level on. Strengths may not fall along a chain, so that
+    only levels with at least the strengths of the best one can follow it.
     """
     points, grid = list[Point](), grid or Grid()
 
@@ -194,22 +195,23 @@ def measure_grid(
         least = min_quality * max(p.quality for p in points)
         return point.quality >= least and (before is None or point.gini < before.gini)
 
-    trained, has_prices = cohort.model.fitted.trained_fairness, cohort.model.fitted.item_prices is not None
+    def follow(axis: Iterable[Level]) -> Point:
+        """Measure levels in turn until one of them is the last; return the first."""
+        start, before = len(points), None
+        for level in axis:
+            points.append(cohort.measure(level))
+            advance(f"{len(points)} levels")
+            if not goes_on(before, points[-1]):
+                break
+            before = points[-1]
+        return points[start]
+
+    fitted = cohort.model.fitted
     before_psi: Point | None = None
-    for psi in sorted({*grid.fairness, trained}) if cohort.has_fairness else [0.0]:
+    for psi in sorted({*grid.fairness, fitted.trained_fairness}) if cohort.has_fairness else [0.0]:
         before_g: Point | None = None
-        for place, g in enumerate(grid.flatten):
-            lifts = grid.lift if has_prices and before_psi is None and place % 2 == 0 else ()
-            start = len(points)
-            for axis in ([Level(psi, g, h) for h in grid.discount], [Level(psi, g, 0.0, t) for t in lifts]):
-                before = points[start] if len(points) > start else None
-                for level in axis:
-                    points.append(cohort.measure(level))
-                    advance(f"{len(points)} levels")
-                    if not goes_on(before, points[-1]):
-                        break
-                    before = points[-1]
-            first = points[start]
+        for g in grid.flatten:
+            first = follow(Level(psi, g, h) for h in grid.discount)
             if not goes_on(before_g, first):
                 break
             before_g = first
@@ -217,6 +219,13 @@ def measure_grid(
         if not goes_on(before_psi, first):
             break
         before_psi = first
+    if fitted.item_prices is not None:
+        best = max(points, key=lambda point: point.quality).level
+        for base in dict.fromkeys((points[0].level, best)):
+            for g in (base.flatten, *(g for g in grid.flatten[::2] if g > base.flatten)):
+                first = follow(dataclasses.replace(base, flatten=g, lift=t) for t in grid.lift)
+                if not goes_on(None, first):
+                    break
     return points
 
 
