@@ -14,8 +14,8 @@ import numpy as np
 
 from benchmarks.pareto_data import TASKS, Task
 from benchmarks.result import Result
-from fairmf.control.target import fit_to_target
 from fairmf.control.quick_path import on_path
+from fairmf.control.target import fit_to_target
 from fairmf.control.trade_off import LEVEL, METRICS, fit_path, trade_off
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut, Split
