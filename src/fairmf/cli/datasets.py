@@ -104,7 +104,7 @@ def fetch(
         typer.Option(
             "--from",
             metavar="PATH",
-            help="Use your own copy (the archive, its folder or the ratings file) where it is, instead of downloading.",
+            help="Do not download: read your own copy at this path (the archive, its folder or the ratings file).",
         ),
     ] = None,
     unprotected: Annotated[

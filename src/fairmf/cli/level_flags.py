@@ -38,8 +38,8 @@ HELP = {
     "number.",
     "discount": "Lower the scores of popular items: subtract NUMBER x log(popularity) x the standard deviation of all "
     "scores.",
-    "lift": "Raise the scores of items that are in few lists: add NUMBER x the item's price, which fairmf calibrate "
-    "learns.",
+    "lift": "Raise the scores of items that are in few lists: add NUMBER x a bonus that fairmf calibrate learns for "
+    "each item.",
     "fairness": "Compute the user vectors as if the model had been trained with this fairness (fairmf fit --fairness). "
     "This is approximate; nothing is trained.",
 }
@@ -52,8 +52,8 @@ class Served(Flags):
     side: ClassVar[str] = ""
     """The side that the flags are about, which their names begin with ("before", "after"); "" if there is one side."""
     otherwise: ClassVar[str] = (
-        "the evenness that fairmf target stored in the model. If there is none, the scores stay as trained. This can "
-        "differ from evenness 0, the most accurate level that fairmf calibrate found"
+        "the evenness that fairmf target stored in the model. If there is none, the scores stay as trained. At "
+        "evenness 0 they may not: fairmf calibrate changes them where that makes lists more accurate"
     )
     """The evenness if none is given, for --help."""
 

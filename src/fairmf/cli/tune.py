@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _SPACE_HELP = (
     "What to search, separated by commas. NAME=LOW:HIGH draws on a logarithmic scale, NAME=LOW:HIGH:even on a linear "
     "one. NAME=16:128:double draws from 16, 32, 64, 128. NAME=A|B|C draws from these values. NAME is a setting "
-    "of the model. For experts: NAME can also be 'dial'. It stands for --fairness of fairmf evaluate, which acts after "
-    "training. The NAME 'fairness' stands for --fairness of fairmf fit."
+    "of the model. For experts: the NAME 'fairness' searches the fairness that is used in training (fairmf fit "
+    "--fairness), and 'dial' the one that is applied after training (fairmf evaluate --fairness)."
 )
 
 

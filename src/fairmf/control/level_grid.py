@@ -166,7 +166,7 @@ def learned_prices(
     at: int,
     advance: Callable[[str], None],
     cohort: Cohort | None = None,
-    iterations: int = PRICE_ITERATIONS,
+    schedule: Schedule | None = None,
 ) -> Vector | None:
     """Return the price of every item, learned on the training users, or on the cohort where the model holds none."""
     fitted = model.fitted
@@ -177,8 +177,8 @@ def learned_prices(
         return None
     backend = model._backend()
     with backend.threads(model.num_threads):
-        schedule = Schedule(iterations, advance=advance)
-        return item_prices(backend, users, model.item_factors, history.by_user, at, schedule)
+        how = dataclasses.replace(schedule or Schedule(PRICE_ITERATIONS), advance=advance)
+        return item_prices(backend, users, model.item_factors, history.by_user, at, how)
 
 
 def measure_grid(

@@ -33,10 +33,11 @@ from fairmf.data.split import HeldOut
 from fairmf.metrics.registry import parse_metric
 from fairmf.models.evenness import EvennessPath, Knot, Level
 from fairmf.models.factor_model import FactorModel
+from fairmf.ranking.learn_offsets import Schedule
 from fairmf.types import Record
 
 COARSE = Grid((0.0, 1.0, 4.0), (0.0, 0.25, 0.5, 0.75, 1.0, 1.5), (0.0, 0.1, 0.2, 0.4, 0.8, 1.6), (0.3, 0.6, 0.9, 1.2))
-ITERATIONS = 40  # of learning prices: fewer than in `calibrate`, for coarser prices
+PRICES = Schedule(iterations=40, users_at_once=512)  # fewer steps on fewer users than in `calibrate`: coarser prices
 PAIRS = 2_400_000  # users of the sample times items: a level then takes about 10 ms on two cores
 FEWEST = 200  # users of the sample, whatever the number of items
 GAP = 0.05  # of Gini between knots above which a level halfway is measured
@@ -71,7 +72,7 @@ def quick_path(
     wanted = parse_metric(quality)
     users = max(PAIRS // max(plain.n_items, 1), FEWEST)
     cohort = Cohort.of(plain, held_out, at, wanted, users)
-    prices = learned_prices(plain, at, advance, cohort, ITERATIONS)
+    prices = learned_prices(plain, at, advance, cohort, PRICES)
     plain._fitted = dataclasses.replace(plain.fitted, item_prices=prices)
     points = measure_grid(cohort, MIN_QUALITY, advance, COARSE)
     for level in neighbours(best_chain(points), points):

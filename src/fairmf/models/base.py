@@ -50,16 +50,16 @@ Self = TypeVar("Self", bound="IterativeModel[Any]")
 def item_balance_setting(default: float) -> float:
     """Declare `item_balance` with a model's own default."""
     return setting(
-        default, "Weigh popular items less in training: divide the weight of each interaction by the number of users "
-        "of its item, to the power of item_balance.", symbol="b_I", low=0, high=4,
+        default, "Weigh popular items less in training: divide the weight of each interaction by n^item_balance, where "
+        "n is the number of users of its item.", symbol="b_I", low=0, high=4,
     )  # fmt: skip
 
 
 def user_balance_setting(default: float) -> float:
     """Declare `user_balance` with a model's own default."""
     return setting(
-        default, "Weigh busy users less in training: divide the weight of each interaction by the number of items of "
-        "its user, to the power of user_balance.", symbol="b_U", low=0, high=4,
+        default, "Weigh busy users less in training: divide the weight of each interaction by n^user_balance, where n "
+        "is the number of items of its user.", symbol="b_U", low=0, high=4,
     )  # fmt: skip
 
 

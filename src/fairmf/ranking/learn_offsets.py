@@ -152,7 +152,8 @@ def item_prices(
     if not (np.isfinite(spread) and spread > 0):
         return None
     # So many that each item is expected in at least one of their lists, as long as that is cheap.
-    schedule = dataclasses.replace(schedule, users_at_once=int(np.clip(len(items) // K, *PRICE_USERS)))
+    at_once = min(int(np.clip(len(items) // K, *PRICE_USERS)), schedule.users_at_once)
+    schedule = dataclasses.replace(schedule, users_at_once=at_once)
     prices: Vector = learn(backend, here, there, rows, K, Bounds(PRICE_FLOOR), schedule).astype(np.float64) / spread
     return prices
 
