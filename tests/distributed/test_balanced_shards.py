@@ -44,7 +44,14 @@ def whole(folder, weights):
 
 @pytest.fixture(scope="module")
 def local(whole):
-    return FairALS(**(SETTINGS | BALANCE)).fit(whole)
+    return priced(FairALS(**(SETTINGS | BALANCE)).fit(whole))
+
+
+def priced(model):
+    """Give a model prices, which `calibrate` would learn."""
+    prices = np.random.default_rng(6).random(model.n_items)
+    model._fitted = dataclasses.replace(model.fitted, item_prices=prices)
+    return model
 
 
 def by_hand(data, item_balance, user_balance):
@@ -291,20 +298,20 @@ def same_lists(found, expected):
     np.testing.assert_allclose(found["score"].to_numpy(), expected["score"].to_numpy(), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("evenness", [None, 0.4, Level(3.0, 0.3, 0.2), *slow_values(0.0, 1.0)])
+@pytest.mark.parametrize("evenness", [None, 0.4, Level(3.0, 0.3, 0.2, 0.7), *slow_values(0.0, 1.0)])
 @pytest.mark.parametrize("shards", [3, *slow_values(1)])
 def test_lists_at_a_level_are_those_of_one_machine(folder, weights, local, tmp_path, evenness, shards):
     source = in_process(folder, shards=shards, weights=weights)
-    model = FairALS(**(SETTINGS | BALANCE), engine="ray").fit(source, cluster=InProcess())
+    model = priced(FairALS(**(SETTINGS | BALANCE), engine="ray").fit(source, cluster=InProcess()))
     recommend_shards(model, source, tmp_path, N=4, evenness=evenness, tasks=Here())
     order = [("user", "ascending"), ("rank", "ascending")]
     same_lists(lists_in(tmp_path), local.recommend_table(None, 4, evenness=evenness).sort_by(order))
 
 
-@pytest.mark.parametrize("evenness", [None, 0.4, *slow_values(1.0, Level(3.0, 0.3, 0.2))])
+@pytest.mark.parametrize("evenness", [None, 0.4, *slow_values(1.0, Level(3.0, 0.3, 0.2, 0.7))])
 def test_metrics_at_a_level_are_those_of_one_machine(folder, weights, whole, local, tmp_path, evenness):
     source = in_process(folder, shards=3, weights=weights)
-    model = FairALS(**(SETTINGS | BALANCE), engine="ray").fit(source, cluster=InProcess())
+    model = priced(FairALS(**(SETTINGS | BALANCE), engine="ray").fit(source, cluster=InProcess()))
     held = write(tmp_path / "held", [events(300, seed=5)])
     targets = in_process(held, shards=3, items=source.item_ids)
     found = evaluate_shards(model, source, targets, at=4, train=source, evenness=evenness, tasks=Here())

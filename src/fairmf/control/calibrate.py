@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fairmf.backends.contract import Vector
 from fairmf.control.level_grid import Cohort, Point, learned_prices, measure_grid, refined_chain, thinned, undialled
 from fairmf.data.popularity import gini
 from fairmf.data.split import HeldOut, Split
@@ -125,13 +124,14 @@ def calibrate(
             found = evaluate(plain, shown_on, metrics=list(names), bootstrap=bootstrap, evenness=level)
             rows.append(LevelCost(evenness, level, found))
             advance(f"evenness {evenness:g}")
-    model._fitted = dataclasses.replace(model.fitted, path=path, item_prices=_needed(path, plain.fitted.item_prices))
+    prices = plain.fitted.item_prices if _uses_prices(path) or model.fitted.lift > 0 else None
+    model._fitted = dataclasses.replace(model.fitted, path=path, item_prices=prices)
     return Calibration(path, tuple(rows), len(points), "validation" if shown_on is held_out else "test")
 
 
-def _needed(path: EvennessPath, prices: Vector | None) -> Vector | None:
-    """Return the prices if the path uses them; files need not hold them otherwise."""
-    return prices if any(knot.level.lift for knot in path.knots) else None
+def _uses_prices(path: EvennessPath) -> bool:
+    """Tell whether a path needs the prices of items; files need not hold them otherwise."""
+    return any(knot.level.lift > 0 for knot in path.knots)
 
 
 def validation_of(split: Split | HeldOut) -> HeldOut:
@@ -235,7 +235,7 @@ def recalibrate(model: FactorModel, path: EvennessPath, *, progress: bool | None
     """
     history, knots = model.fitted.histories("recalibrate"), list[Knot]()
     with progress_bar("recalibrate", len(path.knots) + PRICE_ITERATIONS, progress) as advance:
-        prices = learned_prices(model, path.at, advance) if any(knot.level.lift for knot in path.knots) else None
+        prices = learned_prices(model, path.at, advance) if _uses_prices(path) or model.fitted.lift > 0 else None
         turned = copy.copy(model)
         turned._fitted = dataclasses.replace(model.fitted, item_prices=prices)
         for knot in path.knots:
