@@ -1,8 +1,9 @@
 """Accuracy at equal Gini: the calibrated path against one-line heuristics, the paper's regulariser, FairRec and others.
 
 For every data set, settings of a plain and of a balanced model are chosen by nDCG@20 on validation data. Of the best
-ones, that whose calibrated path is best on validation data takes the place of the balanced model. Then models are trained with three seeds and measured once on the
-test data. Strengths are chosen by the Gini of the test users' lists, which needs no labels; nothing else looks at them.
+ones, that whose calibrated path is best on validation data takes the place of the balanced model. Then models are
+trained with three seeds and measured once on the test data. Strengths are chosen by the Gini of the test users' lists,
+which needs no labels; nothing else looks at them.
 
 `python -m benchmarks.fronts NAME ...` measures some sets and stores them in benchmarks/fronts/NAME.json, and
 `python -m benchmarks.fronts --page` writes docs/what-works-figures.md from what is stored.
