@@ -12,7 +12,7 @@ help:            ## list the targets
 demo: $(VENV)/.run         ## train and compare models on synthetic data; ends with a report to open
 	$(BIN)/fairmf demo
 
-test: $(VENV)/.test        ## the test suite (about six minutes)
+test: $(VENV)/.test        ## the test suite (about five minutes)
 	$(BIN)/python -m pytest -m "not slow"
 
 test-slow: $(VENV)/.torch  ## the long tests (a quarter of an hour): real data, large inputs, other libraries, the report in a browser

@@ -108,8 +108,8 @@ def evenness(content: Record) -> Record:
     """Return the stored level and path as fields of `Fitted`; raise Malformed if they cannot be those."""
     level = content.get("level", {"flatten": 0.0, "discount": 0.0, "lift": 0.0})
     try:
-        if set(level) != {"flatten", "discount", "lift"}:
-            raise InvalidParameter("a level has three strengths")
+        if set(level) - {"lift"} != {"flatten", "discount"}:
+            raise InvalidParameter("a level has other strengths")
         own = Level(None, **level)
         path = EvennessPath.from_dict(content["path"]) if "path" in content else None
     except InvalidParameter as error:
