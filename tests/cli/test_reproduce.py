@@ -19,6 +19,7 @@ def _needs_matplotlib():
     pytest.importorskip("matplotlib", reason='needs the report extra: pip install "fairmf[report]"')
 
 
+@pytest.mark.slow
 def test_the_list_has_every_table_and_figure_with_data_and_time(fairmf, monkeypatch):
     monkeypatch.setattr(estimate, "LARGE", 2 * estimate.SMALL)  # measured more quickly, once for all tests
     done = fairmf("reproduce", "--list")

@@ -167,6 +167,7 @@ def test_calibration_stores_a_path_that_evenness_runs_along(tmp_path):
     assert "150 test users" in repr(found)
 
 
+@pytest.mark.slow
 def test_the_first_knot_has_the_best_quality():
     found = calibrate(copy.copy(MODEL), SPLIT.validation, bootstrap=0, progress=False)
     plain = evaluate(MODEL, SPLIT.validation, metrics=["ndcg@100"], bootstrap=0, evenness=Level(0.0))["ndcg@100"]
@@ -223,6 +224,7 @@ def test_prices_go_with_the_model(lifted, tmp_path):
     assert own.knots[-1].gini < own.knots[0].gini - 0.2
 
 
+@pytest.mark.slow
 def test_a_model_without_histories_learns_prices_on_the_validation_users(lifted, tmp_path):
     split, model = lifted
     model.save(tmp_path / "lean", interactions=False)

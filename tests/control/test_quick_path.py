@@ -45,6 +45,7 @@ def test_the_sample_bounds_the_work(model, monkeypatch):
     assert quick.on_path(model, SPLIT.validation, 20, "ndcg@100").fitted.path.n_users == 40
 
 
+@pytest.mark.slow
 def test_it_loses_little_against_the_whole_calibration(model):
     whole = copy.copy(model)
     calibrate(whole, SPLIT.validation, bootstrap=0)

@@ -79,6 +79,7 @@ def test_a_fit_has_the_bits_of_the_same_shards_in_one_process_and_counts_what_ra
     assert sizes.reduced == pytest.approx(counted["reduced"] / 2, rel=0.2)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_replaced(ray_cluster, caplog):
     settings = {**SETTINGS, "epochs": 80}
     expected = objective_of(FairALS(**settings).fit(DATA, cluster=InProcess(shards=2)))

@@ -76,6 +76,7 @@ def recall(found, users, items):
     return np.mean([len(set(a) & set(b)) for a, b in zip(exact.tolist(), found.tolist(), strict=True)]) / found.shape[1]
 
 
+@pytest.mark.slow
 def test_more_probes_find_more_and_the_default_finds_nearly_all():
     items, users = clustered()
     index = AnnIndex.build(items)
