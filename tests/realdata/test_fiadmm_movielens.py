@@ -1,6 +1,7 @@
 """fiADMM on MovieLens-1M against figures of a slow float64 implementation of the same updates, from the same start."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ def given_start(data):
     return tuple(generator.normal(0, 0.1 / 8, size=(rows, 64)) for rows in data.shape)
 
 
-@pytest.mark.parametrize("row", range(OBJECTIVE_ROWS))
+@pytest.mark.parametrize("row", range(0, OBJECTIVE_ROWS, 1 if os.environ.get("FAIRMF_ALL_ROWS") else 3))
 def test_objective_after_16_50_and_100_epochs(reference, movielens, row):
     gamma, rho, at_16, at_50, at_100, _ = reference["objective"]["rows"][row]
     settings = reference["objective"]["settings"]

@@ -15,6 +15,6 @@ def test_tuned_for_quality():
     train, parts = load_real_split("ml-1m-split.npz")
     split = Split(train, *(HeldOut(*parts[name]) for name in ("validation", "test")))
     space = default_space(IALS(), several=False) | {"factors": Doubling(16, 128)}
-    found = tune(IALS(), split, trials=40, space=space)
+    found = tune(IALS(), split, trials=25, space=space)
     assert found.best().metrics["ndcg@100"] >= 0.421
     assert found.best().metrics["ndcg@100"] > found.trials[0].metrics["ndcg@100"]  # the default settings
