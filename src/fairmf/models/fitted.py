@@ -131,7 +131,7 @@ class Fitted:
     lift: float = 0.0
     """The strength t of the item dial it serves with by default."""
     item_prices: Vector | None = None
-    """What each item lacks to be in a fair share of the lists, for `lift`; None where `calibrate` learned none."""
+    """The price of each item, which `lift` multiplies (ranking/item_dial.py); None where `calibrate` learned none."""
     path: EvennessPath | None = None
     """What each evenness stands for, if the model was calibrated."""
     user_sensitivity: Factors | None = None
