@@ -1,7 +1,9 @@
 """The path of evenness: the best monotone chain, against a search of all chains."""
 
 import copy
+import dataclasses
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from fairmf import FairALS, Popularity, calibrate, evaluate, load_model, recalibrate, split_by_user, synthetic
 from fairmf.control import level_grid
 from fairmf.control.level_grid import Cohort, Point, monotone_chain, refined_chain, thinned
+from fairmf.control.quick_path import on_path
 from fairmf.data.popularity import gini
 from fairmf.errors import InvalidParameter
 from fairmf.metrics.registry import parse_metric
@@ -207,6 +210,40 @@ def test_lift_is_used_where_it_makes_the_path_better(lifted, monkeypatch):
         np.interp(levels, [k.gini for k in path[::-1]], [k.quality for k in path[::-1]]) for path in paths
     )  # fmt: skip
     assert best.mean() > other.mean() + 0.003
+
+
+def test_lift_is_measured_from_plain_scores_and_from_the_best_level():
+    """A chain starts at the best level, so that one with a discount can only go on with that discount."""
+
+    class Discounted:
+        has_fairness = False
+        model = SimpleNamespace(fitted=SimpleNamespace(trained_fairness=0.0, item_prices=np.ones(3)))
+
+        def measure(self, level):
+            gini = 0.9 - 0.1 * (level.flatten + level.discount + level.lift)
+            return Point(level, gini, 0.4 - abs(level.discount - 0.1) - 0.01 * level.lift, np.ones(3))
+
+    grid = level_grid.Grid(flatten=(0.0,), discount=(0.0, 0.1, 0.2), lift=(0.5, 1.0))
+    found = {point.level for point in level_grid.measure_grid(Discounted(), 0.0, lambda _: None, grid)}
+    assert {Level(0.0, 0.0, 0.0, 0.5), Level(0.0, 0.0, 0.1, 0.5), Level(0.0, 0.0, 0.1, 1.0)} <= found
+    assert Level(0.0, 0.0, 0.2, 0.5) not in found
+
+
+def test_a_model_that_serves_with_lift_does_so_after_another_calibration(lifted, monkeypatch):
+    split, model = lifted
+    served = model.with_evenness(Level(0.0, lift=0.5))
+    monkeypatch.setattr("fairmf.control.calibrate._uses_prices", lambda _: False)
+    calibrate(served, split.validation, bootstrap=0, progress=False)
+    users = split.train.user_ids.values[:30]
+    expected = model.recommend(users, N=10, evenness=Level(0.0, lift=0.5))
+    np.testing.assert_array_equal(served.recommend(users, N=10)[0], expected[0])
+
+
+def test_a_quick_path_uses_lift_too(lifted):
+    split, model = lifted
+    bare = copy.copy(model)
+    bare._fitted = dataclasses.replace(model.fitted, path=None, item_prices=None)
+    assert on_path(bare, split.validation, 20, "ndcg@100").fitted.path.knots[-1].level.lift > 0
 
 
 def test_prices_go_with_the_model(lifted, tmp_path):

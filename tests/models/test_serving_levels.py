@@ -90,6 +90,12 @@ def test_every_way_to_ask_gives_the_same():
     np.testing.assert_allclose(vectors, by_hand(MODEL, level), rtol=1e-3, atol=1e-4)
 
 
+def test_vectors_of_a_level_with_lift_alone_give_its_scores():
+    turned = MODEL.with_evenness(Level(lift=0.5))
+    vectors = turned.fitted.serving_users(turned.user_factors) @ turned.fitted.serving_items.T
+    np.testing.assert_allclose(vectors, by_hand(MODEL, Level(lift=0.5)), rtol=1e-3, atol=1e-4)
+
+
 def test_filters_work_at_a_level():
     allowed = DATA.item_ids.values[10:40]
     level = Level(None, 0.7, 0.5)
