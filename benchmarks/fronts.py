@@ -5,8 +5,11 @@ ones, that whose calibrated path is best on validation data takes the place of t
 trained with three seeds and measured once on the test data. Strengths are chosen by the Gini of the test users' lists,
 which needs no labels; nothing else looks at them.
 
-`python -m benchmarks.fronts NAME ...` measures some sets and stores them in benchmarks/fronts/NAME.json, and
-`python -m benchmarks.fronts --page` writes docs/what-works-figures.md from what is stored.
+`python -m benchmarks.fronts NAME ...` measures some sets and stores them in benchmarks/fronts/NAME.json. With
+`--choose` it stops after the choice and stores that, with `--show` it takes the stored choice. `--page` writes
+docs/what-works-figures.md from what is stored, `python -m benchmarks --full fronts` the section of RESULTS.md (stored
+sets are not measured again). `--prices NAME ...` compares paths that were found without and with the prices of items
+(docs/decisions/0021-lift.md).
 """
 
 from __future__ import annotations
@@ -17,11 +20,12 @@ import os
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
 from benchmarks.fronts_data import SETS, Parts, Set
-from benchmarks.fronts_methods import OURS, Cohort, Point, along, one_liners, retrained, slow
+from benchmarks.fronts_methods import OURS, Cohort, K, Point, along, one_liners, retrained, slow
 from benchmarks.result import Result
 from fairmf import EvennessPath, FairALS, Level, calibrate
 from fairmf.control.level_grid import learned_prices
@@ -35,6 +39,20 @@ PLAIN, BALANCED = "plain", "balanced"
 METRICS = {
     "ndcg20": "nDCG@20", "ndcg100": "nDCG@100", "recall20": "Recall@20", "coverage": "coverage@20",
     "tail": "tail share@20",
+}  # fmt: skip
+PRICED = {
+    # name: (regularization, unobserved_weight, item_balance, user_balance), chosen by nDCG@20 on validation data
+    "ml-1m": ((0.0085, 0.23, 0.0, 0.0), (0.0101, 0.0915, 0.1, 0.25)),
+    "epinions": ((0.0125, 0.069, 0.0, 0.0), (0.0182, 0.0788, 0.1, 0.5)),
+    "lastfm": ((0.027, 0.149, 0.25, 0.25),),
+    "citeulike-t": ((0.01, 0.003, 0.25, 0.25),),  # not searched for
+}
+COARSE = {
+    # Settings of an earlier and coarser search, chosen on a tenth of the training entries too.
+    "gowalla": {
+        "regularization": 0.003, "unobserved_weight": 0.03, "regularization_exponent": 1.0, "item_balance": 0.4,
+        "user_balance": 0.0,
+    },
 }  # fmt: skip
 GOALS = {
     # name: (levels of Gini@20, nDCG@20 at each at least)
@@ -53,12 +71,15 @@ def run(short: bool) -> Result:
         ("data", "model", "method", "strengths", *(f"level {k}" for k in range(1, 6))),
     )
     for data in SETS[:1] if short else SETS:
+        if not short and (STORED / f"{data.name}.json").exists():
+            add(result, load(data.name))
+            continue
         if not data.path.exists():
             result.findings.append(f"{data.name}: not run, {data.file} is absent (FAIRMF_DATA names the folder).")
             continue
         stored = measure(data, short)
         if not short:
-            store(stored)
+            store(data.name, stored)
         add(result, stored)
     return result
 
@@ -68,17 +89,30 @@ def run(short: bool) -> Result:
 
 def measure(data: Set, short: bool) -> Record:
     """All methods on one data set, at its five levels of Gini."""
-    began, parts = time.time(), data.load(data.path)
-    chosen = {name: choose(data, parts, name == BALANCED, short) for name in (PLAIN, BALANCED)}
-    few = (1, 0) if short else (2, 1) if data.large else (6, 2)
-    candidates = [settings for name, n in zip((BALANCED, PLAIN), few, strict=True) for settings in chosen[name][:n]]
-    path, chosen[BALANCED] = best_path(data, parts, candidates)
-    _say(data.name, "chosen", chosen[BALANCED][0], round(time.time() - began))
+    parts = data.load(data.path)
+    return show(data, parts, choice(data, parts, short), short)
+
+
+def choice(data: Set, parts: Parts, short: bool) -> Record:
+    """The settings of the plain and of the balanced model, and the path, chosen on validation data."""
+    began = time.time()
+    found = {name: choose(data, parts, name == BALANCED, short) for name in (PLAIN, BALANCED)}
+    few = (1, 0) if short else (4, 1) if data.large else (6, 2)
+    candidates = [settings for name, n in zip((BALANCED, PLAIN), few, strict=True) for settings in found[name][:n]]
+    path, balanced = best_path(data, parts, candidates)
+    _say(data.name, "chosen", balanced, round(time.time() - began))
+    settings = {PLAIN: found[PLAIN][0], BALANCED: balanced}
+    return {"settings": settings, "path": path.to_dict(), "seconds": round(time.time() - began)}
+
+
+def show(data: Set, parts: Parts, chosen: Record, short: bool) -> Record:
+    """Train the chosen models and measure every method on the test data."""
+    began, path = time.time(), EvennessPath.from_dict(chosen["path"])
     families: dict[tuple[str, str], list[dict[str, list[Point]]]] = {}
     seeds = SEEDS[:1] if short else SEEDS
     for seed in seeds:
         for name in (PLAIN, BALANCED):
-            settings = {**chosen[name][0], "factors": data.factors, "random_state": seed, "backend": BACKEND}
+            settings = {**chosen["settings"][name], "factors": data.factors, "random_state": seed, "backend": BACKEND}
             model = FairALS(**settings).fit(parts.train, objective_every=0, progress=False)
             cohort = Cohort(model, parts.test, parts.train, data.recall_by_targets)
             start = cohort.at(Level(), 0.0)
@@ -99,11 +133,11 @@ def measure(data: Set, short: bool) -> Record:
                 round(time.time() - began),
             )
     rows = [row(data, *key, runs, families[BALANCED, OURS]) for key, runs in families.items()]
-    wide = wider(data, parts, chosen[BALANCED][0]) if data.name == "gowalla" and not short else None
+    wide = wider(data, parts, chosen["settings"][BALANCED]) if data.name == "gowalla" and not short else None
     return {
         "name": data.name, "levels": data.levels, "factors": data.factors, "users": parts.test.n_users,
-        "items": parts.train.n_items, "settings": {name: chosen[name][0] for name in chosen}, "path": path.to_dict(),
-        "rows": rows, "wide": wide, "seconds": round(time.time() - began), "seeds": len(seeds),
+        "items": parts.train.n_items, "settings": chosen["settings"], "path": chosen["path"], "rows": rows,
+        "wide": wide, "seconds": chosen["seconds"] + round(time.time() - began), "seeds": len(seeds),
     }  # fmt: skip
 
 
@@ -114,7 +148,7 @@ def choose(data: Set, parts: Parts, balanced: bool, short: bool) -> list[Record]
     for trial in range(trials):
         if trial < trials // 2:
             settings: Record = {
-                "factors": min(128, data.factors), "fairness": 0.0, "backend": BACKEND,
+                "factors": data.factors, "fairness": 0.0, "backend": BACKEND,
                 "regularization": float(10 ** rng.uniform(-3.3, -1.5)),
                 "unobserved_weight": float(10 ** rng.uniform(-3, 0)),
                 "regularization_exponent": 1.0 if balanced else float(rng.choice([0.75, 1.0])),
@@ -122,9 +156,8 @@ def choose(data: Set, parts: Parts, balanced: bool, short: bool) -> list[Record]
                 "user_balance": float(rng.uniform(0.0, 0.5)) if balanced else 0.0,
             }  # fmt: skip
         else:
-            settings = dict(
-                sorted(found, key=lambda pair: -pair[0])[rng.integers(0, 4 if trial < 0.8 * trials else 2)][1]
-            )
+            best = sorted(found, key=lambda pair: -pair[0])[: 4 if trial < 0.8 * trials else 2]
+            settings = dict(best[rng.integers(0, len(best))][1])
             for name in ("regularization", "unobserved_weight"):
                 settings[name] *= float(10 ** rng.normal(0, 0.15))
             for name in ("item_balance", "user_balance") if balanced else ():
@@ -132,11 +165,13 @@ def choose(data: Set, parts: Parts, balanced: bool, short: bool) -> list[Record]
         model = FairALS(**settings).fit(parts.chosen_on, objective_every=0, progress=False)
         point = Cohort(model, parts.validation, parts.chosen_on, data.recall_by_targets).at(Level(), 0.0)
         found.append((float(point.ndcg20.mean()), settings))
-    return [settings for _, settings in sorted(found, key=lambda pair: -pair[0])]
+    found.sort(key=lambda pair: -pair[0])
+    _say(data.name, *(f"{quality:.4f} {_settings(settings)};" for quality, settings in found[:5]))
+    return [settings for _, settings in found]
 
 
-def best_path(data: Set, parts: Parts, candidates: list[Record]) -> tuple[EvennessPath, list[Record]]:
-    """The path with the best quality over the levels, among these settings; and the settings, its own first."""
+def best_path(data: Set, parts: Parts, candidates: list[Record]) -> tuple[EvennessPath, Record]:
+    """The path with the best quality over the levels, among these settings; and its settings."""
     best: tuple[float, EvennessPath, Record] | None = None
     for settings in candidates:
         settings = {**settings, "factors": data.factors}
@@ -147,7 +182,7 @@ def best_path(data: Set, parts: Parts, candidates: list[Record]) -> tuple[Evenne
         if best is None or mean > best[0]:
             best = mean, path, settings
     assert best is not None
-    return best[1], [best[2], *candidates]
+    return best[1], best[2]
 
 
 def wider(data: Set, parts: Parts, settings: Record) -> Record:
@@ -155,6 +190,20 @@ def wider(data: Set, parts: Parts, settings: Record) -> Record:
     model = FairALS(**{**settings, "factors": 1024}).fit(parts.train, objective_every=0, progress=False)
     point = Cohort(model, parts.test, parts.train, data.recall_by_targets).at(Level(), 0.0)
     return {"recall@20": float(point.recall20.mean()), "ndcg@20": float(point.ndcg20.mean()), "gini@20": point.gini}
+
+
+def coarse(data: Set, parts: Parts) -> Record:
+    """The calibrated path of a model with the settings of a coarse grid."""
+    settings = {**COARSE[data.name], "fairness": 0.0, "factors": data.factors, "backend": BACKEND}
+    path = best_path(data, parts, [settings])[0]
+    runs: list[Record] = []
+    for seed in SEEDS:
+        model = FairALS(**settings, random_state=seed).fit(parts.train, objective_every=0, progress=False)
+        prices = learned_prices(model, path.at, lambda _: None)
+        model._fitted = dataclasses.replace(model.fitted, item_prices=prices)
+        runs.append({"points": along(Cohort(model, parts.test, parts.train, data.recall_by_targets), path)})
+    made = row(data, "coarse", OURS, runs, runs)
+    return {"settings": settings, "path": path.to_dict(), "row": made, "wide": wider(data, parts, settings)}
 
 
 # -- from points to levels --------------------------------------------------------------------------------------------
@@ -284,10 +333,9 @@ def page() -> str:
         "[what works](what-works.md).",
     ]
     for data in SETS:
-        file = STORED / f"{data.name}.json"
-        if not file.exists():
+        if not (STORED / f"{data.name}.json").exists():
             continue
-        stored = json.loads(file.read_text(encoding="utf-8"))
+        stored = load(data.name)
         lines += ["", f"## {data.name}"]
         for name, title in METRICS.items():
             lines += ["", f"### {data.name}: {title}", ""]
@@ -308,22 +356,59 @@ def _shown(cell: Record | None, metric: str) -> str:
     return f"{cell[metric]:.4f}"
 
 
-def store(stored: Record) -> None:
+def store(name: str, stored: Record) -> None:
     """Keep the figures of a data set."""
     STORED.mkdir(exist_ok=True)
-    (STORED / f"{stored['name']}.json").write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+    (STORED / f"{name}.json").write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+
+
+def load(name: str) -> Record:
+    """Figures that were kept."""
+    stored: Record = json.loads((STORED / f"{name}.json").read_text(encoding="utf-8"))
+    return stored
 
 
 def _say(*words: object) -> None:
     print(*words, file=sys.stderr, flush=True)
 
 
+def compare_prices(data: Set, parts: Parts) -> None:
+    """Print nDCG@20 of the test users along paths that were found without and with the prices of items."""
+    for values in PRICED[data.name]:
+        names = ("regularization", "unobserved_weight", "item_balance", "user_balance")
+        settings = {**dict(zip(names, values, strict=True)), "factors": 128, "backend": BACKEND}
+        chosen_on = FairALS(**settings).fit(parts.chosen_on, objective_every=0, progress=False)
+        shown = FairALS(**settings).fit(parts.train, objective_every=0, progress=False)
+        prices = learned_prices(shown, K, lambda _: None)
+        shown._fitted = dataclasses.replace(shown.fitted, item_prices=prices)
+        for words, learn in (("without", lambda *_: None), ("with", learned_prices)):
+            with mock.patch("fairmf.control.calibrate.learned_prices", learn):
+                path = calibrate(chosen_on, parts.validation, bootstrap=0, progress=False).path
+            points = along(Cohort(shown, parts.test, parts.train, data.recall_by_targets), path)
+            found = [at_gini(points, level, OURS) for level in data.levels]
+            cells = ["-" if cell is None else f"{np.mean(cell['ndcg20']):.4f}" for cell in found]
+            _say(data.name, settings, words, "prices, at Gini@20", data.levels, " ".join(cells))
+
+
 def main() -> None:
-    if sys.argv[1:] == ["--page"]:
+    flag = next((word for word in sys.argv[1:] if word.startswith("--")), "")
+    if flag == "--page":
         PAGE.write_text(page(), encoding="utf-8")
     for data in SETS:
-        if data.name in sys.argv[1:]:
-            store(measure(data, short=False))
+        if data.name not in sys.argv[1:]:
+            continue
+        parts = data.load(data.path)
+        if flag == "--prices":
+            compare_prices(data, parts)
+            continue
+        if flag == "--coarse":
+            store(data.name, load(data.name) | {"coarse": coarse(data, parts)})
+            continue
+        chosen = load(f"{data.name}-chosen") if flag == "--show" else choice(data, parts, short=False)
+        if flag == "--choose":
+            store(f"{data.name}-chosen", chosen)
+        else:
+            store(data.name, show(data, parts, chosen, short=False))
 
 
 if __name__ == "__main__":

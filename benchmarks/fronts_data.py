@@ -62,7 +62,7 @@ def held_out_items(path: Path) -> Parts:
     whole = sp.csr_array((values, arrays["indices"], arrays["indptr"]), shape=tuple(arrays["shape"]))
     test = arrays["split"] == 1 if "split" in arrays else _some(whole, 0.2, rng)
     rest = _where(whole, ~test)
-    hidden = rng.random(rest.nnz) < 0.1 if "split" in arrays else _some(rest, 0.1, rng)
+    hidden = _some(rest, 0.1, rng)
     return Parts(
         _interactions(_where(rest, ~hidden)),
         HeldOut(_interactions(_where(rest, ~hidden)), _interactions(_where(rest, hidden)), known_users=True),

@@ -125,7 +125,9 @@ def slow(cohort: Cohort, start: Point, large: bool) -> dict[str, list[Point]]:
     iterations = 100  # a third of the default: what is left to learn after them is little
     offsets = [start]
     for floor in FLOORS[2::2] if large else FLOORS:
-        learned = fit_offsets(model, K=K, min_exposure=floor, iterations=iterations, progress=False).model.fitted
+        learned = fit_offsets(
+            model, K=K, min_exposure=floor, iterations=iterations, progress=False, check=False
+        ).model.fitted
         lists = cohort.lists(cohort.users(None), learned.item_scale(learned.served()))
         offsets.append(cohort.measure(lists, floor))
     fair = [start]
