@@ -228,13 +228,16 @@ class CpuBackend(NumpyArrays):
             if offset is not None:
                 offset = offset[order]
                 reach, bins = _reach(lengths, longest, offset, blocks)
+                other = np.column_stack((other, offset))
             longest = longest[blocks]
         rank = np.empty_like(order)
         rank[order] = np.arange(m, dtype=np.int32)
         # Bound on the rounding error of a float32 score: d products and sums, and the last rounding of the exact one.
         errors = ((d + 2) * 2.0**-24 * lengths * largest + 1e-37).astype(np.float32)
-        if dial is not None:  # two more roundings, of which the last is of the sum with an offset
-            errors += np.float32(2.0**-22) * (lengths * largest + (0 if offset is None else np.abs(offset).max()))
+        if dial is not None:  # two more roundings
+            errors += np.float32(2.0**-22) * (lengths * largest).astype(np.float32)
+        if offset is not None:  # each of the sums may hold it
+            errors += np.float32((d + 4) * 2.0**-24 * np.abs(offset).max())
         room = top_k_kernel.most_kept(k) + top_k_kernel.ITEMS_AT_ONCE
         at_once = int(np.clip(CANDIDATE_BYTES // (8 * room), 1, top_k_kernel.USERS_AT_ONCE))
         bounds = even(n, at_once)

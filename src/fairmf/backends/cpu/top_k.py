@@ -238,7 +238,10 @@ def block_of_users(
     sizes, floors = np.zeros(n, dtype=np.int64), np.full(n, LOWEST)
     scratch, keys = np.empty(room, dtype=np.float32), np.empty(room, dtype=np.int64)
     product = np.empty(n * min(m, ITEMS_AT_ONCE), dtype=np.float32)
-    packed, active, count = users.copy(), np.arange(n), n
+    # Where items have a column more than users, it holds their offsets: the matrix product adds them.
+    packed, active, count = np.ones((n, other.shape[1]), dtype=np.float32), np.arange(n), n
+    packed[:, : users.shape[1]] = users
+    added = other.shape[1] > users.shape[1]
     at = ends[:-1].copy()  # the next excluded position of each user
     for b in range(len(longest)):
         # `packed` holds the vectors of the users still active, side by side for the matrix product.
@@ -251,7 +254,8 @@ def block_of_users(
         np.dot(packed[:count], other[first:last].T, block)
         for a in range(count):
             i = active[a]
-            dial(block[a], first, scale, offset)
+            if not added:
+                dial(block[a], first, scale, offset)
             at[i] = mask(block[a], first, barred, at[i], ends[i + 1])
             sizes[i] = collect(block[a], first, floors[i], found[i], positions[i], sizes[i])
             # There must be room for all items of the next block: drop candidates by rounded scores, which also raises
@@ -278,7 +282,8 @@ def top_k(
     """Find the k best items of all users (`Backend.top_k`).
 
     `other`, `scale` and `offset` are sorted by `order`, whose inverse is `rank`; `longest` bounds the item vectors from
-    each block on, `reach` the scores of each bin of users (`keep_active`).
+    each block on, `reach` the scores of each bin of users (`keep_active`). `other` may have the offsets as a further
+    column.
 
     in: all but the last two   out: items, scores
     """
