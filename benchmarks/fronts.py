@@ -7,9 +7,9 @@ which needs no labels; nothing else looks at them.
 
 `python -m benchmarks.fronts NAME ...` measures some sets and stores them in benchmarks/fronts/NAME.json. With
 `--choose` it stops after the choice and stores that, with `--show` it takes the stored choice. `--page` writes
-docs/what-works-figures.md from what is stored, `python -m benchmarks --full fronts` the section of RESULTS.md (stored
-sets are not measured again). `--prices NAME ...` compares paths that were found without and with the prices of items
-(docs/decisions/0021-lift.md).
+docs/what-works-figures.md and the table of docs/what-works.md from what is stored, `python -m benchmarks --full fronts`
+the section of RESULTS.md (stored sets are not measured again). `--prices NAME ...` compares paths that were found
+without and with the prices of items (docs/decisions/0021-lift.md); `--coarse gowalla` adds what other settings give.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from unittest import mock
 import numpy as np
 
 from benchmarks.fronts_data import SETS, Parts, Set
-from benchmarks.fronts_methods import OURS, Cohort, K, Point, along, one_liners, retrained, slow
+from benchmarks.fronts_methods import ONE_LINERS, OURS, Cohort, K, Point, along, one_liners, retrained, slow
 from benchmarks.result import Result
 from fairmf import EvennessPath, FairALS, Level, calibrate
 from fairmf.control.level_grid import learned_prices
@@ -33,6 +33,7 @@ from fairmf.types import Record
 
 STORED = Path(__file__).parent / "fronts"
 PAGE = Path(__file__).parents[1] / "docs" / "what-works-figures.md"
+SUMMARY = PAGE.with_name("what-works.md")
 BACKEND = os.environ.get("FAIRMF_BACKEND", "auto")
 SEEDS, TRIALS = (0, 1, 2), 80
 PLAIN, BALANCED = "plain", "balanced"
@@ -348,6 +349,34 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def summary() -> str:
+    """The table of docs/what-works.md: the path, and the best rival of two kinds, at every level."""
+    lines = ["| data | Gini@20 | calibrated path | best one-liner | best of the others |", "|---|---|---|---|---|"]
+    for data in SETS:
+        if not (STORED / f"{data.name}.json").exists():
+            continue
+        stored = load(data.name)
+        ours = next(made for made in stored["rows"] if made["method"] == OURS)
+        for k, level in enumerate(stored["levels"]):
+            own = ours["cells"][k]
+            rivals = [_best(stored, k, wanted) for wanted in (True, False)]
+            first = data.name if k == 0 else ""
+            lines.append(f"| {first} | {level:g} | {own['ndcg20']:.4f} | " + " | ".join(rivals) + " |")
+    return "\n".join(lines)
+
+
+def _best(stored: Record, k: int, one_liner: bool) -> str:
+    """The best method at a level, among one-liners or among the others: its name, nDCG@20 and distance to the path."""
+    rows = [made for made in stored["rows"] if (made["method"] in ONE_LINERS) == one_liner and made["method"] != OURS]
+    rows = [made for made in rows if made["cells"][k] is not None]
+    if not rows:
+        return "-"
+    best = max(rows, key=lambda made: made["cells"][k]["ndcg20"])
+    text = f"{best['method']}, {best['model']}: {_cell(best['cells'][k])}"
+    cell = best["cells"][k]
+    return f"**{text}**" if cell.get("above", 0) > cell.get("half_width", 0) else text
+
+
 def _shown(cell: Record | None, metric: str) -> str:
     if cell is None:
         return "-"
@@ -394,6 +423,10 @@ def main() -> None:
     flag = next((word for word in sys.argv[1:] if word.startswith("--")), "")
     if flag == "--page":
         PAGE.write_text(page(), encoding="utf-8")
+        text = SUMMARY.read_text(encoding="utf-8")
+        before, after = text.split("<!-- table -->")[0], text.split("<!-- end of table -->")[1]
+        text = f"{before}<!-- table -->\n{summary()}\n<!-- end of table -->{after}"
+        SUMMARY.write_text(text, encoding="utf-8")
     for data in SETS:
         if data.name not in sys.argv[1:]:
             continue

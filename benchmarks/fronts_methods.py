@@ -30,6 +30,7 @@ FLOORS = (0.03, 0.06, 0.1, 0.17, 0.25, 0.35, 0.5)
 SHARES = (0.15, 0.3, 0.5, 0.75, 1.0)
 CAPS = (20.0, 10.0, 5.0, 3.0, 2.0)
 OURS = "calibrated path"
+ONE_LINERS = ("dialled by psi", "s - h log f", "s / f^g", "s / length(v)^g", "s / sd^g")
 
 
 @dataclass(frozen=True)

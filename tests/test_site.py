@@ -67,6 +67,13 @@ def test_the_reference_of_the_command_line_is_up_to_date():
     )
 
 
+def test_the_figures_of_what_works_are_the_stored_ones():
+    from benchmarks import fronts
+
+    assert fronts.PAGE.read_text(encoding="utf-8") == fronts.page(), "run: python -m benchmarks.fronts --page"
+    assert fronts.summary() in fronts.SUMMARY.read_text(encoding="utf-8"), "run: python -m benchmarks.fronts --page"
+
+
 def test_the_python_reference_names_everything_with_settings_and_methods():
     import api_reference
 
