@@ -29,15 +29,15 @@ def test_the_default_space_fits_the_model_and_the_question():
     assert set(alone) == {
         "regularization", "regularization_exponent", "unobserved_weight", "item_balance", "user_balance", "factors"
     }  # fmt: skip
-    assert list(default_space(IALS(), several=True)) == [*alone, "dial"]
+    for model in (IALS(), FairALS()):
+        several = default_space(model, several=True)
+        assert list(several) == [*alone, "evenness"]  # neither fairness nor the dial: they do not move the front
+        assert several["evenness"].drawn(0.0) == 0.0
     assert alone["unobserved_weight"] == Range(1e-4, 1)
     assert 1.0 in alone["regularization_exponent"].values
     for model in (IALS(), FairALS()):  # so that the first trial has the model's own settings
         space = default_space(model, several=False)
         assert all(part.drawn(getattr(model, name)) is not None for name, part in space.items())
-    several = default_space(FairALS(), several=True)
-    assert several["fairness"] == Range(0.01, 100)
-    assert "fairness" not in default_space(FairALS(), several=False)  # none at all would always win
     assert read_space(None, IALS(), several=False) == default_space(IALS(), several=False)
 
 
@@ -62,6 +62,8 @@ def test_short_forms():
         ({"factors": Doubling(0, 4)}, "1 <= low <= high"),
         ({"solver": []}, "at least one value"),
         ({"solver": ["guess"]}, "'solver' parameter of IALS"),
+        ({"dial": (0.1, 1), "evenness": (0.1, 1)}, "both 'dial' and 'evenness'"),
+        ({"evenness": [0.5, 2]}, "'evenness' parameter of the search space must be a number >= 0 and <= 1. Got 2"),
         ({"dial": [-1]}, "'dial' parameter of the search space must be a number >= 0. Got -1"),
         ({"dial": ["much"]}, "'dial' parameter of the search space must be a number >= 0"),
     ],

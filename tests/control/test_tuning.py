@@ -103,6 +103,26 @@ def test_the_dial_of_every_model_on_the_front_makes_a_denser_front(split, both):
     assert not any(a[0] >= b[0] and a[1] <= b[1] and a != b for a in points for b in points)
 
 
+def test_with_several_objectives_the_evenness_of_lists_is_searched_from_the_models_own_settings_on(split):
+    model = FairALS(factors=16, epochs=2, item_balance=0.1)
+    found = tiny_tune(split, model, objectives=BOTH, space=None, trials=5)
+    first = found.trials[0]
+    assert (first.evenness, first.dial) == (0.0, None)
+    assert all(value == getattr(model, name) for name, value in first.settings.items())
+    assert "fairness" not in first.settings
+    trial = max(found.trials, key=lambda t: t.evenness)
+    fitted = trial.build(model).fit(split.train)
+    own = evaluate(fitted, split.validation, metrics=BOTH, bootstrap=0, evenness=trial.evenness)
+    assert [own[label] for label in BOTH] == [trial.metrics[label] for label in BOTH]
+    plain = evaluate(fitted, split.validation, metrics=BOTH, bootstrap=0)
+    assert plain["gini@20"] != own["gini@20"]
+    bound = trial.metrics["gini@20"]
+    best = found.best(max_gini=bound)
+    served = found.best_model(max_gini=bound)
+    assert (served.fitted.flatten, served.fitted.discount) == (best.evenness, best.evenness)
+    assert found.table().column("evenness").to_pylist() == [t.evenness for t in found.trials]
+
+
 def test_the_best_under_a_constraint_serves_with_its_dial(split, both):
     # On the front, and not the first trial: that one serves with the fairness it was trained for.
     bound = next(t.metrics["gini@20"] for t in both.pareto_front() if t.dial != t.settings["fairness"])

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 _SPACE_HELP = (
     "What to search, separated by commas. NAME=LOW:HIGH draws on a logarithmic scale, NAME=LOW:HIGH:even on a linear "
     "one. NAME=16:128:double draws from 16, 32, 64, 128. NAME=A|B|C draws from these values. NAME is a setting "
-    "of the model. For experts: the NAME 'fairness' searches the fairness that is used in training (fairmf fit "
-    "--fairness), and 'dial' the one that is applied after training (fairmf evaluate --fairness)."
+    "of the model, or 'evenness' for that of the lists (with several objectives it is searched by default). For "
+    "experts: 'fairness' is the fairness that is used in training (fairmf fit --fairness), and 'dial' the one that is "
+    "applied after training (fairmf evaluate --fairness)."
 )
 
 
@@ -179,7 +180,7 @@ def read_bounds(text: str | None) -> dict[str, float]:
 
 def _report(found: TuningResult, best: Trial, session: Session, output: Path | None, table_output: Path | None) -> None:
     front = found.pareto_front()
-    chosen = {**best.settings, **({} if best.dial is None else {"dial": best.dial})}
+    chosen = best.settings | best.served
     session.run.metrics = best.metrics
     states = {state: sum(trial.state == state for trial in found.trials) for state in ("complete", "pruned", "failed")}
     session.result |= {
@@ -188,7 +189,7 @@ def _report(found: TuningResult, best: Trial, session: Session, output: Path | N
         "objectives": list(found.objectives),
         "trials": states,
         "best": {"trial": best.number, "settings": chosen, "metrics": best.metrics},
-        "front": [{"trial": trial.number, "settings": trial.settings, "dial": trial.dial, "metrics": trial.metrics}
+        "front": [{"trial": trial.number, "settings": trial.settings, "metrics": trial.metrics, **trial.served}
                   for trial in front],
     }  # fmt: skip
     place = output or table_output
@@ -211,7 +212,7 @@ def _trial_table(trials: Sequence[Trial], best: Trial, objectives: Sequence[str]
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("settings")
     for trial in trials:
-        values = trial.settings | ({} if trial.dial is None else {"dial": trial.dial})
+        values = trial.settings | trial.served
         mark = " *" if trial.number == best.number and len(trials) > 1 else ""
         settings = ", ".join(f"{name} {_short(value)}" for name, value in values.items())
         table.add_row(f"{trial.number}{mark}", *(f"{value:.4f}" for value in trial.metrics.values()), settings)

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 Value: TypeAlias = bool | int | float | str
 """A value that a setting can be given."""
-DIAL = "dial"
-"""A part of the space that is no setting: the fairness used after training (docs/trade-off.md)."""
+DIAL, EVENNESS = "dial", "evenness"
+"""Parts of the space that are no settings: the fairness that is used after training, or the evenness of the lists (by
+the rule for models that are not calibrated: flatten = discount = evenness)."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,8 +132,10 @@ def read_space(space: Settings | None, model: IterativeModel, several: bool) -> 
     if not found:
         raise InvalidParameter("The 'space' parameter of tune is empty: name at least one setting.")
     fields = {field.name for field in dataclasses.fields(model)}
+    if DIAL in found and EVENNESS in found:
+        raise InvalidParameter("The space names both 'dial' and 'evenness': lists are made with one of them.")
     for name, part in found.items():
-        if name != DIAL and name not in fields:
+        if name not in (DIAL, EVENNESS, *fields):
             raise InvalidParameter(f"The space names {name!r}, which {type(model).__name__} does not have.")
         if part.problem():
             raise InvalidParameter(f"The space of {name!r} is wrong: {part.problem()}. Got {part!r}.")
@@ -143,7 +146,7 @@ def read_space(space: Settings | None, model: IterativeModel, several: bool) -> 
 
 def default_space(model: IterativeModel, several: bool) -> Space:
     """Return the default space: both weights, the exponent, both balances and the number of factors; with several
-    objectives also the fairness of training and the fairness used after it.
+    objectives also the evenness that lists are made with.
     """
     fields = {field.name for field in dataclasses.fields(model)}
     found: Space = {
@@ -154,11 +157,9 @@ def default_space(model: IterativeModel, several: bool) -> Space:
         "user_balance": Range(0.0, 0.6, log=False),
         "factors": Doubling(16, 256),
     }
-    if several and "fairness" in fields:
-        found["fairness"] = Range(0.01, 100.0)
     if several:
-        found[DIAL] = Range(0.05, 10.0)
-    return {name: part for name, part in found.items() if name == DIAL or name in fields}
+        found[EVENNESS] = Range(0.0, 0.3, log=False)  # beyond, the rule for models without a path overshoots
+    return {name: part for name, part in found.items() if name == EVENNESS or name in fields}
 
 
 def _read_part(name: str, part: object) -> Part:
@@ -174,11 +175,11 @@ def _read_part(name: str, part: object) -> Part:
 
 
 def _check_value(model: IterativeModel, name: str, value: Value) -> None:
-    if name != DIAL:
+    if name in (DIAL, EVENNESS):
+        check_number("the search space", name, value, low=0, high=1 if name == EVENNESS else None)
+    else:
         changed: Record = {name: value}
         check_settings(dataclasses.replace(model, **changed))
-    else:
-        check_number("the search space", DIAL, value, low=0)
 
 
 def _is_number(value: object) -> TypeGuard[float]:

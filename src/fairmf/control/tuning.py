@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fairmf.control.optuna_storage import import_optuna, opened, quietly
-from fairmf.control.search_space import DIAL, Space, read_space
+from fairmf.control.search_space import DIAL, EVENNESS, Space, read_space
 from fairmf.control.tuning_result import Trial, TuningResult, with_settings
 from fairmf.data.groups import GroupLabels
 from fairmf.data.split import HeldOut, Split
@@ -161,6 +161,7 @@ def _search(
     began = time.monotonic()
     remaining = max(trials - len(settled(study)), 0)
     own = {name: getattr(attempt.model, "fairness" if name == DIAL else name, None) for name in attempt.space}
+    own |= {EVENNESS: 0.0}
     with progress_bar("trials", remaining, show) as advance:
         for _ in range(remaining):
             if timeout is not None and time.monotonic() - began >= timeout:
@@ -191,19 +192,20 @@ def _settle(optuna: ModuleType, study: Study, trial: OptunaTrial, attempt: Attem
 
 def _trial(trial: FrozenTrial, space: Space) -> Trial:
     names = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}
-    settings, dial = chosen(trial.params, space)
-    attrs = trial.user_attrs
-    return Trial(trial.number, names[trial.state.name], settings, dial, dict(attrs["metrics"]), attrs["seconds"])
+    settings, served = chosen(trial.params, space)
+    attrs, dial, evenness = trial.user_attrs, served.get("fairness"), served.get("evenness")
+    state, metrics = names[trial.state.name], dict(attrs["metrics"])
+    return Trial(trial.number, state, settings, dial, metrics, attrs["seconds"], evenness)
 
 
 # -- one trial --------------------------------------------------------------------------------------------------------
 
 
-def chosen(drawn: Settings, space: Space) -> tuple[Record, float | None]:
-    """Return the drawn settings of the model, and the drawn dial (None if it is not searched)."""
+def chosen(drawn: Settings, space: Space) -> tuple[Record, Record]:
+    """Return the drawn settings of the model, and what its lists are made with: a fairness, an evenness or neither."""
     values: Record = {name: part.value(drawn[name]) for name, part in space.items()}
-    dial = values.pop(DIAL, None)
-    return values, dial
+    names = {DIAL: "fairness", EVENNESS: "evenness"}
+    return values, {option: values.pop(name) for name, option in names.items() if name in values}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -221,26 +223,25 @@ class Attempt:
 
     def run(self, trial: OptunaTrial) -> tuple[dict[str, float], bool]:
         """Fit and measure. Return the metrics (after pruning only the objectives), and whether the fit was pruned."""
-        settings, dial = chosen(trial.params, self.space)
+        settings, served = chosen(trial.params, self.space)
         model = with_settings(self.model, settings)
-        watch = Pruning(trial, self, dial, model.epochs)
+        watch = Pruning(trial, self, served, model.epochs)
         callbacks = [watch] if self.prune_every else []
         model.fit(self.split.train, callbacks=callbacks, objective_every=0, progress=False)
-        return (watch.seen, True) if watch.pruned else (self.values(model, self.labels, dial), False)
+        return (watch.seen, True) if watch.pruned else (self.values(model, self.labels, served), False)
 
-    def values(self, model: Ranker, labels: Sequence[str], dial: float | None) -> dict[str, float]:
+    def values(self, model: Ranker, labels: Sequence[str], served: Record) -> dict[str, float]:
         """Measure a fitted model on the validation users."""
-        options: Record = {} if dial is None else {"fairness": dial}
         train, groups = self.split.train, self.groups
-        measured = evaluate(model, self.held_out, metrics=labels, groups=groups, train=train, bootstrap=0, **options)
+        measured = evaluate(model, self.held_out, metrics=labels, groups=groups, train=train, bootstrap=0, **served)
         return {label: float(measured[label]) for label in labels}
 
 
 class Pruning:
     """Judge a fit at the rungs of successive halving, and stop it unless it is in the better half there."""
 
-    def __init__(self, trial: OptunaTrial, attempt: Attempt, dial: float | None, epochs: int):
-        self.trial, self.attempt, self.dial = trial, attempt, dial
+    def __init__(self, trial: OptunaTrial, attempt: Attempt, served: Record, epochs: int):
+        self.trial, self.attempt, self.served = trial, attempt, served
         self.rungs = rungs(attempt.prune_every, epochs)
         self.pruned = False
         self.seen: dict[str, float] = {}
@@ -250,7 +251,7 @@ class Pruning:
         if progress.epoch not in self.rungs:
             return
         label = self.attempt.targets[0]
-        self.seen = self.attempt.values(progress.model, self.attempt.targets, self.dial)
+        self.seen = self.attempt.values(progress.model, self.attempt.targets, self.served)
         self.trial.report(self.seen[label], progress.epoch)
         # An interrupted trial does not count: it is repeated.
         others = [t.intermediate_values.get(progress.epoch) for t in settled(self.trial.study)]

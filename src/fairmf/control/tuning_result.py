@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fairmf.control.calibrate import calibrate
-from fairmf.control.search_space import DIAL
+from fairmf.control.search_space import DIAL, EVENNESS
 from fairmf.control.trade_off import Curve, front_positions, trade_off
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut, Split
@@ -17,6 +17,7 @@ from fairmf.errors import InvalidParameter
 from fairmf.lazy import cached_property, lazy_module
 from fairmf.metrics.registry import parse_metric
 from fairmf.models.base import IterativeModel
+from fairmf.models.evenness import Level
 from fairmf.types import Record
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ class Trial:
     """One set of settings that was tried.
 
     `state` is "complete", "pruned" (stopped early as unpromising) or "failed" (diverged). `dial` is the fairness used
-    after training (None: the trained one). `metrics` are measured on the validation users; for a pruned trial, after
+    after training (None: the trained one), `evenness` the evenness of the lists, by the rule for models that are not
+    calibrated (None: not searched). `metrics` are measured on the validation users; for a pruned trial, after
     its last evaluated epoch.
     """
 
@@ -41,6 +43,13 @@ class Trial:
     dial: float | None
     metrics: dict[str, float]
     seconds: float
+    evenness: float | None = None
+
+    @property
+    def served(self) -> Record:
+        """What its lists are made with, by the name of the part of the space: for tables."""
+        both = {DIAL: self.dial, EVENNESS: self.evenness}
+        return {name: value for name, value in both.items() if value is not None}
 
     def build(self, model: IterativeModel) -> IterativeModel:
         """Return the given model with these settings, not fitted."""
@@ -120,8 +129,8 @@ class TuningResult:
     def best_model(self, **constraints: float) -> IterativeModel:
         """Train the model of the best trial again, calibrate it, and return it. The same seed gives the same model.
 
-        It has a path of evenness: `recommend(users, evenness=0.3)`, `save`, `fit_to_target` work along it. If the dial
-        was searched, the model uses the fairness of the trial by default.
+        It has a path of evenness: `recommend(users, evenness=0.3)`, `save`, `fit_to_target` work along it. If the
+        dial or the evenness was searched, the model serves as in the trial by default.
         """
         trial = self.best(**constraints)
         settings = tuple(sorted(trial.settings.items()))
@@ -130,6 +139,8 @@ class TuningResult:
             self._models.clear()
             self._models[settings] = self._calibrated(model)
         model = copy.copy(self._models[settings])
+        if trial.evenness is not None:
+            return model.with_evenness(Level(None, trial.evenness, trial.evenness))
         return model if trial.dial is None else model.with_fairness(trial.dial)
 
     def _calibrated(self, model: IterativeModel) -> IterativeModel:
@@ -204,7 +215,7 @@ class TuningResult:
         seen: set[tuple[tuple[str, object], ...]] = set()
         rows: list[Record] = []
         for trial in self.pareto_front():
-            # Trials that differ only in the dial have the same model.
+            # Trials that differ only in what lists are made with have the same model.
             settings = tuple(sorted(trial.settings.items()))
             if settings in seen:
                 continue
@@ -223,8 +234,9 @@ class TuningResult:
             "state": [t.state for t in self.trials],
             **{name: [t.settings.get(name) for t in self.trials] for name in names},
         }
-        if any(t.dial is not None for t in self.trials):
-            columns[DIAL] = [t.dial for t in self.trials]
+        for name in (DIAL, EVENNESS):
+            if any(name in t.served for t in self.trials):
+                columns[name] = [t.served.get(name) for t in self.trials]
         columns |= {label: [t.metrics.get(label) for t in self.trials] for label in labels}
         on_front = {t.number for t in self.pareto_front()}
         columns["on_front"] = [t.number in on_front for t in self.trials]
