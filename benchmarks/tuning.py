@@ -1,7 +1,7 @@
 """What tuning is worth on MovieLens-1M: IALS tuned for quality, FairALS for quality and Gini, against the defaults.
 
-Settings are searched on the validation users only; every front is measured again on the test users. The untuned fronts
-are the default settings: one model dialled, and one model per fairness.
+Settings are searched on the validation users only; every front is measured again on the test users. The untuned front
+is the default model along its calibrated path.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from typing import Any
 
 from benchmarks.pareto_data import TASKS, whole_split
 from benchmarks.result import Result
+from fairmf.control.calibrate import calibrate
+from fairmf.control.quick_path import on_path
 from fairmf.control.search_space import Doubling, default_space
-from fairmf.control.trade_off import front_positions, hypervolume
+from fairmf.control.trade_off import front_positions, hypervolume, level_of
 from fairmf.control.tuning import tune
 from fairmf.data.split import Split
 from fairmf.metrics.evaluate import evaluate
 from fairmf.models.als import IALS, FairALS
-from fairmf.models.evenness import Level
 
 OBJECTIVES = ("ndcg@100", "gini@20")
 LOWER = (False, True)
 WORST = (0.2, 0.95)  # corner of the hypervolume: nDCG@100 and Gini@20
-DIAL = (0, 0.25, 0.5, 1, 1.5, 2, 3, 4)
-RETRAINED = (0.1, 0.4, 1, 4, 10, 40)
+EVENNESS = tuple(k / 10 for k in range(11))
 GOAL = 0.421
-TRIALS, DIALLED = "FairALS tuned: the trials on the front", "FairALS tuned: the best trial's model, dialled"
-EVERY = "FairALS tuned: the front's models, dialled"
+TRIALS, BEST = "FairALS tuned: the trials on the front", "FairALS tuned: the best trial's model, along its path"
+EVERY = "FairALS tuned: the front's models, along quick paths"
 FACTORS = {"factors": Doubling(16, 128)}  # the default goes on to 256; left out to keep the run short
 
 Points = list[tuple[float, float]]
-Served = list[tuple[Any, dict[str, float]]]
+Served = list[tuple[Any, dict[str, Any]]]
 
 
 def run(short: bool) -> Result:
@@ -38,8 +38,7 @@ def run(short: bool) -> Result:
         "Tuning on MovieLens-1M",
         "Settings searched on 1,000 validation users, default space but for factors, 16 to 128; measured again on the "
         f"1,000 test users. Hypervolume: the area of nDCG@100 above {WORST[0]} and Gini@20 below {WORST[1]} that a "
-        "front dominates. Untuned: FairALS as it comes, trained at 1 and dialled to "
-        f"{', '.join(map(str, DIAL))}, and trained at {', '.join(map(str, RETRAINED))}.",
+        "front dominates. Untuned: FairALS() along its calibrated path, at evenness 0 to 1 in tenths.",
         ("what", "users", "points", "highest nDCG@100", "lowest Gini@20", "hypervolume", "untuned points beaten"),
     )
     task = TASKS[0]
@@ -75,31 +74,33 @@ def for_both(split: Split, trials: int, result: Result) -> None:
     seconds = time.perf_counter() - began
     front = found.pareto_front()
     fitted = [trial.build(found.model).fit(split.train, progress=False) for trial in front]
-    untuned = untuned_models(split)
-    alone = [(model, {"fairness": trial.dial}) for model, trial in zip(fitted, front, strict=True)]
+    untuned = FairALS().fit(split.train, progress=False)
+    calibrate(untuned, split.validation, bootstrap=0, progress=False)
+    alone = [(model, {"evenness": trial.evenness}) for model, trial in zip(fitted, front, strict=True)]
     every = found.dialled_front(split.validation, points=16, progress=False)
-    by_number = {trial.number: model for trial, model in zip(front, fitted, strict=True)}
-    turned = [
-        (by_number[row["trial"]], {"evenness": Level(row["fairness"], row["flatten"], row["discount"])})
-        for row in every
-    ]
+    paths = {
+        trial.number: on_path(model, split.validation, 20, "ndcg@100")
+        for trial, model in zip(front, fitted, strict=True)
+        if trial.number in every.column("trial")
+    }
+    turned = [(paths[row["trial"]], {"evenness": level_of(row)}) for row in every]
     one = found.best_model()
     for users, held_out in (("validation", split.validation), ("test", split.test)):
-        plain = measure(untuned, held_out)
+        plain = measure([(untuned, {"evenness": e}) for e in EVENNESS], held_out)
         result.rows.append(("FairALS untuned", users, len(plain), *summary(plain), ""))
         compare(TRIALS, measure(alone, held_out), plain, users, result)
         compare(EVERY, measure(turned, held_out), plain, users, result)
-        compare(DIALLED, measure([(one, {"fairness": psi}) for psi in DIAL], held_out), plain, users, result)
+        compare(BEST, measure([(one, {"evenness": e}) for e in EVENNESS], held_out), plain, users, result)
     result.findings.append(f"FairALS for both, {trials} trials in {seconds:.0f} s, {len(front)} on the front.")
     for bound in (0.9, 0.85, 0.8):
         trial = found.best(max_gini=bound)
         ndcg, gini = (trial.metrics[label] for label in OBJECTIVES)
         result.findings.append(
             f"best with Gini@20 at most {bound}: nDCG@100 {ndcg:.4f} at {gini:.4f} "
-            f"({words(trial.settings)}, dial={trial.dial:.3g})."
+            f"({words(trial.settings)}, evenness={trial.evenness:.3g})."
         )
     best = found.best()
-    result.findings.append(f"the best trial, the model dialled: {words(best.settings)}, dial={best.dial:.3g}.")
+    result.findings.append(f"the best trial: {words(best.settings)}, evenness={best.evenness:.3g}.")
 
 
 def compare(name: str, tuned: Points, plain: Points, users: str, result: Result) -> None:
@@ -113,12 +114,6 @@ def compare(name: str, tuned: Points, plain: Points, users: str, result: Result)
         + (", ".join(f"{n:.4f}/{g:.4f}" for n, g in missed) or "none")
         + "."
     )
-
-
-def untuned_models(split: Split) -> Served:
-    one = FairALS().fit(split.train, progress=False)
-    again = [FairALS(fairness=phi).fit(split.train, progress=False) for phi in RETRAINED]
-    return [(one, {"fairness": psi}) for psi in DIAL] + [(model, {}) for model in again]
 
 
 def measure(models: Served, held_out: Any) -> Points:
