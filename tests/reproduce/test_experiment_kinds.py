@@ -240,6 +240,21 @@ def test_quoted_numbers_stay_apart_and_are_judged_on_the_papers_data_alone(run, 
     assert "paper (quoted)" in (tmp_path / "table.md").read_text()
 
 
+@pytest.mark.usefixtures("empty_plots")
+def test_quoted_numbers_of_other_settings_say_so_and_those_of_another_point_of_a_grid_are_left_out(data, tmp_path):
+    import dataclasses
+
+    there = dataclasses.replace(data, name="ml-20m", shown="ml-20m")
+    grid = "grid = { fairness = [0.5, 2.0] }\n"
+    quoted = grid + 'paper = { "ndcg@10" = 0.4 }\npaper_of = { fairness = 2.0, factors = 99 }\n'
+    done = reproduce(small("exposure_curves", **{grid: quoted}), there, tmp_path, progress=False)
+    assert "quoted" not in row_of(done, series="fair, fairness 0.5")
+    row = row_of(done, series="fair, fairness 2")
+    assert row["quoted_at"] == "factors 99"
+    assert row["verdict"] == {"ndcg@10": "other settings"}
+    assert "0.400 (factors 99)" in (tmp_path / "table.md").read_text()
+
+
 @pytest.mark.usefixtures("one_plot")
 def test_a_fit_that_diverges_is_told_and_does_not_stop_the_rest(data, tmp_path):
     wild = small("residuals", **{"rho = [10.0, 1e4]": "gamma = [1e6]", "epochs = 3": "epochs = 60, rho = 1.0"})

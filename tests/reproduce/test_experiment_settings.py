@@ -64,6 +64,14 @@ def test_the_quoted_numbers_are_the_papers(name):
         assert list(one.paper) in ([], ["recall@20", "recall@50", "ndcg@100"])
 
 
+def test_the_text_on_other_data_does_not_describe_the_papers_run():
+    for name, whole in experiments().items():
+        other = whole.on("ml-1m")
+        if any(one.model == "fiadmm" and one.ranking for one in whole.series):
+            assert other.about != whole.about, name
+            assert "not the paper's data" in " ".join(other.about.split()), name
+
+
 def test_the_papers_data_are_not_changed_by_stand_ins():
     whole = experiment("figure2-ml20m")
     assert whole.on("ml-20m") is whole

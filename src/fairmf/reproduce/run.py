@@ -187,6 +187,8 @@ def _row(row: Row, same: bool) -> Result:
     told: Result = {**row.label, "measured": measured}
     if row.quoted:
         told["quoted"] = {metric: {"value": value, "tolerance": row.tolerance} for metric, value in row.quoted.items()}
+        if row.quoted_at:
+            told["quoted_at"] = row.quoted_at
         told["verdict"] = {metric: row.verdict(metric, same_data=same) for metric in row.quoted}
     return told
 
@@ -250,7 +252,7 @@ def columns(rows: list[Row]) -> tuple[list[str], list[str], list[str]]:
 
 def _about_paper(rows: list[Row], experiment: Experiment, *, same_data: bool) -> str:
     if not any(row.quoted for row in rows):
-        return "The paper shows this as a picture; no number is quoted."
+        return "The paper shows this as a picture, without numbers."
     if same_data:
         return "The paper's numbers are quoted, with whether ours are within the tolerance."
     return f"The paper's numbers are quoted; they are of {experiment.data}, other data, and no goal here."
@@ -269,6 +271,8 @@ def measured_cell(row: Row, metric: str) -> str:
 def _quoted_cell(row: Row, metric: str, *, same_data: bool) -> str:
     if metric not in row.quoted:
         return ""
+    if row.quoted_at:
+        return f"{row.quoted[metric]:.3f} ({row.quoted_at})"
     verdict = f" ({row.verdict(metric, same_data=True)} {row.tolerance:g})" if same_data else ""
     return f"{row.quoted[metric]:.3f}{verdict}"
 

@@ -74,6 +74,8 @@ class Series:
     """Stop after this many epochs without improvement on the validation users; 0 runs all epochs."""
     paper: dict[str, float] = field(default_factory=dict)
     """The numbers of the paper, by metric."""
+    paper_of: Settings = field(default_factory=dict)
+    """Settings that the paper's numbers belong to, where they differ from ours or the series has a grid."""
     tolerance: float = 0.005
     """Largest difference from the paper's number that counts as agreement."""
 
@@ -192,7 +194,7 @@ def _series(owner: str, table: Settings) -> Series:
 
 
 def _changed(whole: Experiment, change: Settings) -> Experiment:
-    """Apply the changes for other data: settings for all series that have them, and changes of single series."""
+    """Apply the changes for other data: seeds, text, settings of all series that have them, and those of one series."""
     own = change.get("series", {})
     for name in own:
         if name not in [one.name for one in whole.series]:
@@ -210,7 +212,8 @@ def _changed(whole: Experiment, change: Settings) -> Experiment:
             raise InvalidParameter(f"The stand-ins of {whole.name} change an unknown {min(unknown)!r}.")
         series.append(dataclasses.replace(changed, **mine))
     options = {**whole.options, **change.get("options", {})}
-    return dataclasses.replace(whole, series=tuple(series), options=options, seeds=change.get("seeds", whole.seeds))
+    own_words = {name: change.get(name, getattr(whole, name)) for name in ("seeds", "about")}
+    return dataclasses.replace(whole, series=tuple(series), options=options, **own_words)
 
 
 def _with_settings(one: Series, settings: Settings, *, only_known: bool) -> Series:

@@ -29,17 +29,31 @@ class Row:
     measured: dict[str, Measured]
     quoted: dict[str, float] = field(default_factory=dict)
     tolerance: float = 0.0
+    quoted_at: str = ""
+    """The settings of the paper's numbers, where they are not those of the row."""
     shown: bool = True
     """Whether it is in the Markdown table. The CSV and the JSON have all rows."""
 
     def verdict(self, metric: str, *, same_data: bool) -> str:
-        """Say whether the measured number agrees with the paper's: "within", "outside", or "other data"."""
+        """Say whether the measured number agrees with the paper's: "within", "outside", "other data" or
+        "other settings"."""
         if metric not in self.quoted or metric not in self.measured:
             return ""
         if not same_data:
             return "other data"
+        if self.quoted_at:
+            return "other settings"
         near = abs(self.measured[metric].mean - self.quoted[metric]) <= self.tolerance
         return "within" if near else "outside"
+
+
+def row_of(series: Series, settings: Settings, label: Record, values: dict[str, Measured]) -> Row:
+    """Return a row with the paper's numbers, where they belong to it."""
+    differing = {name: value for name, value in series.paper_of.items() if settings.get(name) != value}
+    if any(name in series.grid for name in differing):  # they belong to another point of the grid
+        return Row(label, values)
+    at = ", ".join(f"{name} {short(value)}" for name, value in differing.items())
+    return Row(label, values, series.paper, series.tolerance, at if series.paper else "")
 
 
 def over_runs(values: Iterable[float | None]) -> Measured | None:

@@ -9,7 +9,7 @@ import numpy as np
 from fairmf.reports import plots
 from fairmf.reproduce.pieces import Outcome, Piece, every_fit
 from fairmf.reproduce.spec import Experiment, Series, Settings
-from fairmf.reproduce.tables import Row, by_settings, measured, of_series, over_runs, setting_words, short
+from fairmf.reproduce.tables import Row, by_settings, measured, of_series, over_runs, row_of, setting_words, short
 from fairmf.types import Record
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
                     told = over_runs(one.result["points"][k]["coverage"][K] for one in runs)
                     if told is not None:
                         values[f"coverage@{K}"] = told
-                found.append(Row({"series": _name(series, runs[0], point)}, values))
+                label = {"series": _name(series, runs[0], point)}
+                found.append(row_of(series, runs[0].piece.settings, label, values))
     return found
 
 

@@ -12,7 +12,7 @@ from fairmf.control.trade_off import Curve
 from fairmf.reports import plots
 from fairmf.reproduce.pieces import Outcome, Piece, seeded
 from fairmf.reproduce.spec import Experiment, Series, Settings
-from fairmf.reproduce.tables import Row, by_settings, measured, of_series, setting_words
+from fairmf.reproduce.tables import Row, by_settings, measured, of_series, row_of, setting_words
 from fairmf.types import Record
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
                 continue
             values = [one.result["points"][0]["test"] for one in runs]
             label = {"series": series.name, "chosen": setting_words(series, runs[0].piece.settings)}
-            found.append(Row(label, measured(experiment.metrics, values), series.paper, series.tolerance))
+            found.append(row_of(series, runs[0].piece.settings, label, measured(experiment.metrics, values)))
     return found
 
 
