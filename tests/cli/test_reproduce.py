@@ -56,6 +56,33 @@ def test_it_says_what_it_will_take_runs_and_does_nothing_twice(fairmf, made, tmp
     assert (tmp_path / "out" / "results.json").read_bytes() == results
 
 
+def test_all_takes_every_experiment_of_one_of_the_papers_data_sets(fairmf, made, tmp_path):
+    how = ("reproduce", "--all", "--data", made / "split", "--without", "vae", *SMALL, "--dry-run", "--json")
+    said = fairmf(*how, "-o", "out")
+    assert said.code == 0, said.err
+    names = [name for name, one in experiments().items() if one.data == "ml-20m"]
+    assert [one["experiment"] for one in said.json["experiments"]] == names
+    assert not (tmp_path / "out").exists()
+    wrong = fairmf("reproduce", "--all", "figure2-ml20m")
+    assert wrong.code == 1
+    assert "--all reproduces all tables and figures; it takes no name" in wrong.err
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("empty_plots")
+def test_all_writes_a_folder_each_and_a_second_run_computes_nothing(fairmf, made, tmp_path):
+    how = ("reproduce", "--all", "--data", made / "split", "--without", "vae", *SMALL, "--json")
+    done = fairmf(*how)
+    assert done.code == 0, done.err
+    folder = tmp_path / "all-split"
+    for one in done.json["experiments"]:
+        stored = json.loads((folder / one["experiment"] / "results.json").read_text())
+        assert stored["rows"] == one["rows"]
+    assert (folder / "reproduce.toml").exists()
+    again = fairmf(*how)
+    assert sum(one["computed"] for one in again.json["experiments"]) == 0
+
+
 @pytest.mark.usefixtures("empty_plots")
 def test_a_record_repeats_the_run(fairmf, made, tmp_path):
     done = fairmf("reproduce", "figure2-ml20m", "--data", made / "split", "-o", "out", *SMALL, "-q")

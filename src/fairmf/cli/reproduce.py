@@ -17,7 +17,7 @@ from fairmf.cli.session import Session
 from fairmf.cli.terminal import marked
 from fairmf.errors import MissingDependency
 from fairmf.models.registry import MODELS
-from fairmf.reproduce.data import SOURCES, load_data
+from fairmf.reproduce.data import SOURCES, Data, load_data
 from fairmf.reproduce.estimate import duration, estimate, measure_speed, shape_of
 from fairmf.reproduce.run import Reproduction, columns, measured_cell, open_run
 from fairmf.reproduce.run import reproduce as run_experiment
@@ -63,6 +63,9 @@ def reproduce(
         ),
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List the tables and figures, and exit.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Reproduce all tables and figures, each in a folder of its own.")
+    ] = False,
     data: Annotated[
         str | None,
         typer.Option(
@@ -82,7 +85,10 @@ def reproduce(
         bool, typer.Option("--dry-run", help="Estimate the number of fits, the time and the memory, and exit.")
     ] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder to write to. Default: NAME, or NAME-DATA with --data.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Folder to write to. Default: NAME, or NAME-DATA with --data; for --all, all-DATA."
+        ),
     ] = None,
 ) -> None:
     """Reproduce a table or figure of the paper, and show the paper's numbers next to the measured ones.
@@ -97,50 +103,74 @@ def reproduce(
       fairmf reproduce figure2-ml20m --data ml-1m --seeds 3
 
       fairmf reproduce table1-ml20m --from ~/Downloads/ml-20m.zip --without vae -o table1
+
+      fairmf reproduce --all --data ml-1m --without vae
     """
     if listing:
         if name is not None:
             raise Problem("--list shows all tables and figures; it takes no name.")
         _list(session)
         return
-    if name is None:
-        raise Problem("Which table or figure?", "fairmf reproduce --list shows them")
-    wanted = experiment(name)
+    if every == (name is not None):
+        raise Problem(
+            "--all reproduces all tables and figures; it takes no name." if every else "Which table or figure?",
+            "fairmf reproduce --list shows them",
+        )
     limits = scale.arguments()
-    on = wanted.data if data is None else data
-    _check_installed(wanted, limits["without"])
-    wanted.on(on).limited(**limits)  # raises before data are read
+    wanted = _of_one_data_set(data) if name is None else [experiment(name)]
+    on = wanted[0].data if data is None else data
+    for one in wanted:
+        _check_installed(one, limits["without"])
+        one.on(on).limited(**limits)  # raises before data are read
     with session.busy("read"):
         found = load_data(on, from_path=from_path)
     session.uses("train", found.split.train)
-    folder = output if output is not None else Path(name if found.name == wanted.data else f"{name}-{Path(on).name}")
+    if name is not None:
+        usual = Path(name if found.name == wanted[0].data else f"{name}-{Path(on).name}")
+        session.result |= _run(session, wanted[0], found, output or usual, limits, dry_run)
+        folder = output or usual
+    else:
+        folder = output or Path(f"all-{Path(on).name}")
+        results = [_run(session, one, found, folder / one.name, limits, dry_run) for one in wanted]
+        session.result |= {"data": found.shown, "output": str(folder), "experiments": results}
+    if not dry_run:
+        session.record_beside(folder)
+
+
+def _of_one_data_set(data: str | None) -> list[Experiment]:
+    """Return the experiments of ML-20M, or those of MSD for its data: on other data, the two are the same."""
+    home = "msd" if data == "msd" else "ml-20m"
+    return [one for one in experiments().values() if one.data == home]
+
+
+def _run(session: Session, wanted: Experiment, found: Data, folder: Path, limits: Record, dry_run: bool) -> Record:
+    """Run one experiment, show its table, and return what --json prints of it."""
     if not dry_run:
         make_folder(folder)
     run = open_run(wanted, found, folder, **limits)
     with session.busy("estimate"):
         told = run.estimate()
     session.note(f"{wanted.title}, on {marked(found.shown)}\n        {marked(told.words())}")
-    session.result |= {
-        "experiment": name, "data": found.shown, "output": str(folder), "pieces": told.pieces, "left": told.left,
-        "estimated_seconds": float(f"{told.seconds:.3g}"), "estimated_bytes": told.bytes,
+    result: Record = {
+        "experiment": wanted.name, "data": found.shown, "output": str(folder), "pieces": told.pieces,
+        "left": told.left, "estimated_seconds": float(f"{told.seconds:.3g}"), "estimated_bytes": told.bytes,
     }  # fmt: skip
     if dry_run:
-        return
+        return result
     with session.timed("reproduce"):
         done = run_experiment(wanted, found, folder, **limits, progress=session.progress)
-    _tell(session, done, folder)
+    return result | _tell(session, done, folder)
 
 
-def _tell(session: Session, done: Reproduction, folder: Path) -> None:
+def _tell(session: Session, done: Reproduction, folder: Path) -> Record:
     files = [path.name for path in done.files]
-    session.result |= {"computed": done.computed, "files": files, "rows": done.results["rows"]}
-    session.record_beside(folder)
     session.show(_result_table(done))
     for line in done.results["diverged"]:
         session.warn(line)
     if not any(name.endswith(".svg") for name in files) and done.results["rows"]:
         session.warn('There are no plots: they need matplotlib (pip install "fairmf[report]").')
     session.note(f"results {marked(folder)}: {', '.join(files)}")
+    return {"computed": done.computed, "files": files, "rows": done.results["rows"]}
 
 
 def _result_table(done: Reproduction) -> Table:
