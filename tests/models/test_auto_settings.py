@@ -27,16 +27,21 @@ def test_ndcg_is_that_of_the_metrics():
     assert mean_ndcg(lists, targets, 40) == pytest.approx(expected)
 
 
-def test_a_tenth_is_held_out_and_everybody_keeps_something():
+def test_a_fifth_of_the_items_of_some_users_is_held_out_and_everybody_keeps_something():
     search = Search.of(FairALS(), DATA)
-    hidden = DATA.nnz - search.train.nnz
-    assert 0.05 * DATA.nnz < hidden < 0.13 * DATA.nnz
+    sizes = np.diff(DATA.by_user.indptr)
+    assert len(search.users) == (sizes >= 2).sum() // 2  # few users: half of those who can lose something
     assert (np.diff(search.train.by_user.indptr) > 0).all()
-    for i, user in enumerate(search.users[:50]):
+    others = np.setdiff1d(np.arange(DATA.n_users), search.users)
+    assert np.array_equal(np.diff(search.train.by_user.indptr)[others], sizes[others])
+    for i, user in enumerate(search.users):
         seen, wanted = set(search.train.by_user.row(user)[0]), set(search.targets.row(i)[0])
-        assert wanted
+        assert len(wanted) == max(1, round(0.2 * sizes[user]))
         assert not seen & wanted
         assert seen | wanted == set(DATA.by_user.row(user)[0])
+    # Any of a user's items may be held out, not the first ones.
+    first = [DATA.by_user.row(user)[0][0] in search.targets.row(i)[0] for i, user in enumerate(search.users)]
+    assert 0.05 < np.mean(first) < 0.5
 
 
 def test_it_is_better_than_a_bad_setting_and_leaves_the_model_as_it_was():
@@ -49,7 +54,6 @@ def test_it_is_better_than_a_bad_setting_and_leaves_the_model_as_it_was():
     model.fit(split.train, progress=False)
     assert model.get_params() == params
     chosen = model.fitted.settings
-    assert chosen["unobserved_weight"] in auto_settings.WEIGHTS
     assert chosen["settings"] == "given"
     measured = [evaluate(m, split.test, metrics=["ndcg@20"], bootstrap=0)["ndcg@20"] for m in (bad, model)]
     assert measured[1] > 1.1 * measured[0]
@@ -103,8 +107,23 @@ def test_a_climb_goes_where_quality_rises():
     search.quality = quality
     start = dict.fromkeys(CHOSEN, 0.0)
     best = search.climb(start, "unobserved_weight", auto_settings.WEIGHTS)
-    assert [settings["unobserved_weight"] for settings in best[:2]] == [0.3, 0.1]
+    assert best["unobserved_weight"] == 0.3
     assert 0.001 not in tried
+
+
+def test_both_weights_are_refined_together_and_those_given_stay():
+    search = Search.of(FairALS(), DATA)
+    wanted = {"unobserved_weight": 0.05, "regularization": 0.002}
+    search.quality = lambda settings: -sum(abs(np.log(settings[name] / value)) for name, value in wanted.items())
+    start = dict.fromkeys(CHOSEN, 0.25) | {"unobserved_weight": 0.003, "regularization": 0.03}
+    best = search.refine(start, ["unobserved_weight", "regularization"])
+    for name, value in wanted.items():
+        assert best[name] == pytest.approx(value, rel=0.35)
+        alone = search.refine(start, [name])
+        assert {key for key in start if alone[key] != start[key]} == {name}
+        assert alone[name] == pytest.approx(value, rel=0.35)
+    assert search.refine(start, []) == start
+    assert best["item_balance"] == 0.25
 
 
 def test_settings_stay_where_every_short_fit_diverges(monkeypatch):

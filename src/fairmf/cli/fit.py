@@ -136,7 +136,7 @@ def _read(
 
 def _default_if_few(model: FactorModel, train: Interactions, session: Session) -> None:
     """Take the default settings where the data are too small to choose by."""
-    few = HELD_OUT * (train.nnz - train.n_users) < 2 * FEWEST  # every user keeps one; twice, as the draw is random
+    few = HELD_OUT * (train.nnz - train.n_users) / 2 < 2 * FEWEST  # of half of the users; twice, for unequal halves
     if getattr(model, "settings", None) == "auto" and few:
         model.set_params(settings="given")
         session.run.settings["settings"] = "given"

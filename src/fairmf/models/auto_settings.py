@@ -1,11 +1,12 @@
 """Choose settings from the data: `FairALS(settings="auto")`.
 
-No default of unobserved_weight fits all data: the best one runs from .001 to 1. So a tenth of the interactions is held
-out, and short fits with few factors look for the settings with the best nDCG@20 on it, in stages:
+No default of unobserved_weight fits all data: the best one runs from .001 to 1. So a fifth of the items of some users
+is held out, and short fits with few factors look for the settings with the best nDCG@20 on them, in stages:
 
 1. unobserved_weight alone, from .03 upwards and downwards while quality rises, with a quarter of the factors.
-2. regularization at the best two weights, with half of the factors.
-3. Balances and exponent at the best of these.
+2. regularization at the best weight, then balances, with half of the factors.
+3. Both weights again, in smaller steps and against each other: a larger unobserved_weight goes with a smaller
+   regularization. Last the exponent.
 
 Fits within a stage start from the factors of the best fit so far, so that a few epochs are enough. All short fits
 together take about as long as two or three whole ones. docs/decisions/0018-automatic-settings.md has the evidence.
@@ -40,15 +41,24 @@ WEIGHTS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 PENALTIES = (0.001, 0.003, 0.01, 0.03)
 BALANCES = ((0.4, 0.0), (0.0, 0.5))  # tried beside those that the model has by default
 EXPONENTS = (0.75,)
+WEIGHED = ("unobserved_weight", "regularization")
+LOWEST, HIGHEST = 1e-4, 2.0  # of unobserved_weight
 FIRST_PENALTY = 0.01
 CHOSEN = ("unobserved_weight", "regularization", "regularization_exponent", "item_balance", "user_balance")
 """The settings that are chosen, where the model's own are the defaults of its class."""
-HELD_OUT = 0.1
+MOVES = (
+    # Factors of unobserved_weight and regularization; the second of a pair is tried if the first is no better.
+    ((3.0, 1 / 3), (1 / 3, 3.0)),
+    ((1.7, 1.0), (1 / 1.7, 1.0)),
+    ((1.0, 1.7), (1.0, 1 / 1.7)),
+)
+HELD_OUT = 0.2
 K = 20
-USERS = 2048  # users whose lists are scored
-WORK = 2.7  # of a whole fit: what all short fits together may take
+USERS = 4096  # users who have items held out, if there are twice as many; otherwise half of all
+MARGIN = 1.01  # by what an exponent other than the default has to be better: it moves the best weights, too
+WORK = 1.3  # of a whole fit, as `work` counts: what all short fits together may take (in seconds about twice that)
 MOST_EPOCHS = 16  # of a whole fit: short fits are shares of it, however many epochs are asked for
-EXPECTED = 16  # short fits, as a rule: for the progress bar
+EXPECTED = 17  # short fits, as a rule: for the progress bar
 FEWEST = 50  # held-out interactions without which nothing can be chosen
 
 
@@ -61,14 +71,17 @@ class Found:
     """nDCG@20 on the held-out interactions, of a short fit."""
     trials: int
     """Number of short fits."""
+    users: int
+    """Number of users who had items held out."""
 
     def __str__(self) -> str:
         chosen = ", ".join(f"{name}={value:g}" for name, value in self.settings.items())
-        return f"{chosen} (nDCG@{K} {self.quality:.3f} on a held-out tenth, {self.trials} short fits)"
+        on = f"on held-out items of {self.users:,} users"
+        return f"{chosen} (nDCG@{K} {self.quality:.3f} {on}, {self.trials} short fits)"
 
 
 def choose(model: AlternatingModel, data: Interactions, progress: bool | None) -> Found:
-    """Return the settings with the best nDCG@20 on a held-out tenth of the interactions.
+    """Return the settings with the best nDCG@20 on held-out interactions.
 
     Settings of the model that differ from the defaults of its class stay as they are.
     """
@@ -83,28 +96,26 @@ def choose(model: AlternatingModel, data: Interactions, progress: bool | None) -
     epochs = min(model.epochs, MOST_EPOCHS)
     small, middle = max(8, min(32, model.factors // 4)), max(8, min(64, model.factors // 2))
     with progress_bar("settings", EXPECTED, progress) as search.advance:
-        ranked = [best]
         if "unobserved_weight" in free:
             search.stage(min(small, model.factors), max(1, epochs // 4))
-            ranked = search.climb(best, "unobserved_weight", WEIGHTS)
+            best = search.climb(best, "unobserved_weight", WEIGHTS)
         search.stage(min(middle, model.factors), max(1, round(0.375 * epochs)))
         if "regularization" in free:
-            # Weight and penalty depend on each other, so the second best weight gets a chance too.
-            ranked = search.best([x for start in ranked[:2] for x in search.climb(start, "regularization", PENALTIES)])
-        others = ranked[:1]
+            best = search.climb(best, "regularization", PENALTIES)
         if "item_balance" in free and "user_balance" in free:
-            others += [{**ranked[0], "item_balance": b, "user_balance": u} for b, u in BALANCES]
+            best = search.best([best, *({**best, "item_balance": b, "user_balance": u} for b, u in BALANCES)])
+        best = search.refine(best, [name for name in WEIGHED if name in free])
         if "regularization_exponent" in free:
-            others += [{**ranked[0], "regularization_exponent": value} for value in EXPONENTS]
-        best = search.best(others)[0]
-    found = Found({name: best[name] for name in free}, search.quality(best), len(search.scores))
+            other = search.best([{**best, "regularization_exponent": value} for value in EXPONENTS])
+            best = other if search.quality(other) > MARGIN * search.quality(best) else best
+    found = Found({name: best[name] for name in free}, search.quality(best), len(search.scores), len(search.users))
     log.info("settings: %s", found, extra={"kind": "settings"})
     return found
 
 
 @dataclass
 class Search:
-    """Short fits on nine tenths of the interactions, scored on the last tenth."""
+    """Short fits without some items of some users, scored on these."""
 
     model: AlternatingModel
     train: Interactions
@@ -124,21 +135,31 @@ class Search:
 
     @classmethod
     def of(cls, model: AlternatingModel, data: Interactions) -> Search:
-        """Hold out a tenth of the interactions."""
+        """Hold out a fifth of the items of some users, at least one of each.
+
+        Users count alike, as they do in a test. A tenth of all interactions would be mostly those of active users.
+        """
         rows = data.by_user
         rng = np.random.default_rng(0)
-        held = rng.random(rows.nnz) < HELD_OUT
-        held[rows.indptr[:-1][np.diff(rows.indptr) > 0]] = False  # every user keeps at least one
+        sizes = np.diff(rows.indptr)
+        able = np.flatnonzero(sizes >= 2)  # every user keeps at least one
+        count = min(USERS, len(able) // 2)
+        users = np.sort(rng.choice(able, count, replace=False))
+        # The entries of the users in a random order, user by user; the first ones of each are held out.
+        owner = np.repeat(np.arange(count), sizes[users])
+        entries = np.concatenate([np.empty(0, np.int64), *(np.arange(*rows.indptr[u : u + 2]) for u in users)])
+        shuffled = entries[np.lexsort((rng.random(len(entries)), owner))]
+        place = np.arange(len(entries)) - np.repeat(np.cumsum(sizes[users]) - sizes[users], sizes[users])
+        wanted = np.maximum(1, np.round(HELD_OUT * sizes[users]))
+        held = np.zeros(rows.nnz, dtype=np.bool_)
+        held[shuffled[place < wanted[owner]]] = True
         if held.sum() < FEWEST:
             raise InvalidData(
-                f"settings='auto' needs at least {FEWEST} interactions to choose by; a tenth of these data is "
-                f"{int(held.sum())}.",
+                f"settings='auto' needs at least {FEWEST} interactions to choose by, a fifth of the items of half of "
+                f"the users. These data have {int(held.sum())}.",
                 hint="set unobserved_weight and regularization yourself",
             )
         train, targets = _where(rows, ~held), _where(rows, held)
-        users = np.flatnonzero(np.diff(targets.indptr) > 0)
-        if len(users) > USERS:
-            users = np.sort(rng.choice(users, USERS, replace=False))
         budget = WORK * model.epochs * work(data, model.factors)
         return cls(model, Interactions(train, data.n_items), users, targets.take(users), budget)
 
@@ -146,17 +167,27 @@ class Search:
         """Begin with fits of this size."""
         self.factors, self.epochs, self._init = factors, epochs, None
 
-    def best(self, trials: Iterable[Record]) -> list[Record]:
-        """Fit and score the trials, as far as the budget allows; return those that were scored, best first.
+    def best(self, trials: Iterable[Record]) -> Record:
+        """Fit and score the trials, as far as the budget allows; return the best one, of equal ones the first."""
+        return max(trials, key=self.quality)
 
-        If none could be scored, the first one stands for all.
-        """
-        given = list(trials)
-        done = [settings for settings in given if self.quality(settings) > -np.inf]
-        return sorted(done, key=lambda settings: -self.quality(settings)) or given[:1]
+    def refine(self, best: Record, names: Sequence[str]) -> Record:
+        """Change both weights, or the one of them that is free, by factors as long as quality rises."""
+        for pair in MOVES:
+            before = best
+            for move in pair:
+                factors = dict(zip(WEIGHED, move, strict=True))
+                if best is not before or any(factors[name] != 1 for name in WEIGHED if name not in names):
+                    continue  # the way back, or a setting that is given
+                while True:
+                    new = best | {name: float(f"{best[name] * factors[name]:.2g}") for name in names}
+                    if not LOWEST <= new["unobserved_weight"] <= HIGHEST or self.quality(new) <= self.quality(best):
+                        break
+                    best = new
+        return best
 
-    def climb(self, start: Record, name: str, values: Sequence[float]) -> list[Record]:
-        """Try the values of a setting, from the middle on towards where quality rises; return them, best first."""
+    def climb(self, start: Record, name: str, values: Sequence[float]) -> Record:
+        """Try the values of a setting, from the middle on towards where quality rises; return the best."""
         at = first = len(values) // 2
         done = {first: {**start, name: values[first]}}
         for step in (-1, 1):
