@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from fairmf.metrics.early_stopping import EarlyStopping as EarlyStopping
     from fairmf.metrics.evaluate import Evaluation as Evaluation
     from fairmf.metrics.evaluate import evaluate as evaluate
+    from fairmf.metrics.evaluate import evaluate_lists as evaluate_lists
     from fairmf.metrics.shard_evaluate import evaluate_shards as evaluate_shards
     from fairmf.models.als import IALS as IALS
     from fairmf.models.als import FairALS as FairALS
@@ -87,7 +88,7 @@ _HOMES = {
     "models.model_file": ("load_model",),
     "models.fairness_weights": ("group_weights",),
     "distributed.cluster": ("RayCluster",),
-    "metrics.evaluate": ("evaluate", "Evaluation",),
+    "metrics.evaluate": ("evaluate", "evaluate_lists", "Evaluation",),
     "metrics.early_stopping": ("EarlyStopping",),
     "metrics.audit": ("audit",),
     "metrics.audit_result": ("Audit",),

@@ -27,13 +27,16 @@ from fairmf.metrics.bootstrap import Bootstrap, ListMatrices, draw_weights, inte
 from fairmf.metrics.evaluation import Evaluation as Evaluation
 from fairmf.metrics.exposure import exposure
 from fairmf.metrics.given import Extras, Features, ListBlock
+from fairmf.metrics.list_case import ListOptions, match_lists
 from fairmf.metrics.plan import Plan, make_plan
-from fairmf.metrics.registry import UserMetric, Wanted
-from fairmf.types import Settings
+from fairmf.metrics.registry import INPUTS, UserMetric, Wanted, parse_metrics
+from fairmf.types import Array, Settings
 
 Values = NDArray[np.float64]
 Blocks = Iterable[tuple[int, NDArray[np.integer]]]
 """Consecutive blocks of lists: (first user, users x N item positions)."""
+AT = (20, 50, 100)
+"""Cut-offs by default."""
 Statistics = Callable[[Values], dict[str, Values]]
 """A function from weights (users x replicates) to named statistics, with one number or row per replicate."""
 
@@ -42,7 +45,7 @@ def evaluate(
     model: Ranker,
     held_out: HeldOut,
     *,
-    at: int | Sequence[int] = (20, 50, 100),
+    at: int | Sequence[int] = AT,
     metrics: Sequence[str] | None = None,
     groups: GroupLabels | None = None,
     train: Interactions | None = None,
@@ -113,12 +116,75 @@ def evaluate(
     return measure_lists(ranked_by(model, held_out, plan.longest, rank_options), held_out, plan, resamples)
 
 
-def evaluate_lists(items: NDArray[np.integer], held_out: HeldOut, **options: Any) -> Evaluation:
-    """Evaluate lists that were made elsewhere: users x N item positions, best first, -1 for an empty slot.
+def evaluate_lists(
+    lists: Any,
+    test: Any,
+    *,
+    train: Any = None,
+    groups: GroupLabels | None = None,
+    items: Iterable[Hashable] | str | None = None,
+    users: Sequence[Hashable] | Array | None = None,
+    by: str | None = None,
+    missing: str = "error",
+    columns: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Evaluation:
+    """Evaluate lists that any program made, with the same numbers as `evaluate` (docs/metrics.md).
 
-    The options are those of `evaluate`.
+    Parameters
+    ----------
+    lists
+        A table with columns user, item and rank or score (data frame, Arrow table, or the path of a Parquet, Arrow,
+        CSV or JSON lines file), a table with one row per user and a column of lists, a mapping from user to items, or
+        an array users x N. Best first; in an array, -1 or None is an empty slot.
+    test
+        A HeldOut, Interactions, or a table of users and items or its path.
+    train
+        Interactions or a table, for metrics that need popularity or histories.
+    groups
+        A label per item, or a mapping from item id to label.
+    items
+        The ids of the whole catalogue, if `test` is not a HeldOut; "union" stands for all items of lists, test and
+        train. By default the items of train and test. Items of lists outside of the catalogue are an error.
+    users
+        The ids of the rows of an array; by default the users of `test` in its order.
+    by
+        Whether an array holds item "position"s (default for integers without `users`) or "id"s.
+    missing
+        Users with test items but without a list: "error", "zero" (they score 0) or "drop".
+    columns
+        Names of columns by role: {"user": ..., "item": ..., "rank": ..., "score": ...}.
+    **options
+        The other options of `evaluate`: at, metrics, merit (also a mapping from item id), user_groups, features, ...
+
+    Returns
+    -------
+    Evaluation
+        Users with a list but without test items count in exposure only.
+
+    Raises
+    ------
+    InvalidData
+        If ids do not match, a list holds an item twice, or two items of a list have the same rank.
+
+    Examples
+    --------
+    >>> from fairmf import evaluate_lists
+    >>> lists = {"ann": ["tea", "rum"], "bob": ["tea", "gin"]}
+    >>> test = {"user": ["ann", "bob"], "item": ["rum", "ale"]}
+    >>> import pyarrow as pa
+    >>> found = evaluate_lists(lists, pa.table(test), items=["tea", "rum", "gin", "ale"], at=2)
+    >>> found["recall@2"], found["coverage@2"]
+    (0.5, 0.75)
     """
-    return evaluate(GivenLists(items, held_out), held_out, **options)
+    asked = parse_metrics(options.get("metrics"), options.get("at", AT), INPUTS)
+    reading = ListOptions(items, users, by, missing, columns)
+    case = match_lists(lists, test, train, max(w.K for w in asked), reading)
+    merit, ids = options.get("merit"), case.held_out.fold_in.item_ids
+    if isinstance(merit, Mapping) and ids is not None:
+        options["merit"] = [merit.get(item, 0.0) for item in ids.values.tolist()]
+    ranker = GivenLists(case.lists, case.held_out)
+    return evaluate(ranker, case.held_out, train=case.train, groups=groups, **options)
 
 
 class GivenLists:
@@ -126,14 +192,13 @@ class GivenLists:
 
     def __init__(self, items: NDArray[np.integer], held_out: HeldOut):
         self.items = items
-        # Anything else than a HeldOut is refused by `evaluate`, which says what to pass instead.
-        self.n_items = held_out.fold_in.n_items if isinstance(held_out, HeldOut) else 0
+        self.n_items = held_out.fold_in.n_items
 
     def rank(self, history: Interactions, N: int, *, known_users: bool = False, **options: object) -> Blocks:  # noqa: ARG002
-        """Return all lists as one block."""
+        """Return all lists as one block of at most N slots."""
         if options:
             raise TypeError(f"evaluate_lists has no option {next(iter(options))!r}: its lists are ranked already.")
-        return given_lists(self.items)
+        return [(first, items[:, :N]) for first, items in given_lists(self.items)]
 
 
 class Ranker(Protocol):
