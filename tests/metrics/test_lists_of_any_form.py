@@ -191,7 +191,7 @@ def test_users_without_a_list():
 
 
 def test_users_outside_of_a_held_out_set(case):
-    positions, test, train, _, expected = case
+    positions, test, _, _, expected = case
     frame = pd.DataFrame(long_rows(positions, test), columns=["user", "item", "rank"])
     more = pd.concat([frame, pd.DataFrame({"user": ["zoe"], "item": ["i3"], "rank": [1]})])
     with pytest.warns(UserWarning, match=r"1 users who are not in the held-out data are left out: 'zoe'"):

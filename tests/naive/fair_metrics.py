@@ -60,7 +60,7 @@ def exposure_tables(lists, targets, m, K):
 
 
 def expected_exposure(lists, targets, m, K):
-    users, shown, ideal = exposure_tables(lists, targets, m, K)
+    _, shown, ideal = exposure_tables(lists, targets, m, K)
     pairs = [list(zip(a, b, strict=True)) for a, b in zip(shown, ideal, strict=True)]
     return {
         "ee_loss": mean(sum((a - b) ** 2 for a, b in row) for row in pairs),

@@ -105,7 +105,8 @@ def read_features(features: Features | None, n_items: int, item_ids: Ids | None)
             raise InvalidData(f"features lacks {len(missing):,} items, the first is {missing[0]!r}.")
         features = [features[item] for item in item_ids.values.tolist()]
     try:
-        matrix = sp.csr_array(features if sp.issparse(features) else np.asarray(features, dtype=np.float64))
+        dense: Any = features if sp.issparse(features) else np.asarray(features, dtype=np.float64)
+        matrix = sp.csr_array(dense)
     except (TypeError, ValueError) as error:
         raise InvalidData(f"features must be an array or matrix of numbers, items x features: {error}.") from error
     if matrix.ndim != 2 or matrix.shape[0] != n_items or not np.isfinite(matrix.data).all():

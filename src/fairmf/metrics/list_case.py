@@ -20,7 +20,7 @@ from fairmf.data.ids import Ids, is_missing
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut, Split, build_matrix
 from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.metrics.list_tables import Codes, Pairs, named_examples, read_lists, read_pairs
+from fairmf.metrics.list_tables import Codes, Pairs, named_examples, names_of, read_lists, read_pairs
 from fairmf.types import Array
 
 MISSING = ("error", "zero", "drop")
@@ -83,7 +83,7 @@ def match_lists(lists: Any, test: Any, train: Any, longest: int, options: ListOp
         # The rows of Interactions have an order that a caller knows; users of a table do not.
         rows = targets.user_ids if isinstance(test, Interactions) else []
         given = _array(lists, options, catalogue, rows)
-        if _by_position(lists, options) and _names(catalogue.ids, 0)[: len(targets.item_ids)] != targets.item_ids:
+        if _by_position(lists, options) and names_of(catalogue.ids, 0)[: len(targets.item_ids)] != targets.item_ids:
             raise InvalidData("Lists hold positions, but train and test have other items.", hint="give ids: by='id'")
     target_items = catalogue.places(targets.item_ids, "Test")[targets.items]
     known = _users_of(targets, given, options.missing)
@@ -108,8 +108,8 @@ def _match_held_out(lists: Any, held_out: HeldOut, train: Any, longest: int, opt
         train = _training(train, seen, options)
     if _is_array(lists) and options.users is None and _by_position(lists, options):
         return Matched(lists, held_out, train)  # as `evaluate` ranks them: checked there
-    catalogue = _Catalogue.of(_names(seen.item_ids, seen.n_items))
-    users = _names(seen.user_ids, seen.n_users)
+    catalogue = _Catalogue.of(names_of(seen.item_ids, seen.n_items))
+    users = names_of(seen.user_ids, seen.n_users)
     place = {user: k for k, user in enumerate(users)}
     if _is_array(lists):
         given = _array(lists, options, catalogue, users)
@@ -139,11 +139,11 @@ def _match_held_out(lists: Any, held_out: HeldOut, train: Any, longest: int, opt
         return Matched(_aligned(given, place, len(users)), held_out, train)
     chosen = np.flatnonzero(keep)
     kept = [users[k] for k in chosen]
-    parts = [
+    fold_in, targets = (
         Interactions(part.by_user.take(chosen), part.n_items, Ids(kept), part.item_ids)
         for part in (held_out.fold_in, held_out.targets)
-    ]
-    return Matched(_aligned(given, {u: k for k, u in enumerate(kept)}, len(kept)), HeldOut(*parts), train)
+    )
+    return Matched(_aligned(given, {u: k for k, u in enumerate(kept)}, len(kept)), HeldOut(fold_in, targets), train)
 
 
 class _Catalogue(NamedTuple):
@@ -165,8 +165,8 @@ class _Catalogue(NamedTuple):
             of_kind, known = (", ".join(sorted(kind)) for kind in kinds)
             other = "" if kinds[0] & kinds[1] else f" (ids of type {of_kind}; the catalogue has {known})"
             raise InvalidData(
-                f"{what}: {len(unknown):,} of {len(asked):,} items are not in the catalogue of {len(self.ids):,} items, "
-                f"such as {named_examples(unknown)}{other}.",
+                f"{what}: {len(unknown):,} of {len(asked):,} items are not in the catalogue of {len(self.ids):,} "
+                f"items, such as {named_examples(unknown)}{other}.",
                 hint="pass all items of the catalogue as items=, or items='union' for those of lists, test and train",
                 parameter="items",
             )
@@ -263,7 +263,7 @@ def _aligned(given: _Given, place: dict[Hashable, int], n: int) -> NDArray[np.in
 
 def _training(train: Any, like: Interactions, options: ListOptions) -> Interactions:
     past = read_pairs(train, "train", options.columns)
-    catalogue = _Catalogue.of(_names(like.item_ids, like.n_items))
+    catalogue = _Catalogue.of(names_of(like.item_ids, like.n_items))
     items = catalogue.places(past.item_ids, "Training data")[past.items]
     found = _matrix(past.users, items, (len(past.user_ids), like.n_items), Ids(past.user_ids), catalogue.ids)
     return Interactions(found.by_user, found.n_items, found.user_ids, like.item_ids)
@@ -290,10 +290,6 @@ def _matrix(
 def _places(names: Iterable[Hashable], place: Mapping[Hashable, int]) -> Codes:
     listed = list(names)
     return np.fromiter((place.get(name, -1) for name in listed), np.int64, len(listed))
-
-
-def _names(ids: Ids | None, count: int) -> list[Hashable]:
-    return list(range(count)) if ids is None else list(ids.values.tolist())
 
 
 def _is_array(lists: Any) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.data.encode import ObjectTable
-from fairmf.data.ids import is_missing
+from fairmf.data.ids import Ids, is_missing
 from fairmf.data.interactions import Interactions
 from fairmf.data.read import existing, frame_column, open_frame, parquet_files, reading
 from fairmf.data.split import HeldOut, Split
@@ -60,11 +60,8 @@ def read_pairs(source: Interactions | Table, what: str, columns: Mapping[str, st
     if isinstance(source, Interactions):
         rows = source.by_user
         users = np.repeat(np.arange(rows.count), np.diff(rows.indptr))
-        names = [
-            list(range(size)) if ids is None else ids.values.tolist()
-            for ids, size in ((source.user_ids, source.n_users), (source.item_ids, source.n_items))
-        ]
-        return Pairs(users, rows.indices.astype(np.int64), *names)
+        user_ids = names_of(source.user_ids, source.n_users)
+        return Pairs(users, rows.indices.astype(np.int64), user_ids, names_of(source.item_ids, source.n_items))
     table = _Columns.of(source, what, columns)
     return Pairs(*_interleaved(table.ids("user"), table.ids("item")))
 
@@ -89,6 +86,11 @@ def read_lists(source: Mapping[Any, Any] | Table, columns: Mapping[str, str] | N
             found = Pairs(found.users[order], found.items[order], found.user_ids, found.item_ids)
     _check_duplicates(found)
     return found
+
+
+def names_of(ids: Ids | None, count: int) -> list[Hashable]:
+    """Return ids as Python values; positions if there are no ids."""
+    return list(range(count)) if ids is None else list(ids.values.tolist())
 
 
 def named_examples(values: Sequence[Hashable], count: int = 3) -> str:

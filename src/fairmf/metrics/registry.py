@@ -213,7 +213,8 @@ _TABLE: tuple[AnyMetric, ...] = (
         meaning="inequality of exposure per unit of merit: 0 if exposure is proportional to merit", needs="merit",
     ),
     JointMetric(
-        name="popularity_lift", title="Popularity lift", prepare=joint_metrics.popularity_lift, needs="train histories lists",
+        name="popularity_lift", title="Popularity lift", prepare=joint_metrics.popularity_lift,
+        needs="train histories lists",
         meaning="how much more popular the items shown are than those of the users' histories, as a share",
         lowest=-1.0, highest=math.inf,
     ),
