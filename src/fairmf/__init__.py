@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from fairmf.distributed.parquet_shards import ParquetShards as ParquetShards
     from fairmf.metrics.audit import audit as audit
     from fairmf.metrics.audit_result import Audit as Audit
+    from fairmf.metrics.compare import compare as compare
+    from fairmf.metrics.comparison import Comparison as Comparison
     from fairmf.metrics.early_stopping import EarlyStopping as EarlyStopping
     from fairmf.metrics.evaluate import Evaluation as Evaluation
     from fairmf.metrics.evaluate import evaluate as evaluate
@@ -89,6 +91,8 @@ _HOMES = {
     "models.fairness_weights": ("group_weights",),
     "distributed.cluster": ("RayCluster",),
     "metrics.evaluate": ("evaluate", "evaluate_lists", "Evaluation",),
+    "metrics.compare": ("compare",),
+    "metrics.comparison": ("Comparison",),
     "metrics.early_stopping": ("EarlyStopping",),
     "metrics.audit": ("audit",),
     "metrics.audit_result": ("Audit",),

@@ -167,7 +167,7 @@ class _Catalogue(NamedTuple):
             raise InvalidData(
                 f"{what}: {len(unknown):,} of {len(asked):,} items are not in the catalogue of {len(self.ids):,} "
                 f"items, such as {named_examples(unknown)}{other}.",
-                hint="pass all items of the catalogue as items=, or items='union' for those of lists, test and train",
+                hint="name the whole catalogue with {parameter}; 'union' stands for the items of lists, test and train",
                 parameter="items",
             )
         return found
@@ -201,7 +201,7 @@ def _check_missing(lacking: list[Hashable], missing: str) -> None:
     if lacking and missing == "error":
         raise InvalidData(
             f"{len(lacking):,} users with test items have no list: {named_examples(lacking)}.",
-            hint="missing='zero' scores them 0, missing='drop' leaves them out",
+            hint="{parameter}='zero' scores them 0, {parameter}='drop' leaves them out",
             parameter="missing",
         )
 
