@@ -57,7 +57,7 @@ def test_every_metric_equals_its_double_loop(seed, n_users, n_items, length, K):
     wanted |= fair.of_users(lists.tolist(), targets, K)
     wanted["awrf"] = fair.awrf(lists.tolist(), K, codes, target)
     wanted["ild"] = fair.ild(lists.tolist(), K, features.tolist())
-    of_popularity = fair.of_popularity(lists.tolist(), histories, K, popularity.tolist(), len(train))
+    of_popularity = fair.of_popularity(lists.tolist(), histories, K, popularity.tolist(), sum(map(bool, train)))
     wanted |= {name: value for name, value in of_popularity.items() if name != "popularity_lift" or any(histories)}
     if of_items is not None:
         wanted |= of_items | {f"group_{name}": value for name, value in of_groups.items()}

@@ -26,7 +26,7 @@ def mean(values):
 def more_accuracy(lists, targets, K, m):
     """Precision, recall of all targets and MAP. A list has at most one slot for each of the m items."""
     K = min(K, m)
-    found = {"precision": [], "recall_all": [], "map": []}
+    found = {"precision": [], "recall_all": [], "map": [], "map_all": []}
     for items, wanted in zip(lists, targets, strict=True):
         if not wanted:
             continue
@@ -38,6 +38,7 @@ def more_accuracy(lists, targets, K, m):
         found["precision"].append(hits / K)
         found["recall_all"].append(hits / len(wanted))
         found["map"].append(total / min(K, len(wanted)))
+        found["map_all"].append(total / len(wanted))
     return {name: mean(each) for name, each in found.items()}
 
 
@@ -113,7 +114,7 @@ def of_popularity(lists, histories, K, popularity, n_train):
     by_popularity = sorted(range(m), key=lambda j: (-popularity[j], j))
     tail = set(by_popularity[m - math.floor(m * 4 / 5) :])
     short = [[item for item in items[:K] if item >= 0] for items in lists]
-    information = [-math.log2(max(popularity[item], 1) / n_train) for items in short for item in items]
+    information = [-math.log2(max(popularity[item], 1) / max(n_train, 1)) for items in short for item in items]
     both = [(items, past) for items, past in zip(short, histories, strict=True) if items and past]
     now = mean(mean(popularity[item] for item in items) for items, _ in both)
     before = mean(mean(popularity[item] for item in past) for _, past in both)

@@ -70,9 +70,19 @@ def recall_all(hits: Hits, n_targets: NDArray[np.integer], K: int) -> PerUser:
 
 def average_precision(hits: Hits, n_targets: NDArray[np.integer], K: int) -> PerUser:
     """Return the sum of the precision at every hit among the first K, divided by min(K, number of targets)."""
+    return _only_scored(_precisions(hits, K) / np.maximum(np.minimum(K, n_targets), 1), n_targets)
+
+
+def average_precision_all(hits: Hits, n_targets: NDArray[np.integer], K: int) -> PerUser:
+    """Return the sum of the precision at every hit among the first K, divided by the number of targets."""
+    return _only_scored(_precisions(hits, K) / np.maximum(n_targets, 1), n_targets)
+
+
+def _precisions(hits: Hits, K: int) -> PerUser:
     first = hits[:, :K]
     at_rank = np.cumsum(first, axis=1) / np.arange(1, first.shape[1] + 1)
-    return _only_scored((at_rank * first).sum(axis=1) / np.maximum(np.minimum(K, n_targets), 1), n_targets)
+    total: PerUser = (at_rank * first).sum(axis=1)
+    return total
 
 
 def dcg(hits: Hits, n_targets: NDArray[np.integer], K: int) -> PerUser:

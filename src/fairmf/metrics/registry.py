@@ -44,7 +44,7 @@ class Background(NamedTuple):
     popularity: Values | None
     merit: Values | None
     n_train: int = 0
-    """Number of training users."""
+    """Number of training users with at least one item."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +133,10 @@ _TABLE: tuple[AnyMetric, ...] = (
     AccuracyMetric(
         name="map", title="MAP", per_user=accuracy.average_precision,
         meaning="mean of the precision at the places of held-out items",
+    ),
+    AccuracyMetric(
+        name="map_all", title="MAP (of all)", per_user=accuracy.average_precision_all,
+        meaning="as MAP, divided by all held-out items, also where there are more than K",
     ),
     AccuracyMetric(
         name="ndcg", title="nDCG", per_user=accuracy.ndcg,
