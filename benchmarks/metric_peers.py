@@ -227,7 +227,7 @@ def main() -> None:
         }  # fmt: skip
         text = json.dumps(about, indent=1)
         # One line per row of values.
-        output.write_text(re.sub(r'\n {4}(?! )|\n {3}(?=\})', " ", text) + "\n", encoding="utf8")
+        output.write_text(re.sub(r"\n {4}(?! )|\n {3}(?=\})", " ", text) + "\n", encoding="utf8")
     if unexplained:
         sys.exit(f"{unexplained} values are further apart than {TOLERANCE:g} without a reason")
 

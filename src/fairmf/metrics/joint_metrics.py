@@ -10,9 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fairmf.data.groups import Groups
+from fairmf.errors import InvalidData
 from fairmf.metrics.accuracy import dcg
 from fairmf.metrics.exposure import slot_weights
 from fairmf.metrics.given import ListBlock
@@ -131,25 +132,26 @@ def worst25_utility(block: ListBlock, K: int) -> OfWeights:
     return measured
 
 
-def generalised_lorenz(utilities: Values) -> Values:
+def generalised_lorenz(utilities: ArrayLike) -> Values:
     """Return n + 1 points; point k is the sum of the k lowest utilities divided by n. NaN are left out."""
-    ordered = np.sort(utilities[np.isfinite(utilities)])
+    values = np.asarray(utilities, dtype=np.float64)
+    ordered = np.sort(values[np.isfinite(values)])
     return np.concatenate(([0.0], np.cumsum(ordered))) / max(len(ordered), 1)
 
 
-def lorenz_dominates(one: Values, other: Values, tolerance: float = 1e-12) -> bool:
+def lorenz_dominates(one: ArrayLike, other: ArrayLike, tolerance: float = 1e-12) -> bool:
     """Return whether the generalised Lorenz curve of `one` is never below that of `other`, and above it somewhere.
 
     Then every worst-off part of the users has at least as much with `one`, whatever its size (Do et al. 2021).
 
     Examples
     --------
-    >>> lorenz_dominates(np.array([1.0, 2.0]), np.array([0.0, 3.0]))
+    >>> lorenz_dominates([1.0, 2.0], [0.0, 3.0])
     True
     """
-    a, b = generalised_lorenz(np.asarray(one, dtype=np.float64)), generalised_lorenz(np.asarray(other, np.float64))
+    a, b = generalised_lorenz(one), generalised_lorenz(other)
     if len(a) != len(b):
-        raise ValueError(f"The two sides have {len(a) - 1:,} and {len(b) - 1:,} utilities: compare the same users.")
+        raise InvalidData(f"The two sides have {len(a) - 1:,} and {len(b) - 1:,} utilities: compare the same users.")
     return bool((a >= b - tolerance).all() and (a > b + tolerance).any())
 
 
