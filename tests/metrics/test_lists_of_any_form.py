@@ -247,6 +247,18 @@ def test_ranks_scores_and_duplicates():
         mrr(table(), columns={"time": "t"})
 
 
+def test_kinds_of_ids():
+    test = pd.DataFrame({"user": [("a", 1), ("b", 2)], "item": [7, 8]})
+    lists = pd.DataFrame({"user": [("b", 2), ("a", 1)], "item": pd.Categorical([8, 8]), "score": [0.5, 0.25]})
+    found = evaluate_lists(lists, test, metrics=["recall@1"], bootstrap=0)
+    assert found["recall@1"] == 0.5
+    tuples = pd.DataFrame({"user": [1, 2], "item": [("x", 1), ("x", 2)]})
+    assert evaluate_lists(tuples, tuples, metrics=["recall@1"], bootstrap=0)["recall@1"] == 1
+    numbers = {np.int64(1): np.array([5, 6]), 2: [np.int32(6)]}
+    test = pl.DataFrame({"user_id": [1, 2], "item_id": [6, 6]})
+    assert evaluate_lists(numbers, test, items=[5, 6], metrics=["recall@1"], bootstrap=0)["recall@1"] == 0.5
+
+
 def test_arrays_need_users_where_the_test_data_are_a_table():
     test = pa.table({"user": [5, 6], "item": [1, 2]})
     with pytest.raises(InvalidData, match=r"2 lists and 0 users; name the users of the rows with users="):

@@ -16,6 +16,7 @@ from fairmf.cli.options import Flags, Intervals, comma_list, integers
 from fairmf.cli.progress import watched
 from fairmf.cli.session import Session
 from fairmf.cli.sources import load_fitted, read_split
+from fairmf.cli.terminal import marked
 from fairmf.data.ids import written_id
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut
@@ -156,7 +157,9 @@ def _evaluate_file(
         found = evaluate_lists(lists.lists, test, train=train, **options)
     session.result |= {"lists": str(lists.lists), "test": str(place), "part": part.value}
     session.record_beside(lists.lists)
-    _show(found, f"Lists of {lists.lists.name}, for", part.value if isinstance(test, HeldOut) else "test", session)
+    _show(
+        found, f"Lists of {marked(lists.lists.name)}, for", part.value if isinstance(test, HeldOut) else "test", session
+    )
 
 
 def _item_ids(path: Path) -> list[int | str]:

@@ -222,7 +222,8 @@ class _Columns(NamedTuple):
         """Whether the column of items holds lists."""
         column = self._column("item")
         if isinstance(column, list):
-            return bool(column) and all(isinstance(value, list | tuple | np.ndarray) for value in column)
+            # Tuples are ids.
+            return bool(column) and all(isinstance(value, list | np.ndarray) for value in column)
         kind = column.type
         return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
