@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fairmf import Split, load_model
+from fairmf import Split, evaluate, load_model
 
 FLAGS = ("--at", "5,20", "--bootstrap", 20, "--json")
 
@@ -60,6 +60,25 @@ def test_lists_against_a_file_of_test_pairs(fairmf, made, lists, tmp_path):
     smaller = fairmf("evaluate", "--lists", lists, tmp_path / "test.parquet", *FLAGS).json["values"]
     assert smaller["ndcg@5"] == pytest.approx(expected["ndcg@5"])
     assert "popularity@5" not in smaller
+
+
+def test_groups_of_a_catalogue(fairmf, made, lists, tmp_path):
+    model, split = load_model(made / "model.fairmf"), Split.load(made / "split")
+    names = split.train.item_ids.values.tolist()
+    rows = "".join(f"{item},{k % 3}\n" for k, item in enumerate(names))
+    (tmp_path / "items.csv").write_text("item,seller\n" + rows)
+    groups = [str(k % 3) for k in range(len(names))]
+    expected = evaluate(model, split.test, at=(5, 20), train=split.train, groups=groups, bootstrap=0).values
+    flags = ("--catalogue", tmp_path / "items.csv", "--at", "5,20", "--bootstrap", 0, "--json", "--no-record")
+    for arguments in ((made / "model.fairmf",), ("--lists", lists)):
+        found = fairmf("evaluate", *arguments, made / "split", *flags).json["values"]
+        assert found == pytest.approx(expected, rel=1e-12)
+    assert {"awrf@5", "jme_ag@5", "group_gini@20"} <= set(expected)
+    refused = fairmf("evaluate", "--lists", lists, lists, "--catalogue", tmp_path / "items.csv")
+    assert "--catalogue needs a split" in refused.err
+    (tmp_path / "items.csv").write_text("item,title\n" + rows)
+    refused = fairmf("evaluate", made / "model.fairmf", made / "split", "--catalogue", tmp_path / "items.csv")
+    assert "no column of groups" in " ".join(refused.err.split())
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from fairmf.metrics.registry import parse_metric
 from fairmf.metrics.user_metrics import ENVIED
 
 NAMES = (
-    "popularity_lift", "jme_ai", "jme_ag", "jme_gi", "jme_gg", "jme_ig", "ee_loss", "user_gini", "worst25_utility", "awrf",
-    "ild", "aplt", "map", "recall_all",
+    "popularity_lift", "jme_ai", "jme_ag", "jme_gi", "jme_gg", "jme_ig", "ee_loss", "user_gini", "worst25_utility",
+    "awrf", "ild", "aplt", "map", "recall_all",
 )  # fmt: skip
 LABELS = [f"{name}@4" for name in NAMES]
 

@@ -1,5 +1,6 @@
 """The worked example of docs/metrics.md: every metric by hand, as the page writes it, beside the library."""
 
+import json
 import math
 import re
 from pathlib import Path
@@ -10,7 +11,8 @@ from fairmf.errors import InvalidData
 from fairmf.metrics.joint_metrics import generalised_lorenz, lorenz_dominates
 from fairmf.metrics.registry import METRICS
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 EXAMPLE = PAGE.partition("## Worked example\n")[2].partition("## Other libraries\n")[0]
 ROWS = re.findall(r"^\| `([a-z0-9_]+@\d+)` \| (.+) \| (\d\.\d{4}) \|$", EXAMPLE, flags=re.MULTILINE)
 q, t, w = 0.15, 0.15 * 0.85, 1 / math.log2(3)
@@ -54,3 +56,19 @@ def test_lorenz_dominance():
 def test_tables_define_every_metric():
     defined = set(re.findall(r"`([a-z0-9_]+)`", " ".join(re.findall(r"^\| (`[^|]+) \|", PAGE, flags=re.MULTILINE))))
     assert set(METRICS) <= defined
+
+
+def test_the_page_quotes_the_comparison_with_peers():
+    text = PAGE.partition("## Other libraries\n")[2].partition("## Early stopping\n")[0]
+    stored = json.loads((ROOT / "benchmarks" / "metric_peers.json").read_text(encoding="utf-8"))
+    names = {"irspack": "irspack", "lenskit": "LensKit", "rectools": "RecTools", "ranx": "ranx"}
+    for package, name in names.items():
+        assert f"{name} {stored['versions'][package]}" in " ".join(text.split())
+    rows = [row for rows in stored["rows"].values() for row in rows]
+    assert all(row["apart"] <= 1e-9 for row in rows if not row["note"])
+    cells = " ".join(re.findall(r"^\| (`[^|]+) \|", text, flags=re.MULTILINE))
+    assert {row["ours"] for row in rows} - {"holm"} == set(re.findall(r"`(\w+)`", cells))
+    default = next(row for row in rows if row["theirs"] == "NDCG (default weight)")
+    assert f"{default['their_value']:.6f} instead of {default['our_value']:.6f}".replace("0.", ".") in text
+    single = max(row["apart"] for row in rows if "single precision" in row["note"])
+    assert f"up to {single:.1e} apart" in text

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from fairmf.cli.catalogue import Catalogue
 from fairmf.cli.errors import Problem
 from fairmf.cli.level_flags import Served, level_facts, level_name
 from fairmf.cli.options import Flags, Intervals, comma_list, integers
@@ -43,6 +44,27 @@ class Missing(str, Enum):
 
 
 PANEL = "Lists of other programs"
+
+
+@dataclass
+class ItemGroups(Flags):
+    """Groups of items, for metrics of groups."""
+
+    catalogue: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Table (CSV, Parquet) with one row per item, its id and its group (seller, "
+        "genre): adds metrics of groups.")
+    ] = None  # fmt: skip
+    group_column: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of groups in the catalogue; guessed if not given.")
+    ] = None
+
+    def read(self, data: Interactions) -> list[str] | None:
+        """Return the group of every item of the data; None if no catalogue was given."""
+        groups = Catalogue(self.catalogue, None, self.group_column).read(data)[1]
+        if self.catalogue is not None and groups is None:
+            raise Problem(f"{self.catalogue} has no column of groups that can be guessed.", "--group-column COLUMN")
+        return groups
 
 
 @dataclass
@@ -89,6 +111,7 @@ def evaluate(
             metavar="NAME,...", help="Measure only these, such as ndcg@100,gini@20. [dim]\\[default: all][/dim]"
         ),
     ] = None,
+    of_items: ItemGroups,
     lists: Lists,
     served: Served,
     intervals: Intervals,
@@ -110,7 +133,11 @@ def evaluate(
     """
     wanted: Record = {"at": integers("--at", at), "metrics": comma_list(metrics), **intervals.arguments()}
     if lists.lists is not None:
-        _evaluate_file(model, data, lists, served, part, wanted, session)
+        if any(value is not None for value in vars(served).values()):
+            raise Problem("--lists are made already: --evenness and the like are for models.")
+        if model is None or data is not None:
+            raise Problem("With --lists, give one argument: the split, or a file of test pairs.")
+        _evaluate_file(lists.lists, model, lists, of_items, wanted | {"part": part.value}, session)
         return
     given = [f"--{name}" for name in ("train", "items") if getattr(lists, name) is not None]
     if given:
@@ -124,9 +151,10 @@ def evaluate(
     asked = served.read(loaded, model, session)
     split = read_split(data, None, session)
     held_out = getattr(split, part.value)
+    groups = of_items.read(split.train)
     session.uses(part.value, held_out.fold_in)
     with session.timed("evaluate"), watched(loaded, held_out.n_users, session) as ranker:
-        found = measure(ranker, held_out, train=split.train, evenness=asked, **wanted)
+        found = measure(ranker, held_out, train=split.train, groups=groups, evenness=asked, **wanted)
     session.result |= {"model": str(model), "part": part.value, **level_facts(loaded, asked)}
     session.record_beside(model)
     how = level_name(loaded, asked)
@@ -134,13 +162,10 @@ def evaluate(
 
 
 def _evaluate_file(
-    place: Path | None, more: str | None, lists: Lists, served: Served, part: Part, wanted: Record, session: Session
+    file: Path, place: Path, lists: Lists, of_items: ItemGroups, wanted: Record, session: Session
 ) -> None:
     """Measure the lists of a file on a split, or on a file of test pairs."""
-    if lists.lists is None or place is None or more is not None:
-        raise Problem("With --lists, give one argument: the split, or a file of test pairs.")
-    if any(value is not None for value in vars(served).values()):
-        raise Problem("--lists are made already: --evenness and the like are for models.")
+    part = wanted.pop("part")
     options: Record = {"missing": lists.missing.value, **wanted}
     test: HeldOut | Path
     train: Interactions | Path | None
@@ -148,18 +173,20 @@ def _evaluate_file(
         if lists.items is not None:
             raise Problem("--items is for files of test pairs: a split has its own items.")
         split = read_split(str(place), None, session)
-        test, train = getattr(split, part.value), split.train if lists.train is None else lists.train
-        session.uses(part.value, getattr(split, part.value).fold_in)
+        held_out: HeldOut = getattr(split, part)
+        test, train = held_out, split.train if lists.train is None else lists.train
+        options["groups"] = of_items.read(split.train)
+        session.uses(part, held_out.fold_in)
     else:
+        if of_items.catalogue is not None:
+            raise Problem("--catalogue needs a split, whose items it describes.")
         test, train = place, lists.train
         options["items"] = "union" if lists.items is None else _item_ids(lists.items)
     with session.timed("evaluate"):
-        found = evaluate_lists(lists.lists, test, train=train, **options)
-    session.result |= {"lists": str(lists.lists), "test": str(place), "part": part.value}
-    session.record_beside(lists.lists)
-    _show(
-        found, f"Lists of {marked(lists.lists.name)}, for", part.value if isinstance(test, HeldOut) else "test", session
-    )
+        found = evaluate_lists(file, test, train=train, **options)
+    session.result |= {"lists": str(file), "test": str(place), "part": part}
+    session.record_beside(file)
+    _show(found, f"Lists of {marked(file.name)}, for", part if isinstance(test, HeldOut) else "test", session)
 
 
 def _item_ids(path: Path) -> list[int | str]:
