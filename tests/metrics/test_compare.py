@@ -78,8 +78,10 @@ def test_holm_by_hand():
     assert holm(ps) == pytest.approx(naive(ps))
 
 
-LABELS = ["gini@3", "coverage@4", "max_exposure@3", "jme_ai@4", "user_gini@4", "group_gini@4"]
-OPTIONS = {"groups": [j % 3 for j in range(ITEMS)], "train": TRAIN}
+LABELS = ["gini@3", "coverage@4", "max_exposure@3", "jme_ai@4", "jme_gi@4", "user_gini@4", "group_gini@4"]
+OPTIONS = {
+    "groups": [j % 3 for j in range(ITEMS)], "user_groups": [0, 0, 1, 1, 1, 2, 2, 0, 1], "train": TRAIN,
+}  # fmt: skip
 
 
 def brute(lists):
@@ -99,6 +101,15 @@ def test_metrics_of_exposure_are_tested_by_swapping_lists():
         assert test.difference == pytest.approx(differences[place])
         assert test.p == pytest.approx(swap_p(differences[place], np.array(swapped)[:, place])), label
     assert [t.p_holm for t in found.tests] == pytest.approx(holm([t.p for t in found.tests]))
+
+
+def test_p_values_by_hand():
+    replicates = np.array([0.1, 0.3, 0.5, 0.7, 0.9, np.nan])  # shifted to 0: -.4, -.2, 0, .2, .4
+    assert bootstrap_p(0.3, replicates) == (2 + 1) / 6
+    assert bootstrap_p(-0.2, replicates) == (4 + 1) / 6
+    assert swap_p(0.5, replicates) == (3 + 1) / 6
+    assert np.isnan(bootstrap_p(np.nan, replicates))
+    assert np.isnan(swap_p(0.5, np.array([np.nan])))
 
 
 def test_the_bootstrap_draws_the_same_users_for_both():

@@ -166,6 +166,17 @@ def test_users_with_a_list_alone_count_in_exposure_and_repeated_test_rows_once()
     assert found.exposure[2].tolist() == [1, 2, 1, 0]
 
 
+def test_a_test_pair_that_is_in_the_training_data_is_a_target_and_not_history():
+    train = pa.table({"user": ["ann", "ann", "bob"], "item": ["rum", "gin", "rum"]})
+    lists = {"ann": ["rum", "tea"], "bob": ["tea", "gin"]}
+    found = evaluate_lists(
+        lists, TEST, train=train, items=ITEMS, metrics=["recall@2", "popularity_lift@2"], bootstrap=0
+    )
+    assert found["recall@2"] == 1
+    # Popularity is rum 2, gin 1. Means of lists: ann (2 + 0)/2, bob (0 + 1)/2; of histories: ann gin 1, bob rum 2.
+    assert found["popularity_lift@2"] == pytest.approx((0.75 - 1.5) / 1.5)
+
+
 def test_items_outside_the_catalogue():
     with pytest.raises(InvalidData, match=r"Lists: 1 of 3 items are not in the catalogue of 2 items, such as 'gin'"):
         evaluate_lists(SMALL, TEST, at=2)
