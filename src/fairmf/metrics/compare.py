@@ -29,6 +29,7 @@ from fairmf.metrics.list_case import ListOptions, match_lists
 from fairmf.metrics.plan import Plan, make_plan
 from fairmf.metrics.registry import INPUTS, Wanted, parse_metric, parse_metrics
 from fairmf.metrics.significance import bootstrap_p, holm, sign_flip_p, swap_p, swaps
+from fairmf.models.progress import progress_bar
 from fairmf.params import check_count, check_seed, check_share
 from fairmf.types import Record
 
@@ -65,6 +66,7 @@ def compare(
     alpha: float = 0.05,
     confidence: float = 0.95,
     random_state: int = 0,
+    progress: bool | None = None,
     **options: Any,
 ) -> Comparison:
     """Compare two or more models on the same users, and test every difference (docs/metrics.md, Significance).
@@ -88,6 +90,8 @@ def compare(
         Level of significance after Holm's correction, and confidence of the intervals of single differences.
     random_state
         Seed of swaps and resamples.
+    progress
+        Whether to show a progress bar; by default on a terminal only.
     **options
         Other inputs of metrics and options of `evaluate_lists`: merit, user_groups, features, group_target, items, ...
 
@@ -128,9 +132,11 @@ def compare(
         sides = _from_lists(models, test, names, train, groups, options)
         labels = [w.label for w in names]
     settings = _Settings(resamples, float(confidence), random_state)
-    found = []
-    for first, second in _pairs(sides, baseline):
-        found += _tests(first, second, labels, settings)
+    found, pairs = [], _pairs(sides, baseline)
+    with progress_bar("compare", len(pairs), progress) as advance:
+        for first, second in pairs:
+            found += _tests(first, second, labels, settings)
+            advance(f"{first.name} - {second.name}")
     corrected = zip(found, holm([t.p for t in found]), holm([t.p_bootstrap for t in found]), strict=True)
     tests = tuple(dataclasses.replace(t, p_holm=p, p_bootstrap_holm=b) for t, p, b in corrected)
     values = {label: {side.name: float(side.values[label]) for side in sides} for label in labels}
