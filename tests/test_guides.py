@@ -25,6 +25,7 @@ NEEDS = {
     "guide",
     [
         "choosing-evenness.md",
+        "metrics.md",
         *slow_values("audit.md", "evenness.md", "exposure.md", "report.md", "serving.md", "tuning.md"),
     ],
 )

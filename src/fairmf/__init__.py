@@ -54,9 +54,12 @@ if TYPE_CHECKING:
     from fairmf.distributed.parquet_shards import ParquetShards as ParquetShards
     from fairmf.metrics.audit import audit as audit
     from fairmf.metrics.audit_result import Audit as Audit
+    from fairmf.metrics.compare import compare as compare
+    from fairmf.metrics.comparison import Comparison as Comparison
     from fairmf.metrics.early_stopping import EarlyStopping as EarlyStopping
     from fairmf.metrics.evaluate import Evaluation as Evaluation
     from fairmf.metrics.evaluate import evaluate as evaluate
+    from fairmf.metrics.evaluate import evaluate_lists as evaluate_lists
     from fairmf.metrics.shard_evaluate import evaluate_shards as evaluate_shards
     from fairmf.models.als import IALS as IALS
     from fairmf.models.als import FairALS as FairALS
@@ -87,7 +90,9 @@ _HOMES = {
     "models.model_file": ("load_model",),
     "models.fairness_weights": ("group_weights",),
     "distributed.cluster": ("RayCluster",),
-    "metrics.evaluate": ("evaluate", "Evaluation",),
+    "metrics.evaluate": ("evaluate", "evaluate_lists", "Evaluation",),
+    "metrics.compare": ("compare",),
+    "metrics.comparison": ("Comparison",),
     "metrics.early_stopping": ("EarlyStopping",),
     "metrics.audit": ("audit",),
     "metrics.audit_result": ("Audit",),

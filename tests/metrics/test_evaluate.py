@@ -100,8 +100,8 @@ def test_metrics_are_chosen_by_name():
     ("settings", "match"),
     [
         (
-            {"metrics": ["precision@20"]},
-            r"Unknown metric 'precision@20'. Known metrics: recall, ndcg, .*group_merit_gini",
+            {"metrics": ["fairness@20"]},
+            r"Unknown metric 'fairness@20'. Known metrics: recall, .*ndcg, .*group_merit_gini",
         ),
         ({"metrics": ["ndcg@0"]}, "integer >= 1"),
         ({"metrics": ["ndcg@ten"]}, "ndcg@ten"),

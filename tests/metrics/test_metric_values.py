@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from naive import fair_metrics as fair
 from naive import metrics as naive
 from ranked_lists import Fixed, held_out_of, matrix, random_case
 
 from fairmf.data.popularity import gini
+from fairmf.data.split import HeldOut
 from fairmf.metrics.evaluate import evaluate, evaluate_lists
 from fairmf.metrics.exposure import (
     bottom_share,
@@ -33,16 +35,15 @@ def test_every_metric_equals_its_double_loop(seed, n_users, n_items, length, K):
     codes = random.integers(0, 4, n_items)
     merit = random.integers(0, 3, n_items) + (np.arange(n_items) == 0)
     popularity = np.bincount([j for row in train for j in row], minlength=n_items)
+    user_codes = random.integers(0, 3, n_users).tolist()
+    features = random.integers(0, 3, (n_items, 4))
+    histories = [{j for j in range(n_items) if random.random() < 0.3} - wanted for wanted in targets]
+    held_out = HeldOut(matrix(histories, n_items), matrix(targets, n_items))
     result = evaluate(
-        Fixed(lists, n_items),
-        held_out_of(targets, n_items),
-        at=[K],
-        train=matrix(train, n_items),
-        merit=merit,
-        groups=codes,
-        bootstrap=0,
-    )
-    wanted = naive.accuracy(lists.tolist(), targets, K)
+        Fixed(lists, n_items), held_out, at=[K], train=matrix(train, n_items), merit=merit, groups=codes,
+        user_groups=user_codes, features=features, bootstrap=0,
+    )  # fmt: skip
+    wanted = naive.accuracy(lists.tolist(), targets, K) | fair.more_accuracy(lists.tolist(), targets, K, n_items)
     of_items = naive.exposure_metrics(lists.tolist(), n_items, K, popularity.tolist(), merit.tolist())
     # Groups are numbered by first appearance.
     order = {g: k for k, g in enumerate(dict.fromkeys(codes.tolist()))}
@@ -50,9 +51,17 @@ def test_every_metric_equals_its_double_loop(seed, n_users, n_items, length, K):
     of_groups = naive.exposure_metrics(
         lists.tolist(), n_items, K, popularity.tolist(), merit.tolist(), codes, len(order)
     )
+    target = {g: codes.count(g) / n_items for g in range(len(order))}
+    wanted |= fair.expected_exposure(lists.tolist(), targets, n_items, K)
+    wanted |= fair.jme(lists.tolist(), targets, n_items, K, user_codes, codes)
+    wanted |= fair.of_users(lists.tolist(), targets, K)
+    wanted["awrf"] = fair.awrf(lists.tolist(), K, codes, target)
+    wanted["ild"] = fair.ild(lists.tolist(), K, features.tolist())
+    of_popularity = fair.of_popularity(lists.tolist(), histories, K, popularity.tolist(), sum(map(bool, train)))
+    wanted |= {name: value for name, value in of_popularity.items() if name != "popularity_lift" or any(histories)}
     if of_items is not None:
         wanted |= of_items | {f"group_{name}": value for name, value in of_groups.items()}
-        assert set(wanted) == set(known_names())
+        assert set(wanted) == set(known_names()) - ({"popularity_lift"} if not any(histories) else set())
     for name, value in wanted.items():
         assert result[f"{name}@{K}"] == pytest.approx(value, rel=1e-9, abs=1e-12, nan_ok=True), name
     assert result.exposure[K].tolist() == naive.exposure(lists.tolist(), n_items, K)

@@ -11,6 +11,7 @@ from fairmf.distributed.parquet_shards import ParquetShards
 from fairmf.distributed.task_pool import InProcess
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.metrics.evaluate import evaluate
+from fairmf.metrics.registry import METRICS, known_names
 from fairmf.metrics.shard_evaluate import evaluate_shards
 from fairmf.models.als import FairALS
 
@@ -90,7 +91,12 @@ def test_every_metric_is_that_of_the_whole(files, model, train, held_out, shards
     found = evaluate_shards(
         model, history, targets, train=source(files["train"]), tasks=InProcess(), **options, fairness=2.0
     )
-    same(found, evaluate(model, held_out, train=train, bootstrap=0, **options, fairness=2.0))
+    together = [name for name, metric in METRICS.items() if "lists" in metric.needs.split()]
+    apart = [name for name in known_names(["train", "merit", *options]) if name not in together]
+    assert "ee_loss" in apart
+    same(found, evaluate(model, held_out, train=train, metrics=apart, bootstrap=0, **options, fairness=2.0))
+    with pytest.raises(InvalidParameter, match="'jme_ai@5' needs all lists in one process"):
+        evaluate_shards(model, history, targets, metrics=["jme_ai@5"], tasks=InProcess())
     assert found.n_scored < found.n_users
     same(
         evaluate_shards(model, history, targets, at=5, metrics=["ndcg", "gini@7"], tasks=InProcess()),

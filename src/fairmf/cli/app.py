@@ -47,7 +47,7 @@ VERBS = {
     "split": Verb(DATA, "Split events into training, validation and test data."),
     "fit": Verb(MODEL, "Train a model."),
     "calibrate": Verb(MODEL, "Prepare a model for --evenness, and show what each evenness costs."),
-    "evaluate": Verb(MODEL, "Measure a model on held-out users."),
+    "evaluate": Verb(MODEL, "Measure a model, or lists, on held-out users."),
     "tradeoff": Verb(MODEL, "Measure accuracy and exposure at many values of evenness."),
     "report": Verb(MODEL, "Write an HTML page that shows who gains from evenness, and what it costs."),
     "target": Verb(MODEL, "Find the evenness that meets a goal, such as a Gini of at most 0.8."),

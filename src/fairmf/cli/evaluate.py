@@ -1,7 +1,8 @@
-"""`fairmf evaluate MODEL SPLIT`: measure accuracy for users and exposure of items."""
+"""`fairmf evaluate MODEL SPLIT`: measure accuracy for users and exposure of items, of a model or of lists."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -9,14 +10,22 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from fairmf.cli.catalogue import Catalogue
+from fairmf.cli.errors import Problem
 from fairmf.cli.level_flags import Served, level_facts, level_name
-from fairmf.cli.options import Intervals, comma_list, integers
+from fairmf.cli.options import Flags, Intervals, comma_list, integers
 from fairmf.cli.progress import watched
 from fairmf.cli.session import Session
 from fairmf.cli.sources import load_fitted, read_split
-from fairmf.metrics.evaluate import Evaluation
+from fairmf.cli.terminal import marked
+from fairmf.data.ids import written_id
+from fairmf.data.interactions import Interactions
+from fairmf.data.split import HeldOut
+from fairmf.data.split_io import is_split
+from fairmf.metrics.evaluate import Evaluation, evaluate_lists
 from fairmf.metrics.evaluate import evaluate as measure
 from fairmf.metrics.registry import parse_metric
+from fairmf.types import Record
 
 
 class Part(str, Enum):
@@ -26,9 +35,72 @@ class Part(str, Enum):
     validation = "validation"
 
 
+class Missing(str, Enum):
+    """What to do with users who have test items but no list."""
+
+    error = "error"
+    zero = "zero"
+    drop = "drop"
+
+
+PANEL = "Lists of other programs"
+
+
+@dataclass
+class ItemGroups(Flags):
+    """Groups of items, for metrics of groups."""
+
+    catalogue: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Table (CSV, Parquet) with one row per item, its id and its group (seller, "
+        "genre): adds metrics of groups.")
+    ] = None  # fmt: skip
+    group_column: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Column of groups in the catalogue; guessed if not given.")
+    ] = None
+
+    def read(self, data: Interactions) -> list[str] | None:
+        """Return the group of every item of the data; None if no catalogue was given."""
+        groups = Catalogue(self.catalogue, None, self.group_column).read(data)[1]
+        if self.catalogue is not None and groups is None:
+            raise Problem(f"{self.catalogue} has no column of groups that can be guessed.", "--group-column COLUMN")
+        return groups
+
+
+@dataclass
+class Lists(Flags):
+    """Lists that were made before, in place of a model."""
+
+    lists: Annotated[
+        Path | None,
+        typer.Option(rich_help_panel=PANEL, metavar="FILE", help="Measure the lists of this file instead of a model's: "
+        "columns user, item and rank or score (Parquet, Arrow, CSV), or user and items (JSON lines). Ids are those of "
+        "SPLIT, which may also be a file of test pairs (user, item).")
+    ] = None  # fmt: skip
+    train: Annotated[
+        Path | None,
+        typer.Option(rich_help_panel=PANEL, metavar="FILE", help="Training pairs (user, item), for metrics that need "
+        "popularity. Default: those of SPLIT.")
+    ] = None  # fmt: skip
+    items: Annotated[
+        Path | None,
+        typer.Option(rich_help_panel=PANEL, metavar="FILE", help="Text file of all item ids, one per line, if SPLIT is "
+        "a file. Default: the items of lists, test and training pairs together.")
+    ] = None  # fmt: skip
+    missing: Annotated[
+        Missing,
+        typer.Option(rich_help_panel=PANEL, help="Users with test items but without a list: an error, a score of zero, "
+        "or left out.")
+    ] = Missing.error  # fmt: skip
+
+
 def evaluate(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model written by fit.")],
-    data: Annotated[str, typer.Argument(metavar="SPLIT", help="The folder of the split it was trained on.")],
+    model: Annotated[
+        Path | None, typer.Argument(metavar="MODEL", help="A model written by fit; not with --lists.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Argument(metavar="SPLIT", help="The folder of the split it was trained on.")
+    ] = None,
     *,
     session: Session,
     part: Annotated[Part, typer.Option(help="Held-out users to measure on.")] = Part.test,
@@ -39,10 +111,12 @@ def evaluate(
             metavar="NAME,...", help="Measure only these, such as ndcg@100,gini@20. [dim]\\[default: all][/dim]"
         ),
     ] = None,
+    of_items: ItemGroups,
+    lists: Lists,
     served: Served,
     intervals: Intervals,
 ) -> None:
-    """Measure a model on held-out users: accuracy (recall, nDCG and others) and how evenly items are exposed.
+    """Measure a model, or lists that any program made, on held-out users: accuracy and how evenly items are exposed.
 
     With --evenness, the lists are made at that evenness. The model is not trained again. Gini and coverage depend on
     the number of users: compare them only for the same users.
@@ -53,26 +127,82 @@ def evaluate(
 
       fairmf evaluate model.fairmf split --evenness 0.3 --metrics ndcg@100,gini@20
 
-      fairmf evaluate model.fairmf split --part validation --json
+      fairmf evaluate --lists lists.parquet split --json
+
+      fairmf evaluate --lists lists.csv test.parquet --train train.parquet --at 10
     """
-    lengths = integers("--at", at)
+    wanted: Record = {"at": integers("--at", at), "metrics": comma_list(metrics), **intervals.arguments()}
+    if lists.lists is not None:
+        if any(value is not None for value in vars(served).values()):
+            raise Problem("--lists are made already: --evenness and the like are for models.")
+        if model is None or data is not None:
+            raise Problem("With --lists, give one argument: the split, or a file of test pairs.")
+        _evaluate_file(lists.lists, model, lists, of_items, wanted | {"part": part.value}, session)
+        return
+    given = [f"--{name}" for name in ("train", "items") if getattr(lists, name) is not None]
+    if given:
+        raise Problem(f"{given[0]} is for lists: it needs --lists FILE.")
+    if model is None or data is None:
+        raise Problem(
+            f"Missing argument {'MODEL' if model is None else 'SPLIT'}.",
+            "fairmf evaluate MODEL SPLIT, or fairmf evaluate --lists FILE SPLIT",
+        )
     loaded = load_fitted(model, session)
     asked = served.read(loaded, model, session)
     split = read_split(data, None, session)
     held_out = getattr(split, part.value)
+    groups = of_items.read(split.train)
     session.uses(part.value, held_out.fold_in)
     with session.timed("evaluate"), watched(loaded, held_out.n_users, session) as ranker:
-        found = measure(
-            ranker, held_out, at=lengths, metrics=comma_list(metrics), train=split.train, **intervals.arguments(),
-            evenness=asked,
-        )  # fmt: skip
-    session.run.metrics = found.values
-    session.result |= {"model": str(model), "part": part.value, **level_facts(loaded, asked), **found.to_dict()}
+        found = measure(ranker, held_out, train=split.train, groups=groups, evenness=asked, **wanted)
+    session.result |= {"model": str(model), "part": part.value, **level_facts(loaded, asked)}
     session.record_beside(model)
-    users = f"{found.n_users:,} {part.value} users, {found.n_scored:,} of them with held-out items"
-    ends = "; ± half the interval" if found.intervals else ""
     how = level_name(loaded, asked)
-    session.show(metric_table(found), f"{how.capitalize()}, for {users}{ends}; ↑ higher is better")
+    _show(found, f"{how.capitalize()}, for", part.value, session)
+
+
+def _evaluate_file(
+    file: Path, place: Path, lists: Lists, of_items: ItemGroups, wanted: Record, session: Session
+) -> None:
+    """Measure the lists of a file on a split, or on a file of test pairs."""
+    part = wanted.pop("part")
+    options: Record = {"missing": lists.missing.value, **wanted}
+    test: HeldOut | Path
+    train: Interactions | Path | None
+    if is_split(str(place)):
+        if lists.items is not None:
+            raise Problem("--items is for files of test pairs: a split has its own items.")
+        split = read_split(str(place), None, session)
+        held_out: HeldOut = getattr(split, part)
+        test, train = held_out, split.train if lists.train is None else lists.train
+        options["groups"] = of_items.read(split.train)
+        session.uses(part, held_out.fold_in)
+    else:
+        if of_items.catalogue is not None:
+            raise Problem("--catalogue needs a split, whose items it describes.")
+        test, train = place, lists.train
+        options["items"] = "union" if lists.items is None else _item_ids(lists.items)
+    with session.timed("evaluate"):
+        found = evaluate_lists(file, test, train=train, **options)
+    session.result |= {"lists": str(file), "test": str(place), "part": part}
+    session.record_beside(file)
+    _show(found, f"Lists of {marked(file.name)}, for", part if isinstance(test, HeldOut) else "test", session)
+
+
+def _item_ids(path: Path) -> list[int | str]:
+    try:
+        lines = path.read_text(encoding="utf8").splitlines()
+    except (OSError, UnicodeError) as error:
+        raise Problem(f"{path} cannot be read: {error}.") from None
+    return [written_id(line.strip()) for line in lines if line.strip()]
+
+
+def _show(found: Evaluation, how: str, part: str, session: Session) -> None:
+    session.run.metrics = found.values
+    session.result |= found.to_dict()
+    users = f"{found.n_users:,} {part} users, {found.n_scored:,} of them with held-out items"
+    ends = "; ± half the interval" if found.intervals else ""
+    session.show(metric_table(found), f"{how} {users}{ends}; ↑ higher is better")
 
 
 def metric_table(found: Evaluation) -> Table:

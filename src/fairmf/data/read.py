@@ -75,10 +75,10 @@ def read_frame(
     Events(3 rows, 2 users, 2 items)
     """
     columns = Columns(user, item, weights, time, rating, rating_above)
-    table, source = _narwhals_frame(frame)
+    table, source = open_frame(frame)
     columns.check(list(table.columns), source)
     ids = (columns.user, columns.item)
-    read = {name: _frame_column(table.get_column(name), name, name in ids) for name in columns.names}
+    read = {name: frame_column(table.get_column(name), name, name in ids) for name in columns.names}
     collector = EventsCollector(columns, source)
     for start in range(0, len(table), _BATCH_ROWS):
         collector.add({name: _part(values, start) for name, values in read.items()})
@@ -188,7 +188,7 @@ def parquet_files(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]
     return files
 
 
-def _narwhals_frame(frame: Any) -> tuple[Any, str]:
+def open_frame(frame: Any) -> tuple[Any, str]:
     """Wrap the frame with narwhals; return it and what to call it in an error."""
     source = f"the {type(frame).__module__.partition('.')[0]} frame"
     try:
@@ -210,7 +210,7 @@ def _narwhals_frame(frame: Any) -> tuple[Any, str]:
     return table, source
 
 
-def _frame_column(column: nw.Series[Any], name: ColumnName, is_id: bool) -> pa.ChunkedArray | list[Hashable]:
+def frame_column(column: nw.Series[Any], name: ColumnName, is_id: bool) -> pa.ChunkedArray | list[Hashable]:
     """Return a column as an Arrow array, or as a list where it holds ids that Arrow would change or refuse."""
     native = column.to_native()
     if isinstance(native, (pa.ChunkedArray, pa.Array)):

@@ -58,6 +58,38 @@ def mrr(hits: Hits, n_targets: NDArray[np.integer], K: int) -> PerUser:
     return _only_scored(first.any(axis=1) / rank, n_targets)
 
 
+def precision(hits: Hits, n_targets: NDArray[np.integer], K: int) -> PerUser:
+    """Return the hits among the first K divided by K, also if the list is shorter."""
+    return _only_scored(hits[:, :K].sum(axis=1) / K, n_targets)
+
+
+def recall_all(hits: Hits, n_targets: NDArray[np.integer], K: int) -> PerUser:
+    """Return the hits among the first K divided by the number of targets: below 1 where there are more than K."""
+    return _only_scored(hits[:, :K].sum(axis=1) / np.maximum(n_targets, 1), n_targets)
+
+
+def average_precision(hits: Hits, n_targets: NDArray[np.integer], K: int) -> PerUser:
+    """Return the sum of the precision at every hit among the first K, divided by min(K, number of targets)."""
+    return _only_scored(_precisions(hits, K) / np.maximum(np.minimum(K, n_targets), 1), n_targets)
+
+
+def average_precision_all(hits: Hits, n_targets: NDArray[np.integer], K: int) -> PerUser:
+    """Return the sum of the precision at every hit among the first K, divided by the number of targets."""
+    return _only_scored(_precisions(hits, K) / np.maximum(n_targets, 1), n_targets)
+
+
+def _precisions(hits: Hits, K: int) -> PerUser:
+    first = hits[:, :K]
+    at_rank = np.cumsum(first, axis=1) / np.arange(1, first.shape[1] + 1)
+    total: PerUser = (at_rank * first).sum(axis=1)
+    return total
+
+
+def dcg(hits: Hits, n_targets: NDArray[np.integer], K: int) -> PerUser:
+    """Return the binary DCG of the first K, not normalised: the utility of a list for its user."""
+    return _only_scored(hits[:, :K] @ discounts(K)[: hits.shape[1]], n_targets)
+
+
 def discounts(K: int) -> NDArray[np.float64]:
     """Return the weights 1/log2(rank + 1) of ranks 1..K."""
     weights: NDArray[np.float64] = 1.0 / np.log2(np.arange(2, K + 2))

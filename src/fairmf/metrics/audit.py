@@ -213,7 +213,7 @@ def _metrics(pair: Pair, replicates: dict[str, Values], confidence: float) -> di
             continue
         # As in `evaluate`, intervals of exposure metrics are centred: resampling makes exposure more unequal, and
         # not by the same amount on both sides.
-        limit = 1.0 if w.is_accuracy else w.exposure.highest
+        limit = w.highest
         shift = {} if w.is_accuracy else {"centre": now - was, "lowest": -limit, "highest": limit}
         ends = interval(replicates[w.label], confidence, **shift)
         own = []

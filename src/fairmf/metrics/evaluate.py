@@ -12,8 +12,7 @@ calls:
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,13 +24,19 @@ from fairmf.data.split import HeldOut
 from fairmf.errors import InvalidData
 from fairmf.metrics.accuracy import find_hits
 from fairmf.metrics.bootstrap import Bootstrap, ListMatrices, draw_weights, interval, list_matrices, weighted_means
+from fairmf.metrics.evaluation import Evaluation as Evaluation
 from fairmf.metrics.exposure import exposure
+from fairmf.metrics.given import Extras, Features, ListBlock
+from fairmf.metrics.list_case import ListOptions, match_lists
 from fairmf.metrics.plan import Plan, make_plan
-from fairmf.types import Record, Settings
+from fairmf.metrics.registry import INPUTS, UserMetric, Wanted, parse_metrics
+from fairmf.types import Array, Settings
 
 Values = NDArray[np.float64]
 Blocks = Iterable[tuple[int, NDArray[np.integer]]]
 """Consecutive blocks of lists: (first user, users x N item positions)."""
+AT = (20, 50, 100)
+"""Cut-offs by default."""
 Statistics = Callable[[Values], dict[str, Values]]
 """A function from weights (users x replicates) to named statistics, with one number or row per replicate."""
 
@@ -40,11 +45,14 @@ def evaluate(
     model: Ranker,
     held_out: HeldOut,
     *,
-    at: int | Sequence[int] = (20, 50, 100),
+    at: int | Sequence[int] = AT,
     metrics: Sequence[str] | None = None,
     groups: GroupLabels | None = None,
     train: Interactions | None = None,
     merit: ArrayLike | None = None,
+    user_groups: GroupLabels | None = None,
+    features: Features | None = None,
+    group_target: Mapping[Hashable, float] | None = None,
     bootstrap: int = 200,
     confidence: float = 0.95,
     random_state: int = 0,
@@ -68,6 +76,12 @@ def evaluate(
         The training data, for metrics that need the items' popularity.
     merit
         One number >= 0 per item, with which exposure is compared; by default the popularity.
+    user_groups
+        A label per held-out user, or a mapping from user id to label, for metrics of groups of users (JME).
+    features
+        A vector per item (array or sparse matrix, items x features), or a mapping from item id, for diversity.
+    group_target
+        The share of attention that each group of items should have, for AWRF; by default its share of the items.
     bootstrap
         Number of resamples of the users for the intervals; 0 for no intervals, which needs less memory.
     confidence
@@ -97,17 +111,80 @@ def evaluate(
     >>> found["gini@20"] > 0.5
     True
     """
-    plan = make_plan(held_out, at, metrics, groups, train, merit)
+    plan = make_plan(held_out, at, metrics, groups, train, merit, Extras(user_groups, features, group_target))
     resamples = Bootstrap.checked("evaluate", bootstrap, confidence, random_state)
     return measure_lists(ranked_by(model, held_out, plan.longest, rank_options), held_out, plan, resamples)
 
 
-def evaluate_lists(items: NDArray[np.integer], held_out: HeldOut, **options: Any) -> Evaluation:
-    """Evaluate lists that were made elsewhere: users x N item positions, best first, -1 for an empty slot.
+def evaluate_lists(
+    lists: Any,
+    test: Any,
+    *,
+    train: Any = None,
+    groups: GroupLabels | None = None,
+    items: Iterable[Hashable] | str | None = None,
+    users: Sequence[Hashable] | Array | None = None,
+    by: str | None = None,
+    missing: str = "error",
+    columns: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Evaluation:
+    """Evaluate lists that any program made, with the same numbers as `evaluate` (docs/metrics.md).
 
-    The options are those of `evaluate`.
+    Parameters
+    ----------
+    lists
+        A table with columns user, item and rank or score (data frame, Arrow table, or the path of a Parquet, Arrow,
+        CSV or JSON lines file), a table with one row per user and a column of lists, a mapping from user to items, or
+        an array users x N. Best first; in an array, -1 or None is an empty slot.
+    test
+        A HeldOut, Interactions, or a table of users and items or its path.
+    train
+        Interactions or a table, for metrics that need popularity or histories.
+    groups
+        A label per item, or a mapping from item id to label.
+    items
+        The ids of the whole catalogue, if `test` is not a HeldOut; "union" stands for all items of lists, test and
+        train. By default the items of train and test. Items of lists outside of the catalogue are an error.
+    users
+        The ids of the rows of an array; by default the users of `test` in its order.
+    by
+        Whether an array holds item "position"s (default for integers without `users`) or "id"s.
+    missing
+        Users with test items but without a list: "error", "zero" (they score 0) or "drop".
+    columns
+        Names of columns by role: {"user": ..., "item": ..., "rank": ..., "score": ...}.
+    **options
+        The other options of `evaluate`: at, metrics, merit (also a mapping from item id), user_groups, features, ...
+
+    Returns
+    -------
+    Evaluation
+        Users with a list but without test items count in exposure only.
+
+    Raises
+    ------
+    InvalidData
+        If ids do not match, a list holds an item twice, or two items of a list have the same rank.
+
+    Examples
+    --------
+    >>> from fairmf import evaluate_lists
+    >>> lists = {"ann": ["tea", "rum"], "bob": ["tea", "gin"]}
+    >>> test = {"user": ["ann", "bob"], "item": ["rum", "ale"]}
+    >>> import pyarrow as pa
+    >>> found = evaluate_lists(lists, pa.table(test), items=["tea", "rum", "gin", "ale"], at=2)
+    >>> found["recall@2"], found["coverage@2"]
+    (0.5, 0.75)
     """
-    return evaluate(GivenLists(items, held_out), held_out, **options)
+    asked = parse_metrics(options.get("metrics"), options.get("at", AT), INPUTS)
+    reading = ListOptions(items, users, by, missing, columns)
+    case = match_lists(lists, test, train, max(w.K for w in asked), reading)
+    merit, ids = options.get("merit"), case.held_out.fold_in.item_ids
+    if isinstance(merit, Mapping) and ids is not None:
+        options["merit"] = [merit.get(item, 0.0) for item in ids.values.tolist()]
+    ranker = GivenLists(case.lists, case.held_out)
+    return evaluate(ranker, case.held_out, train=case.train, groups=groups, **options)
 
 
 class GivenLists:
@@ -115,14 +192,13 @@ class GivenLists:
 
     def __init__(self, items: NDArray[np.integer], held_out: HeldOut):
         self.items = items
-        # Anything else than a HeldOut is refused by `evaluate`, which says what to pass instead.
-        self.n_items = held_out.fold_in.n_items if isinstance(held_out, HeldOut) else 0
+        self.n_items = held_out.fold_in.n_items
 
     def rank(self, history: Interactions, N: int, *, known_users: bool = False, **options: object) -> Blocks:  # noqa: ARG002
-        """Return all lists as one block."""
+        """Return all lists as one block of at most N slots."""
         if options:
             raise TypeError(f"evaluate_lists has no option {next(iter(options))!r}: its lists are ranked already.")
-        return given_lists(self.items)
+        return [(first, items[:, :N]) for first, items in given_lists(self.items)]
 
 
 class Ranker(Protocol):
@@ -136,88 +212,6 @@ class Ranker(Protocol):
     def rank(self, history: Interactions, N: int, *, known_users: bool = False, **options: object) -> Blocks:
         """Return consecutive blocks of lists: (first user, users x N item positions, best first, -1 if empty)."""
         ...
-
-
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
-    """The result of `evaluate`. `evaluation["ndcg@100"]` is one value.
-
-    Attributes
-    ----------
-    values
-        Metric values by full name ("ndcg@100").
-    intervals
-        (low, high) by full name; empty if bootstrap=0.
-    exposure
-        exposure[K][j] is the number of users whose first K slots hold item j.
-    per_user
-        per_user["ndcg@100"][i] is the score of user i, NaN for users without targets.
-    n_users, n_scored
-        Number of users with lists, and of those among them with targets.
-    group_names, group_exposure
-        The names of the groups, and their exposure by cut-off in the same order.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fairmf import Evaluation
-    >>> found = Evaluation({"gini@2": 0.5}, {}, {2: np.array([4.0, 0.0])}, {}, n_users=4, n_scored=0)
-    >>> found["gini@2"], "ndcg@2" in found
-    (0.5, False)
-    """
-
-    values: dict[str, float]
-    intervals: dict[str, tuple[float, float]]
-    exposure: dict[int, Values]
-    per_user: dict[str, Values]
-    n_users: int
-    n_scored: int
-    group_names: tuple[Hashable, ...] = ()
-    group_exposure: dict[int, Values] = dataclasses.field(default_factory=dict)
-
-    def __getitem__(self, name: str) -> float:
-        if name not in self.values:
-            raise KeyError(f"{name!r} was not evaluated; there are {', '.join(self.values)}")
-        return self.values[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.values
-
-    def group_shares(self, K: int) -> dict[Hashable, float]:
-        """Return each group's share of the exposure in the first K slots."""
-        exposure = self.group_exposure[K]
-        total = exposure.sum()
-        shares = exposure / total if total > 0 else np.full(len(exposure), np.nan)
-        return dict(zip(self.group_names, shares.tolist(), strict=True))
-
-    def table(self) -> list[Record]:
-        """Return a row per metric and cut-off: metric, K, value, low and high (None without bootstrap)."""
-        rows = []
-        for label, value in self.values.items():
-            name, _, K = label.partition("@")
-            low, high = self.intervals.get(label, (None, None))
-            rows.append({"metric": name, "K": int(K), "value": value, "low": low, "high": high})
-        return rows
-
-    def to_dict(self) -> Record:
-        """Return values, intervals and sizes as plain Python values for JSON; NaN becomes None."""
-        return {
-            "n_users": self.n_users,
-            "n_scored": self.n_scored,
-            "values": {label: _plain(value) for label, value in self.values.items()},
-            "intervals": {label: [_plain(low), _plain(high)] for label, (low, high) in self.intervals.items()},
-        }
-
-    def __repr__(self) -> str:
-        lines = [f"Evaluation({self.n_users:,} users, {self.n_scored:,} with targets)"]
-        names = list(dict.fromkeys(label.partition("@")[0] for label in self.values))
-        cutoffs = sorted({int(label.partition("@")[2]) for label in self.values})
-        width = max(map(len, names), default=0)
-        lines.append(" " * (width + 2) + "".join(f"{f'@{K}':>10}" for K in cutoffs))
-        for name in names:
-            cells = (self.values.get(f"{name}@{K}") for K in cutoffs)
-            lines.append(f"  {name:<{width}}" + "".join(f"{'' if v is None else f'{v:.4f}':>10}" for v in cells))
-        return "\n".join(lines)
 
 
 def ranked_by(model: Ranker, held_out: HeldOut, N: int, options: Settings) -> Blocks:
@@ -261,21 +255,33 @@ def measure_lists(blocks: Blocks, held_out: HeldOut, plan: Plan, resamples: Boot
 
 @dataclasses.dataclass(frozen=True)
 class Counted:
-    """Counts of one pass over the lists: exposure by weighting and cut-off, accuracy per user, the lists if kept."""
+    """Counts of one pass over the lists: exposure by weighting and cut-off, scores per user, the lists if kept."""
 
     plan: Plan
     exposure: dict[tuple[str, int], Values]
     per_user: dict[str, Values]
     lists: NDArray[np.int32] | None
+    block: ListBlock | None = None
+    """All users, if a metric needs them together."""
 
     def values(self) -> dict[str, float]:
         """Return every metric of the plan, by full name."""
         plan = self.plan
-        found = {w.label: _mean(self.per_user[w.label]) for w in plan.accuracy}
+        found = {w.label: _mean(self.per_user[w.label]) for w in plan.means}
         for weighting, chosen in plan.by_weighting.items():
             found |= {w.label: float(plan.measure(w, self.exposure[weighting, w.K])) for w in chosen}
+        if plan.joint:
+            everybody = np.ones((plan.of_items.n_lists, 1))
+            found |= {label: float(measured(everybody)[0]) for label, measured in self.joint().items()}
         # In the order in which they were asked for, which is the order of tables.
         return {w.label: found[w.label] for w in plan.wanted}
+
+    def joint(self) -> dict[str, Callable[[Values], Values]]:
+        """Return a function of the users' weights for every metric of all lists together."""
+        if self.block is None:
+            return {}
+        m, block = self.plan.n_items, self.block
+        return {w.label: metric.prepare(block, min(w.K, m)) for w, metric in self.plan.joint}
 
     def matrices(self) -> dict[str, ListMatrices]:
         """Return the kept lists as matrices for resampling, by weighting."""
@@ -287,7 +293,7 @@ class Counted:
 
     def statistics(self) -> Statistics:
         """Return a function that computes every metric of the plan from weights of the users."""
-        matrices, plan = self.matrices(), self.plan
+        matrices, joint, plan = self.matrices(), self.joint(), self.plan
 
         def measured(weights: Values) -> dict[str, Values]:
             found = {label: weighted_means(each, weights) for label, each in self.per_user.items()}
@@ -295,7 +301,7 @@ class Counted:
                 for K, exposures in matrix.exposures(weights):
                     chosen = (w for w in plan.by_weighting[weighting] if w.K == K)
                     found |= {w.label: plan.measure(w, exposures) for w in chosen}
-            return found
+            return found | {label: function(weights) for label, function in joint.items()}
 
         return measured
 
@@ -305,9 +311,10 @@ def count_lists(blocks: Blocks, held_out: HeldOut, plan: Plan, keep_lists: bool)
     m, n = plan.n_items, held_out.n_users
     counted: dict[tuple[str, int], Values]
     counted = {(weighting, K): np.zeros(m) for weighting in plan.by_weighting for K in plan.cutoffs}
-    per_user: dict[str, Values] = {w.label: np.full(n, np.nan) for w in plan.accuracy}
+    per_user: dict[str, Values] = {w.label: np.full(n, np.nan) for w in plan.means}
     lists: list[NDArray[np.int32]] = []
-    targets, done = held_out.targets.by_user, 0
+    keep_lists = keep_lists or plan.needs_all
+    done = 0
     for first, items in blocks:
         stop = first + len(items)
         # A ranker of another library may return anything: wrong blocks would give wrong numbers without an error.
@@ -316,10 +323,10 @@ def count_lists(blocks: Blocks, held_out: HeldOut, plan: Plan, keep_lists: bool)
                 f"Lists of users {first:,} to {stop:,} (of {n:,}, {m:,} items): expected consecutive blocks "
                 f"that start at user {done:,} and hold item positions, or -1 for none."
             )
-        wanted = targets.block(first, stop)
-        hits, n_targets = find_hits(items, wanted, m), np.diff(wanted.indptr)
-        for w in plan.accuracy:
-            per_user[w.label][first:stop] = w.accuracy.per_user(hits, n_targets, min(w.K, m))
+        block = list_block(items, held_out, plan, first, stop)
+        for w in plan.means:
+            if not w.needs_all:
+                per_user[w.label][first:stop] = _scores(w, block)
         for (weighting, K), total in counted.items():
             total += exposure(items, m, K, weighting)
         if keep_lists:
@@ -327,8 +334,28 @@ def count_lists(blocks: Blocks, held_out: HeldOut, plan: Plan, keep_lists: bool)
         done = stop
     if done != n:
         raise InvalidData(f"Only {done:,} of {n:,} held-out users were given a list.")
-    kept = np.concatenate(lists or [np.empty((0, 0), dtype=np.int32)]) if keep_lists else None
-    return Counted(plan, counted, per_user, kept)
+    if not keep_lists:
+        return Counted(plan, counted, per_user, None)
+    kept = np.concatenate(lists or [np.empty((0, 0), dtype=np.int32)])
+    if not plan.needs_all:
+        return Counted(plan, counted, per_user, kept)
+    everybody = list_block(kept, held_out, plan, 0, n)
+    per_user |= {w.label: _scores(w, everybody) for w in plan.means if w.needs_all}
+    return Counted(plan, counted, per_user, kept, everybody)
+
+
+def list_block(items: NDArray[np.integer], held_out: HeldOut, plan: Plan, first: int, stop: int) -> ListBlock:
+    """Return the lists of users first to stop, with their hits, targets and histories."""
+    targets = held_out.targets.by_user.block(first, stop)
+    history = held_out.fold_in.by_user.block(first, stop)
+    return ListBlock(items, find_hits(items, targets, plan.n_items), targets, history, plan.given)
+
+
+def _scores(w: Wanted, block: ListBlock) -> Values:
+    K = min(w.K, block.given.n_items)
+    if isinstance(w.metric, UserMetric):
+        return w.metric.per_user(block, K)
+    return w.accuracy.per_user(block.hits, block.n_targets, K)
 
 
 def resample(statistics: Statistics, n_users: int, n_items: int, resamples: Bootstrap) -> dict[str, Values]:
@@ -346,8 +373,8 @@ def _intervals(counted: Counted, resamples: Bootstrap) -> dict[str, tuple[float,
     replicates = resample(counted.statistics(), plan.of_items.n_lists, plan.n_items, resamples)
     result = {}
     for w in plan.wanted:
-        # Exposure metrics are not means over users, and resampling biases them: see `interval`.
-        shift = {} if w.is_accuracy else {"centre": values[w.label], "highest": w.exposure.highest}
+        # Metrics that are not means over users are biased by resampling: see `interval`.
+        shift = {} if w.is_mean else {"centre": values[w.label], "lowest": w.lowest, "highest": w.highest}
         result[w.label] = interval(replicates[w.label], resamples.confidence, **shift)
     return result
 
@@ -355,7 +382,3 @@ def _intervals(counted: Counted, resamples: Bootstrap) -> dict[str, tuple[float,
 def _mean(per_user: Values) -> float:
     scored = per_user[np.isfinite(per_user)]
     return float(scored.mean()) if len(scored) else float("nan")
-
-
-def _plain(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None

@@ -88,6 +88,16 @@ def average_popularity(o: ArrayLike, popularity: Values) -> Values:
     return _divide(values @ popularity, values.sum(axis=-1))
 
 
+def novelty(o: ArrayLike, popularity: Values, n_train: int) -> Values:
+    """Return the mean self-information of the items shown, -log2 of the share of training users who have the item.
+
+    An item without training users counts as one with a single user: its self-information would be infinite.
+    """
+    values = np.asarray(o, dtype=np.float64)
+    information = -np.log2(np.maximum(popularity, 1) / max(n_train, 1))
+    return _divide(values @ information, values.sum(axis=-1))
+
+
 def tail(popularity: Values) -> NDArray[np.bool_]:
     """Mark the floor(0.8 m) least popular items; among equally popular items, those with the higher index."""
     m = len(popularity)

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fairmf.data.groups import GroupLabels, Groups, read_groups
-from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut, Split, check_same_items
 from fairmf.errors import InvalidData
 from fairmf.metrics.exposure import add_up
-from fairmf.metrics.registry import Background, Wanted, parse_metrics
+from fairmf.metrics.given import NO_EXTRAS, Extras, Given, read_features, read_group_target, read_user_groups
+from fairmf.metrics.registry import Background, ExposureMetric, JointMetric, Wanted, parse_metrics
 
 Values = NDArray[np.float64]
 
@@ -36,6 +36,7 @@ class Plan:
     of_items: Background
     of_groups: Background
     groups: Groups | None
+    given: Given
 
     @property
     def cutoffs(self) -> list[int]:
@@ -48,16 +49,26 @@ class Plan:
         return min(self.cutoffs[-1], self.n_items)
 
     @property
-    def accuracy(self) -> list[Wanted]:
+    def means(self) -> list[Wanted]:
         """The metrics that are means over users."""
-        return [w for w in self.wanted if w.is_accuracy]
+        return [w for w in self.wanted if w.is_mean]
+
+    @property
+    def joint(self) -> list[tuple[Wanted, JointMetric]]:
+        """The metrics of all lists together, with their rows of the table."""
+        return [(w, w.metric) for w in self.wanted if isinstance(w.metric, JointMetric)]
+
+    @property
+    def needs_all(self) -> bool:
+        """Whether a metric needs the lists of all users at once."""
+        return any(w.needs_all for w in self.wanted)
 
     @property
     def by_weighting(self) -> dict[str, list[Wanted]]:
         """Exposure metrics by their weighting of slots. "count" is always there, because results contain the counts."""
         found: dict[str, list[Wanted]] = {"count": []}
         for w in self.wanted:
-            if not w.is_accuracy:
+            if isinstance(w.metric, ExposureMetric):
                 found.setdefault(w.exposure.weighting, []).append(w)
         return found
 
@@ -83,41 +94,56 @@ def make_plan(
     groups: GroupLabels | None,
     train: Interactions | None,
     merit: ArrayLike | None,
+    extras: Extras = NO_EXTRAS,
 ) -> Plan:
     """Read the arguments of `evaluate` and check them before anything is ranked."""
     check_held_out(held_out)
     m = held_out.fold_in.n_items
-    popularity = None
+    popularity, n_train = None, 0
     if train is not None:
         if not isinstance(train, Interactions):
             raise InvalidData(f"train must be Interactions, such as split.train. Got {type(train).__name__} instead.")
         check_same_items("train", train, "the held-out data", held_out.fold_in)
-        popularity = np.bincount(train.by_user.indices, minlength=m).astype(np.float64)
-    return plan_for(held_out.n_users, m, held_out.fold_in.item_ids, popularity, at, metrics, groups, merit)
+        popularity = train.by_user.column_counts(m)
+        n_train = int(np.count_nonzero(np.diff(train.by_user.indptr)))
+    ids = held_out.fold_in.item_ids
+    given = Given(
+        n_items=m,
+        popularity=popularity,
+        n_train=n_train,
+        histories=held_out.fold_in.nnz > 0,
+        user_groups=read_user_groups(extras.user_groups, held_out.n_users, held_out.fold_in.user_ids),
+        features=read_features(extras.features, m, ids),
+    )
+    found = None if groups is None else read_groups(groups, m, ids)
+    given = dataclasses.replace(given, groups=found, group_target=read_group_target(extras.group_target, found))
+    return plan_for(held_out.n_users, given, at, metrics, merit, all_lists=True)
 
 
 def plan_for(
     n_users: int,
-    n_items: int,
-    item_ids: Ids | None,
-    popularity: Values | None,
+    given: Given,
     at: int | Iterable[int],
     metrics: Iterable[str] | None,
-    groups: GroupLabels | None,
     merit: ArrayLike | None,
+    *,
+    all_lists: bool,
 ) -> Plan:
-    """Make the plan from the sizes of a held-out set. `popularity` is the number of training users of each item."""
+    """Make the plan from checked inputs. `all_lists` says whether the lists of all users are at hand together."""
+    popularity, groups = given.popularity, given.groups
     # Without a merit, popularity stands for it: exposure in proportion to interactions.
-    worth = popularity if merit is None else _check_merit(merit, n_items)
-    there = {"train": popularity is not None, "merit": worth is not None, "groups": groups is not None}
-    wanted = parse_metrics(metrics, at, [name for name, given in there.items() if given])
-    of_items = of_groups = Background(n_users, popularity, worth)
-    found = None if groups is None else read_groups(groups, n_items, item_ids)
-    if found is not None:
+    worth = popularity if merit is None else _check_merit(merit, given.n_items)
+    there = {
+        "train": popularity, "merit": worth, "groups": groups, "user_groups": given.user_groups,
+        "histories": given.histories or None, "features": given.features, "lists": all_lists or None,
+    }  # fmt: skip
+    wanted = parse_metrics(metrics, at, [name for name, value in there.items() if value is not None])
+    of_items = of_groups = Background(n_users, popularity, worth, given.n_train)
+    if groups is not None:
         # A group is as popular, and has as much merit, as its items together.
-        sums = [None if x is None else add_up(x, found.codes, len(found.names)) for x in of_items[1:]]
-        of_groups = Background(n_users, *sums)
-    return Plan(wanted, n_items, of_items, of_groups, found)
+        sums = [None if x is None else add_up(x, groups.codes, len(groups.names)) for x in (popularity, worth)]
+        of_groups = Background(n_users, sums[0], sums[1], given.n_train)
+    return Plan(wanted, given.n_items, of_items, of_groups, groups, given)
 
 
 def check_held_out(held_out: object) -> None:

@@ -1,7 +1,8 @@
 """List all metrics in one table: name, formula, direction, required inputs, and title and meaning for people.
 
 Everything that lists metrics reads `METRICS`: `evaluate`, early stopping, tuning, audits, reports and the command line.
-To add one, write its formula in accuracy.py or exposure.py, its row here, and its definition in docs/metrics.md.
+To add one, write its formula in accuracy.py, exposure.py, user_metrics.py or joint_metrics.py, its row here, and its
+definition in docs/metrics.md.
 A full name has a cut-off: "ndcg@100", "group_gini@20".
 """
 
@@ -18,8 +19,9 @@ from numpy.typing import NDArray
 
 from fairmf.data.popularity import gini
 from fairmf.errors import InvalidParameter
-from fairmf.metrics import accuracy, exposure
+from fairmf.metrics import accuracy, exposure, joint_metrics, user_metrics
 from fairmf.metrics.accuracy import Hits, PerUser
+from fairmf.metrics.given import ListBlock
 
 Values = NDArray[np.float64]
 GROUP = "group_"
@@ -27,6 +29,10 @@ INPUTS = {
     "train": "the training data: pass train=",
     "merit": "the training data or each item's merit: pass train= or merit=",
     "groups": "the items' groups: pass groups=",
+    "user_groups": "the users' groups: pass user_groups=",
+    "histories": "the users' histories: held-out data with a fold-in, or train= with the same users",
+    "features": "the items' features: pass features=",
+    "lists": "all lists in one process: use evaluate or evaluate_lists",
 }
 """Optional inputs that some metrics need, and how to pass each."""
 
@@ -37,6 +43,8 @@ class Background(NamedTuple):
     n_lists: int
     popularity: Values | None
     merit: Values | None
+    n_train: int = 0
+    """Number of training users with at least one item."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,12 +67,35 @@ class AccuracyMetric(Metric):
 
 
 @dataclass(frozen=True, kw_only=True)
+class UserMetric(Metric):
+    """A mean over the users for whom it is defined: `per_user(block, K)` scores each, NaN where it is not defined.
+
+    With `needs` "lists" (names of INPUTS, separated by spaces) the block holds all users, otherwise some of them.
+    """
+
+    per_user: Callable[[ListBlock, int], PerUser]
+    needs: str = ""
+    lower_is_better: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointMetric(Metric):
+    """A function of all lists and of the users' weights, prepared once: `prepare(block, K)(weights)`."""
+
+    prepare: Callable[[ListBlock, int], Callable[[Values], Values]]
+    needs: str = "lists"
+    lower_is_better: bool = True
+    lowest: float = 0.0
+    highest: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExposureMetric(Metric):
     """A function of how often each item (or group) is shown.
 
     `measure` takes exposure vectors along the last axis. `weighting` says what a rank is worth (`slot_weights`),
     `needs` names an input of INPUTS, `highest` bounds the interval. `owners` names the items whose share of the
-    exposure this is, for sentences.
+    exposure this is, for sentences. `for_groups` says whether the metric also exists for groups.
     """
 
     measure: Callable[[Values, Background], Values]
@@ -73,6 +104,7 @@ class ExposureMetric(Metric):
     lower_is_better: bool = True
     highest: float = 1.0
     owners: str = ""
+    for_groups: bool = True
 
 
 # The empty arrays are for the type checker alone: `parse_metrics` refuses a metric whose input is missing.
@@ -84,10 +116,27 @@ def _merit(background: Background) -> Values:
     return np.empty(0) if background.merit is None else background.merit
 
 
-_TABLE: tuple[AccuracyMetric | ExposureMetric, ...] = (
+AnyMetric = AccuracyMetric | UserMetric | ExposureMetric | JointMetric
+_TABLE: tuple[AnyMetric, ...] = (
     AccuracyMetric(
         name="recall", title="Recall", per_user=accuracy.recall,
         meaning="share of a user's held-out items that are in the list",
+    ),
+    AccuracyMetric(
+        name="recall_all", title="Recall (of all)", per_user=accuracy.recall_all,
+        meaning="held-out items in the list divided by all held-out items, also where there are more than K",
+    ),
+    AccuracyMetric(
+        name="precision", title="Precision", per_user=accuracy.precision,
+        meaning="share of the list's places that hold a held-out item",
+    ),
+    AccuracyMetric(
+        name="map", title="MAP", per_user=accuracy.average_precision,
+        meaning="mean of the precision at the places of held-out items",
+    ),
+    AccuracyMetric(
+        name="map_all", title="MAP (of all)", per_user=accuracy.average_precision_all,
+        meaning="as MAP, divided by all held-out items, also where there are more than K",
     ),
     AccuracyMetric(
         name="ndcg", title="nDCG", per_user=accuracy.ndcg,
@@ -154,6 +203,11 @@ _TABLE: tuple[AccuracyMetric | ExposureMetric, ...] = (
         lower_is_better=False, percent=True, owners="the 80% of the catalogue with the fewest interactions",
     ),
     ExposureMetric(
+        name="novelty", title="Novelty", needs="train", lower_is_better=False, highest=math.inf, for_groups=False,
+        measure=lambda o, b: exposure.novelty(o, _popularity(b), b.n_train),
+        meaning="mean self-information of the items shown, in bits: high for items that few users have",
+    ),
+    ExposureMetric(
         name="merit_distance", title="Distance from merit", needs="merit",
         measure=lambda o, b: exposure.merit_distance(o, _merit(b)),
         meaning="distance between shares of exposure and of merit: 0 if proportional, 1 if nothing in common",
@@ -162,8 +216,78 @@ _TABLE: tuple[AccuracyMetric | ExposureMetric, ...] = (
         name="merit_gini", title="Gini per merit", measure=lambda o, b: exposure.merit_gini(o, _merit(b)),
         meaning="inequality of exposure per unit of merit: 0 if exposure is proportional to merit", needs="merit",
     ),
+    JointMetric(
+        name="popularity_lift", title="Popularity lift", prepare=joint_metrics.popularity_lift,
+        needs="train histories lists",
+        meaning="how much more popular the items shown are than those of the users' histories, as a share",
+        lowest=-1.0, highest=math.inf,
+    ),
+    UserMetric(
+        name="aplt", title="APLT", per_user=user_metrics.aplt, needs="train", percent=True,
+        meaning="share of tail items in a list",
+    ),
+    UserMetric(
+        name="aclt", title="ACLT", per_user=user_metrics.aclt, needs="train", meaning="number of tail items in a list",
+    ),
+    UserMetric(
+        name="ild", title="Intra-list diversity", per_user=user_metrics.ild, needs="features",
+        meaning="mean distance (1 - cosine of features) of the items of a list",
+    ),
+    UserMetric(
+        name="ee_loss", title="EE-L", per_user=user_metrics.ee_loss, lower_is_better=True,
+        meaning="squared distance between the exposure of items and their exposure in random ideal lists",
+    ),
+    UserMetric(
+        name="ee_disparity", title="EE-D", per_user=user_metrics.ee_disparity, lower_is_better=True,
+        meaning="sum of the squared exposures of a user's items",
+    ),
+    UserMetric(
+        name="ee_relevance", title="EE-R", per_user=user_metrics.ee_relevance,
+        meaning="twice the inner product of exposure and exposure in random ideal lists",
+    ),
+    UserMetric(
+        name="awrf", title="AWRF", per_user=user_metrics.awrf, needs="groups",
+        meaning="1 - divergence between groups' shares of attention and their target shares",
+    ),
+    UserMetric(
+        name="jme_ii", title="JME II", per_user=user_metrics.jme_ii, lower_is_better=True,
+        meaning="squared difference from ideal exposure, single users and items",
+    ),
+    UserMetric(
+        name="jme_ig", title="JME IG", per_user=user_metrics.jme_ig, lower_is_better=True, needs="groups",
+        meaning="squared difference from ideal exposure, single users and groups of items",
+    ),
+    JointMetric(
+        name="jme_ai", title="JME AI", prepare=joint_metrics.jme_ai,
+        meaning="squared difference from ideal exposure, all users and single items",
+    ),
+    JointMetric(
+        name="jme_ag", title="JME AG", prepare=joint_metrics.jme_ag, needs="groups lists",
+        meaning="squared difference from ideal exposure, all users and groups of items",
+    ),
+    JointMetric(
+        name="jme_gi", title="JME GI", prepare=joint_metrics.jme_gi, needs="user_groups lists",
+        meaning="squared difference from ideal exposure, groups of users and single items",
+    ),
+    JointMetric(
+        name="jme_gg", title="JME GG", prepare=joint_metrics.jme_gg, needs="user_groups groups lists",
+        meaning="squared difference from ideal exposure, groups of users and of items",
+    ),
+    UserMetric(
+        name="envy", title="Envy", per_user=user_metrics.envy, needs="lists", lower_is_better=True,
+        meaning="mean nDCG that a user would gain from another user's list",
+    ),
+    JointMetric(
+        name="user_gini", title="Gini of users", prepare=joint_metrics.user_gini,
+        meaning="inequality of what lists are worth to their users (DCG)",
+    ),
+    JointMetric(
+        name="worst25_utility", title="Worst-off quarter", prepare=joint_metrics.worst25_utility,
+        lower_is_better=False, highest=math.inf,
+        meaning="DCG of the quarter of users who are worst off, divided by the number of users",
+    ),
 )  # fmt: skip
-METRICS: dict[str, AccuracyMetric | ExposureMetric] = {metric.name: metric for metric in _TABLE}
+METRICS: dict[str, AnyMetric] = {metric.name: metric for metric in _TABLE}
 
 
 class Wanted(NamedTuple):
@@ -183,14 +307,24 @@ class Wanted(NamedTuple):
         return self.name.startswith(GROUP)
 
     @property
-    def metric(self) -> AccuracyMetric | ExposureMetric:
+    def metric(self) -> AnyMetric:
         """Its row of the table; metrics of groups share the row of items."""
         return METRICS[self.name.removeprefix(GROUP)]
 
     @property
     def is_accuracy(self) -> bool:
-        """Whether it is a mean over users with targets."""
+        """Whether it is a mean over users with targets, of the hits in their lists."""
         return isinstance(self.metric, AccuracyMetric)
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether it is a mean over users."""
+        return isinstance(self.metric, AccuracyMetric | UserMetric)
+
+    @property
+    def needs_all(self) -> bool:
+        """Whether it needs the lists of all users at once."""
+        return "lists" in self.metric.needs.split()
 
     @property
     def accuracy(self) -> AccuracyMetric:
@@ -205,6 +339,16 @@ class Wanted(NamedTuple):
         if not isinstance(self.metric, ExposureMetric):
             raise TypeError(f"{self.name} does not measure exposure")
         return self.metric
+
+    @property
+    def lowest(self) -> float:
+        """The lowest value that a metric of exposure or of all lists can have."""
+        return self.metric.lowest if isinstance(self.metric, JointMetric) else 0.0
+
+    @property
+    def highest(self) -> float:
+        """The highest value that the metric can have."""
+        return self.metric.highest if isinstance(self.metric, ExposureMetric | JointMetric) else 1.0
 
     @property
     def lower_is_better(self) -> bool:
@@ -225,9 +369,13 @@ class Wanted(NamedTuple):
 def known_names(available: Iterable[str] = tuple(INPUTS)) -> list[str]:
     """Return the metrics that can be computed when these optional inputs are given."""
     given = {"", *available}
-    of_items = [name for name, metric in METRICS.items() if metric.needs in given]
-    of_groups = [GROUP + name for name in of_items if isinstance(METRICS[name], ExposureMetric)]
+    of_items = [name for name, metric in METRICS.items() if given.issuperset(metric.needs.split())]
+    of_groups = [GROUP + name for name in of_items if _has_groups(METRICS[name])]
     return [*of_items, *(of_groups if "groups" in given else [])]
+
+
+def _has_groups(metric: AnyMetric) -> bool:
+    return isinstance(metric, ExposureMetric) and metric.for_groups
 
 
 def parse_metrics(metrics: Iterable[str] | None, at: int | Iterable[int], available: Iterable[str]) -> list[Wanted]:
@@ -269,5 +417,5 @@ def _cutoff(K: object, shown: str) -> int:
 
 
 def _missing(name: str, available: list[str]) -> str:
-    needed = [METRICS[name.removeprefix(GROUP)].needs, "groups" if name.startswith(GROUP) else ""]
-    return " and ".join(INPUTS[need] for need in needed if need and need not in available)
+    needed = [*METRICS[name.removeprefix(GROUP)].needs.split(), *(["groups"] if name.startswith(GROUP) else [])]
+    return " and ".join(INPUTS[need] for need in needed if need not in available)

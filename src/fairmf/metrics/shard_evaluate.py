@@ -1,6 +1,7 @@
 """Evaluate a model on a sharded data set: every task ranks and measures the users of one shard, and returns sums.
 
-Tasks return neither lists nor the results of single users, so there are no bootstrap intervals.
+Tasks return neither lists nor the results of single users, so there are no bootstrap intervals, and metrics that need
+all lists together (JME, envy, popularity lift) cannot be computed.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fairmf.data.csr import Rows
-from fairmf.data.groups import GroupLabels
+from fairmf.data.groups import GroupLabels, read_groups
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut
 from fairmf.distributed.shards import Shard, ShardSource
 from fairmf.distributed.task_pool import RayTasks, Tasks
 from fairmf.errors import InvalidData
 from fairmf.metrics.evaluate import Evaluation, count_lists
+from fairmf.metrics.given import Given, read_group_target
 from fairmf.metrics.plan import Plan, plan_for
 from fairmf.models.evenness import Level
 from fairmf.models.factor_model import FactorModel
@@ -106,8 +108,10 @@ def evaluate_shards(
         )
     level = model.fitted.served(evenness, fairness)
     tasks = RayTasks(gpus=float(model.fitted.settings["backend"] == "cuda")) if tasks is None else tasks
-    popularity = None if train is None else _users_of_items(tasks, train)
-    plan = plan_for(history.n_users, history.n_items, model.fitted.item_ids, popularity, at, metrics, groups, merit)
+    popularity, n_train = (None, 0) if train is None else (_users_of_items(tasks, train), train.n_users)
+    found = None if groups is None else read_groups(groups, history.n_items, model.fitted.item_ids)
+    given = Given(history.n_items, popularity, n_train, groups=found, group_target=read_group_target(None, found))
+    plan = plan_for(history.n_users, given, at, metrics, merit, all_lists=False)
     cases = [(number,) for number in range(history.shards)]
     # Results are added one by one in the order of the shards: that needs little memory and always gives the same bits.
     parts = tasks.each(measure_shard, cases, (without_users(model), history, targets, plan, level))
@@ -204,7 +208,7 @@ def _added(one: Sums, other: Sums) -> Sums:
 def _evaluation(plan: Plan, total: Sums) -> Evaluation:
     values = {}
     for w in plan.wanted:
-        if w.is_accuracy:
+        if w.is_mean:
             reached, count = total.totals[w.label]
             values[w.label] = reached / count if count else float("nan")
         else:
