@@ -131,7 +131,7 @@ def test_the_bootstrap_draws_the_same_users_for_both():
 
 def test_results_models_and_lists_give_the_same_tests():
     sides = {"one": ONE, "two": TWO}
-    results = {name: evaluate_lists(lists, HELD_OUT, at=4, bootstrap=0) for name, lists in sides.items()}
+    results = {name: evaluate_lists(lists, HELD_OUT, at=4, metrics="all", bootstrap=0) for name, lists in sides.items()}
     models = {name: Fixed(lists, ITEMS) for name, lists in sides.items()}
     frames = {
         name: pd.DataFrame([(u, j, r) for u, row in enumerate(lists) for r, j in enumerate(row)],

@@ -56,7 +56,7 @@ def test_default_intervals_of_ten_thousand_users_stay_in_bounded_memory():
     held_out, lists = held_out_of(targets, 20_000), np.concatenate(blocks)
     tracemalloc.start()
     try:
-        result = evaluate_lists(lists, held_out, train=held_out.targets)
+        result = evaluate_lists(lists, held_out, metrics="all", train=held_out.targets)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -31,7 +31,7 @@ def case():
     model = FairALS(factors=6, epochs=3, random_state=0).fit(train, progress=False)
     positions = np.concatenate([np.array(items) for _, items in model.rank(test.fold_in, 10)])
     groups = {item: int(item[1:]) % 3 for item in train.item_ids.values}
-    expected = evaluate(model, test, at=AT, train=train, groups=groups, bootstrap=20)
+    expected = evaluate(model, test, at=AT, metrics="all", train=train, groups=groups, bootstrap=20)
     return positions, test, train, groups, expected
 
 
@@ -96,7 +96,8 @@ def test_every_form_gives_the_numbers_of_evaluate(case, tmp_path, form):
             frame.to_feather(lists)
         else:
             lists.write_text("".join(pd.Series(r).to_json() + "\n" for r in table.to_pylist()))
-    same(evaluate_lists(lists, test, train=train, groups=groups, at=AT, bootstrap=20, **more), expected)
+    how = {"train": train, "groups": groups, "at": AT, "metrics": "all", "bootstrap": 20}
+    same(evaluate_lists(lists, test, **how, **more), expected)
 
 
 def test_what_fairmf_writes(case, tmp_path):
@@ -127,7 +128,8 @@ def test_test_and_train_of_any_form(case, tmp_path, form):
         tables = [str(tmp_path / f"{k}.parquet") for k in range(2)]
     if form == "interactions":
         tables = [test.targets, Interactions.from_frame(past)]
-    found = evaluate_lists(frame, tables[0], train=tables[1], items=train.item_ids, groups=groups, at=AT, bootstrap=0)
+    how = {"items": train.item_ids, "groups": groups, "at": AT, "metrics": "all", "bootstrap": 0}
+    found = evaluate_lists(frame, tables[0], train=tables[1], **how)
     assert (found.n_users, found.n_scored) == (expected.n_users, expected.n_scored)
     # Here train holds the test users' histories as well, so popularity differs; what depends on it is left out.
     of_train = ("popularity", "tail", "merit", "novelty", "aplt", "aclt")

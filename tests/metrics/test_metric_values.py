@@ -41,7 +41,7 @@ def test_every_metric_equals_its_double_loop(seed, n_users, n_items, length, K):
     held_out = HeldOut(matrix(histories, n_items), matrix(targets, n_items))
     result = evaluate(
         Fixed(lists, n_items), held_out, at=[K], train=matrix(train, n_items), merit=merit, groups=codes,
-        user_groups=user_codes, features=features, bootstrap=0,
+        user_groups=user_codes, features=features, metrics="all", bootstrap=0,
     )  # fmt: skip
     wanted = naive.accuracy(lists.tolist(), targets, K) | fair.more_accuracy(lists.tolist(), targets, K, n_items)
     of_items = naive.exposure_metrics(lists.tolist(), n_items, K, popularity.tolist(), merit.tolist())
@@ -66,6 +66,17 @@ def test_every_metric_equals_its_double_loop(seed, n_users, n_items, length, K):
         assert result[f"{name}@{K}"] == pytest.approx(value, rel=1e-9, abs=1e-12, nan_ok=True), name
     assert result.exposure[K].tolist() == naive.exposure(lists.tolist(), n_items, K)
     assert result.n_scored == sum(bool(t) for t in targets)
+
+
+def test_the_usual_metrics_are_the_default_and_all_is_everything():
+    held_out, lists = held_out_of([{1}, {2}], 4), np.array([[0, 1], [2, 3]])
+    usual = evaluate_lists(lists, held_out, at=2, bootstrap=0).values
+    every = evaluate_lists(lists, held_out, at=2, metrics="all", bootstrap=0).values
+    assert {"precision@2", "gini@2"} <= usual.keys()
+    assert usual.keys() < every.keys()
+    assert {"envy@2", "jme_ii@2"} <= every.keys() - usual.keys()
+    named = evaluate_lists(lists, held_out, at=2, metrics=["envy", "ndcg@1"], bootstrap=0).values
+    assert list(named) == ["envy@2", "ndcg@1"]
 
 
 def test_ndcg_and_recall_by_hand():

@@ -53,7 +53,7 @@ def split():
 
 def test_popularity_agrees_with_the_double_loops(split):
     model, part = Popular(split.train), split.test
-    result = evaluate(model, part, at=(20, 50, 100), train=split.train, bootstrap=100)
+    result = evaluate(model, part, at=(20, 50, 100), metrics="all", train=split.train, bootstrap=100)
     lists = np.concatenate([items for _, items in model.rank(part.fold_in, 100)]).tolist()
     targets = [set(part.targets.by_user.row(i)[0].tolist()) for i in range(part.n_users)]
     popularity = np.bincount(split.train.by_user.indices, minlength=split.train.n_items).tolist()
@@ -84,8 +84,8 @@ def test_lists_in_a_table_are_measured_and_compared_as_models_are(split):
     users, slots = np.indices(lists.shape)
     popular = pa.table({"user": users.ravel(), "item": lists.ravel(), "score": -slots.ravel()})
     popular = popular.take(random.permutation(popular.num_rows))
-    expected = evaluate(model, part, at=20, train=split.train, bootstrap=0)
-    found = evaluate_lists(popular, part, train=split.train, at=20, bootstrap=0)
+    expected = evaluate(model, part, at=20, metrics="all", train=split.train, bootstrap=0)
+    found = evaluate_lists(popular, part, train=split.train, at=20, metrics="all", bootstrap=0)
     assert found.values == pytest.approx(expected.values, rel=1e-12)
     # The ten best items in another order: at 10 the same exposure and recall.
     turned = lists.copy()

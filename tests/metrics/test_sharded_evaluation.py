@@ -89,7 +89,7 @@ def test_every_metric_is_that_of_the_whole(files, model, train, held_out, shards
     groups = [f"provider {j % 4}" for j in range(train.n_items)]
     options = {"at": (3, 10), "groups": groups}
     found = evaluate_shards(
-        model, history, targets, train=source(files["train"]), tasks=InProcess(), **options, fairness=2.0
+        model, history, targets, train=source(files["train"]), metrics="all", tasks=InProcess(), **options, fairness=2.0
     )
     together = [name for name, metric in METRICS.items() if "lists" in metric.needs.split()]
     apart = [name for name in known_names(["train", "merit", *options]) if name not in together]

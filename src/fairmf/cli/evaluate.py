@@ -108,7 +108,7 @@ def evaluate(
     metrics: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME,...", help="Measure only these, such as ndcg@100,gini@20. [dim]\\[default: all][/dim]"
+            metavar="NAME,...", help="Measure these, such as ndcg@100,gini@20, or all. [dim]\\[default: usual][/dim]"
         ),
     ] = None,
     of_items: ItemGroups,

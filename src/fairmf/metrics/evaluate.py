@@ -69,7 +69,7 @@ def evaluate(
     at
         Cut-offs K for metrics that are named without one.
     metrics
-        Names with or without a cut-off ("ndcg@100", "ndcg"); None means all that can be computed.
+        Names with or without a cut-off ("ndcg@100", "ndcg"). None means the usual ones that can be computed, "all" all.
     groups
         A label per item, or a mapping from item id to label; adds the exposure of groups.
     train

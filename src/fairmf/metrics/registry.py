@@ -24,7 +24,7 @@ from fairmf.metrics.accuracy import Hits, PerUser
 from fairmf.metrics.given import ListBlock
 
 Values = NDArray[np.float64]
-GROUP = "group_"
+GROUP, ALL = "group_", "all"
 INPUTS = {
     "train": "the training data: pass train=",
     "merit": "the training data or each item's merit: pass train= or merit=",
@@ -49,12 +49,16 @@ class Background(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """The fields of all metrics. With `percent`, values are written in per cent and differences in points."""
+    """The fields of all metrics. With `percent`, values are written in per cent and differences in points.
+
+    Metrics that are not `usual` are computed only if they are named, or with "all".
+    """
 
     name: str
     title: str
     meaning: str
     percent: bool = False
+    usual: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +127,7 @@ _TABLE: tuple[AnyMetric, ...] = (
         meaning="share of a user's held-out items that are in the list",
     ),
     AccuracyMetric(
-        name="recall_all", title="Recall (of all)", per_user=accuracy.recall_all,
+        name="recall_all", usual=False, title="Recall (of all)", per_user=accuracy.recall_all,
         meaning="held-out items in the list divided by all held-out items, also where there are more than K",
     ),
     AccuracyMetric(
@@ -135,7 +139,7 @@ _TABLE: tuple[AnyMetric, ...] = (
         meaning="mean of the precision at the places of held-out items",
     ),
     AccuracyMetric(
-        name="map_all", title="MAP (of all)", per_user=accuracy.average_precision_all,
+        name="map_all", usual=False, title="MAP (of all)", per_user=accuracy.average_precision_all,
         meaning="as MAP, divided by all held-out items, also where there are more than K",
     ),
     AccuracyMetric(
@@ -203,7 +207,8 @@ _TABLE: tuple[AnyMetric, ...] = (
         lower_is_better=False, percent=True, owners="the 80% of the catalogue with the fewest interactions",
     ),
     ExposureMetric(
-        name="novelty", title="Novelty", needs="train", lower_is_better=False, highest=math.inf, for_groups=False,
+        name="novelty", usual=False, title="Novelty", needs="train", lower_is_better=False, highest=math.inf,
+        for_groups=False,
         measure=lambda o, b: exposure.novelty(o, _popularity(b), b.n_train),
         meaning="mean self-information of the items shown, in bits: high for items that few users have",
     ),
@@ -217,32 +222,33 @@ _TABLE: tuple[AnyMetric, ...] = (
         meaning="inequality of exposure per unit of merit: 0 if exposure is proportional to merit", needs="merit",
     ),
     JointMetric(
-        name="popularity_lift", title="Popularity lift", prepare=joint_metrics.popularity_lift,
+        name="popularity_lift", usual=False, title="Popularity lift", prepare=joint_metrics.popularity_lift,
         needs="train histories lists",
         meaning="how much more popular the items shown are than those of the users' histories, as a share",
         lowest=-1.0, highest=math.inf,
     ),
     UserMetric(
-        name="aplt", title="APLT", per_user=user_metrics.aplt, needs="train", percent=True,
+        name="aplt", usual=False, title="APLT", per_user=user_metrics.aplt, needs="train", percent=True,
         meaning="share of tail items in a list",
     ),
     UserMetric(
-        name="aclt", title="ACLT", per_user=user_metrics.aclt, needs="train", meaning="number of tail items in a list",
+        name="aclt", usual=False, title="ACLT", per_user=user_metrics.aclt, needs="train",
+        meaning="number of tail items in a list",
     ),
     UserMetric(
         name="ild", title="Intra-list diversity", per_user=user_metrics.ild, needs="features",
         meaning="mean distance (1 - cosine of features) of the items of a list",
     ),
     UserMetric(
-        name="ee_loss", title="EE-L", per_user=user_metrics.ee_loss, lower_is_better=True,
+        name="ee_loss", usual=False, title="EE-L", per_user=user_metrics.ee_loss, lower_is_better=True,
         meaning="squared distance between the exposure of items and their exposure in random ideal lists",
     ),
     UserMetric(
-        name="ee_disparity", title="EE-D", per_user=user_metrics.ee_disparity, lower_is_better=True,
+        name="ee_disparity", usual=False, title="EE-D", per_user=user_metrics.ee_disparity, lower_is_better=True,
         meaning="sum of the squared exposures of a user's items",
     ),
     UserMetric(
-        name="ee_relevance", title="EE-R", per_user=user_metrics.ee_relevance,
+        name="ee_relevance", usual=False, title="EE-R", per_user=user_metrics.ee_relevance,
         meaning="twice the inner product of exposure and exposure in random ideal lists",
     ),
     UserMetric(
@@ -250,39 +256,39 @@ _TABLE: tuple[AnyMetric, ...] = (
         meaning="1 - divergence between groups' shares of attention and their target shares",
     ),
     UserMetric(
-        name="jme_ii", title="JME II", per_user=user_metrics.jme_ii, lower_is_better=True,
+        name="jme_ii", usual=False, title="JME II", per_user=user_metrics.jme_ii, lower_is_better=True,
         meaning="squared difference from ideal exposure, single users and items",
     ),
     UserMetric(
-        name="jme_ig", title="JME IG", per_user=user_metrics.jme_ig, lower_is_better=True, needs="groups",
+        name="jme_ig", usual=False, title="JME IG", per_user=user_metrics.jme_ig, lower_is_better=True, needs="groups",
         meaning="squared difference from ideal exposure, single users and groups of items",
     ),
     JointMetric(
-        name="jme_ai", title="JME AI", prepare=joint_metrics.jme_ai,
+        name="jme_ai", usual=False, title="JME AI", prepare=joint_metrics.jme_ai,
         meaning="squared difference from ideal exposure, all users and single items",
     ),
     JointMetric(
-        name="jme_ag", title="JME AG", prepare=joint_metrics.jme_ag, needs="groups lists",
+        name="jme_ag", usual=False, title="JME AG", prepare=joint_metrics.jme_ag, needs="groups lists",
         meaning="squared difference from ideal exposure, all users and groups of items",
     ),
     JointMetric(
-        name="jme_gi", title="JME GI", prepare=joint_metrics.jme_gi, needs="user_groups lists",
+        name="jme_gi", usual=False, title="JME GI", prepare=joint_metrics.jme_gi, needs="user_groups lists",
         meaning="squared difference from ideal exposure, groups of users and single items",
     ),
     JointMetric(
-        name="jme_gg", title="JME GG", prepare=joint_metrics.jme_gg, needs="user_groups groups lists",
+        name="jme_gg", usual=False, title="JME GG", prepare=joint_metrics.jme_gg, needs="user_groups groups lists",
         meaning="squared difference from ideal exposure, groups of users and of items",
     ),
     UserMetric(
-        name="envy", title="Envy", per_user=user_metrics.envy, needs="lists", lower_is_better=True,
+        name="envy", usual=False, title="Envy", per_user=user_metrics.envy, needs="lists", lower_is_better=True,
         meaning="mean nDCG that a user would gain from another user's list",
     ),
     JointMetric(
-        name="user_gini", title="Gini of users", prepare=joint_metrics.user_gini,
+        name="user_gini", usual=False, title="Gini of users", prepare=joint_metrics.user_gini,
         meaning="inequality of what lists are worth to their users (DCG)",
     ),
     JointMetric(
-        name="worst25_utility", title="Worst-off quarter", prepare=joint_metrics.worst25_utility,
+        name="worst25_utility", usual=False, title="Worst-off quarter", prepare=joint_metrics.worst25_utility,
         lower_is_better=False, highest=math.inf,
         meaning="DCG of the quarter of users who are worst off, divided by the number of users",
     ),
@@ -379,10 +385,16 @@ def _has_groups(metric: AnyMetric) -> bool:
 
 
 def parse_metrics(metrics: Iterable[str] | None, at: int | Iterable[int], available: Iterable[str]) -> list[Wanted]:
-    """Parse metric names. A name without "@K" means every K of `at`; None means all metrics that can be computed."""
+    """Parse metric names. A name without "@K" means every K of `at`.
+
+    None means the usual metrics that can be computed, "all" all of them.
+    """
     cutoffs = [_cutoff(K, repr(K)) for K in (at if isinstance(at, Iterable) else [at])]
     available = list(available)
-    names = known_names(available) if metrics is None else [metrics] if isinstance(metrics, str) else metrics
+    names = [name for name in known_names(available) if METRICS[name.removeprefix(GROUP)].usual]
+    if metrics is not None:
+        given = [metrics] if isinstance(metrics, str) else metrics
+        names = [one for name in given for one in (known_names(available) if name == ALL else [name])]
     # A dictionary keeps the order and drops names that were given twice.
     wanted: dict[Wanted, None] = {}
     for full in names:
