@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from fairmf.data.synthetic import synthetic_events as synthetic_events
     from fairmf.distributed.cluster import RayCluster as RayCluster
     from fairmf.distributed.parquet_shards import ParquetShards as ParquetShards
+    from fairmf.leaderboards.run import Leaderboard as Leaderboard
+    from fairmf.leaderboards.run import leaderboard as leaderboard
     from fairmf.metrics.audit import audit as audit
     from fairmf.metrics.audit_result import Audit as Audit
     from fairmf.metrics.compare import compare as compare
@@ -106,6 +108,7 @@ _HOMES = {
     "control.tuning": ("tune",),
     "control.tuning_result": ("TuningResult",),
     "reports.page": ("report",),
+    "leaderboards.run": ("leaderboard", "Leaderboard",),
     "distributed.parquet_shards": ("ParquetShards",),
     "models.shard_lists": ("recommend_shards",),
     "metrics.shard_evaluate": ("evaluate_shards",),

@@ -60,6 +60,7 @@ VERBS = {
     "doctor": Verb(TOOLS, "Check the installation: what works, and what is missing."),
     "warmup": Verb(TOOLS, "Compile all kernels in advance, so that new processes start faster."),
     "reproduce": Verb(TOOLS, "Reproduce a table or figure of the paper."),
+    "leaderboard": Verb(TOOLS, "Tune our models on a public leaderboard, and show published rows beside them."),
     "demo": Verb(TOOLS, "Train and compare models on synthetic data, and write a report."),
 }
 """Every verb, in the order of --help. The verb is the function of its name in `fairmf/cli/VERB.py`."""

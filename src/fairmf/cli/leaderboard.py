@@ -1,0 +1,150 @@
+"""`fairmf leaderboard DATA`: tune our models on a public leaderboard, and show published rows beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from fairmf.cli.errors import Problem
+from fairmf.cli.options import Flags, comma_list, starting
+from fairmf.cli.output import make_folder
+from fairmf.cli.session import Session
+from fairmf.cli.terminal import marked
+from fairmf.leaderboards.boards import BOARDS
+from fairmf.leaderboards.run import Leaderboard
+from fairmf.leaderboards.run import leaderboard as run_leaderboard
+from fairmf.leaderboards.show import title
+from fairmf.types import Record
+
+
+@dataclass
+class Tuned(Flags):
+    """Which models to tune, and for how long."""
+
+    models: Annotated[
+        str, typer.Option(metavar="NAME,...", help="Models to tune: ials (plain) and fair-als (balanced weights).")
+    ] = "ials,fair-als"
+    factors: Annotated[
+        str,
+        typer.Option(
+            metavar="N,...",
+            help="Numbers of factors. Each is tuned, starting from the best settings of the one before, and tested.",
+        ),
+    ] = "128,512"
+    budget: Annotated[
+        str,
+        typer.Option(
+            metavar="N|SECONDS",
+            help="For each model: the number of trials in all (24), or the seconds after which no trial starts (600s).",
+        ),
+    ] = "24"
+    evenness: Annotated[
+        str,
+        typer.Option(
+            metavar="X,...|none", help="Levels of evenness at which the best model by validation is tested as well."
+        ),
+    ] = "0.25,0.5,0.75"
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the search and of the models.")] = 0
+
+    def arguments(self) -> Record:
+        """Return the flags as the library's function takes them."""
+        levels = [] if self.evenness == "none" else _numbers("--evenness", self.evenness, float)
+        return {
+            "models": comma_list(self.models) or [], "factors": _numbers("--factors", self.factors, int),
+            "budget": self.budget, "evenness": levels, "random_state": self.seed,
+        }  # fmt: skip
+
+
+def leaderboard(
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help=f"{', '.join(BOARDS)}, the name of a .npz file in the folder FAIRMF_DATA, or a path: a .npz file, a "
+            "folder or zip archive with train.txt and test.txt, or a stored split.",
+            autocompletion=starting(BOARDS),
+        ),
+    ],
+    *,
+    session: Session,
+    from_path: Annotated[
+        Path | None, typer.Option("--from", metavar="PATH", help="Path of your own copy of the data set.")
+    ] = None,
+    tuned: Tuned,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Folder for the trials, results.json, table.md and plots. To resume a run that was killed, run the "
+            "same command with the same folder.",
+        ),
+    ] = None,
+) -> None:
+    """Tune our models on a public leaderboard, test them once, and show published rows beside them.
+
+    Settings are chosen on validation data only (extra \\[tune]). A row shows accuracy, Gini and coverage of the lists,
+    the seconds of the fit and of tuning, and the peak memory. docs/leaderboard.md describes the protocols.
+
+    [dim]Examples:[/dim]
+
+      fairmf leaderboard gowalla -o gowalla
+
+      fairmf leaderboard ml-1m --factors 64,128 --budget 40
+
+      fairmf leaderboard yelp2018 --from ~/Downloads/yelp2018 --budget 1800s --evenness none
+    """
+    arguments = tuned.arguments()
+    if output is not None:
+        make_folder(output)
+    with session.timed("leaderboard"):
+        found = run_leaderboard(data, from_path=from_path, folder=output, progress=session.progress, **arguments)
+    session.result |= {**found.to_dict(), "output": None if output is None else str(output)}
+    session.show(_table(found))
+    session.note(
+        f"Recall is {marked(found.facts['recall'])}; settings by {title(found.facts['chosen_by'])} on validation data, "
+        f"{found.facts['budget']} for each model; *: best on validation data"
+    )
+    if output is None:
+        return
+    session.record_beside(output)
+    if not (output / "gini.svg").exists():
+        session.warn('There are no plots: they need matplotlib (pip install "fairmf[report]").')
+    session.note(f"results {marked(output)}: {', '.join(sorted(path.name for path in output.glob('*.*')))}")
+
+
+def _table(found: Leaderboard) -> Table:
+    """Return measured and published rows, as far as they fit into 80 characters."""
+    metrics = [label for label in found.rows[0]["values"] if label != "recall@50"]
+    told = f"{found.facts['name']}: {found.facts['test_users']:,} users tested"
+    table = Table(title=marked(told), title_justify="left")
+    table.add_column("model", overflow="fold")
+    for label in ("d", "even", *(title(label).replace("@", "\n@") for label in metrics), "fit\ns", "tune\ns", "MB"):
+        table.add_column(label, justify="right")
+    for row in found.rows:
+        star = "*" if row["best"] and not row["evenness"] else ""
+        cells = [row["model"] + star, "" if row["factors"] is None else str(row["factors"]), _short(row["evenness"])]
+        cells += [f"{row['values'][label]:.4f}"[1:] for label in metrics]
+        cells += [_short(row["fit_seconds"]), _short(row.get("tuning_seconds")), str(row["peak_mb"])]
+        table.add_row(*cells)
+    if found.published:
+        table.add_section()
+    for other in found.published:
+        values = ["" if label not in other.values else f"{other.values[label]:.4f}"[1:] for label in metrics]
+        table.add_row(f"{other.method} (published)", "", "", *values, "", "", "", style="dim")
+    return table
+
+
+def _short(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
+def _numbers(flag: str, text: str, kind: type[int] | type[float]) -> list[int] | list[float]:
+    try:
+        return [kind(word) for word in comma_list(text) or []]  # type: ignore[return-value]
+    except ValueError:
+        raise Problem(f"{flag} takes numbers, separated by commas. Got {text!r}.") from None
