@@ -15,7 +15,7 @@ from fairmf.cli.output import make_folder
 from fairmf.cli.session import Session
 from fairmf.cli.terminal import marked
 from fairmf.leaderboards.boards import BOARDS
-from fairmf.leaderboards.run import Leaderboard
+from fairmf.leaderboards.run import EXPOSURE, Leaderboard
 from fairmf.leaderboards.run import leaderboard as run_leaderboard
 from fairmf.leaderboards.show import title
 from fairmf.types import Record
@@ -108,6 +108,7 @@ def leaderboard(
     session.note(
         f"Recall is {marked(found.facts['recall'])}; settings by {title(found.facts['chosen_by'])} on validation data, "
         f"{found.facts['budget']} for each model; *: best on validation data"
+        + ("; dim rows: as published, not measured here" if found.published else "")
     )
     if output is None:
         return
@@ -118,33 +119,39 @@ def leaderboard(
 
 
 def _table(found: Leaderboard) -> Table:
-    """Return measured and published rows, as far as they fit into 80 characters."""
-    metrics = [label for label in found.rows[0]["values"] if label != "recall@50"]
+    """Return measured and published rows, with as many columns as fit into 80 characters."""
+    accuracy = [label for label in found.rows[0]["values"] if label not in EXPOSURE][:2]
+    metrics = [*accuracy, *EXPOSURE]
     told = f"{found.facts['name']}: {found.facts['test_users']:,} users tested"
     table = Table(title=marked(told), title_justify="left")
     table.add_column("model", overflow="fold")
-    for label in ("d", "even", *(title(label).replace("@", "\n@") for label in metrics), "fit\ns", "tune\ns", "MB"):
-        table.add_column(label, justify="right")
+    heads = {label: title(label).replace("coverage", "cover").replace("@", "\n@") for label in metrics}
+    for head in ("factors", "even-\nness", *heads.values(), "fit\ns", "tune\ns", "MB"):
+        table.add_column(head, justify="right", no_wrap=True)
     for row in found.rows:
         star = "*" if row["best"] and not row["evenness"] else ""
-        cells = [row["model"] + star, "" if row["factors"] is None else str(row["factors"]), _short(row["evenness"])]
-        cells += [f"{row['values'][label]:.4f}"[1:] for label in metrics]
-        cells += [_short(row["fit_seconds"]), _short(row.get("tuning_seconds")), str(row["peak_mb"])]
-        table.add_row(*cells)
+        cells = [marked(row["model"]) + star, "" if row["factors"] is None else str(row["factors"])]
+        cells += [_short(row["evenness"] or None), *(_share(row["values"][label]) for label in metrics)]
+        table.add_row(*cells, _short(row["fit_seconds"]), _short(row.get("tuning_seconds")), str(row["peak_mb"]))
     if found.published:
         table.add_section()
     for other in found.published:
-        values = ["" if label not in other.values else f"{other.values[label]:.4f}"[1:] for label in metrics]
-        table.add_row(f"{other.method} (published)", "", "", *values, "", "", "", style="dim")
+        values = ["" if label not in other.values else _share(other.values[label]) for label in metrics]
+        table.add_row(other.method, "", "", *values, "", "", "", style="dim")
     return table
 
 
+def _share(value: float) -> str:
+    """Write a number from 0 to 1 with four decimals and without the 0 in front."""
+    return f"{value:.4f}".removeprefix("0")
+
+
 def _short(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
+    return "" if value is None else f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
 def _numbers(flag: str, text: str, kind: type[int] | type[float]) -> list[int] | list[float]:
     try:
-        return [kind(word) for word in comma_list(text) or []]  # type: ignore[return-value]
+        return [kind(word) for word in comma_list(text) or []]
     except ValueError:
         raise Problem(f"{flag} takes numbers, separated by commas. Got {text!r}.") from None

@@ -39,7 +39,7 @@ from fairmf.types import Record
 
 VARIABLE = "FAIRMF_DATA"
 HIDDEN = 0.2  # share of a user's training items that choose settings; also of the test where none is published
-SCORED = 10_000  # users whose lists choose settings; more would take longer and change little
+SCORED = 5_000  # users whose lists choose settings; more would take longer and change little
 SEED = 0  # of the items that are hidden, so that all runs choose on the same data
 TO_ITEMS, TO_USERS = "held-out items", "held-out users"
 ADJACENCY = ("gowalla", "yelp2018", "amazon-book")
@@ -189,11 +189,11 @@ def read_arrays(name: str, path: Path) -> Board:
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise InvalidData(f"{path} is not a file of NumPy arrays, or it is damaged: {error}.") from error
     if "train_indptr" in arrays:
-        held_out = (
+        validation, test = (
             HeldOut(_part(arrays, f"{part}_tr_", path), _part(arrays, f"{part}_te_", path))
             for part in ("validation", "test")
         )
-        return from_split(name, Split(_part(arrays, "train_", path), *held_out))
+        return from_split(name, Split(_part(arrays, "train_", path), validation, test))
     whole = _part(arrays, "", path)
     if "split" not in arrays:
         hidden = marked(whole.by_user, HIDDEN, SEED)

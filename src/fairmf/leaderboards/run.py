@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import resource
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from fairmf.leaderboards.search import MODELS, TITLES, Budget, Chosen, checked_s
 from fairmf.metrics.evaluate import evaluate
 from fairmf.models.base import IterativeModel
 from fairmf.models.popularity import Popularity
-from fairmf.params import check_seed, check_share
+from fairmf.params import check_number, check_seed
 from fairmf.reproduce.pieces import Piece, Store
 from fairmf.types import Record
 from fairmf.version import versions
@@ -104,7 +103,7 @@ def leaderboard(
                 f"A leaderboard has no model {model!r}.", hint=f"there are {', '.join(MODELS)}", parameter="models"
             )
     for level in evenness:
-        check_share("leaderboard", "evenness", level)
+        check_number("leaderboard", "evenness", level, above=0, high=1)
     board = load_board(data, from_path)
     facts = board.facts()
     place = None if folder is None else Path(folder)
@@ -226,8 +225,9 @@ def _tested(board: Board, name: str, model: Any) -> Record:
     }  # fmt: skip
 
 
-def measure(board: Board, model: Any, **options: float) -> dict[str, float]:
+def measure(board: Board, model: Any, evenness: float = 0.0) -> dict[str, float]:
     """Measure the lists of the test users, with recall as the board defines it."""
+    options: dict[str, Any] = {"evenness": evenness} if evenness else {}
     found = evaluate(model, board.test, metrics=[*board.metrics, *EXPOSURE], train=board.train, bootstrap=0, **options)
     values = {label: float(found[label]) for label in (*board.metrics, *EXPOSURE)}
     if board.recall_by_targets:
@@ -248,10 +248,14 @@ def forget_peak() -> None:
 
 def peak_mb() -> int:
     """Return the peak memory of this process in megabytes: since `forget_peak` on Linux, else since its start."""
+    if sys.platform == "win32":
+        return 0  # not measured
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
         return round(int(next(line for line in status if line.startswith("VmHWM:")).split()[1]) / 1000)
     except (OSError, StopIteration):
+        import resource  # Windows has none
+
         largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return round(largest / (1e6 if sys.platform == "darwin" else 1e3))
 

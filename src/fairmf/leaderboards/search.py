@@ -30,7 +30,7 @@ BALANCES = {"item_balance": Range(0.0, 0.6, log=False), "user_balance": Range(0.
 FACTOR, STEP = 3.0, 0.15
 """How far the space of a further size reaches from the best settings so far: by a factor; for balances, by a step."""
 MOST_TRIALS = 1000  # of a budget in seconds
-RANDOM = 1 / 3  # share of a size's trials that are drawn at random, before the sampler learns from them
+RANDOM = 4  # trials of a size that are drawn at random, before the sampler learns from them
 
 
 @dataclass(frozen=True)
