@@ -113,7 +113,7 @@ def search(
             build(model, {**start, **fixed}), split, metric=board.chosen_by, trials=trials, timeout=seconds,
             space=space, also=("gini@20",), storage=None if storage is None else Path(storage),
             study_name=f"{model}-{size}-{_digest(space, start)}", random_state=random_state,
-            startup_trials=max(1, round(RANDOM * trials)) if budget.trials else 10, progress=progress,
+            startup_trials=RANDOM, progress=progress,
         )  # fmt: skip
         best = found.best()
         spent += sum(trial.seconds for trial in found.trials)
