@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import box
 from rich.table import Table
 
 from fairmf.cli.errors import Problem
@@ -123,10 +124,10 @@ def _table(found: Leaderboard) -> Table:
     accuracy = [label for label in found.rows[0]["values"] if label not in EXPOSURE][:2]
     metrics = [*accuracy, *EXPOSURE]
     told = f"{found.facts['name']}: {found.facts['test_users']:,} users tested"
-    table = Table(title=marked(told), title_justify="left")
+    table = Table(title=marked(told), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("model", overflow="fold")
     heads = {label: title(label).replace("coverage", "cover").replace("@", "\n@") for label in metrics}
-    for head in ("factors", "even-\nness", *heads.values(), "fit\ns", "tune\ns", "MB"):
+    for head in ("fac-\ntors", "even-\nness", *heads.values(), "fit\ns", "tune\ns", "MB"):
         table.add_column(head, justify="right", no_wrap=True)
     for row in found.rows:
         star = "*" if row["best"] and not row["evenness"] else ""

@@ -122,6 +122,10 @@ def where(name: str) -> str:
     return "a folder or zip archive with train.txt and test.txt (lines of a user and its items, as LightGCN has them)"
 
 
+def _own_copy(name: str) -> str:
+    return f"A copy of your own needs no download: {where(name)}, given by --from or kept as {name} in ${VARIABLE}."
+
+
 def _plain_name(name: str) -> str:
     return name if name in (*BOARDS, "epinions") else Path(name).name.split(".")[0].removesuffix("-split")
 
@@ -144,10 +148,13 @@ def _fetched(name: str) -> Board:
         if copy is not None:
             return read_board(name, copy)
         events = [load_dataset(name, part=part) for part in ("train", "test")]
-    except (LicenceNotAccepted, DownloadFailed) as error:
-        more = f"or have your own copy read: {where(name)}, as from_path or in the folder that {VARIABLE} names"
-        error.hint = f"{error.hint}; {more}" if error.hint else more
-        raise
+    except LicenceNotAccepted as error:
+        told = f"{error.message} {_own_copy(name)}"
+        raise LicenceNotAccepted(told, dataset=name, hint=error.hint, parameter=error.parameter) from None
+    except DownloadFailed as error:
+        raise DownloadFailed(
+            f"{error.message} {_own_copy(name)}", hint=error.hint, parameter=error.parameter
+        ) from error
     return from_events(name, *events)
 
 
