@@ -74,6 +74,31 @@ def test_the_figures_of_what_works_are_the_stored_ones():
     assert fronts.summary() in fronts.SUMMARY.read_text(encoding="utf-8"), "run: python -m benchmarks.fronts --page"
 
 
+def test_the_figures_of_the_leaderboard_are_the_stored_ones():
+    from benchmarks import leaderboards
+
+    assert leaderboards.names()
+    assert leaderboards.PAGE.read_text(encoding="utf-8") == leaderboards.page(), (
+        "run: python -m benchmarks.leaderboards --page"
+    )
+
+
+def test_every_figure_in_the_text_of_the_leaderboard_is_in_a_stored_result():
+    from benchmarks import leaderboards
+
+    text = leaderboards.PAGE.read_text(encoding="utf-8")
+    prose = text[: text.index(leaderboards.BEGIN)] + text[text.index(leaderboards.END) :]
+    quoted = set(re.findall(r"(?<![\d.])\.(\d{4})(?!\d)", prose))
+    assert quoted
+    stored = set()
+    for name in leaderboards.names():
+        result = leaderboards.load(name)
+        rows = [*result["rows"], *result["published"]]
+        stored |= {f"{value:.4f}"[2:] for row in rows for value in row["values"].values()}
+        stored |= {f"{row['validation']:.4f}"[2:] for row in result["rows"] if "validation" in row}
+    assert quoted <= stored
+
+
 def test_the_python_reference_names_everything_with_settings_and_methods():
     import api_reference
 

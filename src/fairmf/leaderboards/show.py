@@ -132,6 +132,8 @@ def _drawn(result: Record, rows: list[Record], x_label: str, x: object, *, log: 
     figure, axes, colours = plot_style.new_figure("light", x_label, title(label), title=heading, size=(6.6, 3.8))
     if log:
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("{x:g}")
     assert callable(x)
     series: dict[str, list[Record]] = {}
     for row in rows:
@@ -152,7 +154,7 @@ def _drawn(result: Record, rows: list[Record], x_label: str, x: object, *, log: 
                 f"{row['evenness']:g}" if row["evenness"] else "" if row["factors"] is None else f"{row['factors']:,}"
             )
             if told and (row["evenness"] or "by evenness" not in name):
-                plot_style.write(axes, told, (a, b), (4, -10), look["color"])
+                plot_style.write(axes, told, (a, b), (4, -10 if k % 2 else 5), look["color"])
     _lines_of_others(axes, result, label, colours.soft)
     plot_style.legend_beside(figure, axes)
     return figure
