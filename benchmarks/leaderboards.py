@@ -32,10 +32,16 @@ def names() -> list[str]:
 
 
 def keep(folder: Path) -> str:
-    """Store the results of a run."""
+    """Store the results of a run, with the rows of other models of the same board that are stored already."""
     result = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     name = result["board"]["name"]
     STORED.mkdir(exist_ok=True)
+    before = load(name) if (STORED / f"{name}.json").exists() else {"rows": []}
+    ours = {row["model"] for row in result["rows"]}
+    result["rows"] += [row for row in before["rows"] if row["model"] not in ours]
+    best = max((row for row in result["rows"] if "validation" in row), key=lambda row: row["validation"])
+    for row in result["rows"]:
+        row["best"] = (row["model"], row["factors"]) == (best["model"], best["factors"])
     (STORED / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return name
 
@@ -65,7 +71,7 @@ def settings(result: Record) -> list[str]:
         if row["settings"] and not row["evenness"]:
             chosen = {name: value for name, value in row["settings"].items() if name not in ("factors", "random_state")}
             told = ", ".join(f"{name} {value:.3g}" for name, value in chosen.items())
-            lines.append(f"* {show.named(row)}: {told} ({row['trials']} trials)")
+            lines.append(f"* {show.named(row)}: {told}")
     return lines
 
 

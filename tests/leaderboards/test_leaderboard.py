@@ -83,7 +83,7 @@ def test_a_further_size_is_searched_around_the_best_of_the_one_before(board):
     for name, part in space.items():
         assert part.low <= second.settings[name] <= part.high
     assert (first.settings["factors"], second.settings["factors"]) == (4, 8)
-    assert (first.trials, second.trials) == (3, 3)
+    assert (first.trials, second.trials) == (3, 6)
     assert second.seconds > first.seconds > 0
 
 

@@ -80,7 +80,7 @@ class Chosen:
     """Of the best trial, on the validation data."""
     trials: int
     seconds: float
-    """Of all trials of this size and of the sizes before it."""
+    """Trials and seconds of this size and of the sizes before it."""
 
     def build(self) -> IterativeModel:
         """Return a new model with these settings."""
@@ -103,7 +103,7 @@ def search(
     progress: bool | None = None,
 ) -> list[Chosen]:
     """Return the best settings of every size, by `board.chosen_by` on the validation data."""
-    split, done, spent = board.for_search(), list[Chosen](), 0.0
+    split, done, trials_done, spent = board.for_search(), list[Chosen](), 0, 0.0
     settings: Record = {}
     for size, (trials, seconds) in zip(sizes, budget.shares(len(sizes)), strict=True):
         space = around(settings) if settings else whole_space(model)
@@ -117,8 +117,9 @@ def search(
         )  # fmt: skip
         best = found.best()
         spent += sum(trial.seconds for trial in found.trials)
+        trials_done += len(found.trials)
         settings = {name: float(best.settings[name]) for name in space}
-        done.append(Chosen(model, {**settings, **fixed}, best.metrics[board.chosen_by], len(found.trials), spent))
+        done.append(Chosen(model, {**settings, **fixed}, best.metrics[board.chosen_by], trials_done, spent))
     return done
 
 

@@ -55,7 +55,7 @@ def named(row: Record) -> str:
 def markdown(result: Record) -> str:
     """Return the rows as a Markdown table: measured ones, then published ones with their sources."""
     board, metrics = result["board"], metrics_of(result)
-    heads = ["model", *map(title, metrics), "validation", "fit, s", "tuning, s", "memory, MB"]
+    heads = ["model", *map(title, metrics), "validation", "fit, s", "tuning, s", "trials", "memory, MB"]
     lines = [
         f"# {board['name']}: leaderboard",
         "",
@@ -81,6 +81,7 @@ def table(result: Record, heads: Sequence[str]) -> list[str]:
         cells += [f"{row['values'][label]:.4f}" for label in metrics]
         cells.append(f"{row['validation']:.4f}" if "validation" in row else "")
         cells += [f"{row['fit_seconds']:.1f}", f"{row['tuning_seconds']:.0f}" if "tuning_seconds" in row else ""]
+        cells.append(str(row.get("trials", "")))
         lines.append("| " + " | ".join([*cells, f"{row['peak_mb']:,}"]) + " |")
     return lines
 
