@@ -68,7 +68,7 @@ def test_the_measures_are_those_of_the_literature_on_held_out_items():
 
 def test_budgets_are_trials_or_seconds():
     assert Budget.read("24") == Budget(24)
-    assert Budget.read(12).shares(3) == [(6, None), (3, None), (3, None)]
+    assert Budget.read(28).shares(3) == [(16, None), (8, None), (4, None)]
     assert Budget.read("90s").shares(2) == [(1000, 45.0), (1000, 45.0)]
     assert Budget(1).shares(1) == [(1, None)]
     assert [str(Budget.read(text)) for text in ("7", "90s")] == ["7 trials", "90 seconds"]
@@ -83,7 +83,7 @@ def test_a_further_size_is_searched_around_the_best_of_the_one_before(board):
     for name, part in space.items():
         assert part.low <= second.settings[name] <= part.high
     assert (first.settings["factors"], second.settings["factors"]) == (4, 8)
-    assert (first.trials, second.trials) == (3, 6)
+    assert (first.trials, second.trials) == (4, 6)
     assert second.seconds > first.seconds > 0
 
 

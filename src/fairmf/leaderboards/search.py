@@ -1,8 +1,9 @@
 """Choose settings of a model for a board within a budget, on validation data only.
 
 Sizes (numbers of factors) are searched in ascending order by `tune`, which stops the worse half of the fits early
-(successive halving). The smallest size gets half of the budget and a wide space; every further size starts from the
-best settings of the one before, in a narrower space around them. Trials are stored, so that a killed run continues.
+(successive halving). The smallest size is searched in a wide space. Every further size starts from the best settings of
+the one before and looks around them, with half as many trials (or equal seconds): its fits cost more, and less is left
+to find. Trials are stored, so that a killed run continues.
 """
 
 from __future__ import annotations
@@ -60,10 +61,10 @@ class Budget:
         return cls(number)
 
     def shares(self, sizes: int) -> list[tuple[int, float | None]]:
-        """Return the trials and seconds of each size: half for the first, the rest in equal parts."""
-        parts = [1.0] if sizes == 1 else [0.5, *([0.5 / (sizes - 1)] * (sizes - 1))]
+        """Return the trials and seconds of each size. In trials, each size gets half as many as the one before."""
+        parts = [2.0**-k / (2 - 2.0 ** (1 - sizes)) for k in range(sizes)]
         if self.trials is None:
-            return [(MOST_TRIALS, part * (self.seconds or 0.0)) for part in parts]
+            return [(MOST_TRIALS, (self.seconds or 0.0) / sizes)] * sizes
         return [(max(1, round(part * self.trials)), None) for part in parts]
 
     def __str__(self) -> str:
