@@ -110,8 +110,8 @@ def leaderboard(
     store = None if place is None else Store(place / "pieces", facts["fingerprint"])
     if place is not None:
         _make(place)
-    given = {"Popularity": Popularity(), **(others or {})}
-    rows = [_tested(board, name, model) for name, model in given.items()]
+    rows = [_popularity(board, store)]
+    rows += [_tested(board, name, model) for name, model in (others or {}).items()]
     trials = None if place is None else place / TRIALS
     chosen: list[Chosen] = []
     for model in models:
@@ -213,6 +213,16 @@ def _fitted(model: Any, board: Board) -> tuple[Any, float]:
     options: Record = {"objective_every": 0, "progress": False} if isinstance(model, IterativeModel) else {}
     model.fit(board.train, **options)
     return model, round(time.perf_counter() - began, 2)
+
+
+def _popularity(board: Board, store: Store | None) -> Record:
+    """Test the baseline that every model must beat."""
+    piece = Piece("Popularity", "popularity", {}, {"kind": "leaderboard"})
+    stored = None if store is None else store.read(piece)
+    if stored is not None:
+        return stored.result
+    row = _tested(board, piece.series, Popularity())
+    return row if store is None else store.write(piece, row, row["fit_seconds"]).result
 
 
 def _tested(board: Board, name: str, model: Any) -> Record:
