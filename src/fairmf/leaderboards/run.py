@@ -18,11 +18,11 @@ from fairmf.errors import CannotWrite, InvalidParameter
 from fairmf.leaderboards import show
 from fairmf.leaderboards.boards import Board, load_board
 from fairmf.leaderboards.published import Published, published
-from fairmf.leaderboards.search import MODELS, TITLES, Budget, Chosen, checked_sizes, search
+from fairmf.leaderboards.search import BALANCES, MODELS, TITLES, WEIGHTS, Budget, Chosen, checked_sizes, search
 from fairmf.metrics.evaluate import evaluate
 from fairmf.models.base import IterativeModel
 from fairmf.models.popularity import Popularity
-from fairmf.params import check_number, check_seed
+from fairmf.params import check_number, check_seed, settings_of
 from fairmf.reproduce.pieces import Piece, Store
 from fairmf.types import Record
 from fairmf.version import versions
@@ -229,8 +229,10 @@ def _tested(board: Board, name: str, model: Any) -> Record:
     """Train and test a model as it is."""
     forget_peak()
     fitted, seconds = _fitted(copy.copy(model), board)
+    known = settings_of(model) if isinstance(model, IterativeModel) else {}
+    settings = {key: known[key] for key in ("factors", *WEIGHTS, *BALANCES, "random_state") if key in known}
     return {
-        "model": name, "factors": None, "evenness": 0.0, "settings": {}, "fit_seconds": seconds,
+        "model": name, "factors": known.get("factors"), "evenness": 0.0, "settings": settings, "fit_seconds": seconds,
         "peak_mb": peak_mb(), "values": measure(board, fitted), "best": False,
     }  # fmt: skip
 
