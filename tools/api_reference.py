@@ -20,6 +20,7 @@ TITLES = {
     "metrics": "Metrics",
     "control": "Fairness under control",
     "reports": "Reports",
+    "leaderboards": "Leaderboards",
     "baselines": "Baselines",
     "distributed": "Clusters",
 }

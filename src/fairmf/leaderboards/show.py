@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 
 from fairmf.errors import MissingDependency
 from fairmf.io.atomic import replacing
+from fairmf.lazy import lazy_module
 from fairmf.reports import plot_style, plots
 from fairmf.types import Record
 
 if TYPE_CHECKING:
+    from matplotlib import ticker
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+else:
+    ticker = lazy_module("matplotlib.ticker")
 
 NAMES = {"ndcg": "nDCG", "recall": "Recall", "gini": "Gini", "coverage": "coverage"}
 FAR = 0.6  # of the best accuracy: rows below are left out of plots, which would be all white otherwise
@@ -134,6 +138,7 @@ def _drawn(result: Record, rows: list[Record], x_label: str, x: object, *, log: 
     if log:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_locator(ticker.LogLocator(subs=(2.0, 5.0)))
         axes.xaxis.set_minor_formatter("{x:g}")
     assert callable(x)
     series: dict[str, list[Record]] = {}
