@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fairmf.control.calibrate import calibrate, recalibrate
 from fairmf.errors import CannotWrite, InvalidParameter
 from fairmf.leaderboards import show
@@ -240,14 +238,11 @@ def _tested(board: Board, name: str, model: Any) -> Record:
 def measure(board: Board, model: Any, evenness: float = 0.0) -> dict[str, float]:
     """Measure the lists of the test users, with recall as the board defines it."""
     options: dict[str, Any] = {"evenness": evenness} if evenness else {}
-    found = evaluate(model, board.test, metrics=[*board.metrics, *EXPOSURE], train=board.train, bootstrap=0, **options)
-    values = {label: float(found[label]) for label in (*board.metrics, *EXPOSURE)}
-    if board.recall_by_targets:
-        targets = np.maximum(np.diff(board.test.targets.by_user.indptr), 1)
-        for label in (label for label in board.metrics if label.startswith("recall@")):
-            share = np.minimum(int(label.partition("@")[2]), targets) / targets
-            values[label] = float(np.nanmean(found.per_user[label] * share))
-    return {label: round(value, 6) for label, value in values.items()}
+    labels = {label: label for label in (*board.metrics, *EXPOSURE)}
+    if board.recall_by_targets:  # docs/metrics.md: recall divides by min(K, |T|), recall_all by |T|
+        labels = {label: label.replace("recall@", "recall_all@") for label in labels}
+    found = evaluate(model, board.test, metrics=[*labels.values()], train=board.train, bootstrap=0, **options)
+    return {label: round(float(found[name]), 6) for label, name in labels.items()}
 
 
 def forget_peak() -> None:
