@@ -7,6 +7,7 @@ import numpy as np
 from fairmf.kernels import kernel
 
 BINARY, CALIBRATED = 1, 2  # rules; 0 is smooth
+TIE = 1e-12  # values of two groups that differ by rounding alone are equal
 
 
 @kernel
@@ -55,7 +56,7 @@ def choose(found, score, groups, wanted, strength, rule, lists):
                 else:
                     gain = wanted[i, g] * (1.0 - have[g] / n if n > 0 else 1.0)
                 value = (1.0 - strength) * score[i, at[g]] + strength * gain
-                if value > best or (value == best and at[g] < at[chosen]):
+                if value > best + TIE or (chosen >= 0 and value >= best - TIE and at[g] < at[chosen]):
                     best, chosen = value, g
             if chosen < 0:
                 break

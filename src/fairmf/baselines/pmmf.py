@@ -63,7 +63,7 @@ class PMMF(CohortRanker):
     momentum
         alpha, the weight of the newest gradient.
     batch_size
-        Users who get lists before prices change; 1 as published.
+        Users who get lists before prices change, by as much as for each alone; 1 as published.
     K
         Slots that count; None: all of a list.
     random_state
@@ -118,7 +118,7 @@ class PMMF(CohortRanker):
                 made, scores = cohort.best(users, length, prices.offset(codes))
                 lists[users] = sorted_by_score(made, scores, K)
                 shown = add_up(slots.of_items(made, cohort.n_items), codes, len(rho))
-                prices.update(shown, len(users) * K)
+                prices.update(shown, len(users), K)
                 advance("", len(users))
         return lists
 
@@ -142,7 +142,8 @@ class PMMF(CohortRanker):
             return self.learning_rate / float(np.sqrt(len(order)))
         # One showing is 1 / K of the gradient: mu rises by step / (K rho^2).
         _, scores = cohort.best(np.sort(order[:256]), K)
-        mean = float(np.abs(scores[np.isfinite(scores)]).mean())
+        found = np.abs(scores[np.isfinite(scores)])
+        mean = float(found.mean()) if len(found) else 0.0  # none: these users have had all items
         return self.showing * (mean or 1.0) * K * float(np.mean(rho)) ** 2
 
 
@@ -159,13 +160,13 @@ class Prices:
         loss = self.mu + NONE_LEFT * (self.left <= 0) if self.capped else self.mu
         return -loss[codes] if loss.any() else None
 
-    def update(self, shown: Vector, places: int) -> None:
-        """Change the prices after lists with `places` slots, of which each provider got `shown`."""
+    def update(self, shown: Vector, users: int, K: int) -> None:
+        """Change the prices after lists of `users`, in which providers got `shown`: one step for each user, at once."""
         self.left -= shown
         alpha = self.settings.momentum
         target = self.left / self.slots if self.capped else self.rho
-        self.gradient = alpha * (target - shown / places) + (1 - alpha) * self.gradient
-        z = self.rho * self.mu - self.step * self.gradient / self.rho
+        self.gradient = alpha * (target - shown / (users * K)) + (1 - alpha) * self.gradient
+        z = self.rho * self.mu - users * self.step * self.gradient / self.rho
         self.mu = project(z, self.settings.strength, positive=self.capped) / self.rho
 
 
