@@ -2,12 +2,12 @@
 
 All re-rank the same model, the one whose calibrated path is shown in benchmarks/fronts/NAME.json, with the settings
 that were chosen there. The rivals' own settings are chosen on validation data: of each method's variants the one that
-reaches the most levels of Gini@20, and of those the one with the highest mean nDCG@20 at them. EASE and the graph filter
-are models of their own; their settings are chosen by nDCG@20 on validation data. Then every method is measured once on
-the test data, along its strengths.
+reaches the most levels of Gini@20, and of those the one with the highest mean nDCG@20 at them. EASE and the graph
+filter are models of their own; their settings are chosen by nDCG@20 on validation data. Then every method is measured
+once on the test data, along its strengths.
 
-`python -m benchmarks.rivals NAME ...` measures some sets and stores them in benchmarks/rivals/NAME.json, `--page` writes
-the table of docs/rivals.md from what is stored.
+`python -m benchmarks.rivals NAME ...` measures some sets and stores them in benchmarks/rivals/NAME.json, `--page`
+writes the table of docs/rivals.md from what is stored.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ CAPACITIES = (50.0, 30.0, 20.0, 15.0, 10.0, 7.0, 5.0, 3.5, 2.5, 1.5)
 PARTS = (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 EASES = (50.0, 100.0, 200.0, 400.0, 800.0)
 FILTERS = tuple((k, alpha) for k in (64, 256) for alpha in (0.0, 0.3, 1.0))
+LARGE = 10**8  # users times items from which on fewer variants, strengths and seeds are tried
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +51,16 @@ class Method:
     strengths: tuple[float, ...]
     variants: tuple[Record, ...]
     make: Callable[..., object]
+    few: tuple[Record, ...] | None = None
+    """The variants on large data, with every second strength; None: not measured there."""
+
+    def on(self, large: bool) -> Method | None:
+        """This method as it is measured on large or small data."""
+        if not large:
+            return self
+        return (
+            None if self.few is None else dataclasses.replace(self, strengths=self.strengths[1::2], variants=self.few)
+        )
 
 
 def frank_wolfe(model: FairALS, strength: float, **options: object) -> object:
@@ -68,6 +79,7 @@ METHODS = (
     Method(
         "Frank-Wolfe, online", LAMBDAS,
         tuple({"smoothing": b, "passes": p} for b in (0.3, 1.0, 3.0, 10.0) for p in (2, 10)), frank_wolfe,
+        ({"smoothing": 1.0, "passes": 2, "batch_size": 256}, {"smoothing": 3.0, "passes": 2, "batch_size": 256}),
     ),
     Method(
         "Frank-Wolfe, batch", LAMBDAS,
@@ -76,16 +88,24 @@ METHODS = (
     Method(
         "P-MMF, capacities", CAPACITIES,
         tuple({"weight": x, "showing": s, "batch_size": 4} for x in (0.01, 0.1) for s in (0.02, 0.1, 0.3)), capped,
+        ({"weight": 0.1, "showing": 0.1, "batch_size": 32}, {"weight": 0.1, "showing": 0.3, "batch_size": 32}),
     ),
     Method(
         "P-MMF, no capacities", LIFTS, tuple({"showing": s, "batch_size": 4} for s in (0.05, 0.1, 0.25, 0.5)), uncapped,
+        ({"showing": 0.25, "batch_size": 32}, {"showing": 0.5, "batch_size": 32}),
     ),
     Method(
         "xQuAD", PARTS,
-        tuple({"cover": c, "candidates": n, "head": h} for c in ("smooth", "binary") for n in (100, 300) for h in (0.5, 0.8)),
-        XQuAD,
+        tuple(
+            {"cover": c, "candidates": n, "head": h}
+            for c in ("smooth", "binary") for n in (100, 300) for h in (0.5, 0.8)
+        ),
+        XQuAD, ({"candidates": 100, "head": 0.5}, {"candidates": 300, "head": 0.5}, {"candidates": 300, "head": 0.8}),
     ),
-    Method("calibrated popularity", PARTS, tuple({"candidates": n} for n in (100, 300)), CalibratedPopularity),
+    Method(
+        "calibrated popularity", PARTS, tuple({"candidates": n} for n in (100, 300)), CalibratedPopularity,
+        ({"candidates": 100}, {"candidates": 300}),
+    ),
 )  # fmt: skip
 
 
@@ -93,37 +113,45 @@ def measure(data: Set) -> Record:
     """All rivals on one data set."""
     began, parts, front = time.time(), data.load(data.path), load_front(data.name)
     settings = {**front["settings"][BALANCED], "factors": data.factors, "backend": "cpu"}
-    chosen = choose(data, parts, settings)
+    large = parts.train.n_users * parts.train.n_items >= LARGE
+    methods = [found for method in METHODS if (found := method.on(large)) is not None]
+    seeds = SEEDS[:1] if large else SEEDS
+    chosen = choose(data, parts, settings, methods)
     path = EvennessPath.from_dict(front["path"])
     runs: dict[str, list[Record]] = {}
-    for seed in SEEDS:
+    for seed in seeds:
         model = FairALS(**settings, random_state=seed).fit(parts.train, objective_every=0, progress=False)
         cohort = Cohort(model, parts.test, parts.train, data.recall_by_targets)
         start = cohort.at(Level(), 0.0)
-        for method in METHODS:
+        for method in methods:
             points, seconds = family(cohort, parts.test, method, chosen[method.name], start)
             runs.setdefault(method.name, []).append({"points": points, "seconds": seconds})
-        runs.setdefault("FairRec", []).append(fair_rec(cohort, start))
+        runs.setdefault("FairRec", []).append(fair_rec(cohort, start, SHARES[1::2] if large else SHARES))
         # Last, because prices belong to the path alone.
         prices = learned_prices(model, path.at, lambda _: None)
         model._fitted = dataclasses.replace(model.fitted, item_prices=prices)
         runs.setdefault(OURS, []).append({"points": along(cohort, path), "seconds": 0.0})
         _say(data.name, f"seed {seed}: nDCG@20 {start.ndcg20.mean():.4f} Gini@20 {start.gini:.4f}")
-    anchors = [anchor(data, parts, kind, values) for kind, values in ((EASE, EASES), (GraphFilter, FILTERS))]
+    anchors = [
+        anchor(data, parts, kind, values)
+        for kind, values in ((EASE, EASES), (GraphFilter, FILTERS[::2] if large else FILTERS))
+    ]
     return {
         "name": data.name, "levels": list(data.levels), "users": parts.test.n_users, "items": parts.train.n_items,
-        "factors": data.factors, "settings": settings, "seeds": len(SEEDS), "chosen": chosen,
-        "rows": [{**row(data, BALANCED, name, made, runs[OURS]), "points": points_of(made)} for name, made in runs.items()],
+        "factors": data.factors, "settings": settings, "seeds": len(seeds), "chosen": chosen,
+        "rows": [
+            {**row(data, BALANCED, name, made, runs[OURS]), "points": points_of(made)} for name, made in runs.items()
+        ],
         "anchors": anchors, "seconds": round(time.time() - began),
     }  # fmt: skip
 
 
-def choose(data: Set, parts: Parts, settings: Record) -> Record:
+def choose(data: Set, parts: Parts, settings: Record, methods: list[Method]) -> Record:
     """The best variant of every method, on validation data."""
     model = FairALS(**settings).fit(parts.chosen_on, objective_every=0, progress=False)
     cohort = Cohort(model, parts.validation, parts.chosen_on, data.recall_by_targets)
     start, chosen = cohort.at(Level(), 0.0), {}
-    for method in METHODS:
+    for method in methods:
         found = []
         for variant in method.variants:
             points, seconds = family(cohort, parts.validation, method, variant, start)
@@ -155,13 +183,14 @@ def family(
 LOWEST = 0.5  # Gini below which nothing is compared
 
 
-def fair_rec(cohort: Cohort, start: Point) -> Record:
+def fair_rec(cohort: Cohort, start: Point, shares: tuple[float, ...]) -> Record:
     """FairRec along its shares."""
     points, began = [start], time.time()
-    for share in SHARES:
+    for share in shares:
+        # A share below one user per item guarantees one user all the same.
         made = cohort.model.with_fairrec(share, K=K).lists(cohort.users(None), cohort.rows, K).items
         points.append(cohort.measure(padded(made), share))
-    return {"points": points, "seconds": (time.time() - began) / len(SHARES)}
+    return {"points": points, "seconds": (time.time() - began) / len(shares)}
 
 
 def padded(lists: np.ndarray) -> np.ndarray:
@@ -176,7 +205,9 @@ def anchor(data: Set, parts: Parts, kind: type, values: tuple) -> Record:
         return {"model": name, "left_out": f"{parts.train.n_items:,} items: m^3 operations take an hour on two cores"}
     for value in values:
         arguments = value if isinstance(value, tuple) else (value,)
-        quality = float(_lists_of(kind(*arguments).fit(parts.chosen_on), parts.validation, parts.chosen_on, data).ndcg20.mean())
+        quality = float(
+            _lists_of(kind(*arguments).fit(parts.chosen_on), parts.validation, parts.chosen_on, data).ndcg20.mean()
+        )
         found.append((quality, list(arguments)))
         _say(data.name, name, arguments, f"{quality:.4f}")
     best = max(found)[1]
@@ -217,8 +248,8 @@ def table(stored: Record) -> list[str]:
     """The rows of one data set."""
     levels = stored["levels"]
     lines = [
-        f"**{stored['name']}**: {stored['users']:,} test users, {stored['items']:,} items, {stored['factors']} factors, "
-        f"{stored['seeds']} seeds.", "",
+        f"**{stored['name']}**: {stored['users']:,} test users, {stored['items']:,} items, "
+        f"{stored['factors']} factors, {stored['seeds']} seed{'s' * (stored['seeds'] > 1)}.", "",
         "| method | " + " | ".join(f"Gini {level:g}" for level in levels) + " | least Gini | seconds |",
         "|---|" + "---|" * (len(levels) + 2),
     ]  # fmt: skip
@@ -237,10 +268,19 @@ def table(stored: Record) -> list[str]:
         points = made["points"][:-1]
         last = min(points, key=lambda point: point["gini"])
         seconds = "" if made["method"] == OURS else f"{made['points'][-1]['seconds']:.1f}"
-        lines.append(f"| {made['method']} | " + " | ".join(cells) + f" | {last['gini']:.3f}: {last['ndcg20']:.4f} | {seconds} |")
-    lines += ["", "| model | settings | nDCG@20 | Recall@20 | Gini@20 | coverage@20 | fit, seconds |", "|---|---|---|---|---|---|---|"]
+        lines.append(
+            f"| {made['method']} | " + " | ".join(cells) + f" | {last['gini']:.3f}: {last['ndcg20']:.4f} | {seconds} |"
+        )
+    lines += [
+        "",
+        "| model | settings | nDCG@20 | Recall@20 | Gini@20 | coverage@20 | fit, seconds |",
+        "|---|---|---|---|---|---|---|",
+    ]
     start = stored["rows"][0]["points"][0]
-    lines.append(f"| the model above, plain lists | | {start['ndcg20']:.4f} | | {start['gini']:.3f} | {start['coverage']:.3f} | |")
+    lines.append(
+        f"| the model above, plain lists | | {start['ndcg20']:.4f} | | {start['gini']:.3f} | "
+        f"{start['coverage']:.3f} | |"
+    )
     for made in stored["anchors"]:
         if "left_out" in made:
             lines.append(f"| {made['model']} | not run: {made['left_out']} | | | | | |")
@@ -249,7 +289,9 @@ def table(stored: Record) -> list[str]:
             f"| {made['model']} | {', '.join(f'{x:g}' for x in made['settings'])} | {made['ndcg20']:.4f} | "
             f"{made['recall20']:.4f} | {made['gini']:.3f} | {made['coverage']:.3f} | {made['fit_seconds']:g} |"
         )
-    chosen = "; ".join(f"{name}: " + ", ".join(f"{k} {v}" for k, v in found.items()) for name, found in stored["chosen"].items())
+    chosen = "; ".join(
+        f"{name}: " + ", ".join(f"{k} {v}" for k, v in found.items()) for name, found in stored["chosen"].items()
+    )
     return [*lines, "", f"Chosen on validation data: {chosen}.", ""]
 
 
@@ -268,7 +310,9 @@ def main() -> None:
                 lines += table(json.loads(file.read_text(encoding="utf-8")))
         text = PAGE.read_text(encoding="utf-8")
         before, after = text.split("<!-- table -->")[0], text.split("<!-- end of table -->")[1]
-        PAGE.write_text(f"{before}<!-- table -->\n" + "\n".join(lines) + f"<!-- end of table -->{after}", encoding="utf-8")
+        PAGE.write_text(
+            f"{before}<!-- table -->\n" + "\n".join(lines) + f"<!-- end of table -->{after}", encoding="utf-8"
+        )
 
 
 def _say(*words: object) -> None:

@@ -207,7 +207,7 @@ def test_frank_wolfe_reaches_more_welfare_than_other_lists():
     assert welfare(made) <= welfare(P) * 1.01
 
 
-def test_only_the_first_K_slots_count():
+def test_only_the_first_slots_count():
     long = FrankWolfe(MODEL, 0.5, K=5, random_state=1).lists(DATA, 12, known_users=True)
     short = FrankWolfe(MODEL, 0.5, K=5, random_state=1).lists(DATA, 3, known_users=True)
     assert np.array_equal(long[:, :3], short)
@@ -304,8 +304,10 @@ def test_calibrated_lists_have_the_shares_of_histories():
     groups = np.array(naive.popularity_groups(counts, (0.2, 0.8)))
 
     def distance(lists):
-        pairs = [(naive.shares(sorted(LIKED[i]), groups, 3), naive.shares(row, groups, 3)) for i, row in enumerate(lists)]
-        return np.mean([naive.jensen_shannon(p, q) for p, q in pairs])
+        own = [naive.shares(sorted(liked), groups, 3) for liked in LIKED]
+        return np.mean(
+            [naive.jensen_shannon(p, naive.shares(row, groups, 3)) for p, row in zip(own, lists, strict=True)]
+        )
 
     calibrated = CalibratedPopularity(MODEL, 0.9, candidates=30).lists(DATA, 8, known_users=True)
     assert distance(listed(calibrated)) < 0.7 * distance(listed(plain(MODEL, DATA, 8)))

@@ -63,7 +63,7 @@ def test_evaluate_takes_them_and_they_beat_popularity(name):
 def test_a_user_without_history_gets_popular_items(name):
     model = MODELS[name]().fit(DATA)
     nobody = Interactions.from_csr(sp.csr_array((1, 30), dtype=np.float32), allow_empty=True)
-    (_, lists), = model.rank(nobody, 4)
+    ((_, lists),) = model.rank(nobody, 4)
     assert lists[0].tolist() == np.argsort(-X.sum(axis=0), kind="stable")[:4].tolist()
 
 

@@ -25,7 +25,7 @@ def falling_regression(y):
 
 
 def rising_weights_gradient(x, beta):
-    """Weights of x in the smoothed Gini welfare: the projection of -x / beta onto the hull of 1, (n - 1) / n, .., 1 / n."""
+    """Weights of x in the smoothed Gini welfare: -x / beta projected onto the hull of 1, (n - 1) / n, .., 1 / n."""
     n = len(x)
     weights = [(n - r) / n for r in range(n)]
     z = [-value / beta for value in x]
@@ -44,7 +44,8 @@ def welfare_lists(S, liked, K, strength, u, v, time, smoothing, scales, of_users
     beta = smoothing / math.sqrt(time)
     yv = rising_weights_gradient(v, beta * scales[1])
     yu = rising_weights_gradient(u, beta * scales[0]) if of_users == "gini" else np.ones(n)
-    return [ranking([(1 - strength) * yu[i] * S[i, j] + strength * yv[j] for j in range(m)], liked[i], K) for i in range(n)]
+    values = [[(1 - strength) * yu[i] * S[i, j] + strength * yv[j] for j in range(m)] for i in range(n)]
+    return [ranking(values[i], liked[i], K) for i in range(n)]
 
 
 def frank_wolfe(S, liked, K, strength, passes, smoothing, of_users, seed):
