@@ -52,15 +52,14 @@ class Method:
     variants: tuple[Record, ...]
     make: Callable[..., object]
     few: tuple[Record, ...] | None = None
-    """The variants on large data, with every second strength; None: not measured there."""
+    """The variants on large data; None: not measured there."""
+    few_strengths: tuple[float, ...] = ()
 
     def on(self, large: bool) -> Method | None:
         """This method as it is measured on large or small data."""
         if not large:
             return self
-        return (
-            None if self.few is None else dataclasses.replace(self, strengths=self.strengths[1::2], variants=self.few)
-        )
+        return None if self.few is None else dataclasses.replace(self, strengths=self.few_strengths, variants=self.few)
 
 
 def frank_wolfe(model: FairALS, strength: float, **options: object) -> object:
@@ -80,6 +79,7 @@ METHODS = (
         "Frank-Wolfe, online", LAMBDAS,
         tuple({"smoothing": b, "passes": p} for b in (0.3, 1.0, 3.0, 10.0) for p in (2, 10)), frank_wolfe,
         ({"smoothing": 1.0, "passes": 2, "batch_size": 256}, {"smoothing": 3.0, "passes": 2, "batch_size": 256}),
+        (0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05),
     ),
     Method(
         "Frank-Wolfe, batch", LAMBDAS,
@@ -88,11 +88,12 @@ METHODS = (
     Method(
         "P-MMF, capacities", CAPACITIES,
         tuple({"weight": x, "showing": s, "batch_size": 4} for x in (0.01, 0.1) for s in (0.02, 0.1, 0.3)), capped,
-        ({"weight": 0.1, "showing": 0.1, "batch_size": 32}, {"weight": 0.1, "showing": 0.3, "batch_size": 32}),
+        ({"weight": 0.1, "showing": 0.3, "batch_size": 32},), (20.0, 10.0, 5.0, 3.0, 1.5),
     ),
     Method(
         "P-MMF, no capacities", LIFTS, tuple({"showing": s, "batch_size": 4} for s in (0.05, 0.1, 0.25, 0.5)), uncapped,
         ({"showing": 0.25, "batch_size": 32}, {"showing": 0.5, "batch_size": 32}),
+        (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05),
     ),
     Method(
         "xQuAD", PARTS,
@@ -101,10 +102,11 @@ METHODS = (
             for c in ("smooth", "binary") for n in (100, 300) for h in (0.5, 0.8)
         ),
         XQuAD, ({"candidates": 100, "head": 0.5}, {"candidates": 300, "head": 0.5}, {"candidates": 300, "head": 0.8}),
+        PARTS[1::2],
     ),
     Method(
         "calibrated popularity", PARTS, tuple({"candidates": n} for n in (100, 300)), CalibratedPopularity,
-        ({"candidates": 100}, {"candidates": 300}),
+        ({"candidates": 100}, {"candidates": 300}), PARTS[1::2],
     ),
 )  # fmt: skip
 
