@@ -79,7 +79,7 @@ METHODS = (
         "Frank-Wolfe, online", LAMBDAS,
         tuple({"smoothing": b, "passes": p} for b in (0.3, 1.0, 3.0, 10.0) for p in (2, 10)), frank_wolfe,
         ({"smoothing": 1.0, "passes": 2, "batch_size": 256}, {"smoothing": 3.0, "passes": 2, "batch_size": 256}),
-        (0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05),
+        (0.03, 0.045, 0.055, 0.065, 0.075, 0.085, 0.1),
     ),
     Method(
         "Frank-Wolfe, batch", LAMBDAS,
@@ -92,8 +92,8 @@ METHODS = (
     ),
     Method(
         "P-MMF, no capacities", LIFTS, tuple({"showing": s, "batch_size": 4} for s in (0.05, 0.1, 0.25, 0.5)), uncapped,
-        ({"showing": 0.25, "batch_size": 32}, {"showing": 0.5, "batch_size": 32}),
-        (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05),
+        ({"showing": 0.5, "batch_size": 32}, {"showing": 1.0, "batch_size": 32}),
+        (0.01, 0.02, 0.03, 0.045, 0.06, 0.1),
     ),
     Method(
         "xQuAD", PARTS,
