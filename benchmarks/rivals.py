@@ -79,7 +79,7 @@ METHODS = (
         "Frank-Wolfe, online", LAMBDAS,
         tuple({"smoothing": b, "passes": p} for b in (0.3, 1.0, 3.0, 10.0) for p in (2, 10)), frank_wolfe,
         ({"smoothing": 1.0, "passes": 2, "batch_size": 256}, {"smoothing": 3.0, "passes": 2, "batch_size": 256}),
-        (0.03, 0.045, 0.055, 0.065, 0.075, 0.085, 0.1),
+        (0.05, 0.075, 0.1, 0.125, 0.15, 0.2, 0.25, 0.3),
     ),
     Method(
         "Frank-Wolfe, batch", LAMBDAS,
