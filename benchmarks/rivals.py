@@ -204,7 +204,8 @@ def anchor(data: Set, parts: Parts, kind: type, values: tuple) -> Record:
     """A model of its own, with the best settings by nDCG@20 on validation data; or why it was not run."""
     name, found = kind.__name__, []
     if kind is EASE and parts.train.n_items > 20_000:
-        return {"model": name, "left_out": f"{parts.train.n_items:,} items take m^3 operations: about 45 minutes, by the 6 s that 3,468 items took"}
+        words = "items take m^3 operations: about 45 minutes, by the 6 s that 3,468 items took"
+        return {"model": name, "left_out": f"{parts.train.n_items:,} {words}"}
     for value in values:
         arguments = value if isinstance(value, tuple) else (value,)
         quality = float(
