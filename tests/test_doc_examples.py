@@ -1,4 +1,4 @@
-"""The Python examples of docs/ann.md and docs/fairrec.md run as they stand."""
+"""The Python examples of docs/ann.md, docs/fairrec.md and docs/rivals.md run as they stand."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
-@pytest.mark.parametrize("name", ["ann.md", "fairrec.md"])
+@pytest.mark.parametrize("name", ["ann.md", "fairrec.md", "rivals.md"])
 def test_examples_run(name, tmp_path, monkeypatch):
     if name == "ann.md":
         pytest.importorskip("faiss", reason='needs the ann extra: pip install "fairmf[ann]"')

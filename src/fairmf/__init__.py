@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any
 from fairmf.version import __version__
 
 if TYPE_CHECKING:
+    from fairmf.baselines.ease import EASE as EASE
+    from fairmf.baselines.frank_wolfe import FrankWolfe as FrankWolfe
+    from fairmf.baselines.graph_filter import GraphFilter as GraphFilter
     from fairmf.baselines.mult_vae import MultVAE as MultVAE
+    from fairmf.baselines.pmmf import PMMF as PMMF
+    from fairmf.baselines.popularity_groups import CalibratedPopularity as CalibratedPopularity
+    from fairmf.baselines.popularity_groups import XQuAD as XQuAD
     from fairmf.baselines.rec_vae import RecVAE as RecVAE
     from fairmf.control.calibrate import Calibration as Calibration
     from fairmf.control.calibrate import calibrate as calibrate
@@ -100,6 +106,11 @@ _HOMES = {
     "metrics.audit_result": ("Audit",),
     "baselines.mult_vae": ("MultVAE",),
     "baselines.rec_vae": ("RecVAE",),
+    "baselines.frank_wolfe": ("FrankWolfe",),
+    "baselines.pmmf": ("PMMF",),
+    "baselines.popularity_groups": ("XQuAD", "CalibratedPopularity",),
+    "baselines.ease": ("EASE",),
+    "baselines.graph_filter": ("GraphFilter",),
     "control.calibrate": ("calibrate", "recalibrate", "Calibration",),
     "models.evenness": ("Level", "EvennessPath",),
     "control.trade_off": ("trade_off", "fit_path", "Curve",),

@@ -1,1 +1,1 @@
-"""Compare with neural baselines, which need PyTorch (extra `[vae]`). It is imported when one is fitted or loaded."""
+"""Compare with rivals: re-rankers, linear models, and autoencoders (which need PyTorch, extra `[vae]`)."""
