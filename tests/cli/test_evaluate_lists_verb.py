@@ -68,8 +68,10 @@ def test_groups_of_a_catalogue(fairmf, made, lists, tmp_path):
     rows = "".join(f"{item},{k % 3}\n" for k, item in enumerate(names))
     (tmp_path / "items.csv").write_text("item,seller\n" + rows)
     groups = [str(k % 3) for k in range(len(names))]
-    expected = evaluate(model, split.test, at=(5, 20), train=split.train, groups=groups, bootstrap=0).values
+    how = {"at": (5, 20), "metrics": "all", "train": split.train, "groups": groups, "bootstrap": 0}
+    expected = evaluate(model, split.test, **how).values
     flags = ("--catalogue", tmp_path / "items.csv", "--at", "5,20", "--bootstrap", 0, "--json", "--no-record")
+    flags = (*flags, "--metrics", "all")
     for arguments in ((made / "model.fairmf",), ("--lists", lists)):
         found = fairmf("evaluate", *arguments, made / "split", *flags).json["values"]
         assert found == pytest.approx(expected, rel=1e-12)

@@ -400,7 +400,7 @@ def test_a_timeout_ends_the_search(split):
         ({"prune_every": 0}, "'prune_every' parameter of tune"),
         ({"random_state": -1}, "'random_state' parameter of tune"),
         ({"metric": "ndcg"}, "lacks its cut-off"),
-        ({"metric": "precision@5"}, "Unknown metric"),
+        ({"metric": "magic@5"}, "Unknown metric"),
         ({"objectives": []}, "must name at least one metric"),
         ({"objectives": BOTH, "prune": True}, "Fits cannot be judged by several objectives"),
         ({"part": "test"}, "Settings chosen on the test users make the test worthless"),
