@@ -27,6 +27,7 @@ NAMES = (
     "pareto",
     "fronts",
     "evenness",
+    "auto_settings",
     "control",
     "fold_in",
     "group_weights",

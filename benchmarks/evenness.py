@@ -1,4 +1,4 @@
-"""What balances, the item dial, calibration and automatic settings cost: ratios inside one run, alternating rounds."""
+"""What balances, the item dial and calibration cost: ratios inside one run, alternating rounds."""
 
 from __future__ import annotations
 
@@ -9,18 +9,12 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.datasets import medium
-from benchmarks.fronts_data import SETS, Set
-from benchmarks.fronts_methods import Cohort
+from benchmarks.fronts_data import SETS
 from benchmarks.result import Result
 from fairmf import FairALS, Level, calibrate
-from fairmf.control.search_space import default_space
-from fairmf.control.tuning import tune
 from fairmf.data.interactions import Interactions
-from fairmf.data.split import HeldOut, Split
-from fairmf.models import auto_settings
 
 ROUNDS = 7
-TRIALS = 50
 LEVEL = Level(None, 0.4, 0.2)
 
 
@@ -35,13 +29,6 @@ def run(short: bool) -> Result:
     batch, one = answers(data)
     add(result, "lists of 4,096 users at a level, ms", "as above, N = 20", *batch, 1.05)
     add(result, "list of one user at a level, ms", "as above, N = 20", *one, None)
-    for chosen in SETS[:1] if short else SETS:
-        if not chosen.path.exists():
-            result.findings.append(f"{chosen.name}: not run, {chosen.file} is absent (FAIRMF_DATA names the folder).")
-            continue
-        automatic(result, chosen)
-        if not short:
-            against_tune(result, chosen)
     if SETS[0].path.exists():
         calibration(result)
     return result
@@ -91,45 +78,6 @@ def answers(data: Interactions) -> tuple[tuple[float, float], tuple[float, float
         lambda: [model.recommend(int(u), evenness=LEVEL, **ask) for u in single],
     )
     return batch, (one[0] / len(single), one[1] / len(single))
-
-
-def automatic(result: Result, chosen: Set) -> None:
-    """Settings chosen from the data: how long it takes against a fit with them, and the nDCG@20 they give."""
-    parts = chosen.load(chosen.path)
-    began = time.perf_counter()
-    found = auto_settings.choose(FairALS(), parts.chosen_on, progress=False)
-    searched = time.perf_counter() - began
-    began = time.perf_counter()
-    model = FairALS(**found.settings).fit(parts.chosen_on, objective_every=0, progress=False)
-    fitted = time.perf_counter() - began
-    point = Cohort(model, parts.validation, parts.chosen_on, chosen.recall_by_targets).at(Level(), 0.0)
-    add(result, "fit with settings chosen, s", chosen.name, fitted, searched + fitted, 4.0)
-    result.findings.append(
-        f"{chosen.name}: {found}; nDCG@20 {point.ndcg20.mean():.4f} on validation data, 128 factors."
-    )
-
-
-def against_tune(result: Result, chosen: Set) -> None:
-    """nDCG@20 of the test users with automatic settings, and with the best of 50 trials of `tune`."""
-    parts = chosen.load(chosen.path)
-    known = parts.test.known_users
-    test = HeldOut(parts.chosen_on, parts.test.targets, known_users=True) if known else parts.test  # not looked at
-    split = Split(parts.chosen_on, parts.validation, test, "by_interaction" if known else "by_user")
-    space = default_space(FairALS(), several=False)
-    del space["factors"]  # 128 for both
-    found = tune(FairALS(), split, metric="ndcg@20", also=(), trials=TRIALS, space=space, progress=False)
-    quality = []
-    for model in (FairALS(settings="auto"), FairALS(**found.best().settings)):
-        model.fit(parts.train, objective_every=0, progress=False)
-        point = Cohort(model, parts.test, parts.train, chosen.recall_by_targets).at(Level(), 0.0)
-        quality.append((float(point.ndcg20.mean()), point.gini))
-    (auto, auto_gini), (tuned, tuned_gini) = quality
-    verdict = "met" if auto >= 0.97 * tuned else "MISSED"
-    result.findings.append(
-        f"{chosen.name}, test users, 128 factors: nDCG@20 {auto:.4f} (Gini@20 {auto_gini:.3f}) with automatic "
-        f"settings, {tuned:.4f} ({tuned_gini:.3f}) with the best of {TRIALS} trials of `tune` "
-        f"on the validation data: {100 * (auto / tuned - 1):+.1f} % (goal -3 %: {verdict})."
-    )
 
 
 def calibration(result: Result) -> None:

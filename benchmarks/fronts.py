@@ -71,9 +71,11 @@ def run(short: bool) -> Result:
         f"`python -m benchmarks {'' if short else '--full '}fronts`",
         ("data", "model", "method", "strengths", *(f"level {k}" for k in range(1, 6))),
     )
+    stored_ones: list[str] = []
     for data in SETS[:1] if short else SETS:
         if not short and (STORED / f"{data.name}.json").exists():
             add(result, load(data.name))
+            stored_ones.append(data.name)
             continue
         if not data.path.exists():
             result.findings.append(f"{data.name}: not run, {data.file} is absent (FAIRMF_DATA names the folder).")
@@ -82,6 +84,11 @@ def run(short: bool) -> Result:
         if not short:
             store(data.name, stored)
         add(result, stored)
+    if stored_ones:
+        result.findings.append(
+            f"{', '.join(stored_ones)}: measured before on one NVIDIA H200 (FAIRMF_BACKEND=cuda) and stored in "
+            "benchmarks/fronts; remove a file there to measure it again."
+        )
     return result
 
 
@@ -292,6 +299,15 @@ def add(result: Result, stored: Record) -> None:
         result.findings.append(
             f"{name}, 1,024 factors, evenness 0: Recall@20 {w['recall@20']:.4f} (goal .183), "
             f"nDCG@20 {w['ndcg@20']:.4f} (goal .1515), Gini@20 {w['gini@20']:.3f}."
+        )
+    if "coarse" in stored:
+        made, w = stored["coarse"]["row"], stored["coarse"]["wide"]
+        cells = ", ".join(f"{cell['ndcg20']:.4f}" for cell in made["cells"])
+        result.findings.append(
+            f"{name} with the settings of an earlier search ({_settings(stored['coarse']['settings'])}): evenness 0 "
+            f"nDCG@20 {made['start']['ndcg20']:.4f}, Recall@20 {made['start']['recall20']:.4f}, Gini@20 "
+            f"{made['start']['gini']:.3f} (goal .151 at .84); the path at the levels {cells}; 1,024 factors, evenness "
+            f"0: Recall@20 {w['recall@20']:.4f}, nDCG@20 {w['ndcg@20']:.4f}, Gini@20 {w['gini@20']:.3f}."
         )
     result.findings += exceptions(stored)
 
