@@ -21,12 +21,12 @@ model = FairALS(factors=64, epochs=6).fit(
     synthetic(n, m, interactions, popularity_gini=0.8), progress=False, objective_every=0
 )
 small = FairALS(factors=8, epochs=1).fit(synthetic(300, 100, 3000), progress=False)
-fit_offsets(small, min_exposure=0.5, iterations=2, progress=False)  # compile first
-plain = fit_offsets(model, min_exposure=floor, iterations=1, progress=False)  # one step: no offsets yet
+fit_offsets(small, min_exposure=0.5, iterations=2, progress=False, check=False)  # compile first
+plain = fit_offsets(model, min_exposure=floor, iterations=1, progress=False, check=False)  # one step
 before = memory("VmRSS")
 Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
 began = time.perf_counter()
-made = fit_offsets(model, min_exposure=floor, iterations=iterations, progress=False)
+made = fit_offsets(model, min_exposure=floor, iterations=iterations, progress=False, check=False)
 seconds = time.perf_counter() - began
 far = [int((x.share < 0.9 * floor).sum()) for x in (plain, made)]
 print(json.dumps({"seconds": seconds, "peak": memory("VmHWM"), "before": before, "plain": plain.violations,
@@ -49,11 +49,11 @@ def run(short: bool) -> Result:
             "minutes",
             "peak, MB",
             "of that data and model, MB",
-            "items below: plain",
+            "items below: after one step",
             "with offsets",
-            "below .9 of the floor: plain",
+            "below .9 of the floor: after one step",
             "with offsets",
-            "missing: plain",
+            "missing: after one step",
             "with offsets",
         ),
     )
@@ -72,7 +72,7 @@ def run(short: bool) -> Result:
         ))  # fmt: skip
         there, there_before = (100 * (1 - x["missing_exposure"] / floor) for x in (after, plain))
         left.append(
-            f"{n:,} x {m:,}: {there:.1f} % of what the floor asks for is there (plain {there_before:.1f} %); the item "
+            f"{n:,} x {m:,}: {there:.1f} % of what the floor asks for is there (after one step {there_before:.1f} %); the item "
             f"with the least has {after['least_share'] / floor:.2f} of it."
         )
     result.findings += left
