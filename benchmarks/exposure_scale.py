@@ -72,8 +72,8 @@ def run(short: bool) -> Result:
         ))  # fmt: skip
         there, there_before = (100 * (1 - x["missing_exposure"] / floor) for x in (after, plain))
         left.append(
-            f"{n:,} x {m:,}: {there:.1f} % of what the floor asks for is there (after one step {there_before:.1f} %); the "
-            f"item with the least has {after['least_share'] / floor:.2f} of it."
+            f"{n:,} x {m:,}: {there:.1f} % of what the floor asks for is there (after one step {there_before:.1f} %); "
+            f"the item with the least has {after['least_share'] / floor:.2f} of it."
         )
     result.findings += left
     result.findings.append("Missing: exposure below the floor, mean over items, as a share of uniform exposure.")
