@@ -121,7 +121,7 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
     settings: str = setting(
         "given",
         "'auto': try a few values of unobserved_weight, regularization, regularization_exponent, item_balance and "
-        "user_balance on a part of the data, and keep the best (takes as long as two or three fits). 'given': use the "
+        "user_balance on a part of the data, and keep the best (takes as long as two to four fits). 'given': use the "
         "values that you give, and the defaults for the others.",
         choices=("given", "auto"),
     )
