@@ -6,10 +6,10 @@ trained with three seeds and measured once on the test data. Strengths are chose
 which needs no labels; nothing else looks at them.
 
 `python -m benchmarks.fronts NAME ...` measures some sets and stores them in benchmarks/fronts/NAME.json. With
-`--choose` it stops after the choice and stores that, with `--show` it takes the stored choice. `--page` writes
-docs/what-works-figures.md and the table of docs/what-works.md from what is stored, `python -m benchmarks --full fronts`
-the section of RESULTS.md (stored sets are not measured again). `--prices NAME ...` compares paths that were found
-without and with the prices of items (docs/decisions/0021-lift.md); `--coarse gowalla` adds what other settings give.
+`--choose` it stops after the choice and stores that, with `--show` it takes the stored choice. `--prices NAME ...`
+compares paths that were found without and with the prices of items (docs/decisions/0021-lift.md); `--coarse gowalla`
+adds what other settings give. `python -m benchmarks --full fronts` makes the section of RESULTS.md (stored sets are not
+measured again), fronts_page.py the pages in docs.
 """
 
 from __future__ import annotations
@@ -25,22 +25,16 @@ from unittest import mock
 import numpy as np
 
 from benchmarks.fronts_data import SETS, Parts, Set
-from benchmarks.fronts_methods import ONE_LINERS, OURS, Cohort, K, Point, along, one_liners, retrained, slow
+from benchmarks.fronts_methods import OURS, Cohort, K, Point, along, one_liners, retrained, slow
 from benchmarks.result import Result
 from fairmf import EvennessPath, FairALS, Level, calibrate
 from fairmf.control.level_grid import learned_prices
 from fairmf.types import Record
 
 STORED = Path(__file__).parent / "fronts"
-PAGE = Path(__file__).parents[1] / "docs" / "what-works-figures.md"
-SUMMARY = PAGE.with_name("what-works.md")
 BACKEND = os.environ.get("FAIRMF_BACKEND", "auto")
 SEEDS, TRIALS = (0, 1, 2), 80
 PLAIN, BALANCED = "plain", "balanced"
-METRICS = {
-    "ndcg20": "nDCG@20", "ndcg100": "nDCG@100", "recall20": "Recall@20", "coverage": "coverage@20",
-    "tail": "tail share@20",
-}  # fmt: skip
 PRICED = {
     # name: (regularization, unobserved_weight, item_balance, user_balance), chosen by nDCG@20 on validation data
     "ml-1m": ((0.0085, 0.23, 0.0, 0.0), (0.0101, 0.0915, 0.1, 0.25)),
@@ -274,7 +268,7 @@ def row(data: Set, model: str, method: str, runs: list[Record], ours: list[Recor
 def add(result: Result, stored: Record) -> None:
     """Add a data set's rows and findings."""
     for made in stored["rows"]:
-        cells = [_cell(cell) for cell in made["cells"]]
+        cells = [cell_text(cell) for cell in made["cells"]]
         seeds = "" if made["seeds"] == stored["seeds"] else f" ({made['seeds']} seed)"
         result.rows.append((stored["name"], made["model"], made["method"] + seeds, made["strengths"], *cells))
     ours = next(made for made in stored["rows"] if made["method"] == OURS)
@@ -325,7 +319,7 @@ def exceptions(stored: Record) -> list[str]:
     return found or [f"{stored['name']}: no method is above the path by more than its interval, at any level."]
 
 
-def _cell(cell: Record | None) -> str:
+def cell_text(cell: Record | None) -> str:
     if cell is None:
         return "-"
     if "above" not in cell or cell["half_width"] == 0:
@@ -336,69 +330,6 @@ def _cell(cell: Record | None) -> str:
 def _settings(settings: Record) -> str:
     names = ("regularization", "unobserved_weight", "regularization_exponent", "item_balance", "user_balance")
     return ", ".join(f"{name} {settings[name]:.3g}" for name in names)
-
-
-# -- the page of all figures ------------------------------------------------------------------------------------------
-
-
-def page() -> str:
-    """docs/what-works-figures.md: every metric of every method, from the stored results."""
-    lines = [
-        "# What works: all figures",
-        "",
-        "Written by `python -m benchmarks.fronts --page` from the results in benchmarks/fronts/. What they mean is in "
-        "[what works](what-works.md).",
-    ]
-    for data in SETS:
-        if not (STORED / f"{data.name}.json").exists():
-            continue
-        stored = load(data.name)
-        lines += ["", f"## {data.name}"]
-        for name, title in METRICS.items():
-            lines += ["", f"### {data.name}: {title}", ""]
-            lines += ["| model | method | " + " | ".join(f"Gini {level:g}" for level in stored["levels"]) + " |"]
-            lines += ["|---|---|" + "---|" * len(stored["levels"])]
-            for made in stored["rows"]:
-                defined = name != "ndcg100" or made["method"] != "FairRec"  # its lists end after 20 items
-                cells = (_shown(cell if defined else None, name) for cell in made["cells"])
-                lines.append(f"| {made['model']} | {made['method']} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def summary() -> str:
-    """The table of docs/what-works.md: the path, and the best rival of two kinds, at every level."""
-    lines = ["| data | Gini@20 | calibrated path | best one-liner | best of the others |", "|---|---|---|---|---|"]
-    for data in SETS:
-        if not (STORED / f"{data.name}.json").exists():
-            continue
-        stored = load(data.name)
-        ours = next(made for made in stored["rows"] if made["method"] == OURS)
-        for k, level in enumerate(stored["levels"]):
-            own = ours["cells"][k]
-            rivals = [_best(stored, k, wanted) for wanted in (True, False)]
-            first = data.name if k == 0 else ""
-            lines.append(f"| {first} | {level:g} | {own['ndcg20']:.4f} | " + " | ".join(rivals) + " |")
-    return "\n".join(lines)
-
-
-def _best(stored: Record, k: int, one_liner: bool) -> str:
-    """The best method at a level, among one-liners or among the others: its name, nDCG@20 and distance to the path."""
-    rows = [made for made in stored["rows"] if (made["method"] in ONE_LINERS) == one_liner and made["method"] != OURS]
-    rows = [made for made in rows if made["cells"][k] is not None]
-    if not rows:
-        return "-"
-    best = max(rows, key=lambda made: made["cells"][k]["ndcg20"])
-    text = f"{best['method']}, {best['model']}: {_cell(best['cells'][k])}"
-    cell = best["cells"][k]
-    return f"**{text}**" if cell.get("above", 0) > cell.get("half_width", 0) else text
-
-
-def _shown(cell: Record | None, metric: str) -> str:
-    if cell is None:
-        return "-"
-    if metric == "ndcg20":
-        return _cell(cell)
-    return f"{cell[metric]:.4f}"
 
 
 def store(name: str, stored: Record) -> None:
@@ -437,12 +368,6 @@ def compare_prices(data: Set, parts: Parts) -> None:
 
 def main() -> None:
     flag = next((word for word in sys.argv[1:] if word.startswith("--")), "")
-    if flag == "--page":
-        PAGE.write_text(page(), encoding="utf-8")
-        text = SUMMARY.read_text(encoding="utf-8")
-        before, after = text.split("<!-- table -->")[0], text.split("<!-- end of table -->")[1]
-        text = f"{before}<!-- table -->\n{summary()}\n<!-- end of table -->{after}"
-        SUMMARY.write_text(text, encoding="utf-8")
     for data in SETS:
         if data.name not in sys.argv[1:]:
             continue

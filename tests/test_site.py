@@ -68,10 +68,12 @@ def test_the_reference_of_the_command_line_is_up_to_date():
 
 
 def test_the_figures_of_what_works_are_the_stored_ones():
-    from benchmarks import fronts
+    from benchmarks import fronts_page
 
-    assert fronts.PAGE.read_text(encoding="utf-8") == fronts.page(), "run: python -m benchmarks.fronts --page"
-    assert fronts.summary() in fronts.SUMMARY.read_text(encoding="utf-8"), "run: python -m benchmarks.fronts --page"
+    assert fronts_page.PAGE.read_text(encoding="utf-8") == fronts_page.page(), "run: python -m benchmarks.fronts_page"
+    assert fronts_page.summary() in fronts_page.SUMMARY.read_text(encoding="utf-8"), (
+        "run: python -m benchmarks.fronts_page"
+    )
 
 
 def test_the_figures_of_the_leaderboard_are_the_stored_ones():

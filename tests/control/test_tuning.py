@@ -116,9 +116,7 @@ def test_with_several_objectives_the_evenness_of_lists_is_searched_from_the_mode
     assert [own[label] for label in BOTH] == [trial.metrics[label] for label in BOTH]
     plain = evaluate(fitted, split.validation, metrics=BOTH, bootstrap=0)
     assert plain["gini@20"] != own["gini@20"]
-    bound = trial.metrics["gini@20"]
-    best = found.best(max_gini=bound)
-    served = found.best_model(max_gini=bound)
+    best, served = (choose(max_gini=trial.metrics["gini@20"]) for choose in (found.best, found.best_model))
     assert (served.fitted.flatten, served.fitted.discount) == (best.evenness, best.evenness)
     assert found.table().column("evenness").to_pylist() == [t.evenness for t in found.trials]
 

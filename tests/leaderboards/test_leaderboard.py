@@ -13,7 +13,7 @@ from fairmf.data.split import HeldOut
 from fairmf.errors import CannotWrite, InvalidParameter
 from fairmf.leaderboards import run, show
 from fairmf.leaderboards.boards import BOARDS, from_published, from_split, marked, where_marked
-from fairmf.leaderboards.published import DEFINITIONS, published
+from fairmf.leaderboards.run import DEFINITIONS, published
 from fairmf.leaderboards.search import Budget, search
 
 pytest.importorskip("optuna", reason='needs the tune extra: pip install "fairmf[tune]"')

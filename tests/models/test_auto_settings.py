@@ -126,6 +126,16 @@ def test_both_weights_are_refined_together_and_those_given_stay():
     assert best["item_balance"] == 0.25
 
 
+@pytest.mark.parametrize(("gain", "chosen"), [(1.005, 1.0), (1.02, 0.75)])
+def test_another_exponent_has_to_be_clearly_better(monkeypatch, gain, chosen):
+    def score(_, settings, epochs):
+        return (gain if settings["regularization_exponent"] < 1 else 1.0), None
+
+    monkeypatch.setattr(Search, "_score", score)
+    found = choose(FairALS(factors=128, epochs=16), DATA, progress=False)
+    assert found.settings["regularization_exponent"] == chosen
+
+
 def test_settings_stay_where_every_short_fit_diverges(monkeypatch):
     monkeypatch.setattr(Search, "_score", lambda *_: (-np.inf, None))
     found = choose(FairALS(factors=16, epochs=8), DATA, progress=False)

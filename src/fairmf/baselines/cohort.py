@@ -227,7 +227,7 @@ def cohort_of(
 
 @dataclasses.dataclass
 class Slots:
-    """How much exposure each slot of a list gives, and who gets it."""
+    """Count the exposure that the slots of lists give to items or groups."""
 
     weights: Vector
 

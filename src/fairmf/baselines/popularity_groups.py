@@ -39,7 +39,7 @@ SMOOTH, BINARY, CALIBRATED = 0, 1, 2  # as in the kernel
 
 
 class GroupRanker(CohortRanker):
-    """What both re-rankers share: groups of items, candidates, and the greedy choice."""
+    """Re-rank candidates by groups of popularity: the base of both re-rankers."""
 
     strength: float
     candidates: int

@@ -36,7 +36,7 @@ class Part(str, Enum):
 
 
 class Missing(str, Enum):
-    """What to do with users who have test items but no list."""
+    """Treat users who have test items but no list as an error, as zeros, or leave them out."""
 
     error = "error"
     zero = "zero"

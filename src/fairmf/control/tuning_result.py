@@ -47,7 +47,7 @@ class Trial:
 
     @property
     def served(self) -> Record:
-        """What its lists are made with, by the name of the part of the space: for tables."""
+        """Return the dial or the evenness of its lists by name, for tables; nothing if neither was searched."""
         both = {DIAL: self.dial, EVENNESS: self.evenness}
         return {name: value for name, value in both.items() if value is not None}
 

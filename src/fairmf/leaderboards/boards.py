@@ -66,7 +66,7 @@ class Board:
 
     @property
     def recall(self) -> str:
-        """How recall is defined, in words."""
+        """Return the definition of recall on this board, in words."""
         return "hits / |T|" if self.recall_by_targets else "hits / min(K, |T|)"
 
     @property

@@ -13,9 +13,9 @@ from typing import Any
 
 from fairmf.control.calibrate import calibrate, recalibrate
 from fairmf.errors import CannotWrite, InvalidParameter
+from fairmf.io import strict_json
 from fairmf.leaderboards import show
 from fairmf.leaderboards.boards import Board, load_board
-from fairmf.leaderboards.published import Published, published
 from fairmf.leaderboards.search import BALANCES, MODELS, TITLES, WEIGHTS, Budget, Chosen, checked_sizes, search
 from fairmf.metrics.evaluate import evaluate
 from fairmf.models.base import IterativeModel
@@ -27,6 +27,8 @@ from fairmf.version import versions
 
 TRIALS = "trials.db"
 EXPOSURE = ("gini@20", "coverage@20")
+PUBLISHED = Path(__file__).with_name("published.json")
+DEFINITIONS = {"|T|": "hits / |T|", "min(K, |T|)": "hits / min(K, |T|)"}
 
 
 def leaderboard(
@@ -272,3 +274,26 @@ def _make(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CannotWrite(error.errno, f"{folder} cannot be written: {error.strerror}") from error
+
+
+@dataclass(frozen=True)
+class Published:
+    """One published row."""
+
+    data: str
+    method: str
+    values: dict[str, float]
+    source: str
+    """Paper and year."""
+    read_at: str
+    """The page or file that the figures were taken from."""
+    recall: str
+    """The divisor of recall: "|T|" or "min(K, |T|)"."""
+    chosen_on: str | None = None
+    """Which data chose settings or epochs, where the public code or configuration shows it."""
+
+
+def published(data: str) -> list[Published]:
+    """Return the published rows of a data set, in the order of the file; none for other data."""
+    content = strict_json.parse(PUBLISHED.read_text(encoding="utf-8"), str(PUBLISHED))
+    return [Published(**row) for row in content["rows"] if row["data"] == data]

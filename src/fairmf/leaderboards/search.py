@@ -29,7 +29,7 @@ TITLES = {"ials": "IALS", "fair-als": "FairALS"}
 WEIGHTS = {"regularization": Range(0.0003, 0.03), "unobserved_weight": Range(0.001, 1.0)}
 BALANCES = {"item_balance": Range(0.0, 0.6, log=False), "user_balance": Range(0.0, 0.6, log=False)}
 FACTOR, STEP = 3.0, 0.15
-"""How far the space of a further size reaches from the best settings so far: by a factor; for balances, by a step."""
+"""Bounds of the search at a further size, around the best settings so far: a factor, and a step for balances."""
 MOST_TRIALS = 1000  # of a budget in seconds
 RANDOM = 4  # trials of a size that are drawn at random, before the sampler learns from them
 
