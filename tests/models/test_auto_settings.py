@@ -131,9 +131,24 @@ def test_another_exponent_has_to_be_clearly_better(monkeypatch, gain, chosen):
     def score(_, settings, epochs):
         return (gain if settings["regularization_exponent"] < 1 else 1.0), None
 
+    monkeypatch.setattr(auto_settings, "WORK", 10)  # without fits to start from, trials take longer
     monkeypatch.setattr(Search, "_score", score)
     found = choose(FairALS(factors=128, epochs=16), DATA, progress=False)
     assert found.settings["regularization_exponent"] == chosen
+
+
+def test_weights_between_those_of_the_grid_are_found(monkeypatch):
+    wanted = {"unobserved_weight": 0.05, "regularization": 0.0057}
+
+    def score(_, settings, epochs):
+        return -sum(abs(np.log(settings[name] / value)) for name, value in wanted.items()), None
+
+    monkeypatch.setattr(auto_settings, "WORK", 10)
+    monkeypatch.setattr(Search, "_score", score)
+    found = choose(FairALS(factors=128, epochs=16), DATA, progress=False).settings
+    assert {name: found[name] for name in wanted} == pytest.approx(
+        {"unobserved_weight": 0.051, "regularization": 0.0059}, rel=0.2
+    )
 
 
 def test_settings_stay_where_every_short_fit_diverges(monkeypatch):
