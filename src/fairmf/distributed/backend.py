@@ -58,6 +58,7 @@ def improve_items(team: Team, step: HalfStep, published: Turned, this: Factors, 
         r -= (this @ step.rest).astype(this.dtype)
     # Copies have the same layout and flags whatever the origin, so that Numba compiles the kernels once.
     known: list[Array | None] = [np.array(x, dtype=this.dtype) for x in (step.shared, step.ridge, step.shift)]
+    known.append(None if step.own is None else np.array(step.own, dtype=this.dtype))
     known += [None, None] if step.rank_one is None else [np.array(x, dtype=this.dtype) for x in step.rank_one]
     bounds = np.append(np.arange(0, len(this), ROWS), len(this))
     p, rz, goal = np.empty_like(this), np.empty(len(this), this.dtype), np.empty(len(this), this.dtype)
