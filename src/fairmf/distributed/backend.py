@@ -290,6 +290,10 @@ class ShardedBackend:
         )
         return RowSums(*remote_arrays.total([np.array(part) for part in parts]).tolist())
 
+    def sparse_product(self, rows: Rows, other: Factors) -> Factors:
+        """See contract. For features of items, which are in this process."""
+        return self.local.sparse_product(rows, other)
+
     def solve(self, step: HalfStep) -> Factors:
         """See contract. Items are solved by conjugate gradients to convergence: no shard has an item's whole matrix."""
         if step.right is not None:

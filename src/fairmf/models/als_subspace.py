@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from fairmf.backends import solve
+from fairmf.models import feature_maps
 from fairmf.models.als_cg import AlternatingState
 from fairmf.models.objective import Objective
 from fairmf.models.problem import Problem
@@ -23,11 +24,13 @@ from fairmf.models.problem import Problem
 def users(problem: Problem, state: AlternatingState, fairness: float, block_size: int) -> AlternatingState:
     """Sweep once over the users' coordinates; the given state is left as it is."""
     backend, V = problem.backend, state.item_factors
+    user_map, own = feature_maps.improved(backend, problem.user_side, state.user_map, state.user_factors)
+    state = replace(state, user_map=user_map)
     if fairness == 0:
-        step = problem.user_half_step(V, gramian=state.item_gramian)
+        step = problem.user_half_step(V, gramian=state.item_gramian, own=own)
         return replace(state, user_factors=solve.improve_by_blocks(step, state.user_factors, block_size))
     kernels, U = solve.kernels_of(backend), state.user_factors.copy()
-    step = problem.user_half_step(V, gramian=state.item_gramian)
+    step = problem.user_half_step(V, gramian=state.item_gramian, own=own)
     scores = kernels.entry_scores(step.rows, U, V)
     C = fairness * problem.unobserved_weight * state.merit_gramian
     t = backend.mean(U)
@@ -50,14 +53,20 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, block_size
     after = users(problem, state, fairness, block_size)
     U = after.user_factors
     t, gramian_u = backend.mean(U), backend.gramian(U)
-    V = solve.improve_by_blocks(problem.item_half_step(U, t, gramian_u), state.item_factors, block_size)
+    item_map, own = feature_maps.improved(backend, problem.item_side, state.item_map, state.item_factors)
+    V = solve.improve_by_blocks(problem.item_half_step(U, t, gramian_u, own), state.item_factors, block_size)
     gramian_v = backend.gramian(V)
     merit_gramian = problem.merit_gramian(V, gramian_v)
-    squares = ((problem.user_ridge, U), (problem.item_ridge, V))
+    squares = (
+        feature_maps.l2_terms(backend, problem.user_side, after.user_map, U, problem.user_ridge),
+        feature_maps.l2_terms(backend, problem.item_side, item_map, V, problem.item_ridge),
+    )
     value = Objective(
         observed=0.5 * backend.observed_loss(problem.interactions.by_user, U, V),
         unobserved=0.5 * problem.unobserved_weight * float((gramian_u * gramian_v).sum()),
-        l2=0.5 * sum(float(backend.weighted_squares(x, ridge).sum()) for ridge, x in squares),
+        l2=0.5 * sum(squares),
         fairness=0.5 * problem.lambda_f * float(t @ merit_gramian @ t),
     )
-    return replace(after, item_factors=V, item_gramian=gramian_v, merit_gramian=merit_gramian, objective=value)
+    return replace(
+        after, item_factors=V, item_gramian=gramian_v, merit_gramian=merit_gramian, objective=value, item_map=item_map
+    )

@@ -140,7 +140,8 @@ class IterativeModel(FoldInModel, Generic[StateT]):
 
     def objective(self, problem: Problem, state: StateT) -> Objective:
         """Return F of a state."""
-        return objectives.objective(problem, state.user_factors, state.item_factors)
+        U, V = state.user_factors, state.item_factors
+        return objectives.objective(problem, U, V, None, state.user_map, state.item_map)
 
     def finish(self, problem: Problem, state: StateT) -> StateT:  # noqa: ARG002
         """Do what is left after the last epoch, and return the new state."""

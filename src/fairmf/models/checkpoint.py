@@ -123,6 +123,8 @@ def take_apart(state: DataclassInstance, prefix: str, backend: Backend) -> tuple
     arrays: Arrays = {}
     for field in dataclasses.fields(state):
         name, value = f"{prefix}.{field.name}", getattr(state, field.name)
+        if value is None:  # only what a fit without features lacks
+            continue
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             numbers[field.name], own = take_apart(value, name, backend)
             arrays |= own
@@ -167,6 +169,8 @@ def _array(name: str, example: Any, arrays: Arrays, backend: Backend) -> Factors
 
 
 def _number(name: str, example: object, numbers: Record, key: str) -> object:
+    if example is None and key not in numbers:
+        return None
     if key not in numbers:
         raise Malformed(f"its {name} is missing")
     value = decode(numbers[key])

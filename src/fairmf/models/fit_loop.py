@@ -14,7 +14,7 @@ import copy
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -52,6 +52,10 @@ class State:
 
     user_factors: Factors
     item_factors: Factors
+    user_map: Factors | None = field(default=None, kw_only=True)
+    """What predicts users from their features (models/feature_maps.py); None without features."""
+    item_map: Factors | None = field(default=None, kw_only=True)
+    """What predicts items from their features."""
 
 
 S = TypeVar("S")  # what the loop carries from epoch to epoch: a State, or the networks of baselines/
@@ -319,7 +323,10 @@ def _finished(model: Trainable[S], problem: Problem, kept: S, history: History, 
         raise _diverged(model, options, kept, history, wrong)
     history.final = {"seconds": time.perf_counter() - began}
     if isinstance(finished, State) and (options.objective_every > 0 or model.tolerance > 0):
-        history.final["objective"] = objective(problem, finished.user_factors, finished.item_factors).to_dict()
+        value = objective(
+            problem, finished.user_factors, finished.item_factors, None, finished.user_map, finished.item_map
+        )
+        history.final["objective"] = value.to_dict()
     return finished
 
 

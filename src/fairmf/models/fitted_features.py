@@ -1,0 +1,102 @@
+"""Hold what a model learned from features: predict vectors from them, and say what each feature does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fairmf.backends.contract import Factors
+from fairmf.data.csr import Rows, replace_rows
+from fairmf.data.features import Encoder, matrix_of, rows_of_features
+from fairmf.errors import InvalidData
+from fairmf.types import Record
+
+
+@dataclass(frozen=True, eq=False)
+class FittedFeatures:
+    """The features of all items (or users) of a model, and the map M that predicts their vectors."""
+
+    rows: Rows
+    """One sparse row of features for each."""
+    map: Factors
+    """M, one row per feature, in the basis of the factors."""
+    counted: NDArray[np.bool_]
+    """Which of them were trained from interactions, and so count in the objective (m, G_V)."""
+    encoder: Encoder | None = None
+    """How a table becomes rows of features; None where a matrix was given."""
+
+    @property
+    def n_counted(self) -> int:
+        """Number of rows that count in the objective."""
+        return int(self.counted.sum())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name of every feature: `genre=Drama`; its number, where a matrix was given."""
+        return tuple(map(str, range(len(self.map)))) if self.encoder is None else self.encoder.names
+
+    def predicted(self, rows: Rows | None = None) -> Factors:
+        """Return M'x for these rows of features, by default all stored ones."""
+        own = self.rows if rows is None else rows
+        vectors: Factors = matrix_of(own, len(self.map)) @ self.map
+        return vectors
+
+    def encoded(self, given: Any, kind: str, names: Sequence[Any] | None = None) -> tuple[list[Any] | None, Rows]:
+        """Return the ids and the feature rows of new items or users: a table, or a matrix with as many columns.
+
+        With `names`, the rows are those of these ids, in their order.
+        """
+        if sp.issparse(given) or isinstance(given, np.ndarray):
+            matrix, ids = given, None
+        elif self.encoder is None:
+            raise InvalidData(f"This model was fitted with a matrix of {kind} features: give a matrix again.")
+        else:
+            ids, matrix = self.encoder.encode(given)
+            if names is not None:
+                place = {name: k for k, name in enumerate(ids)}
+                lacking = [name for name in names if name not in place]
+                if lacking:
+                    raise InvalidData(f"The table of features has no row for {kind} {lacking[0]!r}.")
+                matrix = matrix[[place[name] for name in names]]
+        rows, width = rows_of_features(np.atleast_2d(matrix) if isinstance(matrix, np.ndarray) else matrix, kind)
+        if width != len(self.map):
+            raise InvalidData(f"The model was fitted with {len(self.map):,} {kind} features; got {width:,}.")
+        return ids, rows
+
+    def with_rows(self, where: NDArray[np.int64], rows: Rows, counted: bool) -> FittedFeatures:
+        """Return a copy in which these rows are appended or replaced."""
+        flags = np.zeros(max(len(self.counted), int(where.max(initial=-1)) + 1), dtype=bool)
+        flags[: len(self.counted)] = self.counted
+        flags[where] = counted
+        return replace(self, rows=replace_rows(self.rows, where, rows), counted=flags)
+
+    def effects(self, column: str | None, others: Factors, mean: NDArray[np.float64]) -> list[Record]:
+        """Return what each feature of a column adds to scores, the largest first.
+
+        `mean` is the mean vector of the other side (`others`): `effect` is what one unit of the feature adds to the mean
+        score, `spread` the standard deviation of what it adds to the scores of different users (or items).
+        """
+        chosen = range(len(self.map))
+        if column is not None:
+            blocks = {} if self.encoder is None else self.encoder.blocks()
+            if column not in blocks:
+                known = ", ".join(map(repr, blocks)) or "none: the model was fitted with a matrix"
+                raise InvalidData(f"There are no features {column!r}. Columns are {known}.")
+            chosen = range(*blocks[column].indices(len(self.map)))
+        M, names = self.map[chosen].astype(np.float64), self.names
+        counts = self.rows.column_counts(len(self.map))
+        wide = others.astype(np.float64)
+        centred = (wide.T @ wide) / max(len(wide), 1) - np.outer(wide.mean(axis=0), wide.mean(axis=0))
+        spread = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", M, centred, M), 0.0))
+        effect = M @ mean
+        order = np.argsort(-effect, kind="stable")
+        return [
+            {"feature": names[chosen[k]], "rows": int(counts[chosen[k]]), "effect": float(effect[k]),
+             "spread": float(spread[k])}
+            for k in order
+        ]  # fmt: skip
