@@ -31,7 +31,7 @@ class FairmfError(Exception):
 
     @property
     def message(self) -> str:
-        """What is wrong, without the hint and without an error number."""
+        """The message without the hint and without an error number."""
         return str(getattr(self, "strerror", None) or super().__str__())
 
     def hint_for(self, name: str | None) -> str:
