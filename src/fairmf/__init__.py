@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from fairmf.data.dataset_load import load_dataset as load_dataset
     from fairmf.data.datasets import datasets as datasets
     from fairmf.data.events import Events as Events
+    from fairmf.data.features import Features as Features
     from fairmf.data.ids import Ids as Ids
     from fairmf.data.interactions import Interactions as Interactions
     from fairmf.data.read import read_arrow as read_arrow
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "data.interactions": ("Interactions",),
     "data.events": ("Events",),
+    "data.features": ("Features",),
     "data.ids": ("Ids",),
     "data.read": ("read_frame", "read_parquet", "read_arrow",),
     "data.read_csv": ("read_csv",),

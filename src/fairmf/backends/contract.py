@@ -5,9 +5,9 @@ A backend says *where* arithmetic runs and nothing else. A half-step fixes one s
     (sum_j c_ij y_j y_j' + shared + ridge_i I + rank-one term of i) x_i  =  sum_j c_ij y_j - shift + own_i
 
 For users, shared = alpha0 G_V and shift = psi q1 (zero without fairness). For items, shared = alpha0 G_U plus
-lambda_f s s' and shift = 0 (docs/mathematics.md 4 and 5). Rows with features have own_i = ridge_i times the vector that
-their features predict (docs/mathematics.md 11), all others 0. Each x_i minimises a strictly convex quadratic, so solvers
-differ in cost alone.
+lambda_f s s' and shift = 0 (docs/mathematics.md 4 and 5). Rows with features have own_i = ridge_i times the vector
+that their features predict (docs/mathematics.md 11), all others 0. Each x_i minimises a strictly convex quadratic, so
+solvers differ in cost alone.
 
 Conventions. `this` is the side being solved, `other` the fixed one, so a half-step is written once and called twice.
 Arrays of rows x factors are of the backend's own array type and `dtype`. d x d matrices and d-vectors are float64:
@@ -281,7 +281,7 @@ class Backend(Protocol):
         """
 
     def mean_inverse(self, step: HalfStep) -> tuple[Matrix, Vector]:
-        """Return the mean of H_i^-1 and the mean of H_i^-1 (sum_j c_ij y_j + own_i); `shift` and `rank_one` are ignored."""
+        """Return the mean of H_i^-1 and of H_i^-1 (sum_j c_ij y_j + own_i); `shift` and `rank_one` are ignored."""
 
     def top_k(
         self,

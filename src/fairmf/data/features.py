@@ -8,7 +8,7 @@ A column of a table is one of four kinds (`KINDS`). Each becomes a block of the 
 * `text`: words, weighted by tf-idf; a cell has length 1.
 
 What was learned from the first table (means, values, word counts) is kept, so that new items pass through the same
-encoder at serving time. Values that the encoder does not know are left out; with `hash_bins` they share columns instead.
+encoder at serving time. Values that the encoder does not know are left out, or share columns with `hash_bins`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ import zlib
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import narwhals.stable.v1 as nw
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
@@ -30,7 +29,13 @@ from fairmf.data.csr import Rows
 from fairmf.data.ids import Ids
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.io.values import plain
+from fairmf.lazy import lazy_module
 from fairmf.types import Json, Record
+
+if TYPE_CHECKING:
+    import narwhals as nw
+else:  # only tables need it
+    nw = lazy_module("narwhals")
 
 KINDS = ("number", "category", "tags", "text")
 SAMPLE = 1000  # cells by which the kind of a column of texts is guessed
@@ -76,7 +81,7 @@ class Features:
     def frame(self) -> nw.DataFrame[Any]:
         """Return the table through narwhals; raise InvalidData if it is none."""
         try:
-            frame = nw.from_native(self.table, eager_only=True)
+            frame: nw.DataFrame[Any] = nw.from_native(self.table, eager_only=True)
         except TypeError as error:
             kind = type(self.table).__name__
             raise InvalidData(
@@ -142,8 +147,8 @@ class Column:
 
     def _encoded(self, cell: Any) -> dict[int, float]:
         if self.kind == "number":
-            value = _number(cell, self.name)
-            return {} if value is None else {0: (value - self.mean) / self.scale}
+            number = _number(cell, self.name)
+            return {} if number is None else {0: (number - self.mean) / self.scale}
         amounts: dict[int, float] = {}
         for value, count in Counter(_values(cell, self.kind)).items():
             k = self.place.get(value, -1) if not self.bins else zlib.crc32(value.encode()) % self.bins
@@ -192,7 +197,7 @@ class Encoder:
         return {column.name: slice(ends[k], ends[k + 1]) for k, column in enumerate(self.columns)}
 
     def encode(self, table: Any) -> tuple[list[Hashable], sp.csr_array]:
-        """Return the ids of a table and its features, one row each. Columns that the encoder does not know are left out.
+        """Return the ids of a table and its features, one row each. Columns that it does not know are left out.
 
         Raises
         ------
@@ -202,7 +207,9 @@ class Encoder:
         frame = (table if isinstance(table, Features) else Features(table)).frame()
         lacking = [name for name in (self.id, *(c.name for c in self.columns)) if name not in frame.columns]
         if lacking:
-            raise InvalidData(f"The table of features lacks the column {lacking[0]!r}, which the model was fitted with.")
+            raise InvalidData(
+                f"The table of features lacks the column {lacking[0]!r}, which the model was fitted with."
+            )
         blocks = [column.block(frame[column.name].to_list()) for column in self.columns]
         ids = [plain(value) for value in frame[self.id].to_list()]
         return ids, sp.csr_array(sp.hstack(blocks, format="csr"))
@@ -374,7 +381,9 @@ def _number(cell: Any, name: str) -> float | None:
     try:
         value = float(cell)
     except (TypeError, ValueError) as error:
-        raise InvalidData(f"The column {name!r} of the table of features holds {cell!r}, which is no number.") from error
+        raise InvalidData(
+            f"The column {name!r} of the table of features holds {cell!r}, which is no number."
+        ) from error
     return value if math.isfinite(value) else None
 
 

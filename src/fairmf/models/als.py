@@ -200,7 +200,7 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
     def _fold_in_cohort(self, cohort: Interactions, factor: float, **_: Any) -> Factors:
         """Return U at the exact minimum over the batch, with V fixed."""
         fitted = self.fitted
-        problem = problems.problem_for(cohort, 0.0, fitted.settings, fitted.fairness_weights)
+        problem = problems.serving_problem(fitted, cohort)
         V = problem.backend.array(fitted.item_factors)
         # lambda_f of the batch is factor * phi alpha0 n, so that c = lambda_f / n_b is alpha0 times this:
         fairness = fitted.fairness * factor * self.n_users / cohort.n_users

@@ -88,7 +88,18 @@ def identity_of(
         "objective_every": objective_every,
         "callbacks": [type(callback).__name__ for callback in callbacks],
         "data": problem.interactions.fingerprint(),
+        **_features_identity(problem),
     }
+
+
+def _features_identity(problem: Problem) -> Record:
+    """Return digests of the features of a fit; nothing for a fit without any."""
+    found: Record = {}
+    for name, side in (("item_features", problem.item_side), ("user_features", problem.user_side)):
+        if side is not None:
+            values = np.ones(0) if side.rows.weights is None else side.rows.weights
+            found[name] = digest_of(side.rows.indptr, side.rows.indices, values, np.array([side.n_features]))
+    return found
 
 
 def digest_of(*arrays: ArrayLike) -> str:

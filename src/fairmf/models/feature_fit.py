@@ -19,10 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Backend, Factors, Vector
-from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows
-from fairmf.data.features import Encoder, FeatureRows, matrix_of, read_features
-from fairmf.data.ids import Ids
+from fairmf.data.features import FeatureRows, read_features
 from fairmf.data.interactions import Interactions, marked
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property
@@ -91,30 +89,26 @@ class FeatureFit:
 
     def started(self, factors: Factors, side: str) -> Factors:
         """Return the rows of given factors that are fitted, if the factors are those of all rows."""
-        chosen, size = (
-            (self.warm_items, self.data.n_items) if side == "item" else (self.warm_users, self.data.n_users)
-        )
+        chosen, size = (self.warm_items, self.data.n_items) if side == "item" else (self.warm_users, self.data.n_users)
         return factors if chosen is None or len(factors) != size else factors[chosen]
 
-    def completed(self, fitted: Fitted, state: State, backend: Backend, fairness_weights: Vector | None) -> Fitted:
+    def completed(self, fitted: Fitted, state: State, problem: Problem, fairness_weights: Vector | None) -> Fitted:
         """Return the results with all users and items: those that were left out get what their features predict."""
+        backend, n_users = problem.backend, problem.n_users
         data, changes = self.data, dict[str, Any]()
         U, V = fitted.user_factors, fitted.item_factors
         if self.items is not None and state.item_map is not None:
             changes["item_features"] = side = _side(self.items, state.item_map, self.warm_items, backend)
             V = changes["item_factors"] = _filled(V, side, self.warm_items)
-            local = get_backend("reference" if backend.name == "reference" else "cpu")
-            changes["item_spread"] = score_spreads(backend, state.user_factors, len(state.user_factors), local.array(V))
+            changes["item_spread"] = score_spreads(backend, state.user_factors, n_users, backend.array(V))
         if self.users is not None and state.user_map is not None:
             changes["user_features"] = side = _side(self.users, state.user_map, self.warm_users, backend)
             U = changes["user_factors"] = _filled(U, side, self.warm_users)
         if self.warm_items is not None:
-            popularity = np.zeros(data.n_items)
-            popularity[self.warm_items] = fitted.popularity if len(fitted.popularity) == len(self.warm_items) else 0.0
-            changes["popularity"] = (
-                fitted.popularity if len(fitted.popularity) == data.n_items else popularity
-            )
             changes["item_counts"] = data.by_user.column_counts(data.n_items)
+            if len(fitted.popularity) != data.n_items:  # with a balance it is that of the raw data, of all items
+                changes["popularity"] = np.zeros(data.n_items)
+                changes["popularity"][self.warm_items] = fitted.popularity
         return dataclasses.replace(
             fitted, **changes, user_ids=data.user_ids, item_ids=data.item_ids,
             interactions=None if fitted.interactions is None else data, fairness_weights=fairness_weights,
@@ -122,9 +116,7 @@ class FeatureFit:
         )  # fmt: skip
 
 
-def read(
-    model: str, data: Interactions, item_features: Any, user_features: Any, strength: float
-) -> FeatureFit | None:
+def read(model: str, data: Interactions, item_features: Any, user_features: Any, strength: float) -> FeatureFit | None:
     """Read the features that a fit was given; None without any. Call it with the confidences of the fit."""
     found: list[FeatureRows | None] = []
     for kind, given, ids, size in (
@@ -166,6 +158,3 @@ def _filled(factors: Factors, side: FittedFeatures, chosen: NDArray[np.int64] | 
     out: Factors = side.predicted().astype(factors.dtype)
     out[chosen] = factors
     return out
-
-
-__all__ = ["Encoder", "FeatureFit", "Ids", "matrix_of", "read"]

@@ -18,7 +18,7 @@ from fairmf.models import feature_maps, step_sizes
 from fairmf.models.base import IterativeModel
 from fairmf.models.fiadmm_steps import AdmmState, consensus_step, dual_step, item_step, item_step_by_cg, user_step
 from fairmf.models.objective import Objective
-from fairmf.models.problem import Problem, problem_for
+from fairmf.models.problem import Problem, serving_problem
 from fairmf.params import check_count, setting
 from fairmf.types import Record
 
@@ -211,7 +211,7 @@ class FiADMM(IterativeModel[TrainingState]):
         check_count("fold_in", "epochs", epochs)
         fitted = self.fitted
         trained_lambda_f = fitted.fairness * fitted.settings["unobserved_weight"] * self.n_users
-        problem = problem_for(cohort, trained_lambda_f * factor, fitted.settings, fitted.fairness_weights)
+        problem = serving_problem(fitted, cohort, trained_lambda_f * factor)
         backend = problem.backend
         V = backend.array(fitted.item_factors)
         U = backend.array(np.zeros((cohort.n_users, V.shape[1])))

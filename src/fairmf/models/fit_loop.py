@@ -37,10 +37,12 @@ from fairmf.types import Record, SparseMatrix
 if TYPE_CHECKING:
     from fairmf.distributed.cluster import RayCluster
     from fairmf.distributed.shards import ShardSource
-    from fairmf.models import shard_problem
+    from fairmf.models import feature_fit, shard_problem
     from fairmf.models.base import IterativeModel
     from fairmf.models.factor_model import FactorModel
+    from fairmf.models.feature_fit import FeatureFit
 else:
+    feature_fit = lazy_module("fairmf.models.feature_fit")
     shard_problem = lazy_module("fairmf.models.shard_problem")  # fits on one machine do without a cluster's code
 
 log = logging.getLogger("fairmf")
@@ -374,6 +376,10 @@ class Setup(Generic[S]):
     """Returns a text for the end of the progress line, from an epoch's record."""
     checkpoints: Callable[[Checkpoints[S]], Checkpoints[S]] = lambda stored: stored
     """Adapts the checkpoints to the engine."""
+    features: FeatureFit | None = None
+    """The features of users and items, and which of these the problem leaves out."""
+    fairness_weights: Vector | None = None
+    """The fairness weights of all items, also of those that the problem leaves out."""
 
 
 @contextlib.contextmanager
@@ -382,10 +388,14 @@ def open_setup(
     data: Interactions | SparseMatrix | ShardSource,
     fairness_weights: FairnessWeights | None,
     cluster: RayCluster | None,
+    item_features: Any = None,
+    user_features: Any = None,
 ) -> Iterator[Setup[StateT]]:
     """Build the problem of a fit from a model's settings and the data; hold a cluster's workers until the fit ends."""
     if model.engine == "ray":
-        with shard_problem.open_on_cluster(model, data, fairness_weights, cluster) as found:
+        with shard_problem.open_on_cluster(
+            model, data, fairness_weights, cluster, item_features, user_features
+        ) as found:
             yield found
         return
     if cluster is not None or isinstance(getattr(data, "shards", None), int):
@@ -393,11 +403,31 @@ def open_setup(
         raise InvalidParameter(f"{what} needs engine='ray'. Got engine={model.engine!r} instead.")
     data, popularity = balanced_like(model, as_interactions(data))
     settings = settings_of(model)
+    features = read_features_of(model, data, item_features, user_features)
     settings["backend"] = chosen(model.backend, data.nnz * model.factors)
+    if features is not None and settings["backend"] == "cuda":
+        if model.backend != "auto":
+            raise InvalidParameter("Features are not supported by backend='cuda': use backend='cpu'.")
+        settings["backend"] = "cpu"
     weights = None
     if fairness_weights is not None:
         weights = read_fairness_weights(fairness_weights, data.n_items, data.item_ids)
-    yield Setup(problem_for(data, model.lambda_f_for(data.n_users), settings, weights), model, data, popularity)
+    fitted = data if features is None else features.reduced()
+    own = weights if weights is None or features is None else features.started(weights, "item")
+    problem = problem_for(fitted, model.lambda_f_for(fitted.n_users), settings, own)
+    if features is not None:
+        problem = features.with_features(problem)
+    yield Setup(problem, model, data, popularity, features=features, fairness_weights=weights)
+
+
+def read_features_of(
+    model: IterativeModel[StateT], data: Interactions, item_features: Any, user_features: Any
+) -> FeatureFit | None:
+    """Read the features that a fit was given; None without any."""
+    if item_features is None and user_features is None:
+        return None
+    name, strength = type(model).__name__, model.feature_regularization
+    return feature_fit.read(name, data, item_features, user_features, strength)
 
 
 def balanced_like(model: IterativeModel[StateT], data: Interactions) -> tuple[Interactions, Vector | None]:

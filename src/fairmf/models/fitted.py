@@ -26,6 +26,7 @@ from fairmf.types import Array, Record, SparseMatrix
 
 if TYPE_CHECKING:
     from fairmf.models import dial, model_file
+    from fairmf.models.fitted_features import FittedFeatures
     from fairmf.ranking import item_dial
     from fairmf.ranking.item_dial import ItemDial
 else:  # models that only recommend do without
@@ -138,6 +139,10 @@ class Fitted:
     """What each user's vector loses per unit of fairness (H_i^-1 q1), if it was stored (models/dial.py)."""
     weighting: Weighting | None = None
     """The weighting of the training data; raw histories are weighted alike. None takes them as they are."""
+    item_features: FittedFeatures | None = None
+    """The features of the items, and what they predict; None where it was fitted without."""
+    user_features: FittedFeatures | None = None
+    """The features of the users."""
     provenance: Record = field(default_factory=dict)
     """For a loaded model: when it was `created`, with which `versions`, and the `data_fingerprint` of its data."""
 
@@ -164,7 +169,10 @@ class Fitted:
     def item_gramian(self) -> Matrix:
         """The Gramian G_V, which every fold-in needs; computed when first used. Use it inside `backend.threads`."""
         backend = get_backend(self.settings["backend"])
-        return backend.host(backend.gramian(backend.array(self.item_factors)))
+        side = self.item_features
+        # Items without interactions were left out of the objective (docs/mathematics.md 11).
+        weights = None if side is None or side.counted.all() else side.counted.astype(np.float64)
+        return backend.host(backend.gramian(backend.array(self.item_factors), weights))
 
     # -- the item dial ----------------------------------------------------------------------------------------------
 

@@ -13,7 +13,10 @@ from numpy.typing import NDArray
 from fairmf.backends.contract import Factors
 from fairmf.data.csr import Rows, replace_rows
 from fairmf.data.features import Encoder, matrix_of, rows_of_features
+from fairmf.data.stored_arrays import check_offsets
 from fairmf.errors import InvalidData
+from fairmf.io.container import Arrays
+from fairmf.io.strict_json import Malformed
 from fairmf.types import Record
 
 
@@ -51,8 +54,11 @@ class FittedFeatures:
 
         With `names`, the rows are those of these ids, in their order.
         """
+        ids: list[Any] | None = None
+        if isinstance(given, Rows):  # encoded already
+            return None, given
         if sp.issparse(given) or isinstance(given, np.ndarray):
-            matrix, ids = given, None
+            matrix = given
         elif self.encoder is None:
             raise InvalidData(f"This model was fitted with a matrix of {kind} features: give a matrix again.")
         else:
@@ -68,18 +74,64 @@ class FittedFeatures:
             raise InvalidData(f"The model was fitted with {len(self.map):,} {kind} features; got {width:,}.")
         return ids, rows
 
-    def with_rows(self, where: NDArray[np.int64], rows: Rows, counted: bool) -> FittedFeatures:
+    def with_rows(self, where: NDArray[np.int64], rows: Rows, counted: NDArray[np.bool_] | bool) -> FittedFeatures:
         """Return a copy in which these rows are appended or replaced."""
         flags = np.zeros(max(len(self.counted), int(where.max(initial=-1)) + 1), dtype=bool)
         flags[: len(self.counted)] = self.counted
         flags[where] = counted
         return replace(self, rows=replace_rows(self.rows, where, rows), counted=flags)
 
+    # -- files ------------------------------------------------------------------------------------------------------
+
+    def describe(self) -> Record:
+        """Return what a file's document holds: the encoder."""
+        return {"encoder": None if self.encoder is None else self.encoder.to_dict()}
+
+    def to_arrays(self, name: str) -> Arrays:
+        """Return the arrays that a file holds."""
+        arrays: Arrays = {
+            f"{name}.indptr": self.rows.indptr, f"{name}.indices": self.rows.indices, f"{name}.map": self.map,
+            f"{name}.counted": self.counted.astype(np.uint8),
+        }  # fmt: skip
+        if self.rows.weights is not None:
+            arrays[f"{name}.weights"] = self.rows.weights
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, name: str, stored: object, size: int, d: int, arrays: Arrays) -> FittedFeatures:
+        """Rebuild the features of `size` rows from their arrays; raise Malformed if they do not fit together."""
+        parts = ("indptr", "indices", "weights", "map", "counted")
+        indptr, indices, weights, M, counted = (arrays.pop(f"{name}.{part}", None) for part in parts)
+        if indptr is None or indices is None or M is None or counted is None or not isinstance(stored, dict):
+            raise Malformed(f"its {name} are incomplete")
+        check_offsets(f"its {name}", indptr, size, len(indices))
+        if M.ndim != 2 or M.shape[1] != d or M.dtype.str[1:] not in ("f4", "f8") or not np.isfinite(M).all():
+            raise Malformed(f"the map of its {name} is not features x {d} numbers")
+        if indices.dtype != np.int32 or (len(indices) and not 0 <= indices.min() <= indices.max() < len(M)):
+            raise Malformed(f"its {name} name features that do not exist")
+        if weights is not None and (weights.dtype != np.float32 or weights.shape != indices.shape):
+            raise Malformed(f"its {name} have no value each")
+        if weights is not None and not np.isfinite(weights).all():
+            raise Malformed(f"its {name} hold numbers that are not finite")
+        if counted.shape != (size,) or counted.dtype != np.uint8 or counted.max(initial=0) > 1:
+            raise Malformed(f"its {name} do not say which rows were trained")
+        encoder = None
+        if stored.get("encoder") is not None:
+            try:
+                encoder = Encoder.from_dict(stored["encoder"])
+            except (KeyError, TypeError, ValueError) as error:
+                raise Malformed(f"the encoder of its {name} is damaged: {error}") from error
+            if len(encoder.names) != len(M):
+                raise Malformed(f"the encoder of its {name} has another number of features than their map")
+        return cls(Rows(indptr, indices, weights), M, counted.astype(bool), encoder)
+
+    # -- what features do ---------------------------------------------------------------------------------------------
+
     def effects(self, column: str | None, others: Factors, mean: NDArray[np.float64]) -> list[Record]:
         """Return what each feature of a column adds to scores, the largest first.
 
-        `mean` is the mean vector of the other side (`others`): `effect` is what one unit of the feature adds to the mean
-        score, `spread` the standard deviation of what it adds to the scores of different users (or items).
+        `mean` is the mean vector of the other side (`others`): `effect` is what one unit of the feature adds to the
+        mean score, `spread` the standard deviation of what it adds to the scores of different users (or items).
         """
         chosen = range(len(self.map))
         if column is not None:

@@ -249,7 +249,7 @@ def improve_rows(
     low, high, indptr, indices, weights, other, diagonal, ridge, shift, own, vector, pulls, steps, tolerance,
     relaxation, bounds, this, sums,
 ):  # fmt: skip
-    """Improve rows (`Backend.improve`). `own`, `vector` t and `pulls` (rank_one) may be None: then Numba omits their code.
+    """Improve rows (`Backend.improve`). `own`, `vector` t and `pulls` (rank_one) may be None: Numba omits their code.
 
     The preconditioner h + pull t t' is inverted by Sherman-Morrison: 1/h - gain th th', where th = t / h.
     in: all but the last two   in and out: this   out: sums (blocks x 3)

@@ -42,9 +42,7 @@ def _known(diagonal, ridge, pull, vector, h, th):
 
 
 @kernel(fastmath=True)
-def _begin_block(
-    diagonal, ridge, shift, own, vector, pulls, empty, tolerance, first, last, x, r, p, rz, goal, squares
-):
+def _begin_block(diagonal, ridge, shift, own, vector, pulls, empty, tolerance, first, last, x, r, p, rz, goal, squares):
     d = x.shape[1]
     h = np.empty(d, dtype=x.dtype)
     th = np.empty(0 if vector is None else d, dtype=x.dtype)
@@ -88,9 +86,7 @@ def _begin_block(
 
 
 @kernel(fastmath=True)
-def begin(
-    low, high, diagonal, ridge, shift, own, vector, pulls, empty, tolerance, bounds, x, r, p, rz, goal, squares
-):
+def begin(low, high, diagonal, ridge, shift, own, vector, pulls, empty, tolerance, bounds, x, r, p, rz, goal, squares):
     """Compute the residual and the first direction. A converged row gets direction 0 and does not change any more.
 
     in: up to bounds   in and out: x (rows x d), r (the entries' part, then the residual)
@@ -178,6 +174,6 @@ def advance(
     """
     for b in range(low, high):
         _advance_block(
-            diagonal, ridge, shift, own, vector, pulls, curvatures, products, relaxation, bounds[b], bounds[b + 1], x, r,
-            p, rz, goal, change[b],
+            diagonal, ridge, shift, own, vector, pulls, curvatures, products, relaxation, bounds[b], bounds[b + 1], x,
+            r, p, rz, goal, change[b],
         )  # fmt: skip

@@ -149,7 +149,7 @@ def improve_rows(
     low, high, indptr, indices, weights, part, columns, ridge, shift, own, vector, near, pulls, first, bounds, scores,
     this,
 ):  # fmt: skip
-    """Improve rows over a block (`improve_block`); `own`, `vector`, `near`, `pulls` may be None.   in and out: scores, this"""
+    """Improve rows over a block (`improve_block`); `own` to `pulls` may be None.   in and out: scores, this"""
     for b in range(low, high):
         _improve_block(
             indptr, indices, weights, part, columns, ridge, shift, own, vector, near, pulls, first, bounds[b],

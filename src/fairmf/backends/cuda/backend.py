@@ -195,7 +195,7 @@ class CudaBackend:
         else:
             out[rows] = cp.asnumpy(values)
 
-    def sparse_product(self, rows: Rows, other: Factors) -> Factors:
+    def sparse_product(self, rows: Rows, other: Factors) -> Factors:  # noqa: ARG002
         """Raise InvalidParameter: this backend does not support features, so nor does it read `HalfStep.own`."""
         raise InvalidParameter("Features are not supported by backend='cuda': use backend='cpu'.")
 
