@@ -45,14 +45,30 @@ class Catalogue(Flags):
         typer.Option(metavar="COLUMN", help="Column of groups (seller, genre) in the catalogue; guessed if not given."),
     ] = None
 
+    def table(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the names and the groups of all items of the table, by id as text; empty if they are not known."""
+        self._check()
+        if self.catalogue is None:
+            return {}, {}
+        table, ids, names, groups = _columns(self.catalogue, self.name_column, self.group_column)
+        keys = [str(item) for item in table[ids]]
+        named, grouped = (
+            {} if column is None else {k: str(v) for k, v in zip(keys, table[column], strict=True) if v is not None}
+            for column in (names, groups)
+        )
+        return named, grouped
+
     def read(self, data: Interactions) -> tuple[list[str] | None, list[str] | None]:
         """Return the names and the groups of the data's items; None if they are not known."""
+        self._check()
         if self.catalogue is not None:
             return read_catalogue(self.catalogue, data, self.name_column, self.group_column)
-        for flag, value in (("--name-column", self.name_column), ("--group-column", self.group_column)):
-            if value is not None:
-                raise Problem(f"{flag} names a column of a catalogue, but no catalogue was given.", "--catalogue FILE")
         return None, None
+
+    def _check(self) -> None:
+        for flag, value in (("--name-column", self.name_column), ("--group-column", self.group_column)):
+            if value is not None and self.catalogue is None:
+                raise Problem(f"{flag} names a column of a catalogue, but no catalogue was given.", "--catalogue FILE")
 
 
 def read_catalogue(
@@ -64,17 +80,7 @@ def read_catalogue(
     that is not in the table is called by its id and has no group.
     """
     known, n_items = data.item_ids, data.n_items
-    table = _read(path)
-    ids = next(filter(is_item_id, table), next(iter(table)))
-    columns = [
-        _column(path, table, wanted, usual, f"--{flag}")
-        for wanted, usual, flag in ((name, ITEM_TITLES, "name-column"), (group, ITEM_GROUPS, "group-column"))
-    ]
-    if columns == [None, None]:
-        raise Problem(
-            f"{path} has no column of names or groups that can be guessed: its columns are {', '.join(table)}.",
-            "--name-column COLUMN or --group-column COLUMN",
-        )
+    table, ids, *columns = _columns(path, name, group)
     own = [str(x) for x in (range(n_items) if known is None else known.values.tolist())]
     rows = {str(item): row for row, item in enumerate(table[ids])}
     if not any(item in rows for item in own):
@@ -82,6 +88,22 @@ def read_catalogue(
     names = None if columns[0] is None else _of_items(own, rows, table[columns[0]], own)
     groups = None if columns[1] is None else _of_items(own, rows, table[columns[1]], [NO_GROUP] * n_items)
     return names, groups
+
+
+def _columns(
+    path: Path, name: str | None, group: str | None
+) -> tuple[dict[str, list[object]], str, str | None, str | None]:
+    """Return the table, and which of its columns hold ids, names and groups."""
+    table = _read(path)
+    ids = next(filter(is_item_id, table), next(iter(table)))
+    names = _column(path, table, name, ITEM_TITLES, "--name-column")
+    groups = _column(path, table, group, ITEM_GROUPS, "--group-column")
+    if names is None and groups is None:
+        raise Problem(
+            f"{path} has no column of names or groups that can be guessed: its columns are {', '.join(table)}.",
+            "--name-column COLUMN or --group-column COLUMN",
+        )
+    return table, ids, names, groups
 
 
 def _of_items(own: list[str], rows: dict[str, int], values: list[object], otherwise: list[str]) -> list[str]:
