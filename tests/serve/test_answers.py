@@ -87,9 +87,10 @@ def test_unknown_items_are_named_and_the_rest_is_used(ask, served_model):
 
 def test_numbers_may_come_as_text_and_text_as_numbers(ask, numbered):
     client = ask(numbered)
-    assert client.post("/v1/recommend", {"history": ["3", "11"]}).json == client.post(
-        "/v1/recommend", {"history": [3, 11]}
-    ).json
+    assert (
+        client.post("/v1/recommend", {"history": ["3", "11"]}).json
+        == client.post("/v1/recommend", {"history": [3, 11]}).json
+    )
     assert client.post("/v1/recommend", {"history": ["03", -1, 40], "n": 1}).json["unknown_items"] == ["03", -1, 40]
 
 
@@ -134,7 +135,9 @@ def test_explain_is_the_librarys(ask, served_model):
     answer = ask().post("/v1/explain", {"user": int(user), "item": item, "contributions": 3}).json
     found = served_model.explain(user, item)
     assert answer["explanation"]["score"] == pytest.approx(found.score)
-    assert [part["id"] for part in answer["explanation"]["contributions"]] == [str(x) for x, _ in found.contributions[:3]]
+    assert [part["id"] for part in answer["explanation"]["contributions"]] == [
+        str(x) for x, _ in found.contributions[:3]
+    ]
 
 
 def test_similar_items_leave_out_the_item_itself(ask, served_model):
@@ -156,11 +159,11 @@ def test_items_are_found_by_title_and_by_id(ask, served_model):
 
 
 def test_ids_of_other_types_are_text_in_json(ask):
-    from fairmf import IALS, Interactions, synthetic
+    from fairmf import IALS, Ids, Interactions, synthetic
 
     data = synthetic(n_users=60, n_items=30, n_interactions=700)
     pairs = [("shop", k) for k in range(30)]
-    model = IALS(factors=4, epochs=2).fit(Interactions(data.by_user, 30, None, pairs), progress=False)
+    model = IALS(factors=4, epochs=2).fit(Interactions(data.by_user, 30, None, Ids(pairs)), progress=False)
     answer = ask(model).post("/v1/recommend", {"history": ["('shop', 3)"], "n": 2}).json
     ids, _ = model.recommend_for([("shop", 3)], N=2)
     assert answer["ids"] == [str(name) for name in ids]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
-import tempfile
+import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +16,16 @@ from fairmf.cli.options import Flags
 from fairmf.cli.session import Session
 from fairmf.cli.terminal import marked
 from fairmf.errors import MissingDependency
+from fairmf.lazy import lazy_module
+
+if TYPE_CHECKING:
+    from fairmf.serve import launch as launching
+    from fairmf.serve import served_model as served_models
+    from fairmf.serve import settings as setting_types
+    from fairmf.serve.settings import Settings
+else:  # the extra may be missing: then there is a better message than an ImportError
+    launching, setting_types = lazy_module("fairmf.serve.launch"), lazy_module("fairmf.serve.settings")
+    served_models = lazy_module("fairmf.serve.served_model")
 
 LIMITS, TIMES, LOGS = "Limits", "Queue and time-outs", "Logs"
 SHORTEST_KEY = 16  # characters
@@ -125,25 +134,31 @@ def serve(
 
       fairmf serve model.fairmf --catalogue movies.csv --workers 2 --reload
 
-      curl -H 'Content-Type: application/json' -d '{"history": \\[1, 50], "n": 10, "evenness": 0.3}' localhost:8080/v1/recommend
+      curl localhost:8080/v1/recommend -H 'Content-Type: application/json' -d '{"history": \\[1, 50], "evenness": 0.3}'
     """
     for package in ("msgspec", "uvicorn", "httptools"):
-        try:
-            __import__(package)
-        except ImportError as error:
-            raise MissingDependency(f'fairmf serve needs {package}: pip install "fairmf[serve]"') from error
+        if importlib.util.find_spec(package) is None:
+            raise MissingDependency(f'fairmf serve needs {package}: pip install "fairmf[serve]"')
     if logs.log_histories and not logs.log_requests:
         raise Problem("--log-histories logs bodies with the requests, which are not logged.", "add --log-requests")
     settings = _settings(address, most, times, logs)
-    with tempfile.TemporaryDirectory(prefix="fairmf-serve-", ignore_cleanup_errors=True) as folder:
-        _run(model, Path(folder), session, address, catalogue, settings)
+    titles, groups = catalogue.table()
+
+    def tell(where: str) -> None:
+        session.note(f"serving  {marked(where)}  (Ctrl-C stops)")
+
+    launching.launch(
+        model,
+        settings,
+        launching.Place(address.host, address.port, address.workers, address.reload),
+        catalogue=served_models.Catalogue(titles, groups),
+        on_ready=tell,
+    )
 
 
-def _settings(address: Address, most: Most, times: Times, logs: Logs):  # type: ignore[no-untyped-def]
-    from fairmf.serve.settings import Limits, Settings
-
-    return Settings(
-        limits=Limits(
+def _settings(address: Address, most: Most, times: Times, logs: Logs) -> Settings:
+    return setting_types.Settings(
+        limits=setting_types.Limits(
             most.max_body, most.max_batch, most.max_n, most.max_history, most.max_items, most.max_evenness
         ),
         name=address.name, waiting=times.queue, batch_wait=times.batch_wait_ms / 1000,
@@ -167,43 +182,3 @@ def read_keys(path: Path) -> tuple[bytes, ...]:
             "make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'",
         )
     return tuple(hashlib.sha256(key.encode()).digest() for key in keys)
-
-
-def _run(model: Path, folder: Path, session: Session, address: Address, catalogue: CatalogueFlags, settings) -> None:  # type: ignore[no-untyped-def]
-    from fairmf.serve import http_server
-    from fairmf.serve.figures import Figures
-    from fairmf.serve.reload import Pointer, Publisher
-    from fairmf.serve.routes import LABELS
-    from fairmf.serve.served_model import Catalogue
-    from fairmf.serve.supervisor import Plan, Supervisor
-
-    titles, groups = catalogue.table()
-    counts = Figures(LABELS, folder, worker=address.workers)  # after the workers' own
-    publisher = Publisher(
-        model, folder, watched=address.reload, on_failure=lambda: counts.add("reload_failures")
-    )
-    pointer = Pointer(folder, Catalogue(titles, groups), settings.num_threads)
-    try:
-        sock = http_server.listening(address.host, address.port)
-    except OSError as error:
-        raise Problem(
-            f"Cannot listen at {address.host}:{address.port}: {error.strerror}.", "choose another --port or --host"
-        ) from error
-
-    def tell() -> None:
-        host, port = sock.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        session.note(f"serving  http://{marked(shown)}:{port}  (Ctrl-C stops)")
-
-    publisher.start()
-    try:
-        if address.workers == 1:
-            http_server.run(pointer, settings, sock, folder=folder, on_ready=tell, on_hangup=publisher.ask)
-        else:
-            Supervisor(
-                Plan(pointer, settings, folder), sock, address.workers, on_ready=tell, on_hangup=publisher.ask
-            ).run()
-    finally:
-        publisher.stop()
-        sock.close()
-        shutil.rmtree(folder, ignore_errors=True)

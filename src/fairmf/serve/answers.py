@@ -111,8 +111,8 @@ def _as_given(
     if not unknown:
         return UNSET
     names = [*(request.history or ()), *request.exclude, *(request.items or ())]
-    written = {served.items.given(name): name for name in reversed(names)}
-    return [written[name] for name in unknown]
+    written = dict(zip(names, served.items.all_given(names), strict=True))
+    return [name for name, given in written.items() if given in set(unknown)]
 
 
 # -- who asks ---------------------------------------------------------------------------------------------------------
@@ -178,8 +178,7 @@ def _vector(served: ServedModel, request: messages.ScoreRequest, level: Level, u
         row = _user(served, request)
         stored: Array = model.user_factors[row]
         return stored if level.fairness is None else model._at_fairness(np.array([row]), level.fairness)[0]
-    options = {} if level.fairness is None else {"fairness": level.fairness}
-    folded: Array = _solver(served).fold_in(_history(served, request, unknown), **options)[0]
+    folded: Array = _solver(served).fold_in(_history(served, request, unknown), fairness=level.fairness)[0]
     return folded
 
 
@@ -250,9 +249,7 @@ def _given(served: ServedModel, rows: Sequence[int]) -> list[Hashable]:
     return (names if served.items.ids is None else served.items.ids.named(names)).tolist()  # type: ignore[no-any-return]
 
 
-def items(
-    served: ServedModel, request: messages.ItemsRequest, exposure: Array | None
-) -> messages.ItemsAnswer:
+def items(served: ServedModel, request: messages.ItemsRequest, exposure: Array | None) -> messages.ItemsAnswer:
     """Look items up by a text in their titles or by their ids; `exposure` has how often each was served."""
     unknown: list[Id] = []
     if request.ids is not None:
@@ -266,7 +263,8 @@ def items(
     found = [
         messages.Item(
             id=name, users=int(counts[row]), served=0 if exposure is None else int(exposure[row]),
-            title=UNSET if titles is None else titles[row], group=UNSET if groups is None else groups[1][groups[0][row]],
+            title=UNSET if titles is None else titles[row],
+            group=UNSET if groups is None else groups[1][groups[0][row]],
         )
         for name, row in zip(served.items.of_rows(np.array(rows, dtype=np.int64)), rows, strict=True)
     ]  # fmt: skip
@@ -280,11 +278,10 @@ def describe(served: ServedModel, name: str, limits: Limits) -> messages.ModelAn
     stops = [] if path is None else [k / 10 for k in range(11)]
     return messages.ModelAnswer(
         name=name, model=served.fingerprint, kind=type(model).__name__, items=model.n_items, users=model.n_users,
-        factors=model.item_factors.shape[1], histories=fitted.interactions is not None, titles=served.titles is not None,
+        factors=model.item_factors.shape[1], histories=fitted.interactions is not None,
+        titles=served.titles is not None,
         created=fitted.provenance.get("created"), loaded=served.loaded.isoformat(timespec="seconds"), index=False,
         max_evenness=limits.evenness,
         path=[messages.Point(e, *path.expected(e)) for e in stops] if path is not None else [],
         quality=None if path is None else path.quality, gini_at=None if path is None else path.at,
     )  # fmt: skip
-
-

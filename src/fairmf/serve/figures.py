@@ -119,7 +119,9 @@ class Figures:
         lines.append(_line("waiting", values[self._places["waiting"]]))
         slots = values[self._places["recall_slots"]]
         if slots:
-            lines += _head("index_recall", "gauge", "Share of the exact lists that the index found, on sampled requests.")
+            lines += _head(
+                "index_recall", "gauge", "Share of the exact lists that the index found, on sampled requests."
+            )
             lines.append(_line("index_recall", values[self._places["recall_hits"]] / slots))
         return "\n".join([*lines, *more]) + "\n"
 
@@ -144,9 +146,7 @@ def _number(value: float) -> str:
 def _histogram(name: str, times: Floats, route: str) -> list[str]:
     totals = np.cumsum(times[:-1])
     bounds = [*map(str, BUCKETS), "+Inf"]
-    lines = [
-        _line(f"{name}_bucket", total, route=route, le=bound) for bound, total in zip(bounds, totals, strict=True)
-    ]
+    lines = [_line(f"{name}_bucket", total, route=route, le=bound) for bound, total in zip(bounds, totals, strict=True)]
     return [*lines, _line(f"{name}_sum", times[-1], route=route), _line(f"{name}_count", totals[-1], route=route)]
 
 

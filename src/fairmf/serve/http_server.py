@@ -79,7 +79,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server that ends quietly when it is told to: requests in flight finish, and no signal is raised again."""
+    """uvicorn's server that ends quietly when told to: requests in flight finish, and no signal is raised again."""
 
     on_hangup: Callable[[], None] | None = None
 

@@ -26,7 +26,9 @@ def write(level: str, event: str, **fields: object) -> None:
 def answered(request: str, method: str, path: str, status: int, seconds: float, body: bytes | None) -> None:
     """Write a line about a request; with its body if that is wanted."""
     more = {} if body is None else {"body": body.decode("utf-8", "replace")}
-    write("info", "request", request=request, method=method, path=path, status=status, ms=round(seconds * 1e3, 3), **more)
+    write(
+        "info", "request", request=request, method=method, path=path, status=status, ms=round(seconds * 1e3, 3), **more
+    )
 
 
 def failed(request: str, path: str, error: BaseException) -> None:

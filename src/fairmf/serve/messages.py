@@ -49,7 +49,7 @@ class Part(Struct):
 
 
 class Explanation(Struct):
-    """A score as a sum: all contributions, less `fairness_cost`, plus `offset`. The largest contributions are listed."""
+    """A score as a sum: all contributions, less `fairness_cost`, plus `offset`. The largest ones are listed."""
 
     id: Id
     score: float

@@ -113,7 +113,8 @@ class MicroBatches:
             self._timer = None
         if self._busy:
             return
-        batch, size, now = [], 0, time.monotonic()
+        batch: list[Entry] = []
+        size, now = 0, time.monotonic()
         while self._entries:
             entry = self._entries[0]
             if not entry.dropped:

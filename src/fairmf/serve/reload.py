@@ -126,10 +126,8 @@ class Publisher:
         while not self._stopped:
             asked = self._asked.wait(self._poll if self._watched else None)
             self._asked.clear()
-            if self._stopped:
-                return
             signature = _signature(self._source)
-            if asked or (signature is not None and signature != self._seen):
+            if not self._stopped and (asked or (signature is not None and signature != self._seen)):
                 self._seen = signature
                 self.try_to_publish()
 

@@ -15,6 +15,7 @@ from fairmf.errors import FairmfError
 from fairmf.serve import answers, messages
 from fairmf.serve.answers import Answered, Refused
 from fairmf.serve.messages import Asking
+from fairmf.serve.served_model import ServedModel
 from fairmf.serve.service import Service
 from fairmf.serve.settings import Limits
 from fairmf.version import __version__
@@ -168,10 +169,13 @@ async def items(service: Service, body: bytes, deadline: float) -> Reply:
     if (request.query is None) == (request.ids is None):
         raise Refused(422, "Give query or ids, one of the two.")
     _check_length("ids", request.ids, limits.n)
-    exposure = service.exposure()
-    if service.held()[0].items.size != len(exposure):
-        exposure = None  # the model was replaced this moment
-    return await _asked(service, lambda served: answers.items(served, request, exposure), deadline)
+    served, window = service.held()
+    counts = window.counts()
+
+    def look_up(current: ServedModel) -> messages.ItemsAnswer:
+        return answers.items(current, request, counts if current is served else None)
+
+    return await _asked(service, look_up, deadline)
 
 
 async def _asked(service: Service, work: Callable[[Any], Any], deadline: float) -> Reply:

@@ -22,7 +22,7 @@ from fairmf.errors import BrokenFile, FairmfError, InvalidData
 from fairmf.io import container
 from fairmf.lazy import cached_property
 from fairmf.models.factor_model import FactorModel
-from fairmf.models.history_request import HistoryRequest
+from fairmf.models.history_request import HistoryAnswer, HistoryRequest
 from fairmf.models.model_file import MODEL, load_model
 from fairmf.serve.messages import Id
 from fairmf.types import Array
@@ -30,6 +30,7 @@ from fairmf.types import Array
 FINGERPRINT = 16  # digits of a fingerprint that answers show
 PROBE = 5  # items of the list that a new model has to give before it is served
 NO_GROUP = "no group"
+NO_ROW = -(1 << 70)  # stands for a text in a model without ids, whose items are row numbers
 
 
 class Names:
@@ -63,7 +64,9 @@ class Names:
     def all_given(self, names: Iterable[Id]) -> list[Hashable]:
         """Return the ids of a request as the model has them."""
         kind, given = self._kind, self.given
-        return [name if type(name) is kind else given(name) for name in names]
+        found = [name if type(name) is kind else given(name) for name in names]
+        # Without ids the library takes row numbers alone, and counts numbers out of range as unknown.
+        return found if self.ids is not None else [name if isinstance(name, int) else NO_ROW for name in found]
 
     def shown(self, name: Hashable) -> Id:
         """Return an id of the model as JSON has it."""
@@ -116,9 +119,7 @@ class ServedModel:
     loaded: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
 
     @classmethod
-    def of(
-        cls, model: FactorModel, catalogue: Catalogue | None = None, fingerprint: str | None = None
-    ) -> ServedModel:
+    def of(cls, model: FactorModel, catalogue: Catalogue | None = None, fingerprint: str | None = None) -> ServedModel:
         """Prepare a fitted model: look its names up, and match the catalogue to its items."""
         model = copy.copy(model)  # the caller's may be fitted again, or be given other settings
         fitted, catalogue = model.fitted, catalogue or Catalogue()
@@ -157,7 +158,7 @@ class ServedModel:
         except FairmfError as error:
             raise BrokenFile(f"This model gives no list: {error}") from error
         for answer in answers[:-1]:
-            if not np.isfinite(answer.scores[self.found(answer.ids)]).all():
+            if isinstance(answer, HistoryAnswer) and not np.isfinite(answer.scores[self.found(answer.ids)]).all():
                 raise BrokenFile("This model gives scores that are not finite.")
 
     @staticmethod
@@ -178,7 +179,7 @@ class ServedModel:
     def rows(self, ids: Array) -> list[int]:
         """Return the rows of ids of the model."""
         known = self.items.ids
-        return ids.tolist() if known is None else [known.position(name) for name in ids.tolist()]  # type: ignore[no-any-return]
+        return ids.tolist() if known is None else [known.position(name) for name in ids.tolist()]
 
     def titled(self, rows: list[int]) -> list[str] | UnsetType:
         """Return the titles of items; UNSET without a catalogue."""

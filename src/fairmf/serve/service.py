@@ -17,7 +17,6 @@ from fairmf.serve.messages import RecommendRequest
 from fairmf.serve.micro_batches import MicroBatches
 from fairmf.serve.served_model import ServedModel
 from fairmf.serve.settings import Settings
-from fairmf.types import Floats
 
 Work = list[RecommendRequest] | Callable[[ServedModel], Any]
 """What the thread that ranks does: rank requests for lists, or call a function with the model."""
@@ -147,10 +146,6 @@ class Service:
         self.figures.add("fallbacks", sum(bool(one.answer.fallback) for one in answered))
         self.figures.add("unknown_items", sum(len(one.answer.unknown_items or ()) for one in answered))
         return found
-
-    def exposure(self) -> Floats:
-        """Return how often each item of the current model was served in the window."""
-        return self.held()[1].counts()
 
 
 def _result(work: Callable[[ServedModel], Any], served: ServedModel) -> Any:
