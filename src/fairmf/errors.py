@@ -50,6 +50,16 @@ class InvalidData(FairmfError, ValueError):
     """The interactions, or the file they were read from, cannot be used as they are."""
 
 
+class UnknownItems(InvalidData):
+    """A history, or a list of items, names items that the model does not know: `unknown` holds them, each once."""
+
+    def __init__(
+        self, *args: object, unknown: tuple[object, ...] = (), hint: str | None = None, parameter: str | None = None
+    ):
+        super().__init__(*args, hint=hint, parameter=parameter)
+        self.unknown = unknown
+
+
 class InvalidParameter(FairmfError, ValueError):
     """A setting or argument is outside its range."""
 
