@@ -68,7 +68,7 @@ class Groups:
     def of_item(self, item: int) -> Hashable:
         """Return the name of an item's group; of several, all names in one text."""
         if self.shares is None:
-            return self.names[self.codes[item]]
+            return self.names[int(self.codes[item])]
         own = self.shares.indices[self.shares.indptr[item] : self.shares.indptr[item + 1]].tolist()
         first: Hashable = self.names[own[0]]
         return first if len(own) == 1 else ", ".join(str(self.names[g]) for g in own)

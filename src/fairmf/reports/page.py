@@ -50,7 +50,7 @@ ENDS = {
     "interrupted": "was interrupted",
     "ceiling": "ran all the epochs it was given",
 }
-"""How training ended, by the verdict of its history."""
+"""Sentences on how training ended, by the verdict of its history."""
 
 PathLike = str | os.PathLike[str]
 
