@@ -84,4 +84,4 @@ def titles_and_groups(model):
 
     names = [str(name) for name in model.fitted.item_ids.values]
     titles = {name: f"Title {k}" for k, name in enumerate(names) if k}
-    return Catalogue(titles, {name: "ab"[k % 2] for k, name in enumerate(names)})
+    return Catalogue(titles, {name: ["ab"[k % 2]] for k, name in enumerate(names)})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -25,7 +25,7 @@ from fairmf.models.factor_model import FactorModel
 from fairmf.models.history_request import HistoryAnswer, HistoryRequest
 from fairmf.models.model_file import MODEL, load_model
 from fairmf.serve.messages import Id
-from fairmf.types import Array
+from fairmf.types import Array, Floats
 
 FINGERPRINT = 16  # digits of a fingerprint that answers show
 PROBE = 5  # items of the list that a new model has to give before it is served
@@ -101,7 +101,30 @@ class Catalogue:
     """Titles and groups of items, by their ids as text. It outlives the model: a new one may have other items."""
 
     titles: Mapping[str, str] = field(default_factory=dict)
-    groups: Mapping[str, str] = field(default_factory=dict)
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """An item may have several groups: its exposure is divided between them."""
+
+
+class Groups:
+    """The groups of every item of a model; items without any are in a group of their own.
+
+    Parameters
+    ----------
+    of_items
+        The groups of each item, in the order of the rows.
+    """
+
+    def __init__(self, of_items: Sequence[Sequence[str]]):
+        self.of_items = [list(groups) or [NO_GROUP] for groups in of_items]
+        sizes = np.array([len(groups) for groups in self.of_items])
+        flat = [group for groups in self.of_items for group in groups]
+        names, self._numbers = np.unique(flat, return_inverse=True)
+        self.names = [str(name) for name in names]
+        self._rows, self._parts = np.repeat(np.arange(len(sizes)), sizes), 1.0 / np.repeat(sizes, sizes)
+
+    def sums(self, values: Floats) -> Floats:
+        """Return the sum of each group's items; what several groups share is divided."""
+        return np.bincount(self._numbers, values[self._rows] * self._parts, minlength=len(self.names))
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,8 +137,8 @@ class ServedModel:
     users: Names
     titles: list[str] | None
     """Title of every item, its id where the catalogue has none; None without a catalogue of titles."""
-    groups: tuple[Array, list[str]] | None
-    """Number of each item's group, and the names of the groups; None without groups."""
+    groups: Groups | None
+    """The groups of the items; None without a catalogue of groups."""
     loaded: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
 
     @classmethod
@@ -127,10 +150,7 @@ class ServedModel:
         known = bool(catalogue.titles or catalogue.groups)
         texts = [str(name) for name in items.of_rows(np.arange(items.size))] if known else []
         titles = [catalogue.titles.get(text, text) for text in texts] if catalogue.titles else None
-        groups = None
-        if catalogue.groups:
-            names, numbers = np.unique([catalogue.groups.get(text, NO_GROUP) for text in texts], return_inverse=True)
-            groups = numbers.astype(np.int32), [str(name) for name in names]
+        groups = Groups([catalogue.groups.get(text, ()) for text in texts]) if catalogue.groups else None
         return cls(
             model, fingerprint or content_digest(model), items, Names(fitted.user_ids, model.n_users), titles, groups
         )
