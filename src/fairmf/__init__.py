@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from fairmf.data.read_sql import read_sql as read_sql
     from fairmf.data.split import HeldOut as HeldOut
     from fairmf.data.split import Split as Split
+    from fairmf.data.split_by_item import split_by_item as split_by_item
     from fairmf.data.split_methods import split_by_interaction as split_by_interaction
     from fairmf.data.split_methods import split_by_time as split_by_time
     from fairmf.data.split_methods import split_by_user as split_by_user
@@ -95,6 +96,7 @@ _HOMES = {
     "data.dataset_load": ("load_dataset", "fetch_dataset",),
     "data.datasets": ("datasets",),
     "data.split": ("Split", "HeldOut",),
+    "data.split_by_item": ("split_by_item",),
     "data.split_methods": ("split_by_user", "split_by_interaction", "split_by_time",),
     "models.als": ("FairALS", "IALS",),
     "models.fiadmm": ("FiADMM",),

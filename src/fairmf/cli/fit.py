@@ -16,6 +16,7 @@ from fairmf.cli.output import check_output
 from fairmf.cli.session import Session
 from fairmf.cli.sources import EVENTS_HELP, Reading, read_interactions, read_split
 from fairmf.cli.terminal import marked
+from fairmf.data.features import read_table
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut
 from fairmf.data.split_io import is_split
@@ -24,6 +25,7 @@ from fairmf.models.auto_settings import CHOSEN, FEWEST, HELD_OUT
 from fairmf.models.base import IterativeModel
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import History
+from fairmf.types import Record
 
 
 @dataclass
@@ -49,6 +51,28 @@ class Training(Flags):
     ] = 3
 
 
+@dataclass
+class FeatureTables(Flags):
+    """Tables of features, by which items and users without interactions get vectors."""
+
+    item_features: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A Parquet, Arrow or CSV file with a row per item: its id, and columns such as genre, year or text. "
+            "Items without interactions are then recommended by them.",
+        ),
+    ] = None
+    user_features: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The same for users: country, device, and so on.")
+    ] = None
+
+    def read(self) -> Record:
+        """Read the tables; return the arguments of `fit`."""
+        given = {"item_features": self.item_features, "user_features": self.user_features}
+        return {name: read_table(path) for name, path in given.items() if path is not None}
+
+
 def fit(
     data: Annotated[
         str,
@@ -66,6 +90,7 @@ def fit(
         ),
     ] = None,
     training: Training,
+    tables: FeatureTables,
     no_histories: Annotated[
         bool,
         typer.Option(
@@ -92,6 +117,8 @@ def fit(
 
       fairmf fit plays.parquet -o model.fairmf --weight plays --reweight log
 
+      fairmf fit split -o model.fairmf --item-features items.parquet
+
       fairmf fit --config model.fit.toml -o again.fairmf
     """  # fmt: skip
     if settings.given.get("random_state", 0) is None:
@@ -108,7 +135,7 @@ def fit(
     if not asked:
         _default_if_few(model, train, session)
     with session.timed("fit"):
-        _train(model, train, validation, training, session)
+        _train(model, train, validation, training, tables, session)
     _tell_chosen(model, session)
     with session.busy("write"):
         model.save(output, interactions=not no_histories)
@@ -155,9 +182,16 @@ def _tell_chosen(model: FactorModel, session: Session) -> None:
 
 
 def _train(
-    model: FactorModel, train: Interactions, validation: HeldOut | None, how: Training, session: Session
+    model: FactorModel,
+    train: Interactions,
+    validation: HeldOut | None,
+    how: Training,
+    tables: FeatureTables,
+    session: Session,
 ) -> None:
     if not isinstance(model, IterativeModel):
+        if tables.item_features is not None or tables.user_features is not None:
+            raise Problem(f"{type(model).__name__} has no vectors: --item-features and --user-features do not apply.")
         if how.checkpoint is not None or how.early_stopping is not None:
             raise Problem(
                 f"{type(model).__name__} is not trained in epochs: --checkpoint and --early-stopping do not apply."
@@ -167,7 +201,7 @@ def _train(
     callbacks = []
     if how.early_stopping is not None and validation is not None:
         callbacks.append(EarlyStopping(validation, how.early_stopping, patience=how.patience, train=train))
-    model.fit(train, callbacks=callbacks, progress=session.progress, checkpoint=how.checkpoint)
+    model.fit(train, callbacks=callbacks, progress=session.progress, checkpoint=how.checkpoint, **tables.read())
     if model.history.verdict == "interrupted":
         if model.history.reason == TERMINATED:  # a job that is stopped from outside must not replace a good model
             raise KeyboardInterrupt

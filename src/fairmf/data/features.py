@@ -14,11 +14,13 @@ encoder at serving time. Values that the encoder does not know are left out, or 
 from __future__ import annotations
 
 import math
+import os
 import re
 import zlib
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,8 +36,11 @@ from fairmf.types import Json, Record
 
 if TYPE_CHECKING:
     import narwhals as nw
-else:  # only tables need it
-    nw = lazy_module("narwhals")
+    import pyarrow as pa
+    from pyarrow import csv, feather, parquet
+else:  # only tables need them
+    nw, pa = lazy_module("narwhals"), lazy_module("pyarrow")
+    csv, feather, parquet = (lazy_module(f"pyarrow.{name}") for name in ("csv", "feather", "parquet"))
 
 KINDS = ("number", "category", "tags", "text")
 SAMPLE = 1000  # cells by which the kind of a column of texts is guessed
@@ -99,6 +104,22 @@ class Features:
             return self.id
         usual = ("item_id", "item", "user_id", "user", "id")
         return next((name for name in usual if name in columns), columns[0])
+
+
+def read_table(path: str | os.PathLike[str]) -> Any:
+    """Read a table of features from a Parquet, Arrow or CSV file, as a PyArrow table."""
+    name = str(path)
+    if not Path(name).is_file():
+        raise InvalidData(f"There is no table of features {name}.")
+    try:
+        if name.endswith((".parquet", ".pq")):
+            return parquet.read_table(name)
+        if name.endswith((".arrow", ".feather")):
+            return feather.read_table(name)
+        delimiter = "\t" if name.endswith((".tsv", ".tab")) else ","
+        return csv.read_csv(name, parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InvalidData(f"{name} cannot be read as a table of features: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -24,15 +24,15 @@ from fairmf.lazy import lazy_module
 from fairmf.models.evenness import EvennessPath, Level
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import Fitted, FittedModel, History
-from fairmf.models.fitted_features import FittedFeatures
 from fairmf.models.registry import factor_models
 from fairmf.params import absent_values, check_settings, settings_of
 from fairmf.types import Array, Json, Record
 from fairmf.version import versions
 
 if TYPE_CHECKING:
-    from fairmf.models import dial
+    from fairmf.models import dial, fitted_features
 else:
+    fitted_features = lazy_module("fairmf.models.fitted_features")  # most models have no features
     dial = lazy_module("fairmf.models.dial")  # most models are saved without
 
 # -- the JSON document of a model file --------------------------------------------------------------------------------
@@ -304,7 +304,8 @@ def _features(content: Record, n: int, m: int, d: int, arrays: Arrays) -> Record
     if not set(stored) <= set(SIDES):
         raise Malformed("it has features of neither users nor items")
     sizes = {"user_features": n, "item_features": m}
-    return {name: FittedFeatures.from_arrays(name, stored[name], sizes[name], d, arrays) for name in stored}
+    rebuilt = fitted_features.FittedFeatures.from_arrays
+    return {name: rebuilt(name, stored[name], sizes[name], d, arrays) for name in stored}
 
 
 def _put_where_it_runs(model: FactorModel, settings: Record) -> None:
