@@ -273,7 +273,7 @@ def score_window(U: Factors, V: Factors, targets: Rows) -> ScoreWindow:
 
 def likely_weight(data: Interactions) -> float:
     """Guess unobserved_weight from the share of all pairs that are observed: the denser, the larger it should be."""
-    return 3.0 * (data.nnz / (data.n_users * data.n_items)) ** 0.7
+    return 3.0 * float(data.nnz / (data.n_users * data.n_items)) ** 0.7
 
 
 def work(data: Interactions, factors: int) -> float:
