@@ -29,6 +29,35 @@ EXTRAS = {"vae": "torch"}
 
 
 @dataclass
+class DataSource(Flags):
+    """Choose the data of the experiment and say where they are; or name results that are there already."""
+
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FOLDER|FILE",
+            autocompletion=starting(SOURCES),
+            help="Use other data than the paper's: ml-1m, epinions, gowalla, synthetic-ml20m, or a stored split. A "
+            "name is also looked for in the folder FAIRMF_DATA.",
+        ),
+    ] = None
+    from_path: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="PATH",
+            help="Path of your own copy of the data set, of a .npz file of it, or of a split of it.",
+        ),
+    ] = None
+    rebuild: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH", help="Make table and plots anew from a results.json or its folder, without training."
+        ),
+    ] = None
+
+
+@dataclass
 class Scale(Flags):
     """Limit how much of the experiment is run."""
 
@@ -66,32 +95,8 @@ def reproduce(
     every: Annotated[
         bool, typer.Option("--all", help="Reproduce all tables and figures, each in a folder of its own.")
     ] = False,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|FOLDER|FILE",
-            autocompletion=starting(SOURCES),
-            help="Use other data than the paper's: ml-1m, epinions, gowalla, synthetic-ml20m, or a stored split. A "
-            "name is also looked for in the folder FAIRMF_DATA.",
-        ),
-    ] = None,
-    from_path: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            metavar="PATH",
-            help="Path of your own copy of the data set, of a .npz file of it, or of a split of it.",
-        ),
-    ] = None,
+    source: DataSource,
     scale: Scale,
-    stored: Annotated[
-        Path | None,
-        typer.Option(
-            "--rebuild",
-            metavar="PATH",
-            help="Make table and plots anew from a results.json or its folder, without training.",
-        ),
-    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Estimate the number of fits, the time and the memory, and exit.")
     ] = False,
@@ -124,6 +129,7 @@ def reproduce(
             raise Problem("--list shows all tables and figures; it takes no name.")
         _list(session)
         return
+    stored = source.rebuild
     if stored is not None:
         if name is not None or every:
             raise Problem("--rebuild reads which table or figure it is from the file; it takes no name.")
@@ -139,15 +145,15 @@ def reproduce(
             "fairmf reproduce --list shows them",
         )
     limits = scale.arguments()
-    wanted = _of_one_data_set(data) if name is None else [experiment(name)]
-    on = wanted[0].data if data is None else data
+    wanted = _of_one_data_set(source.data) if name is None else [experiment(name)]
+    on = wanted[0].data if source.data is None else source.data
     for one in wanted:
         if name is None:
             limits["without"] = _without_missing(session, one, limits["without"])
         _check_installed(one, limits["without"])
         one.on(on).limited(**limits)  # raises before data are read
     with session.busy("read"):
-        found = load_data(on, from_path=from_path)
+        found = load_data(on, from_path=source.from_path)
     session.uses("train", found.split.train)
     if name is not None:
         usual = Path(name if found.name == wanted[0].data else f"{name}-{Path(on).name}")
