@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Hashable, Iterable, Mapping
-from typing import TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fairmf.data.groups import GroupLabels, Groups, read_groups
+from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut, Split, check_same_items
 from fairmf.errors import InvalidData
-from fairmf.metrics.exposure import add_up
 from fairmf.metrics.given import NO_EXTRAS, Extras, Given, read_features, read_group_target, read_user_groups
 from fairmf.metrics.registry import Background, ExposureMetric, JointMetric, Wanted, parse_metrics
 
 Values = NDArray[np.float64]
+Merit: TypeAlias = ArrayLike | Mapping[Any, float]
+"""The merit of every item, by position or by id."""
 
 
 class GroupResults(TypedDict):
@@ -75,7 +77,7 @@ class Plan:
     def measure(self, w: Wanted, o: Values) -> Values:
         """Compute one exposure metric of exposure vectors (items along the last axis)."""
         if w.of_groups and self.groups is not None:
-            o = add_up(o, self.groups.codes, len(self.groups.names))
+            o = self.groups.add_up(o)
         return w.exposure.measure(o, self.of_groups if w.of_groups else self.of_items)
 
     def of_all_groups(self, exposures: Mapping[int, Values]) -> GroupResults:
@@ -83,7 +85,7 @@ class Plan:
         groups = self.groups
         if groups is None:
             return {"group_names": (), "group_exposure": {}}
-        sums = {K: add_up(o, groups.codes, len(groups.names)) for K, o in exposures.items()}
+        sums = {K: groups.add_up(o) for K, o in exposures.items()}
         return {"group_names": groups.names, "group_exposure": sums}
 
 
@@ -93,7 +95,7 @@ def make_plan(
     metrics: Iterable[str] | None,
     groups: GroupLabels | None,
     train: Interactions | None,
-    merit: ArrayLike | None,
+    merit: Merit | None,
     extras: Extras = NO_EXTRAS,
 ) -> Plan:
     """Read the arguments of `evaluate` and check them before anything is ranked."""
@@ -115,9 +117,9 @@ def make_plan(
         user_groups=read_user_groups(extras.user_groups, held_out.n_users, held_out.fold_in.user_ids),
         features=read_features(extras.features, m, ids),
     )
-    found = None if groups is None else read_groups(groups, m, ids)
+    found = None if groups is None else read_groups(groups, m, ids, several=True)
     given = dataclasses.replace(given, groups=found, group_target=read_group_target(extras.group_target, found))
-    return plan_for(held_out.n_users, given, at, metrics, merit, all_lists=True)
+    return plan_for(held_out.n_users, given, at, metrics, by_position(merit, ids), all_lists=True)
 
 
 def plan_for(
@@ -141,7 +143,7 @@ def plan_for(
     of_items = of_groups = Background(n_users, popularity, worth, given.n_train)
     if groups is not None:
         # A group is as popular, and has as much merit, as its items together.
-        sums = [None if x is None else add_up(x, groups.codes, len(groups.names)) for x in (popularity, worth)]
+        sums = [None if x is None else groups.add_up(x) for x in (popularity, worth)]
         of_groups = Background(n_users, sums[0], sums[1], given.n_train)
     return Plan(wanted, given.n_items, of_items, of_groups, groups, given)
 
@@ -151,6 +153,15 @@ def check_held_out(held_out: object) -> None:
     if not isinstance(held_out, HeldOut):
         hint = ": choose split.validation or split.test" if isinstance(held_out, Split) else ""
         raise InvalidData(f"A model is evaluated on a HeldOut, not on {type(held_out).__name__}{hint}.")
+
+
+def by_position(merit: Merit | None, ids: Ids | None) -> ArrayLike | None:
+    """Return a merit that is given by item id as one number per item, 0 for items that are not named."""
+    if not isinstance(merit, Mapping):
+        return merit
+    if ids is None:
+        raise InvalidData("merit by item id needs items with ids: give one number per item.")
+    return [merit.get(item, 0.0) for item in ids.values.tolist()]
 
 
 def _check_merit(merit: ArrayLike, n_items: int) -> Values:
