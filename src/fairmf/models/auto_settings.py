@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -273,7 +274,7 @@ def score_window(U: Factors, V: Factors, targets: Rows) -> ScoreWindow:
 
 def likely_weight(data: Interactions) -> float:
     """Guess unobserved_weight from the share of all pairs that are observed: the denser, the larger it should be."""
-    return 3.0 * float(data.nnz / (data.n_users * data.n_items)) ** 0.7
+    return 3.0 * math.pow(data.nnz / (data.n_users * data.n_items), 0.7)
 
 
 def work(data: Interactions, factors: int) -> float:
