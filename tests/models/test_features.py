@@ -99,6 +99,7 @@ CASES = [
     (FairALS, {"solver": "eigenbasis_cg", "fairness": 0.5}),
     (FairALS, {"solver": "cholesky", "fairness": 0.5}),
     (FairALS, {"solver": "subspace", "block_size": 2, "fairness": 0.5}),
+    (FairALS, {"solver": "alternating_subspace", "block_size": 2, "fairness": 0.5}),
 ]
 
 
@@ -191,6 +192,11 @@ def test_items_without_interactions_are_left_out_and_served_by_their_features(da
     assert np.abs(expected).max() > 0
     # Users are served as if the cold items did not exist: G_V and m are those of the warm ones.
     np.testing.assert_allclose(model.fold_in(data), reduced.fold_in(alone), rtol=1e-4, atol=1e-6)
+    # A short history takes another way (models/serving_state.py).
+    one, same = np.zeros((1, M)), np.zeros((1, len(warm)))
+    one[0, warm[4]] = same[0, 4] = 1
+    one, same = (Interactions.from_csr(sp.csr_array(x)) for x in (one, same))
+    np.testing.assert_allclose(model.fold_in(one), reduced.fold_in(same), rtol=1e-3, atol=1e-6)
     assert model.fitted.popularity[cold].tolist() == [0, 0]
     assert (model.fitted.item_spread[cold] > 0).all()
     assert model.fitted.item_counts.sum() == data.nnz

@@ -25,13 +25,15 @@ from fairmf.params import check_not_negative, settings_of, store_settings
 from fairmf.types import Array, Record, SparseMatrix
 
 if TYPE_CHECKING:
-    from fairmf.models import dial, model_file
+    from fairmf.models import dial, model_file, serving_state
     from fairmf.models.fitted_features import FittedFeatures
+    from fairmf.models.serving_state import ServingState
     from fairmf.ranking import item_dial
     from fairmf.ranking.item_dial import ItemDial
 else:  # models that only recommend do without
     item_dial = lazy_module("fairmf.ranking.item_dial")
     dial, model_file = lazy_module("fairmf.models.dial"), lazy_module("fairmf.models.model_file")
+    serving_state = lazy_module("fairmf.models.serving_state")
 
 Self = TypeVar("Self", bound="FittedModel")
 
@@ -173,6 +175,11 @@ class Fitted:
         # Items without interactions were left out of the objective (docs/mathematics.md 11).
         weights = None if side is None or side.counted.all() else side.counted.astype(np.float64)
         return backend.host(backend.gramian(backend.array(self.item_factors), weights))
+
+    @cached_property
+    def serving(self) -> ServingState:
+        """What `recommend_for` keeps between requests, for models on the cpu; made when first used."""
+        return serving_state.ServingState(self)
 
     # -- the item dial ----------------------------------------------------------------------------------------------
 
