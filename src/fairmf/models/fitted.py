@@ -25,22 +25,14 @@ from fairmf.params import check_not_negative, settings_of, store_settings
 from fairmf.types import Array, Record, SparseMatrix
 
 if TYPE_CHECKING:
-<<<<<<< HEAD
-    from fairmf.models import dial, model_file, shown
-=======
-    from fairmf.models import dial, model_file, serving_state
+    from fairmf.models import dial, model_file, serving_state, shown
     from fairmf.models.serving_state import ServingState
->>>>>>> main
     from fairmf.ranking import item_dial
     from fairmf.ranking.item_dial import ItemDial
 else:  # models that only recommend do without
     item_dial = lazy_module("fairmf.ranking.item_dial")
     dial, model_file = lazy_module("fairmf.models.dial"), lazy_module("fairmf.models.model_file")
-<<<<<<< HEAD
-    shown = lazy_module("fairmf.models.shown")
-=======
-    serving_state = lazy_module("fairmf.models.serving_state")
->>>>>>> main
+    serving_state, shown = lazy_module("fairmf.models.serving_state"), lazy_module("fairmf.models.shown")
 
 Self = TypeVar("Self", bound="FittedModel")
 
