@@ -82,6 +82,20 @@ class Catalogue(Titles):
         ),
     ] = None
 
+    def table(self) -> tuple[dict[str, str], dict[str, list[str]]]:
+        """Return the names and the groups of all items of the table, by id as text; empty if they are not known."""
+        self.check()
+        if self.catalogue is None:
+            return {}, {}
+        table, ids, names, groups = _columns(self.catalogue, self.name_column, self.group_column)
+        keys = [str(item) for item in table[ids]]
+        titles = [] if names is None else table[names]
+        kinds = [] if groups is None else map(_several, table[groups])
+        return (
+            {key: str(title) for key, title in zip(keys, titles, strict=False) if title is not None},
+            {key: several for key, several in zip(keys, kinds, strict=False) if several},
+        )
+
     def read(self, data: Interactions) -> tuple[list[str] | None, GroupsOfItems | None]:
         """Return the names and the groups of the data's items; None if they are not known."""
         self.check()
@@ -98,24 +112,30 @@ def read_catalogue(
     The columns of ids, names and groups are given, or found by their usual names, or in a table without a header by
     their values. Ids are compared as text. An item that is not in the table is called by its id and has no group.
     """
-    table = _read(path)
+    table, ids, *columns = _columns(path, name, group)
     own = [str(x) for x in (range(n_items) if known is None else known.values.tolist())]
-    ids = next(filter(is_item_id, table), next(iter(table)))
-    guessed = _guessed(table, ids)
-    columns = [
-        _column(path, table, wanted, found, f"--{flag}")
-        for wanted, found, flag in ((name, guessed[0], "name-column"), (group, guessed[1], "group-column"))
-    ]
-    if columns == [None, None]:
-        raise Problem(
-            f"{path} has no column of names or groups that can be guessed: its columns are {', '.join(table)}.",
-            "--name-column COLUMN or --group-column COLUMN",
-        )
     rows = {str(item): row for row, item in enumerate(table[ids])}
     if not any(item in rows for item in own):
         raise Problem(f"Column {ids!r} of {path} has none of the model's items; the first item is {own[0]!r}.")
     names = None if columns[0] is None else _of_items(own, rows, table[columns[0]], own)
     return names, None if columns[1] is None else _groups(own, rows, table[columns[1]])
+
+
+def _columns(
+    path: Path, name: str | None, group: str | None
+) -> tuple[dict[str, list[object]], str, str | None, str | None]:
+    """Return the table, and which of its columns hold ids, names and groups."""
+    table = _read(path)
+    ids = next(filter(is_item_id, table), next(iter(table)))
+    guessed = _guessed(table, ids)
+    names = _column(path, table, name, guessed[0], "--name-column")
+    groups = _column(path, table, group, guessed[1], "--group-column")
+    if names is None and groups is None:
+        raise Problem(
+            f"{path} has no column of names or groups that can be guessed: its columns are {', '.join(table)}.",
+            "--name-column COLUMN or --group-column COLUMN",
+        )
+    return table, ids, names, groups
 
 
 def _of_items(own: list[str], rows: dict[str, int], values: list[object], otherwise: list[str]) -> list[str]:
