@@ -1,13 +1,56 @@
-"""docs/architecture.md lists every module, in its own words."""
+"""docs/architecture.md lists every module in its own words, and the tree keeps the goals of decision 17."""
 
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import tree_figures  # noqa: E402 - after its folder is on the path
 
 
 def test_the_tree_on_the_page_is_the_tree():
     command = [sys.executable, "tools/architecture.py", "--check"]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
+
+
+@pytest.mark.slow
+def test_the_tree_keeps_its_goals():
+    sources = tree_figures.read()
+    too_long = [str(source.path) for source in sources if source.lines > 450]
+    assert not too_long
+    assert len(tree_figures.long_functions(sources)) <= 10
+    assert tree_figures.uses_of_any(sources) <= 400
+    assert tree_figures.inner_imports(sources) <= 60
+
+
+def test_figures_are_counted_by_their_rules(tmp_path):
+    package = tmp_path / "src" / "fairmf"
+    package.mkdir(parents=True)
+    letters = ", ".join("abcdefghi")
+    text = (
+        '"""A module.\n\nTwo lines."""\n'
+        "from typing import Any\n\n\n"
+        "class A:\n"
+        f"    def long(self, {letters}):  # nine of them\n"
+        "        import os  # late\n\n"
+        f"    def short(self, {letters[:-3]}, *rest: Any, **more):\n"
+        '        return "Any"\n\n\n'
+        f"@kernel(fastmath=True)\ndef many({letters}): ...\n"
+    )
+    (package / "first.py").write_text(text)
+    (package / "second.py").write_text("from fairmf import first\nfrom fairmf.first import A\n")
+    (package / "third_kernels.py").write_text(f"import fairmf.second\ndef many({letters}): ...\n")
+    sources = tree_figures.read(tmp_path)
+    assert tree_figures.long_functions(sources) == ["first.py: long (9)"]
+    assert tree_figures.uses_of_any(sources) == 2
+    assert tree_figures.inner_imports(sources) == 1
+    assert tree_figures.kinds_of_lines(sources[0]) == (8, 3, 2)
+    found = tree_figures.importers(sources)
+    assert found["fairmf.first"] == {"fairmf.second"}
+    assert found["fairmf.second"] == {"fairmf.third_kernels"}
+    assert found["fairmf.third_kernels"] == set()

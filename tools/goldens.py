@@ -57,7 +57,7 @@ def digest(*values: Any) -> str:
 
 
 def answers(model: Any, data: Interactions) -> dict[str, str]:
-    """What a fitted model answers, one fingerprint a question."""
+    """Return a fingerprint of each answer of a fitted model."""
     some = data.take_users(np.arange(0, data.n_users, 7))
     users = data.user_ids.values[:40]
     return {
@@ -113,7 +113,7 @@ def sharded_fits() -> Iterator[tuple[str, str]]:
 
 
 def stored() -> Iterator[tuple[str, str]]:
-    """What is written to disk, byte for byte, and the report's data."""
+    """Yield fingerprints of files, byte for byte, and of the report's data."""
     from small_report import data_of, small_model, small_split
 
     split, model = small_split(), small_model()

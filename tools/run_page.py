@@ -59,7 +59,7 @@ def tidy(text: str) -> str:
 
 
 def differences(step: Step) -> list[str]:
-    """Where the page says something else than was printed. Seconds are free; figures may differ by CLOSE."""
+    """Return the places where the page differs from what was printed. Seconds are free; figures may differ by CLOSE."""
     if step.expected is None:
         return []
     found = []

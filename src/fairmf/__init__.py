@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from fairmf.models.evenness import Level as Level
     from fairmf.models.fairness_weights import group_weights as group_weights
     from fairmf.models.fiadmm import FiADMM as FiADMM
+    from fairmf.models.history_request import HistoryAnswer as HistoryAnswer
+    from fairmf.models.history_request import HistoryRequest as HistoryRequest
     from fairmf.models.model_file import load_model as load_model
     from fairmf.models.popularity import Popularity as Popularity
     from fairmf.models.shard_lists import recommend_shards as recommend_shards
@@ -95,6 +97,7 @@ _HOMES = {
     "models.als": ("FairALS", "IALS",),
     "models.fiadmm": ("FiADMM",),
     "models.popularity": ("Popularity",),
+    "models.history_request": ("HistoryRequest", "HistoryAnswer",),
     "models.model_file": ("load_model",),
     "models.fairness_weights": ("group_weights",),
     "distributed.cluster": ("RayCluster",),

@@ -31,7 +31,7 @@ class FairmfError(Exception):
 
     @property
     def message(self) -> str:
-        """What is wrong, without the hint and without an error number."""
+        """The message without the hint and without an error number."""
         return str(getattr(self, "strerror", None) or super().__str__())
 
     def hint_for(self, name: str | None) -> str:
@@ -48,6 +48,16 @@ class FairmfError(Exception):
 
 class InvalidData(FairmfError, ValueError):
     """The interactions, or the file they were read from, cannot be used as they are."""
+
+
+class UnknownItems(InvalidData):
+    """A history, or a list of items, names items that the model does not know: `unknown` holds them, each once."""
+
+    def __init__(
+        self, *args: object, unknown: tuple[object, ...] = (), hint: str | None = None, parameter: str | None = None
+    ):
+        super().__init__(*args, hint=hint, parameter=parameter)
+        self.unknown = unknown
 
 
 class InvalidParameter(FairmfError, ValueError):

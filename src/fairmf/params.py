@@ -7,6 +7,8 @@ wrong.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +20,7 @@ from fairmf.errors import InvalidParameter
 from fairmf.types import Record, Settings
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def setting(
@@ -94,6 +97,34 @@ def describe_range(field: dataclasses.Field[Any]) -> str:
     bounds = {key: rule[key] for key in ("low", "above", "high")}
     words = [_range_words(rule["integer"], bounds)] if rule["numeric"] else []
     return " or ".join([*words, *map(repr, rule["choices"])])
+
+
+def takes_keywords(keywords: type, of: Callable[..., object], note: str = "") -> Callable[[F], F]:
+    """Decorate a function that takes a group of keywords as one: `def f(..., **group: Unpack[Keywords])`.
+
+    `Keywords` is a TypedDict: it tells type checkers the names and types. `of` is the function or dataclass that the
+    group is for: it has their defaults. The function's signature then lists every keyword, for `help`, editors and the
+    reference, and an unknown keyword is refused in the function's own name; `note` is added to that message.
+    """
+
+    def decorate(function: F) -> F:
+        own, there = inspect.signature(function), inspect.signature(of).parameters
+        *named, _ = own.parameters.values()
+        group = [there[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in keywords.__annotations__]
+        signature = own.replace(parameters=[*named, *group])
+
+        @functools.wraps(function)
+        def call(*arguments: object, **given: object) -> object:
+            for name in given:
+                if name not in signature.parameters:
+                    message = f"{function.__qualname__}() got an unexpected keyword argument {name!r}"
+                    raise TypeError(f"{message}: {note}" if note else message)
+            return function(*arguments, **given)
+
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        return call  # type: ignore[return-value]
+
+    return decorate
 
 
 # Checks of arguments. All errors read: The 'x' parameter of Y must be ... Got ... instead.

@@ -102,6 +102,7 @@ def test_recommend_imports_no_reader_and_no_other_verb(made, tmp_path):
     )
     assert "fairmf.models.model_file" in imported
     assert not imported & {f"fairmf.{name}" for name in needless}
+    assert len(imported) <= 60, sorted(imported)
 
 
 def test_an_unknown_verb_suggests_the_nearest(fairmf):

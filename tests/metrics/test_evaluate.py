@@ -125,6 +125,19 @@ def test_wrong_settings(settings, match):
         evaluate(Fixed(lists, 15), held_out, **settings)
 
 
+def test_merit_may_be_given_by_item_id():
+    lists, held_out, _, _ = case()
+    names = Ids([f"item {j}" for j in range(15)])
+    named = HeldOut(*(Interactions(x.by_user, 15, None, names) for x in (held_out.fold_in, held_out.targets)))
+    merit = np.where(np.arange(15) % 3 == 0, np.arange(15), 0)
+    options = {"metrics": ["merit_distance@5"], "bootstrap": 0}
+    by_position = evaluate(Fixed(lists, 15), named, merit=merit, **options)
+    given = {f"item {j}": merit[j] for j in range(15) if merit[j]}
+    assert evaluate(Fixed(lists, 15), named, merit=given, **options).values == by_position.values
+    with pytest.raises(InvalidData, match="merit by item id needs items with ids"):
+        evaluate(Fixed(lists, 15), held_out, merit=given, **options)
+
+
 def test_wrong_data():
     lists, held_out, _, _ = case()
     with pytest.raises(InvalidData, match="model knows 14 items"):

@@ -100,7 +100,7 @@ class Cohort(abc.ABC):
 
     @property
     def is_new(self) -> NDArray[np.bool_]:
-        """Which users have no history."""
+        """A mask of the users without history."""
         new: NDArray[np.bool_] = np.diff(self.rows.by_user.indptr) == 0
         return new
 

@@ -47,6 +47,24 @@ PANEL = "Lists of other programs"
 
 
 @dataclass
+class Wanted(Flags):
+    """Choose the users, the lengths of the lists and the metrics."""
+
+    part: Annotated[Part, typer.Option(help="Held-out users to measure on.")] = Part.test
+    at: Annotated[str, typer.Option(metavar="K,K,...", help="Lengths K of the lists to measure.")] = "20,50,100"
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...", help="Measure these, such as ndcg@100,gini@20, or all. [dim]\\[default: usual][/dim]"
+        ),
+    ] = None
+
+    def arguments(self) -> Record:
+        """Return lengths and metrics as the library's functions take them."""
+        return {"at": integers("--at", self.at), "metrics": comma_list(self.metrics)}
+
+
+@dataclass
 class ItemGroups(Flags):
     """Groups of items, for metrics of groups."""
 
@@ -103,14 +121,7 @@ def evaluate(
     ] = None,
     *,
     session: Session,
-    part: Annotated[Part, typer.Option(help="Held-out users to measure on.")] = Part.test,
-    at: Annotated[str, typer.Option(metavar="K,K,...", help="Lengths K of the lists to measure.")] = "20,50,100",
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME,...", help="Measure these, such as ndcg@100,gini@20, or all. [dim]\\[default: usual][/dim]"
-        ),
-    ] = None,
+    wanted: Wanted,
     of_items: ItemGroups,
     lists: Lists,
     served: Served,
@@ -131,13 +142,13 @@ def evaluate(
 
       fairmf evaluate --lists lists.csv test.parquet --train train.parquet --at 10
     """
-    wanted: Record = {"at": integers("--at", at), "metrics": comma_list(metrics), **intervals.arguments()}
+    part, options = wanted.part.value, wanted.arguments() | intervals.arguments()
     if lists.lists is not None:
         if any(value is not None for value in vars(served).values()):
             raise Problem("--lists are made already: --evenness and the like are for models.")
         if model is None or data is not None:
             raise Problem("With --lists, give one argument: the split, or a file of test pairs.")
-        _evaluate_file(lists.lists, model, lists, of_items, wanted | {"part": part.value}, session)
+        _evaluate_file(lists.lists, model, lists, of_items, options | {"part": part}, session)
         return
     given = [f"--{name}" for name in ("train", "items") if getattr(lists, name) is not None]
     if given:
@@ -150,15 +161,15 @@ def evaluate(
     loaded = load_fitted(model, session)
     asked = served.read(loaded, model, session)
     split = read_split(data, None, session)
-    held_out = getattr(split, part.value)
+    held_out = getattr(split, part)
     groups = of_items.read(split.train)
-    session.uses(part.value, held_out.fold_in)
+    session.uses(part, held_out.fold_in)
     with session.timed("evaluate"), watched(loaded, held_out.n_users, session) as ranker:
-        found = measure(ranker, held_out, train=split.train, groups=groups, evenness=asked, **wanted)
-    session.result |= {"model": str(model), "part": part.value, **level_facts(loaded, asked)}
+        found = measure(ranker, held_out, train=split.train, groups=groups, evenness=asked, **options)
+    session.result |= {"model": str(model), "part": part, **level_facts(loaded, asked)}
     session.record_beside(model)
     how = level_name(loaded, asked)
-    _show(found, f"{how.capitalize()}, for", part.value, session)
+    _show(found, f"{how.capitalize()}, for", part, session)
 
 
 def _evaluate_file(

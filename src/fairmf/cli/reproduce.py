@@ -30,6 +30,26 @@ EXTRAS = {"vae": "torch"}
 
 
 @dataclass
+class DataSource(Flags):
+    """Choose the data of the experiment, and say where they are."""
+
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FOLDER",
+            autocompletion=starting(SOURCES),
+            help="Use other data than the paper's: ml-1m, epinions, gowalla, synthetic-ml20m, or a stored split.",
+        ),
+    ] = None
+    from_path: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="PATH", help="Path of your own copy of the data set, or of a split made from it."
+        ),
+    ] = None
+
+
+@dataclass
 class Scale(Flags):
     """Limit how much of the experiment is run."""
 
@@ -67,20 +87,7 @@ def reproduce(
     every: Annotated[
         bool, typer.Option("--all", help="Reproduce all tables and figures, each in a folder of its own.")
     ] = False,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|FOLDER",
-            autocompletion=starting(SOURCES),
-            help="Use other data than the paper's: ml-1m, epinions, gowalla, synthetic-ml20m, or a stored split.",
-        ),
-    ] = None,
-    from_path: Annotated[
-        Path | None,
-        typer.Option(
-            "--from", metavar="PATH", help="Path of your own copy of the data set, or of a split made from it."
-        ),
-    ] = None,
+    source: DataSource,
     scale: Scale,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Estimate the number of fits, the time and the memory, and exit.")
@@ -118,13 +125,13 @@ def reproduce(
             "fairmf reproduce --list shows them",
         )
     limits = scale.arguments()
-    wanted = _of_one_data_set(data) if name is None else [experiment(name)]
-    on = wanted[0].data if data is None else data
+    wanted = _of_one_data_set(source.data) if name is None else [experiment(name)]
+    on = wanted[0].data if source.data is None else source.data
     for one in wanted:
         _check_installed(one, limits["without"])
         one.on(on).limited(**limits)  # raises before data are read
     with session.busy("read"):
-        found = load_data(on, from_path=from_path)
+        found = load_data(on, from_path=source.from_path)
     session.uses("train", found.split.train)
     if name is not None:
         usual = Path(name if found.name == wanted[0].data else f"{name}-{Path(on).name}")

@@ -67,7 +67,7 @@ class Doubling:
 
     @property
     def steps(self) -> int:
-        """How often `low` can be doubled without exceeding `high`."""
+        """The number of times that `low` can be doubled without exceeding `high`."""
         return (self.high // self.low).bit_length() - 1
 
     def distribution(self, optuna: ModuleType) -> BaseDistribution:

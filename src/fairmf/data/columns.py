@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,6 +26,26 @@ else:
     pc = lazy_module("pyarrow.compute")
 
 ColumnName: TypeAlias = str | int
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """Hold how delimited text is written; see `read_csv`."""
+
+    delimiter: str | None = None
+    header: bool = True
+    text_ids: bool = False
+    encoding: str = "utf8"
+
+
+class TextKeywords(TypedDict, total=False):
+    """The fields of `TextFormat` as keywords of the functions that read text."""
+
+    delimiter: str | None
+    header: bool
+    text_ids: bool
+    encoding: str
+
 
 IDS = ("user", "item")
 """The roles whose columns hold ids."""

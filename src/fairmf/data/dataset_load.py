@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.data.collect import EventsCollector
-from fairmf.data.columns import Columns
+from fairmf.data.columns import Columns, TextFormat
 from fairmf.data.datasets import DataSet, dataset
 from fairmf.data.download import Progress, fetch, folder_of, registered_copy, require_licence
 from fairmf.data.events import Events
@@ -343,9 +343,8 @@ def _read(entry: DataSet, paths: list[Path], filtered: bool, part: str | None) -
         return events
     if not filtered:
         columns = replace(columns, rating=None, rating_above=None)
-    events = read_text(
-        sources[0], columns, layout.delimiter, layout.header, text_ids=layout.literal, literal=layout.literal
-    )
+    form = TextFormat(layout.delimiter, layout.header, text_ids=layout.literal)
+    events = read_text(sources[0], columns, form, literal=layout.literal)
     if layout.literal:
         events = _with_names(events)
     if filtered and (entry.min_user or entry.min_item):

@@ -12,16 +12,19 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fairmf.data.columns import ColumnName
+from fairmf.data.columns import ColumnName, TextFormat, TextKeywords
 from fairmf.data.csr import Rows, check_sparse, rows_from_pairs, rows_from_sparse, transpose, without_ones
 from fairmf.data.events import Events, frequent, with_weight
 from fairmf.data.ids import Ids, check_orientation
 from fairmf.data.weighting import NAMES, Balance, BM25Weighting, LogWeighting, Weighting
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property, lazy_module
+from fairmf.params import takes_keywords
 
 # Loaded when they are used: a program that serves a stored model needs none of them.
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from fairmf.data import fingerprint, read, read_csv, read_sql
 else:
     fingerprint = lazy_module("fairmf.data.fingerprint")
@@ -205,6 +208,7 @@ class Interactions:
         return cls._from(reader, weights, min_user, min_item)
 
     @classmethod
+    @takes_keywords(TextKeywords, of=TextFormat)
     def from_csv(
         cls,
         path: str | os.PathLike[str],
@@ -216,10 +220,7 @@ class Interactions:
         rating_above: float | None = None,
         min_user: int = 0,
         min_item: int = 0,
-        delimiter: str | None = None,
-        header: bool = True,
-        text_ids: bool = False,
-        encoding: str = "utf8",
+        **text: Unpack[TextKeywords],
     ) -> Interactions:
         """Read a delimited text file, plain or compressed.
 
@@ -227,9 +228,8 @@ class Interactions:
         result and the errors are those of `from_frame`.
         """
         reader = partial(
-            read_csv.read_csv, path, user=user, item=item, rating=rating, rating_above=rating_above,
-            delimiter=delimiter, header=header, text_ids=text_ids, encoding=encoding,
-        )  # fmt: skip
+            read_csv.read_csv, path, user=user, item=item, rating=rating, rating_above=rating_above, **text
+        )
         return cls._from(reader, weights, min_user, min_item)
 
     @classmethod

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fairmf.data.collect import EventsCollector
-from fairmf.data.columns import ColumnName, Columns
+from fairmf.data.columns import ColumnName, Columns, TextFormat, TextKeywords
 from fairmf.data.encode import Values
 from fairmf.data.events import Events
 from fairmf.data.plain_csv import NotPlain, PlainColumns
@@ -30,10 +30,12 @@ from fairmf.data.read import existing, reading
 from fairmf.data.text_source import Block, Progress, TextSource, is_utf8, record_blocks
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import lazy_module
+from fairmf.params import takes_keywords
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.csv as arrow_csv
+    from typing_extensions import Unpack
 else:
     pa = lazy_module("pyarrow")
     arrow_csv = lazy_module("pyarrow.csv")
@@ -49,6 +51,7 @@ _MOST_COLUMNS = 10_000  # more mean a wrong delimiter, or a matrix instead of a 
 _STAND_INS = (b"\x1f", b"\x1e", b"\x1d", b"\x1c", b"\x01", b"\x02", b"\x03", b"\x04")
 
 
+@takes_keywords(TextKeywords, of=TextFormat)
 def read_csv(
     path: str | os.PathLike[str],
     *,
@@ -58,11 +61,8 @@ def read_csv(
     time: ColumnName | None = None,
     rating: ColumnName | None = None,
     rating_above: float | None = None,
-    delimiter: str | None = None,
-    header: bool = True,
-    text_ids: bool = False,
-    encoding: str = "utf8",
     progress: Progress | None = None,
+    **text: Unpack[TextKeywords],
 ) -> Events:
     """Read a delimited text file in a stream. Fields in quotes may hold line breaks.
 
@@ -101,11 +101,12 @@ def read_csv(
     >>> read_csv("ml-1m/ratings.dat", user=0, item=1, time=3, header=False)  # doctest: +SKIP
     """
     columns = Columns(user, item, weights, time, rating, rating_above)
-    check_text_options(delimiter, encoding)
+    form = TextFormat(**text)
+    check_text_options(form.delimiter, form.encoding)
     file = existing(path)
     if file.is_dir():
         raise InvalidData(f"{file} is a directory.", hint="give one CSV file")
-    return read_text(TextSource.of_file(file, progress), columns, delimiter, header, text_ids, encoding)
+    return read_text(TextSource.of_file(file, progress), columns, form)
 
 
 def check_text_options(delimiter: str | None, encoding: str) -> None:
@@ -126,18 +127,16 @@ def check_text_options(delimiter: str | None, encoding: str) -> None:
 def read_text(
     source: TextSource,
     columns: Columns,
-    delimiter: str | None,
-    header: bool,
-    text_ids: bool = False,
-    encoding: str = "utf8",
+    form: TextFormat,
     literal: bool = False,
 ) -> Events:
     """Read delimited text from any source, as `read_csv` does. `literal`: quotes and words such as NA are text."""
     with reading(source.name, "CSV"):
-        cut = delimiter or guess_delimiter(sample_of(source, encoding))
+        header, encoding = form.header, form.encoding
+        cut = form.delimiter or guess_delimiter(sample_of(source, encoding))
         names = column_names(source, cut, header, encoding, literal)
         columns.check(names, f"{source} (no header: columns are numbered)" if not header else source.name)
-        layout = _Layout(source, cut, header, encoding, literal, tuple(names), _first_types(columns, text_ids))
+        layout = _Layout(source, cut, header, encoding, literal, tuple(names), _first_types(columns, form.text_ids))
         # Types are guessed from the first block. If a later value does not fit, read all again with a wider type.
         while True:
             try:

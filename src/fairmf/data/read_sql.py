@@ -44,7 +44,7 @@ class DatabaseUrl:
     shown: str
     """The URL with `***` for the password."""
     address: str = field(repr=False)
-    """What the driver takes: the file of a SQLite database, libpq's URL of a PostgreSQL server."""
+    """The address for the driver: the file of a SQLite database, libpq's URL of a PostgreSQL server."""
     secrets: tuple[str, ...] = field(repr=False, default=())
 
     def censored(self, text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,11 @@ from fairmf.data.interactions import Interactions
 from fairmf.data.popularity import counts_with_gini, counts_with_total
 from fairmf.errors import InvalidParameter
 from fairmf.lazy import lazy_module
-from fairmf.params import check_settings, setting
+from fairmf.params import check_settings, setting, takes_keywords
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from fairmf.data import synthetic_kernels
 else:
     synthetic_kernels = lazy_module("fairmf.data.synthetic_kernels")
@@ -83,6 +85,8 @@ def _title(theme: int, number: int) -> str:
     return f"The {_ADJECTIVES[adjective]} {nouns[noun]}{sequel} ({_FIRST_YEAR + year})"
 
 
+Seed: TypeAlias = int | np.random.SeedSequence | np.random.Generator
+"""What NumPy takes as the source of random numbers."""
 _FIRST_SECOND, _SECONDS = 1_577_836_800, 2 * 365 * 86_400  # two years from 2020-01-01 UTC
 _MOST_USERS = 0.5  # an item that everybody has would say nothing about taste, so at most this share of users has it
 _USUAL_GINI = 0.75
@@ -106,18 +110,25 @@ class SyntheticEvents:
     min_per_user: int = setting(5, "least number of interactions of a user", low=0, integer=True)
 
 
+class Tastes(TypedDict, total=False):
+    """The fields of `SyntheticEvents` that are passed by name: what users like, and how often they act."""
+
+    tastes: int
+    favourites: int
+    taste_strength: float
+    popularity_gini: float | None
+    activity_spread: float
+    min_per_user: int
+
+
+@takes_keywords(Tastes, of=SyntheticEvents)
 def synthetic_events(
     n_users: int = 2000,
     n_items: int = 1000,
     n_interactions: int = 100_000,
     *,
-    random_state: int | np.random.SeedSequence | np.random.Generator = 0,
-    tastes: int = 12,
-    favourites: int = 3,
-    taste_strength: float = 0.8,
-    popularity_gini: float | None = None,
-    activity_spread: float = 1.0,
-    min_per_user: int = 5,
+    random_state: Seed = 0,
+    **settings: Unpack[Tastes],
 ) -> Events:
     """Generate events with popular and rare items, active and inactive users, and tastes.
 
@@ -160,17 +171,7 @@ def synthetic_events(
     >>> synthetic_events(n_users=50, n_items=40, n_interactions=500)
     Events(500 rows, 50 users, 40 items, with times)
     """
-    plan = SyntheticEvents(
-        n_users,
-        n_items,
-        n_interactions,
-        tastes,
-        favourites,
-        taste_strength,
-        popularity_gini,
-        activity_spread,
-        min_per_user,
-    )
+    plan = SyntheticEvents(n_users, n_items, n_interactions, **settings)
     check_settings(plan)
     _check_possible(plan)
     rng = _generator(random_state)
@@ -181,13 +182,21 @@ def synthetic_events(
     return _as_events(users, per_item, item_tastes, plan, rng)
 
 
-def synthetic(n_users: int = 2000, n_items: int = 1000, n_interactions: int = 100_000, **settings: Any) -> Interactions:
+@takes_keywords(Tastes, of=SyntheticEvents)
+def synthetic(
+    n_users: int = 2000,
+    n_items: int = 1000,
+    n_interactions: int = 100_000,
+    *,
+    random_state: Seed = 0,
+    **settings: Unpack[Tastes],
+) -> Interactions:
     """Generate binary Interactions with popular and rare items, active and inactive users, and tastes.
 
     Parameters
     ----------
     n_users, n_items, n_interactions : int
-    **settings
+    random_state, tastes, favourites, taste_strength, popularity_gini, activity_spread, min_per_user
         Those of `synthetic_events`.
 
     Returns
@@ -199,7 +208,8 @@ def synthetic(n_users: int = 2000, n_items: int = 1000, n_interactions: int = 10
     >>> synthetic(n_users=50, n_items=40, n_interactions=500)
     Interactions(50 users x 40 items, 500 binary)
     """
-    return Interactions.from_events(synthetic_events(n_users, n_items, n_interactions, **settings))
+    events = synthetic_events(n_users, n_items, n_interactions, random_state=random_state, **settings)
+    return Interactions.from_events(events)
 
 
 def _check_possible(plan: SyntheticEvents) -> None:
@@ -216,7 +226,7 @@ def _most_per_item(plan: SyntheticEvents) -> int:
     return max(1, int(_MOST_USERS * plan.n_users))
 
 
-def _generator(random_state: int | np.random.SeedSequence | np.random.Generator) -> np.random.Generator:
+def _generator(random_state: Seed) -> np.random.Generator:
     try:
         return np.random.default_rng(random_state)
     except (TypeError, ValueError) as error:

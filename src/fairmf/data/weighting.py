@@ -164,7 +164,7 @@ class Balance:
     norm: float
     """z."""
     inner: Weighting | None = None
-    """What raw confidences are weighted by first, such as BM25."""
+    """The weighting that is applied to raw confidences first, such as BM25."""
 
     def __post_init__(self) -> None:
         if isinstance(self.inner, Balance):

@@ -49,7 +49,7 @@ class ShardSource(ShardLoader, Protocol):
     popularity: NDArray[np.float64]
     """The sum of every item's confidences."""
     weighting: Weighting | None
-    """How the confidences were computed from raw ones; None if they are raw."""
+    """The weighting by which the confidences were computed from raw ones; None if they are raw."""
 
     def fingerprint(self) -> str:
         """Return a hash of the data, equal for equal data."""

@@ -103,7 +103,7 @@ class Team(abc.ABC):
         self.popularity = source.popularity
         """The sum of every item's confidences, as the workers have them."""
         self.weighting: Weighting | None = source.weighting
-        """How these confidences were computed from raw ones."""
+        """The weighting by which these confidences were computed from raw ones."""
         self.traffic = Traffic()
         self.busy = np.zeros(source.shards)
         """The seconds that each worker has worked."""

@@ -36,7 +36,7 @@ RANDOM = 4  # trials of a size that are drawn at random, before the sampler lear
 
 @dataclass(frozen=True)
 class Budget:
-    """How long to search for each model: a number of trials, or seconds after which no trial starts."""
+    """Limit the search for each model: a number of trials, or seconds after which no trial starts."""
 
     trials: int | None = 24
     seconds: float | None = None

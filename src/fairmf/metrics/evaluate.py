@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fairmf.data.groups import GroupLabels
 from fairmf.data.interactions import Interactions
@@ -28,9 +28,13 @@ from fairmf.metrics.evaluation import Evaluation as Evaluation
 from fairmf.metrics.exposure import exposure
 from fairmf.metrics.given import Extras, Features, ListBlock
 from fairmf.metrics.list_case import ListOptions, match_lists
-from fairmf.metrics.plan import Plan, make_plan
+from fairmf.metrics.plan import Merit, Plan, make_plan
 from fairmf.metrics.registry import INPUTS, UserMetric, Wanted, parse_metrics
+from fairmf.params import takes_keywords
 from fairmf.types import Array, Settings
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Values = NDArray[np.float64]
 Blocks = Iterable[tuple[int, NDArray[np.integer]]]
@@ -49,7 +53,7 @@ def evaluate(
     metrics: Sequence[str] | None = None,
     groups: GroupLabels | None = None,
     train: Interactions | None = None,
-    merit: ArrayLike | None = None,
+    merit: Merit | None = None,
     user_groups: GroupLabels | None = None,
     features: Features | None = None,
     group_target: Mapping[Hashable, float] | None = None,
@@ -75,7 +79,8 @@ def evaluate(
     train
         The training data, for metrics that need the items' popularity.
     merit
-        One number >= 0 per item, with which exposure is compared; by default the popularity.
+        One number >= 0 per item, or a mapping from item id (items that are not named have 0), with which exposure is
+        compared; by default the popularity.
     user_groups
         A label per held-out user, or a mapping from user id to label, for metrics of groups of users (JME).
     features
@@ -116,18 +121,38 @@ def evaluate(
     return measure_lists(ranked_by(model, held_out, plan.longest, rank_options), held_out, plan, resamples)
 
 
+class Measured(TypedDict, total=False):
+    """The keywords of `evaluate` that say what is measured."""
+
+    at: int | Sequence[int]
+    metrics: Sequence[str] | None
+    groups: GroupLabels | None
+    merit: Merit | None
+
+
+class MeasuredLists(Measured, total=False):
+    """The keywords of `evaluate` for lists that are made already: all but those of a model's `rank`."""
+
+    user_groups: GroupLabels | None
+    features: Features | None
+    group_target: Mapping[Hashable, float] | None
+    bootstrap: int
+    confidence: float
+    random_state: int
+
+
+@takes_keywords(MeasuredLists, of=evaluate, note="its lists are ranked already")
 def evaluate_lists(
     lists: Any,
     test: Any,
     *,
     train: Any = None,
-    groups: GroupLabels | None = None,
     items: Iterable[Hashable] | str | None = None,
     users: Sequence[Hashable] | Array | None = None,
     by: str | None = None,
     missing: str = "error",
     columns: Mapping[str, str] | None = None,
-    **options: Any,
+    **options: Unpack[MeasuredLists],
 ) -> Evaluation:
     """Evaluate lists that any program made, with the same numbers as `evaluate` (docs/metrics.md).
 
@@ -141,8 +166,6 @@ def evaluate_lists(
         A HeldOut, Interactions, or a table of users and items or its path.
     train
         Interactions or a table, for metrics that need popularity or histories.
-    groups
-        A label per item, or a mapping from item id to label.
     items
         The ids of the whole catalogue, if `test` is not a HeldOut; "union" stands for all items of lists, test and
         train. By default the items of train and test. Items of lists outside of the catalogue are an error.
@@ -154,8 +177,8 @@ def evaluate_lists(
         Users with test items but without a list: "error", "zero" (they score 0) or "drop".
     columns
         Names of columns by role: {"user": ..., "item": ..., "rank": ..., "score": ...}.
-    **options
-        The other options of `evaluate`: at, metrics, merit (also a mapping from item id), user_groups, features, ...
+    at, metrics, groups, merit, user_groups, features, group_target, bootstrap, confidence, random_state
+        As in `evaluate`.
 
     Returns
     -------
@@ -180,11 +203,8 @@ def evaluate_lists(
     asked = parse_metrics(options.get("metrics"), options.get("at", AT), INPUTS)
     reading = ListOptions(items, users, by, missing, columns)
     case = match_lists(lists, test, train, max(w.K for w in asked), reading)
-    merit, ids = options.get("merit"), case.held_out.fold_in.item_ids
-    if isinstance(merit, Mapping) and ids is not None:
-        options["merit"] = [merit.get(item, 0.0) for item in ids.values.tolist()]
     ranker = GivenLists(case.lists, case.held_out)
-    return evaluate(ranker, case.held_out, train=case.train, groups=groups, **options)
+    return evaluate(ranker, case.held_out, train=case.train, **options)
 
 
 class GivenLists:
@@ -196,8 +216,6 @@ class GivenLists:
 
     def rank(self, history: Interactions, N: int, *, known_users: bool = False, **options: object) -> Blocks:  # noqa: ARG002
         """Return all lists as one block of at most N slots."""
-        if options:
-            raise TypeError(f"evaluate_lists has no option {next(iter(options))!r}: its lists are ranked already.")
         return [(first, items[:, :N]) for first, items in given_lists(self.items)]
 
 

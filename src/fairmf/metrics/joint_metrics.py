@@ -83,7 +83,7 @@ def _jme(block: ListBlock, K: int, user_groups: Groups | None, groups: Groups | 
 
 
 def popularity_lift(block: ListBlock, K: int) -> OfWeights:
-    """How much more popular recommended items are than those of the users' histories, as a share."""
+    """Return by what share recommended items are more popular than those of the users' histories."""
     popularity = block.given.popularity
     assert popularity is not None  # `parse_metrics` refuses the metric without training data
     items = block.items[:, :K]

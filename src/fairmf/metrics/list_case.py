@@ -29,7 +29,7 @@ UNION = "union"
 
 @dataclass(frozen=True)
 class ListOptions:
-    """How to read lists: the arguments of `evaluate_lists` that are about ids."""
+    """Hold the arguments of `evaluate_lists` that say how to read lists and match ids."""
 
     items: Iterable[Hashable] | str | None = None
     users: Sequence[Hashable] | Array | None = None

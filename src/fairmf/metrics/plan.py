@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Hashable, Iterable, Mapping
-from typing import TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fairmf.data.groups import GroupLabels, Groups, read_groups
+from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut, Split, check_same_items
 from fairmf.errors import InvalidData
@@ -18,6 +19,8 @@ from fairmf.metrics.given import NO_EXTRAS, Extras, Given, read_features, read_g
 from fairmf.metrics.registry import Background, ExposureMetric, JointMetric, Wanted, parse_metrics
 
 Values = NDArray[np.float64]
+Merit: TypeAlias = ArrayLike | Mapping[Any, float]
+"""The merit of every item, by position or by id."""
 
 
 class GroupResults(TypedDict):
@@ -93,7 +96,7 @@ def make_plan(
     metrics: Iterable[str] | None,
     groups: GroupLabels | None,
     train: Interactions | None,
-    merit: ArrayLike | None,
+    merit: Merit | None,
     extras: Extras = NO_EXTRAS,
 ) -> Plan:
     """Read the arguments of `evaluate` and check them before anything is ranked."""
@@ -117,7 +120,7 @@ def make_plan(
     )
     found = None if groups is None else read_groups(groups, m, ids)
     given = dataclasses.replace(given, groups=found, group_target=read_group_target(extras.group_target, found))
-    return plan_for(held_out.n_users, given, at, metrics, merit, all_lists=True)
+    return plan_for(held_out.n_users, given, at, metrics, by_position(merit, ids), all_lists=True)
 
 
 def plan_for(
@@ -151,6 +154,15 @@ def check_held_out(held_out: object) -> None:
     if not isinstance(held_out, HeldOut):
         hint = ": choose split.validation or split.test" if isinstance(held_out, Split) else ""
         raise InvalidData(f"A model is evaluated on a HeldOut, not on {type(held_out).__name__}{hint}.")
+
+
+def by_position(merit: Merit | None, ids: Ids | None) -> ArrayLike | None:
+    """Return a merit that is given by item id as one number per item, 0 for items that are not named."""
+    if not isinstance(merit, Mapping):
+        return merit
+    if ids is None:
+        raise InvalidData("merit by item id needs items with ids: give one number per item.")
+    return [merit.get(item, 0.0) for item in ids.values.tolist()]
 
 
 def _check_merit(merit: ArrayLike, n_items: int) -> Values:

@@ -38,7 +38,7 @@ INPUTS = {
 
 
 class Background(NamedTuple):
-    """What exposure is compared with: the number of lists, and the popularity and merit of every item (or group)."""
+    """Hold what exposure is compared with: the number of lists, and popularity and merit of each item (or group)."""
 
     n_lists: int
     popularity: Values | None
@@ -368,7 +368,7 @@ class Wanted(NamedTuple):
 
     @property
     def meaning(self) -> str:
-        """What the metric means, in a phrase."""
+        """The meaning of the metric, in a phrase."""
         return f"{self.metric.meaning}{' (of groups)' if self.of_groups else ''}"
 
 

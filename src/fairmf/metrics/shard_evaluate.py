@@ -7,25 +7,28 @@ all lists together (JME, envy, popularity lift) cannot be computed.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fairmf.data.csr import Rows
-from fairmf.data.groups import GroupLabels, read_groups
+from fairmf.data.groups import read_groups
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut
 from fairmf.distributed.shards import Shard, ShardSource
 from fairmf.distributed.task_pool import RayTasks, Tasks
 from fairmf.errors import InvalidData
-from fairmf.metrics.evaluate import Evaluation, count_lists
+from fairmf.metrics.evaluate import AT, Evaluation, Measured, count_lists, evaluate
 from fairmf.metrics.given import Given, read_group_target
-from fairmf.metrics.plan import Plan, plan_for
+from fairmf.metrics.plan import Plan, by_position, plan_for
 from fairmf.models.evenness import Level
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.shard_lists import check_items, over_shard, without_users
+from fairmf.params import takes_keywords
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Values = NDArray[np.float64]
 
@@ -42,19 +45,17 @@ class Sums(NamedTuple):
     """Number of users with targets but without history."""
 
 
+@takes_keywords(Measured, of=evaluate)
 def evaluate_shards(
     model: FactorModel,
     history: ShardSource,
     targets: ShardSource,
     *,
-    at: int | Sequence[int] = (20, 50, 100),
-    metrics: Sequence[str] | None = None,
-    groups: GroupLabels | None = None,
     train: ShardSource | None = None,
-    merit: ArrayLike | None = None,
     evenness: float | Level | None = None,
     fairness: float | None = None,
     tasks: Tasks | None = None,
+    **measured: Unpack[Measured],
 ) -> Evaluation:
     """Rank all items for every user of `history` and measure the lists against `targets`, as `evaluate` does.
 
@@ -109,9 +110,11 @@ def evaluate_shards(
     level = model.fitted.served(evenness, fairness)
     tasks = RayTasks(gpus=float(model.fitted.settings["backend"] == "cuda")) if tasks is None else tasks
     popularity, n_train = (None, 0) if train is None else (_users_of_items(tasks, train), train.n_users)
+    groups = measured.get("groups")
     found = None if groups is None else read_groups(groups, history.n_items, model.fitted.item_ids)
     given = Given(history.n_items, popularity, n_train, groups=found, group_target=read_group_target(None, found))
-    plan = plan_for(history.n_users, given, at, metrics, merit, all_lists=False)
+    merit = by_position(measured.get("merit"), model.fitted.item_ids)
+    plan = plan_for(history.n_users, given, measured.get("at", AT), measured.get("metrics"), merit, all_lists=False)
     cases = [(number,) for number in range(history.shards)]
     # Results are added one by one in the order of the shards: that needs little memory and always gives the same bits.
     parts = tasks.each(measure_shard, cases, (without_users(model), history, targets, plan, level))

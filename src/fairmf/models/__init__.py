@@ -1,1 +1,1 @@
-"""What is minimised, and by which algorithm: FairALS, IALS, FiADMM, Popularity."""
+"""Define and train the models: FairALS, IALS, FiADMM, Popularity."""

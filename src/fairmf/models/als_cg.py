@@ -44,7 +44,7 @@ class AlternatingState(State):
 
 @dataclass(frozen=True)
 class EpochEffort(Effort):
-    """How thoroughly an epoch solves its half-steps: the rows' effort, and the rounds for the users and their q."""
+    """Hold how thoroughly an epoch solves its half-steps: the rows' effort, and the rounds for the users and q."""
 
     rounds: int = 1
     """The users' half-step repeats (improve rows, correct q) up to this many times."""

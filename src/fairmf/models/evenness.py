@@ -72,7 +72,7 @@ class Knot:
 
 @dataclass(frozen=True)
 class EvennessPath:
-    """What each evenness stands for: knots from the best quality to the most even lists, Gini falling strictly."""
+    """Hold the level of each evenness: knots from the best quality to the most even lists, Gini falling strictly."""
 
     knots: tuple[Knot, ...]
     at: int

@@ -45,7 +45,7 @@ class Explanation:
     fairness_cost: float
     """Amount that fairness takes away; negative if it adds, as it does for rarely recommended items."""
     offset: float = 0.0
-    """What is added to all scores of the item: its learned exposure offset, and what evenness adds or takes away."""
+    """The part that all users share: the item's learned exposure offset, and what evenness adds or takes away."""
 
     def to_dict(self) -> Record:
         """Return plain values, for JSON; ids stay as they are."""

@@ -16,7 +16,8 @@ from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData
 from fairmf.lazy import lazy_module
 from fairmf.models.evenness import Level
-from fairmf.models.fitted import FittedModel, Names, as_list, is_one, named, on_snapshot
+from fairmf.models.fitted import Names, as_list, is_one, named, on_snapshot
+from fairmf.models.history_request import HistoryModel
 from fairmf.models.recommend import USERS_AT_ONCE, Choice, Items, answer_all, ranked, read_request, score_pairs
 from fairmf.ranking.top_n import list_length
 from fairmf.types import Array, Record, SparseMatrix
@@ -36,7 +37,7 @@ else:  # models that only recommend do without
 Self = TypeVar("Self", bound="FactorModel")
 
 
-class FactorModel(FittedModel):
+class FactorModel(HistoryModel):
     """A model whose score is the inner product of a user and an item vector."""
 
     @on_snapshot

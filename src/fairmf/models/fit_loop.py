@@ -108,7 +108,7 @@ class ResumableCallback(Protocol):
 
 @dataclass(frozen=True)
 class Reached(Generic[S]):
-    """How far a fit is after an epoch: all that the next epoch, or a fit resumed from a file, needs."""
+    """Hold how far a fit is after an epoch: all that the next epoch, or a fit resumed from a file, needs."""
 
     epoch: int
     state: S
@@ -122,7 +122,7 @@ class Reached(Generic[S]):
     """Why no further epoch follows ("stopped", "converged"); None while they go on."""
     reason: str = ""
     callbacks: tuple[Record | None, ...] = ()
-    """What each callback remembered then (None: nothing)."""
+    """The memory of each callback at that time (None: it has none)."""
 
     def history(self) -> History:
         """Return the history up to this epoch."""
@@ -186,7 +186,7 @@ class Diverged(NotFinite):
 
 @dataclass(frozen=True)
 class Options(Generic[S]):
-    """How a fit runs, for any model."""
+    """Hold the options of a fit that all models share."""
 
     name: str = ""
     """Name of the model, for messages and the progress bar."""

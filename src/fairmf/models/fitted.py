@@ -40,7 +40,7 @@ Names: TypeAlias = Sequence[Hashable] | Array
 
 @dataclass
 class History:
-    """What a fit did, epoch by epoch, and how it ended."""
+    """Hold what a fit did, epoch by epoch, and how it ended."""
 
     records: list[Record] = field(default_factory=list)
     """One record per epoch: objective terms, residuals, seconds, ..."""
@@ -109,7 +109,7 @@ class Fitted:
     fairness: float
     """The fairness it serves with by default: the trained one, unless `with_fairness` changed it (psi)."""
     history: History
-    """What the fit did, epoch by epoch."""
+    """The record of the fit, epoch by epoch."""
     settings: Record
     """The hyper-parameters it was trained with."""
     extra: dict[str, float] = field(default_factory=dict)
@@ -133,11 +133,11 @@ class Fitted:
     item_prices: Vector | None = None
     """The price of each item, which `lift` multiplies (ranking/item_dial.py); None where `calibrate` learned none."""
     path: EvennessPath | None = None
-    """What each evenness stands for, if the model was calibrated."""
+    """The level that each evenness stands for, if the model was calibrated."""
     user_sensitivity: Factors | None = None
     """What each user's vector loses per unit of fairness (H_i^-1 q1), if it was stored (models/dial.py)."""
     weighting: Weighting | None = None
-    """How the training data were weighted; raw histories are weighted alike. None takes them as they are."""
+    """The weighting of the training data; raw histories are weighted alike. None takes them as they are."""
     provenance: Record = field(default_factory=dict)
     """For a loaded model: when it was `created`, with which `versions`, and the `data_fingerprint` of its data."""
 
@@ -269,7 +269,7 @@ class FittedModel(abc.ABC):
 
     @property
     def history(self) -> History:
-        """What the fit did, epoch by epoch."""
+        """The record of the fit, epoch by epoch."""
         return self.fitted.history
 
     @property

@@ -61,7 +61,7 @@ class RunOptions:
     random_state: int | None = 0
     """Seed of the users' order in phase 1: the same seed gives the same lists."""
     backend: str = "cpu"
-    """Where arithmetic runs."""
+    """The backend that runs the arithmetic."""
     num_threads: int = 0
     """On how many threads; 0: on all cores. Lists are the same for any number."""
 
@@ -145,7 +145,7 @@ class Certificate:
     feasible: NDArray[np.int64]
     """Number of users who may get each item in `short`: all but those who exclude it."""
     asked: float = 0.0
-    """What the share asked for, share K n / m users: `guaranteed` is this in whole users, but at least one."""
+    """Number of users that the share asks for, share K n / m; `guaranteed` is this in whole users, but at least one."""
 
     @property
     def kept(self) -> bool:

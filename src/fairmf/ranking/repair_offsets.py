@@ -68,7 +68,7 @@ class Sorted:
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """How many numbers each item has."""
+        """Number of values that each item has."""
         return np.diff(self.start)
 
     def smallest(self, items: NDArray[np.int64], rank: NDArray[np.int64]) -> Vector:

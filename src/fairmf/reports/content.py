@@ -52,7 +52,7 @@ class Position:
     """Whether the stop is past the lowest Gini."""
     evenness: float | None = None
     level: Level | None = None
-    """What the evenness stands for; `fairness` is then that of the level."""
+    """The level of the evenness; `fairness` is then that of the level."""
     intervals: Mapping[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     """The interval of each value (`changes` has those of the differences)."""
 
@@ -100,9 +100,9 @@ class Content:
     quality: str
     inequality: str
     knob: str = ""
-    """What the slider sets: "evenness", "fairness", or "" for the sides of an audit."""
+    """The name of what the slider sets: "evenness", "fairness", or "" for the sides of an audit."""
     note: str = ""
-    """Where the levels of the slider come from."""
+    """The source of the slider's levels, in words."""
     part: str = ""
     """The part of the split that the users are of, if it is known: "test" or "validation"."""
     share: str | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +72,27 @@ class ModelOptions:
     title: str = "Fair recommendations"
     compare: Sequence[Contender] = ()
     record: Settings | None = None
+
+
+class ModelKeywords(TypedDict, total=False):
+    """The fields of `ModelOptions` as keywords of `report`."""
+
+    evenness: Iterable[float] | None
+    fairness: Iterable[float] | None
+    chosen: float | None
+    at: int
+    quality: str
+    names: Names | None
+    groups: GroupLabels | None
+    part: str
+    examples: int
+    bootstrap: int
+    confidence: float
+    random_state: int
+    progress: bool | None
+    title: str
+    compare: Sequence[Contender]
+    record: Settings | None
 
 
 def of_model(model: IterativeModel, split: Split | HeldOut, options: ModelOptions) -> Content:

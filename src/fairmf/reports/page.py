@@ -10,33 +10,35 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import jinja2
 from markupsafe import Markup
 
 from fairmf.control.trade_off import Curve
-from fairmf.data.groups import GroupLabels
 from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidParameter
 from fairmf.io.atomic import replacing
 from fairmf.metrics import sentences
-from fairmf.metrics.audit import Names
 from fairmf.metrics.audit_result import Audit
 from fairmf.metrics.registry import parse_metric
 from fairmf.models.base import IterativeModel
 from fairmf.models.fitted import History
+from fairmf.params import takes_keywords
 from fairmf.reports import tables
 from fairmf.reports.content import Contender, Content
-from fairmf.reports.measure import ModelOptions, of_audit, of_curve, of_model
+from fairmf.reports.measure import ModelKeywords, ModelOptions, of_audit, of_curve, of_model
 from fairmf.reports.payload import to_json
 from fairmf.text import whole
 from fairmf.types import Settings
 from fairmf.version import __version__
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 # `start` reads the data that all others use, and `go` calls them, so these two come first and last.
 SCRIPTS = (
@@ -50,7 +52,7 @@ ENDS = {
     "interrupted": "was interrupted",
     "ceiling": "ran all the epochs it was given",
 }
-"""How training ended, by the verdict of its history."""
+"""Sentences on how training ended, by the verdict of its history."""
 
 PathLike = str | os.PathLike[str]
 
@@ -73,26 +75,11 @@ def report(
     split: Split | HeldOut,
     path: PathLike,
     /,
-    *,
-    evenness: Iterable[float] | None = ...,
-    fairness: Iterable[float] | None = ...,
-    chosen: float | None = ...,
-    at: int = ...,
-    quality: str = ...,
-    names: Names | None = ...,
-    groups: GroupLabels | None = ...,
-    part: str = ...,
-    examples: int = ...,
-    bootstrap: int = ...,
-    confidence: float = ...,
-    random_state: int = ...,
-    progress: bool | None = ...,
-    title: str = ...,
-    compare: Sequence[Contender] = ...,
-    record: Settings | None = ...,
+    **options: Unpack[ModelKeywords],
 ) -> Path: ...
 
 
+@takes_keywords(ModelKeywords, of=ModelOptions)
 def report(subject: Curve | Audit | IterativeModel, *where: Any, **options: Any) -> Path:
     """Write a self-contained HTML page that shows what evenness changes and what it costs, and return its path.
 

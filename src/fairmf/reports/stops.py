@@ -37,7 +37,7 @@ class Stop:
     value: float
     options: Record
     level: Level | None = None
-    """What an evenness stands for; None for a stop of fairness."""
+    """The level of an evenness; None for a stop of fairness."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -36,7 +36,7 @@ class Piece:
     model: str
     settings: Settings
     how: Settings = field(default_factory=dict)
-    """What to measure (`measure` is a name in `measure.MEASURES`), and its options."""
+    """The name of the measure in `measure.MEASURES`, and its options."""
 
     @property
     def seed(self) -> int | None:

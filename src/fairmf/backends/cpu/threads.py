@@ -118,7 +118,7 @@ def largest_column(rows: Rows) -> int:
 
 
 LAYER = "fairmf's own threads (no OpenMP; safe under fork and threads)"
-"""What `fairmf doctor` shows. Numba's layers (NUMBA_THREADING_LAYER) are not used."""
+"""The line of `fairmf doctor` about threads. Numba's layers (NUMBA_THREADING_LAYER) are not used."""
 WORTH_WAKING = 4e6  # flops per thread, about a millisecond: waking a sleeping thread takes that long on a busy machine
 PARTS_PER_THREAD = 4  # so that a thread whose core is taken by another process does not hold up the rest
 LONGEST_WAIT = 60.0  # seconds that a fork waits for running kernels

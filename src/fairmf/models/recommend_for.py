@@ -1,0 +1,247 @@
+"""Answer `recommend_for`: many histories, each with its own level, filters and length, ranked together.
+
+Order of calls: `read` checks a request and turns names into rows; `user_vectors` solves the histories; `ranked` finds
+the best items at each request's own level, and requests without a history get popular items (`popular_list`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.backends.contract import Factors
+from fairmf.data.csr import Rows
+from fairmf.data.ids import Ids
+from fairmf.data.interactions import Interactions
+from fairmf.errors import FairmfError, InvalidData, InvalidParameter, UnknownItems
+from fairmf.io.values import plain
+from fairmf.models.evenness import Level
+from fairmf.models.fitted import Fitted, Names, as_list, named
+from fairmf.models.history_request import HistoryAnswer, HistoryModel, HistoryRequest
+from fairmf.models.recommend import check_choice
+from fairmf.ranking.top_n import Lists, list_length, popular_n, top_n
+
+TINY = 1e-30
+LARGEST = float(np.finfo(np.float32).max)
+NAMED_IN_ERRORS = 10  # unknown items that a message lists
+
+
+def answers_or_errors(
+    model: HistoryModel, requests: Sequence[HistoryRequest], errors: str
+) -> list[HistoryAnswer | FairmfError]:
+    """Return an answer for each request, or with errors="return" the error that it raises."""
+    check_choice("errors", errors, ("raise", "return"))
+    if errors == "raise":
+        return list(answers(model, requests))
+    found: list[HistoryAnswer | FairmfError | None] = [None] * len(requests)
+    good = []
+    for at, request in enumerate(requests):
+        try:
+            good.append((at, _asked(model, request)))
+        except FairmfError as error:
+            found[at] = error
+    for (at, _), answer in zip(good, _answers(model, [asked for _, asked in good]), strict=True):
+        found[at] = answer
+    return [answer for answer in found if answer is not None]
+
+
+def answers(model: HistoryModel, requests: Sequence[HistoryRequest]) -> list[HistoryAnswer]:
+    """Return the answers of all requests; raise the first error."""
+    return _answers(model, [_asked(model, request) for request in requests])
+
+
+def _asked(model: HistoryModel, request: HistoryRequest) -> Asked:
+    """Read a request; a stored user's history takes the place of a given one."""
+    asked = read(model.fitted, request)
+    if asked.user is None:
+        return asked
+    held = model.fitted.interactions
+    if held is None and asked.filter_liked:
+        model.fitted.histories("leaving out liked items")  # raises
+    columns = np.empty(0, dtype=np.int32) if held is None else held.by_user.row(asked.user)[0]
+    return asked._replace(columns=columns)
+
+
+def _answers(model: HistoryModel, asked: Sequence[Asked]) -> list[HistoryAnswer]:
+    fitted = model.fitted
+    vectors, with_history = user_vectors(model, asked)
+    lists: list[HistoryAnswer] = []
+    for place, one in enumerate(asked):
+        if with_history[place]:
+            rows, scores = ranked(model, vectors[place : place + 1], one)
+            lists.append(named_answer(fitted, one, rows[0], scores[0], popular=False))
+        else:
+            rows = popular_list(fitted, one)
+            lists.append(named_answer(fitted, one, rows, np.full(len(rows), np.nan, dtype=np.float32), popular=True))
+    return lists
+
+
+def user_vectors(model: HistoryModel, asked: Sequence[Asked]) -> tuple[Factors, NDArray[np.bool_]]:
+    """Return a vector for each request, and which of them have a history."""
+    fitted = model.fitted
+    vectors = np.zeros((len(asked), fitted.item_factors.shape[1]), dtype=fitted.item_factors.dtype)
+    known = np.zeros(len(asked), dtype=bool)
+    for place, one in enumerate(asked):
+        options = {} if one.level.fairness is None else {"fairness": one.level.fairness}
+        if one.user is not None:
+            row = np.array([one.user])
+            vectors[place] = model._at_fairness(row, **options)[0] if options else fitted.user_factors[one.user]
+            known[place] = len(one.columns) > 0 if fitted.interactions is not None else vectors[place].any()
+        elif len(one.columns):
+            rows = Rows(np.array([0, len(one.columns)]), one.columns, one.weights)
+            history = Interactions(rows, len(fitted.item_factors), None, fitted.item_ids)
+            vectors[place], known[place] = model.fold_in(history, **options)[0], True
+    return vectors, known
+
+
+def ranked(model: HistoryModel, users: Factors, asked: Asked) -> Lists:
+    """Return the best items of one user vector at a request's level."""
+    fitted, backend = model.fitted, model._backend()
+    hidden = np.concatenate([asked.barred, asked.columns]) if asked.filter_liked else asked.barred
+    exclude = Rows(np.array([0, len(hidden)]), np.ascontiguousarray(hidden, dtype=np.int32), None)
+    with backend.threads(model.num_threads):
+        dial = fitted.item_scale(asked.level)
+        return top_n(backend, users, fitted.item_factors, asked.N, exclude, asked.allowed, dial)
+
+
+def popular_list(fitted: Fitted, asked: Asked) -> NDArray[np.int32]:
+    """Return the list of somebody without history: popular items, evened by the level of the request.
+
+    Their popularity, in the units of the items' mean scores, is dialled like any score; without a level these are the
+    most popular items.
+    """
+    order, dial = fitted.most_popular, fitted.item_scale(asked.level)
+    if dial is not None:
+        scores = fitted.popularity * (fitted.item_dial.mean.std() / max(float(fitted.popularity.std()), TINY))
+        scores = scores if dial.scale is None else scores * dial.scale
+        scores = scores if dial.offset is None else scores + dial.offset
+        order = np.argsort(-scores, kind="stable").astype(np.int32)
+    barred = Rows(np.array([0, len(asked.barred)]), asked.barred, None)
+    found: NDArray[np.int32] = popular_n(order, 1, asked.N, barred, asked.allowed)[0]
+    return found
+
+
+# -- reading requests -------------------------------------------------------------------------------------------------
+
+
+class Asked(NamedTuple):
+    """A request that was checked, with rows in place of names."""
+
+    N: int
+    level: Level
+    columns: NDArray[np.int32]
+    """Items of the history, ascending, no repeats."""
+    weights: NDArray[np.float32] | None
+    """Their raw confidences; None where all are 1."""
+    barred: NDArray[np.int32]
+    """Items that must not be given, without those of the history."""
+    allowed: NDArray[np.int64] | None
+    """The items that may be given, ascending, no repeats; None for all."""
+    filter_liked: bool
+    user: int | None
+    """The row of a stored user."""
+    unknown: tuple[Hashable, ...] = ()
+    unknown_user: bool = False
+
+
+def read(fitted: Fitted, request: HistoryRequest) -> Asked:
+    """Check a request and turn its names into rows."""
+    m, ids, skip = len(fitted.item_factors), fitted.item_ids, request.unknown == "skip"
+    if not skip and request.unknown != "error":
+        raise InvalidParameter(f"unknown must be 'error' or 'skip'. Got {request.unknown!r} instead.")
+    level = fitted.served(request.evenness, request.fairness)
+    N = list_length(request.N, m)
+    missing: dict[Hashable, None] = {}
+    columns, values = _history(request, ids, m, missing)
+    barred = _rows(request.exclude, ids, m, missing, "exclude")
+    allowed = (
+        None if request.candidates is None else np.unique(_rows(request.candidates, ids, m, missing, "candidates"))
+    )
+    if missing and not skip:
+        names = tuple(missing)
+        shown = ", ".join(map(repr, names[:NAMED_IN_ERRORS])) + (", ..." if len(names) > NAMED_IN_ERRORS else "")
+        raise UnknownItems(
+            f"{len(names):,} items are unknown to the model: {shown}.",
+            hint="unknown='skip' leaves them out", parameter="items", unknown=names,
+        )  # fmt: skip
+    row = None if request.user is None else _user_row(fitted, request, skip, len(columns))
+    return Asked(
+        N, level, columns, values, barred.astype(np.int32), allowed, bool(request.filter_liked),
+        None if row is None or row < 0 else row, tuple(missing), row == -1,
+    )  # fmt: skip
+
+
+def _history(
+    request: HistoryRequest, ids: Ids | None, m: int, missing: dict[Hashable, None]
+) -> tuple[NDArray[np.int32], NDArray[np.float32] | None]:
+    columns = _rows(request.items, ids, m, missing, "items", drop=request.weights is None)
+    if request.weights is None:
+        return np.unique(columns).astype(np.int32), None
+    given = np.atleast_1d(np.asarray(request.weights, dtype=np.float64))
+    if given.shape != columns.shape:
+        raise InvalidData(f"There must be one weight for each of the {len(columns):,} items; got {given.size:,}.")
+    if not ((given >= 0) & (given <= LARGEST)).all():
+        raise InvalidData("An interaction's weight must be finite and at least 0.")
+    kept = (columns >= 0) & (given > 0)
+    columns, at = np.unique(columns[kept], return_inverse=True)
+    values = np.bincount(at, given[kept], minlength=len(columns)).astype(np.float32)
+    if not np.isfinite(values).all():
+        raise InvalidData("Weights add up to more than a float32 can hold (3.4e38).", hint="scale them down")
+    return columns.astype(np.int32), values
+
+
+def _rows(
+    names: Hashable | Names | None, ids: Ids | None, m: int, missing: dict[Hashable, None], what: str, drop: bool = True
+) -> NDArray[np.int64]:
+    """Return the rows of items, and add unknown names to `missing`: these are dropped, or -1 without `drop`."""
+    if names is None or (isinstance(names, tuple) and not names):  # any other tuple is an id
+        return np.empty(0, dtype=np.int64)
+    listed = names.tolist() if isinstance(names, np.ndarray) and names.ndim == 1 else names
+    if not isinstance(listed, (list, set, frozenset, range)):
+        listed = list(as_list(listed))
+    known = None if ids is None else ids._positions
+    try:
+        if known is not None:
+            rows = [known.get(x if type(x) in (int, str) else plain(x), -1) for x in listed]
+        else:
+            rows = [_row_number(x, m, what) for x in listed]
+    except TypeError as error:
+        raise InvalidData(f"An item is named by a number, a string or a tuple: {error}.", parameter=what) from error
+    if -1 in rows:
+        missing.update((plain(x), None) for x, row in zip(listed, rows, strict=True) if row < 0)
+        rows = [row for row in rows if row >= 0] if drop else rows
+    return np.array(rows, dtype=np.int64)
+
+
+def _row_number(name: Hashable, m: int, what: str) -> int:
+    if isinstance(name, (int, np.integer)) and not isinstance(name, bool):
+        return int(name) if 0 <= name < m else -1
+    raise InvalidData(f"Items are named by row number in a model without item ids. Got {name!r} in {what}.")
+
+
+def _user_row(fitted: Fitted, request: HistoryRequest, skip: bool, history: int) -> int:
+    """Return the row of the stored user; -1 for an unknown one that is skipped."""
+    if history or request.weights is not None:
+        raise InvalidParameter("Give a user or the items of a history, not both.", parameter="user")
+    user, ids = plain(request.user), fitted.user_ids
+    try:
+        row = _row_number(user, len(fitted.user_factors), "user") if ids is None else ids._positions.get(user, -1)
+    except TypeError as error:
+        raise InvalidData(f"A user is named by a number, a string or a tuple: {error}.", parameter="user") from error
+    if row < 0 and not skip:
+        raise InvalidData(
+            f"The user {user!r} is unknown to the model.",
+            hint="give a history, or unknown='skip' for popular items", parameter="user",
+        )  # fmt: skip
+    return row
+
+
+def named_answer(
+    fitted: Fitted, asked: Asked, rows: NDArray[np.int32], scores: NDArray[np.float32], popular: bool
+) -> HistoryAnswer:
+    """Return the answer with ids in place of rows."""
+    ids = named(rows, fitted.item_ids)
+    return HistoryAnswer(ids, scores, asked.level, popular, asked.unknown, asked.unknown_user)
