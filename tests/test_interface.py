@@ -38,7 +38,9 @@ OLD = {"fit": {"data": "Data", "seed": "int = 0"}, "Model.save": {}, "fairmf fit
         ({**OLD, "fit": {"data": "Data"}}, "seed"),
         ({**OLD, "fit": {"data": "Data", "seed": "int = 1"}}, "seed"),
         ({**OLD, "fit": {**OLD["fit"], "threads": "int"}}, "threads"),
+        ({**OLD, "fit": {**OLD["fit"], "threads": "int"}}, "fit"),
         ({**OLD, "Model.load": {}}, "load"),
+        ({**OLD, "Model.load": {}}, "Model"),
         ({name: value for name, value in OLD.items() if name != "Model.save"}, "save"),
         ({**OLD, "fairmf fit": {"--out": "--out"}}, "--out"),
         ({**OLD, "fairmf show": {}}, "show"),
@@ -48,7 +50,7 @@ def test_a_change_is_missed_until_its_name_is_written(new, word):
     found = tool.changes(OLD, new)
     assert len(found) == 1
     assert len(tool.not_named(found, f"Other words, {word}less and my-{word}er.")) == 1
-    assert tool.not_named(found, f"* `fit`: `{word}` is another.") == []
+    assert tool.not_named(found, f"* The `{word}` is another.") == []
 
 
 def test_the_same_interface_has_no_changes():

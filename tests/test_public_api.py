@@ -47,3 +47,20 @@ def test_the_command_line_runs_as_a_module():
     assert (
         subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip().endswith(fairmf.__version__)
     )
+
+
+@pytest.mark.slow
+def test_a_stored_model_is_served_without_pyarrow(tmp_path):
+    path = tmp_path / "model.fairmf"
+    data = fairmf.synthetic(n_users=60, n_items=30, n_interactions=600)
+    model = fairmf.FairALS(factors=4, epochs=2).fit(data, progress=False)
+    model.save(path)
+    code = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "import fairmf\n"
+        f"model = fairmf.load_model({str(path)!r})\n"
+        "print(model.recommend_for(items=model.item_ids.values[:3], N=4)[0].tolist())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(model.recommend_for(items=model.item_ids.values[:3], N=4)[0].tolist())

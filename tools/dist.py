@@ -27,7 +27,7 @@ PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 TEST_TOOLS = re.search(r"^test = \[(.*)\]$", PROJECT, flags=re.MULTILINE)
 LARGEST_WHEEL = 3_000_000
-"""In bytes. The report's charts are a third of it; growth beyond this is a mistake (data, a second copy of a library)."""
+"""In bytes. A wheel beyond this holds something by mistake: data, or a second copy of the charts' library."""
 
 # Other versions of NumPy and SciPy give other last bits, which move a figure of the page here and there. So the
 # commands must succeed and leave their files; lines that differ are counted. Their text is tested in the checkout.

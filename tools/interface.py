@@ -3,7 +3,7 @@
     python tools/interface.py            # what has changed since the last release, and what CHANGELOG.md does not name
     python tools/interface.py --release  # store the present interface as that of the release (docs/releasing.md)
 
-A test fails as long as the newest part of CHANGELOG.md leaves out a name, a parameter or a flag that has changed.
+A test fails as long as the newest part of CHANGELOG.md names neither a function that has changed nor its parameter.
 What is public, and how long it stays: docs/stability.md.
 """
 
@@ -88,25 +88,26 @@ def _flags() -> Iterator[tuple[str, dict[str, str]]]:
         waiting += [(f"{path} {name}", child) for name, child in _children(command).items()]
 
 
-def changes(old: Interface, new: Interface) -> dict[str, str]:
-    """Return what has changed: a sentence for each, by the word that the changelog has to hold."""
-    found: dict[str, str] = {}
+def changes(old: Interface, new: Interface) -> dict[str, list[str]]:
+    """Return what has changed: a sentence for each, with the words of which the changelog has to hold one."""
+    found: dict[str, list[str]] = {}
     for name in sorted({*old, *new}):
-        last = name.replace(".", " ").split()[-1]
+        words = name.replace(".", " ").split()
+        words = words[-1:] if words[0] == "fairmf" else words
         if name not in old or name not in new:
-            found[name] = f"{name} is {'new' if name in new else 'gone'}: name `{last}`"
+            found[f"{name} is {'new' if name in new else 'gone'}"] = words
             continue
         for parameter in {**old[name], **new[name]}:
             was, now = old[name].get(parameter), new[name].get(parameter)
             if was != now:
                 what = "new" if was is None else "gone" if now is None else f"no longer {was!r}, but {now!r}"
-                found[f"{name}({parameter})"] = f"{parameter} of {name} is {what}: name `{parameter}`"
+                found[f"{parameter} of {name} is {what}"] = [parameter, words[-1]]
     return found
 
 
-def not_named(found: dict[str, str], text: str) -> list[str]:
-    """Return the changes whose name is nowhere in a text."""
-    return [sentence for sentence in found.values() if not _named(sentence.rpartition("`")[0].rpartition("`")[2], text)]
+def not_named(found: dict[str, list[str]], text: str) -> list[str]:
+    """Return the changes that a text does not name."""
+    return [sentence for sentence, words in found.items() if not any(_named(word, text) for word in words)]
 
 
 def _named(word: str, text: str) -> bool:
@@ -139,7 +140,7 @@ def main() -> int:
         return 0
     found = changes(released(), now)
     missing = not_named(found, newest_changes())
-    print("\n".join(found.values()) or "nothing has changed since the last release")
+    print("\n".join(found) or "nothing has changed since the last release")
     print("\n".join(["", "CHANGELOG.md does not name:", *missing]) if missing else "")
     return 1 if missing else 0
 

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import optuna
 import pytest
 from tiny import SPACE, tiny_split, tiny_tune
 
@@ -26,6 +25,8 @@ from fairmf.metrics.evaluate import evaluate
 from fairmf.models.als import IALS, FairALS
 from fairmf.models.model_file import load_model
 from fairmf.models.popularity import Popularity
+
+optuna = pytest.importorskip("optuna", reason='needs the tune extra: pip install "fairmf[tune]"')
 
 BOTH = ("ndcg@100", "gini@20")
 OPEN = {"regularization": (1e-3, 0.3), "fairness": (0.1, 10), "dial": (0.1, 5)}
