@@ -63,7 +63,7 @@ $(VENV)/.run: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run
-	$(PIP) --editable ".[ann,tune,report,sql,ray]" --group test --group peers --group browser
+	$(PIP) --editable ".[ann,tune,report,sql,ray,serve]" --group test --group peers --group browser
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.run

@@ -228,6 +228,35 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def served_model():
+    """A small model for tests of the server (tests/serve/in_process.py); tests leave it as it is."""
+    from in_process import small_model
+
+    pytest.importorskip("msgspec", reason="needs the extra [serve]")
+    return small_model()
+
+
+@pytest.fixture
+def ask(served_model):
+    """A function that returns a client of an application: ask(model, limits={...}, deadline=...)."""
+    from in_process import Client
+
+    from fairmf.serve import app
+    from fairmf.serve.settings import Limits, Settings
+
+    clients = []
+
+    def make(model=served_model, limits=None, catalogue=None, **settings):
+        chosen = Settings(limits=Limits(**(limits or {})), **settings)
+        clients.append(Client(app(model, settings=chosen, catalogue=catalogue)))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture(scope="session")
 def ray_session():
     """Ray, if it is installed; when all tests are over nothing of it may be left (tests/distributed/ray_here.py)."""
     from ray_here import assert_gone, ray_or_skip, ray_processes

@@ -13,7 +13,7 @@ PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- tree: written by tools/architecture.py -->\n", "<!-- end of tree -->\n"
 FOLDERS = (
     "", "io", "data", "backends", "backends/cpu", "backends/cuda", "ranking", "distributed", "models", "metrics",
-    "control", "baselines", "reports", "reproduce", "reproduce/kinds", "leaderboards", "cli",
+    "control", "baselines", "reports", "reproduce", "reproduce/kinds", "leaderboards", "serve", "cli",
 )  # fmt: skip
 
 

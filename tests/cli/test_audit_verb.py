@@ -100,6 +100,42 @@ def test_a_catalogue_as_movielens_has_it(fairmf, made, split, tmp_path):
     assert {gainer["name"] for gainer in done.json["gainers"]} <= set(titles.values())
 
 
+def test_genres_with_bars_are_several_groups(fairmf, made, split, tmp_path):
+    kinds = ("Comedy", "Drama", "War|Drama", "Comedy|War|Drama")
+    genres = {item: kinds[k % 4] for k, item in enumerate(split.train.item_ids.values.tolist())}
+    (tmp_path / "items.csv").write_text("movieId,genres\n" + "".join(f"{i},{g}\n" for i, g in genres.items()))
+    how = ("audit", made / "model.fairmf", made / "split", "--catalogue", "items.csv", "--items", "every.csv")
+    done = fairmf(*how, "--json", "--no-record", "--bootstrap", 20)
+    assert done.code == 0, done.err
+    groups = {group["group"]: group for group in done.json["groups"]}
+    sizes = {name: sum(name in g.split("|") for g in genres.values()) for name in ("Comedy", "Drama", "War")}
+    assert {name: group["n_items"] for name, group in groups.items()} == sizes
+    assert sum(group["share"]["after"] for group in groups.values()) == pytest.approx(1)
+    # The same from the exposure of every item.
+    items = pyarrow.csv.read_csv(tmp_path / "every.csv")
+    exposure = dict.fromkeys(sizes, 0.0)
+    for item, after in zip(items["item"].to_pylist(), items["after"].to_pylist(), strict=True):
+        for genre in genres[item].split("|"):
+            exposure[genre] += after / len(genres[item].split("|"))
+    assert {name: group["after"] for name, group in groups.items()} == pytest.approx(exposure)
+    for group in groups.values():
+        assert group["share"]["low"] <= group["share"]["difference"] <= group["share"]["high"]
+
+
+def test_top_cuts_the_table_of_groups_too(fairmf, made, split, tmp_path):
+    items = split.train.item_ids.values.tolist()
+    (tmp_path / "items.csv").write_text("item,seller\n" + "".join(f"{i},shop{k % 12}\n" for k, i in enumerate(items)))
+    how = ("audit", made / "model.fairmf", made / "split", "--catalogue", "items.csv", "--no-record", "--bootstrap", 0)
+
+    def rows(*flags):
+        table = fairmf(*how, *flags).out.partition("exposure of groups")[2].partition("items that")[0]
+        return table.count("│ shop")
+
+    assert rows("--top", 3) == 3
+    assert rows("--top", 20) == 12
+    assert rows("--top", 0) == 0
+
+
 def test_text_ids_stay_text(fairmf, tmp_path):
     rows = [(u, f"{i:03}") for u in range(60) for i in range(30) if (u * 7 + i * 3) % 5 < 2]
     (tmp_path / "e.csv").write_text("user,item\n" + "".join(f"{u},{i}\n" for u, i in rows))

@@ -175,6 +175,18 @@ def record_of_another_verb(folder, made):
 BINARY = bytes(range(256)) * 40
 EVENTS = "user,item,rating,time\n1,2,5,10\n1,3,4,11\n2,3,x,12\n"
 
+
+def serve(*flags, **files):
+    """`fairmf serve` of the made model, with files by name (keys_txt is keys.txt); it must end before it listens."""
+
+    def prepare(folder, made):
+        for name, content in files.items():
+            (folder / name.replace("_", ".")).write_text(content)
+        return ["serve", str(made / "model.fairmf"), "--port", "0", *flags]
+
+    return prepare
+
+
 TABLE = {
     # -- files of events
     "no such file": (inspect("nowhere.csv"), PROBLEM, "no file or data set nowhere.csv"),
@@ -335,6 +347,15 @@ TABLE = {
         report("--catalogue", "a.csv", a_csv="item,name,genre\n100,Heat,x\n101,Wars, Star,x\n"),
         PROBLEM, "Row 3 of a.csv has 4 columns"),
     "a catalogue of one column": (report("--catalogue", "a.csv", a_csv="item\n100\n"), PROBLEM, "two columns"),
+    # -- serving
+    "serving no file": (lambda f, m: ["serve", "nowhere.fairmf"], PROBLEM, "nowhere.fairmf"),
+    "serving a split": (lambda f, m: ["serve", str(m / "events.csv")], PROBLEM, "cannot be read as a fairmf model"),
+    "serving at no address": (serve("--host", "256.1.1.1"), PROBLEM, "Cannot listen at 256.1.1.1"),
+    "keys that are not there": (serve("--api-key-file", "no.txt"), PROBLEM, "no.txt"),
+    "a file without keys": (serve("--api-key-file", "keys.txt", keys_txt="# none\n\n"), PROBLEM, "no key"),
+    "a key that can be guessed": (serve("--api-key-file", "keys.txt", keys_txt="secret\n"), PROBLEM, "shorter than 16"),
+    "histories logged alone": (serve("--log-histories"), PROBLEM, "--log-requests"),
+    "an evenness above 1": (serve("--max-evenness", "2"), USAGE, "--max-evenness"),
     # -- writing
     "an output that is a folder": (output_is_a_folder, CANNOT_WRITE, "it is a folder"),
     "an output that is a pipe": (output_is_a_pipe, CANNOT_WRITE, "a device or a pipe"),

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,10 +11,11 @@ import threading
 import time
 import warnings
 
+import numpy as np
 import pytest
 from running import write_events
 
-from fairmf import errors
+from fairmf import FairALS, Interactions, errors, load_model
 from fairmf.cli import errors as failures
 from fairmf.cli.app import VERBS, Verbs, load_verb, run
 
@@ -46,6 +48,39 @@ def test_every_verb_has_help_with_examples_and_the_flags_of_all(verb, fairmf):
     assert f"fairmf {verb}" in done.out.split("Examples:")[1]
     for flag in ("--config", "--record", "--json", "--quiet", "--debug"):
         assert flag in done.out
+
+
+def test_help_shows_no_python_types(fairmf):
+    """Typer would show <bool> beside every flag and <str> beside every argument."""
+    for verb in ("", "fit", "recommend", "datasets", "datasets make"):
+        assert not re.findall(r"<(bool|str|int|float|path)[^|]*>", fairmf(*verb.split(), "--help").out), verb
+
+
+def test_fit_lists_data_and_output_first_and_internals_only_if_asked(fairmf):
+    shown, everything = fairmf("fit", "--help").out, fairmf("fit", "--help-all").out
+    listed = re.findall(r"^│[ *]+(DATA|--[a-z-]+) ", shown, re.MULTILINE)
+    places = [listed.index(flag) for flag in ("DATA", "--output", "--user", "--factors", "--config")]
+    assert places[:2] == [0, 1]
+    assert places == sorted(places)
+    for flag in ("--solver ", "--cg-steps ", "--rho ", "--lambda-f "):
+        assert f"│ {flag}" not in shown
+        assert f"│ {flag}" in everything
+    assert "--help-all also shows" in " ".join(shown.split())
+    assert "also shows" not in everything
+    assert "--help-all" not in fairmf("inspect", "--help").out  # no flag of inspect is for experts
+
+
+@pytest.mark.parametrize("how", [("--records", "no"), ("--no-record",), "environment"])
+def test_run_records_can_be_switched_off(fairmf, made, tmp_path, monkeypatch, how):
+    if how == "environment":
+        monkeypatch.setenv("FAIRMF_RECORDS", "no")
+    flags = () if how == "environment" else how
+    done = fairmf("split", made / "events.csv", "-o", tmp_path / "s", "--json", *flags)
+    assert done.json["record"] is None
+    assert not (tmp_path / "s" / "split.toml").exists()
+    if how == "environment":  # a record that is asked for by name is written
+        assert fairmf("split", made / "events.csv", "-o", tmp_path / "s", "--record", tmp_path / "r.toml").code == 0
+        assert (tmp_path / "r.toml").exists()
 
 
 @pytest.mark.parametrize(("verb", "command"), list(commands()))
@@ -242,23 +277,25 @@ LONG_FIT = ["fit", "events.csv", "-o", "m.fairmf", "--factors", "8", "--epochs",
 LONG_FIT += ["--settings", "given"]
 
 
-def check_interrupted(code, err, folder):
-    assert code == failures.INTERRUPTED, err
-    assert "Traceback" not in err
-    assert "Interrupted" in err
-    assert not (folder / "m.fairmf").exists()
-    assert not [file for file in folder.iterdir() if file.suffix == ".tmp"]
-    assert "keeps epoch" not in err  # what the library says to those who get a model
-
-
-def test_a_fit_that_is_interrupted_writes_no_model(tmp_path):
+def test_a_fit_that_is_interrupted_keeps_the_last_epoch(tmp_path):
     write_events(tmp_path / "events.csv")
     running = subprocess.Popen([*PROGRAM, *LONG_FIT], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     while not list(tmp_path.glob("kept/*.checkpoint")) and running.poll() is None:
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=120)
-    check_interrupted(running.returncode, err, tmp_path)
+    assert running.returncode == failures.INTERRUPTED, err
+    assert "Traceback" not in err
+    model = load_model(tmp_path / "m.fairmf")
+    kept = model.history.kept_epoch
+    assert 1 <= kept < 1_000_000
+    assert model.history.verdict == "interrupted"
+    assert f"interrupted in epoch {kept + 1}; the model is that of epoch {kept}" in err
+    assert f"epochs = {kept}" in (tmp_path / "m.fit.toml").read_text()
+    shorter = FairALS(factors=8, epochs=kept).fit(
+        Interactions.from_csv(tmp_path / "events.csv", user="user_id", item="item_id")
+    )
+    assert np.array_equal(model.item_factors, shorter.item_factors)
 
 
 # The signal may come between the opening of a checkpoint and the statement that would close it. Python closes that file
@@ -285,7 +322,12 @@ def test_a_fit_that_is_terminated_writes_no_model(fairmf, tmp_path):
         sender.join()
     finally:
         signal.signal(signal.SIGTERM, before)
-    check_interrupted(done.code, done.err, tmp_path)
+    assert done.code == failures.INTERRUPTED, done.err
+    assert "Traceback" not in done.err
+    assert "Interrupted" in done.err
+    assert not (tmp_path / "m.fairmf").exists()
+    assert not [file for file in tmp_path.iterdir() if file.suffix == ".tmp"]
+    assert "keeps epoch" not in done.err  # what the library says to those who get a model
 
 
 def test_a_fit_that_goes_on_says_so(fairmf, made):

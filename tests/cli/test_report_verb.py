@@ -87,7 +87,8 @@ def test_a_movielens_catalogue_without_a_header(fairmf, made, tmp_path):
     written(fairmf, made, "--catalogue", "movies.dat", "--name-column", "1")
     data = data_of((tmp_path / "r.html").read_text(encoding="utf-8"))
     assert set(data["items"]["names"]) == {f"Café {item}" for item in items}
-    assert data["items"]["groups"] is None
+    assert set(data["items"]["groups"]) == {"Drama, War"}
+    assert data["groups"]["names"] == ["Drama", "War"]
 
 
 def test_json(fairmf, made, tmp_path):

@@ -122,6 +122,44 @@ def test_split_is_the_librarys(fairmf, made, flags, expected):
     assert done.json["parts"] == expected(events).summary()
 
 
+def test_split_says_who_was_dropped_and_why(fairmf, tmp_path):
+    """Items 90 to 92 have one user each; user 500 has only these, user 501 only two items, one of them its own."""
+    rows = [(u, i) for u in range(40) for i in range(12) if (u + i) % 2]
+    rows += [(500, 90), (500, 91), (500, 92), (501, 3), (501, 5), (501, 70), (502, 70)]
+    (tmp_path / "e.csv").write_text("user,item\n" + "".join(f"{u},{i}\n" for u, i in rows))
+    done = fairmf("split", "e.csv", "-o", "s", "--min-item", 2, "--min-user", 4)
+    assert "dropped 3 items with fewer than 2 users (--min-item 2)" in done.err
+    assert "dropped 1 users who have no other items than those" in done.err
+    assert "dropped 2 users with fewer than 4 items (--min-user 4)" in done.err
+    assert "dropped 1 items that only those users have" in done.err
+    assert "no training user" not in done.err
+    found = fairmf("split", "e.csv", "-o", "s", "--min-user", 0, "--json", "--protocol", "seeded").json
+    assert found["dropped"].pop("untrained_items") == 16 - Split.load("s").train.n_items
+    assert not any(found["dropped"].values())
+    assert (
+        "dropped no user and no item" in fairmf("split", "e.csv", "-o", "s", "--min-user", 0, "--by", "interaction").err
+    )
+
+
+def test_recommend_prints_and_writes_titles(fairmf, made, tmp_path):
+    lines = [f'{item};"The ""{item}""; part [bold]1";x' for item in range(100, 155)]  # some items have no title
+    (tmp_path / "books.csv").write_text("ISBN;Book-Title;Year\n" + "\n".join(lines))
+    where = ("recommend", made / "model.fairmf", "--catalogue", "books.csv", "--top", 15)
+    first, second = Split.load(made / "split").train.user_ids.values[:2].tolist()
+    shown = fairmf(*where, first)
+    plain = fairmf("recommend", made / "model.fairmf", first, "--top", 15, "--json").json["lists"][0]
+    titles = [f'The "{item}"; part [bold]1' if item < 155 else str(item) for item in plain["items"]]
+    for title in titles:
+        assert title in shown.out
+    assert fairmf(*where, first, "--json").json["lists"] == [{**plain, "titles": titles}]
+    for ending in ("csv", "parquet", "jsonl"):
+        assert fairmf(*where, first, second, "-o", f"l.{ending}").code == 0
+    assert json.loads((tmp_path / "l.jsonl").read_text().splitlines()[0])["titles"] == titles
+    assert pq.read_table("l.parquet").column("title").to_pylist()[:15] == titles
+    with (tmp_path / "l.csv").open(newline="") as file:
+        assert [row["title"] for row in csv.DictReader(file)][:15] == titles
+
+
 def test_a_split_keeps_weights_where_it_can(fairmf, tmp_path):
     rows = [(u, i, 1 + (u * i) % 7) for u in range(30) for i in range(12) if (u + i) % 3] * 2
     (tmp_path / "plays.csv").write_text("user,item,plays\n" + "".join(f"{u},{i},{p}\n" for u, i, p in rows))

@@ -206,7 +206,59 @@ def test_groups_by_label_and_by_item_id():
     with pytest.raises(InvalidData, match="no ids"):
         evaluate_lists(lists, held_out_of([{1}, set(), {2}], 4), groups={"w": 1})
     with pytest.raises(InvalidData, match="A group is named by"):
-        evaluate_lists(lists, held_out, groups=[["a"], ["b"], ["a"], ["b"]])
+        evaluate_lists(lists, held_out, groups=[{"a": 1}, "b", "a", "b"])
+
+
+def test_an_item_in_several_groups_counts_in_each_by_its_share():
+    lists = np.array([[0, 1], [0, 2], [0, 3]])
+    held_out = held_out_of([{1}, set(), {2}], 4)
+    labels = [["a", "b"], ["b"], {"c", "a", "b", "d"}, ["a", "a"]]  # item 3 names its group twice
+    found = evaluate_lists(lists, held_out, at=[2], groups=labels, metrics="all", bootstrap=0)
+    expected = {"a": 3 / 2 + 1 / 4 + 1, "b": 3 / 2 + 1 + 1 / 4, "c": 1 / 4, "d": 1 / 4}  # 3, 1, 1, 1 users see 0..3
+    assert dict(zip(found.group_names, found.group_exposure[2].tolist(), strict=True)) == expected
+    assert found.group_exposure[2].sum() == lists.size
+    # Lists of one label are single groups, whatever their metrics.
+    single = [
+        evaluate_lists(lists, held_out, groups=g, metrics="all", bootstrap=0) for g in ("baba", [*map(list, "baba")])
+    ]
+    assert single[0].values == pytest.approx(single[1].values, nan_ok=True)
+    with pytest.raises(InvalidData, match="empty list of groups"):
+        evaluate_lists(lists, held_out, groups=["a", [], "b", "b"])
+
+
+def test_measures_of_groups_divide_items_among_their_groups():
+    """AWRF and the joint measures by loops over slots, with items that are in two groups."""
+    random = np.random.default_rng(3)
+    n, m, K = 12, 9, 4
+    lists = np.array([random.permutation(m)[:K] for _ in range(n)])
+    targets = [set(random.permutation(m)[:2].tolist()) for _ in range(n)]
+    shares = np.zeros((m, 3))
+    for j in range(m):
+        for g in {j % 3, j % 2}:
+            shares[j, g] = 1 / len({j % 3, j % 2})
+    labels = [np.flatnonzero(row).tolist() for row in shares]
+    found = evaluate_lists(
+        lists, held_out_of(targets, m), at=[K], groups=labels, metrics=["awrf", "jme_ig"], bootstrap=0
+    )
+    order = list(found.group_names)
+    awrf, jme = [], []
+    for u in range(n):
+        attention, worth = np.zeros(3), np.zeros(3)
+        for slot, j in enumerate(lists[u]):
+            attention += shares[j] / np.log2(slot + 2)
+            worth += shares[j] * 0.15 * 0.85**slot
+        p, q = attention / attention.sum(), shares.sum(axis=0) / m
+        middle = (p + q) / 2
+        entropy = [sum(x * np.log2(x / y) for x, y in zip(a, middle, strict=True) if x) for a in (p, q)]
+        awrf.append(1 - sum(entropy) / 2)
+        # Ideal exposure: targets share the first two ranks, all others the rest.
+        rbp = 0.15 * 0.85 ** np.arange(K)
+        on, off = rbp[:2].mean(), rbp[2:].sum() / (m - 2)
+        ideal = sum(shares[j] * (on if j in targets[u] else off) for j in range(m))
+        jme.append((((worth - ideal) / shares.sum(axis=0)) ** 2).mean())
+    assert order
+    assert found["awrf@4"] == pytest.approx(np.mean(awrf))
+    assert found["jme_ig@4"] == pytest.approx(np.mean(jme))
 
 
 def test_table_and_repr_show_the_numbers():

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 from fairmf.cli import errors
 from fairmf.cli.config import verb_of
+from fairmf.cli.help import VerbCommand, VerbGroup
 from fairmf.cli.logging import forwarded
 from fairmf.cli.options import expanded, unwrapped
 from fairmf.cli.session import Session
@@ -55,6 +56,7 @@ VERBS = {
     "recommend": Verb(MODEL, "Recommend items to users."),
     "rerank": Verb(MODEL, "Make lists in which every item gets enough exposure."),
     "audit": Verb(MODEL, "Compare two sets of lists: who gains, who loses, what it costs."),
+    "serve": Verb(MODEL, "Serve a model over HTTP: lists for histories, with evenness by request."),
     "export": Verb(MODEL, "Export the vectors of items or users, or a nearest-neighbour index."),
     "datasets": Verb(DATA, "List, show and download benchmark data sets, or make synthetic events."),
     "doctor": Verb(TOOLS, "Check the installation: what works, and what is missing."),
@@ -66,7 +68,7 @@ VERBS = {
 """Every verb, in the order of --help. The verb is the function of its name in `fairmf/cli/VERB.py`."""
 
 
-class Verbs(TyperGroup):
+class Verbs(VerbGroup):
     """A group of commands that imports a verb when it is needed."""
 
     _listing = False
@@ -121,7 +123,11 @@ def load_verb(name: str) -> Command:
 
 def add_verb(group: typer.Typer, function: Callable[..., None], name: str) -> None:
     """Add a function as a verb of a group: expand its bundles of flags, and run it in a session."""
-    group.command(name)(expanded(function, _run))
+    group.command(name, cls=VerbCommand)(expanded(function, _run))
+
+
+class _KeptError(Exception):
+    """Ends a verb that Ctrl-C interrupted after it had something to keep."""
 
 
 def _run(function: Callable[..., None], arguments: Record, context: typer.Context) -> None:
@@ -132,6 +138,8 @@ def _run(function: Callable[..., None], arguments: Record, context: typer.Contex
     session.start(verb_of(context), context.params)
     with forwarded(session), session.running():
         function(**arguments)
+    if session.interrupted:  # the verb has kept what was done, and said so
+        raise _KeptError
 
 
 app = typer.Typer(
@@ -193,6 +201,8 @@ def run(arguments: Sequence[str]) -> int:
             _forget_stdout()
             return errors.NO_READER
         return int(error.code or 0)
+    except _KeptError:
+        return errors.INTERRUPTED
     except (KeyboardInterrupt, typer.Abort):
         code = errors.INTERRUPTED
     except BrokenPipeError:
@@ -200,7 +210,7 @@ def run(arguments: Sequence[str]) -> int:
         return errors.NO_READER
     except Exception as error:
         return errors.report(error, debug, flags)
-    if code == errors.INTERRUPTED:
+    if code == errors.INTERRUPTED:  # typer may turn Ctrl-C into this code
         typer.echo("Interrupted. No partial file was left behind.", err=True)
     return code if isinstance(code, int) else errors.DONE
 
@@ -216,7 +226,7 @@ def _terminated_as_interrupted() -> Iterator[None]:
     """Treat SIGTERM as Ctrl-C, so that temporary files are removed."""
 
     def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(errors.TERMINATED)
 
     try:
         before = signal.signal(signal.SIGTERM, interrupt)

@@ -79,7 +79,9 @@ class Written(Intervals):
     top: Annotated[
         int,
         typer.Option(
-            min=0, help="How many items to show in each of two tables: items that gain most, and items that lose most."
+            min=0,
+            help="How many rows to show in each table: items that gain most, items that lose most, and groups "
+            "whose share of exposure changes most.",
         ),
     ] = 10
     items_output: Annotated[
@@ -183,7 +185,7 @@ def _levels(
 def _facts(held_out: HeldOut, catalogue: Catalogue, session: Session) -> Record:
     """Return the names and the groups of items that are known, as arguments of `compare`."""
     names, groups = catalogue.read(held_out.fold_in)
-    if groups is not None and (without := groups.count(NO_GROUP)):
+    if groups is not None and (without := sum(group in (NO_GROUP, [NO_GROUP]) for group in groups)):
         session.warn(f"{without:,} of {len(groups):,} items have no group in {catalogue.catalogue}.")
     return {name: facts for name, facts in (("names", names), ("groups", groups)) if facts is not None}
 
@@ -202,18 +204,21 @@ def _report(found: Audit, session: Session, model: Path, written: Written) -> No
         session.note(f"items   {marked(items_output)}")
     session.record_beside(model if output is None else output)
     session.show(*(marked(sentence) for sentence in found.statements()))
-    if found.groups:
-        session.show(_group_table(found.groups))
+    if found.groups and top > 0:
+        session.show(_group_table(found.groups, top))
     for title, changes in (("gain most", found.gainers(top)), ("lose most", found.losers(top))):
         if changes:
             session.show(_item_table(title, changes))
 
 
-def _group_table(groups: Sequence[GroupChange]) -> Table:
-    table = Table("group", title="exposure of groups", title_justify="left")
+def _group_table(groups: Sequence[GroupChange], top: int) -> Table:
+    """Show the groups whose share of exposure changes most."""
+    hidden = len(groups) - top
+    caption = f"{hidden:,} more groups change less; --top {len(groups)} shows all" if hidden > 0 else None
+    table = Table("group", title="exposure of groups", title_justify="left", caption=caption, caption_justify="left")
     for name in ("items", "before", "after", "change"):
         table.add_column(name, justify="right")
-    for group in sorted(groups, key=lambda g: -abs(g.share.difference)):
+    for group in sorted(groups, key=lambda g: -abs(g.share.difference))[:top]:
         share = group.share
         cells = f"{share.before:.2%}", f"{share.after:.2%}", f"{100 * share.difference:+.2f} points"
         table.add_row(marked(group.group), f"{group.n_items:,}", *cells)

@@ -33,7 +33,7 @@ else:
 
 _LARGEST = 1 << 20  # bytes of a configuration; a larger file is surely another one, such as the data
 _VERB = re.compile("[a-z]+( [a-z]+)?")
-NOT_SETTINGS = ("config", "record", "no_record", "json", "quiet", "debug", "help")
+NOT_SETTINGS = ("config", "record", "records", "no_record", "json", "quiet", "debug", "help", "help_all")
 
 
 def load_config(context: typer.Context, path: Path | None) -> Path | None:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from fairmf.cli.app import add_verb
 from fairmf.cli.errors import Problem
+from fairmf.cli.help import VerbGroup
 from fairmf.cli.options import starting
 from fairmf.cli.output import check_output
 from fairmf.cli.progress import byte_bar
@@ -38,6 +39,8 @@ else:
     synthetic = lazy_module("fairmf.data.synthetic")
 
 verbs = typer.Typer(
+    cls=VerbGroup,
+    add_completion=False,
     no_args_is_help=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,

@@ -25,6 +25,9 @@ BUG = 70
 INTERRUPTED = 130
 NO_READER = 141
 
+TERMINATED = "SIGTERM"
+"""The text of the KeyboardInterrupt that stands for SIGTERM, and the reason in the history of a fit that it ends."""
+
 EXIT_CODES = {
     DONE: "done",
     PROBLEM: "a problem with data, files or settings",

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from fairmf.cli.catalogue import Catalogue
+from fairmf.cli.catalogue import Catalogue, GroupsOfItems
 from fairmf.cli.errors import Problem
 from fairmf.cli.level_flags import Served, level_facts, level_name
 from fairmf.cli.options import Flags, Intervals, comma_list, integers
@@ -77,8 +77,8 @@ class ItemGroups(Flags):
         str | None, typer.Option(metavar="COLUMN", help="Column of groups in the catalogue; guessed if not given.")
     ] = None
 
-    def read(self, data: Interactions) -> list[str] | None:
-        """Return the group of every item of the data; None if no catalogue was given."""
+    def read(self, data: Interactions) -> GroupsOfItems | None:
+        """Return the groups of every item of the data; None if no catalogue was given."""
         groups = Catalogue(self.catalogue, None, self.group_column).read(data)[1]
         if self.catalogue is not None and groups is None:
             raise Problem(f"{self.catalogue} has no column of groups that can be guessed.", "--group-column COLUMN")

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fairmf.cli.errors import Problem
+from fairmf.cli.errors import TERMINATED, Problem
 from fairmf.cli.model_flags import FLAG_OF, FitSettings, effective_settings
 from fairmf.cli.options import Flags, Reweight
 from fairmf.cli.output import check_output
@@ -168,8 +168,11 @@ def _train(
     if how.early_stopping is not None and validation is not None:
         callbacks.append(EarlyStopping(validation, how.early_stopping, patience=how.patience, train=train))
     model.fit(train, callbacks=callbacks, progress=session.progress, checkpoint=how.checkpoint)
-    if model.history.verdict == "interrupted":  # do not save a model that is half trained
-        raise KeyboardInterrupt
+    if model.history.verdict == "interrupted":
+        if model.history.reason == TERMINATED:  # a job that is stopped from outside must not replace a good model
+            raise KeyboardInterrupt
+        session.interrupted = True
+        session.run.settings["epochs"] = model.history.kept_epoch  # the record repeats the model that was kept
 
 
 def _report(model: FactorModel, train: Interactions, output: Path, session: Session) -> None:
@@ -197,6 +200,8 @@ def _report(model: FactorModel, train: Interactions, output: Path, session: Sess
 def _ended(history: History) -> str:
     """Say how many epochs ran, and why training ended."""
     epochs = len(history)
+    if history.verdict == "interrupted":
+        return f"interrupted in epoch {epochs + 1}; the model is that of epoch {history.kept_epoch}"
     ends = {"ceiling": "ran all", "converged": "converged after", "stopped": "stopped early, after"}
     kept = "" if history.kept_epoch == epochs else f", kept epoch {history.kept_epoch}"
     return f"{ends.get(history.verdict, history.verdict)} {epochs} epochs{kept}"

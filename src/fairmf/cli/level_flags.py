@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, TypeAlias, TypeVar
 import typer
 
 from fairmf.cli.errors import Problem
+from fairmf.cli.help import LEVELS
 from fairmf.cli.options import Flags
 from fairmf.cli.sources import check_dial, check_stored_users
 from fairmf.models.evenness import Level
@@ -28,7 +29,6 @@ Self = TypeVar("Self", bound="Served")
 Asked: TypeAlias = float | Level | None
 """A level of evenness as the library takes it; None stands for the one that the model serves with."""
 
-PANEL = "For experts: --evenness sets all of these"
 MOST = {"evenness": 1.0}
 """The largest value of a flag, where there is one."""
 HELP = {
@@ -68,7 +68,7 @@ class Served(Flags):
         """Return the flags as parameters of a function."""
         made = []
         for name in HELP:
-            panel = None if name == "evenness" or cls.side else PANEL
+            panel = None if name == "evenness" else LEVELS
             option = typer.Option(metavar="NUMBER", help=cls._help(name), rich_help_panel=panel)
             kind = Annotated[float | None, option]
             made.append(

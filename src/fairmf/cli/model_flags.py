@@ -11,6 +11,7 @@ import typer
 
 from fairmf.backends.registry import get_backend
 from fairmf.cli.errors import Problem
+from fairmf.cli.help import INTERNALS
 from fairmf.cli.options import Flags, number_or_word, starting
 from fairmf.models.auto_settings import CHOSEN
 from fairmf.models.factor_model import FactorModel
@@ -19,6 +20,11 @@ from fairmf.params import check_settings, describe_range, settings_of
 from fairmf.types import Record, Settings
 
 PANEL = "Settings of the model"
+MAIN = (
+    "factors", "epochs", "settings", "unobserved_weight", "regularization", "regularization_exponent", "item_balance",
+    "user_balance", "random_state", "num_threads", "backend", "engine",
+)  # fmt: skip
+"""The settings that --help lists, in this order; the others are for experts."""
 FLAG_OF = {"random_state": "--seed", "num_threads": "--threads"}
 """Settings whose flag has another name."""
 Owners: TypeAlias = "dict[str, dataclasses.Field[object]]"
@@ -29,7 +35,7 @@ Owners: TypeAlias = "dict[str, dataclasses.Field[object]]"
 class ModelSettings(Flags):
     """The chosen model and the settings that were given. All other settings have their defaults."""
 
-    listed_last = True
+    place = 2
     automatic: ClassVar[bool] = False
     """Whether settings are chosen from the data (settings="auto") unless the user gives one of them."""
 
@@ -49,7 +55,8 @@ class ModelSettings(Flags):
         for name, owners in _owners().items():
             option = typer.Option(
                 FLAG_OF.get(name, f"--{name.replace('_', '-')}"), parser=number_or_word, metavar=_metavar(owners),
-                help=_help(owners, cls.automatic and name == "settings"), rich_help_panel=PANEL, show_default=False,
+                help=_help(owners, cls.automatic and name == "settings"), show_default=False,
+                rich_help_panel=PANEL if name in MAIN else INTERNALS,
                 autocompletion=starting(_words(owners)),
             )  # fmt: skip
             made.append(inspect.Parameter(name, keyword, default=None, annotation=Annotated[object, option]))
@@ -107,7 +114,8 @@ def _owners() -> dict[str, Owners]:
     for model, kind in _kinds().items():
         for field in dataclasses.fields(kind.load()):
             owners.setdefault(field.name, {})[model] = field
-    return dict(sorted(owners.items(), key=lambda pair: pair[0] != "fairness"))  # --fairness first, then as declared
+    order = [name for name in (*MAIN, *owners) if name in owners]
+    return {name: owners[name] for name in dict.fromkeys(order)}
 
 
 def _help(owners: Owners, automatic: bool) -> str:

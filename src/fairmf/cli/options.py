@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar, get_type_hints
 import typer
 
 from fairmf.cli.errors import Problem
+from fairmf.cli.help import HELP_ALL, has_experts, name_values
 
 if TYPE_CHECKING:
     from fairmf.types import Record, Settings
@@ -26,8 +27,8 @@ Self = TypeVar("Self", bound="Flags")
 class Flags:
     """Base class of bundles: dataclasses whose fields are annotated like the parameters of a typer command."""
 
-    listed_last: ClassVar[bool] = False
-    """Whether --help lists these flags after all others: true for flags that many verbs share."""
+    place: ClassVar[int] = 0
+    """Where --help lists these flags: 0 first, larger numbers later. Flags that many verbs share come last."""
 
     @classmethod
     def parameters(cls) -> list[inspect.Parameter]:
@@ -82,10 +83,11 @@ def expanded(function: Callable[..., None], run: Callable[..., None]) -> Callabl
             bundles[parameter.name], groups[parameter.name] = kind, kind.parameters()
         else:
             groups[parameter.name] = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
-    last = [name for name, kind in bundles.items() if kind.listed_last]
-    order = [name for name in groups if name not in last] + last
+    order = sorted(groups, key=lambda name: bundles[name].place if name in bundles else 0)
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    everything = [context, *(parameter for name in order for parameter in groups[name])]
+    flags = [parameter for name in order for parameter in groups[name]]
+    name_values(flags)
+    everything = [context, *flags, *([HELP_ALL] if has_experts(flags) else [])]
 
     def call(**values: object) -> None:
         arguments: Record = {}

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
 import typer
 
@@ -140,36 +141,69 @@ def check_list_file(path: Path) -> None:
     check_output(path)
 
 
-def write_lists(model: FactorModel, path: Path, users: Users, top: int, options: Record, safe_csv: bool = True) -> int:
-    """Write the lists of these users (None: all) batch by batch; return the number of recommendations."""
-    if path.suffix.lower() == ".parquet":
-        return int(model.recommend_to_parquet(path, users, top, **options))
+def write_lists(lists: ListsOf, path: Path, safe_csv: bool = True) -> int:
+    """Write the lists batch by batch, with titles if they are known; return the number of recommendations."""
+    schema, batches = lists.batches()
+    kind, written = path.suffix.lower(), 0
     with replacing(path) as file:
-        if path.suffix.lower() == ".csv":
-            return _write_csv(model, file, users, top, options, safe_csv)
-        written = 0
-        for entry in lists_of(model, users, top, options):
-            file.write(json_text(entry).encode() + b"\n")
-            written += len(entry["items"])
-        return written
-
-
-def _write_csv(model: FactorModel, file: BinaryIO, users: Users, top: int, options: Record, safe_csv: bool) -> int:
-    schema, batches = batches_module.record_batches(model, users, top, options)
-    written = 0
-    how = arrow_csv.WriteOptions(quoting_style="needed")
-    with arrow_csv.CSVWriter(file, schema, write_options=how) as writer:
-        for batch in batches:
-            writer.write_batch(without_formulas(batch) if safe_csv else batch)
-            written += batch.num_rows
+        if kind == ".jsonl":
+            for entry in lists:
+                file.write(json_text(entry).encode() + b"\n")
+                written += len(entry["items"])
+            return written
+        if kind == ".parquet":
+            writer = parquet.ParquetWriter(file, schema)
+        else:
+            writer = arrow_csv.CSVWriter(file, schema, write_options=arrow_csv.WriteOptions(quoting_style="needed"))
+        with writer:
+            for batch in batches:
+                safe = kind == ".csv" and safe_csv
+                writer.write_batch(without_formulas(batch) if safe else batch)
+                written += batch.num_rows
     return written
 
 
-def lists_of(model: FactorModel, users: Users, top: int, options: Record) -> Iterator[Record]:
-    """Yield user, items and scores, user by user. Items recommended for their popularity have the score None."""
-    _, batches = batches_module.record_batches(model, users, top, options)
-    for batch in batches:  # a user's rows are never in two batches
-        user, item, score, rank = (batch.column(name).to_pylist() for name in ("user", "item", "score", "rank"))
-        starts = [k for k, number in enumerate(rank) if number == 1]  # rank 1 begins the list of the next user
-        for start, stop in zip(starts, [*starts[1:], len(rank)], strict=True):
-            yield {"user": user[start], "items": item[start:stop], "scores": score[start:stop]}
+@dataclass(frozen=True)
+class ListsOf:
+    """Lists of some users (None: all), to be made when they are printed or written.
+
+    Attributes
+    ----------
+    model, users, top, options
+        As `recommend` takes them; `top` is its N.
+    titles
+        A name for every item, where a catalogue has them.
+    """
+
+    model: FactorModel
+    users: Users
+    top: int
+    options: Record
+    titles: list[str] | None = None
+
+    def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """Return the schema of the lists (user, item, score, rank and title), and their batches."""
+        schema, batches = batches_module.record_batches(self.model, self.users, self.top, self.options)
+        if self.titles is None:
+            return schema, batches
+        ids = self.model.fitted.item_ids
+        items = pa.array(range(self.model.n_items) if ids is None else ids.values).cast(schema.field("item").type)
+        titles, schema = pa.array(self.titles, pa.string()), schema.append(pa.field("title", pa.string()))
+
+        def titled() -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                named = titles.take(pc.index_in(batch.column("item"), items))
+                yield pa.RecordBatch.from_arrays([*batch.columns, named], schema=schema)
+
+        return schema, titled()
+
+    def __iter__(self) -> Iterator[Record]:
+        """Yield user, items, scores and titles, user by user. Items recommended for their popularity score None."""
+        schema, batches = self.batches()
+        columns = {"items": "item", "scores": "score", **({"titles": "title"} if "title" in schema.names else {})}
+        for batch in batches:  # a user's rows are never in two batches
+            user, rank = (batch.column(name).to_pylist() for name in ("user", "rank"))
+            found = {many: batch.column(one).to_pylist() for many, one in columns.items()}
+            starts = [k for k, number in enumerate(rank) if number == 1]  # rank 1 begins the list of the next user
+            for start, stop in zip(starts, [*starts[1:], len(rank)], strict=True):
+                yield {"user": user[start], **{name: values[start:stop] for name, values in found.items()}}

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from fairmf.cli.catalogue import Titles
 from fairmf.cli.errors import Problem
 from fairmf.cli.level_flags import Asked, Served, level_facts
 from fairmf.cli.options import Flags, Reweight
-from fairmf.cli.output import SafeCsv, Users, check_list_file, lists_of, write_lists
+from fairmf.cli.output import ListsOf, SafeCsv, Users, check_list_file, write_lists
 from fairmf.cli.session import Session
 from fairmf.cli.sources import Reading, as_ids, data_weighting, ids_from_file, load_fitted, read_histories, read_ids
 from fairmf.cli.terminal import marked
@@ -98,15 +99,18 @@ def recommend(
     served: Served,
     others: OtherUsers,
     choice: Choice,
+    catalogue: Titles,
 ) -> None:
     """Recommend items to some training users, to all of them, or to new users.
 
     Without --output, the lists of up to 50 users are printed. CSV and Parquet files have the columns user, item, score
-    and rank. JSON lines files have one user per line.
+    and rank. JSON lines files have one user per line. With --catalogue, all of them have the titles of the items.
 
     [dim]Examples:[/dim]
 
       fairmf recommend model.fairmf 17 42
+
+      fairmf recommend model.fairmf 17 --catalogue movies.csv
 
       fairmf recommend model.fairmf -o lists.parquet --top 20
 
@@ -124,7 +128,9 @@ def recommend(
     if top > loaded.n_items:
         raise Problem(f"--top {top:,} is more than the catalogue has: {loaded.n_items:,} items.")
     who, histories = _users(loaded, users, others, reading, session)
-    options = {**histories, **choice.options(loaded, asked)}
+    options = {**histories, **choice.options(loaded, asked), "progress": session.progress}
+    titles = catalogue.titles(loaded.fitted.item_ids, loaded.n_items)
+    made = ListsOf(loaded, who, top, options, titles)
     count = loaded.n_users if who is None else len(who)
     if output is None and count > MOST_SHOWN and not session.json:
         raise Problem(
@@ -134,9 +140,9 @@ def recommend(
     session.result |= level_facts(loaded, asked)
     with session.timed("recommend"):
         if output is None:
-            _print(loaded, who, top, options, session)
+            _print(made, session)
             return
-        rows = write_lists(loaded, output, who, top, {**options, "progress": session.progress}, choice.safe_csv)
+        rows = write_lists(made, output, choice.safe_csv)
     session.result["rows"] = rows
     session.record_beside(output)
     session.note(f"lists   {marked(output)}: {rows:,} rows for {count:,} users")
@@ -172,11 +178,14 @@ def _reweighted(loaded: FactorModel, histories: Interactions, asked: str, sessio
     return histories
 
 
-def _print(loaded: FactorModel, who: Users, top: int, options: Record, session: Session) -> None:
-    lists = list(lists_of(loaded, who, top, {**options, "progress": session.progress}))
+def _print(made: ListsOf, session: Session) -> None:
+    lists = list(made)
     session.result["lists"] = lists
     for entry in lists:
         table = Table(title=f"user {marked(entry['user'])}", title_justify="left", show_header=False, box=None)
-        for rank, (item, score) in enumerate(zip(entry["items"], entry["scores"], strict=True), start=1):
-            table.add_row(str(rank), marked(item), "popular" if score is None else f"{score:.4f}")
+        scores = ["popular" if score is None else f"{score:.4f}" for score in entry["scores"]]
+        # Titles last: they may be long, and a narrow terminal wraps the last column.
+        columns = [entry["items"], scores, *([entry["titles"]] if "titles" in entry else [])]
+        for rank, row in enumerate(zip(*columns, strict=True), start=1):
+            table.add_row(str(rank), *map(marked, row))
         session.show(table)

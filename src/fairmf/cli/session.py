@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,6 +35,13 @@ else:
 PANEL = "Every command"
 
 
+class YesNo(str, Enum):
+    """A choice that can also be made in the environment."""
+
+    yes = "yes"
+    no = "no"
+
+
 @dataclass
 class Session(Flags):
     """Hold the flags of every verb, print its output, and write its run record.
@@ -42,7 +50,7 @@ class Session(Flags):
     stderr: notes, warnings, progress.
     """
 
-    listed_last = True
+    place = 3
 
     config: Annotated[
         Path | None,
@@ -59,7 +67,15 @@ class Session(Flags):
             help="File to write the run record (settings, versions, results) to. Default: next to the output.",
         ),
     ] = None
-    no_record: Annotated[bool, typer.Option("--no-record", rich_help_panel=PANEL, help="Write no run record.")] = False
+    records: Annotated[
+        YesNo,
+        typer.Option(
+            rich_help_panel=PANEL, envvar="FAIRMF_RECORDS", show_envvar=False,
+            help="Whether to write run records. To write none from now on, set the environment variable "
+            "FAIRMF_RECORDS=no.",
+        ),
+    ] = YesNo.yes  # fmt: skip
+    no_record: Annotated[bool, typer.Option("--no-record", rich_help_panel=PANEL, help="Same as --records no.")] = False
     json: Annotated[
         bool, typer.Option("--json", rich_help_panel=PANEL, help="Print the result as one JSON object on stdout.")
     ] = False
@@ -74,6 +90,8 @@ class Session(Flags):
         self.run = RunRecord("", datetime.now(timezone.utc).isoformat(timespec="seconds"))
         self.result: Record = {}
         """The object that --json prints."""
+        self.interrupted = False
+        """Whether Ctrl-C ended the verb early, but it kept a result: the exit code says so."""
         self._began = time.perf_counter()
         self._place: Path | None = None
 
@@ -166,7 +184,8 @@ class Session(Flags):
         sys.stdout.flush()
 
     def _write_record(self) -> Path | None:
-        place = None if self.no_record else self.record or self._place
+        unwanted = self.no_record or (self.records is YesNo.no and self.record is None)
+        place = None if unwanted else self.record or self._place
         if place is None:
             return None
         # Lists and tables of results are for --json; the record has the single values.

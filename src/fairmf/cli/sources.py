@@ -72,7 +72,7 @@ _TABLES = (".parquet", ".pq", ".arrow", ".arrows", ".feather", ".ipc")
 class Reading(Flags):
     """Flags that say how to read events. Columns that are not named are guessed, and the guess is printed."""
 
-    listed_last = True
+    place = 1
 
     user: Annotated[
         str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of user ids: its name, or its "

@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 from rich.table import Table
 
@@ -152,6 +153,13 @@ def split(
         session.uses(name, part)
     session.record_beside(output)
     session.result |= {"output": str(output), "method": made.method, "parts": made.summary()}
+    dropped = _dropped(events, made, draw)
+    session.result["dropped"] = dropped
+    for kind, count in dropped.items():
+        if count:
+            session.note(f"dropped {count:,} {_REASONS[kind].format(draw.min_user, draw.min_item)}")
+    if not any(dropped.values()):
+        session.note("dropped no user and no item")
     session.show(_table(made))
     session.note(f"split   {marked(output)}")
 
@@ -207,6 +215,36 @@ def _by_time(events: Events, draw: Draw, cuts: Cuts, session: Session) -> Split:
         session.note(f"times   {_UNITS[unit]} since 1970, {first} to {last} (UTC)")
         session.result["time_unit"] = unit
     return made
+
+
+_REASONS = {
+    "rare_items": "items with fewer than {1} users (--min-item {1})",
+    "users_of_rare_items": "users who have no other items than those",
+    "small_users": "users with fewer than {0} items (--min-user {0})",
+    "items_of_small_users": "items that only those users have",
+    "late_users": "users who have no event before the test period",
+    "untrained_items": "items that no training user has: a model cannot learn them",
+}
+"""Why users and items are not in a split, in the order in which they are dropped."""
+
+
+def _dropped(events: Events, made: Split, draw: Draw) -> dict[str, int]:
+    """Count the users and items of the file that the split leaves out, by reason."""
+    rare, kept = events.at_least(min_item=draw.min_item), events.at_least(**draw.limits())
+    (users, items), (users_left, items_left), (users_kept, items_kept) = map(_counts, (events, rare, kept))
+    found = (
+        items - items_left, users - users_left, users_left - users_kept, items_left - items_kept,
+        users_kept - made.test.n_users if made.method == "by_time" else 0, items_kept - made.train.n_items,
+    )  # fmt: skip
+    return dict(zip(_REASONS, found, strict=True))
+
+
+def _counts(events: Events) -> tuple[int, int]:
+    """Count the users and the items that have at least one row."""
+    users = np.bincount(events.users, minlength=len(events.user_ids))
+    return int(np.count_nonzero(users)), int(
+        np.count_nonzero(np.bincount(events.items, minlength=len(events.item_ids)))
+    )
 
 
 def _moment(text: str | None) -> int | float | str | None:

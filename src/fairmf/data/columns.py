@@ -7,7 +7,7 @@ import datetime
 import difflib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
@@ -60,9 +60,11 @@ SYNONYMS = {
     "weights": ("weight", "confidence", "plays", "playcount", "count", "quantity", "frequency"),
 }  # fmt: skip
 """Words that name a column of each role, in lower case and without "id"; the most general word comes first."""
-ITEM_TITLES = ("name", "title", "item_name", "item_title", "label")
-ITEM_GROUPS = ("group", "genre", "category", "provider", "seller", "artist", "brand")
-"""Names of the columns with titles and groups in a table of items."""
+ITEM_TITLES = ("title", "name", "label")
+ITEM_GROUPS = (
+    "group", "genre", "category", "categories", "provider", "seller", "publisher", "artist", "brand", "author",
+)  # fmt: skip
+"""Words that name the columns of titles and groups in a table of items; the best first."""
 # These words name the id even without "id" beside them; a column "track" or "book" may also hold titles.
 _ITEM_CODES = {"item", "iid", "asin", "isbn", "sku"}
 
@@ -95,6 +97,17 @@ def is_item_id(name: ColumnName) -> bool:
     own = [word for word in words if role_word("item", word) is not None]
     rest = [word for word in words if word not in own]
     return rest == ["id"] if len(own) != 1 or rest else own[0] in _ITEM_CODES
+
+
+def item_column(names: Iterable[str], words: Sequence[str]) -> str | None:
+    """Return the column that one of the words names, alone or beside a word for items: "title", "Book-Title"."""
+    listed = list(names)
+    for word in words:
+        for name in listed:
+            *others, last = words_of(name) or [""]
+            if last in (word, f"{word}s") and all(role_word("item", part) for part in others):
+                return name
+    return None
 
 
 _LISTED = 20  # column names that an error message shows

@@ -21,7 +21,6 @@ from fairmf.metrics.audit_change import Change, UserStatistics
 from fairmf.metrics.audit_result import Audit, GroupChange, Items, Users
 from fairmf.metrics.bootstrap import Bootstrap, interval, list_matrices
 from fairmf.metrics.evaluate import Blocks, Counted, Ranker, Statistics, count_lists, given_lists, ranked_by, resample
-from fairmf.metrics.exposure import add_up
 from fairmf.metrics.plan import Plan, make_plan
 from fairmf.metrics.registry import is_accuracy, known_names
 from fairmf.params import check_count
@@ -190,12 +189,15 @@ def _group_shares(counted: Counted, K: int) -> Callable[[Values], Values]:
     groups, lists = counted.plan.groups, counted.lists
     if groups is None or lists is None:
         raise ValueError("Shares of groups need groups and kept lists.")
-    codes = np.where(lists >= 0, groups.codes[lists], -1)  # the lists, with every item replaced by its group
-    # A list may hold a group many times: entries with the same place in a sparse matrix add up.
-    matrix = list_matrices(codes, len(groups.names), [K], "count")
+    several = groups.shares is not None
+    # If every item has one group, the lists with every item replaced by its group are enough. A list may hold a group
+    # many times: entries with the same place in a sparse matrix add up.
+    shown = lists if several else np.where(lists >= 0, groups.codes[lists], -1)
+    matrix = list_matrices(shown, len(groups.codes) if several else len(groups.names), [K], "count")
 
     def measured(weights: Values) -> Values:
         (_, exposures), *_ = matrix.exposures(weights)
+        exposures = groups.add_up(exposures) if several else exposures
         total = exposures.sum(axis=1, keepdims=True)
         shares: Values = np.divide(exposures, total, out=np.full(exposures.shape, np.nan), where=total > 0)
         return shares
@@ -233,8 +235,8 @@ def _groups(pair: Pair, K: int, replicates: dict[str, Values], confidence: float
     groups = pair.before.plan.groups
     if groups is None:
         return ()
-    sizes = np.bincount(groups.codes, minlength=len(groups.names))
-    before, after = (add_up(counted.exposure["count", K], groups.codes, len(groups.names)) for counted in pair)
+    sizes = groups.sizes
+    before, after = (groups.add_up(counted.exposure["count", K]) for counted in pair)
     shares = [o / o.sum() if o.sum() > 0 else np.full(len(o), np.nan) for o in (before, after)]
     found = []
     for g, name in enumerate(groups.names):
@@ -247,7 +249,7 @@ def _groups(pair: Pair, K: int, replicates: dict[str, Values], confidence: float
 
 def _items(pair: Pair, K: int, held_out: HeldOut, titles: list[str]) -> Items:
     plan = pair.before.plan
-    labels = None if plan.groups is None else [plan.groups.names[g] for g in plan.groups.codes.tolist()]
+    labels = None if plan.groups is None else [plan.groups.of_item(j) for j in range(plan.n_items)]
     counts, weighted = ([counted.exposure[weighting, K] for counted in pair] for weighting in ("count", "dcg"))
     # `Items` takes both pairs in the order before, after.
     ids = ids_or_positions(held_out.fold_in.item_ids, plan.n_items)

@@ -82,7 +82,7 @@ def read_group_target(target: Mapping[Hashable, float] | None, groups: Groups | 
             raise InvalidData("group_target needs groups: pass groups= as well.", parameter="group_target")
         return None
     if target is None:
-        counts = np.bincount(groups.codes, minlength=len(groups.names)).astype(np.float64)
+        counts = groups.weights
         return np.asarray(counts / max(counts.sum(), 1.0), dtype=np.float64)
     missing = [name for name in groups.names if name not in target]
     if missing:

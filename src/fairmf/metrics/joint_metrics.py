@@ -59,9 +59,7 @@ def _jme(block: ListBlock, K: int, user_groups: Groups | None, groups: Groups | 
     places = (np.concatenate((items[filled], block.targets.indices)), np.concatenate((row, of_target)))
     difference = sp.csr_array(sp.coo_array((entries, places), shape=(m, n)))
     if groups is not None:
-        sizes = np.bincount(groups.codes, minlength=len(groups.names))
-        share = sp.csr_array(((1 / sizes)[groups.codes], (groups.codes, np.arange(m))), shape=(len(groups.names), m))
-        difference = share @ difference
+        difference = sp.csr_array(sp.diags_array(1 / groups.weights) @ groups.matrix.T) @ difference
     codes = np.zeros(n, dtype=np.int64) if user_groups is None else user_groups.codes
     # Groups without a user who has targets are left out.
     present = np.unique(codes[scored])

@@ -14,7 +14,6 @@ from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut, Split, check_same_items
 from fairmf.errors import InvalidData
-from fairmf.metrics.exposure import add_up
 from fairmf.metrics.given import NO_EXTRAS, Extras, Given, read_features, read_group_target, read_user_groups
 from fairmf.metrics.registry import Background, ExposureMetric, JointMetric, Wanted, parse_metrics
 
@@ -78,7 +77,7 @@ class Plan:
     def measure(self, w: Wanted, o: Values) -> Values:
         """Compute one exposure metric of exposure vectors (items along the last axis)."""
         if w.of_groups and self.groups is not None:
-            o = add_up(o, self.groups.codes, len(self.groups.names))
+            o = self.groups.add_up(o)
         return w.exposure.measure(o, self.of_groups if w.of_groups else self.of_items)
 
     def of_all_groups(self, exposures: Mapping[int, Values]) -> GroupResults:
@@ -86,7 +85,7 @@ class Plan:
         groups = self.groups
         if groups is None:
             return {"group_names": (), "group_exposure": {}}
-        sums = {K: add_up(o, groups.codes, len(groups.names)) for K, o in exposures.items()}
+        sums = {K: groups.add_up(o) for K, o in exposures.items()}
         return {"group_names": groups.names, "group_exposure": sums}
 
 
@@ -118,7 +117,7 @@ def make_plan(
         user_groups=read_user_groups(extras.user_groups, held_out.n_users, held_out.fold_in.user_ids),
         features=read_features(extras.features, m, ids),
     )
-    found = None if groups is None else read_groups(groups, m, ids)
+    found = None if groups is None else read_groups(groups, m, ids, several=True)
     given = dataclasses.replace(given, groups=found, group_target=read_group_target(extras.group_target, found))
     return plan_for(held_out.n_users, given, at, metrics, by_position(merit, ids), all_lists=True)
 
@@ -144,7 +143,7 @@ def plan_for(
     of_items = of_groups = Background(n_users, popularity, worth, given.n_train)
     if groups is not None:
         # A group is as popular, and has as much merit, as its items together.
-        sums = [None if x is None else add_up(x, groups.codes, len(groups.names)) for x in (popularity, worth)]
+        sums = [None if x is None else groups.add_up(x) for x in (popularity, worth)]
         of_groups = Background(n_users, sums[0], sums[1], given.n_train)
     return Plan(wanted, given.n_items, of_items, of_groups, groups, given)
 

@@ -111,7 +111,7 @@ def evaluate_shards(
     tasks = RayTasks(gpus=float(model.fitted.settings["backend"] == "cuda")) if tasks is None else tasks
     popularity, n_train = (None, 0) if train is None else (_users_of_items(tasks, train), train.n_users)
     groups = measured.get("groups")
-    found = None if groups is None else read_groups(groups, history.n_items, model.fitted.item_ids)
+    found = None if groups is None else read_groups(groups, history.n_items, model.fitted.item_ids, several=True)
     given = Given(history.n_items, popularity, n_train, groups=found, group_target=read_group_target(None, found))
     merit = by_position(measured.get("merit"), model.fitted.item_ids)
     plan = plan_for(history.n_users, given, measured.get("at", AT), measured.get("metrics"), merit, all_lists=False)

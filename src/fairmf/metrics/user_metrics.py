@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fairmf.data.groups import Groups
 from fairmf.metrics.accuracy import dcg, discounts
 from fairmf.metrics.exposure import slot_weights, tail
 from fairmf.metrics.given import ListBlock
@@ -75,16 +76,16 @@ def jme_ig(block: ListBlock, K: int) -> PerUser:
     """Return the mean over groups of items of the squared mean difference between exposure and ideal exposure."""
     groups = block.given.groups
     assert groups is not None  # `parse_metrics` refuses the metric without groups
-    sizes = np.bincount(groups.codes, minlength=len(groups.names))
+    sizes = groups.weights
     result = np.full(len(block.items), np.nan)
     for start, stop in _parts(len(result), len(groups.names)):
         part = _part(block, start, stop)
         on, off = ideal_exposure(part.n_targets, K, block.given.n_items)
-        shown = _by_code(part.items[:, :K], groups.codes, len(groups.names), _worth(part, K))
+        shown = _by_group(part.items[:, :K], groups, _worth(part, K))
         row = np.repeat(np.arange(stop - start), part.n_targets)
-        wanted = sp.coo_array(
-            ((on - off)[row], (row, groups.codes[part.targets.indices])), shape=shown.shape
-        ).toarray()  # entries with the same place add up
+        places = (row, part.targets.indices)
+        targets = sp.csr_array(((on - off)[row], places), shape=(stop - start, block.given.n_items))
+        wanted = (targets @ groups.matrix).toarray()
         difference = (shown - wanted) / sizes - off[:, None]
         result[start:stop] = (difference**2).mean(axis=1)
     return _only_scored(result, block)
@@ -102,7 +103,7 @@ def awrf(block: ListBlock, K: int) -> PerUser:
     for start, stop in _parts(len(result), len(groups.names)):
         items = block.items[start:stop, :K]
         worth = np.where(items >= 0, discounts(K)[: items.shape[1]], 0.0)
-        shown = _by_code(items, groups.codes, len(groups.names), worth)
+        shown = _by_group(items, groups, worth)
         total = shown.sum(axis=1, keepdims=True)
         share = np.divide(shown, total, out=np.full(shown.shape, np.nan), where=total > 0)
         middle = (share + target) / 2
@@ -190,12 +191,11 @@ def _only_scored(values: Values, block: ListBlock) -> PerUser:
     return np.where(block.n_targets > 0, values, np.nan)
 
 
-def _by_code(items: NDArray[np.integer], codes: NDArray[np.int64], n_codes: int, worth: Values) -> Values:
-    """Add the worth of every slot to the group of its item: users x groups."""
+def _by_group(items: NDArray[np.integer], groups: Groups, worth: Values) -> Values:
+    """Add the worth of every slot to the groups of its item: users x groups."""
     row, _ = filled = np.nonzero(items >= 0)
-    place = row * n_codes + codes[items[filled]]
-    sums = np.bincount(place, worth[filled], len(items) * n_codes)
-    return sums.astype(np.float64).reshape(len(items), n_codes)
+    shown = sp.csr_array((worth[filled], (row, items[filled])), shape=(len(items), len(groups.codes)))
+    return np.asarray((shown @ groups.matrix).toarray(), dtype=np.float64)
 
 
 def _incidence(items: NDArray[np.integer], n_items: int, worth: Values | None = None) -> sp.csr_array:

@@ -94,6 +94,13 @@ SOLVERS = {
         _cg_finish,
         check=lambda backend: solve.kernels_of(backend),
     ),
+    "alternating_subspace": Solver(
+        lambda model, problem, state: als_subspace.alternating_epoch(
+            problem, state, model.trained_fairness(), model.block_size
+        ),
+        _cg_finish,
+        check=lambda backend: solve.kernels_of(backend),
+    ),
 }
 """Every solver by the name that `solver=` takes."""
 
@@ -107,7 +114,8 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
     solver: str = setting(
         "eigenbasis_cg",
         "How the vectors are computed: 'eigenbasis_cg' takes conjugate gradient steps, 'cholesky' solves exactly, "
-        "'subspace' solves for some factors at a time (iALS++).",
+        "'subspace' solves for some factors at a time (iALS++); 'alternating_subspace' does the same, but users and "
+        "items take turns after every block of factors, as in the authors' code.",
         choices=SOLVERS,
     )  # fmt: skip
     cg_steps: int | str = setting(
@@ -115,7 +123,7 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         low=1, integer=True, choices=("auto",),
     )  # fmt: skip
     block_size: int = setting(
-        32, "Number of factors that solver='subspace' solves at a time.", low=1, integer=True
+        32, "Number of factors that the solvers of subspaces solve at a time.", low=1, integer=True
     )  # fmt: skip
 
     settings: str = setting(
@@ -210,11 +218,15 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         singular = min(problem.least_user_ridge, problem.least_item_ridge) <= 0
         return SOLVERS["cholesky" if singular else self.solver]
 
+    def is_hard(self, observed_weight: float, unobserved_weight: float, pairs: int) -> bool:
+        """Return whether rows need a thorough solver: the observed outweighs the unobserved, by sums of weights."""
+        return self.cg_steps == "auto" and observed_weight > EASY * unobserved_weight * pairs
+
     def _effort(self, problem: Problem) -> EpochEffort:
         if self.cg_steps != "auto":
             return als_cg.EpochEffort(steps=int(self.cg_steps), relaxation=als_cg.LIGHT.relaxation)
         data = problem.interactions
-        if problem.observed_weight > EASY * self.unobserved_weight * data.n_users * data.n_items:
+        if self.is_hard(problem.observed_weight, self.unobserved_weight, data.n_users * data.n_items):
             return als_cg.THOROUGH
         strongest = self.trained_fairness() * problem.largest_fairness_square
         demanding = strongest >= STRONG or self.unobserved_weight < WEAK

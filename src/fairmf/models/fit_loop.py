@@ -221,7 +221,7 @@ def run(
         log.info(message, name, extra={"kind": "compiling"})
     checkpoints = options.checkpoints
     reached = (None if checkpoints is None else _resumed(checkpoints, state, options.callbacks)) or Reached(0, state)
-    interrupted = False
+    interrupted = ""
     try:
         # Overflow gives no warnings here: `_not_finite` finds what it leaves behind after the epoch.
         with (
@@ -237,17 +237,17 @@ def run(
                     over = reached.verdict is not None or reached.epoch == model.epochs
                     checkpoints.after_epoch(reached, last=over)
                 advance(note)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         if reached.epoch == 0:
             raise
-        interrupted = True
+        interrupted = str(error) or "Ctrl-C"
         message = "interrupted: the model keeps epoch %d, the last complete one"
         log.warning(message, reached.epoch, extra={"kind": "interrupted"})
         if checkpoints is not None:
             checkpoints.after_epoch(reached, last=True)
     history = reached.history()
     if interrupted and reached.verdict is None:
-        history.verdict, history.reason = "interrupted", "Ctrl-C"
+        history.verdict, history.reason = "interrupted", interrupted
     # A callback may have kept an earlier state (EarlyStopping keeps the best).
     kept = reached.state if reached.kept is None else reached.kept
     return _finished(model, problem, kept, history, options), history

@@ -1,0 +1,184 @@
+"""`fairmf serve MODEL`: answer requests for lists over HTTP."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fairmf.cli.catalogue import Catalogue as CatalogueFlags
+from fairmf.cli.errors import Problem
+from fairmf.cli.options import Flags
+from fairmf.cli.session import Session
+from fairmf.cli.terminal import marked
+from fairmf.errors import MissingDependency
+from fairmf.lazy import lazy_module
+
+if TYPE_CHECKING:
+    from fairmf.serve import launch as launching
+    from fairmf.serve import served_model as served_models
+    from fairmf.serve import settings as setting_types
+    from fairmf.serve.settings import Settings
+else:  # the extra may be missing: then there is a better message than an ImportError
+    launching, setting_types = lazy_module("fairmf.serve.launch"), lazy_module("fairmf.serve.settings")
+    served_models = lazy_module("fairmf.serve.served_model")
+
+LIMITS, TIMES, LOGS = "Limits", "Queue and time-outs", "Logs"
+SHORTEST_KEY = 16  # characters
+
+
+@dataclass
+class Address(Flags):
+    """Flags that say where to listen, with how many processes, and who may ask."""
+
+    host: Annotated[
+        str, typer.Option(help="Address to listen at. 127.0.0.1 is this machine alone; 0.0.0.0 is every network.")
+    ] = "127.0.0.1"
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes a free one.")] = 8080
+    workers: Annotated[int, typer.Option(min=1, max=256, help="Processes that answer; they share the model file.")] = 1
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(help="File with API keys, one a line. Requests then need 'Authorization: Bearer KEY'."),
+    ] = None
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Watch the model file, and serve a new one when it is replaced.")
+    ] = False
+    name: Annotated[str, typer.Option(help="Name of the model in KServe's routes.")] = "fairmf"
+
+
+@dataclass
+class Most(Flags):
+    """Flags that limit what one request may ask for."""
+
+    max_n: Annotated[int, typer.Option(min=1, rich_help_panel=LIMITS, help="Longest list.")] = 200
+    max_evenness: Annotated[
+        float, typer.Option(min=0, max=1, rich_help_panel=LIMITS, help="Highest evenness that is served.")
+    ] = 1.0
+    max_history: Annotated[int, typer.Option(min=1, rich_help_panel=LIMITS, help="Longest history.")] = 1000
+    max_items: Annotated[
+        int, typer.Option(min=1, rich_help_panel=LIMITS, help="Most candidates, excluded items or items to score.")
+    ] = 10_000
+    max_batch: Annotated[int, typer.Option(min=1, rich_help_panel=LIMITS, help="Most requests in one body.")] = 64
+    max_body: Annotated[int, typer.Option(min=1, rich_help_panel=LIMITS, help="Largest body, in bytes.")] = 1 << 20
+    max_connections: Annotated[
+        int, typer.Option(min=1, rich_help_panel=LIMITS, help="Most open connections of a worker.")
+    ] = 1000
+
+
+@dataclass
+class Times(Flags):
+    """Flags of the queue and of time-outs."""
+
+    queue: Annotated[
+        int, typer.Option(min=1, rich_help_panel=TIMES, help="Requests that may wait; more get status 429.")
+    ] = 256
+    batch_wait_ms: Annotated[
+        float, typer.Option(min=0, max=1000, rich_help_panel=TIMES, help="How long a request waits for others, in ms.")
+    ] = 2.0
+    deadline_ms: Annotated[
+        int, typer.Option(min=1, rich_help_panel=TIMES, help="Give up requests that wait longer than this, in ms.")
+    ] = 2000
+    read_timeout: Annotated[
+        float, typer.Option(min=0.1, rich_help_panel=TIMES, help="Seconds to send the head of a request, or its body.")
+    ] = 10.0
+    drain: Annotated[
+        float, typer.Option(min=0.1, rich_help_panel=TIMES, help="Seconds to finish requests after SIGTERM.")
+    ] = 20.0
+    threads: Annotated[
+        int, typer.Option(min=0, rich_help_panel=TIMES, help="Threads that rank in a worker. 0: all cores for one "
+                          "worker, one thread for several.")
+    ] = 0  # fmt: skip
+
+
+@dataclass
+class Logs(Flags):
+    """Flags that say what is logged."""
+
+    events: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", rich_help_panel=LOGS, help="Store what is sent to /v1/events in this folder."),
+    ] = None
+    log_requests: Annotated[
+        bool, typer.Option("--log-requests", rich_help_panel=LOGS, help="Log a line for every request.")
+    ] = False
+    log_histories: Annotated[
+        bool, typer.Option("--log-histories", rich_help_panel=LOGS, help="Log the bodies of requests too.")
+    ] = False
+    window: Annotated[
+        float, typer.Option(min=1, rich_help_panel=LOGS, help="Seconds over which /metrics counts exposure.")
+    ] = 600.0
+
+
+def serve(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model written by fit.")],
+    *,
+    session: Session,
+    address: Address,
+    catalogue: CatalogueFlags,
+    most: Most,
+    times: Times,
+    logs: Logs,
+) -> None:
+    """Serve a model over HTTP: a history in, a list out, with evenness by request.
+
+    Open the address in a browser for a page to try it with; /openapi.json describes all routes. Ctrl-C or SIGTERM stops
+    the server after the requests in flight. SIGHUP loads the model file again.
+
+    [dim]Examples:[/dim]
+
+      fairmf serve model.fairmf
+
+      fairmf serve model.fairmf --catalogue movies.csv --workers 2 --reload
+
+      curl localhost:8080/v1/recommend -H 'Content-Type: application/json' -d '{"history": \\[1, 50], "evenness": 0.3}'
+    """
+    for package in ("msgspec", "uvicorn", "httptools"):
+        if importlib.util.find_spec(package) is None:
+            raise MissingDependency(f'fairmf serve needs {package}: pip install "fairmf[serve]"')
+    if logs.log_histories and not logs.log_requests:
+        raise Problem("--log-histories logs bodies with the requests, which are not logged.", "add --log-requests")
+    settings = _settings(address, most, times, logs)
+    titles, groups = catalogue.table()
+
+    def tell(where: str) -> None:
+        session.note(f"serving  {marked(where)}  (Ctrl-C stops)")
+
+    launching.launch(
+        model,
+        settings,
+        launching.Place(address.host, address.port, address.workers, address.reload),
+        catalogue=served_models.Catalogue(titles, groups),
+        on_ready=tell,
+    )
+
+
+def _settings(address: Address, most: Most, times: Times, logs: Logs) -> Settings:
+    return setting_types.Settings(
+        limits=setting_types.Limits(
+            most.max_body, most.max_batch, most.max_n, most.max_history, most.max_items, most.max_evenness
+        ),
+        name=address.name, waiting=times.queue, batch_wait=times.batch_wait_ms / 1000,
+        deadline=times.deadline_ms / 1000, read_timeout=times.read_timeout, drain=times.drain,
+        connections=most.max_connections, window=logs.window,
+        keys=() if address.api_key_file is None else read_keys(address.api_key_file),
+        log_requests=logs.log_requests, log_histories=logs.log_histories, events=logs.events,
+        num_threads=times.threads or (1 if address.workers > 1 else 0),
+    )  # fmt: skip
+
+
+def read_keys(path: Path) -> tuple[bytes, ...]:
+    """Return the digests of the keys in a file: one a line; empty lines and lines that start with # do not count."""
+    lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    keys = [line for line in lines if line and not line.startswith("#")]
+    if not keys:
+        raise Problem(f"There is no key in {path}.", "write one key a line")
+    if min(map(len, keys)) < SHORTEST_KEY:
+        raise Problem(
+            f"A key in {path} is shorter than {SHORTEST_KEY} characters.",
+            "make one with: python -c 'import secrets; print(secrets.token_urlsafe(32))'",
+        )
+    return tuple(hashlib.sha256(key.encode()).digest() for key in keys)
