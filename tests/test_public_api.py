@@ -55,12 +55,13 @@ def test_a_stored_model_is_served_without_pyarrow(tmp_path):
     data = fairmf.synthetic(n_users=60, n_items=30, n_interactions=600)
     model = fairmf.FairALS(factors=4, epochs=2).fit(data, progress=False)
     model.save(path)
+    items = [str(item) for item in data.item_ids.values[:3]]
     code = (
         "import sys; sys.modules['pyarrow'] = None\n"
         "import fairmf\n"
         f"model = fairmf.load_model({str(path)!r})\n"
-        "print(model.recommend_for(items=[1, 2, 3], N=4)[0].tolist())"
+        f"print(model.recommend_for({items}, N=4)[0])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == str(model.recommend_for(items=[1, 2, 3], N=4)[0].tolist())
+    assert done.stdout.strip() == str(model.recommend_for(items, N=4)[0])

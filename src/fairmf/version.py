@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import platform
 import re
+import sys
 from collections.abc import Sequence
 from importlib import metadata
 
@@ -39,7 +40,8 @@ def extras() -> dict[str, list[str]]:
     for requirement in declared:
         package, _, condition = requirement.partition(";")
         extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", condition)
-        if extra is not None:
+        elsewhere = "sys_platform != 'win32'" in condition.replace('"', "'") and sys.platform == "win32"
+        if extra is not None and not elsewhere:
             found.setdefault(extra[1], []).append(package.strip())
     return found
 

@@ -256,9 +256,7 @@ def _without_missing(session: Session, experiment: Experiment, left_out: tuple[s
     for extra, package in EXTRAS.items():
         needing = [one.name for one in experiment.series if MODELS[one.model].extra == extra]
         if needing and extra not in left_out and importlib.util.find_spec(package) is None:
-            session.warn(
-                f'PyTorch is not installed: {", ".join(needing)} are left out (pip install "fairmf[{extra}]").'
-            )
+            session.warn(f"PyTorch is not installed: {', '.join(needing)} are left out ({install_command(extra)}).")
             left_out = (*left_out, extra)
     return left_out
 
