@@ -48,7 +48,7 @@ def run(short: bool) -> Result:
         result.findings.append(f"{what}: {value:.3f}, goal {goal} ({'met' if value >= goal else 'MISSED'}).")
     for evenness, values in along_evenness(0):
         result.findings.append(
-            f"Uncalibrated evenness {evenness:g} (seed 0): cold items have {100 * values[3]:.1f} % of the exposure (20 % "
+            f"Evenness {evenness:g}, uncalibrated (seed 0): cold items have {100 * values[3]:.1f} % of exposure (20 % "
             f"of the catalogue), recall@20 of all items {values[2]:.3f}."
         )
     result.findings.append(epoch_cost())

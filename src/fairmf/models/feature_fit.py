@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fairmf.backends.contract import Backend, Factors, Vector
 from fairmf.data.csr import Rows
 from fairmf.data.features import FeatureRows, read_features
-from fairmf.data.interactions import Interactions, marked
+from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property
 from fairmf.models.feature_maps import SideFeatures
@@ -30,6 +30,12 @@ from fairmf.models.fitted import Fitted
 from fairmf.models.fitted_features import FittedFeatures
 from fairmf.models.problem import Problem
 from fairmf.ranking.item_dial import score_spreads
+
+if TYPE_CHECKING:
+    from fairmf.models.base import IterativeModel
+
+if TYPE_CHECKING:
+    from fairmf.models.base import IterativeModel
 
 log = logging.getLogger("fairmf")
 
@@ -72,7 +78,7 @@ class FeatureFit:
             rows = rows.take(users)
             user_ids = None if user_ids is None else user_ids.take(users)
         # The weighting belongs to all items: it weights histories, not the rows of a fit.
-        return marked(Interactions(rows, n_items, user_ids, item_ids), self.data.weighting)
+        return Interactions(rows, n_items, user_ids, item_ids, self.data.weighting)
 
     def with_features(self, problem: Problem) -> Problem:
         """Return the problem with the features of the rows that are fitted."""
@@ -116,7 +122,14 @@ class FeatureFit:
         )  # fmt: skip
 
 
-def read(model: str, data: Interactions, item_features: Any, user_features: Any, strength: float) -> FeatureFit | None:
+def backend_for(asked: str, found: str) -> str:
+    """Return the backend of a fit with features, from the one asked for and the one found: never cuda."""
+    if found == "cuda" and asked != "auto":
+        raise InvalidParameter("Features are not supported by backend='cuda': use backend='cpu'.")
+    return "cpu" if found == "cuda" else found
+
+
+def read(model: IterativeModel[Any], data: Interactions, item_features: Any, user_features: Any) -> FeatureFit | None:
     """Read the features that a fit was given; None without any. Call it with the confidences of the fit."""
     found: list[FeatureRows | None] = []
     for kind, given, ids, size in (
@@ -128,8 +141,9 @@ def read(model: str, data: Interactions, item_features: Any, user_features: Any,
             continue
         rows, others = read_features(given, ids, size, kind)
         found.append(rows)
-        _say_what_was_read(model, kind, rows, others)
-    return None if found == [None, None] else FeatureFit(data, found[0], found[1], strength)
+        _say_what_was_read(type(model).__name__, kind, rows, others)
+    none = found == [None, None]
+    return None if none else FeatureFit(data, found[0], found[1], model.feature_regularization)
 
 
 def _say_what_was_read(model: str, kind: str, found: FeatureRows, others: int) -> None:

@@ -28,7 +28,7 @@ from fairmf.errors import InvalidData, InvalidParameter, NotFinite
 from fairmf.lazy import lazy_module
 from fairmf.models.fairness_weights import FairnessWeights, read_fairness_weights
 from fairmf.models.fitted import History
-from fairmf.models.objective import Objective, objective
+from fairmf.models.objective import Objective, objective_at
 from fairmf.models.problem import Problem, problem_for
 from fairmf.models.progress import progress_bar
 from fairmf.params import settings_of
@@ -55,9 +55,8 @@ class State:
     user_factors: Factors
     item_factors: Factors
     user_map: Factors | None = field(default=None, kw_only=True)
-    """What predicts users from their features (models/feature_maps.py); None without features."""
     item_map: Factors | None = field(default=None, kw_only=True)
-    """What predicts items from their features."""
+    """What predicts users and items from their features (models/feature_maps.py); None without features."""
 
 
 S = TypeVar("S")  # what the loop carries from epoch to epoch: a State, or the networks of baselines/
@@ -91,11 +90,34 @@ class Trainable(Protocol[S]):
         """Return what a user can change when training diverges."""
 
 
+Function = Callable[[int, float, "float | None"], object]
+"""A function that can be a callback; see `FunctionCallback`."""
+
+
 class Callback(Protocol):
     """An object that is called after every epoch: it may evaluate the model, stop the fit, or choose what is kept."""
 
     def on_epoch(self, progress: EpochProgress[Any]) -> None:
         """Look at the epoch, and act on it; see `EpochProgress`."""
+
+
+class FunctionCallback:
+    """A plain function as a callback: it gets the number of the epoch from 0, its seconds and the objective."""
+
+    def __init__(self, function: Callable[[int, float, float | None], object]):
+        self.function = function
+
+    def on_epoch(self, progress: EpochProgress[Any]) -> None:
+        """Call the function, as implicit calls its `callback`."""
+        record = progress.record
+        objective = record.get("objective")
+        total = objective.get("total") if isinstance(objective, dict) else objective
+        self.function(progress.epoch - 1, float(record["seconds"]), total)
+
+
+def as_callbacks(given: Sequence[Callback | Function]) -> list[Callback]:
+    """Return callbacks, with functions wrapped as such."""
+    return [each if hasattr(each, "on_epoch") else FunctionCallback(each) for each in given]
 
 
 @runtime_checkable
@@ -325,10 +347,7 @@ def _finished(model: Trainable[S], problem: Problem, kept: S, history: History, 
         raise _diverged(model, options, kept, history, wrong)
     history.final = {"seconds": time.perf_counter() - began}
     if isinstance(finished, State) and (options.objective_every > 0 or model.tolerance > 0):
-        value = objective(
-            problem, finished.user_factors, finished.item_factors, None, finished.user_map, finished.item_map
-        )
-        history.final["objective"] = value.to_dict()
+        history.final["objective"] = objective_at(problem, finished).to_dict()
     return finished
 
 
@@ -377,9 +396,8 @@ class Setup(Generic[S]):
     checkpoints: Callable[[Checkpoints[S]], Checkpoints[S]] = lambda stored: stored
     """Adapts the checkpoints to the engine."""
     features: FeatureFit | None = None
-    """The features of users and items, and which of these the problem leaves out."""
     fairness_weights: Vector | None = None
-    """The fairness weights of all items, also of those that the problem leaves out."""
+    """Features and fairness weights of all users and items, also of those that the problem leaves out."""
 
 
 @contextlib.contextmanager
@@ -393,9 +411,8 @@ def open_setup(
 ) -> Iterator[Setup[StateT]]:
     """Build the problem of a fit from a model's settings and the data; hold a cluster's workers until the fit ends."""
     if model.engine == "ray":
-        with shard_problem.open_on_cluster(
-            model, data, fairness_weights, cluster, item_features, user_features
-        ) as found:
+        opened = shard_problem.open_on_cluster(model, data, fairness_weights, cluster, item_features, user_features)
+        with opened as found:
             yield found
         return
     if cluster is not None or isinstance(getattr(data, "shards", None), int):
@@ -403,31 +420,17 @@ def open_setup(
         raise InvalidParameter(f"{what} needs engine='ray'. Got engine={model.engine!r} instead.")
     data, popularity = balanced_like(model, as_interactions(data))
     settings = settings_of(model)
-    features = read_features_of(model, data, item_features, user_features)
-    settings["backend"] = chosen(model.backend, data.nnz * model.factors)
-    if features is not None and settings["backend"] == "cuda":
-        if model.backend != "auto":
-            raise InvalidParameter("Features are not supported by backend='cuda': use backend='cpu'.")
-        settings["backend"] = "cpu"
-    weights = None
-    if fairness_weights is not None:
-        weights = read_fairness_weights(fairness_weights, data.n_items, data.item_ids)
-    fitted = data if features is None else features.reduced()
+    settings["backend"], features = chosen(model.backend, data.nnz * model.factors), None
+    if item_features is not None or user_features is not None:
+        settings["backend"] = feature_fit.backend_for(model.backend, settings["backend"])
+        features = feature_fit.read(model, data, item_features, user_features)
+    given = fairness_weights
+    weights = None if given is None else read_fairness_weights(given, data.n_items, data.item_ids)
+    fitted = features.reduced() if features else data
     own = weights if weights is None or features is None else features.started(weights, "item")
     problem = problem_for(fitted, model.lambda_f_for(fitted.n_users), settings, own)
-    if features is not None:
-        problem = features.with_features(problem)
+    problem = problem if features is None else features.with_features(problem)
     yield Setup(problem, model, data, popularity, features=features, fairness_weights=weights)
-
-
-def read_features_of(
-    model: IterativeModel[StateT], data: Interactions, item_features: Any, user_features: Any
-) -> FeatureFit | None:
-    """Read the features that a fit was given; None without any."""
-    if item_features is None and user_features is None:
-        return None
-    name, strength = type(model).__name__, model.feature_regularization
-    return feature_fit.read(name, data, item_features, user_features, strength)
 
 
 def balanced_like(model: IterativeModel[StateT], data: Interactions) -> tuple[Interactions, Vector | None]:

@@ -8,7 +8,7 @@ import functools
 import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import Field, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +18,14 @@ from fairmf.backends.registry import get_backend
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions, as_interactions, weighted_like
 from fairmf.data.weighting import Weighting
-from fairmf.errors import InvalidData, InvalidParameter, MissingHistories, NotFitted
+from fairmf.errors import BrokenFile, InvalidData, InvalidParameter, MissingHistories, NotFitted, UnknownId
 from fairmf.lazy import cached_property, lazy_module
 from fairmf.models.evenness import EvennessPath, Level, requested
 from fairmf.params import check_not_negative, settings_of, store_settings
 from fairmf.types import Array, Record, SparseMatrix
 
 if TYPE_CHECKING:
-    from fairmf.models import dial, model_file, serving_state
+    from fairmf.models import dial, model_file, serving_state, shown
     from fairmf.models.fitted_features import FittedFeatures
     from fairmf.models.serving_state import ServingState
     from fairmf.ranking import item_dial
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 else:  # models that only recommend do without
     item_dial = lazy_module("fairmf.ranking.item_dial")
     dial, model_file = lazy_module("fairmf.models.dial"), lazy_module("fairmf.models.model_file")
-    serving_state = lazy_module("fairmf.models.serving_state")
+    serving_state, shown = lazy_module("fairmf.models.serving_state"), lazy_module("fairmf.models.shown")
 
 Self = TypeVar("Self", bound="FittedModel")
 
@@ -124,15 +124,12 @@ class Fitted:
     item_offsets: Array | None = None
     """A number per item that is added to its scores; None where none were learned."""
     item_counts: Vector | None = None
-    """Number of users who have each item (f_j); None in files of older versions."""
     item_spread: Vector | None = None
-    """Standard deviation of each item's scores over the training users; None in files of older versions."""
+    """Number of users who have each item (f_j), standard deviation of its scores over them; None in older files."""
     flatten: float = 0.0
-    """The strength g of the item dial it serves with by default (ranking/item_dial.py)."""
     discount: float = 0.0
-    """The strength h of the item dial it serves with by default."""
     lift: float = 0.0
-    """The strength t of the item dial it serves with by default."""
+    """The strengths g, h and t of the item dial it serves with by default (ranking/item_dial.py)."""
     item_prices: Vector | None = None
     """The price of each item, which `lift` multiplies (ranking/item_dial.py); None where `calibrate` learned none."""
     path: EvennessPath | None = None
@@ -142,9 +139,8 @@ class Fitted:
     weighting: Weighting | None = None
     """The weighting of the training data; raw histories are weighted alike. None takes them as they are."""
     item_features: FittedFeatures | None = None
-    """The features of the items, and what they predict; None where it was fitted without."""
     user_features: FittedFeatures | None = None
-    """The features of the users."""
+    """The features of items and users, and what they predict; None where it was fitted without."""
     provenance: Record = field(default_factory=dict)
     """For a loaded model: when it was `created`, with which `versions`, and the `data_fingerprint` of its data."""
 
@@ -171,10 +167,8 @@ class Fitted:
     def item_gramian(self) -> Matrix:
         """The Gramian G_V, which every fold-in needs; computed when first used. Use it inside `backend.threads`."""
         backend = get_backend(self.settings["backend"])
-        side = self.item_features
-        # Items without interactions were left out of the objective (docs/mathematics.md 11).
-        weights = None if side is None or side.counted.all() else side.counted.astype(np.float64)
-        return backend.host(backend.gramian(backend.array(self.item_factors), weights))
+        counted = None if self.item_features is None else self.item_features.gramian_weights
+        return backend.host(backend.gramian(backend.array(self.item_factors), counted))
 
     @cached_property
     def serving(self) -> ServingState:
@@ -300,6 +294,12 @@ class FittedModel(abc.ABC):
     def _backend(self) -> Backend:
         return get_backend(self.backend)
 
+    def __repr__(self) -> str:
+        return shown.line(self)
+
+    def _repr_html_(self) -> str:
+        return shown.page(self)
+
     # -- settings, in scikit-learn's way ------------------------------------------------------------------------------
 
     def get_params(self, deep: bool = True) -> Record:  # noqa: ARG002 - no setting is an estimator itself
@@ -315,7 +315,11 @@ class FittedModel(abc.ABC):
 
     @on_snapshot
     def save(
-        self, path: str | os.PathLike[str], *, interactions: bool = True, user_sensitivity: bool | None = None
+        self,
+        path: str | os.PathLike[str] | BinaryIO,
+        *,
+        interactions: bool = True,
+        user_sensitivity: bool | None = None,
     ) -> None:
         """Write the fitted model to one file, which `fairmf.load_model` reads (docs/persistence.md).
 
@@ -324,7 +328,7 @@ class FittedModel(abc.ABC):
         Parameters
         ----------
         path
-            The file to write.
+            The file to write, or a binary file that is open for writing.
         interactions
             Store the users' histories (4 bytes per interaction, 8 if weighted). With them, liked items can be left out
             and the fairness changed after loading; without them the file is smaller and holds nobody's history.
@@ -339,7 +343,32 @@ class FittedModel(abc.ABC):
         InvalidParameter
             If `user_sensitivity` is asked of a model that cannot have it.
         """
+        if not isinstance(path, (str, os.PathLike)):
+            model_file.save_to(path, self, interactions=interactions, user_sensitivity=user_sensitivity)
+            return
         model_file.save_model(self, path, interactions=interactions, user_sensitivity=user_sensitivity)
+
+    @classmethod
+    def load(cls: type[Self], path: str | os.PathLike[str] | BinaryIO) -> Self:
+        """Load a model of this class from a file; `fairmf.load_model` loads any of them.
+
+        Parameters
+        ----------
+        path
+            A file that `save` wrote, or a binary file that is open for reading.
+
+        Raises
+        ------
+        BrokenFile
+            If the file is damaged, is not a model file, or holds a model of another class.
+        """
+        found = model_file.load_model(path)
+        if not isinstance(found, cls):
+            raise BrokenFile(
+                f"The file holds a model of the class {type(found).__name__}, not {cls.__name__}.",
+                hint=f"use {type(found).__name__}.load or fairmf.load_model",
+            )
+        return found
 
     # -- histories --------------------------------------------------------------------------------------------------
 
@@ -399,7 +428,7 @@ def positions(names: Names, ids: Ids | None, size: int, kind: str) -> NDArray[np
         )
     rows = row_numbers(names, kind)
     if len(rows) and (rows.min() < 0 or rows.max() >= size):
-        raise InvalidData(f"{kind.capitalize()} rows go from 0 to {size - 1:,}; got {rows.min()}..{rows.max()}.")
+        raise UnknownId(f"{kind.capitalize()} rows go from 0 to {size - 1:,}; got {rows.min()}..{rows.max()}.")
     return rows
 
 

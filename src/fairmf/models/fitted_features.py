@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Factors
+from fairmf.backends.contract import Factors, Vector
 from fairmf.data.csr import Rows, replace_rows
 from fairmf.data.features import Encoder, matrix_of, rows_of_features
 from fairmf.data.stored_arrays import check_offsets
@@ -37,6 +37,11 @@ class FittedFeatures:
     def n_counted(self) -> int:
         """Number of rows that count in the objective."""
         return int(self.counted.sum())
+
+    @property
+    def gramian_weights(self) -> Vector | None:
+        """Which items count in G_V, as 1 and 0: not those that were left out (docs/mathematics.md 11). None for all."""
+        return None if self.counted.all() else self.counted.astype(np.float64)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -12,12 +12,16 @@ costs O(nnz d + (n+m) d^2): never n * m.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fairmf.backends.contract import Factors, Vector
 from fairmf.models.feature_maps import l2_terms, own_right
 from fairmf.models.problem import Problem
+
+if TYPE_CHECKING:
+    from fairmf.models.fit_loop import State
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,11 @@ def objective(
         l2=0.5 * squares,
         fairness=0.5 * problem.lambda_f * float(t @ problem.merit_gramian(V, gramian_v) @ t),
     )
+
+
+def objective_at(problem: Problem, state: State) -> Objective:
+    """Return F of a state, with its maps of features."""
+    return objective(problem, state.user_factors, state.item_factors, None, state.user_map, state.item_map)
 
 
 def gradients(

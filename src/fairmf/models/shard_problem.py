@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, cast
+from typing import Any, Generic, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from fairmf.distributed.team import Team
 from fairmf.distributed.worker import Worker
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property
+from fairmf.models import feature_fit
 from fairmf.models.als_cg import AlternatingState
 from fairmf.models.base import IterativeModel
 from fairmf.models.fairness_weights import FairnessWeights, read_fairness_weights
@@ -42,7 +43,6 @@ from fairmf.models.fit_loop import (
     StateT,
     Trainable,
     balanced_like,
-    read_features_of,
 )
 from fairmf.models.objective import Objective
 from fairmf.models.problem import (
@@ -55,9 +55,6 @@ from fairmf.models.problem import (
 )  # fmt: skip
 from fairmf.params import settings_of
 from fairmf.types import Array, Record, Settings, SparseMatrix
-
-if TYPE_CHECKING:
-    from fairmf.models.feature_fit import FeatureFit
 
 RIDGE, SAMPLE = "user_ridge", "sample"
 HALF_ROUNDING = 1e-4  # rounding error of F where workers store factors in float16: as the cuda backend has it
@@ -270,7 +267,7 @@ def open_on_cluster(
 
 def _features(
     model: IterativeModel[StateT], data: Interactions | None, item_features: Any, user_features: Any
-) -> FeatureFit | None:
+) -> feature_fit.FeatureFit | None:
     """Read the features of a fit over a cluster; raise InvalidParameter for those that it does not support."""
     if item_features is None and user_features is None:
         return None
@@ -283,6 +280,5 @@ def _features(
             "item_features needs Interactions in this process, not shards.",
             hint="use Interactions.from_parquet",
         )
-    if model.backend == "cuda":
-        raise InvalidParameter("Features are not supported by backend='cuda': use backend='cpu'.")
-    return read_features_of(model, data, item_features, None)
+    feature_fit.backend_for(model.backend, model.backend)
+    return feature_fit.read(model, data, item_features, None)
