@@ -31,7 +31,7 @@ def test_new_items_from_a_table(fairmf):
     assert not model.fitted.item_features.counted.all()
     found = {}
     for name in ("plain", "model"):
-        done = fairmf("evaluate", f"{name}.fairmf", "split", "--metric", "cold_share@20", "--json", "-q")
+        done = fairmf("evaluate", f"{name}.fairmf", "split", "--metrics", "cold_share@20", "--json", "-q")
         assert done.code == 0, done.err
         found[name] = done.out
     assert found["plain"] != found["model"]
