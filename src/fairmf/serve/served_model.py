@@ -124,7 +124,8 @@ class Groups:
 
     def sums(self, values: Floats) -> Floats:
         """Return the sum of each group's items; what several groups share is divided."""
-        return np.bincount(self._numbers, values[self._rows] * self._parts, minlength=len(self.names))
+        parts = values[self._rows] * self._parts
+        return np.bincount(self._numbers, parts, minlength=len(self.names)).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
