@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
+from fairmf.backends.registry import get_backend
 from fairmf.data.ids import Ids
 from fairmf.models.als import FairALS
 from fairmf.models.evenness import EvennessPath, Knot, Level
 from fairmf.models.fitted import Fitted, History
 from fairmf.ranking.item_dial import score_spreads
-from fairmf.backends.registry import get_backend
 
 
 def synthetic_model(n_items: int, factors: int, n_users: int = 20_000, seed: int = 0) -> FairALS:
