@@ -38,16 +38,25 @@ def test_it_says_what_it_will_take_runs_and_does_nothing_twice(fairmf, made, tmp
     how = ("reproduce", "figure2-ml20m", "--data", made / "split", "-o", "out", *SMALL)
     said = fairmf(*how, "--dry-run", "--json")
     assert said.code == 0, said.err
-    assert (said.json["pieces"], said.json["left"]) == (5, 5)
+    assert (said.json["pieces"], said.json["left"]) == (7, 7)
     assert said.json["estimated_seconds"] > 0
-    assert "5 pieces (0 done, 5 left), about" in said.err
+    assert "7 pieces (0 done, 7 left), about" in said.err
     assert "GB of memory" in said.err
     assert not (tmp_path / "out").exists()
     done = fairmf(*how)
     assert done.code == 0, done.err
     assert "FiADMM, fairness 10" in done.out
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    wanted = {"results.json", "table.md", "table.csv", "exposure.svg", "coverage.svg", "pieces", "reproduce.toml"}
+    wanted = {
+        "results.json",
+        "table.md",
+        "table.csv",
+        "exposure-20.svg",
+        "exposure-100.svg",
+        "coverage.svg",
+        "pieces",
+        "reproduce.toml",
+    }
     assert names == wanted
     results = (tmp_path / "out" / "results.json").read_bytes()
     again = fairmf(*how, "--json")
@@ -56,13 +65,18 @@ def test_it_says_what_it_will_take_runs_and_does_nothing_twice(fairmf, made, tmp
     assert (tmp_path / "out" / "results.json").read_bytes() == results
 
 
-def test_all_takes_every_experiment_of_one_of_the_papers_data_sets(fairmf, made, tmp_path):
+def test_all_takes_every_experiment_of_one_of_the_papers_data_sets(fairmf, made, tmp_path, monkeypatch):
     how = ("reproduce", "--all", "--data", made / "split", "--without", "vae", *SMALL, "--dry-run", "--json")
     said = fairmf(*how, "-o", "out")
     assert said.code == 0, said.err
     names = [name for name, one in experiments().items() if one.data == "ml-20m"]
     assert [one["experiment"] for one in said.json["experiments"]] == names
     assert not (tmp_path / "out").exists()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda *_: None)
+    without = fairmf(*(word for word in how if word not in ("--without", "vae")), "-o", "out")
+    assert without.code == 0, without.err
+    assert "PyTorch is not installed: Mult-VAE, RecVAE are left out" in " ".join(without.err.split())
+    assert without.json["experiments"] == said.json["experiments"]
     wrong = fairmf("reproduce", "--all", "figure2-ml20m")
     assert wrong.code == 1
     assert "--all reproduces all tables and figures; it takes no name" in wrong.err
@@ -84,6 +98,21 @@ def test_all_writes_a_folder_each_and_a_second_run_computes_nothing(fairmf, made
 
 
 @pytest.mark.usefixtures("empty_plots")
+def test_stored_results_are_shown_again_without_data(fairmf, made, tmp_path):
+    first = fairmf("reproduce", "figure4-time", "--data", made / "split", "-o", "first", *SMALL, "--json")
+    assert first.code == 0, first.err
+    shown = fairmf("reproduce", "--rebuild", "first/results.json", "-o", "again", "--json")
+    assert shown.code == 0, shown.err
+    assert (tmp_path / "again" / "table.md").read_text() == (tmp_path / "first" / "table.md").read_text()
+    assert shown.json["rows"] == first.json["rows"]
+    refused = fairmf("reproduce", "figure4-time", "--rebuild", "first")
+    assert refused.code == 1
+    assert "takes no name" in refused.err
+    absent = fairmf("reproduce", "--rebuild", "absent.json", "-o", "again")
+    assert absent.code != 0
+    assert "cannot be read" in absent.err
+
+
 def test_a_record_repeats_the_run(fairmf, made, tmp_path):
     done = fairmf("reproduce", "figure2-ml20m", "--data", made / "split", "-o", "out", *SMALL, "-q")
     assert done.code == 0, done.err
@@ -117,7 +146,7 @@ def test_without_pytorch_it_says_what_to_do_before_anything_is_read(fairmf, made
     less = fairmf(*how, "--without", "vae", "--json")
     assert less.code == 0, less.err
     assert [row["series"] for row in less.json["rows"]] == [
-        "Popularity", "FiADMM", "iALS", "FairALS, fairness 0", "FairALS"
+        "Popularity", "FiADMM", "FiADMM, automatic", "iALS", "FairALS, fairness 0", "FairALS"
     ]  # fmt: skip
 
 

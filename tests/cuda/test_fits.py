@@ -18,6 +18,7 @@ MODELS = {
     "FairALS small alpha": FairALS(factors=24, unobserved_weight=0.001),
     "FairALS cholesky": FairALS(factors=24, solver="cholesky", epochs=4),
     "iALS subspace": IALS(factors=24, solver="subspace", block_size=7, epochs=6),
+    "iALS alternating": IALS(factors=24, solver="alternating_subspace", block_size=7, epochs=6),
     "FairALS subspace": FairALS(factors=24, solver="subspace", block_size=16, epochs=6),
     "FiADMM": FiADMM(factors=24, epochs=8),
     "FiADMM cg": FiADMM(factors=24, epochs=8, solver="eigenbasis_cg"),

@@ -112,10 +112,32 @@ def test_each_of_the_theorems_conditions_counts():
     assert fiadmm.required_rho(problem, calm) == pytest.approx(0.5 + np.sqrt(0.25 + 6 * LAMBDA_F**2 * 4))
     assert fiadmm.required_rho(problem, loud) == pytest.approx(24 * LAMBDA_F**2 * 2e3 / problem.item_ridge.min())
     rho, gamma = fiadmm.required_rho(problem, calm), fiadmm.allowed_gamma(problem, calm)
-    assert fiadmm.check(problem, calm, rho, gamma)["satisfied"]
-    assert not fiadmm.check(problem, calm, 0.99 * rho, gamma)["satisfied"]
-    assert not fiadmm.check(problem, calm, rho, 1.01 * gamma)["satisfied"]
-    assert not fiadmm.check(problem, calm, rho, gamma, exact_items=False)["satisfied"]
+    U, V = random_factors(problem.backend, *problem.interactions.shape, D)
+    zero = np.zeros(D)
+    state = TrainingState(U, V, zero, zero, rho=rho, gamma=gamma, seen=calm, epochs_done=3)
+    assert fiadmm.check(problem, state)["satisfied"]
+    assert not fiadmm.check(problem, replace(state, rho=0.99 * rho))["satisfied"]
+    assert not fiadmm.check(problem, replace(state, gamma=1.01 * gamma))["satisfied"]
+    assert not fiadmm.check(problem, state, exact_items=False)["satisfied"]
+    assert fiadmm.check(problem, replace(state, constant_since=3))["satisfied"]
+    assert not fiadmm.check(problem, replace(state, constant_since=4))["satisfied"]  # the last epoch moved a step size
+
+
+def test_the_theorem_says_since_when_the_step_sizes_are_constant():
+    data = Interactions(random_rows(N, M, density=0.3), M)
+    fixed = FiADMM(factors=D, epochs=16, rho=RHO, gamma=0.01).fit(data, progress=False)
+    assert [one["theorem"]["constant_since"] for one in fixed.history.records] == [1] * 16
+    both = FiADMM(factors=D, epochs=5).fit(data, progress=False)  # gamma and scale are set anew in every epoch
+    assert [one["theorem"]["constant_since"] for one in both.history.records] == [2, 3, 4, 5, 6]
+    assert not any(one["theorem"]["satisfied"] for one in both.history.records)
+    moving = FiADMM(factors=D, epochs=40, rho="auto", gamma=0.01).fit(data, progress=False)
+    rhos = moving.history.column("rho")
+    since, expected = 1, []
+    for k, rho in enumerate(rhos):
+        since = k + 2 if k and rho != rhos[k - 1] else since
+        expected.append(since)
+    assert len(set(rhos)) > 1
+    assert [one["theorem"]["constant_since"] for one in moving.history.records] == expected
 
 
 def test_bounds_never_shrink():

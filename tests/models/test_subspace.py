@@ -78,6 +78,72 @@ def test_one_block_is_the_exact_epoch(weighted, fairness, block_size, item_weigh
     np.testing.assert_allclose(found.coupling, expected.coupling, atol=1e-9)
 
 
+@pytest.mark.parametrize("name", BACKENDS)
+def test_alternating_blocks_are_those_of_a_loop_over_users_and_items(name, weighted):
+    """A block of every user, then the same block of every item, each by its own small system, in float64."""
+    data = SMALL[weighted]
+    problem, state = posed(fair(name, 0.0, unobserved_weight=0.1), data)
+    C = dense(data)
+    U, V = as_numpy(state.user_factors, float).copy(), as_numpy(state.item_factors, float).copy()
+    U[C.sum(axis=1) == 0], V[C.sum(axis=0) == 0] = 0.0, 0.0
+
+    def move(this, other, confidences, ridge, block):
+        for i, c in enumerate(confidences):
+            H = (other.T * c) @ other + 0.1 * other.T @ other + ridge[i] * np.eye(D)
+            gradient = H @ this[i] - other.T @ c
+            this[i, block] -= np.linalg.solve(H[block, block], gradient[block])
+
+    for block in (slice(0, 3), slice(3, 6), slice(6, 7)):
+        move(U, V, C, 0.05 * (C.sum(axis=1) + 0.1 * 40), block)
+        move(V, U, C.T, 0.05 * (C.sum(axis=0) + 0.1 * 60), block)
+    after = als_subspace.alternating_epoch(problem, state, 0.0, 3)
+    tolerance = 1e-9 if name == "reference" else 2e-4
+    np.testing.assert_allclose(as_numpy(after.user_factors), U, atol=tolerance)
+    np.testing.assert_allclose(as_numpy(after.item_factors), V, atol=tolerance)
+    by_sides = als_subspace.epoch(problem, state, 0.0, 3)
+    assert np.abs(as_numpy(by_sides.item_factors) - V).max() > 100 * tolerance
+
+
+@pytest.mark.parametrize("fairness", [0.0, 1.0, 1e4])
+def test_f_falls_with_alternating_blocks_and_ends_at_its_minimum_over_the_last(weighted, fairness, item_weights):
+    weights = item_weights(40)
+    problem, state = posed(fair(fairness=fairness), SMALL[weighted], weights)
+    C = dense(SMALL[weighted])
+    values = []
+    for _ in range(3):
+        values.append(
+            total(C, state.user_factors, state.item_factors, 0.05, 1.0, 0.1, problem.lambda_f, item_weights=weights)
+        )
+        state = als_subspace.alternating_epoch(problem, state, fairness, 3)
+    assert np.diff(values).max() < 0
+    assert state.objective.total < values[-1]
+    expected = objective(problem, state.user_factors, state.item_factors)
+    assert state.objective.to_dict() == pytest.approx(expected.to_dict(), rel=1e-9)
+    found = np.abs(gradients(problem, state.user_factors, state.item_factors)[1])
+    assert found[:, 6:].max() < 1e-9 * max(1.0, np.abs(as_numpy(state.item_factors)).max())
+    q = fairness * problem.unobserved_weight * state.merit_gramian @ problem.backend.mean(state.user_factors)
+    np.testing.assert_allclose(state.coupling, q, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("fairness", [0.0, 2.0])
+def test_one_alternating_block_is_the_exact_epoch(weighted, fairness, item_weights):
+    problem, state = posed(fair(fairness=fairness), SMALL[weighted], item_weights(40))
+    found = als_subspace.alternating_epoch(problem, state, fairness, D)
+    expected = als_exact.epoch(problem, state, fairness)
+    np.testing.assert_allclose(found.user_factors, expected.user_factors, atol=1e-9)
+    np.testing.assert_allclose(found.item_factors, expected.item_factors, atol=1e-9)
+
+
+def test_a_model_trains_by_alternating_blocks():
+    data = synthetic(300, 200, 5_000)
+    settings = {"factors": 12, "epochs": 6, "block_size": 4, "unobserved_weight": 0.1}
+    turns, sides = (IALS(**settings, solver=name).fit(data) for name in ("alternating_subspace", "subspace"))
+    totals = [one.history.column("objective.total") for one in (turns, sides)]
+    assert np.diff(totals[0]).max() <= 0
+    assert totals[0][2] != pytest.approx(totals[1][2], rel=1e-3)  # another order, another way
+    assert totals[0][-1] == pytest.approx(totals[1][-1], rel=0.05)
+
+
 @pytest.mark.parametrize("fairness", [*slow_values(0.0, 1e4), 1.0])
 def test_sweeps_over_the_users_end_at_the_exact_users(weighted, fairness, item_weights):
     data = Interactions(random_rows(20, 40, density=0.15, weighted=weighted), 40)

@@ -17,7 +17,7 @@ FAIR = f'[[series]]\nname = "fair"\nmodel = "fair-als"\nsettings = {{ {WEIGHTS} 
 ADMM = f'[[series]]\nname = "admm"\nmodel = "fiadmm"\nsettings = {{ {WEIGHTS} }}\n'
 METRICS = '["recall@5", "ndcg@10", "gini@5"]'
 TABLE = (
-    '[options]\nselect = "ndcg@10"\n[[series]]\nname = "Popularity"\nmodel = "popularity"\n'
+    '[options]\nselect = "ndcg@10"\nbaseline = "iALS"\n[[series]]\nname = "Popularity"\nmodel = "popularity"\n'
     'paper = { "recall@5" = 0.5 }\ntolerance = 0.1\n' + IALS + "grid = { regularization = [0.001, 0.1, 3.0] }\n" + FAIR
 )
 # On data without settings of their own there would be 64 factors.
@@ -30,7 +30,7 @@ SMALL = {
     + IALS
     + "dials = [0.0, 1.0]\n",
     "exposure_curves": HEAD.format(title="E", kind="exposure_curves", metrics=METRICS)
-    + "[options]\nK = 5\nlengths = [2, 5, 10]\n"
+    + "[options]\nK = [5, 10]\nlengths = [2, 5, 10]\n"
     + FAIR
     + "grid = { fairness = [0.5, 2.0] }\n",
     "epoch_time": HEAD.format(title="S", kind="epoch_time", metrics="[]") + IALS + "grid = { factors = [2, 4] }\n",

@@ -93,10 +93,10 @@ def test_a_front_has_every_dial_and_share_and_marks_what_none_beats(run):
         assert_measured(row, [naive_values(one, split.test, fairness=dial) for one in dialled])
     for phi in (0.5, 2.0):
         fits = [FairALS(factors=4, epochs=3, fairness=phi, random_state=s).fit(split.train) for s in SEEDS]
-        assert_measured(
-            row_of(done, series="fair", settings=f"fairness {phi:g}"), [naive_values(f, split.test) for f in fits]
-        )
-        fairer = [one.with_fairrec(0.5, K=20, order="allocation") for one in fits]
+        row = row_of(done, series="fair", settings=f"fairness {phi:g}")
+        runs = row["measured"]["recall@5"]["runs"]  # combinations that are on no front have the first seed alone
+        assert_measured(row, [naive_values(f, split.test) for f in fits[:runs]])
+        fairer = [one.with_fairrec(0.5, K=20, order="allocation") for one in fits[:runs]]
         row = row_of(done, series="fair + FairRec", settings=f"fairness {phi:g}", share=0.5)
         assert_measured(row, [naive_values(one, split.test) for one in fairer])
     points = {}
@@ -115,6 +115,113 @@ def test_a_front_has_every_dial_and_share_and_marks_what_none_beats(run):
         assert marked[label] == (not beaten)
 
 
+def front_plan(seen):
+    """The second round of a front whose fits with the first seed had these values on the validation users."""
+    whole = small(
+        "fronts", **{"[0.5, 2.0]": str(sorted(seen)), "shares = [0.0, 0.5]\n": "", "dials = [0.0, 1.0]\n": ""}
+    )
+    firsts = fronts.plan(whole, [])
+    outcomes = []
+    for piece in firsts:
+        q5, g5, q10, g10 = seen.get(piece.settings.get("fairness"), (0.1, 0.9, 0.1, 0.9))
+        values = {"recall@5": q5, "gini@5": g5, "ndcg@10": q10, "gini@10": g10}
+        point = {"dial": None, "share": 0.0, "validation": values, "test": values}
+        outcomes.append(Outcome(piece, {"points": [point]}, 0.0, ""))
+    return firsts, outcomes, whole
+
+
+def test_only_combinations_on_a_front_get_the_other_seeds():
+    """1.0 is on the front at 10 places alone, 2.0 at 5 places alone, 3.0 on neither."""
+    seen = {
+        0.5: (0.4, 0.8, 0.4, 0.8),
+        1.0: (0.3, 0.9, 0.5, 0.9),
+        2.0: (0.2, 0.7, 0.3, 0.9),
+        3.0: (0.1, 0.95, 0.1, 0.95),
+    }
+    firsts, outcomes, whole = front_plan(seen)
+    assert {piece.seed for piece in firsts} == {0}
+    later = [piece for piece in fronts.plan(whole, outcomes) if piece not in firsts]
+    assert [(piece.series, piece.settings.get("fairness"), piece.seed) for piece in later] == [
+        ("fair", 0.5, 1), ("fair", 1.0, 1), ("fair", 2.0, 1), ("iALS", None, 1)
+    ]  # fmt: skip
+    assert all(piece.series != "fair" for piece in fronts.plan(whole, outcomes[1:]) if piece not in firsts)
+
+
+def test_rows_are_tested_against_the_baseline_over_users(run):
+    """The difference by hand, and the p-values of all swaps' means, against those of the rows."""
+    from fairmf.metrics.significance import holm, sign_flip_p
+
+    done, split = run("ranking_table"), small_split()
+    assert "test" not in row_of(done, series="iALS")
+    rows = split.test.targets.by_user
+    targets = [set(rows.indices[a:b].tolist()) for a, b in zip(rows.indptr[:-1], rows.indptr[1:], strict=True)]
+
+    def by_user(model):
+        lists = [row.tolist() for _, block in model.rank(split.test.fold_in, 10) for row in block]
+        each = [
+            naive.accuracy([one], [wanted], 10)["ndcg"] if wanted else np.nan
+            for one, wanted in zip(lists, targets, strict=True)
+        ]
+        return np.round(np.array(each, dtype=float), 3)
+
+    best = float(row_of(done, series="iALS")["chosen"].split()[1])
+    base = np.mean(
+        [by_user(IALS(factors=4, epochs=3, regularization=best, random_state=s).fit(split.train)) for s in SEEDS],
+        axis=0,
+    )
+    fair = np.mean([by_user(FairALS(factors=4, epochs=3, random_state=s).fit(split.train)) for s in SEEDS], axis=0)
+    difference = fair - base
+    popular = np.array(
+        next(p for p in done.results["pieces"] if p["series"] == "Popularity")["result"]["points"][0]["users"],
+        dtype=float,
+    )
+    expected = holm([sign_flip_p(each, 10_000, 0)[0] for each in (popular - base, difference)])
+    test = row_of(done, series="fair")["test"]
+    assert test["difference"] == pytest.approx(np.nanmean(difference), abs=1e-6)
+    assert test["p_holm"] == pytest.approx(expected[1])
+    assert test["users"] == np.isfinite(difference).sum()
+    page = (done.files[0].parent / "table.md").read_text()
+    assert f"{test['difference']:+.4f} (" in page
+    assert "minus iALS (p)" in page
+
+
+def test_learning_folds_in_as_its_series_says(data, tmp_path, one_plot):
+    cohort = small("learning", **{"settings = {": "ranking = { method = 'cohort', epochs = 5 }\nsettings = {"})
+    split = small_split()
+    done = reproduce(cohort, data, tmp_path, progress=False)
+    row = done.results["rows"][0]
+    fits = [FiADMM(factors=4, epochs=1, random_state=s).fit(split.train) for s in SEEDS]
+    told = [naive_values(one, split.validation, method="cohort", epochs=5) for one in fits]
+    assert row["measured"]["ndcg@10"]["mean"] == pytest.approx(np.mean([one["ndcg@10"] for one in told]), abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["ranking_table", "fronts", "exposure_curves", "epoch_time", "learning", "residuals"])
+def test_stored_results_are_rebuilt_without_training(run, kind, tmp_path, monkeypatch):
+    from fairmf.reproduce import run as runs
+
+    done = run(kind)
+    monkeypatch.setattr(runs, "experiment_named", lambda name: small(name))
+    monkeypatch.setattr(FairALS, "fit", None)
+    again = runs.rebuild(done.files[0], tmp_path)
+    assert again.computed == 0
+    assert again.results == done.results
+    for name in ("table.md", "table.csv", "results.json"):
+        assert (tmp_path / name).read_bytes() == (done.files[0].parent / name).read_bytes()
+    assert {p.name for p in again.files} == {p.name for p in done.files}
+
+
+def test_what_is_no_result_is_not_rebuilt(tmp_path):
+    from fairmf.errors import InvalidData
+    from fairmf.reproduce.run import rebuild
+
+    with pytest.raises(InvalidData, match="cannot be read"):
+        rebuild(tmp_path / "absent.json", tmp_path)
+    for text in ("{", "{}", '{"data": 3, "pieces": [], "versions": {}}'):
+        (tmp_path / "other.json").write_text(text)
+        with pytest.raises(InvalidData, match="holds no results of `fairmf reproduce`"):
+            rebuild(tmp_path / "other.json", tmp_path)
+
+
 def test_exposure_and_coverage_are_those_of_the_lists(run):
     done, split = run("exposure_curves"), small_split()
     piece = next(p for p in done.results["pieces"] if p["settings"]["random_state"] == 1)
@@ -124,7 +231,9 @@ def test_exposure_and_coverage_are_those_of_the_lists(run):
     ]
     lists = [[r.tolist() for _, b in one.rank(split.test.fold_in, 10) for r in b] for one in fits]
     counted = sorted(naive.exposure(lists[1], split.train.n_items, 5), reverse=True)
-    assert piece["result"]["points"][0]["exposure"] == [n for n in counted if n > 0]
+    assert piece["result"]["points"][0]["exposure"]["5"] == [n for n in counted if n > 0]
+    longer = sorted(naive.exposure(lists[1], split.train.n_items, 10), reverse=True)
+    assert piece["result"]["points"][0]["exposure"]["10"] == [n for n in longer if n > 0]
     row = done.results["rows"][0]
     assert row["series"] == "fair, fairness 0.5"
     for K in (2, 5, 10):
@@ -198,7 +307,7 @@ def test_time_is_the_median_after_the_first_epoch(run):
     [
         ("ranking_table", {"quality-gini"}),
         ("fronts", {"front", "front-ndcg-10"}),
-        ("exposure_curves", {"exposure", "coverage"}),
+        ("exposure_curves", {"exposure-5", "exposure-10", "coverage"}),
         ("epoch_time", {"time"}),
         ("learning", {"ndcg-10-epoch", "ndcg-10-seconds", "gini-5-epoch", "gini-5-seconds"}),
         ("residuals", {"objective", "lagrangian", "items", "users", "consensus", "dual"}),

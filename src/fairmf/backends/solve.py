@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Backend, Diagonalised, Effort, Factors, HalfStep, Matrix, SubspaceKernels
+from fairmf.data.csr import Rows
 from fairmf.errors import InvalidParameter
 
 TYPICAL_STEPS = 15  # PCG steps that a row needs to converge on usual data
@@ -133,13 +134,18 @@ def improve_by_blocks(step: HalfStep, start: Factors, block_size: int, sweeps: i
     """Return the rows after that many sweeps over all blocks of coordinates, from `start`."""
     kernels, this = kernels_of(step.backend), start.copy()
     if not step.shift.any():  # the solution of rows without entries is 0
-        empty = np.flatnonzero(np.diff(step.rows.indptr) == 0)
-        step.backend.put(step.backend.array(np.zeros((len(empty), this.shape[1]))), empty, this)
+        clear_empty_rows(step.backend, step.rows, this)
     scores = kernels.entry_scores(step.rows, this, step.other)
     for _ in range(sweeps):
         for block in blocks(this.shape[1], block_size):
             kernels.improve_block(step, block, scores, this)
     return this
+
+
+def clear_empty_rows(backend: Backend, rows: Rows, this: Factors) -> None:
+    """Set the factors of rows without entries to 0, in place."""
+    empty = np.flatnonzero(np.diff(rows.indptr) == 0)
+    backend.put(backend.array(np.zeros((len(empty), this.shape[1]))), empty, this)
 
 
 def blocks(factors: int, block_size: int) -> Iterator[slice]:

@@ -19,7 +19,7 @@ from fairmf.errors import MissingDependency
 from fairmf.models.registry import MODELS
 from fairmf.reproduce.data import SOURCES, Data, load_data
 from fairmf.reproduce.estimate import duration, estimate, measure_speed, shape_of
-from fairmf.reproduce.run import Reproduction, columns, measured_cell, open_run
+from fairmf.reproduce.run import Reproduction, columns, difference_cell, measured_cell, open_run, rebuild
 from fairmf.reproduce.run import reproduce as run_experiment
 from fairmf.reproduce.spec import Experiment, experiment, experiments
 from fairmf.types import Record
@@ -30,20 +30,29 @@ EXTRAS = {"vae": "torch"}
 
 @dataclass
 class DataSource(Flags):
-    """Choose the data of the experiment, and say where they are."""
+    """Choose the data of the experiment and say where they are; or name results that are there already."""
 
     data: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME|FOLDER",
+            metavar="NAME|FOLDER|FILE",
             autocompletion=starting(SOURCES),
-            help="Use other data than the paper's: ml-1m, epinions, gowalla, synthetic-ml20m, or a stored split.",
+            help="Use other data than the paper's: ml-1m, epinions, gowalla, synthetic-ml20m, or a stored split. A "
+            "name is also looked for in the folder FAIRMF_DATA.",
         ),
     ] = None
     from_path: Annotated[
         Path | None,
         typer.Option(
-            "--from", metavar="PATH", help="Path of your own copy of the data set, or of a split made from it."
+            "--from",
+            metavar="PATH",
+            help="Path of your own copy of the data set, of a .npz file of it, or of a split of it.",
+        ),
+    ] = None
+    rebuild: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH", help="Make table and plots anew from a results.json or its folder, without training."
         ),
     ] = None
 
@@ -112,11 +121,23 @@ def reproduce(
       fairmf reproduce table1-ml20m --from ~/Downloads/ml-20m.zip --without vae -o table1
 
       fairmf reproduce --all --data ml-1m --without vae
+
+      fairmf reproduce --rebuild benchmarks/paper/table1-ml20m-ml-1m.json -o table1
     """
     if listing:
         if name is not None:
             raise Problem("--list shows all tables and figures; it takes no name.")
         _list(session)
+        return
+    stored = source.rebuild
+    if stored is not None:
+        if name is not None or every:
+            raise Problem("--rebuild reads which table or figure it is from the file; it takes no name.")
+        folder = output or (stored if stored.is_dir() else Path(stored.stem))
+        make_folder(folder)
+        done = rebuild(stored, folder)
+        session.result |= {"experiment": done.results["experiment"], "output": str(folder)}
+        session.result |= _tell(session, done, folder)
         return
     if every == (name is not None):
         raise Problem(
@@ -127,6 +148,8 @@ def reproduce(
     wanted = _of_one_data_set(source.data) if name is None else [experiment(name)]
     on = wanted[0].data if source.data is None else source.data
     for one in wanted:
+        if name is None:
+            limits["without"] = _without_missing(session, one, limits["without"])
         _check_installed(one, limits["without"])
         one.on(on).limited(**limits)  # raises before data are read
     with session.busy("read"):
@@ -191,11 +214,15 @@ def _result_table(done: Reproduction) -> Table:
         table.add_column(name, overflow="fold")
     for name in metrics[:MOST_COLUMNS]:
         table.add_column(name.replace("@", "\n@").replace("_", "\n"), justify="right")
+    tests = [row.test for row in rows if row.test]
+    if tests:
+        table.add_column(f"{tests[0]['metric']}\n- {tests[0]['baseline']} (p)", justify="right")
     for name in quoted:
         table.add_column("quoted\n" + name.replace("@", "\n@"), justify="right")
     for row in rows:
         cells = [str(row.label.get(name, "")) for name in labels]
         cells += [measured_cell(row, name) for name in metrics[:MOST_COLUMNS]]
+        cells += [difference_cell(row)] if tests else []
         table.add_row(*cells, *(f"{row.quoted[name]:.3f}" if name in row.quoted else "" for name in quoted))
     return table
 
@@ -221,6 +248,18 @@ def _list(session: Session) -> None:
         )  # fmt: skip
     session.result["experiments"] = rows
     session.show(table)
+
+
+def _without_missing(session: Session, experiment: Experiment, left_out: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the extras to leave out, with those that are not installed: --all runs what can be run, and says so."""
+    for extra, package in EXTRAS.items():
+        needing = [one.name for one in experiment.series if MODELS[one.model].extra == extra]
+        if needing and extra not in left_out and importlib.util.find_spec(package) is None:
+            session.warn(
+                f'PyTorch is not installed: {", ".join(needing)} are left out (pip install "fairmf[{extra}]").'
+            )
+            left_out = (*left_out, extra)
+    return left_out
 
 
 def _check_installed(experiment: Experiment, left_out: tuple[str, ...]) -> None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import hashlib
 import os
 import zipfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,10 +33,9 @@ from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut, Split, build_matrix
 from fairmf.data.split_io import is_split
 from fairmf.errors import DownloadFailed, InvalidData, InvalidParameter, LicenceNotAccepted
-from fairmf.reproduce.data import load_data
+from fairmf.reproduce.data import VARIABLE, beside, load_data, npz_arrays, npz_part, npz_split
 from fairmf.types import Record
 
-VARIABLE = "FAIRMF_DATA"
 HIDDEN = 0.2  # share of a user's training items that choose settings; also of the test where none is published
 SCORED = 5_000  # users whose lists choose settings; more would take longer and change little
 SEED = 0  # of the items that are hidden, so that all runs choose on the same data
@@ -103,7 +101,7 @@ def load_board(name: str, from_path: str | os.PathLike[str] | None = None) -> Bo
     if from_path is not None or name not in (*BOARDS, "epinions"):
         if path.exists():
             return read_board(_plain_name(name), path)
-        stored = None if from_path is not None else _beside(name)
+        stored = None if from_path is not None else beside(name)
         if stored is None:
             raise InvalidParameter(
                 f"There is no leaderboard {name!r}." if from_path is None else f"{path} does not exist.",
@@ -111,7 +109,7 @@ def load_board(name: str, from_path: str | os.PathLike[str] | None = None) -> Bo
                 + where(_plain_name(name)),
             )
         return read_board(name, stored)
-    stored = _beside(name)
+    stored = beside(name)
     return read_board(name, stored) if stored is not None else _fetched(name)
 
 
@@ -128,15 +126,6 @@ def _own_copy(name: str) -> str:
 
 def _plain_name(name: str) -> str:
     return name if name in (*BOARDS, "epinions") else Path(name).name.split(".")[0].removesuffix("-split")
-
-
-def _beside(name: str) -> Path | None:
-    """Return the stored file or folder of a name in the folder that the environment variable names."""
-    folder = os.environ.get(VARIABLE)
-    if not folder:
-        return None
-    places = (Path(folder) / f"{name}.npz", Path(folder) / f"{name}-split.npz", Path(folder) / name)
-    return next((place for place in places if place.exists()), None)
 
 
 def _fetched(name: str) -> Board:
@@ -190,18 +179,10 @@ def from_events(name: str, train: Events, test: Events) -> Board:
 
 def read_arrays(name: str, path: Path) -> Board:
     """Read a .npz file: CSR arrays with `split` (0 train, 1 test), without it, or the five parts of a split by user."""
-    try:
-        with np.load(path) as file:
-            arrays = dict(file)
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise InvalidData(f"{path} is not a file of NumPy arrays, or it is damaged: {error}.") from error
+    arrays = npz_arrays(path)
     if "train_indptr" in arrays:
-        validation, test = (
-            HeldOut(_part(arrays, f"{part}_tr_", path), _part(arrays, f"{part}_te_", path))
-            for part in ("validation", "test")
-        )
-        return from_split(name, Split(_part(arrays, "train_", path), validation, test))
-    whole = _part(arrays, "", path)
+        return from_split(name, npz_split(arrays, path))
+    whole = npz_part(arrays, "", path)
     if "split" not in arrays:
         hidden = marked(whole.by_user, HIDDEN, SEED)
     elif arrays["split"].shape != (whole.nnz,):
@@ -209,18 +190,6 @@ def read_arrays(name: str, path: Path) -> Board:
     else:
         hidden = arrays["split"] == 1
     return from_published(name, where_marked(whole, ~hidden), where_marked(whole, hidden))
-
-
-def _part(arrays: Mapping[str, NDArray[np.generic]], prefix: str, path: Path) -> Interactions:
-    """Return the binary matrix whose arrays begin with this prefix."""
-    names = [f"{prefix}{name}" for name in ("indptr", "indices", "shape")]
-    missing = [name for name in names if name not in arrays]
-    if missing:
-        raise InvalidData(
-            f"{path} lacks the arrays {', '.join(missing)}.", hint="docs/leaderboard.md says which arrays a file has"
-        )
-    indptr, indices, shape = (np.asarray(arrays[name]) for name in names)
-    return Interactions(Rows(indptr.astype(np.int64), indices.astype(np.int32), None), int(shape[1]))
 
 
 # -- parts ------------------------------------------------------------------------------------------------------------

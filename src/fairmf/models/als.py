@@ -94,6 +94,13 @@ SOLVERS = {
         _cg_finish,
         check=lambda backend: solve.kernels_of(backend),
     ),
+    "alternating_subspace": Solver(
+        lambda model, problem, state: als_subspace.alternating_epoch(
+            problem, state, model.trained_fairness(), model.block_size
+        ),
+        _cg_finish,
+        check=lambda backend: solve.kernels_of(backend),
+    ),
 }
 """Every solver by the name that `solver=` takes."""
 
@@ -107,7 +114,8 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
     solver: str = setting(
         "eigenbasis_cg",
         "How the vectors are computed: 'eigenbasis_cg' takes conjugate gradient steps, 'cholesky' solves exactly, "
-        "'subspace' solves for some factors at a time (iALS++).",
+        "'subspace' solves for some factors at a time (iALS++); 'alternating_subspace' does the same, but users and "
+        "items take turns after every block of factors, as in the authors' code.",
         choices=SOLVERS,
     )  # fmt: skip
     cg_steps: int | str = setting(
@@ -115,7 +123,7 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         low=1, integer=True, choices=("auto",),
     )  # fmt: skip
     block_size: int = setting(
-        32, "Number of factors that solver='subspace' solves at a time.", low=1, integer=True
+        32, "Number of factors that the solvers of subspaces solve at a time.", low=1, integer=True
     )  # fmt: skip
 
     settings: str = setting(

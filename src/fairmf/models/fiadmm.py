@@ -24,7 +24,9 @@ from fairmf.types import Record
 
 # -- the paper's convergence theorem (docs/mathematics.md 4, with its misprints corrected) -----------------------------
 #
-# Practical settings usually do not satisfy it: it needs a rho and a gamma far from those that train well.
+# Practical settings usually do not satisfy it: it needs a rho and a gamma far from those that train well. It is about
+# constant step sizes. Where "auto" moves rho or gamma, or rescales the factors, it says nothing about the epochs before
+# the last such move; for the epochs since then it holds as if the run had begun there.
 
 
 @dataclass(frozen=True)
@@ -56,13 +58,21 @@ def allowed_gamma(problem: Problem, seen: Bounds) -> float:
     return 1.0 / (float(np.sqrt(problem.n_users)) * smoothness + 1.0)
 
 
-def check(problem: Problem, seen: Bounds, rho: float, gamma: float, exact_items: bool = True) -> Record:
-    """Check the theorem's conditions for the run so far; return a record. It covers exact item steps only."""
+def check(problem: Problem, state: TrainingState, exact_items: bool = True) -> Record:
+    """Check the theorem's conditions after an epoch; return a record.
+
+    `constant_since` is the first epoch from which on rho and gamma had their present values and nothing was rescaled.
+    `satisfied` speaks of the epochs from there on; it is false where the last epoch itself moved a step size. The
+    theorem covers exact item steps only.
+    """
+    seen, epochs = state.seen, state.epochs_done
     rho_needed, gamma_allowed = required_rho(problem, seen), allowed_gamma(problem, seen)
+    steps_fit = state.rho >= rho_needed and state.gamma <= gamma_allowed
     return {
-        "satisfied": bool(exact_items and rho >= rho_needed and gamma <= gamma_allowed),
+        "satisfied": bool(exact_items and steps_fit and state.constant_since <= epochs),
         "required_rho": rho_needed,
         "allowed_gamma": gamma_allowed,
+        "constant_since": state.constant_since,
         "bounds": asdict(seen),
     }
 
@@ -76,6 +86,8 @@ class TrainingState(AdmmState):
 
     seen: Bounds = field(default_factory=Bounds)
     epochs_done: int = 0
+    constant_since: int = 1
+    """The epoch from which on rho and gamma are what they are now; one more than `epochs_done` right after a move."""
 
 
 @dataclass(eq=False)
@@ -150,11 +162,13 @@ class FiADMM(IterativeModel[TrainingState]):
         if self.gamma == "auto":
             ready = balanced(problem, ready)
             ready = replace(ready, gamma=step_sizes.safe_gamma(problem, ready.item_factors))
+        moved = self.gamma == "auto"  # measured anew and rescaled in every epoch
         after = users_epoch(problem, ready)
         # Against `ready`, not `state`: balancing has scaled s, which is no progress of the algorithm.
         if self.rho == "auto" and state.epochs_done >= step_sizes.SETTLING:
             least = step_sizes.least_rho(problem, after.item_factors)
             rho, w = step_sizes.balanced_rho(after.rho, after.dual, *relative_residuals(problem, ready, after), least)
+            moved = moved or rho != after.rho
             after = replace(after, rho=rho, dual=w)
         norms = problem.backend.squared_norms
         seen = state.seen.grown(
@@ -162,7 +176,8 @@ class FiADMM(IterativeModel[TrainingState]):
             users=float(norms(after.user_factors).sum()),
             consensus=float(after.consensus @ after.consensus),
         )
-        return replace(after, seen=seen, epochs_done=state.epochs_done + 1)
+        done = state.epochs_done + 1
+        return replace(after, seen=seen, epochs_done=done, constant_since=done + 1 if moved else state.constant_since)
 
     def report(self, problem: Problem, before: TrainingState, after: TrainingState, value: Objective | None) -> Record:
         """Return residual norms, the augmented Lagrangian, the step sizes and the theorem check."""
@@ -170,7 +185,7 @@ class FiADMM(IterativeModel[TrainingState]):
             "residuals": residuals(problem, before, after),
             "rho": after.rho,
             "gamma": after.gamma,
-            "theorem": check(problem, after.seen, after.rho, after.gamma, self._exactly(problem)),
+            "theorem": check(problem, after, self._exactly(problem)),
         }
         if value is not None:
             record["augmented_lagrangian"] = augmented_lagrangian(problem, after, value)

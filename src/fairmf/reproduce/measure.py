@@ -16,6 +16,7 @@ from fairmf.data.split import HeldOut, Split
 from fairmf.errors import NotFinite
 from fairmf.metrics.early_stopping import EarlyStopping, Progress
 from fairmf.metrics.evaluate import Ranker, evaluate
+from fairmf.metrics.evaluation import Evaluation
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.registry import MODELS
 from fairmf.reproduce.pieces import Piece, Result
@@ -44,7 +45,10 @@ def points(piece: Piece, split: Split) -> Result:
             point: Result = {"dial": dial, "share": share}
             for part in PARTS:
                 held_out = getattr(split, part)
-                point[part] = _values(ranker, held_out, split, how["metrics"], options)
+                result = _evaluated(ranker, held_out, split, how["metrics"], options)
+                point[part] = result.to_dict()["values"]
+                if part == "test" and how.get("per_user"):  # for paired tests between models
+                    point["users"] = [_rounded(x) for x in result.per_user[how["per_user"]]]
             found.append(point)
     return {"points": found, "fit_seconds": _seconds_of(model)}
 
@@ -61,13 +65,13 @@ def exposure(piece: Piece, split: Split) -> Result:
             model, split.test, at=lengths, metrics=[*how["metrics"], "coverage"], train=split.train, bootstrap=0,
             **options,
         )  # fmt: skip
-        # The figure is by rank, so it does not matter which item has which exposure.
-        counts = np.sort(told.exposure[how["K"]])[::-1].astype(int)
+        # The figure is by rank, so it does not matter which item has which exposure. Items without any are left out.
+        counts = {K: np.sort(told.exposure[K])[::-1].astype(int) for K in how["K"]}
         found.append(
             {
                 "dial": dial,
                 "test": {name: told.to_dict()["values"][name] for name in how["metrics"]},
-                "exposure": counts[counts > 0].tolist(),  # all others are 0
+                "exposure": {str(K): each[each > 0].tolist() for K, each in counts.items()},
                 "coverage": {str(K): told[f"coverage@{K}"] for K in lengths},
             }
         )
@@ -128,7 +132,9 @@ class _Watch:
         every = self.how.get("every", 1)
         # The first epoch as well, so that all lines begin there.
         if progress.epoch % every == 0 or progress.epoch == 1:
-            values = _values(progress.model, self.held_out, self.split, self.how["metrics"], {})
+            values = _values(
+                progress.model, self.held_out, self.split, self.how["metrics"], self.how.get("ranking", {})
+            )
             self.seen.append({"epoch": progress.epoch, "seconds": self.spent, **values})
 
 
@@ -154,9 +160,17 @@ def _whole(model: FactorModel) -> FactorModel:
 
 
 def _values(ranker: Ranker, held_out: HeldOut, split: Split, metrics: list[str], options: Settings) -> Result:
-    found = evaluate(ranker, held_out, metrics=metrics, train=split.train, bootstrap=0, **options)
-    values: Result = found.to_dict()["values"]
+    values: Result = _evaluated(ranker, held_out, split, metrics, options).to_dict()["values"]
     return values
+
+
+def _evaluated(ranker: Ranker, held_out: HeldOut, split: Split, metrics: list[str], options: Settings) -> Evaluation:
+    return evaluate(ranker, held_out, metrics=metrics, train=split.train, bootstrap=0, **options)
+
+
+def _rounded(x: float) -> float | None:
+    """Three decimals are enough for tests over hundreds of users, and keep stored results small."""
+    return round(float(x), 3) if np.isfinite(x) else None
 
 
 def _seconds_of(model: FactorModel) -> float:

@@ -19,7 +19,7 @@ from fairmf.models.registry import MODELS
 from fairmf.reproduce.spec import Experiment, Series, Settings, effective
 from fairmf.types import Record
 
-FORMAT = 2
+FORMAT = 3
 """Version of the computation. Raise it when pieces are computed differently, so that old ones are not reused."""
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairmf.data.split import Split
-from fairmf.errors import MissingDependency
+from fairmf.errors import InvalidData, MissingDependency
+from fairmf.io import strict_json
 from fairmf.io.atomic import replacing
 from fairmf.models.progress import progress_bar
 from fairmf.reports import plots
@@ -22,10 +23,12 @@ from fairmf.reproduce.kinds import kind_of, later_pieces, total
 from fairmf.reproduce.measure import measure
 from fairmf.reproduce.pieces import FORMAT, Outcome, Piece, Result, Store
 from fairmf.reproduce.spec import Experiment
+from fairmf.reproduce.spec import experiment as experiment_named
 from fairmf.reproduce.tables import Row, diverged
+from fairmf.types import Record
 from fairmf.version import versions
 
-PIECES = "pieces"
+PIECES, RESULTS = "pieces", "results.json"
 
 
 def reproduce(
@@ -60,8 +63,35 @@ def reproduce(
                 advance(piece.series)
             done, missing = run.done()
     rows = kind_of(run.experiment).rows(run.experiment, done)
-    results, files = write_results(run.experiment, data, done, rows, run.folder)
+    results, files = write_results(run.experiment, data.facts, done, rows, run.folder)
     return Reproduction(results, tuple(rows), tuple(files), computed)
+
+
+def rebuild(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> Reproduction:
+    """Write table, plots and results.json anew from a stored results.json (a file or its folder), without training."""
+    place = Path(path)
+    file = place / RESULTS if place.is_dir() else place
+    try:
+        stored = strict_json.parse(file.read_text(encoding="utf-8"), str(file))
+        facts, pieces, made_with = stored["data"], stored["pieces"], stored["versions"]
+        whole = experiment_named(stored["experiment"]).on(facts["settings_of"])
+        whole = whole.limited(seeds=int(stored["seeds"]), epochs=None, without=())
+        outcomes = [
+            Outcome(
+                Piece(one["series"], one["model"], one["settings"], one["how"]),
+                one["result"],
+                one["seconds"],
+                one["key"],
+            )
+            for one in pieces
+        ]
+    except OSError as error:
+        raise InvalidData(f"{file} cannot be read: {error.strerror}.") from error
+    except (UnicodeDecodeError, strict_json.Malformed, KeyError, TypeError, ValueError) as error:
+        raise InvalidData(f"{file} holds no results of `fairmf reproduce`: {error}.") from error
+    rows = kind_of(whole).rows(whole, outcomes)
+    results, files = write_results(whole, facts, outcomes, rows, Path(folder), made_with)
+    return Reproduction(results, tuple(rows), tuple(files), 0)
 
 
 @dataclass(frozen=True)
@@ -131,15 +161,23 @@ def open_run(
 
 
 def write_results(
-    experiment: Experiment, data: Data, outcomes: list[Outcome], rows: list[Row], folder: Path
+    experiment: Experiment,
+    facts: Record,
+    outcomes: list[Outcome],
+    rows: list[Row],
+    folder: Path,
+    made_with: Record | None = None,
 ) -> tuple[Result, list[Path]]:
-    """Write all files; return the content of results.json and the paths. Plots need the extra `[report]`."""
+    """Write all files; return the content of results.json and the paths. Plots need the extra `[report]`.
+
+    `facts` are those of the data, and `made_with` the versions that computed the pieces, by default the present ones.
+    """
     kind = kind_of(experiment)
-    results = _results(experiment, data, outcomes, rows)
+    results = _results(experiment, facts, outcomes, rows) | ({} if made_with is None else {"versions": made_with})
     # The paper's numbers can be reached only on the paper's data.
-    same = data.name == experiment.data
+    same = facts["settings_of"] == experiment.data
     texts = {
-        "results.json": json.dumps(results, indent=1, allow_nan=False) + "\n",
+        RESULTS: json.dumps(results, allow_nan=False) + "\n",
         "table.md": markdown(experiment, results, rows, same_data=same),
         "table.csv": as_csv(rows, same_data=same),
     }
@@ -148,7 +186,7 @@ def write_results(
         with replacing(folder / name) as file:
             file.write(text.encode())
         files.append(folder / name)
-    title = f"{experiment.title.partition(':')[0]}, {data.shown}"
+    title = f"{experiment.title.partition(':')[0]}, {facts['name']}"
     try:
         figures = kind.draw(experiment, outcomes, title)
     except MissingDependency:
@@ -157,14 +195,14 @@ def write_results(
     return results, files
 
 
-def _results(experiment: Experiment, data: Data, outcomes: list[Outcome], rows: list[Row]) -> Result:
-    same = data.name == experiment.data
+def _results(experiment: Experiment, facts: Record, outcomes: list[Outcome], rows: list[Row]) -> Result:
+    same = facts["settings_of"] == experiment.data
     return {
         "experiment": experiment.name,
         "title": experiment.title,
         "kind": experiment.kind,
         "papers_data": experiment.data,
-        "data": data.facts,
+        "data": facts,
         "on_the_papers_data": same,
         "seeds": experiment.seeds,
         "rows": [_row(row, same) for row in rows],
@@ -190,6 +228,8 @@ def _row(row: Row, same: bool) -> Result:
         if row.quoted_at:
             told["quoted_at"] = row.quoted_at
         told["verdict"] = {metric: row.verdict(metric, same_data=same) for metric in row.quoted}
+    if row.test:
+        told["test"] = row.test
     return told
 
 
@@ -208,11 +248,15 @@ def markdown(experiment: Experiment, results: Result, rows: list[Row], *, same_d
     ]
     shown = [row for row in rows if row.shown]
     labels, metrics, quoted = columns(shown)
+    tests = [row.test for row in shown if row.test]
     heads = [*labels, *metrics, *(f"{metric}, paper (quoted)" for metric in quoted)]
+    if tests:
+        heads.insert(len(labels) + len(metrics), f"{tests[0]['metric']} minus {tests[0]['baseline']} (p)")
     lines += ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for row in shown:
         cells = [str(row.label.get(name, "")) for name in labels]
         cells += [measured_cell(row, metric) for metric in metrics]
+        cells += [difference_cell(row)] if tests else []
         cells += [_quoted_cell(row, metric, same_data=same_data) for metric in quoted]
         lines.append("| " + " | ".join(cells) + " |")
     if results["diverged"]:
@@ -266,6 +310,14 @@ def measured_cell(row: Row, metric: str) -> str:
     digits = _format(value.mean)
     spread = "" if value.spread is None else f" ± {value.spread:{digits}}"
     return f"{value.mean:{digits}}{spread}"
+
+
+def difference_cell(row: Row) -> str:
+    """Write the difference from the baseline and its p-value."""
+    if not row.test:
+        return ""
+    p = row.test["p_holm"]
+    return f"{row.test['difference']:+.4f} ({'< 0.001' if p < 0.001 else f'{p:.3f}'})"
 
 
 def _quoted_cell(row: Row, metric: str, *, same_data: bool) -> str:

@@ -31,6 +31,8 @@ class Row:
     tolerance: float = 0.0
     quoted_at: str = ""
     """The settings of the paper's numbers, where they are not those of the row."""
+    test: Record = field(default_factory=dict)
+    """The paired test against the baseline: metric, baseline, difference, p_holm and users; empty if there is none."""
     shown: bool = True
     """Whether it is in the Markdown table. The CSV and the JSON have all rows."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fairmf.reports import plots
 from fairmf.reproduce.pieces import Outcome, Piece, every_fit
@@ -20,7 +21,7 @@ LENGTHS = (5, 10, 20, 50, 100)
 
 def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: ARG001
     """Plan every combination with every seed."""
-    how = {"measure": "exposure", "metrics": list(experiment.metrics), "K": experiment.options.get("K", 20)}
+    how = {"measure": "exposure", "metrics": list(experiment.metrics), "K": list(experiment.options.get("K", [20]))}
     how["lengths"] = list(experiment.options.get("lengths", LENGTHS))
 
     def of(series: Series) -> Settings:
@@ -47,16 +48,18 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
 
 
 def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Figure]:
-    """Draw exposure by rank of the first seed, and coverage by length of lists, the mean over seeds."""
-    counts, shown = {}, {}
+    """Draw exposure by rank of the first seed, a plot per K, and coverage by length of lists, the mean over seeds."""
+    counts: dict[str, dict[str, NDArray[np.float64]]] = {}
+    shown = {}
     for series in experiment.series:
         for runs in by_settings(of_series(outcomes, series)):
             for k, point in enumerate(runs[0].result["points"]):
                 name = _name(series, runs[0], point)
                 # Pieces store only exposures above 0, in descending order.
-                everything = np.zeros(runs[0].result["items"])
-                everything[: len(point["exposure"])] = point["exposure"]
-                counts[name] = everything
+                for K, exposed in point["exposure"].items():
+                    everything = np.zeros(runs[0].result["items"])
+                    everything[: len(exposed)] = exposed
+                    counts.setdefault(K, {})[name] = everything
                 means = {
                     K: over_runs(one.result["points"][k]["coverage"][K] for one in runs) for K in point["coverage"]
                 }
@@ -68,7 +71,8 @@ def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[st
     coverage = plots.measured_lines(
         lines, across="length of the lists", up="part of the catalogue shown to anybody", title=title
     )
-    return {"exposure": plots.exposure_curves(counts, title=title), "coverage": coverage}
+    drawn = {f"exposure-{K}": plots.exposure_curves(each, title=f"{title}, K = {K}") for K, each in counts.items()}
+    return {**drawn, "coverage": coverage}
 
 
 def _name(series: Series, outcome: Outcome, point: Record) -> str:

@@ -19,7 +19,7 @@ SHOWN = (1, 2, 4, 8, 16, 32, 50, 64, 100)  # epochs in the Markdown table
 def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:  # noqa: ARG001
     """Plan every combination with every seed."""
     how = {"measure": "epochs", "metrics": list(experiment.metrics), "every": experiment.options.get("every", 1)}
-    return every_fit(experiment, lambda _: how)
+    return every_fit(experiment, lambda series: how | ({"ranking": series.ranking} if series.ranking else {}))
 
 
 def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:

@@ -6,9 +6,14 @@ other seeds.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fairmf.control.trade_off import Curve
+from fairmf.metrics.significance import holm, sign_flip_p
 from fairmf.reports import plots
 from fairmf.reproduce.pieces import Outcome, Piece, seeded
 from fairmf.reproduce.spec import Experiment, Series, Settings
@@ -19,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SELECT = "ndcg@100"
+SWAPS = 10_000  # of the randomisation tests
 
 
 def plan(experiment: Experiment, done: list[Outcome]) -> list[Piece]:
@@ -57,6 +63,8 @@ def piece(experiment: Experiment, series: Series, settings: Settings) -> Piece:
 def measured_points(experiment: Experiment, series: Series) -> Settings:
     """Return what to measure of a fit of the series, on validation and test users."""
     how: Settings = {"measure": "points", "metrics": list(experiment.metrics)}
+    if "baseline" in experiment.options:
+        how["per_user"] = experiment.options.get("select", SELECT)
     how |= {"dials": list(series.dials)} if series.dials else {}
     how |= {"ranking": series.ranking} if series.ranking else {}
     how |= {"shares": list(series.shares), "fairrec": series.fairrec} if series.shares else {}
@@ -77,7 +85,8 @@ def chosen(experiment: Experiment, series: Series, done: list[Outcome]) -> Recor
 
 def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
     """Return one row per series."""
-    found = []
+    found: list[Row] = []
+    users: dict[str, NDArray[np.float64] | None] = {}
     for series in experiment.series:
         best = chosen(experiment, series, outcomes)
         for runs in by_settings(of_series(outcomes, series)):
@@ -86,7 +95,40 @@ def rows(experiment: Experiment, outcomes: list[Outcome]) -> list[Row]:
             values = [one.result["points"][0]["test"] for one in runs]
             label = {"series": series.name, "chosen": setting_words(series, runs[0].piece.settings)}
             found.append(row_of(series, runs[0].piece.settings, label, measured(experiment.metrics, values)))
-    return found
+            users[series.name] = per_user(runs)
+    return tested(found, users, experiment)
+
+
+def per_user(runs: list[Outcome]) -> NDArray[np.float64] | None:
+    """Return the mean over seeds of what each test user got; None if the pieces do not have it."""
+    stored = [one.result["points"][0].get("users") for one in runs]
+    if any(each is None for each in stored):
+        return None
+    # None becomes NaN: a user without targets.
+    means: NDArray[np.float64] = np.array(stored, dtype=np.float64).mean(axis=0)
+    return means
+
+
+def tested(rows: list[Row], users: dict[str, NDArray[np.float64] | None], experiment: Experiment) -> list[Row]:
+    """Add a paired randomisation test against the baseline to every other row, corrected for all of them by Holm."""
+    baseline = experiment.options.get("baseline")
+    against = users.get(baseline) if baseline else None
+    if against is None:
+        return rows
+    differences = {}
+    for name, own in users.items():
+        if name != baseline and own is not None:
+            difference = own - against
+            # Values are stored with three decimals, so a smaller mean difference is no difference.
+            if np.nanmax(np.abs(difference)) > 0:
+                differences[name] = difference
+    ps = holm([sign_flip_p(each, SWAPS, 0)[0] for each in differences.values()])
+    tests = {
+        name: {"metric": experiment.options.get("select", SELECT), "baseline": baseline,
+               "difference": float(np.nanmean(each)), "p_holm": float(p), "users": int(np.isfinite(each).sum())}
+        for (name, each), p in zip(differences.items(), ps, strict=True)
+    }  # fmt: skip
+    return [dataclasses.replace(row, test=tests.get(row.label["series"], {})) for row in rows]
 
 
 def draw(experiment: Experiment, outcomes: list[Outcome], title: str) -> dict[str, Figure]:
