@@ -52,7 +52,7 @@ class Connection(asyncio.Protocol):
         self.due = 0.0
         self.load.idle.append(self)
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
         self.load.open -= 1
         if self in self.load.idle:
             self.load.idle.remove(self)

@@ -1,4 +1,4 @@
-"""Make models of a given shape without training, for benchmarks of serving: random vectors, skewed popularity, a path."""
+"""Make models of a given shape without training, for benchmarks of serving: random vectors, skewed popularity."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 PROGRAM = [sys.executable, "-c", "from fairmf.cli import main; main()"]
 
@@ -19,13 +20,14 @@ class RunningServer:
     def __init__(self, model, *flags, **environment):
         self.process = subprocess.Popen(
             [*PROGRAM, "serve", str(model), "--port", "0", *map(str, flags)],
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env={**os.environ, "NO_COLOR": "1", **environment},
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "NO_COLOR": "1", **environment},
         )  # fmt: skip
         self.log, self.port, self._known = [], None, threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         if not self._known.wait(60) or self.port is None:
-            self.process.kill()
+            self.stop(signal.SIGKILL)
             raise AssertionError(f"the server did not start: {self.log}")
 
     def _read(self):
@@ -53,15 +55,11 @@ class RunningServer:
     def workers(self):
         """Process ids of the workers."""
         found = []
-        for name in os.listdir("/proc"):
-            if name.isdigit():
-                with contextlib.suppress(OSError):
-                    with open(f"/proc/{name}/stat", encoding="latin-1") as file:
-                        after = file.read().rpartition(")")[2].split()
-                    with open(f"/proc/{name}/cmdline", "rb") as file:
-                        spawned = b"spawn_main" in file.read()
-                    if int(after[1]) == self.process.pid and spawned:
-                        found.append(int(name))
+        for place in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                parent = int((place / "stat").read_text(encoding="latin-1").rpartition(")")[2].split()[1])
+                if parent == self.process.pid and b"spawn_main" in (place / "cmdline").read_bytes():
+                    found.append(int(place.name))
         return found
 
     def wait_for(self, condition, seconds=20):

@@ -1,4 +1,4 @@
-"""A server in processes of its own, under load, while things go wrong: every answer is the library's, few are missing."""
+"""A server in processes of its own, under load, while things go wrong: every answer is the library's."""
 
 import http.client
 import json
@@ -10,10 +10,11 @@ import signal
 import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from in_process import small_model
-from running_server import serving
+from running_server import RunningServer, serving
 
 from fairmf import HistoryRequest
 
@@ -156,8 +157,7 @@ def test_a_hundred_reloads_under_load(models, tmp_path):
 
 
 def resident(pid):
-    with open(f"/proc/{pid}/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_hanging_and_slow_clients_are_closed_and_hold_nobody_up(models):
@@ -231,7 +231,7 @@ def test_workers_end_with_their_supervisor(models):
         server.process.kill()
         server.process.wait()
         until = time.monotonic() + 20
-        while any(os.path.exists(f"/proc/{pid}") for pid in workers):
+        while any(Path(f"/proc/{pid}").exists() for pid in workers):
             assert time.monotonic() < until
             time.sleep(0.05)
 
@@ -243,5 +243,4 @@ def test_a_model_that_cannot_be_served_ends_the_server(models, tmp_path):
     (tmp_path / "m.fairmf").write_bytes(content)
     for workers in (1, 2):
         with pytest.raises(AssertionError, match="damaged"):
-            with serving(tmp_path / "m.fairmf", "--workers", workers):
-                pass
+            RunningServer(tmp_path / "m.fairmf", "--workers", workers)
