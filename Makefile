@@ -58,7 +58,7 @@ $(VENV)/.docs: $(VENV)/.run
 
 # For the baselines' tests alone: large, so that the quick tests do without.
 $(VENV)/.torch: $(VENV)/.test
-	$(PIP) --group torch
+	$(PIP) --group torch --group contract
 	@touch $@
 
 $(VENV)/.check: $(VENV)/.test

@@ -75,6 +75,7 @@ class Load:
                 answer = connection.getresponse()
                 status, told = answer.status, json.loads(answer.read())
             except (OSError, http.client.HTTPException):
+                connection.close()
                 connection = None
                 with self.lock:
                     self.lost += 1
@@ -91,10 +92,10 @@ class Load:
             if not good:
                 self.wrong.append((status, told))
 
-    def check(self, lost=0.001):
+    def check(self, lost=0):
         assert not self.wrong, self.wrong[:3]
-        assert self.right > 500
-        assert self.lost <= max(1, lost * (self.right + self.lost)), (self.lost, self.right)
+        assert self.right > 100
+        assert self.lost <= lost
 
 
 @pytest.fixture(scope="module")
@@ -115,11 +116,11 @@ def test_workers_that_are_killed_are_replaced(models):
         assert len(first) == 2
         with Load(server, oracle) as load:
             for _ in range(3):
-                time.sleep(4)
+                time.sleep(1)
                 os.kill(random.choice(server.workers()), signal.SIGKILL)
                 server.wait_for(lambda: len(server.workers()) == 2)
-            time.sleep(5)
-        load.check()
+            time.sleep(2)
+        load.check(lost=3 * 4)  # a kill takes at most what is in flight; the benchmark has the share at 1,000 a second
         assert set(server.workers()) != first
         assert sum('"worker ended"' in line for line in server.log) == 3
         _, text = server.request("GET", "/metrics")
@@ -151,7 +152,7 @@ def test_a_hundred_reloads_under_load(models, tmp_path):
                 server.process.send_signal(signal.SIGHUP)
                 replaced = 2 * (k + 2)
                 server.wait_for(lambda n=replaced: sum('"model replaced"' in line for line in server.log) >= n)
-        load.check(lost=0.0)
+        load.check()
         assert server.process.poll() is None
         assert sum('"model refused"' in line for line in server.log) >= 10
 
@@ -185,7 +186,7 @@ def test_hanging_and_slow_clients_are_closed_and_hold_nobody_up(models):
                         sock.close()
                         hanging.remove(sock)
                 time.sleep(0.2)
-        load.check(lost=0.0)
+        load.check()
         assert not hanging
 
 
@@ -221,7 +222,7 @@ def test_sigterm_drains(models, workers):
             time.sleep(3)
             load.over.set()  # what is in flight now must be answered
             assert server.stop() == 0
-        load.check(lost=0.0)
+        load.check()
 
 
 def test_workers_end_with_their_supervisor(models):
