@@ -4,13 +4,12 @@ import errno
 import json
 import re
 
-import numpy as np
 import pytest
 from in_process import titles_and_groups
 
 from fairmf.serve.event_log import EventLog
 from fairmf.serve.figures import BUCKETS, ExposureWindow, Figures
-from fairmf.serve.served_model import Groups
+from fairmf.serve.served_model import Catalogue
 
 
 def values(text):
@@ -92,10 +91,15 @@ def test_the_window_of_exposure_moves_on(tmp_path):
     assert windows[0].lines(None) == []
 
 
-def test_items_of_several_groups_divide_their_exposure():
-    groups = Groups([["a", "b"], ["a"], [], ["b"]])
-    sums = dict(zip(groups.names, groups.sums(np.array([2.0, 3.0, 5.0, 7.0])), strict=True))
-    assert sums == {"a": 4.0, "b": 8.0, "no group": 5.0}
+def test_items_of_several_groups_divide_their_exposure(ask, served_model):
+    names = [str(name) for name in served_model.fitted.item_ids.values]
+    client = ask(catalogue=Catalogue({}, {names[0]: ["a", "b"], names[1]: ["a"]}))
+    for item, times in ((names[0], 2), (names[1], 3), (names[2], 5)):
+        for _ in range(times):
+            client.post("/v1/recommend", {"history": [], "items": [item], "n": 1})
+    found = values(client.get("/metrics").body.decode())
+    shares = {group: found[f'fairmf_served_exposure_share{{group="{group}"}}'] for group in ("a", "b", "no group")}
+    assert shares == pytest.approx({"a": 0.4, "b": 0.1, "no group": 0.5})
 
 
 EVENT = {"kind": "shown", "items": ["a", 7], "user": "ann", "request": "abc"}
