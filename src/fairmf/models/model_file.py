@@ -323,6 +323,8 @@ def _features(content: Record, n: int, m: int, d: int, arrays: Arrays) -> Record
     if not set(stored) <= set(SIDES):
         raise Malformed("it has features of neither users nor items")
     sizes = {"user_features": n, "item_features": m}
+    if not stored:  # without loading the code for it
+        return {}
     rebuilt = fitted_features.FittedFeatures.from_arrays
     return {name: rebuilt(name, stored[name], sizes[name], d, arrays) for name in stored}
 
