@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fairmf.models import objective as objectives
     from fairmf.models import problem as problems
     from fairmf.models.fairness_weights import FairnessWeights
+    from fairmf.models.feature_fit import FeatureFit
     from fairmf.models.fit_loop import Callback, Function, StateT
     from fairmf.models.objective import Objective
     from fairmf.models.problem import Problem
@@ -266,7 +267,7 @@ class IterativeModel(FeatureModel, Generic[StateT]):
             )
             problem = given.problem
             opened.enter_context(problem.backend.threads(self.num_threads))
-            state = self.start(problem, *self._initial_factors(given, init))
+            state = self.start(problem, *self._initial_factors(problem, init, given.features))
             stored: fit_loop.Checkpoints[StateT] | None = None
             if checkpoint is not None:
                 of_fit = checkpoint_files.identity_of(self, problem, init, called, objective_every)
@@ -292,9 +293,11 @@ class IterativeModel(FeatureModel, Generic[StateT]):
         return self
 
     def _initial_factors(
-        self, given: fit_loop.Setup[StateT], init: FactorModel | tuple[Factors, Factors] | None
+        self,
+        problem: Problem,
+        init: FactorModel | tuple[Factors, Factors] | None,
+        features: FeatureFit | None = None,
     ) -> tuple[Factors, Factors]:
-        problem = given.problem
         backend, (n, m) = problem.backend, problem.interactions.shape
         if init is None:
             key, scale = random_start.key_of(self.random_state), self.init_scale / np.sqrt(self.factors)
@@ -304,8 +307,8 @@ class IterativeModel(FeatureModel, Generic[StateT]):
         # Copies: no epoch may write into arrays that belong to the caller.
         pair = (init.user_factors, init.item_factors) if isinstance(init, FactorModel) else init
         start_u, start_v = (np.array(x, dtype=backend.dtype) for x in pair)
-        if given.features is not None:
-            start_u, start_v = given.features.started(start_u, "user"), given.features.started(start_v, "item")
+        if features is not None:
+            start_u, start_v = features.started(start_u, "user"), features.started(start_v, "item")
         if start_u.shape != (n, self.factors) or start_v.shape != (m, self.factors):
             raise InvalidParameter(
                 f"init must have factors of shapes {(n, self.factors)} and {(m, self.factors)}. "
