@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,9 +19,9 @@ from fairmf.backends.contract import (
     Vector,
     divides,
 )
-from fairmf.backends.cpu import reductions, threads
+from fairmf.backends.cpu import reductions
 from fairmf.backends.cpu import top_k as top_k_kernel
-from fairmf.backends.cpu.threads import balanced, check, even, run
+from fairmf.backends.cpu.threads import balanced, check, even, run, use
 from fairmf.backends.numpy_arrays import NumpyArrays
 from fairmf.data.csr import Rows
 from fairmf.lazy import lazy_module
@@ -50,9 +49,7 @@ class CpuBackend(NumpyArrays):
     tolerance = 2e-4
     rounding = 1e-6
 
-    def threads(self, num_threads: int) -> AbstractContextManager[None]:
-        """See contract."""
-        return threads.use(num_threads)
+    threads = staticmethod(use)
 
     def compiles_now(self) -> bool:
         """See contract."""
