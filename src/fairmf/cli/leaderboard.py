@@ -70,7 +70,8 @@ def leaderboard(
         typer.Argument(
             metavar="DATA",
             help=f"{', '.join(BOARDS)}, the name of a .npz file in the folder that the environment variable "
-            "FAIRMF_DATA names, or a path: a .npz file, a folder or zip archive with train.txt and test.txt, or a stored split.",
+            "FAIRMF_DATA names, or a path: a .npz file, a folder or zip archive with train.txt and test.txt, or a "
+            "stored split.",
             autocompletion=starting(BOARDS),
         ),
     ],
