@@ -76,7 +76,7 @@ $(VENV)/.dist: $(VENV)/.run
 
 # For the baselines' tests alone: large, so that the quick tests do without.
 $(VENV)/.torch: $(VENV)/.test
-	$(PIP) --group torch
+	$(PIP) --group torch --group contract
 	@touch $@
 
 $(VENV)/.check: $(VENV)/.test
