@@ -58,7 +58,6 @@ VERBS = {
     "audit": Verb(MODEL, "Compare two sets of lists: who gains, who loses, what it costs."),
     "serve": Verb(MODEL, "Serve a model over HTTP: lists for histories, with an evenness for each request."),
     "experiment": Verb(MODEL, "Plan an A/B test: how many users it takes to see what an evenness changes."),
-    "serve": Verb(MODEL, "Serve a model over HTTP: lists for histories, with evenness by request."),
     "export": Verb(MODEL, "Export the vectors of items or users, or a nearest-neighbour index."),
     "datasets": Verb(DATA, "List, show and download benchmark data sets, or make synthetic events."),
     "doctor": Verb(TOOLS, "Check the installation: what works, and what is missing."),
