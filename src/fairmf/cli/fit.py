@@ -29,29 +29,6 @@ from fairmf.types import Record
 
 
 @dataclass
-class Training(Flags):
-    """Checkpoints and early stopping."""
-
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Save every epoch to this folder. After an interruption, run the same command again to resume.",
-        ),
-    ] = None
-    early_stopping: Annotated[
-        str | None,
-        typer.Option(
-            metavar="METRIC",
-            help="Stop when this metric, such as ndcg@100, no longer improves on the validation users of a split.",
-        ),
-    ] = None
-    patience: Annotated[
-        int, typer.Option(min=1, help="With --early-stopping: stop after this many epochs without improvement.")
-    ] = 3
-
-
-@dataclass
 class FeatureTables(Flags):
     """Tables of features, by which items and users without interactions get vectors."""
 
@@ -73,6 +50,29 @@ class FeatureTables(Flags):
         return {name: read_table(path) for name, path in given.items() if path is not None}
 
 
+@dataclass
+class Training(FeatureTables):
+    """Checkpoints and early stopping."""
+
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Save every epoch to this folder. After an interruption, run the same command again to resume.",
+        ),
+    ] = None
+    early_stopping: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METRIC",
+            help="Stop when this metric, such as ndcg@100, no longer improves on the validation users of a split.",
+        ),
+    ] = None
+    patience: Annotated[
+        int, typer.Option(min=1, help="With --early-stopping: stop after this many epochs without improvement.")
+    ] = 3
+
+
 def fit(
     data: Annotated[
         str,
@@ -90,7 +90,6 @@ def fit(
         ),
     ] = None,
     training: Training,
-    tables: FeatureTables,
     no_histories: Annotated[
         bool,
         typer.Option(
@@ -135,7 +134,7 @@ def fit(
     if not asked:
         _default_if_few(model, train, session)
     with session.timed("fit"):
-        _train(model, train, validation, training, tables, session)
+        _train(model, train, validation, training, session)
     _tell_chosen(model, session)
     with session.busy("write"):
         model.save(output, interactions=not no_histories)
@@ -186,11 +185,10 @@ def _train(
     train: Interactions,
     validation: HeldOut | None,
     how: Training,
-    tables: FeatureTables,
     session: Session,
 ) -> None:
     if not isinstance(model, IterativeModel):
-        if tables.item_features is not None or tables.user_features is not None:
+        if how.item_features is not None or how.user_features is not None:
             raise Problem(f"{type(model).__name__} has no vectors: --item-features and --user-features do not apply.")
         if how.checkpoint is not None or how.early_stopping is not None:
             raise Problem(
@@ -201,7 +199,7 @@ def _train(
     callbacks = []
     if how.early_stopping is not None and validation is not None:
         callbacks.append(EarlyStopping(validation, how.early_stopping, patience=how.patience, train=train))
-    model.fit(train, callbacks=callbacks, progress=session.progress, checkpoint=how.checkpoint, **tables.read())
+    model.fit(train, callbacks=callbacks, progress=session.progress, checkpoint=how.checkpoint, **how.read())
     if model.history.verdict == "interrupted":
         if model.history.reason == TERMINATED:  # a job that is stopped from outside must not replace a good model
             raise KeyboardInterrupt
