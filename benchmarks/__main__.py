@@ -30,6 +30,7 @@ NAMES = (
     "auto_settings",
     "control",
     "fold_in",
+    "recommend_for",
     "group_weights",
     "top_k",
     "ann",

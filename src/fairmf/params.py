@@ -78,17 +78,12 @@ def check_settings(owner: Any) -> None:
     for field in dataclasses.fields(owner):
         # Only fields that `setting` declared have a range.
         if "doc" in field.metadata:
-            check_setting(type(owner).__name__, field, getattr(owner, field.name))
-
-
-def check_setting(owner: str, field: dataclasses.Field[Any], value: object) -> None:
-    """Check one value against the range that its field declares."""
-    rule = field.metadata
-    if rule["numeric"]:
-        limits = {key: rule[key] for key in ("low", "above", "high", "integer", "choices")}
-        check_number(owner, field.name, value, **limits)
-    elif rule["choices"] and not _chosen(value, rule["choices"]):
-        raise _wrong(owner, field.name, describe_range(field), value)
+            name, rule, value = type(owner).__name__, field.metadata, getattr(owner, field.name)
+            if rule["numeric"]:
+                limits = {key: rule[key] for key in ("low", "above", "high", "integer", "choices")}
+                check_number(name, field.name, value, **limits)
+            elif rule["choices"] and not _chosen(value, rule["choices"]):
+                raise _wrong(name, field.name, describe_range(field), value)
 
 
 def describe_range(field: dataclasses.Field[Any]) -> str:

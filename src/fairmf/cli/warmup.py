@@ -125,6 +125,10 @@ def _ask(model: IterativeModel, data: Interactions) -> None:
     model.similar_items(3)
     model.similar_users(3)
     model.fold_in_user([1, 2], weights)
+    for given in ([1, 2], list(range(9))):
+        model.recommend_for(given, N=5)
+        model.recommend_for(given, N=5, evenness=0.3)
+        model.recommend_for(given, N=5, evenness=0.3, candidates=np.arange(30))
     model.fold_in(new)
     model.fold_in(new, method="cohort")
     model.explain(3, 5)

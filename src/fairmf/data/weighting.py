@@ -144,9 +144,12 @@ class BM25Weighting:
         self, weights: NDArray[np.float64], lengths: NDArray[np.float64], item: NDArray[np.integer]
     ) -> NDArray[np.float64]:
         # K1 (1 - B + B L_j / mean(L)), the denominator's first term.
-        norm = self.K1 * (1.0 - self.B + self.B * lengths / self.mean_length)
+        if len(item) > len(lengths):
+            norm = (self.K1 * (1.0 - self.B + self.B * lengths / self.mean_length))[item]
+        else:  # a short history needs the lengths of its own items only
+            norm = self.K1 * (1.0 - self.B + self.B * lengths[item] / self.mean_length)
         # In place to save memory: these are never the caller's weights, because `_raw` has made a new array.
-        weights *= (self.K1 + 1.0) / (norm[item] + weights)
+        weights *= (self.K1 + 1.0) / (norm + weights)
         return weights
 
 
@@ -242,14 +245,19 @@ class Balance:
 
     def _blocks(self, rows: Rows) -> Iterator[tuple[Rows, NDArray[np.float64]]]:
         """Yield the rows in parts of about ENTRIES_AT_ONCE entries, each with r f^-b_I a^-b_U in double precision."""
-        popular = self._factor(self.item_counts, self.item_balance)
+        # For a short history only the factors of its own items are computed.
+        popular = self._factor(self.item_counts, self.item_balance) if rows.nnz > len(self.item_counts) else None
         first = 0
         while first < rows.count:
             # A row longer than a part is a part of its own.
             last = int(np.searchsorted(rows.indptr, rows.indptr[first] + ENTRIES_AT_ONCE, side="right")) - 1
             part = rows.block(first, max(last, first + 1))
             lengths = np.diff(part.indptr)
-            found = popular[part.indices] * np.repeat(self._factor(lengths, self.user_balance), lengths)
+            if popular is None:
+                own = self._factor(self.item_counts[part.indices], self.item_balance)
+            else:
+                own = popular[part.indices]
+            found = own * np.repeat(self._factor(lengths, self.user_balance), lengths)
             if part.weights is not None:
                 found *= part.weights
             yield part, found

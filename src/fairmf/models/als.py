@@ -218,11 +218,15 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         singular = min(problem.least_user_ridge, problem.least_item_ridge) <= 0
         return SOLVERS["cholesky" if singular else self.solver]
 
+    def is_hard(self, observed_weight: float, unobserved_weight: float, pairs: int) -> bool:
+        """Return whether rows need a thorough solver: the observed outweighs the unobserved, by sums of weights."""
+        return self.cg_steps == "auto" and observed_weight > EASY * unobserved_weight * pairs
+
     def _effort(self, problem: Problem) -> EpochEffort:
         if self.cg_steps != "auto":
             return als_cg.EpochEffort(steps=int(self.cg_steps), relaxation=als_cg.LIGHT.relaxation)
         data = problem.interactions
-        if problem.observed_weight > EASY * self.unobserved_weight * data.n_users * data.n_items:
+        if self.is_hard(problem.observed_weight, self.unobserved_weight, data.n_users * data.n_items):
             return als_cg.THOROUGH
         strongest = self.trained_fairness() * problem.largest_fairness_square
         demanding = strongest >= STRONG or self.unobserved_weight < WEAK

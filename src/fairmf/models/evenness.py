@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairmf.errors import InvalidParameter
+from fairmf.lazy import cached_property
 from fairmf.params import check_not_negative, check_number
-from fairmf.types import Record
+from fairmf.types import Array, Record
 
 
 @dataclass(frozen=True)
@@ -89,11 +90,16 @@ class EvennessPath:
 
     def level(self, evenness: float) -> Level:
         """Return the level of an evenness: the point of the path where Gini has fallen by that share."""
-        ginis = np.array([knot.gini for knot in self.knots])
+        ginis, columns = self._arrays
         wanted = (1.0 - check_evenness(evenness)) * ginis[0] + evenness * ginis[-1]
-        places = np.array([knot.level.strengths for knot in self.knots])
         # np.interp wants rising positions, and Gini falls along the path.
-        return Level(*(float(np.interp(-wanted, -ginis, column)) for column in places.T))
+        return Level(*(float(np.interp(-wanted, -ginis, column)) for column in columns))
+
+    @cached_property
+    def _arrays(self) -> tuple[Array, Array]:
+        """(Gini of every knot, its strengths as columns)."""
+        places = np.array([knot.level.strengths for knot in self.knots])
+        return np.array([knot.gini for knot in self.knots]), np.ascontiguousarray(places.T)
 
     def to_dict(self) -> Record:
         """Return plain values, for files."""

@@ -25,12 +25,14 @@ from fairmf.params import check_not_negative, settings_of, store_settings
 from fairmf.types import Array, Record, SparseMatrix
 
 if TYPE_CHECKING:
-    from fairmf.models import dial, model_file
+    from fairmf.models import dial, model_file, serving_state
+    from fairmf.models.serving_state import ServingState
     from fairmf.ranking import item_dial
     from fairmf.ranking.item_dial import ItemDial
 else:  # models that only recommend do without
     item_dial = lazy_module("fairmf.ranking.item_dial")
     dial, model_file = lazy_module("fairmf.models.dial"), lazy_module("fairmf.models.model_file")
+    serving_state = lazy_module("fairmf.models.serving_state")
 
 Self = TypeVar("Self", bound="FittedModel")
 
@@ -165,6 +167,11 @@ class Fitted:
         """The Gramian G_V, which every fold-in needs; computed when first used. Use it inside `backend.threads`."""
         backend = get_backend(self.settings["backend"])
         return backend.host(backend.gramian(backend.array(self.item_factors)))
+
+    @cached_property
+    def serving(self) -> ServingState:
+        """What `recommend_for` keeps between requests, for models on the cpu; made when first used."""
+        return serving_state.ServingState(self)
 
     # -- the item dial ----------------------------------------------------------------------------------------------
 

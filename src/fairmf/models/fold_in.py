@@ -100,6 +100,9 @@ class FoldInModel(FactorModel):
         check_options(type(self).__name__, method, fairness, options, self.cohort_options)
         batch = self._aligned(history)
         backend = get_backend(fitted.settings["backend"])
+        if method == "frozen" and 0 < batch.n_users <= FEW_USERS and fitted.serving.folds_all(batch.by_user):
+            psi = np.full(batch.n_users, fitted.fairness if fairness is None else fairness, dtype=np.float64)
+            return self._finite(fitted.serving.fold(batch.by_user, psi))
         with backend.threads(self.num_threads):
             if method == "cohort":
                 fitted.check_users("a cohort's fold-in")
@@ -109,7 +112,10 @@ class FoldInModel(FactorModel):
                 vectors = frozen(fitted, batch, fitted.fairness if fairness is None else fairness)
         if vectors is None:
             return np.zeros((0, fitted.item_factors.shape[1]), dtype=fitted.item_factors.dtype)
-        if not backend.all_finite(vectors):
+        return self._finite(vectors)
+
+    def _finite(self, vectors: Factors) -> Factors:
+        if not get_backend(self.fitted.settings["backend"]).all_finite(vectors):
             raise NotFinite(f"{type(self).__name__}: these users have no finite vectors. {self.remedy()}")
         return vectors
 
@@ -364,6 +370,7 @@ class FoldInModel(FactorModel):
 # -- solving -----------------------------------------------------------------------------------------------------------
 
 METHODS = ("frozen", "cohort")
+FEW_USERS = 8  # so many at most are solved one by one, without what all share being computed again
 
 
 def frozen(fitted: Fitted, batch: Interactions, fairness: float) -> Factors:

@@ -143,7 +143,7 @@ class HistoryModel(FittedModel):
 
     @on_snapshot
     def recommend_histories(
-        self, requests: Sequence[HistoryRequest], *, errors: str = "raise"
+        self, requests: Sequence[HistoryRequest], *, errors: str = "raise", prices: ArrayLike | None = None
     ) -> list[HistoryAnswer | FairmfError]:
         """Answer many requests of `recommend_for` in one call, each with its own level, length and filters.
 
@@ -156,6 +156,9 @@ class HistoryModel(FittedModel):
         errors
             "raise" raises the error of the first request that cannot be answered; "return" puts the error in the place
             of its answer, and answers the others.
+        prices
+            A number for each item, in the order of the model's items, that is added to its scores at any level
+            (`control.exposure_control`).
 
         Returns
         -------
@@ -168,4 +171,4 @@ class HistoryModel(FittedModel):
         MissingHistories
             If a stored user's history is needed and the model was stored without.
         """
-        return recommend_for.answers_or_errors(self, requests, errors)
+        return recommend_for.answers_or_errors(self, requests, errors, prices)

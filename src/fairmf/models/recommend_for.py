@@ -7,35 +7,42 @@ the best items at each request's own level, and requests without a history get p
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from fairmf.backends.contract import Factors
+from fairmf.backends.contract import Factors, ItemScale, Vector
 from fairmf.data.csr import Rows
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
-from fairmf.errors import FairmfError, InvalidData, InvalidParameter, UnknownItems
+from fairmf.errors import FairmfError, InvalidData, InvalidParameter, NotFinite, UnknownItems
 from fairmf.io.values import plain
 from fairmf.models.evenness import Level
 from fairmf.models.fitted import Fitted, Names, as_list, named
 from fairmf.models.history_request import HistoryAnswer, HistoryModel, HistoryRequest
 from fairmf.models.recommend import check_choice
-from fairmf.ranking.top_n import Lists, list_length, popular_n, top_n
+from fairmf.ranking.top_n import list_length, popular_n, top_n
 
+if TYPE_CHECKING:
+    from fairmf.models.serving_state import ServingState
+
+List: TypeAlias = tuple[NDArray[np.int32], NDArray[np.float32]]
+NO_LIST: List = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32)
+NO_ITEMS = np.empty(0, dtype=np.int64)
 TINY = 1e-30
 LARGEST = float(np.finfo(np.float32).max)
 NAMED_IN_ERRORS = 10  # unknown items that a message lists
 
 
 def answers_or_errors(
-    model: HistoryModel, requests: Sequence[HistoryRequest], errors: str
+    model: HistoryModel, requests: Sequence[HistoryRequest], errors: str, prices: ArrayLike | None
 ) -> list[HistoryAnswer | FairmfError]:
     """Return an answer for each request, or with errors="return" the error that it raises."""
     check_choice("errors", errors, ("raise", "return"))
+    added = None if prices is None else check_prices(prices, len(model.item_factors))
     if errors == "raise":
-        return list(answers(model, requests))
+        return list(answers(model, requests, added))
     found: list[HistoryAnswer | FairmfError | None] = [None] * len(requests)
     good = []
     for at, request in enumerate(requests):
@@ -43,14 +50,24 @@ def answers_or_errors(
             good.append((at, _asked(model, request)))
         except FairmfError as error:
             found[at] = error
-    for (at, _), answer in zip(good, _answers(model, [asked for _, asked in good]), strict=True):
+    for (at, _), answer in zip(good, _answers(model, [asked for _, asked in good], added), strict=True):
         found[at] = answer
     return [answer for answer in found if answer is not None]
 
 
-def answers(model: HistoryModel, requests: Sequence[HistoryRequest]) -> list[HistoryAnswer]:
+def answers(
+    model: HistoryModel, requests: Sequence[HistoryRequest], prices: Vector | None = None
+) -> list[HistoryAnswer]:
     """Return the answers of all requests; raise the first error."""
-    return _answers(model, [_asked(model, request) for request in requests])
+    return _answers(model, [_asked(model, request) for request in requests], prices)
+
+
+def check_prices(prices: ArrayLike, n_items: int) -> Vector:
+    """Return prices as float64; raise InvalidData unless there is a finite one for each item."""
+    found = np.ascontiguousarray(prices, dtype=np.float64)
+    if found.shape != (n_items,) or not np.isfinite(found).all():
+        raise InvalidData(f"prices must be {n_items:,} finite numbers, one per item.", parameter="prices")
+    return found
 
 
 def _asked(model: HistoryModel, request: HistoryRequest) -> Asked:
@@ -65,25 +82,41 @@ def _asked(model: HistoryModel, request: HistoryRequest) -> Asked:
     return asked._replace(columns=columns)
 
 
-def _answers(model: HistoryModel, asked: Sequence[Asked]) -> list[HistoryAnswer]:
+def _answers(model: HistoryModel, asked: Sequence[Asked], prices: Vector | None = None) -> list[HistoryAnswer]:
     fitted = model.fitted
-    vectors, with_history = user_vectors(model, asked)
-    lists: list[HistoryAnswer] = []
+    vectors, known = user_vectors(model, asked)
+    lists: list[List] = [NO_LIST] * len(asked)
+    together = []
     for place, one in enumerate(asked):
-        if with_history[place]:
-            rows, scores = ranked(model, vectors[place : place + 1], one)
-            lists.append(named_answer(fitted, one, rows[0], scores[0], popular=False))
+        if not known[place]:
+            rows = popular_list(fitted, one, prices)
+            lists[place] = rows, np.full(len(rows), np.nan, dtype=np.float32)
+        elif on_cpu(model) and fitted.serving.ranks(one.level):
+            together.append(place)
         else:
-            rows = popular_list(fitted, one)
-            lists.append(named_answer(fitted, one, rows, np.full(len(rows), np.nan, dtype=np.float32), popular=True))
-    return lists
+            lists[place] = ranked_alone(model, vectors[place : place + 1], one, prices)
+    for restricted in (False, True):
+        chosen = [place for place in together if (asked[place].allowed is not None) == restricted]
+        if chosen:
+            found = ranked_together(fitted.serving, vectors[chosen], [asked[p] for p in chosen], prices)
+            for place, rows, scores in zip(chosen, *found, strict=True):
+                lists[place] = rows[: asked[place].N], scores[: asked[place].N]
+    return [
+        HistoryAnswer(named(rows, fitted.item_ids), scores, one.level, not has, one.unknown, one.unknown_user)
+        for one, has, (rows, scores) in zip(asked, known.tolist(), lists, strict=True)
+    ]
+
+
+def on_cpu(model: HistoryModel) -> bool:
+    """Return whether the kernels for single requests can be used: they are for the cpu, in float32."""
+    return model.item_factors.dtype == np.float32 and model._backend().name == "cpu"
 
 
 def user_vectors(model: HistoryModel, asked: Sequence[Asked]) -> tuple[Factors, NDArray[np.bool_]]:
     """Return a vector for each request, and which of them have a history."""
     fitted = model.fitted
     vectors = np.zeros((len(asked), fitted.item_factors.shape[1]), dtype=fitted.item_factors.dtype)
-    known = np.zeros(len(asked), dtype=bool)
+    known, short = np.zeros(len(asked), dtype=bool), []
     for place, one in enumerate(asked):
         options = {} if one.level.fairness is None else {"fairness": one.level.fairness}
         if one.user is not None:
@@ -91,29 +124,83 @@ def user_vectors(model: HistoryModel, asked: Sequence[Asked]) -> tuple[Factors, 
             vectors[place] = model._at_fairness(row, **options)[0] if options else fitted.user_factors[one.user]
             known[place] = len(one.columns) > 0 if fitted.interactions is not None else vectors[place].any()
         elif len(one.columns):
-            rows = Rows(np.array([0, len(one.columns)]), one.columns, one.weights)
-            history = Interactions(rows, len(fitted.item_factors), None, fitted.item_ids)
-            vectors[place], known[place] = model.fold_in(history, **options)[0], True
+            known[place] = True
+            if on_cpu(model) and fitted.serving.folds_quickly(len(one.columns)):
+                short.append(place)
+            else:
+                rows = Rows(np.array([0, len(one.columns)]), one.columns, one.weights)
+                history = Interactions(rows, len(fitted.item_factors), None, fitted.item_ids)
+                vectors[place] = model.fold_in(history, **options)[0]
+    if short:
+        vectors[short] = folded(model, [asked[place] for place in short])
     return vectors, known
 
 
-def ranked(model: HistoryModel, users: Factors, asked: Asked) -> Lists:
-    """Return the best items of one user vector at a request's level."""
+def folded(model: HistoryModel, asked: Sequence[Asked]) -> Factors:
+    """Return the vectors of short histories, all in one call."""
+    fitted = model.fitted
+    rows = joined([one.columns for one in asked])
+    if any(one.weights is not None for one in asked):
+        own = [np.ones(len(one.columns), dtype=np.float32) if one.weights is None else one.weights for one in asked]
+        rows = rows._replace(weights=np.concatenate(own))
+    if fitted.weighting is not None:
+        rows = rows._replace(weights=fitted.weighting.weights(rows))
+    psi = np.array([fitted.fairness if one.level.fairness is None else one.level.fairness for one in asked])
+    vectors = fitted.serving.fold(rows, psi)
+    if not np.isfinite(vectors).all():
+        raise NotFinite(f"{type(model).__name__}: a history has no finite vector.")
+    return vectors
+
+
+def ranked_together(
+    serving: ServingState, users: Factors, asked: Sequence[Asked], prices: Vector | None
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Return the best items of each user vector at its own level; all requests have candidates, or none has."""
+    levels, lengths = [one.level for one in asked], np.array([one.N for one in asked])
+    hidden = [np.concatenate((one.barred, one.columns)) if one.filter_liked else one.barred for one in asked]
+    if asked[0].allowed is None:
+        return serving.rank(users, levels, lengths, joined([np.sort(barred) for barred in hidden]), prices)
+    left = [_without(one.allowed, barred) for one, barred in zip(asked, hidden, strict=True)]
+    return serving.rank_candidates(users, levels, lengths, joined(left), prices)
+
+
+def _without(allowed: NDArray[np.int64] | None, barred: NDArray[np.int32]) -> NDArray[np.int64]:
+    return NO_ITEMS if allowed is None else np.setdiff1d(allowed, barred.astype(np.int64))
+
+
+def joined(columns: Sequence[NDArray[np.integer]]) -> Rows:
+    """Return sparse rows of these columns."""
+    indptr = np.zeros(len(columns) + 1, dtype=np.int64)
+    np.cumsum([len(own) for own in columns], out=indptr[1:])
+    return Rows(indptr, np.concatenate(columns).astype(np.int32, copy=False), None)
+
+
+def ranked_alone(model: HistoryModel, users: Factors, asked: Asked, prices: Vector | None) -> List:
+    """Return the best items of one user vector at a request's level, on any backend."""
     fitted, backend = model.fitted, model._backend()
     hidden = np.concatenate([asked.barred, asked.columns]) if asked.filter_liked else asked.barred
-    exclude = Rows(np.array([0, len(hidden)]), np.ascontiguousarray(hidden, dtype=np.int32), None)
+    exclude = joined([hidden])
     with backend.threads(model.num_threads):
-        dial = fitted.item_scale(asked.level)
-        return top_n(backend, users, fitted.item_factors, asked.N, exclude, asked.allowed, dial)
+        dial = priced(fitted.item_scale(asked.level), prices)
+        lists, scores = top_n(backend, users, fitted.item_factors, asked.N, exclude, asked.allowed, dial)
+    return lists[0], scores[0]
 
 
-def popular_list(fitted: Fitted, asked: Asked) -> NDArray[np.int32]:
+def priced(dial: ItemScale | None, prices: Vector | None) -> ItemScale | None:
+    """Return the dial with prices added to its offsets."""
+    if prices is None:
+        return dial
+    scale, offset = dial or ItemScale()
+    return ItemScale(scale, (prices if offset is None else prices + offset).astype(np.float32))
+
+
+def popular_list(fitted: Fitted, asked: Asked, prices: Vector | None = None) -> NDArray[np.int32]:
     """Return the list of somebody without history: popular items, evened by the level of the request.
 
     Their popularity, in the units of the items' mean scores, is dialled like any score; without a level these are the
     most popular items.
     """
-    order, dial = fitted.most_popular, fitted.item_scale(asked.level)
+    order, dial = fitted.most_popular, priced(fitted.item_scale(asked.level), prices)
     if dial is not None:
         scores = fitted.popularity * (fitted.item_dial.mean.std() / max(float(fitted.popularity.std()), TINY))
         scores = scores if dial.scale is None else scores * dial.scale
@@ -237,11 +324,3 @@ def _user_row(fitted: Fitted, request: HistoryRequest, skip: bool, history: int)
             hint="give a history, or unknown='skip' for popular items", parameter="user",
         )  # fmt: skip
     return row
-
-
-def named_answer(
-    fitted: Fitted, asked: Asked, rows: NDArray[np.int32], scores: NDArray[np.float32], popular: bool
-) -> HistoryAnswer:
-    """Return the answer with ids in place of rows."""
-    ids = named(rows, fitted.item_ids)
-    return HistoryAnswer(ids, scores, asked.level, popular, asked.unknown, asked.unknown_user)

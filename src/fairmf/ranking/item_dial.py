@@ -68,13 +68,19 @@ class ItemDial:
             None if offset is None else frozen(offset.astype(np.float32)),
         )
 
-    def scale(self, flatten: float) -> Vector:
-        """Return 1 / sigma_j^g; 1 for items whose scores are all 0, and where no item's scores vary."""
+    @functools.cached_property
+    def floored_spread(self) -> Vector:
+        """sigma_j, at least a small part of the median; 1 for items whose scores are all 0, and where none vary."""
         silent = (self.spread == 0) & (self.mean == 0)
         least = 0.0 if silent.all() else SMALLEST * float(np.median(self.spread[~silent]))
-        if flatten == 0 or least == 0:
+        if least == 0:
             return np.ones(len(self.spread))
-        scale: Vector = np.where(silent, 1.0, np.maximum(self.spread, least) ** -flatten)
+        floored: Vector = np.where(silent, 1.0, np.maximum(self.spread, least))
+        return floored
+
+    def scale(self, flatten: float) -> Vector:
+        """Return 1 / sigma_j^g; 1 for items whose scores are all 0, and where no item's scores vary."""
+        scale: Vector = self.floored_spread**-flatten
         return scale
 
     def score_spread(self, flatten: float) -> float:
