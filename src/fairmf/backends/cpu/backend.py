@@ -7,10 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-<<<<<<< HEAD
-from fairmf.backends.contract import Effort, Factors, HalfStep, ItemScale, Matrix, RankOne, RowSums, Vector, divides
-from fairmf.backends.cpu import reductions
-=======
 from fairmf.backends.contract import (
     Effort,
     Factors,
@@ -23,8 +19,7 @@ from fairmf.backends.contract import (
     Vector,
     divides,
 )
-from fairmf.backends.cpu import reductions, threads
->>>>>>> main
+from fairmf.backends.cpu import reductions
 from fairmf.backends.cpu import top_k as top_k_kernel
 from fairmf.backends.cpu.threads import balanced, check, even, run, use
 from fairmf.backends.numpy_arrays import NumpyArrays
