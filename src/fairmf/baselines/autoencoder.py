@@ -35,6 +35,7 @@ from fairmf.models.objective import Objective
 from fairmf.models.problem import Problem
 from fairmf.params import check_settings, setting, settings_of
 from fairmf.types import Array, Record
+from fairmf.version import install_command
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -279,7 +280,7 @@ class Autoencoder(FactorModel):
     # -- files ------------------------------------------------------------------------------------------------------
 
     @on_snapshot
-    def save(
+    def save(  # type: ignore[override]
         self, path: str | os.PathLike[str], *, interactions: bool = True, user_sensitivity: bool | None = None
     ) -> None:
         """Write the fitted model to one file, which `load` of the same class reads. An existing file is replaced."""
@@ -288,7 +289,7 @@ class Autoencoder(FactorModel):
         save_network(self, path, interactions=interactions)
 
     @classmethod
-    def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
+    def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:  # type: ignore[override]
         """Load a model that `save` wrote; raise BrokenFile if the file is damaged."""
         return load_network(cls, path)
 
@@ -375,7 +376,7 @@ def torch_or_error(who: str) -> ModuleType:
     try:
         return importlib.import_module("torch")
     except ImportError as error:
-        raise MissingDependency(f'{who} needs PyTorch: pip install "fairmf[vae]"') from error
+        raise MissingDependency(f"{who} needs PyTorch: {install_command('vae')}") from error
 
 
 def find_device(torch: ModuleType, name: str, who: str) -> torch_device:

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fairmf import html
 from fairmf.data.columns import ColumnName, TextFormat, TextKeywords
 from fairmf.data.csr import Rows, check_sparse, rows_from_pairs, rows_from_sparse, transpose, without_ones
 from fairmf.data.events import Events, frequent, with_weight
@@ -21,16 +22,13 @@ from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property, lazy_module
 from fairmf.params import takes_keywords
 
-# Loaded when they are used: a program that serves a stored model needs none of them.
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # else loaded when they are used: a program that serves a stored model needs none of them
     from typing_extensions import Unpack
 
     from fairmf.data import fingerprint, read, read_csv, read_sql
 else:
-    fingerprint = lazy_module("fairmf.data.fingerprint")
-    read = lazy_module("fairmf.data.read")
-    read_csv = lazy_module("fairmf.data.read_csv")
-    read_sql = lazy_module("fairmf.data.read_sql")
+    fingerprint, read = lazy_module("fairmf.data.fingerprint"), lazy_module("fairmf.data.read")
+    read_csv, read_sql = lazy_module("fairmf.data.read_csv"), lazy_module("fairmf.data.read_sql")
 
 
 class Interactions:
@@ -333,6 +331,9 @@ class Interactions:
         kind = "binary" if self.is_binary else "weighted"
         return f"Interactions({self.n_users:,} users x {self.n_items:,} items, {self.nnz:,} {kind})"
 
+    def _repr_html_(self) -> str:
+        return html.title(*repr(self)[:-1].split("(", 1)) + html.first_ids(self.user_ids, self.item_ids)
+
     def fingerprint(self) -> str:
         """Return the SHA-256 (hex) of shape, entries, weights and ids: equal for equal data, on any platform."""
         return fingerprint.fingerprint(self._by_user, self._n_items, self.user_ids, self.item_ids)
@@ -429,8 +430,7 @@ def weighted_like(data: Interactions, weighting: Weighting | None) -> Interactio
 
 def with_weights(data: Interactions, weights: NDArray[np.float32] | None, weighting: Weighting) -> Interactions:
     """Return the same interactions with other confidences, which this weighting has computed."""
-    rows = data.by_user._replace(weights=weights)
-    return Interactions(rows, data.n_items, data.user_ids, data.item_ids, weighting)
+    return Interactions(data.by_user._replace(weights=weights), data.n_items, data.user_ids, data.item_ids, weighting)
 
 
 def as_interactions(data: object, *, allow_empty: bool = False) -> Interactions:

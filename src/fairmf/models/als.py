@@ -23,7 +23,7 @@ from fairmf.data.interactions import Interactions, as_interactions
 from fairmf.errors import InvalidParameter
 from fairmf.lazy import lazy_module
 from fairmf.models.base import IterativeModel, item_balance_setting, user_balance_setting
-from fairmf.params import setting, store_settings
+from fairmf.params import hinted, setting, store_settings
 from fairmf.types import Record, SparseMatrix
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ SOLVERS = {
 """Every solver by the name that `solver=` takes."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class AlternatingModel(IterativeModel["AlternatingState"]):
     """Alternating least squares: each epoch solves the users, then the items; `finish` solves the users once more."""
 
@@ -233,7 +233,8 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         return als_cg.FIRM if demanding else als_cg.LIGHT
 
 
-@dataclass(eq=False)
+@hinted
+@dataclass(eq=False, repr=False)
 class FairALS(AlternatingModel):
     """Fair implicit ALS: iALS with a term that evens out the items' average scores (lambda_f/2 |V t|^2).
 
@@ -261,7 +262,8 @@ class FairALS(AlternatingModel):
         return self.fairness
 
 
-@dataclass(eq=False)
+@hinted
+@dataclass(eq=False, repr=False)
 class IALS(AlternatingModel):
     """Implicit ALS with frequency-scaled L2, trained without fairness. `recommend(fairness=...)` works nevertheless.
 
