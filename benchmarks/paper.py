@@ -19,9 +19,10 @@ from pathlib import Path
 from fairmf import IALS
 from fairmf.metrics.registry import parse_metric
 from fairmf.reproduce.data import load_data
+from fairmf.reproduce.kinds import kind_of
 from fairmf.reproduce.kinds.ranking_table import chosen
 from fairmf.reproduce.pieces import Outcome, Piece
-from fairmf.reproduce.run import RESULTS, Row, difference_cell, measured_cell, rebuild
+from fairmf.reproduce.run import RESULTS, Row, difference_cell, measured_cell, read_results, rebuild
 from fairmf.reproduce.spec import experiment
 from fairmf.reproduce.tables import short
 from fairmf.types import Record
@@ -65,9 +66,8 @@ def names() -> list[str]:
 
 def rows_of(name: str) -> tuple[Record, list[Row]]:
     """The stored results with their rows, made from the stored pieces."""
-    with tempfile.TemporaryDirectory() as folder:
-        done = rebuild(STORED / f"{name}.json", folder)
-        return done.results, list(done.rows)
+    whole, outcomes, stored = read_results(STORED / f"{name}.json")
+    return stored, kind_of(whole).rows(whole, outcomes)
 
 
 def table(name: str, metrics: list[str]) -> list[str]:

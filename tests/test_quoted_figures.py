@@ -83,7 +83,6 @@ def test_a_wrong_figure_is_found():
 
 
 def test_the_tables_of_the_reproduction_are_made_from_stored_results():
-    pytest.importorskip("matplotlib", reason='needs the report extra: pip install "fairmf[report]"')
     from benchmarks import paper
 
     assert paper.names()
