@@ -28,11 +28,12 @@ from fairmf.types import SparseMatrix
 if TYPE_CHECKING:
     from fairmf.backends import solve
     from fairmf.models import explain as explanations
-    from fairmf.models import partial_fit
+    from fairmf.models import partial_fit, recommend_for
     from fairmf.models import problem as problems
     from fairmf.models.explain import Explanation
 else:  # models that only recommend do without
     solve, partial_fit = lazy_module("fairmf.backends.solve"), lazy_module("fairmf.models.partial_fit")
+    recommend_for = lazy_module("fairmf.models.recommend_for")
     explanations, problems = lazy_module("fairmf.models.explain"), lazy_module("fairmf.models.problem")
 
 Self = TypeVar("Self", bound="FoldInModel")
@@ -193,7 +194,11 @@ class FoldInModel(FactorModel):
         >>> model.fold_in_user(data.item_ids.values[:3]).shape
         (4,)
         """
-        vector: Factors = self.fold_in(one_user(self.fitted, items, weights), fairness=fairness)[0]
+        psi = self.fitted.fairness if fairness is None else check_fairness(fairness)
+        vectors = recommend_for.fold_one(self, items, weights, psi)
+        if vectors is None:
+            vectors = self.fold_in(one_user(self.fitted, items, weights), fairness=fairness)
+        vector: Factors = vectors[0]
         return vector
 
     @on_snapshot
