@@ -27,7 +27,7 @@ COUNT_IMPORTED = """
 import sys
 from fairmf.cli.app import run
 code = run(["recommend", sys.argv[1], "1", "--json"])
-print(code, len([name for name in sys.modules if name.partition(".")[0] == "fairmf"]))
+print(code, len([name for name in sys.modules if name.startswith("fairmf.")]))
 """
 
 

@@ -80,6 +80,8 @@ if TYPE_CHECKING:
     from fairmf.models.model_file import load_model as load_model
     from fairmf.models.popularity import Popularity as Popularity
     from fairmf.models.shard_lists import recommend_shards as recommend_shards
+    from fairmf.models.shown import TitledLists as TitledLists
+    from fairmf.models.shown import titled_lists as titled_lists
     from fairmf.reports.page import report as report
 
 _HOMES = {
@@ -125,6 +127,7 @@ _HOMES = {
     "leaderboards.run": ("leaderboard", "Leaderboard",),
     "distributed.parquet_shards": ("ParquetShards",),
     "models.shard_lists": ("recommend_shards",),
+    "models.shown": ("titled_lists", "TitledLists",),
     "metrics.shard_evaluate": ("evaluate_shards",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -64,8 +64,16 @@ class InvalidParameter(FairmfError, ValueError):
     """A setting or argument is outside its range."""
 
 
-class NotFitted(FairmfError, RuntimeError):
-    """The model has not been fitted yet."""
+class UnknownParameter(InvalidParameter, TypeError):
+    """There is no setting or argument of this name."""
+
+
+class UnknownId(InvalidData, IndexError):
+    """A user or an item is not in the model."""
+
+
+class NotFitted(FairmfError, RuntimeError, AttributeError):
+    """The model has not been fitted yet. `hasattr(model, "item_factors")` is False then."""
 
 
 class NotFinite(FairmfError, ArithmeticError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html as standard
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from fairmf.text import visible
 
@@ -48,6 +49,13 @@ def facts(values: Mapping[str, object]) -> str:
         for name, value in values.items()
     )
     return f'<table style="border-collapse:collapse;margin:2px 0">{body}</table>'
+
+
+def first_ids(users: Any, items: Any) -> str:
+    """Write the first ids of users and items, each an `Ids` or None."""
+    named = {"user ids": users, "item ids": items}
+    shown = {name: None if ids is None else ids.values[:3].tolist() for name, ids in named.items()}
+    return facts({name: "row numbers" if ids is None else f"{str(ids)[1:-1]}, ..." for name, ids in shown.items()})
 
 
 def paragraph(text: str) -> str:

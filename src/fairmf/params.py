@@ -7,16 +7,17 @@ wrong.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import inspect
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
-from fairmf.errors import InvalidParameter
+from fairmf.errors import InvalidParameter, UnknownParameter
 from fairmf.types import Record, Settings
 
 T = TypeVar("T")
@@ -65,12 +66,59 @@ def store_settings(owner: Any, values: Settings) -> None:
     known = [field.name for field in dataclasses.fields(owner)]
     for name in values:
         if name not in known:
-            raise InvalidParameter(
-                f"{type(owner).__name__} has no parameter {name!r}. It has {', '.join(map(repr, known))}.",
-                parameter=name,
-            )
+            raise unknown_setting(type(owner).__name__, name, known)
     for name, value in values.items():
         setattr(owner, name, value)
+
+
+_IMPLICIT = "docs/from-implicit.md translates the settings of implicit"
+ELSEWHERE = {
+    "iterations": f"did you mean epochs? {_IMPLICIT}",
+    "alpha": f"use unobserved_weight, which is another number: {_IMPLICIT}",
+    "use_cg": f"use solver='eigenbasis_cg' or solver='cholesky'; {_IMPLICIT}",
+    "use_gpu": f"use backend='cuda'; {_IMPLICIT}",
+    "use_native": "leave it out: all fits are compiled",
+    "calculate_training_loss": "leave it out: model.history has the loss of every epoch",
+    "dtype": "leave it out: factors are float32",
+    "show_progress": "it is an argument of fit: fit(data, progress=False)",
+    "rank": "did you mean factors?",
+    "no_components": "did you mean factors?",
+    "maxIter": "did you mean epochs?",
+    "regParam": "did you mean regularization?",
+    "seed": "did you mean random_state?",
+    "evenness": "evenness is chosen after training: model.recommend(user, evenness=0.3)",
+}
+"""What settings of other libraries (implicit, Spark, LightFM) are called here."""
+
+
+def unknown_setting(owner: str, name: str, known: Sequence[str]) -> UnknownParameter:
+    """Return the error for a setting that does not exist; its hint names the one that was probably meant."""
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = ELSEWHERE.get(name) or (f"did you mean {near[0]}?" if near else None)
+    listed = ", ".join(map(repr, known))
+    return UnknownParameter(f"{owner} has no parameter {name!r}. It has {listed}.", hint=hint, parameter=name)
+
+
+def hinted(kind: type[T]) -> type[T]:
+    """Decorate a dataclass of settings: a keyword that its constructor does not know raises `unknown_setting`."""
+    construct: Any = kind.__init__
+    known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+
+    @functools.wraps(construct)
+    def checked(self: object, *args: object, **settings: object) -> None:
+        for name in settings:
+            if name not in known:
+                raise unknown_setting(kind.__name__, name, known)
+        construct(self, *args, **settings)
+
+    kind.__init__ = checked  # type: ignore[method-assign]
+    return kind
+
+
+def changed_settings(owner: Any) -> Record:
+    """Return the settings of `owner` that differ from their defaults."""
+    now = {field.name: (getattr(owner, field.name), field.default) for field in dataclasses.fields(owner)}
+    return {name: value for name, (value, default) in now.items() if value != default}
 
 
 def check_settings(owner: Any) -> None:
@@ -78,17 +126,12 @@ def check_settings(owner: Any) -> None:
     for field in dataclasses.fields(owner):
         # Only fields that `setting` declared have a range.
         if "doc" in field.metadata:
-            check_setting(type(owner).__name__, field, getattr(owner, field.name))
-
-
-def check_setting(owner: str, field: dataclasses.Field[Any], value: object) -> None:
-    """Check one value against the range that its field declares."""
-    rule = field.metadata
-    if rule["numeric"]:
-        limits = {key: rule[key] for key in ("low", "above", "high", "integer", "choices")}
-        check_number(owner, field.name, value, **limits)
-    elif rule["choices"] and not _chosen(value, rule["choices"]):
-        raise _wrong(owner, field.name, describe_range(field), value)
+            name, rule, value = type(owner).__name__, field.metadata, getattr(owner, field.name)
+            if rule["numeric"]:
+                limits = {key: rule[key] for key in ("low", "above", "high", "integer", "choices")}
+                check_number(name, field.name, value, **limits)
+            elif rule["choices"] and not _chosen(value, rule["choices"]):
+                raise _wrong(name, field.name, describe_range(field), value)
 
 
 def describe_range(field: dataclasses.Field[Any]) -> str:

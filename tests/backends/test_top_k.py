@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from conftest import slow_values
 
+from fairmf.backends.contract import ScoreWindow
 from fairmf.backends.cpu import top_k
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows
@@ -58,10 +59,10 @@ def full_sort(U, V, mask, k):
     return items, scores
 
 
-def ask(U, V, k, exclude, threads=0):
+def ask(U, V, k, exclude, threads=0, window=None):
     found = np.empty((len(U), k), np.int32), np.empty((len(U), k), np.float32)
     with CPU.threads(threads):
-        CPU.top_k(U, V, k, exclude, *found)
+        CPU.top_k(U, V, k, exclude, *found, window=window)
     return found
 
 
@@ -153,3 +154,43 @@ def test_the_same_bits_for_one_thread_and_all():
     U, V = single(generator, FACTORS["normal"])
     for a, b in zip(ask(U, V, 50, None, 1), ask(U, V, 50, None, numba.config.NUMBA_NUM_THREADS), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def targets_of(U, V, generator):
+    """Three items of each user, one of them likely to be in the list, and the lowest and highest of their scores."""
+    targets = np.column_stack((generator.integers(0, M, (N, 2)), full_sort(U, V, None, 40)[0][:, 25]))
+    scores = np.einsum("ic,itc->it", U, V[targets])
+    return targets, ScoreWindow(scores.min(axis=1), scores.max(axis=1))
+
+
+@pytest.mark.parametrize("kind", FACTORS)
+def test_a_window_leaves_given_items_at_their_places(kind):
+    generator = np.random.default_rng(4)
+    U, V = single(generator, FACTORS[kind])
+    rows, mask = excluded(generator)
+    targets, window = targets_of(U, V, generator)
+    expected, (items, _) = full_sort(U, V, mask, 30)[0], ask(U, V, 30, rows, window=window)
+    for i in range(N):
+        for target in targets[i]:
+            np.testing.assert_array_equal(np.flatnonzero(items[i] == target), np.flatnonzero(expected[i] == target))
+    assert (expected[:, :, None] == targets[:, None]).any(axis=2).sum() > N / 4  # there is something to find
+
+
+def test_users_leave_when_their_list_is_above_the_window(monkeypatch):
+    generator = np.random.default_rng(5)
+    U, V = single(generator, FACTORS["normal"])
+    lowest = full_sort(U, V, None, M)[1][:, -1]  # everybody's worst item
+    given, kernel = [], top_k.top_k
+    longest = list(inspect.signature(kernel).parameters).index("longest")  # one entry a block of items
+
+    def first_block_only(*arguments):
+        given.append(len(arguments[longest]))
+        cut = list(arguments)
+        cut[longest] = arguments[longest][:1]
+        kernel(*cut)
+
+    whole = ask(U, V, 20, None, window=ScoreWindow(lowest, lowest))
+    monkeypatch.setattr(top_k, "top_k", first_block_only)
+    for a, b in zip(ask(U, V, 20, None, window=ScoreWindow(lowest, lowest)), whole, strict=True):
+        np.testing.assert_array_equal(a, b)  # the first block was enough for all
+    assert given[0] > 1

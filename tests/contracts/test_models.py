@@ -1,5 +1,6 @@
 """Every model, solver, backend and engine: what must hold of all of them. A new one gets these tests by one row."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -7,8 +8,11 @@ import pytest
 from conftest import BACKENDS
 from in_process import InProcess
 
+import fairmf
 from fairmf import IALS, FairALS, FiADMM, synthetic
 from fairmf.backends.registry import get_backend
+from fairmf.errors import InvalidParameter
+from fairmf.models.base import IterativeModel
 
 DATA = synthetic(60, 40, 900, random_state=2)
 COMMON = {"factors": 5, "regularization": 0.05}
@@ -32,6 +36,23 @@ def fitted(model, solver, backend, engine, **settings):
     cluster = InProcess(shards=3) if engine == "ray" else None
     made = model(**COMMON, solver=solver, backend=backend, **kind, **settings)
     return made.fit(DATA, progress=False, cluster=cluster)
+
+
+def test_the_rows_name_every_model_solver_and_engine():
+    """A combination is in the table, or `fit` refuses it."""
+    trained = [kind for kind in (getattr(fairmf, name) for name in fairmf.__all__) if is_trained(kind)]
+    rules = {kind: {field.name: field.metadata["choices"] for field in dataclasses.fields(kind)} for kind in trained}
+    declared = {(kind, solver) for kind, rule in rules.items() for solver in rule["solver"]}
+    assert {(model, solver) for model, solver, _ in ROWS} == declared
+    for model, solver, engines in ROWS:
+        assert {*engines} <= {*rules[model]["engine"]}
+        for engine in {"local", "ray"} - {*engines}:
+            with pytest.raises(InvalidParameter, match="engine"):
+                fitted(model, solver, "cpu", engine, epochs=1)
+
+
+def is_trained(kind):
+    return isinstance(kind, type) and issubclass(kind, IterativeModel) and kind is not IterativeModel
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -24,7 +24,7 @@ def test_ndcg_is_that_of_the_metrics():
     targets = Rows(np.cumsum([0, *map(len, rows)]), np.concatenate(rows).astype(np.int32), None)
     hits = accuracy.find_hits(lists, targets, 40)
     expected = accuracy.ndcg(hits, np.diff(targets.indptr), 10).mean()
-    assert mean_ndcg(lists, targets, 40) == pytest.approx(expected)
+    assert mean_ndcg(lists, targets) == pytest.approx(expected)
 
 
 def test_a_fifth_of_the_items_of_some_users_is_held_out_and_everybody_keeps_something():
@@ -80,19 +80,71 @@ def test_settings_that_are_given_stay():
     assert (fitted["regularization"], fitted["unobserved_weight"], fitted["item_balance"]) == (0.02, 0.3, 0.0)
 
 
-def test_the_work_is_bounded(monkeypatch):
+@pytest.mark.parametrize("weight", [0.3, 1e-5])  # with 1e-5 rows are solved thoroughly, in short and in whole fits
+def test_the_work_is_bounded(monkeypatch, weight):
     """Short fits stop when they have cost as much as they may."""
     done = []
 
     def record(search, settings, epochs):
-        done.append(epochs * auto_settings.work(search.train, search.factors))
+        done.append((search.cost(settings, epochs), search.allowed(settings)))
         return float(len(done)), None  # always better: climbs as far as it can
 
     monkeypatch.setattr(Search, "_score", record)
-    model = FairALS(factors=32, epochs=8)
+    model = FairALS(factors=128, epochs=16, unobserved_weight=weight)
     choose(model, DATA, progress=False)
-    assert sum(done) <= auto_settings.WORK * 8 * auto_settings.work(DATA, 32)
-    assert len(done) > 5
+    spent = np.cumsum([cost for cost, _ in done])
+    assert (spent[1:] <= [allowed for _, allowed in done[1:]]).all()
+    assert 3 <= len(done) < 15
+    search = Search.of(model, DATA)
+    search.stage(64, 6)
+    whole = 17 * auto_settings.work(search.train, 128)
+    assert done[-1][1] == pytest.approx(auto_settings.WORK * whole * (5 if weight < 0.1 else 1))
+
+
+def test_work_is_counted_as_it_is_done():
+    """Twice the entries or rows cost about twice as much, a thorough epoch several times as much as a usual one."""
+    search = Search.of(FairALS(), DATA)
+    search.stage(64, 6)
+    easy, hard = ({"unobserved_weight": weight} for weight in (1.0, 1e-4))
+    assert search.cost(hard, 4) - search.cost(hard, 3) == pytest.approx(
+        5 * (search.cost(easy, 4) - search.cost(easy, 3))
+    )
+    lists = search.cost(easy, -1)  # no epochs, nothing around them
+    assert 0 < lists < search.cost(easy, 4)
+    given = Search.of(FairALS(cg_steps=2), DATA)  # never thorough
+    given.stage(64, 6)
+    assert given.cost(hard, 4) == search.cost(easy, 4)
+
+
+def test_the_first_weight_is_a_guess_by_density():
+    dense, sparse = synthetic(100, 80, 2000, random_state=0), synthetic(1000, 900, 5000, random_state=0)
+    assert auto_settings.likely_weight(dense) == pytest.approx(3 * 0.25**0.7)
+    assert auto_settings.likely_weight(sparse) < 0.1
+    search, tried = Search.of(FairALS(), DATA), []
+    search.quality = lambda settings: tried.append(settings["unobserved_weight"]) or 0.0
+    search.climb(dict.fromkeys(CHOSEN, 0.0), "unobserved_weight", auto_settings.WEIGHTS, 0.25)
+    assert set(tried) == {0.1, 0.3, 1.0}  # the nearest value and its neighbours, none of which is better
+
+
+@pytest.mark.parametrize(("quality", "chosen"), [(0.997, (0.09, 0.01)), (0.99, (0.03, 0.03)), (1.02, (0.09, 0.01))])
+def test_a_tie_goes_to_the_larger_weight(quality, chosen):
+    search = Search.of(FairALS(), DATA)
+    value = {(0.03, 0.03): 1.0, (0.09, 0.01): quality, (0.01, 0.09): 1.005}
+    search.quality = lambda s: value.get((s["unobserved_weight"], s["regularization"]), 0.5)
+    start = dict.fromkeys(CHOSEN, 0.25) | {"unobserved_weight": 0.03, "regularization": 0.03}
+    best = search.refine(start, ["unobserved_weight", "regularization"])
+    assert (best["unobserved_weight"], best["regularization"]) == chosen
+
+
+def test_lists_are_right_as_far_as_scores_need_them():
+    """The nDCG of a short fit is that of complete lists."""
+    search = Search.of(FairALS(), DATA)
+    search.stage(8, 3)
+    settings = dict.fromkeys(CHOSEN, 0.25) | {"unobserved_weight": 0.1, "regularization": 0.01}
+    score, fitted = search._score(settings, 3)
+    lists, _ = fitted.recommend(search.users, N=20, by="row")
+    assert score == pytest.approx(mean_ndcg(lists, search.targets))
+    assert score > 0.02
 
 
 def test_a_climb_goes_where_quality_rises():
@@ -106,7 +158,7 @@ def test_a_climb_goes_where_quality_rises():
 
     search.quality = quality
     start = dict.fromkeys(CHOSEN, 0.0)
-    best = search.climb(start, "unobserved_weight", auto_settings.WEIGHTS)
+    best = search.climb(start, "unobserved_weight", auto_settings.WEIGHTS, 0.03)
     assert best["unobserved_weight"] == 0.3
     assert 0.001 not in tried
 

@@ -1,5 +1,6 @@
 """scikit-learn's contract for settings, and the way over from implicit."""
 
+import inspect
 import re
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import scipy.sparse as sp
 import threadpoolctl
 from conftest import peer_library, random_rows
 
+from fairmf import load_model, synthetic
 from fairmf.data.interactions import Interactions
-from fairmf.errors import InvalidParameter, NotFitted
+from fairmf.errors import BrokenFile, InvalidData, InvalidParameter, NotFitted, UnknownId
 from fairmf.models.als import IALS, FairALS
 from fairmf.models.fiadmm import FiADMM
 from fairmf.models.popularity import Popularity
@@ -129,3 +131,108 @@ def test_the_examples_of_the_documentation_run(page, capsys):
     names: dict = {}
     for block in blocks:  # one after the other: later blocks use what earlier ones made
         exec(compile(block, page, "exec"), names)
+
+
+# -- what users of implicit expect ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        ({"iterations": 10}, "did you mean epochs"),
+        ({"alpha": 40.0}, "from-implicit"),
+        ({"use_gpu": True}, "backend='cuda'"),
+        ({"factor": 8}, "did you mean factors"),
+        ({"evenness": 0.3}, "after training"),
+    ],
+)
+@pytest.mark.parametrize("kind", [FairALS, IALS, FiADMM, Popularity])
+def test_a_keyword_that_does_not_exist_names_the_one_that_was_meant(kind, wrong, hint):
+    if kind is Popularity and hint == "did you mean factors":
+        hint = "has no parameter"
+    with pytest.raises(TypeError, match=hint) as raised:
+        kind(**wrong)
+    assert isinstance(raised.value, InvalidParameter)
+    with pytest.raises(InvalidParameter, match=hint):
+        kind().set_params(**wrong)
+
+
+def test_constructors_keep_their_signature():
+    assert [*inspect.signature(IALS).parameters][:3] == ["factors", "regularization", "regularization_exponent"]
+    with pytest.raises(TypeError, match="positional"):
+        Popularity(1, "cpu", 3)
+
+
+def test_a_model_that_is_not_fitted_lacks_its_attributes():
+    model = IALS()
+    assert not hasattr(model, "item_factors")
+    with pytest.raises(AttributeError, match="not fitted"):
+        _ = model.user_factors
+    with pytest.raises(NotFitted):
+        model.recommend(0)
+
+
+def test_an_id_of_another_type_is_named():
+    matrix = sp.csr_matrix([[1, 1], [1, 0]])
+    numbers = Interactions.from_csr(matrix, user_ids=[1, 2], item_ids=[10, 11])
+    texts = Interactions.from_csr(matrix, user_ids=["1", "2"], item_ids=["10", "11"])
+    by_number, by_text = (IALS(factors=2, epochs=1).fit(data) for data in (numbers, texts))
+    with pytest.raises(UnknownId, match="user ids of these data are integers: pass 1 instead of '1'"):
+        by_number.recommend("1")
+    with pytest.raises(UnknownId, match="user ids of these data are texts: pass '1' instead of 1"):
+        by_text.recommend(1)
+    with pytest.raises(IndexError, match="item ids of these data are integers: pass 10 instead of '10'"):
+        by_number.similar_items("10")
+    with pytest.raises(UnknownId) as unknown:
+        by_number.recommend("x")
+    assert unknown.value.hint is None
+
+
+def test_functions_are_callbacks():
+    seen = []
+    data = synthetic(40, 30, 300)
+    model = IALS(factors=3, epochs=3).fit(data, callbacks=[lambda *told: seen.append(told)])
+    assert [epoch for epoch, _, _ in seen] == [0, 1, 2]
+    assert [loss for _, _, loss in seen] == model.history.column("objective.total")
+    assert all(seconds > 0 for _, seconds, _ in seen)
+
+
+def test_similar_items_of_recalculated_vectors():
+    data = synthetic(60, 40, 600)
+    model = IALS(factors=4, epochs=3).fit(data)
+    users = data.to_csr().T.tocsr()
+    asked = data.item_ids.values[[3, 8]]
+    ids, cosines = model.similar_items(asked, 5, recalculate_item=True, item_users=users[[3, 8]])
+    vectors, stored = model.fold_in_items(users[[3, 8]]), model.item_factors
+    expected = (vectors @ stored.T) / np.linalg.norm(vectors, axis=1)[:, None] / np.linalg.norm(stored, axis=1)
+    for k, item in enumerate((3, 8)):
+        best = np.sort(np.delete(expected[k], item))[::-1][:4]
+        assert ids[k][0] == data.item_ids.values[item]
+        assert cosines[k] == pytest.approx([expected[k][item], *best], abs=1e-5)
+        assert cosines[k] == pytest.approx(expected[k][data.item_ids.positions(ids[k])], abs=1e-5)
+    # Rows of other items change the answer: they are used.
+    other = model.similar_items(asked, 5, recalculate_item=True, item_users=users[[5, 6]])[1]
+    assert not np.allclose(other, cosines)
+    with pytest.raises(InvalidData, match="1 rows for 2 items"):
+        model.similar_items(asked, recalculate_item=True, item_users=users[[3]])
+    with pytest.raises(InvalidParameter, match="item_users"):
+        model.similar_items(asked, recalculate_item=True)
+
+
+def test_models_are_saved_to_and_loaded_from_open_files(tmp_path):
+    model = IALS(factors=3, epochs=2).fit(synthetic(40, 30, 300))
+    with (tmp_path / "m").open("wb+") as file:
+        model.save(file)
+        file.seek(0)
+        found = IALS.load(file)
+    assert np.array_equal(found.item_factors, model.item_factors)
+    assert np.array_equal(load_model(tmp_path / "m").user_factors, model.user_factors)
+    with pytest.raises(BrokenFile, match="class IALS, not FairALS"):
+        FairALS.load(tmp_path / "m")
+
+
+def test_repr_is_one_short_line():
+    model = FairALS(factors=3, epochs=2)
+    assert repr(model) == "FairALS(factors=3, epochs=2)"
+    assert repr(model.fit(synthetic(40, 30, 300))) == "FairALS(factors=3, epochs=2), fitted to 40 users x 30 items"
+    assert repr(Popularity()) == "Popularity()"

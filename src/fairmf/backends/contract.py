@@ -56,6 +56,17 @@ class ItemScale(NamedTuple):
     """None: 0 for all."""
 
 
+class ScoreWindow(NamedTuple):
+    """Say which scores of each row the caller of `top_k` asks about; a backend may look at all of them nevertheless.
+
+    Items below `lowest` may be missing from the end of a row's list. A row with k items above `highest` may get any k
+    of these. It is enough to see where given items are in the lists, and lets a backend skip most of the others.
+    """
+
+    lowest: NDArray[np.float32]
+    highest: NDArray[np.float32]
+
+
 class RankOne(NamedTuple):
     """Add weight_i y y' to every row's matrix, like one more interaction with the same y and target 0.
 
@@ -286,13 +297,15 @@ class Backend(Protocol):
         items: NDArray[np.int32],
         scores: NDArray[np.float32],
         dial: ItemScale | None = None,
+        window: ScoreWindow | None = None,
     ) -> None:
         """Find the k best-scored rows of `other` for each row of `this`, best first, ties to the lower index.
 
         A score is the inner product in float64, rounded to float32. Rows are ordered by these rounded scores, so that
         a row's answer does not depend on the others. With `dial`, row j of `other` is first multiplied by its scale
         (and rounded to what a backend stores), and its offset is added to the inner product. Entries of `exclude` are
-        left out. Slots that cannot be filled hold item -1 and score NaN.
+        left out. Slots that cannot be filled hold item -1 and score NaN. With `window`, lists need to be right only as
+        far as it asks.
         """
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Effort, Factors, HalfStep, ItemScale, Matrix, RankOne, RowSums, Vector
+from fairmf.backends.contract import Effort, Factors, HalfStep, ItemScale, Matrix, RankOne, RowSums, ScoreWindow, Vector
 from fairmf.backends.numpy_arrays import NumpyArrays
 from fairmf.backends.random_start import Stream, normal_rows
 from fairmf.data.csr import Rows
@@ -185,6 +185,7 @@ class ReferenceBackend(NumpyArrays):
         items: NDArray[np.int32],
         scores: NDArray[np.float32],
         dial: ItemScale | None = None,
+        window: ScoreWindow | None = None,  # noqa: ARG002
     ) -> None:
         """See contract."""
         items[:] = -1

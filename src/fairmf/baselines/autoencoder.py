@@ -279,7 +279,7 @@ class Autoencoder(FactorModel):
     # -- files ------------------------------------------------------------------------------------------------------
 
     @on_snapshot
-    def save(
+    def save(  # type: ignore[override]
         self, path: str | os.PathLike[str], *, interactions: bool = True, user_sensitivity: bool | None = None
     ) -> None:
         """Write the fitted model to one file, which `load` of the same class reads. An existing file is replaced."""
@@ -288,7 +288,7 @@ class Autoencoder(FactorModel):
         save_network(self, path, interactions=interactions)
 
     @classmethod
-    def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
+    def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:  # type: ignore[override]
         """Load a model that `save` wrote; raise BrokenFile if the file is damaged."""
         return load_network(cls, path)
 

@@ -27,9 +27,12 @@ MOST_SHOWN = 50  # users on the terminal
 
 
 @dataclass
-class OtherUsers(Flags):
-    """Users named in a file, and new users."""
+class NamedUsers(Flags):
+    """Name users by their ids or in a file, or give the events of new users."""
 
+    users: Annotated[
+        list[str] | None, typer.Argument(metavar="USERS", help="User ids. If none are given: all training users.")
+    ] = None
     users_from: Annotated[
         Path | None,
         typer.Option(
@@ -92,12 +95,9 @@ def recommend(
     *,
     session: Session,
     reading: Reading,
-    users: Annotated[
-        list[str] | None, typer.Argument(metavar="USERS", help="User ids. If none are given: all training users.")
-    ] = None,
     lists: Lists,
     served: Served,
-    others: OtherUsers,
+    named: NamedUsers,
     choice: Choice,
     catalogue: Titles,
 ) -> None:
@@ -118,7 +118,7 @@ def recommend(
 
       fairmf recommend model.fairmf --new-users today.csv -o lists.jsonl
     """
-    if sum(x is not None for x in (users or None, others.users_from, others.new_users)) > 1:
+    if sum(x is not None for x in (named.users or None, named.users_from, named.new_users)) > 1:
         raise Problem("USERS, --users-from and --new-users are three ways to name users: use one of them.")
     output, top = lists.output, lists.top
     if output is not None:
@@ -127,7 +127,7 @@ def recommend(
     asked = served.read(loaded, model, session)
     if top > loaded.n_items:
         raise Problem(f"--top {top:,} is more than the catalogue has: {loaded.n_items:,} items.")
-    who, histories = _users(loaded, users, others, reading, session)
+    who, histories = _users(loaded, named, reading, session)
     options = {**histories, **choice.options(loaded, asked), "progress": session.progress}
     titles = catalogue.titles(loaded.fitted.item_ids, loaded.n_items)
     made = ListsOf(loaded, who, top, options, titles)
@@ -148,19 +148,17 @@ def recommend(
     session.note(f"lists   {marked(output)}: {rows:,} rows for {count:,} users")
 
 
-def _users(
-    loaded: FactorModel, users: list[str] | None, others: OtherUsers, reading: Reading, session: Session
-) -> tuple[Users, Record]:
+def _users(loaded: FactorModel, named: NamedUsers, reading: Reading, session: Session) -> tuple[Users, Record]:
     """Return the users (None: all of them), and as arguments of `recommend` the histories of new ones."""
     known = loaded.fitted.user_ids
-    if others.new_users is not None:
-        who, histories = read_histories(others.new_users, loaded, reading, session)
-        if others.reweight is not None:
-            histories = _reweighted(loaded, histories, others.reweight.value, session)
+    if named.new_users is not None:
+        who, histories = read_histories(named.new_users, loaded, reading, session)
+        if named.reweight is not None:
+            histories = _reweighted(loaded, histories, named.reweight.value, session)
         return who, {"user_items": histories, "recalculate_user": True}
-    if others.users_from is not None:
-        return ids_from_file(others.users_from, reading.user, known, "user"), {}
-    return (as_ids(users, known) if users else None), {}
+    if named.users_from is not None:
+        return ids_from_file(named.users_from, reading.user, known, "user"), {}
+    return (as_ids(named.users, known) if named.users else None), {}
 
 
 def _reweighted(loaded: FactorModel, histories: Interactions, asked: str, session: Session) -> Interactions:

@@ -12,7 +12,6 @@ import typer
 
 from fairmf.cli.errors import Problem
 from fairmf.cli.options import Flags
-from fairmf.cli.progress import byte_bar
 from fairmf.cli.terminal import marked
 from fairmf.data.events import Events
 from fairmf.data.ids import Ids, written_id
@@ -21,6 +20,7 @@ from fairmf.lazy import lazy_module
 if TYPE_CHECKING:
     from pyarrow import feather, parquet
 
+    from fairmf.cli import progress as bars
     from fairmf.cli.session import Session
     from fairmf.data import (
         dataset_load,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from fairmf.types import Array, Record
 else:
     # Readers are imported when they are first used: `recommend` loads a model and needs none of them.
+    bars = lazy_module("fairmf.cli.progress")
     feather = lazy_module("pyarrow.feather")
     parquet = lazy_module("pyarrow.parquet")
     dataset_load = lazy_module("fairmf.data.dataset_load")
@@ -171,7 +172,7 @@ def _read_file(source: str, reading: Reading, session: Session, time: bool) -> E
     guess = sniff.guess_columns(seen)
     columns = _columns(source, reading, seen, guess, time)
     _say(session, seen, columns, guess, reading)
-    with session.timed("read"), byte_bar(session, "read") as progress:
+    with session.timed("read"), bars.byte_bar(session, "read") as progress:
         columns |= {"progress": progress}
         if seen.kind == "parquet":
             return read.read_parquet(source, **columns)
@@ -250,7 +251,7 @@ def _read_dataset(name: str, reading: Reading, session: Session) -> Events:
     filters = [f"ratings above {entry.rating_above:g}"] if entry.rating_above is not None else []
     filters += [f"{kind} with at least {n}" for kind, n in (("items", entry.min_item), ("users", entry.min_user)) if n]
     session.result["read_as"] = {"kind": "data set", "name": name}
-    with session.timed("read"), byte_bar(session, name) as progress:
+    with session.timed("read"), bars.byte_bar(session, name) as progress:
         events = dataset_load.load_dataset(name, progress=progress)
     session.note(f"read as the data set {name}: {', '.join(filters) or 'all rows'}")
     return events

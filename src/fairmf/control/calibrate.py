@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fairmf import html
 from fairmf.control.level_grid import Cohort, Point, learned_prices, measure_grid, refined_chain, thinned, undialled
 from fairmf.data.popularity import gini
 from fairmf.data.split import HeldOut, Split
@@ -184,6 +185,12 @@ class Calibration:
             for name, value in values.items():
                 columns.setdefault(name, []).append(value)
         return pyarrow.table(columns)
+
+    def _repr_html_(self) -> str:
+        names = list(self.rows[0].found.values)
+        rows = [[f"{row.evenness:.1f}", *(row.found.values[name] for name in names)] for row in self.rows]
+        note = f"measured on {self.rows[0].found.n_users:,} {self.shown_on} users"
+        return html.title("What each evenness costs", note) + html.table(["evenness", *names], rows)
 
     def __repr__(self) -> str:
         first = self.rows[0].found

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fairmf import html
 from fairmf.control.calibrate import validation_of
 from fairmf.control.fit_offsets import fit_offsets
 from fairmf.control.quick_path import on_path
@@ -193,6 +194,15 @@ class Target:
 
     def __repr__(self) -> str:
         return f"Target({'reached' if self.reached else 'NOT reached'}: {self.message})"
+
+    def _repr_html_(self) -> str:
+        note = "reached" if self.reached else "not reached"
+        told = {
+            "goal": self.goal,
+            "evenness": f"{self.evenness:g}",
+            "measured": f"{len(self.curve)} values of evenness",
+        }
+        return html.title("Target", note) + html.paragraph(self.message) + html.facts(told)
 
 
 def one_goal(goals: dict[str, float | None]) -> tuple[str, float]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fairmf import html
 from fairmf.control.calibrate import validation_of
 from fairmf.control.quick_path import on_path
 from fairmf.data.split import HeldOut, Split
@@ -300,6 +301,14 @@ class Curve:
             cells = ("" if row.get(name) is None else row[name] for name in names)
             lines.append("  ".join(f"{cell:>12.4g}" if isinstance(cell, float) else f"{cell!s:>12}" for cell in cells))
         return "\n".join(lines + ([] if self.n_users is None else [f"(lists of {self.n_users:,} users)"]))
+
+    def _repr_html_(self) -> str:
+        ways = {row.get("way") for row in self.rows}
+        columns = (*(("way",) if len(ways) > 1 else ()), "evenness", "fairness", *self.metrics)
+        names = [name for name in columns if any(row.get(name) is not None for row in self.rows)]
+        rows = [["" if row.get(name) is None else row[name] for name in names] for row in self.rows]
+        note = "" if self.n_users is None else f"lists of {self.n_users:,} users"
+        return html.title("Curve", note) + html.table(names, rows, most=40)
 
 
 # -- one model at many levels -----------------------------------------------------------------------------------------

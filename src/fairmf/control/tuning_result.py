@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fairmf import html
 from fairmf.control.calibrate import calibrate
 from fairmf.control.search_space import DIAL, EVENNESS
 from fairmf.control.trade_off import Curve, front_positions, trade_off
@@ -260,6 +261,19 @@ class TuningResult:
         count = {state: sum(t.state == state for t in self.trials) for state in ("complete", "pruned", "failed")}
         words = ", ".join(f"{number:,} {state}" for state, number in count.items() if number)
         return f"TuningResult({type(self.model).__name__}, {' and '.join(self.objectives)}: {words or 'no trials'})"
+
+    def _repr_html_(self) -> str:
+        """Return the best trials, by the first objective."""
+        first = self.objectives[0]
+        sign = 1 if parse_metric(first).lower_is_better else -1
+        best = sorted(self.complete, key=lambda trial: sign * trial.metrics[first])
+        names = list(dict.fromkeys(name for trial in best for name in trial.settings))
+        rows = [
+            [t.number, *(t.metrics[label] for label in self.objectives), *(t.settings.get(name, "") for name in names)]
+            for t in best
+        ]
+        head = ["trial", *self.objectives, *names]
+        return html.title(repr(self).partition("(")[0], repr(self).partition("(")[2][:-1]) + html.table(head, rows, 10)
 
 
 def best_within(curve: Curve, gini: float) -> float | None:

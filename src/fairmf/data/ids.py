@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.errors import InvalidData
+from fairmf.errors import InvalidData, UnknownId
 from fairmf.io.values import plain
 from fairmf.lazy import cached_property
 from fairmf.types import Array
@@ -109,11 +109,23 @@ class Ids:
         result = np.asarray(found, dtype=np.int64)
         if (result < 0).any():
             unknown = np.flatnonzero(result < 0)
-            raise InvalidData(
-                f"{len(unknown):,} of {len(wanted):,} {kind}s are unknown, the first is {wanted[unknown[0]]!r}.",
+            first = wanted[unknown[0]]
+            raise UnknownId(
+                f"{len(unknown):,} of {len(wanted):,} {kind}s are unknown, the first is {first!r}.",
+                hint=self._other_type(first, kind),
                 parameter=f"{kind}s",
             )
         return result
+
+    def _other_type(self, value: object, kind: str) -> str | None:
+        """Return a hint where an id is known, but as another type: "1" instead of 1."""
+        other: Hashable = str(value)
+        if isinstance(value, str):
+            other = int(value) if value.strip().lstrip("+-").isdecimal() else None
+        if other is None or other not in self:
+            return None
+        words = "integers" if isinstance(other, int) else "texts"
+        return f"the {kind} ids of these data are {words}: pass {other!r} instead of {value!r}"
 
     def check(self, kind: str) -> Ids:
         """Check that ids are unique, hashable and not missing.

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fairmf import html
 from fairmf.data.columns import ColumnName, TextFormat, TextKeywords
 from fairmf.data.csr import Rows, check_sparse, rows_from_pairs, rows_from_sparse, transpose, without_ones
 from fairmf.data.events import Events, frequent, with_weight
@@ -21,16 +22,13 @@ from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property, lazy_module
 from fairmf.params import takes_keywords
 
-# Loaded when they are used: a program that serves a stored model needs none of them.
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # else loaded when they are used: a program that serves a stored model needs none of them
     from typing_extensions import Unpack
 
     from fairmf.data import fingerprint, read, read_csv, read_sql
 else:
-    fingerprint = lazy_module("fairmf.data.fingerprint")
-    read = lazy_module("fairmf.data.read")
-    read_csv = lazy_module("fairmf.data.read_csv")
-    read_sql = lazy_module("fairmf.data.read_sql")
+    fingerprint, read = lazy_module("fairmf.data.fingerprint"), lazy_module("fairmf.data.read")
+    read_csv, read_sql = lazy_module("fairmf.data.read_csv"), lazy_module("fairmf.data.read_sql")
 
 
 class Interactions:
@@ -47,7 +45,14 @@ class Interactions:
     ((50, 40), True)
     """
 
-    def __init__(self, by_user: Rows, n_items: int, user_ids: Ids | None = None, item_ids: Ids | None = None):
+    def __init__(
+        self,
+        by_user: Rows,
+        n_items: int,
+        user_ids: Ids | None = None,
+        item_ids: Ids | None = None,
+        weighting: Weighting | None = None,
+    ):
         for kind, ids, size in (("user", user_ids, by_user.count), ("item", item_ids, n_items)):
             if ids is not None and len(ids) != size:
                 raise InvalidData(f"{kind}_ids holds {len(ids):,} ids, but the matrix has {size:,} {kind}s.")
@@ -56,7 +61,7 @@ class Interactions:
             raise InvalidData(f"The rows hold item indices outside 0 to {n_items - 1}.")
         self._by_user, self._n_items = by_user.read_only(), n_items
         self._user_ids, self._item_ids = user_ids, item_ids
-        self._weighting: Weighting | None = None
+        self._weighting = weighting  # what has computed the weights, if they are not raw
         self._given: Callable[[], str] | None = None  # fingerprint of the data that these are balanced from
 
     # -- constructors -------------------------------------------------------------------------------------------
@@ -326,6 +331,9 @@ class Interactions:
         kind = "binary" if self.is_binary else "weighted"
         return f"Interactions({self.n_users:,} users x {self.n_items:,} items, {self.nnz:,} {kind})"
 
+    def _repr_html_(self) -> str:
+        return html.title(*repr(self)[:-1].split("(", 1)) + html.first_ids(self.user_ids, self.item_ids)
+
     def fingerprint(self) -> str:
         """Return the SHA-256 (hex) of shape, entries, weights and ids: equal for equal data, on any platform."""
         return fingerprint.fingerprint(self._by_user, self._n_items, self.user_ids, self.item_ids)
@@ -355,7 +363,7 @@ class Interactions:
     def take_users(self, rows: NDArray[np.integer]) -> Interactions:
         """Return the users with the given row numbers, in the given order, and all items."""
         ids = None if self.user_ids is None else self.user_ids.take(rows)
-        return marked(Interactions(self._by_user.take(rows), self._n_items, ids, self.item_ids), self._weighting)
+        return Interactions(self._by_user.take(rows), self._n_items, ids, self.item_ids, self._weighting)
 
     def reweighted(self, how: str, *, K1: float = 100.0, B: float = 0.8) -> Interactions:
         """Return the same interactions with other confidences, and remember the `weighting`.
@@ -423,13 +431,7 @@ def weighted_like(data: Interactions, weighting: Weighting | None) -> Interactio
 def with_weights(data: Interactions, weights: NDArray[np.float32] | None, weighting: Weighting) -> Interactions:
     """Return the same interactions with other confidences, which this weighting has computed."""
     rows = data.by_user._replace(weights=weights)
-    return marked(Interactions(rows, data.n_items, data.user_ids, data.item_ids), weighting)
-
-
-def marked(data: Interactions, weighting: Weighting | None) -> Interactions:
-    """Set the weighting of newly made interactions, and return them."""
-    data._weighting = weighting
-    return data
+    return Interactions(rows, data.n_items, data.user_ids, data.item_ids, weighting)
 
 
 def as_interactions(data: object, *, allow_empty: bool = False) -> Interactions:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf import html
 from fairmf.data.csr import Rows
 from fairmf.data.events import Events
 from fairmf.data.ids import Ids
@@ -242,6 +243,10 @@ class Split:
         >>> Split.load("ml-20m-split")  # doctest: +SKIP
         """
         return split_io.load_split(folder)
+
+    def _repr_html_(self) -> str:
+        rows = self.summary()
+        return html.title("Split", self.method) + html.table(list(rows[0]), [list(row.values()) for row in rows])
 
     def __repr__(self) -> str:
         parts = f"train={self.train!r},\n  validation={self.validation!r},\n  test={self.test!r}"

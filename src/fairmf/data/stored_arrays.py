@@ -13,7 +13,7 @@ import numpy as np
 
 from fairmf.data.csr import Rows, is_ascending
 from fairmf.data.ids import Ids
-from fairmf.data.interactions import Interactions, marked
+from fairmf.data.interactions import Interactions
 from fairmf.data.weighting import Balance, BM25Weighting, LogWeighting, Weighting
 from fairmf.errors import InvalidData
 from fairmf.io import strict_json
@@ -130,7 +130,7 @@ def rows_from_arrays(
     # Kernels and `Interactions` rely on sorted rows without repeats. Interactions checks the range of indices.
     if not is_ascending(indices, indptr):
         raise Malformed(f"its {name} are not in order, or repeated")
-    return marked(Interactions(Rows(indptr, indices, weights), m, users, items), weighting)
+    return Interactions(Rows(indptr, indices, weights), m, users, items, weighting)
 
 
 # The weighting is stored since version 2 of the formats of models, splits and autoencoders. Splits and autoencoders

@@ -22,6 +22,7 @@ from fairmf.backends.contract import (
     ItemScale,
     Matrix,
     RowSums,
+    ScoreWindow,
     Vector,
     divides,
 )
@@ -319,9 +320,10 @@ class ShardedBackend:
         items: NDArray[np.int32],
         scores: NDArray[np.float32],
         dial: ItemScale | None = None,
+        window: ScoreWindow | None = None,
     ) -> None:
         """See contract. For users whose factors are in this process."""
-        self.local.top_k(_here(this), other, k, exclude, items, scores, dial)
+        self.local.top_k(_here(this), other, k, exclude, items, scores, dial, window)
 
 
 def _of_items(rows: object) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf import html
 from fairmf.lazy import lazy_module
 from fairmf.metrics.audit_change import Change, UserChange, finite, plain_id
 from fairmf.metrics.exposure import lorenz_curve
@@ -157,6 +158,17 @@ class Audit:
 
     def __repr__(self) -> str:
         return f"Audit({self.before_name} to {self.after_name}, {self.n_users:,} users, {self.n_items:,} items)"
+
+    def _repr_html_(self) -> str:
+        note = f"{self.before_name} to {self.after_name}, {self.n_users:,} users, {self.n_items:,} items"
+        told = "".join(map(html.paragraph, self.statements()))
+        shown = [(c.name, "gains", c.before, c.after) for c in self.gainers(5)]
+        shown += [(c.name, "loses", c.before, c.after) for c in self.losers(5)]
+        items = html.table(["item", "", "lists before", "lists after"], shown)
+        moved = sorted(self.groups, key=lambda g: -abs(g.share.difference))
+        rows = [(g.group, g.n_items, f"{g.share.before:.1%}", f"{g.share.after:.1%}") for g in moved]
+        groups = html.table(["group", "items", "share before", "share after"], rows, most=10) if rows else ""
+        return html.title("Audit", note) + told + items + groups
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ from collections.abc import Hashable
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf import html
 from fairmf.types import Record
 
 Values = NDArray[np.float64]
@@ -94,6 +95,20 @@ class Evaluation:
             cells = (self.values.get(f"{name}@{K}") for K in cutoffs)
             lines.append(f"  {name:<{width}}" + "".join(f"{'' if v is None else f'{v:.4f}':>10}" for v in cells))
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        names = list(dict.fromkeys(label.partition("@")[0] for label in self.values))
+        cutoffs = sorted({int(label.partition("@")[2]) for label in self.values})
+        rows = [[name, *(self._cell(f"{name}@{K}") for K in cutoffs)] for name in names]
+        note = f"{self.n_users:,} users, {self.n_scored:,} with held-out items"
+        return html.title("Evaluation", note) + html.table(["metric", *(f"@{K}" for K in cutoffs)], rows, most=40)
+
+    def _cell(self, label: str) -> str:
+        if label not in self.values:
+            return ""
+        ends = self.intervals.get(label)
+        value = html.number(self.values[label])
+        return value if ends is None else f"{value} ± {html.number((ends[1] - ends[0]) / 2)}"
 
 
 def _plain(value: float) -> float | None:

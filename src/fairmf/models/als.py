@@ -23,7 +23,7 @@ from fairmf.data.interactions import Interactions, as_interactions
 from fairmf.errors import InvalidParameter
 from fairmf.lazy import lazy_module
 from fairmf.models.base import IterativeModel, item_balance_setting, user_balance_setting
-from fairmf.params import setting, store_settings
+from fairmf.params import hinted, setting, store_settings
 from fairmf.types import Record, SparseMatrix
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ SOLVERS = {
 """Every solver by the name that `solver=` takes."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class AlternatingModel(IterativeModel["AlternatingState"]):
     """Alternating least squares: each epoch solves the users, then the items; `finish` solves the users once more."""
 
@@ -218,18 +218,23 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         singular = min(problem.least_user_ridge, problem.least_item_ridge) <= 0
         return SOLVERS["cholesky" if singular else self.solver]
 
+    def is_hard(self, observed_weight: float, unobserved_weight: float, pairs: int) -> bool:
+        """Return whether rows need a thorough solver: the observed outweighs the unobserved, by sums of weights."""
+        return self.cg_steps == "auto" and observed_weight > EASY * unobserved_weight * pairs
+
     def _effort(self, problem: Problem) -> EpochEffort:
         if self.cg_steps != "auto":
             return als_cg.EpochEffort(steps=int(self.cg_steps), relaxation=als_cg.LIGHT.relaxation)
         data = problem.interactions
-        if problem.observed_weight > EASY * self.unobserved_weight * data.n_users * data.n_items:
+        if self.is_hard(problem.observed_weight, self.unobserved_weight, data.n_users * data.n_items):
             return als_cg.THOROUGH
         strongest = self.trained_fairness() * problem.largest_fairness_square
         demanding = strongest >= STRONG or self.unobserved_weight < WEAK
         return als_cg.FIRM if demanding else als_cg.LIGHT
 
 
-@dataclass(eq=False)
+@hinted
+@dataclass(eq=False, repr=False)
 class FairALS(AlternatingModel):
     """Fair implicit ALS: iALS with a term that evens out the items' average scores (lambda_f/2 |V t|^2).
 
@@ -257,7 +262,8 @@ class FairALS(AlternatingModel):
         return self.fairness
 
 
-@dataclass(eq=False)
+@hinted
+@dataclass(eq=False, repr=False)
 class IALS(AlternatingModel):
     """Implicit ALS with frequency-scaled L2, trained without fairness. `recommend(fairness=...)` works nevertheless.
 

@@ -3,19 +3,22 @@
 No default of unobserved_weight fits all data: the best one runs from .001 to 1. So a fifth of the items of some users
 is held out, and short fits with few factors look for the settings with the best nDCG@20 on them, in stages:
 
-1. unobserved_weight alone, from .03 upwards and downwards while quality rises, with a quarter of the factors.
+1. unobserved_weight alone, from a guess by the density of the data upwards and downwards while quality rises, with a
+   quarter of the factors.
 2. regularization at the best weight, then balances, with half of the factors.
 3. Both weights again, in smaller steps and against each other: a larger unobserved_weight goes with a smaller
    regularization. Last the exponent.
 
-Fits within a stage start from the factors of the best fit so far, so that a few epochs are enough. All short fits
-together take about as long as two or three whole ones. docs/decisions/0018-automatic-settings.md has the evidence.
+Fits within a stage start from the factors of the best fit so far, so that a few epochs are enough. Their cost is
+counted, and the search ends when all together have cost about as much as two and a half whole fits.
+docs/decisions/0018-automatic-settings.md has the evidence.
 """
 
 from __future__ import annotations
 
 import copy
 import logging
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -23,6 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.backends.contract import Factors, ScoreWindow
 from fairmf.data.csr import Rows
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, NotFinite
@@ -47,16 +51,19 @@ FIRST_PENALTY = 0.01
 CHOSEN = ("unobserved_weight", "regularization", "regularization_exponent", "item_balance", "user_balance")
 """The settings that are chosen, where the model's own are the defaults of its class."""
 MOVES = (
-    # Factors of unobserved_weight and regularization; the second of a pair is tried if the first is no better.
-    ((3.0, 1 / 3), (1 / 3, 3.0)),
-    ((1.7, 1.0), (1 / 1.7, 1.0)),
-    ((1.0, 1.7), (1.0, 1 / 1.7)),
+    # Factors of unobserved_weight and regularization, and by what quality must be better at least; the second of a pair
+    # is tried if the first is not taken. With all factors a larger weight and less regularization is better than short
+    # fits with few factors say, so that a tie goes there.
+    ((3.0, 1 / 3, 0.995), (1 / 3, 3.0, 1.01)),
+    ((1.7, 1.0, 1.0), (1 / 1.7, 1.0, 1.0)),
+    ((1.0, 1.7, 1.0), (1.0, 1 / 1.7, 1.0)),
 )
 HELD_OUT = 0.2
 K = 20
 USERS = 4096  # users who have items held out, if there are twice as many; otherwise half of all
 MARGIN = 1.01  # by what an exponent other than the default has to be better: it moves the best weights, too
-WORK = 1.3  # of a whole fit, as `work` counts: what all short fits together may take (in seconds about twice that)
+WORK = 2.2  # whole fits, as `cost` counts: what all short fits together may take
+THOROUGH = 5.0  # work of an epoch that solves rows thoroughly (als.py), against one that does not
 MOST_EPOCHS = 16  # of a whole fit: short fits are shares of it, however many epochs are asked for
 EXPECTED = 17  # short fits, as a rule: for the progress bar
 FEWEST = 50  # held-out interactions without which nothing can be chosen
@@ -98,10 +105,10 @@ def choose(model: AlternatingModel, data: Interactions, progress: bool | None) -
     with progress_bar("settings", EXPECTED, progress) as search.advance:
         if "unobserved_weight" in free:
             search.stage(min(small, model.factors), max(1, epochs // 4))
-            best = search.climb(best, "unobserved_weight", WEIGHTS)
+            best = search.climb(best, "unobserved_weight", WEIGHTS, likely_weight(data))
         search.stage(min(middle, model.factors), max(1, round(0.375 * epochs)))
         if "regularization" in free:
-            best = search.climb(best, "regularization", PENALTIES)
+            best = search.climb(best, "regularization", PENALTIES, FIRST_PENALTY)
         if "item_balance" in free and "user_balance" in free:
             best = search.best([best, *({**best, "item_balance": b, "user_balance": u} for b, u in BALANCES)])
         best = search.refine(best, [name for name in WEIGHED if name in free])
@@ -121,10 +128,14 @@ class Search:
     train: Interactions
     users: NDArray[np.int64]
     """The users whose lists are scored."""
+    liked: Rows
+    """The items that they keep."""
     targets: Rows
     """Their held-out items."""
-    budget: float
-    """Work that is left, in the unit of `work`."""
+    observed: float
+    """The sum of the weights of all interactions."""
+    spent: float = 0.0
+    """The work of all short fits so far, in the unit of `work`."""
     advance: Advance = lambda note, steps=1: None  # noqa: ARG005
     scores: dict[tuple[float, ...], float] = field(default_factory=dict)
     """What was measured, by number of factors and settings."""
@@ -160,8 +171,8 @@ class Search:
                 hint="set unobserved_weight and regularization yourself",
             )
         train, targets = _where(rows, ~held), _where(rows, held)
-        budget = WORK * model.epochs * work(data, model.factors)
-        return cls(model, Interactions(train, data.n_items), users, targets.take(users), budget)
+        observed = float(train.nnz if train.weights is None else train.weights.sum(dtype=np.float64))
+        return cls(model, Interactions(train, data.n_items), users, train.take(users), targets.take(users), observed)
 
     def stage(self, factors: int, epochs: int) -> None:
         """Begin with fits of this size."""
@@ -172,23 +183,24 @@ class Search:
         return max(trials, key=self.quality)
 
     def refine(self, best: Record, names: Sequence[str]) -> Record:
-        """Change both weights, or the one of them that is free, by factors as long as quality rises."""
+        """Change both weights, or the one of them that is free, by factors as long as quality rises enough."""
+        top = self.quality(best)
         for pair in MOVES:
             before = best
-            for move in pair:
+            for *move, least in pair:
                 factors = dict(zip(WEIGHED, move, strict=True))
                 if best is not before or any(factors[name] != 1 for name in WEIGHED if name not in names):
                     continue  # the way back, or a setting that is given
                 while True:
                     new = best | {name: float(f"{best[name] * factors[name]:.2g}") for name in names}
-                    if not LOWEST <= new["unobserved_weight"] <= HIGHEST or self.quality(new) <= self.quality(best):
+                    if not LOWEST <= new["unobserved_weight"] <= HIGHEST or self.quality(new) <= least * top:
                         break
-                    best = new
+                    best, top = new, max(top, self.quality(new))
         return best
 
-    def climb(self, start: Record, name: str, values: Sequence[float]) -> Record:
-        """Try the values of a setting, from the middle on towards where quality rises; return the best."""
-        at = first = len(values) // 2
+    def climb(self, start: Record, name: str, values: Sequence[float], likely: float) -> Record:
+        """Try the values of a setting, from the likely one on towards where quality rises; return the best."""
+        at = first = int(np.argmin(np.abs(np.log(np.array(values) / likely))))
         done = {first: {**start, name: values[first]}}
         for step in (-1, 1):
             at = first
@@ -207,16 +219,30 @@ class Search:
         if key in self.scores:
             return self.scores[key]
         epochs = self.epochs if self._init is None else self.epochs // 2 + 1
-        cost = epochs * work(self.train, self.factors)
-        if self.scores and cost > self.budget:
+        cost = self.cost(settings, epochs)
+        if self.scores and self.spent + cost > self.allowed(settings):
             return -np.inf
-        self.budget -= cost
+        self.spent += cost
         score, fitted = self._score(settings, epochs)
         if fitted is not None and score >= max(self.scores.values(), default=-np.inf):
             self._init = fitted
         self.scores[key] = score
         self.advance(f"nDCG@{K} {max(self.scores.values()):.4f}")
         return score
+
+    def cost(self, settings: Record, epochs: int) -> float:
+        """Return the work of a short fit: its epochs, what surrounds them, and its lists."""
+        lists = len(self.users) * (self.train.n_items / 8 + 1300.0) + 80.0 * self.targets.nnz
+        return (epochs + 1) * self._harder(settings) * work(self.train, self.factors) + self.factors * lists
+
+    def allowed(self, settings: Record) -> float:
+        """Return what all short fits may cost if these settings win. The last half-step counts as an epoch."""
+        return WORK * (self.model.epochs + 1) * self._harder(settings) * work(self.train, self.model.factors)
+
+    def _harder(self, settings: Record) -> float:
+        """Return the work of an epoch with these settings, against a usual one."""
+        pairs = self.train.n_users * self.train.n_items
+        return THOROUGH if self.model.is_hard(self.observed, settings["unobserved_weight"], pairs) else 1.0
 
     def _score(self, settings: Record, epochs: int) -> tuple[float, FactorModel | None]:
         """Return the nDCG of a short fit, and the fit; -inf and None where it diverges."""
@@ -230,25 +256,45 @@ class Search:
             return -np.inf, None
         if trial.history.verdict == "interrupted":
             raise KeyboardInterrupt
-        backend, liked = trial._backend(), self.train.by_user.take(self.users)
+        backend, U, V = trial._backend(), trial.user_factors[self.users], trial.item_factors
         with backend.threads(trial.num_threads):
-            lists, _ = top_n(backend, trial.user_factors[self.users], trial.item_factors, K, liked)
-        return mean_ndcg(lists, self.targets, self.train.n_items), trial
+            lists, _ = top_n(backend, U, V, K, self.liked, window=score_window(U, V, self.targets))
+        return mean_ndcg(lists, self.targets), trial
+
+
+def score_window(U: Factors, V: Factors, targets: Rows) -> ScoreWindow:
+    """Return the lowest and the highest score of each user's targets; every user must have a target.
+
+    Other scores decide nothing: most users have 20 items above their best target soon, and are done.
+    """
+    owners = np.repeat(np.arange(len(U)), np.diff(targets.indptr))
+    scores = np.einsum("ec,ec->e", U[owners], V[targets.indices])
+    return ScoreWindow(*(choice.reduceat(scores, targets.indptr[:-1]) for choice in (np.minimum, np.maximum)))
+
+
+def likely_weight(data: Interactions) -> float:
+    """Guess unobserved_weight from the share of all pairs that are observed: the denser, the larger it should be."""
+    return 3.0 * math.pow(data.nnz / (data.n_users * data.n_items), 0.7)
 
 
 def work(data: Interactions, factors: int) -> float:
-    """Estimate the work of one epoch: passes over the interactions, and dense products of all rows."""
-    return data.nnz * factors * 8.0 + (data.n_users + data.n_items) * factors**2 * 2.0
+    """Estimate the work of one epoch: passes over the interactions, and dense products of all rows.
+
+    The constants are from the seconds of epochs with 32, 64 and 128 factors.
+    """
+    rows = data.n_users + data.n_items
+    return 8.0 * data.nnz * factors + 0.75 * rows * factors * (factors + 64.0)
 
 
-def mean_ndcg(lists: NDArray[np.integer], targets: Rows, n_items: int) -> float:
+def mean_ndcg(lists: NDArray[np.integer], targets: Rows) -> float:
     """Return the mean nDCG of lists, as docs/metrics.md defines it; every user must have a target."""
-    user = np.arange(len(lists), dtype=np.int64)
-    wanted = np.repeat(user * n_items, np.diff(targets.indptr)) + targets.indices
-    hits = np.isin(user[:, None] * n_items + lists, wanted) & (lists >= 0)
+    sizes = np.diff(targets.indptr)
+    owners = np.repeat(np.arange(len(lists)), sizes)
+    found = lists[owners] == targets.indices[:, None]  # each target against the list of its user
     gain = 1.0 / np.log2(np.arange(2, lists.shape[1] + 2))
     ideal = np.concatenate(([0.0], np.cumsum(gain)))
-    return float(np.mean(hits @ gain / ideal[np.minimum(np.diff(targets.indptr), lists.shape[1])]))
+    gained = np.bincount(owners, found @ gain, minlength=len(lists))
+    return float(np.mean(gained / ideal[np.minimum(sizes, lists.shape[1])]))
 
 
 def _where(rows: Rows, kept: NDArray[np.bool_]) -> Rows:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fairmf.models import objective as objectives
     from fairmf.models import problem as problems
     from fairmf.models.fairness_weights import FairnessWeights
-    from fairmf.models.fit_loop import Callback, StateT
+    from fairmf.models.fit_loop import Callback, Function, StateT
     from fairmf.models.objective import Objective
     from fairmf.models.problem import Problem
     from fairmf.ranking import item_dial
@@ -63,7 +63,7 @@ def user_balance_setting(default: float) -> float:
     )  # fmt: skip
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class IterativeModel(FoldInModel, Generic[StateT]):
     """A factor model trained in epochs on the objective of docs/mathematics.md."""
 
@@ -169,7 +169,7 @@ class IterativeModel(FoldInModel, Generic[StateT]):
         data: Interactions | SparseMatrix | ShardSource,
         *,
         init: FactorModel | tuple[Factors, Factors] | None = None,
-        callbacks: Sequence[Callback] = (),
+        callbacks: Sequence[Callback | Function] = (),
         objective_every: int = 1,
         progress: bool | None = None,
         settle: bool = True,
@@ -191,7 +191,8 @@ class IterativeModel(FoldInModel, Generic[StateT]):
         init
             Another model, or a pair (U, V), whose factors the fit starts from.
         callbacks
-            Called after every epoch; see `fairmf.EarlyStopping`.
+            Called after every epoch: objects such as `fairmf.EarlyStopping`, or functions of the epoch (from 0), its
+            seconds and the objective.
         objective_every
             Compute the objective every so many epochs. 0 skips it; training does not need it.
         progress
@@ -230,6 +231,7 @@ class IterativeModel(FoldInModel, Generic[StateT]):
         """
         check_settings(self)
         check_count("fit", "checkpoint_every", checkpoint_every)
+        called = fit_loop.as_callbacks(callbacks)
         own = self._chosen(data, progress)
         if own is not self:
             # The constructor's values stay as they are, for the next fit; `fitted.settings` has what was chosen.
@@ -249,13 +251,13 @@ class IterativeModel(FoldInModel, Generic[StateT]):
             state = self.start(problem, *self._initial_factors(problem, init))
             stored: fit_loop.Checkpoints[StateT] | None = None
             if checkpoint is not None:
-                of_fit = checkpoint_files.identity_of(self, problem, init, callbacks, objective_every)
+                of_fit = checkpoint_files.identity_of(self, problem, init, called, objective_every)
                 folder = checkpoint_files.open_folder(
                     checkpoint, checkpoint_every, of_fit, self.epochs, problem.backend
                 )
                 stored = given.checkpoints(opened.enter_context(folder))
             options = fit_loop.Options(
-                type(self).__name__, callbacks, objective_every, progress, settle, stored, given.note
+                type(self).__name__, called, objective_every, progress, settle, stored, given.note
             )
             try:
                 state, history = fit_loop.run(

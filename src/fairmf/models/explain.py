@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
+from fairmf import html
 from fairmf.backends.contract import ItemScale
 from fairmf.data.interactions import Interactions
 from fairmf.errors import NotFinite
@@ -51,6 +52,20 @@ class Explanation:
         """Return plain values, for JSON; ids stay as they are."""
         past = [{"item": item, "amount": amount} for item, amount in self.contributions]
         return {**vars(self), "contributions": past}
+
+    def _repr_html_(self) -> str:
+        who = "" if self.user is None else f"for user {self.user}"
+        rows: list[tuple[object, str]] = [
+            (f"past item {item}", f"{amount:+.4f}") for item, amount in self.contributions[:SHOWN]
+        ]
+        if rest := self.contributions[SHOWN:]:
+            rows.append((f"{len(rest):,} more past items", f"{sum(amount for _, amount in rest):+.4f}"))
+        if self.fairness_cost:
+            rows.append(("fairness", f"{-self.fairness_cost:+.4f}"))
+        if self.offset:
+            rows.append(("evenness and offset of the item", f"{self.offset:+.4f}"))
+        rows.append(("score", f"{self.score:+.4f}"))
+        return html.title(f"Why item {self.item}", who) + html.table(["part", "adds"], rows)
 
     def __str__(self) -> str:
         who = "" if self.user is None else f" for user {self.user!r}"

@@ -245,13 +245,6 @@ class FactorModel(HistoryModel):
         ----------
         users, N, **options
             As in `recommend_batches`.
-
-        Examples
-        --------
-        >>> from fairmf import IALS, synthetic
-        >>> model = IALS(factors=4, epochs=2).fit(synthetic(60, 40, 600), progress=False)
-        >>> model.recommend_table(N=3).num_rows
-        180
         """
         return batches.table(self, users, N, options)
 
@@ -366,12 +359,17 @@ class FactorModel(HistoryModel):
 
     @on_snapshot
     def similar_items(
-        self, itemid: Hashable | Names, N: int = 10, *, filter_items: Names | None = None, items: Names | None = None
+        self,
+        itemid: Hashable | Names,
+        N: int = 10,
+        recalculate_item: bool = False,
+        item_users: Interactions | SparseMatrix | None = None,
+        filter_items: Names | None = None,
+        items: Names | None = None,
     ) -> tuple[Array, NDArray[np.float32]]:
         """Find the N items whose vectors have the largest cosine similarity to the given item's.
 
-        The item itself comes first, as in implicit; ties go to the lower row. An item without interactions is similar
-        to nothing and nothing is similar to it.
+        The item itself comes first; ties go to the lower row. An item without interactions is similar to nothing.
 
         Parameters
         ----------
@@ -379,10 +377,11 @@ class FactorModel(HistoryModel):
             One item, or a sequence of items.
         N
             Length of the lists.
-        filter_items
-            Items to leave out.
-        items
-            The only candidates.
+        recalculate_item
+            Compute the vectors of these items from `item_users` (their users, one row per item), as `fold_in_items`
+            does. Without it, `item_users` is not used.
+        filter_items, items
+            Items to leave out, and the only candidates.
 
         Returns
         -------
@@ -398,7 +397,8 @@ class FactorModel(HistoryModel):
         >>> bool(ids[0] == data.item_ids.values[0])
         True
         """
-        return similar.find(self, "item", itemid, N, filter_items, items)
+        again = similar.recalculated(self, item_users) if recalculate_item else None
+        return similar.find(self, "item", itemid, N, filter_items, items, again)
 
     @on_snapshot
     def similar_users(

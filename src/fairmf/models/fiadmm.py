@@ -19,7 +19,7 @@ from fairmf.models.base import IterativeModel
 from fairmf.models.fiadmm_steps import AdmmState, consensus_step, dual_step, item_step, item_step_by_cg, user_step
 from fairmf.models.objective import Objective
 from fairmf.models.problem import Problem, problem_for
-from fairmf.params import check_count, setting
+from fairmf.params import check_count, hinted, setting
 from fairmf.types import Record
 
 # -- the paper's convergence theorem (docs/mathematics.md 4, with its misprints corrected) -----------------------------
@@ -90,7 +90,8 @@ class TrainingState(AdmmState):
     """The epoch from which on rho and gamma are what they are now; one more than `epochs_done` right after a move."""
 
 
-@dataclass(eq=False)
+@hinted
+@dataclass(eq=False, repr=False)
 class FiADMM(IterativeModel[TrainingState]):
     """Fair implicit ADMM (Togashi & Abe 2022): iALS with a term that evens out the items' average scores.
 

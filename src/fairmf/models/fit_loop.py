@@ -85,11 +85,34 @@ class Trainable(Protocol[S]):
         """Return what a user can change when training diverges."""
 
 
+Function = Callable[[int, float, "float | None"], object]
+"""A function that can be a callback; see `FunctionCallback`."""
+
+
 class Callback(Protocol):
     """An object that is called after every epoch: it may evaluate the model, stop the fit, or choose what is kept."""
 
     def on_epoch(self, progress: EpochProgress[Any]) -> None:
         """Look at the epoch, and act on it; see `EpochProgress`."""
+
+
+class FunctionCallback:
+    """A plain function as a callback: it gets the number of the epoch from 0, its seconds and the objective."""
+
+    def __init__(self, function: Callable[[int, float, float | None], object]):
+        self.function = function
+
+    def on_epoch(self, progress: EpochProgress[Any]) -> None:
+        """Call the function, as implicit calls its `callback`."""
+        record = progress.record
+        objective = record.get("objective")
+        total = objective.get("total") if isinstance(objective, dict) else objective
+        self.function(progress.epoch - 1, float(record["seconds"]), total)
+
+
+def as_callbacks(given: Sequence[Callback | Function]) -> list[Callback]:
+    """Return callbacks, with functions wrapped as such."""
+    return [each if hasattr(each, "on_epoch") else FunctionCallback(each) for each in given]
 
 
 @runtime_checkable

@@ -8,7 +8,7 @@ import functools
 import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import Field, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,21 +18,21 @@ from fairmf.backends.registry import get_backend
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions, as_interactions, weighted_like
 from fairmf.data.weighting import Weighting
-from fairmf.errors import InvalidData, InvalidParameter, MissingHistories, NotFitted
+from fairmf.errors import BrokenFile, InvalidData, InvalidParameter, MissingHistories, NotFitted, UnknownId
 from fairmf.lazy import cached_property, lazy_module
 from fairmf.models.evenness import EvennessPath, Level, requested
 from fairmf.params import check_not_negative, settings_of, store_settings
 from fairmf.types import Array, Record, SparseMatrix
 
 if TYPE_CHECKING:
-    from fairmf.models import dial, model_file, serving_state
+    from fairmf.models import dial, model_file, serving_state, shown
     from fairmf.models.serving_state import ServingState
     from fairmf.ranking import item_dial
     from fairmf.ranking.item_dial import ItemDial
 else:  # models that only recommend do without
     item_dial = lazy_module("fairmf.ranking.item_dial")
     dial, model_file = lazy_module("fairmf.models.dial"), lazy_module("fairmf.models.model_file")
-    serving_state = lazy_module("fairmf.models.serving_state")
+    serving_state, shown = lazy_module("fairmf.models.serving_state"), lazy_module("fairmf.models.shown")
 
 Self = TypeVar("Self", bound="FittedModel")
 
@@ -292,6 +292,12 @@ class FittedModel(abc.ABC):
     def _backend(self) -> Backend:
         return get_backend(self.backend)
 
+    def __repr__(self) -> str:
+        return shown.line(self)
+
+    def _repr_html_(self) -> str:
+        return shown.page(self)
+
     # -- settings, in scikit-learn's way ------------------------------------------------------------------------------
 
     def get_params(self, deep: bool = True) -> Record:  # noqa: ARG002 - no setting is an estimator itself
@@ -307,7 +313,11 @@ class FittedModel(abc.ABC):
 
     @on_snapshot
     def save(
-        self, path: str | os.PathLike[str], *, interactions: bool = True, user_sensitivity: bool | None = None
+        self,
+        path: str | os.PathLike[str] | BinaryIO,
+        *,
+        interactions: bool = True,
+        user_sensitivity: bool | None = None,
     ) -> None:
         """Write the fitted model to one file, which `fairmf.load_model` reads (docs/persistence.md).
 
@@ -316,7 +326,7 @@ class FittedModel(abc.ABC):
         Parameters
         ----------
         path
-            The file to write.
+            The file to write, or a binary file that is open for writing.
         interactions
             Store the users' histories (4 bytes per interaction, 8 if weighted). With them, liked items can be left out
             and the fairness changed after loading; without them the file is smaller and holds nobody's history.
@@ -331,7 +341,32 @@ class FittedModel(abc.ABC):
         InvalidParameter
             If `user_sensitivity` is asked of a model that cannot have it.
         """
+        if not isinstance(path, (str, os.PathLike)):
+            model_file.save_to(path, self, interactions=interactions, user_sensitivity=user_sensitivity)
+            return
         model_file.save_model(self, path, interactions=interactions, user_sensitivity=user_sensitivity)
+
+    @classmethod
+    def load(cls: type[Self], path: str | os.PathLike[str] | BinaryIO) -> Self:
+        """Load a model of this class from a file; `fairmf.load_model` loads any of them.
+
+        Parameters
+        ----------
+        path
+            A file that `save` wrote, or a binary file that is open for reading.
+
+        Raises
+        ------
+        BrokenFile
+            If the file is damaged, is not a model file, or holds a model of another class.
+        """
+        found = model_file.load_model(path)
+        if not isinstance(found, cls):
+            raise BrokenFile(
+                f"The file holds a model of the class {type(found).__name__}, not {cls.__name__}.",
+                hint=f"use {type(found).__name__}.load or fairmf.load_model",
+            )
+        return found
 
     # -- histories --------------------------------------------------------------------------------------------------
 
@@ -391,7 +426,7 @@ def positions(names: Names, ids: Ids | None, size: int, kind: str) -> NDArray[np
         )
     rows = row_numbers(names, kind)
     if len(rows) and (rows.min() < 0 or rows.max() >= size):
-        raise InvalidData(f"{kind.capitalize()} rows go from 0 to {size - 1:,}; got {rows.min()}..{rows.max()}.")
+        raise UnknownId(f"{kind.capitalize()} rows go from 0 to {size - 1:,}; got {rows.min()}..{rows.max()}.")
     return rows
 
 

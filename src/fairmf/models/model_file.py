@@ -6,9 +6,11 @@ import dataclasses
 import functools
 import math
 import os
+import shutil
+import tempfile
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -207,7 +209,16 @@ def all_finite(array: Array) -> bool:
 # -- loading ----------------------------------------------------------------------------------------------------------
 
 
-def load_model(path: str | os.PathLike[str], *, mmap: bool = False, verify: bool | None = None) -> Any:
+def save_to(file: BinaryIO, model: FittedModel, **options: Any) -> None:
+    """Write a fitted model to an open binary file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.fairmf"
+        save_model(model, path, **options)
+        with path.open("rb") as written:
+            shutil.copyfileobj(written, file)
+
+
+def load_model(path: str | os.PathLike[str] | BinaryIO, *, mmap: bool = False, verify: bool | None = None) -> Any:
     """Load the model that `model.save(path)` stored; it answers with the same bits.
 
     Nothing in a file is ever executed. Sizes, settings, ids and interactions are always checked.
@@ -215,7 +226,7 @@ def load_model(path: str | os.PathLike[str], *, mmap: bool = False, verify: bool
     Parameters
     ----------
     path
-        A model file.
+        A model file, or a binary file that is open for reading (not with `mmap`).
     mmap
         Leave the arrays in the file. They are read when needed, and shared by all processes that do the same.
     verify
@@ -240,6 +251,14 @@ def load_model(path: str | os.PathLike[str], *, mmap: bool = False, verify: bool
     ...     load_model(os.path.join(folder, "model.fairmf")).user_factors.shape
     (300, 4)
     """
+    if not isinstance(path, (str, os.PathLike)):
+        if mmap:
+            raise InvalidParameter("mmap=True needs the path of a file, not an open file.", parameter="mmap")
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder) / "model.fairmf"
+            with copy.open("wb") as written:
+                shutil.copyfileobj(path, written)
+            return load_model(copy, verify=verify)
     path = Path(path)
     content, arrays = container.read(path, MODEL, mmap=mmap, verify=not mmap if verify is None else verify)
     with container.reading(path, MODEL.name):

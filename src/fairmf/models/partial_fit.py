@@ -17,7 +17,7 @@ from fairmf.backends.contract import Factors, Vector
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows, replace_rows, transpose
 from fairmf.data.ids import Ids
-from fairmf.data.interactions import Interactions, as_interactions, marked, weighted_like
+from fairmf.data.interactions import Interactions, as_interactions, weighted_like
 from fairmf.data.weighting import Weighting, put
 from fairmf.errors import InvalidData
 from fairmf.io.values import plain
@@ -41,7 +41,7 @@ def with_users(fitted: Fitted, names: Hashable | Names, batch: Interactions, fol
     held = fitted.interactions
     if held is not None:
         rows = replace_rows(held.by_user, where, batch.by_user)
-        changes["interactions"] = marked(Interactions(rows, held.n_items, ids, held.item_ids), fitted.weighting)
+        changes["interactions"] = Interactions(rows, held.n_items, ids, held.item_ids, fitted.weighting)
         changes["popularity"] = _counts(changes["interactions"])
         changes["item_counts"] = rows.column_counts(held.n_items)
     else:  # the former histories of replaced users are not known, so only new users can be counted
@@ -94,8 +94,8 @@ def with_items(
         if fitted.weighting is not None:
             changes["weighting"] = fitted.weighting.with_items(where, raw.by_user)
             by_user = _rescaled(by_user, held.by_user, fitted.weighting)
-        found = Interactions(by_user, rows.count, held.user_ids, ids)
-        changes["interactions"] = marked(found, changes.get("weighting", fitted.weighting))
+        weighting = changes.get("weighting", fitted.weighting)
+        changes["interactions"] = Interactions(by_user, rows.count, held.user_ids, ids, weighting)
     if weights is not None and fitted.fairness_weights is not None:
         changes["fairness_weights"] = put(fitted.fairness_weights, where, weights)
     changes["user_sensitivity"] = None  # every H_i and q1 have changed

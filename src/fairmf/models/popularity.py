@@ -16,11 +16,12 @@ from fairmf.backends.registry import BACKENDS
 from fairmf.data.interactions import Interactions, as_interactions
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import Fitted, History, on_snapshot
-from fairmf.params import check_settings, setting
+from fairmf.params import check_settings, hinted, setting
 from fairmf.types import SparseMatrix
 
 
-@dataclass(eq=False)
+@hinted
+@dataclass(eq=False, repr=False)
 class Popularity(FactorModel):
     """Recommend the most popular items that the user has not had yet.
 

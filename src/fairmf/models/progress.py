@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fairmf import html
 from fairmf.lazy import lazy_module
 from fairmf.text import visible
 
@@ -21,7 +20,10 @@ if TYPE_CHECKING:
     import rich.console as rich_console
     import rich.markup as rich_markup
     import rich.progress as rich_progress
+
+    from fairmf import html
 else:
+    html = lazy_module("fairmf.html")  # for notebooks only
     rich_console, rich_markup = lazy_module("rich.console"), lazy_module("rich.markup")
     rich_progress = lazy_module("rich.progress")
 

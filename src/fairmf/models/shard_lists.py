@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.data.interactions import Interactions, marked
+from fairmf.data.interactions import Interactions
 from fairmf.data.popularity import gini
 from fairmf.distributed.parquet_chunks import output_folder
 from fairmf.distributed.shards import ShardSource
@@ -78,8 +78,8 @@ def check_items(model: FactorModel, source: ShardSource, what: str) -> None:
 def histories(source: ShardSource, number: int, fitted: Fitted) -> Interactions:
     """Return the interactions of a shard's users over the model's items."""
     shard = source.load(number)
-    own = Interactions(shard.rows, len(fitted.item_factors), shard.user_ids, fitted.item_ids)
-    return marked(own, source.weighting)  # so that the model weights raw ones, and no others
+    # With the weighting, so that the model weights raw ones, and no others.
+    return Interactions(shard.rows, len(fitted.item_factors), shard.user_ids, fitted.item_ids, source.weighting)
 
 
 def _owned(fitted: Fitted) -> Fitted:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Backend
+from fairmf.backends.contract import Backend, Factors
 from fairmf.data.csr import Rows
+from fairmf.data.interactions import Interactions
+from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.models.fitted import Fitted, Names, as_list, is_one, named, positions
 from fairmf.ranking.top_n import list_length
-from fairmf.types import Array
+from fairmf.types import Array, SparseMatrix
 
 if TYPE_CHECKING:
     from fairmf.models.factor_model import FactorModel
@@ -24,9 +26,18 @@ Ranked = tuple[NDArray[np.int32], NDArray[np.float32]]
 
 
 def find(
-    model: FactorModel, kind: str, asked: Hashable | Names, N: int, leave_out: Names | None, among: Names | None
+    model: FactorModel,
+    kind: str,
+    asked: Hashable | Names,
+    N: int,
+    leave_out: Names | None,
+    among: Names | None,
+    vectors: Factors | None = None,
 ) -> tuple[Array, NDArray[np.float32]]:
-    """Answer `similar_items` and `similar_users` (`kind` is "item" or "user"): see there."""
+    """Answer `similar_items` and `similar_users` (`kind` is "item" or "user"): see there.
+
+    `vectors` stand in for the stored ones of the users or items that are asked for.
+    """
     of_items, fitted = kind == "item", model.fitted
     factors, ids = (fitted.item_factors, fitted.item_ids) if of_items else (fitted.user_factors, fitted.user_ids)
 
@@ -37,10 +48,22 @@ def find(
     if leave_out is not None:
         candidates = np.setdiff1d(candidates, rows(leave_out))
     backend, queries = model._backend(), rows(asked)
+    if vectors is not None and len(vectors) != len(queries):
+        raise InvalidData(f"item_users has {len(vectors):,} rows for {len(queries):,} items: give one row per item.")
     with backend.threads(model.num_threads):
-        found, cosines = nearest(backend, factors, queries, N, candidates, _directed(fitted, of_items))
+        found, cosines = nearest(backend, factors, queries, N, candidates, _directed(fitted, of_items), vectors)
     names = named(found, ids)
     return (names[0], cosines[0]) if is_one(asked) else (names, cosines)
+
+
+def recalculated(model: FactorModel, item_users: Interactions | SparseMatrix | None) -> Factors:
+    """Return the vectors of items by their users, for `similar_items(recalculate_item=True)`."""
+    if item_users is None:
+        raise InvalidParameter("recalculate_item needs the users of the items: item_users.", parameter="item_users")
+    if not hasattr(model, "fold_in_items"):
+        raise InvalidParameter(f"A {type(model).__name__} cannot recalculate items.", parameter="recalculate_item")
+    vectors: Factors = model.fold_in_items(item_users)
+    return vectors
 
 
 def _directed(fitted: Fitted, of_items: bool) -> NDArray[np.bool_]:
@@ -62,15 +85,17 @@ def nearest(
     N: int,
     candidates: NDArray[np.int64],
     directed: NDArray[np.bool_],
+    vectors: NDArray[np.floating] | None = None,
 ) -> Ranked:
     """Return the N candidates (ascending rows of `factors`) most similar to each query, best first: (rows, cosines).
 
     A query that is a candidate comes first, with similarity 1. Ties go to the lower row. A zero vector, or one that
     is not `directed` (one flag per row), is similar to nothing and nothing to it. Missing slots hold -1 and NaN; there
-    are no more slots than rows. Call it inside `backend.threads`.
+    are no more slots than rows. `vectors` stand in for those of the queries, which still come first. Call it inside
+    `backend.threads`.
     """
     N = list_length(N, len(factors))
-    wanted, usable = _unit(factors[queries])
+    wanted, usable = _unit(factors[queries] if vectors is None else vectors)
     lost = ~(usable & directed[queries])
     candidates = candidates[directed[candidates]]
     best = _empty(len(queries), N)
@@ -90,6 +115,8 @@ def nearest(
     own = np.isin(queries, candidates)
     rows[own, 1:], cosines[own, 1:] = rows[own, :-1], cosines[own, :-1]
     rows[own, 0], cosines[own, 0] = queries[own], 1.0
+    if vectors is not None:  # not the stored vector itself, but near to it
+        cosines[own, 0] = np.einsum("ij,ij->i", wanted[own], _unit(factors[queries[own]])[0])
     rows[lost], cosines[lost] = -1, np.nan
     return rows, cosines
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Backend, ItemScale
+from fairmf.backends.contract import Backend, ItemScale, ScoreWindow
 from fairmf.data.csr import Rows
 from fairmf.errors import InvalidData
 from fairmf.params import check_count
@@ -22,11 +22,13 @@ def top_n(
     exclude: Rows | None = None,
     allowed: NDArray[np.integer] | None = None,
     dial: ItemScale | None = None,
+    window: ScoreWindow | None = None,
 ) -> Lists:
     """Return the N best items by inner product, best first, ties to the lower item; missing slots are -1 and NaN.
 
     User i never gets an item in row i of `exclude`. With `allowed` (ascending, no repeats) only these items are ranked.
-    With `dial`, scores are multiplied by each item's scale, and its offset is added. Call it inside `backend.threads`.
+    With `dial`, scores are multiplied by each item's scale, and its offset is added. With `window`, lists need to be
+    right only as far as it asks. Call it inside `backend.threads`.
     """
     lists, scores = empty_lists(len(users), N)
     if exclude is not None:
@@ -39,7 +41,7 @@ def top_n(
     if k == 0 or len(users) == 0:
         return lists, scores
     best, value = empty_lists(len(users), k)
-    backend.top_k(backend.array(users), backend.array(items), k, exclude, best, value, dial)
+    backend.top_k(backend.array(users), backend.array(items), k, exclude, best, value, dial, window)
     # A missing slot is -1, but allowed[-1] would be a real item.
     lists[:, :k] = best if allowed is None else np.where(best < 0, -1, allowed[best])
     scores[:, :k] = value

@@ -124,7 +124,8 @@ class Groups:
 
     def sums(self, values: Floats) -> Floats:
         """Return the sum of each group's items; what several groups share is divided."""
-        return np.bincount(self._numbers, values[self._rows] * self._parts, minlength=len(self.names))
+        found = np.bincount(self._numbers, values[self._rows] * self._parts, minlength=len(self.names))
+        return found.astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True, eq=False)

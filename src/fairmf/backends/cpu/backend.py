@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Effort, Factors, HalfStep, ItemScale, Matrix, RankOne, RowSums, Vector, divides
-from fairmf.backends.cpu import reductions, threads
+from fairmf.backends.contract import (
+    Effort,
+    Factors,
+    HalfStep,
+    ItemScale,
+    Matrix,
+    RankOne,
+    RowSums,
+    ScoreWindow,
+    Vector,
+    divides,
+)
+from fairmf.backends.cpu import reductions
 from fairmf.backends.cpu import top_k as top_k_kernel
-from fairmf.backends.cpu.threads import balanced, check, even, run
+from fairmf.backends.cpu.threads import balanced, check, even, run, use
 from fairmf.backends.numpy_arrays import NumpyArrays
 from fairmf.data.csr import Rows
 from fairmf.lazy import lazy_module
@@ -39,9 +49,7 @@ class CpuBackend(NumpyArrays):
     tolerance = 2e-4
     rounding = 1e-6
 
-    def threads(self, num_threads: int) -> AbstractContextManager[None]:
-        """See contract."""
-        return threads.use(num_threads)
+    threads = staticmethod(use)
 
     def compiles_now(self) -> bool:
         """See contract."""
@@ -201,6 +209,7 @@ class CpuBackend(NumpyArrays):
         items: NDArray[np.int32],
         scores: NDArray[np.float32],
         dial: ItemScale | None = None,
+        window: ScoreWindow | None = None,
     ) -> None:
         """See contract."""
         n, (m, d) = len(this), other.shape
@@ -238,14 +247,17 @@ class CpuBackend(NumpyArrays):
             errors += np.float32(2.0**-22) * (lengths * largest).astype(np.float32)
         if offset is not None:  # each of the sums may hold it
             errors += np.float32((d + 4) * 2.0**-24 * np.abs(offset).max())
+        lowest, highest = np.full(n, top_k_kernel.LOWEST), np.full(n, np.inf, dtype=np.float32)
+        if window is not None:  # a product may be off by `errors` where the window is exact
+            lowest, highest = np.maximum(lowest, window.lowest - 2 * errors), window.highest + 2 * errors
         room = top_k_kernel.most_kept(k) + top_k_kernel.ITEMS_AT_ONCE
         at_once = int(np.clip(CANDIDATE_BYTES // (8 * room), 1, top_k_kernel.USERS_AT_ONCE))
         bounds = even(n, at_once)
         items.fill(-1)
         scores.fill(np.nan)
         inputs = (
-            this, other, scale, offset, order, rank, longest, reach, bins, lengths, errors, k, exclude.indptr,
-            exclude.indices, bounds, at_once,
+            this, other, scale, offset, order, rank, longest, reach, bins, lengths, errors, lowest, highest,
+            k, exclude.indptr, exclude.indices, bounds, at_once,
         )  # fmt: skip
         run(top_k_kernel.top_k, len(bounds) - 1, *inputs, out=(items, scores), work=2 * n * m * d)
 

@@ -192,18 +192,19 @@ def dial(row, first, scale, offset):
 
 
 @kernel
-def keep_active(lengths, longest, reach, bins, floors, active, packed, count):
+def keep_active(lengths, longest, reach, bins, floors, highest, active, packed, count):
     """Drop users whose lists no later item can enter.   in, out: active, packed   returns: how many stay
 
     `longest` bounds the vectors of all items that are still to come. Where there are offsets, `reach` bounds their
-    scores instead, for each bin of users of about the same length.
+    scores instead, for each bin of users of about the same length. A user whose k best are all above `highest` is
+    dropped too: the caller does not ask for more (`ScoreWindow`).
     """
     still = 0
     for a in range(count):  # item vectors get shorter and floors rise: a dropped user never has to come back
         i = active[a]
         # A little more than the bound, because lengths and floors are rounded.
         most = lengths[i] * longest * 1.000001 if reach is None else reach[bins[i]]
-        if most >= floors[i]:
+        if most >= floors[i] and floors[i] <= highest[i]:
             if still < a:
                 active[still] = i
                 packed[still] = packed[a]
@@ -227,15 +228,16 @@ def write_list(k, user, other, scale, offset, order, error, found, bits, positio
 
 @kernel
 def block_of_users(
-    users, other, scale, offset, order, rank, longest, reach, bins, lengths, errors, k, barred, ends, items, scores
-):
+    users, other, scale, offset, order, rank, longest, reach, bins, lengths, errors, lowest, highest, k, barred, ends,
+    items, scores
+):  # fmt: skip
     """Find the k best items of a block of users.   in: all but the last two   out: items, scores"""
     n, m = len(users), len(other)
     limit = most_kept(k)
     room = limit + ITEMS_AT_ONCE
     found, positions = np.empty((n, room), dtype=np.float32), np.empty((n, room), dtype=np.int32)
     bits = found.view(np.int32)
-    sizes, floors = np.zeros(n, dtype=np.int64), np.full(n, LOWEST)
+    sizes, floors = np.zeros(n, dtype=np.int64), lowest.copy()
     scratch, keys = np.empty(room, dtype=np.float32), np.empty(room, dtype=np.int64)
     product = np.empty(n * min(m, ITEMS_AT_ONCE), dtype=np.float32)
     # Where items have a column more than users, it holds their offsets: the matrix product adds them.
@@ -246,7 +248,7 @@ def block_of_users(
     for b in range(len(longest)):
         # `packed` holds the vectors of the users still active, side by side for the matrix product.
         ahead = None if reach is None else reach[b]
-        count = keep_active(lengths, longest[b], ahead, bins, floors, active, packed, count)
+        count = keep_active(lengths, longest[b], ahead, bins, floors, highest, active, packed, count)
         if count == 0:
             break
         first, last = b * ITEMS_AT_ONCE, min((b + 1) * ITEMS_AT_ONCE, m)
@@ -276,14 +278,14 @@ def block_of_users(
 
 @kernel
 def top_k(
-    low, high, this, other, scale, offset, order, rank, longest, reach, bins, lengths, errors, k, indptr, indices,
-    bounds, at_once, items, scores
+    low, high, this, other, scale, offset, order, rank, longest, reach, bins, lengths, errors, lowest, highest, k,
+    indptr, indices, bounds, at_once, items, scores
 ):  # fmt: skip
     """Find the k best items of all users (`Backend.top_k`).
 
     `other`, `scale` and `offset` are sorted by `order`, whose inverse is `rank`; `longest` bounds the item vectors from
     each block on, `reach` the scores of each bin of users (`keep_active`). `other` may have the offsets as a further
-    column.
+    column. Only scores from `lowest` to `highest` matter (`ScoreWindow`, widened by the rounding error).
 
     in: all but the last two   out: items, scores
     """
@@ -294,6 +296,6 @@ def top_k(
             ends = indptr[start : stop + 1] - indptr[start]
             block_of_users(
                 this[start:stop], other, scale, offset, order, rank, longest, reach,
-                None if reach is None else bins[start:stop], lengths[start:stop], errors[start:stop], k, barred, ends,
-                items[start:stop], scores[start:stop],
+                None if reach is None else bins[start:stop], lengths[start:stop], errors[start:stop],
+                lowest[start:stop], highest[start:stop], k, barred, ends, items[start:stop], scores[start:stop],
             )  # fmt: skip

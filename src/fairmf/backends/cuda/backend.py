@@ -18,6 +18,7 @@ from fairmf.backends.contract import (
     ItemScale,
     Matrix,
     RowSums,
+    ScoreWindow,
     Vector,
     fixed_signs,
 )
@@ -237,6 +238,7 @@ class CudaBackend:
         items: NDArray[np.int32],
         scores: NDArray[np.float32],
         dial: ItemScale | None = None,
+        window: ScoreWindow | None = None,  # noqa: ARG002
     ) -> None:
         """See contract."""
         if len(this):
