@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fairmf.models.factor_model import FactorModel
 
 OVERSAMPLE = 10.0
-SHORTLIST = 4000
+SHORTLIST = 1000
 TAIL = 3.0  # spreads above its mean that an item's scores reach for the users who are given it
 STEPS = 32  # of a strength, to which levels are rounded for shortlists
 LEVELS_KEPT = 256

@@ -19,7 +19,7 @@ from fairmf.data.interactions import Interactions
 from fairmf.errors import FairmfError, InvalidData, InvalidParameter, NotFinite, UnknownItems
 from fairmf.io.values import plain
 from fairmf.models.evenness import Level
-from fairmf.models.fitted import Fitted, Names, as_list, named
+from fairmf.models.fitted import Fitted, Names, as_list, check_fairness, named
 from fairmf.models.history_request import HistoryAnswer, HistoryModel, HistoryRequest
 from fairmf.models.recommend import check_choice
 from fairmf.ranking.top_n import list_length, popular_n, top_n
@@ -163,9 +163,12 @@ def folded(model: HistoryModel, asked: Sequence[Asked]) -> Factors:
     return vectors
 
 
-def fold_one(model: HistoryModel, items: Hashable | Names, weights: ArrayLike | None, psi: float) -> Factors | None:
+def fold_one(
+    model: HistoryModel, items: Hashable | Names, weights: ArrayLike | None, fairness: float | None
+) -> Factors | None:
     """Return the vector of one short history at a fairness; None for histories that `ServingState.fold` cannot take."""
     fitted, missing = model.fitted, {}  # type: ignore[var-annotated]
+    psi = fitted.fairness if fairness is None else check_fairness(fairness)
     if not on_cpu(model) or not fitted.serving.folds:
         return None
     m = len(fitted.item_factors)
