@@ -4,10 +4,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test test-slow check docs format bench clean
+.PHONY: help install demo test test-slow check docs format bench dist test-lowest clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(VENV)/.run      ## fairmf in .venv, ready to use: .venv/bin/fairmf (EXTRAS=ann,report adds extras)
+	$(if $(EXTRAS),$(PIP) --editable ".[$(EXTRAS)]")
+	@echo 'installed: $(BIN)/fairmf; for a shell of its own: source $(BIN)/activate'
 
 demo: $(VENV)/.run         ## train and compare models on synthetic data; ends with a report to open
 	$(BIN)/fairmf demo
@@ -23,6 +27,10 @@ check: $(VENV)/.check      ## formatting, lint, types, the import rule
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/idea.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
 
 docs: $(VENV)/.docs        ## these pages as a site: site/index.html; links that lead nowhere are errors
 	$(BIN)/python tools/cli_reference.py --check
@@ -35,8 +43,14 @@ format: $(VENV)/.check     ## let ruff format and fix
 bench: $(VENV)/.test       ## the short benchmarks; writes benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks
 
+dist: $(VENV)/.dist        ## wheel and source archive in dist/, tested away from the checkout on Python 3.10 and the newest here
+	$(BIN)/python tools/dist.py
+
+test-lowest: $(VENV)/.dist ## the tests with the oldest dependencies that pyproject.toml allows
+	$(BIN)/python tools/dist.py --lowest --folder build/lowest
+
 clean:                     ## remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist site docs/api.md
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist site docs/api
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -56,9 +70,13 @@ $(VENV)/.docs: $(VENV)/.run
 	$(PIP) --group docs
 	@touch $@
 
+$(VENV)/.dist: $(VENV)/.run
+	$(PIP) --group dist
+	@touch $@
+
 # For the baselines' tests alone: large, so that the quick tests do without.
 $(VENV)/.torch: $(VENV)/.test
-	$(PIP) --group torch
+	$(PIP) --group torch --group contract
 	@touch $@
 
 $(VENV)/.check: $(VENV)/.test

@@ -45,6 +45,7 @@ NAMES = (
     "autoencoders",
     "report",
     "soak",
+    "serving",
     "cuda",
     "ray_costs",
     "ray_engine",

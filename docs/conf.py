@@ -21,22 +21,28 @@ include_patterns = [
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
+    "SUPPORT.md",
+    "CODE_OF_CONDUCT.md",
     "benchmarks/RESULTS.md",
     "docs/**.md",
 ]
 myst_heading_anchors = 4
 html_theme = "furo"
 html_copy_source = False
+html_search_scorer = str(ROOT / "docs" / "search_scorer.js")
 html_show_sphinx = False
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
 
 
 def setup(app):
-    """Write the page of the Python reference, which is not kept: it follows from the code."""
+    """Write the pages of the Python reference, which are not kept: they follow from the code."""
     import api_reference
 
-    (ROOT / "docs" / "api.md").write_text(api_reference.page(), encoding="utf-8")
+    folder = ROOT / "docs" / "api"
+    folder.mkdir(exist_ok=True)
+    for name, text in api_reference.pages().items():
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
     app.connect("build-finished", front_page)
 
 

@@ -26,7 +26,9 @@ NEEDS = {
     [
         "choosing-evenness.md",
         "metrics.md",
-        *slow_values("audit.md", "evenness.md", "exposure.md", "report.md", "serving.md", "tuning.md"),
+        *slow_values(
+            "audit.md", "evenness.md", "exposure.md", "report.md", "serving.md", "ten-minutes.md", "tuning.md"
+        ),
     ],
 )
 def test_the_examples_of_a_guide_run(guide, tmp_path, monkeypatch):

@@ -18,7 +18,16 @@ def copied(folder):
     """What the site is made of."""
     for name in ("docs", "tools", "benchmarks"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.py[co]"))
-    for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CITATION.cff", "LICENSE"):
+    for name in (
+        "README.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "SUPPORT.md",
+        "CODE_OF_CONDUCT.md",
+        "CITATION.cff",
+        "LICENSE",
+    ):
         shutil.copy(ROOT / name, folder / name)
     return folder
 
@@ -28,6 +37,24 @@ def build(folder):
     return subprocess.run([sys.executable, "-m", "sphinx", *options], cwd=folder, capture_output=True, text=True)
 
 
+def check_search(site):
+    """Search in a browser, as a reader would: the guide comes first."""
+    sys.path.insert(0, str(ROOT / "tests" / "browser"))
+    from browsing import a_browser
+
+    with a_browser() as browser:
+        page = browser.new_page()
+        for word, first in {"evenness": "evenness", "dial": "evenness", "install": "installing"}.items():
+            page.goto(f"{(site / 'search.html').as_uri()}?q={word}")
+            page.wait_for_selector("#search-results ul.search li a", timeout=20_000)
+            page.wait_for_function("!document.querySelector('#search-results h2').innerText.includes('ing')")
+            found = [a.get_attribute("href") for a in page.query_selector_all("#search-results ul.search li > a")]
+            assert f"docs/{first}.html" in found[0], (word, found[:5])
+            behind = [n for n, link in enumerate(found) if "decisions" in link or "CHANGELOG" in link]
+            guides = [n for n, link in enumerate(found) if "docs/recommending" in link or "docs/quickstart" in link]
+            assert not behind or not guides or max(guides) < min(behind), (word, found)
+
+
 @pytest.mark.slow
 def test_the_site_builds_strictly_and_fetches_nothing(tmp_path):
     pytest.importorskip("furo", reason=NEEDED)
@@ -35,13 +62,14 @@ def test_the_site_builds_strictly_and_fetches_nothing(tmp_path):
     done = build(folder)
     assert done.returncode == 0, done.stderr
     pages = [*(folder / "site").rglob("*.html")]
-    assert {"README.html", "serving.html", "api.html", "RESULTS.html"} <= {page.name for page in pages}
+    assert {"README.html", "serving.html", "index.html", "RESULTS.html"} <= {page.name for page in pages}
     for page in pages:
         text = page.read_text(encoding="utf-8")
         fetched = re.findall(r"<(?:script|img|link|iframe|source)\b[^>]*?(?:src|href)=\"((?:https?:)?//[^\"]*)", text)
         assert fetched == [], f"{page.name} fetches {fetched}"
     for style in (folder / "site" / "_static").rglob("*.css"):
         assert not re.search(r"(@import|url\()\s*['\"]?(https?:)?//", style.read_text(encoding="utf-8")), style
+    check_search(folder / "site")
     start = (folder / "site" / "index.html").read_text()
     assert (folder / "site" / re.search(r"url=([\w.]+)", start)[1]).exists()
 
@@ -106,11 +134,14 @@ def test_the_python_reference_names_everything_with_settings_and_methods():
 
     import fairmf
 
-    page = api_reference.page()
-    for name in fairmf.__all__:
-        assert name == "__version__" or f"\n### {name}\n" in page
-    assert "#### FairALS.recommend\n" in page
-    assert "#### Interactions.n_users\n" in page
+    pages = api_reference.pages()
+    page = "".join(pages.values())
+    for name in set(fairmf.__all__) - {"__version__"}:
+        assert page.count(f"\n## {name}\n") == 1
+        assert f"[`{name}`](" in pages["index"]
+    assert max(map(len, pages.values())) < 0.4 * len(page)
+    assert "### FairALS.recommend\n" in pages["models"]
+    assert "### Interactions.n_users\n" in pages["data"]
     row = r"^\| `fairness` \| How strongly items' average scores.* a number >= 0 \| `1\.0` \|$"
     assert re.search(row, page, flags=re.MULTILINE)
     assert "(self" not in page

@@ -1,7 +1,8 @@
-"""Write the page of the Python reference: every name that `fairmf` exports, from its signature and docstring.
+"""Write the pages of the Python reference: every name that `fairmf` exports, from its signature and docstring.
 
-Sections of docstrings (Parameters, Returns, ...) become lists; the rest of a docstring is Markdown already. The page is
-made when the site is built, see docs/conf.py.
+Sections of docstrings (Parameters, Returns, ...) become lists; the rest of a docstring is Markdown already.
+There is a page for each folder of the package, and a first page that lists all names. docs/conf.py writes them when
+the site is built.
 """
 
 from __future__ import annotations
@@ -25,31 +26,48 @@ TITLES = {
     "distributed": "Clusters",
 }
 TOP = "# Python reference\n\nEverything that `import fairmf` offers.\n"
+TREE = "\n```{toctree}\n:hidden:\n\n" + "\n".join(TITLES) + "\n```\n"
 SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}\n", flags=re.MULTILINE)
 
 
-def page() -> str:
-    """Return the whole page: a part for each folder of the package."""
-    parts = [TOP]
+def pages() -> dict[str, str]:
+    """Return all pages by name: `index`, and one for each folder of the package."""
+    found = {"index": TOP}
     for folder, title in TITLES.items():
-        parts.append(f"\n## {title}\n")
         homes = (names for home, names in fairmf._HOMES.items() if home.partition(".")[0] == folder)
-        parts += [entry(name, getattr(fairmf, name)) for names in homes for name in names]
-    return "".join(parts)
+        things = {name: getattr(fairmf, name) for names in homes for name in names}
+        shown: dict[int, str] = {}
+        found[folder] = f"# {title}\n" + "".join(entry(name, thing, shown) for name, thing in things.items())
+        rows = [f"| [`{name}`]({folder}.md#{name.lower()}) | {first_line(thing)} |" for name, thing in things.items()]
+        found["index"] += f"\n## [{title}]({folder}.md)\n\n| name | what it is |\n|---|---|\n" + "\n".join(rows) + "\n"
+    found["index"] += TREE
+    return found
 
 
-def entry(name: str, thing: Any) -> str:
-    """A function, or a class with its fields and methods."""
-    text = f"\n### {name}\n\n" + signature(name, thing) + docstring(thing)
+def first_line(thing: Any) -> str:
+    """Return the first sentence of a docstring, fit for a cell of a table."""
+    text = (inspect.getdoc(thing) or "").partition("\n\n")[0]
+    return " ".join(text.split()).replace("|", "or")
+
+
+def entry(name: str, thing: Any, shown: dict[int, str]) -> str:
+    """A function, or a class with its fields and methods. `shown` says under which class a method was described."""
+    text = f"\n## {name}\n\n" + signature(name, thing) + docstring(thing)
     if not inspect.isclass(thing):
         return text
     if dataclasses.is_dataclass(thing):
         text += fields(thing)
+    inherited: dict[str, list[str]] = {}
     for member, value in members(thing):
+        first = shown.setdefault(id(value), name)
+        if first != name:
+            inherited.setdefault(first, []).append(f"[`{member}`](#{f'{first}.{member}'.lower().replace('.', '')})")
+            continue
         called = f"{name}.{member}"
-        text += f"\n#### {called}\n\n"
+        text += f"\n### {called}\n\n"
         text += signature(called, value) + docstring(value) if callable(value) else docstring(value)
-    return text
+    also = [f"As in [{other}](#{other.lower()}): {', '.join(names)}.\n" for other, names in inherited.items()]
+    return "\n".join([text, *also])
 
 
 def members(thing: type) -> list[tuple[str, Any]]:

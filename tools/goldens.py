@@ -18,7 +18,6 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "4")  # read by Numba on import: fits
 import argparse
 import contextlib
 import hashlib
-import inspect
 import json
 import re
 import sys
@@ -30,7 +29,9 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "distributed"), str(ROOT / "tests" / "reports")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("tools", "tests", "tests/distributed", "tests/reports")]
+
+from interface import interface as public_interface  # noqa: E402
 
 import fairmf  # noqa: E402 - after the number of threads is set
 from fairmf import IALS, FairALS, FiADMM, Interactions, Popularity  # noqa: E402
@@ -143,24 +144,8 @@ def _without_times(value: Any) -> Any:
 def interface() -> Iterator[tuple[str, str]]:
     """The command line's reference, and every public name with its signature."""
     yield "docs/cli.md", digest((ROOT / "docs" / "cli.md").read_bytes())
-    for name in fairmf.__all__:
-        value = getattr(fairmf, name)
-        if not callable(value):
-            continue
-        yield f"name {name}", _signature(value)
-        if inspect.isclass(value):
-            for member in sorted(m for m in dir(value) if not m.startswith("_")):
-                found = inspect.getattr_static(value, member)
-                shown = _signature(getattr(value, member)) if callable(getattr(value, member, None)) else "attribute"
-                yield f"name {name}.{member}", f"{type(found).__name__} {shown}"
-
-
-def _signature(value: Any) -> str:
-    try:
-        text = str(inspect.signature(value))
-    except (TypeError, ValueError):
-        return "no signature"
-    return re.sub(r"fairmf(\.\w+)+\.", "", text)  # modules move, names stay
+    for name, parameters in public_interface().items():
+        yield f"name {name}", json.dumps(parameters)
 
 
 def main() -> int:

@@ -68,6 +68,9 @@ if TYPE_CHECKING:
     from fairmf.metrics.evaluate import Evaluation as Evaluation
     from fairmf.metrics.evaluate import evaluate as evaluate
     from fairmf.metrics.evaluate import evaluate_lists as evaluate_lists
+    from fairmf.metrics.experiment import ExperimentPlan as ExperimentPlan
+    from fairmf.metrics.experiment import plan_experiment as plan_experiment
+    from fairmf.metrics.experiment import sample_size as sample_size
     from fairmf.metrics.shard_evaluate import evaluate_shards as evaluate_shards
     from fairmf.models.als import IALS as IALS
     from fairmf.models.als import FairALS as FairALS
@@ -108,6 +111,7 @@ _HOMES = {
     "metrics.comparison": ("Comparison",),
     "metrics.early_stopping": ("EarlyStopping",),
     "metrics.audit": ("audit",),
+    "metrics.experiment": ("plan_experiment", "sample_size", "ExperimentPlan",),
     "metrics.audit_result": ("Audit",),
     "baselines.mult_vae": ("MultVAE",),
     "baselines.rec_vae": ("RecVAE",),

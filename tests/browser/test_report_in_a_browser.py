@@ -175,6 +175,15 @@ def test_the_item_table_searches_sorts_and_turns_pages(visit, data):
     assert seen.problems == []
 
 
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+def test_the_slider_and_its_labels_are_on_the_first_screen(visit, data, width, height):
+    seen = visit(width=width, height=height)
+    box = seen.page.locator(".ends").bounding_box()
+    assert box["y"] + box["height"] <= height
+    labels = seen.page.locator(".ends span").all_inner_texts()
+    assert labels == [position["name"].split()[-1] for position in data["positions"]]
+
+
 def test_light_dark_and_back(visit):
     seen = visit(color_scheme="light")
     ground = "getComputedStyle(document.body).backgroundColor"

@@ -1,11 +1,12 @@
 """What may be searched, and what is refused before any work is done."""
 
-import optuna
 import pytest
 
 from fairmf.control.search_space import Choice, Doubling, Range, default_space, read_space
 from fairmf.errors import InvalidParameter
 from fairmf.models.als import IALS, FairALS
+
+optuna = pytest.importorskip("optuna", reason='needs the tune extra: pip install "fairmf[tune]"')
 
 
 def test_parts_draw_and_translate():

@@ -44,6 +44,13 @@ def test_a_fifth_of_the_items_of_some_users_is_held_out_and_everybody_keeps_some
     assert 0.05 < np.mean(first) < 0.5
 
 
+def test_few_users_are_enough_where_each_has_many_items(monkeypatch):
+    monkeypatch.setattr(auto_settings, "TARGETS", 300)
+    search = Search.of(FairALS(), DATA)
+    assert 200 < search.targets.nnz < 400
+    assert len(search.users) < DATA.n_users / 4
+
+
 def test_it_is_better_than_a_bad_setting_and_leaves_the_model_as_it_was():
     split = split_by_interaction(DATA, random_state=1)
     bad = FairALS(factors=16, epochs=8, unobserved_weight=0.0001, regularization=0.0001).fit(
@@ -109,8 +116,7 @@ def test_work_is_counted_as_it_is_done():
     assert search.cost(hard, 4) - search.cost(hard, 3) == pytest.approx(
         5 * (search.cost(easy, 4) - search.cost(easy, 3))
     )
-    lists = search.cost(easy, -1)  # no epochs, nothing around them
-    assert 0 < lists < search.cost(easy, 4)
+    assert 0 < search.cost(easy, 0) < 2 * search.cost(easy, 4)  # lists, and what surrounds the epochs
     given = Search.of(FairALS(cg_steps=2), DATA)  # never thorough
     given.stage(64, 6)
     assert given.cost(hard, 4) == search.cost(easy, 4)

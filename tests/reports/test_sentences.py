@@ -1,5 +1,6 @@
 """Sentences and tables: the true numbers, and what gets worse said as clearly as what gets better."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -9,7 +10,7 @@ from fairmf.metrics.audit_change import Change, Estimate, UserChange
 from fairmf.metrics.audit_result import GroupChange
 from fairmf.metrics.evaluate import Evaluation
 from fairmf.metrics.registry import known_names, parse_metric
-from fairmf.metrics.sentences import arrow, cut, signed, spoken_share, title, written, written_change
+from fairmf.metrics.sentences import arrow, cut, shown_change, signed, spoken_share, title, written, written_change
 from fairmf.reports.content import Contender, Content, Position, summary
 
 METRICS = ("ndcg@100", "gini@20", "coverage@20", "bottom50_share@20")
@@ -32,6 +33,33 @@ def test_the_headline_tells_gain_and_cost():
         "(+8.0 points, 95% interval +7.0 to +9.0), and nDCG@100 falls from 0.400 to 0.395 "
         "(−1.2%, −0.005, 95% interval −0.007 to −0.002)."
     )
+
+
+def test_the_summary_is_two_short_sentences():
+    content = content_of(ends={"ndcg@100": (-0.007, -0.002), "bottom50_share@20": (0.07, 0.09)})
+    assert content.short() == [
+        "For items, from fairness 0 to fairness 2: the least-shown half of the catalogue gets 11.0% of all places in "
+        "lists, instead of 3.0%.",
+        "For users: nDCG@100, the accuracy of lists, falls from 0.400 to 0.395 (−1.2%).",
+    ]
+    doubtful = content_of(ends={"ndcg@100": (-0.01, 0.001)}).short()[1]
+    assert doubtful.endswith("(−1.2%), which may be chance.")
+
+
+def test_the_advice_names_what_is_suggested_and_what_serves_now():
+    content = content_of()
+    assert content.advice() == ""  # a curve does not know what serves
+    other = dataclasses.replace(content, served="fairness 0")
+    assert other.advice() == "Suggested: fairness 2; the model serves fairness 0 now."
+    assert dataclasses.replace(content, served="fairness 2").advice().endswith("that is what the model serves now.")
+
+
+def test_changes_add_up_as_they_are_written():
+    """0.7004 - 0.6595 is 0.0409, but the page says 0.700 and 0.660 (0.6595 rounds up): the change must be 0.040."""
+    change = Change(0.7004, 0.6596)
+    assert shown_change("ndcg@100", change) == "−0.040"
+    assert written_change("ndcg@100", change.difference) == "−0.041"
+    assert shown_change("coverage@20", Change(0.12349, 0.12451)) == "+0.2 points"  # 12.3% and 12.5%
 
 
 def test_the_headline_hides_no_loss_for_items():

@@ -155,7 +155,7 @@ def test_items_are_found_by_title_and_by_id(ask, served_model):
     assert [item["users"] for item in found] == sorted((item["users"] for item in found), reverse=True)
     one = client.post("/v1/items", {"ids": names(served_model, 3)}).json["items"][0]
     assert one["users"] == int(served_model.fitted.item_counts[3])
-    assert one["groups"] == ["b"]
+    assert one["group"] == "b"
 
 
 def test_ids_of_other_types_are_text_in_json(ask):

@@ -9,6 +9,7 @@ from types import ModuleType
 
 from fairmf.backends.contract import Backend
 from fairmf.errors import InvalidParameter, MissingDependency
+from fairmf.version import install_command
 
 BACKENDS = {
     "cpu": "fairmf.backends.cpu.backend",
@@ -68,7 +69,7 @@ def what_is_missing() -> str | None:
     try:
         import cupy
     except ImportError as error:
-        hint = 'pip install "fairmf[cuda]" (CUDA 12) or pip install cupy-cuda13x (CUDA 13)'
+        hint = f"{install_command('cuda')} (CUDA 12) or pip install cupy-cuda13x (CUDA 13)"
         return f"backend='cuda' needs CuPy, which cannot be imported ({error}): {hint}."
     return _problem_with_device(cupy)
 

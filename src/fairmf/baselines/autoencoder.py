@@ -35,6 +35,7 @@ from fairmf.models.objective import Objective
 from fairmf.models.problem import Problem
 from fairmf.params import check_settings, setting, settings_of
 from fairmf.types import Array, Record
+from fairmf.version import install_command
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -375,7 +376,7 @@ def torch_or_error(who: str) -> ModuleType:
     try:
         return importlib.import_module("torch")
     except ImportError as error:
-        raise MissingDependency(f'{who} needs PyTorch: pip install "fairmf[vae]"') from error
+        raise MissingDependency(f"{who} needs PyTorch: {install_command('vae')}") from error
 
 
 def find_device(torch: ModuleType, name: str, who: str) -> torch_device:

@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import time
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -20,7 +19,7 @@ from fairmf.cli.session import Session
 from fairmf.cli.terminal import marked
 from fairmf.errors import FairmfError
 from fairmf.lazy import lazy_module
-from fairmf.version import installed, versions
+from fairmf.version import extras, install_command, installed, versions
 
 if TYPE_CHECKING:
     import threadpoolctl
@@ -130,17 +129,15 @@ def _devices() -> Record:
 def _extras() -> Record:
     """List every extra that this version of fairmf declares, and which of its packages are installed."""
     found: Record = {}
-    for requirement in metadata.requires("fairmf") or []:
-        package, _, condition = requirement.partition(";")
-        extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", condition)
-        if extra is None:
-            continue
-        name = re.split(r"[\s<>=!~\[(]", package.strip())[0]
-        entry = found.setdefault(extra[1], {"for": _FOR.get(extra[1], ""), "packages": {}})
-        entry["packages"][name] = installed(name)
-    for label, entry in found.items():
-        entry["ready"] = all(version is not None for version in entry["packages"].values())
-        entry["install"] = None if entry["ready"] else f'pip install "fairmf[{label}]"'
+    for label, packages in extras().items():
+        versions = {name: installed(name) for name in (re.split(r"[\s<>=!~\[(]", one)[0] for one in packages)}
+        ready = all(version is not None for version in versions.values())
+        found[label] = {
+            "for": _FOR.get(label, ""),
+            "packages": versions,
+            "ready": ready,
+            "install": None if ready else install_command(label),
+        }
     return found
 
 

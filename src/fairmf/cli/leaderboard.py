@@ -20,6 +20,7 @@ from fairmf.leaderboards.run import EXPOSURE, Leaderboard
 from fairmf.leaderboards.run import leaderboard as run_leaderboard
 from fairmf.leaderboards.show import title
 from fairmf.types import Record
+from fairmf.version import install_command
 
 
 @dataclass
@@ -115,7 +116,7 @@ def leaderboard(
         return
     session.record_beside(output)
     if not (output / "gini.svg").exists():
-        session.warn('There are no plots: they need matplotlib (pip install "fairmf[report]").')
+        session.warn(f"There are no plots: they need matplotlib ({install_command('report')}).")
     session.note(f"results {marked(output)}: {', '.join(sorted(path.name for path in output.glob('*.*')))}")
 
 

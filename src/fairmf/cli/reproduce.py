@@ -23,6 +23,7 @@ from fairmf.reproduce.run import Reproduction, columns, difference_cell, measure
 from fairmf.reproduce.run import reproduce as run_experiment
 from fairmf.reproduce.spec import Experiment, experiment, experiments
 from fairmf.types import Record
+from fairmf.version import install_command
 
 MOST_COLUMNS = 4
 EXTRAS = {"vae": "torch"}
@@ -198,7 +199,7 @@ def _tell(session: Session, done: Reproduction, folder: Path) -> Record:
     for line in done.results["diverged"]:
         session.warn(line)
     if not any(name.endswith(".svg") for name in files) and done.results["rows"]:
-        session.warn('There are no plots: they need matplotlib (pip install "fairmf[report]").')
+        session.warn(f"There are no plots: they need matplotlib ({install_command('report')}).")
     session.note(f"results {marked(folder)}: {', '.join(files)}")
     return {"computed": done.computed, "files": files, "rows": done.results["rows"]}
 
@@ -255,9 +256,7 @@ def _without_missing(session: Session, experiment: Experiment, left_out: tuple[s
     for extra, package in EXTRAS.items():
         needing = [one.name for one in experiment.series if MODELS[one.model].extra == extra]
         if needing and extra not in left_out and importlib.util.find_spec(package) is None:
-            session.warn(
-                f'PyTorch is not installed: {", ".join(needing)} are left out (pip install "fairmf[{extra}]").'
-            )
+            session.warn(f"PyTorch is not installed: {', '.join(needing)} are left out ({install_command(extra)}).")
             left_out = (*left_out, extra)
     return left_out
 
@@ -268,6 +267,6 @@ def _check_installed(experiment: Experiment, left_out: tuple[str, ...]) -> None:
         needing = [one.name for one in experiment.series if MODELS[one.model].extra == extra]
         if needing and extra not in left_out and importlib.util.find_spec(package) is None:
             raise MissingDependency(
-                f'{", ".join(needing)} of {experiment.name} need PyTorch: pip install "fairmf[{extra}]", '
+                f"{', '.join(needing)} of {experiment.name} need PyTorch: {install_command(extra)}, "
                 f"or leave them out with --without {extra}."
             )

@@ -17,6 +17,7 @@ from fairmf.cli.session import Session
 from fairmf.cli.terminal import marked
 from fairmf.errors import MissingDependency
 from fairmf.lazy import lazy_module
+from fairmf.version import install_command
 
 if TYPE_CHECKING:
     from fairmf.serve import launch as launching
@@ -138,7 +139,7 @@ def serve(
     """
     for package in ("msgspec", "uvicorn", "httptools"):
         if importlib.util.find_spec(package) is None:
-            raise MissingDependency(f'fairmf serve needs {package}: pip install "fairmf[serve]"')
+            raise MissingDependency(f"fairmf serve needs {package}: {install_command('serve')}")
     if logs.log_histories and not logs.log_requests:
         raise Problem("--log-histories logs bodies with the requests, which are not logged.", "add --log-requests")
     settings = _settings(address, most, times, logs)

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from fairmf.errors import InvalidParameter, MissingDependency
+from fairmf.version import install_command
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
@@ -22,7 +23,7 @@ def import_optuna() -> ModuleType:
     try:
         return importlib.import_module("optuna")
     except ImportError as error:
-        raise MissingDependency('Tuning needs Optuna, which is not installed: pip install "fairmf[tune]"') from error
+        raise MissingDependency(f"Tuning needs Optuna, which is not installed: {install_command('tune')}") from error
 
 
 @contextlib.contextmanager

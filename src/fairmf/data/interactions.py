@@ -430,8 +430,7 @@ def weighted_like(data: Interactions, weighting: Weighting | None) -> Interactio
 
 def with_weights(data: Interactions, weights: NDArray[np.float32] | None, weighting: Weighting) -> Interactions:
     """Return the same interactions with other confidences, which this weighting has computed."""
-    rows = data.by_user._replace(weights=weights)
-    return Interactions(rows, data.n_items, data.user_ids, data.item_ids, weighting)
+    return Interactions(data.by_user._replace(weights=weights), data.n_items, data.user_ids, data.item_ids, weighting)
 
 
 def as_interactions(data: object, *, allow_empty: bool = False) -> Interactions:

@@ -21,6 +21,7 @@ from fairmf.data.events import Events
 from fairmf.data.read import existing
 from fairmf.errors import InvalidData, InvalidParameter, MissingDependency
 from fairmf.lazy import lazy_module
+from fairmf.version import install_command
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -260,7 +261,7 @@ def _driver(kind: str) -> ModuleType:
     except ImportError as error:
         raise MissingDependency(
             f"Reading from {_DATABASES[kind]} needs {name.replace('_', '-')}, which is not installed: "
-            f'pip install "fairmf[sql]"'
+            f"{install_command('sql')}"
         ) from error
 
 

@@ -16,6 +16,7 @@ from fairmf.distributed.shards import InMemoryShards, ShardSource
 from fairmf.distributed.team import Team
 from fairmf.errors import ClusterFailed, InvalidParameter, MissingDependency
 from fairmf.params import check_settings, setting
+from fairmf.version import install_command
 
 log = logging.getLogger("fairmf")
 
@@ -34,7 +35,7 @@ def ray_or_error(who: str = "engine='ray'") -> ModuleType:
     try:
         return importlib.import_module("ray")
     except ImportError as error:
-        raise MissingDependency(f'{who} needs Ray: pip install "fairmf[ray]"') from error
+        raise MissingDependency(f"{who} needs Ray: {install_command('ray')}") from error
 
 
 def ensure_ray(address: str | None = None, who: str = "engine='ray'") -> bool:

@@ -55,6 +55,12 @@ def written_change(metric: str, difference: float | None) -> str:
     return points(difference) if parse_metric(metric).metric.percent else signed(difference, 3)
 
 
+def shown_change(metric: str, change: Change) -> str:
+    """Write the difference of the two values as they are written, so that before + change = after on the page."""
+    # Both are written with three digits: 0.123, or 12.3%.
+    return written_change(metric, round(change.after, 3) - round(change.before, 3))
+
+
 def points(difference: float) -> str:
     """Write the difference of two shares in percentage points."""
     return f"{signed(100 * difference, 1)} points"
@@ -95,7 +101,7 @@ def ends_of(metric: str, change: Change) -> str:
 
 def difference(metric: str, change: Change, confidence: float) -> str:
     """Write "+8.0 points, 95% interval +7.0 to +9.0"; without an interval the difference alone."""
-    text = written_change(metric, change.difference)
+    text = shown_change(metric, change)
     if change.beyond_chance is None:
         return text
     return f"{text}, {confidence:.0%} interval {ends_of(metric, change)}"
@@ -126,6 +132,25 @@ def told_share(metric: str, change: Change, confidence: float) -> str:
 def told_inequality(metric: str, change: Change, confidence: float) -> str:
     """Tell how an inequality of exposure changes."""
     return f"{title(metric)} of exposure {moved(metric, change)} ({difference(metric, change, confidence)})"
+
+
+def short_exposure(metric: str, change: Change) -> str:
+    """Tell in a few words how exposure changes: the share of a part of the catalogue, or its inequality."""
+    before, after = written(metric, change.before), written(metric, change.after)
+    if not metric.startswith(("bottom", "tail")):
+        return f"{title(metric)}, the inequality of exposure, {moved(metric, change)}"
+    owners = parse_metric(metric).exposure.owners
+    instead = "as before" if before == after else f"instead of {before}"
+    return f"{owners} gets {after} of all places in lists, {instead}"
+
+
+def short_quality(metric: str, change: Change) -> str:
+    """Tell in a few words how the quality for users changes."""
+    if math.isnan(change.before) or math.isnan(change.after):
+        return f"{title(metric)} cannot be measured, since no user has held-out items"
+    relative = "" if math.isnan(change.relative) else f" ({signed(100 * change.relative, 1)}%)"
+    doubt = ", which may be chance" if change.beyond_chance is False else ""
+    return f"{title(metric)}, the accuracy of lists, {moved(metric, change)}{relative}{doubt}"
 
 
 def moved(metric: str, change: Change) -> str:

@@ -61,6 +61,7 @@ MOVES = (
 HELD_OUT = 0.2
 K = 20
 USERS = 4096  # users who have items held out, if there are twice as many; otherwise half of all
+TARGETS = 25_000  # held-out items that are enough: fewer users where each has many items
 MARGIN = 1.01  # by what an exponent other than the default has to be better: it moves the best weights, too
 WORK = 2.2  # whole fits, as `cost` counts: what all short fits together may take
 THOROUGH = 5.0  # work of an epoch that solves rows thoroughly (als.py), against one that does not
@@ -154,7 +155,8 @@ class Search:
         rng = np.random.default_rng(0)
         sizes = np.diff(rows.indptr)
         able = np.flatnonzero(sizes >= 2)  # every user keeps at least one
-        count = min(USERS, len(able) // 2)
+        each = HELD_OUT * sizes[able].mean() if len(able) else 1.0
+        count = min(USERS, len(able) // 2, int(TARGETS / max(1.0, each)))
         users = np.sort(rng.choice(able, count, replace=False))
         # The entries of the users in a random order, user by user; the first ones of each are held out.
         owner = np.repeat(np.arange(count), sizes[users])
@@ -233,7 +235,8 @@ class Search:
     def cost(self, settings: Record, epochs: int) -> float:
         """Return the work of a short fit: its epochs, what surrounds them, and its lists."""
         lists = len(self.users) * (self.train.n_items / 8 + 1300.0) + 80.0 * self.targets.nnz
-        return (epochs + 1) * self._harder(settings) * work(self.train, self.factors) + self.factors * lists
+        around = work(self.train, self.factors) + 500.0 * self.train.nnz  # the latter on one thread
+        return epochs * self._harder(settings) * work(self.train, self.factors) + around + self.factors * lists
 
     def allowed(self, settings: Record) -> float:
         """Return what all short fits may cost if these settings win. The last half-step counts as an epoch."""
@@ -290,10 +293,10 @@ def mean_ndcg(lists: NDArray[np.integer], targets: Rows) -> float:
     """Return the mean nDCG of lists, as docs/metrics.md defines it; every user must have a target."""
     sizes = np.diff(targets.indptr)
     owners = np.repeat(np.arange(len(lists)), sizes)
-    found = lists[owners] == targets.indices[:, None]  # each target against the list of its user
+    entry, place = np.nonzero(lists[owners] == targets.indices[:, None])  # each target in the list of its user
     gain = 1.0 / np.log2(np.arange(2, lists.shape[1] + 2))
     ideal = np.concatenate(([0.0], np.cumsum(gain)))
-    gained = np.bincount(owners, found @ gain, minlength=len(lists))
+    gained = np.bincount(owners[entry], gain[place], minlength=len(lists))
     return float(np.mean(gained / ideal[np.minimum(sizes, lists.shape[1])]))
 
 

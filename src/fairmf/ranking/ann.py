@@ -30,6 +30,7 @@ from fairmf.lazy import lazy_module
 from fairmf.params import check_count
 from fairmf.ranking.top_n import check_exclusions, first_allowed, list_length
 from fairmf.types import Array, Record
+from fairmf.version import install_command
 
 if TYPE_CHECKING:
     import fairmf.backends.cpu.threads as cpu_threads
@@ -310,7 +311,7 @@ def _faiss() -> ModuleType:
     try:
         import faiss
     except ImportError as error:
-        raise MissingDependency('A nearest-neighbour index needs faiss: pip install "fairmf[ann]"') from error
+        raise MissingDependency(f"A nearest-neighbour index needs faiss: {install_command('ann')}") from error
     _watch_forks()
     return faiss
 

@@ -103,6 +103,8 @@ class Content:
     """The name of what the slider sets: "evenness", "fairness", or "" for the sides of an audit."""
     note: str = ""
     """The source of the slider's levels, in words."""
+    served: str = ""
+    """The level that the model serves with by default, in words; "" if it is not known."""
     part: str = ""
     """The part of the split that the users are of, if it is known: "test" or "validation"."""
     share: str | None = None
@@ -156,6 +158,24 @@ class Content:
         tell = sentences.told_share if self.share else sentences.told_inequality
         exposure = tell(metric, self.change(now, metric), self.confidence)
         return f"From {before.name} to {now.name}, {exposure}, and {quality}."
+
+    def short(self) -> list[str]:
+        """Say in two short sentences what changes for items and what it costs users, without intervals."""
+        now = self.after
+        if now is self.before:
+            return [self.headline(now)]
+        metric = self.share or self.inequality
+        items = sentences.short_exposure(metric, self.change(now, metric))
+        users = sentences.short_quality(self.quality, self.change(now, self.quality))
+        return [f"For items, from {self.before.name} to {now.name}: {items}.", f"For users: {users}."]
+
+    def advice(self) -> str:
+        """Say which level the page suggests and which one the model serves with now; "" for an audit or a curve."""
+        if not self.served:
+            return ""
+        same = self.served == self.after.name
+        now = "and that is what the model serves now" if same else f"the model serves {self.served} now"
+        return f"Suggested: {self.after.name}; {now}."
 
     def summary(self) -> list[str]:
         """Return further sentences on the chosen stop: exposure, users, groups, better and worse metrics."""

@@ -27,6 +27,7 @@ from fairmf.metrics.plan import check_held_out
 from fairmf.metrics.registry import parse_metric
 from fairmf.metrics.sentences import spoken_share
 from fairmf.models.base import IterativeModel
+from fairmf.models.evenness import EvennessPath
 from fairmf.models.fitted import Fitted
 from fairmf.models.progress import progress_bar
 from fairmf.params import check_count
@@ -127,6 +128,7 @@ def of_model(model: IterativeModel, split: Split | HeldOut, options: ModelOption
         chosen=stops.chosen,
         knob=stops.knob,
         note=_note(model, turned, split) if stops.knob == "evenness" else "",
+        served=_served(model, turned.fitted.path, stops.knob),
         part=options.part if isinstance(split, Split) else "",
         metrics=_shown(values_now, labels, share, K),
         quality=labels[0],
@@ -143,6 +145,16 @@ def of_model(model: IterativeModel, split: Split | HeldOut, options: ModelOption
         history=fitted.history if len(fitted.history) else None,
         record=dict(options.record or {}),
     )
+
+
+def _served(model: IterativeModel, path: EvennessPath | None, knob: str) -> str:
+    """Say at which level the model answers if a request names none."""
+    if knob != "evenness":
+        return f"{knob} {model.fitted.fairness:g}"
+    place = (
+        None if path is None or model.fitted.item_offsets is not None else place_on(path, served_level(model.fitted))
+    )
+    return "the scores as trained" if place is None else f"evenness {place:g}"
 
 
 def of_audit(

@@ -203,8 +203,8 @@ def _sections(content: Content, shown: Mapping[str, tables.PageTable | None]) ->
     items = content.catalogue is not None and content.before.exposure is not None
     parts = (
         ("summary", "Summary", True),
-        ("models", "Models", shown["models"]),
         ("dial", content.knob.capitalize() or "Both sides", len(content.positions) > 1),
+        ("models", "Models", shown["models"]),
         ("costs", "Costs", shown["costs"]),
         ("spread", "Exposure", items),
         ("lists", "Lists", content.examples),
@@ -232,7 +232,7 @@ def _templates() -> jinja2.Environment:
         "meaning": lambda metric: parse_metric(metric).meaning,
         "title": sentences.title,
         "written": sentences.written,
-        "written_change": sentences.written_change,
+        "shown_change": sentences.shown_change,
     }
     return made
 

@@ -15,6 +15,7 @@ import numpy as np
 from fairmf.errors import InvalidParameter, MissingDependency
 from fairmf.lazy import lazy_module
 from fairmf.types import Record
+from fairmf.version import install_command
 
 if TYPE_CHECKING:
     from matplotlib import colors, patheffects
@@ -69,7 +70,7 @@ def new_figure(
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingDependency('Plots need matplotlib: pip install "fairmf[report]".') from error
+        raise MissingDependency(f"Plots need matplotlib: {install_command('report')}.") from error
     colours = theme_of(theme)
     figure = Figure(figsize=size, layout="constrained", facecolor=colours.page)
     axes = figure.add_subplot()

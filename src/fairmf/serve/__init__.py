@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairmf.errors import MissingDependency
+from fairmf.version import install_command
 
 if TYPE_CHECKING:
     from fairmf.models.factor_model import FactorModel
@@ -59,7 +60,7 @@ def app(
     try:
         import msgspec  # noqa: F401
     except ImportError as error:
-        raise MissingDependency('Serving needs msgspec and uvicorn: pip install "fairmf[serve]"') from error
+        raise MissingDependency(f"Serving needs msgspec and uvicorn: {install_command('serve')}") from error
     from fairmf.serve.application import Application
     from fairmf.serve.routes import LABELS
     from fairmf.serve.served_model import ServedModel

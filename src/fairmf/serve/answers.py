@@ -264,7 +264,7 @@ def items(served: ServedModel, request: messages.ItemsRequest, exposure: Array |
         messages.Item(
             id=name, users=int(counts[row]), served=0 if exposure is None else int(exposure[row]),
             title=UNSET if titles is None else titles[row],
-            groups=UNSET if groups is None else groups.of_items[row],
+            group=UNSET if groups is None else str(groups.of_item(row)),
         )
         for name, row in zip(served.items.of_rows(np.array(rows, dtype=np.int64)), rows, strict=True)
     ]  # fmt: skip

@@ -12,10 +12,10 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
+from fairmf.data.groups import Groups
 from fairmf.data.popularity import gini
 from fairmf.types import Floats
 
@@ -160,15 +160,6 @@ def gauge(name: str, meaning: str, values: dict[str | None, float], label: str =
 # -- exposure of what was served --------------------------------------------------------------------------------------
 
 
-class Shares(Protocol):
-    """Groups of items (served_model.Groups)."""
-
-    names: list[str]
-
-    def sums(self, values: Floats) -> Floats:
-        """Return the sum of each group's items."""
-
-
 class ExposureWindow:
     """Count how often each item was in a list, over a window that moves on in slices; for one model.
 
@@ -215,7 +206,7 @@ class ExposureWindow:
                     total += part[1:]
         return total
 
-    def lines(self, groups: Shares | None, most: int = 50) -> list[str]:
+    def lines(self, groups: Groups | None, most: int = 50) -> list[str]:
         """Return Gini and coverage of the window, and the share of each group, for Prometheus."""
         counts = self.counts()
         shown = float(counts.sum())
@@ -228,8 +219,8 @@ class ExposureWindow:
         found += gauge("served_coverage", "Share of items that were served.", {k: float((counts > 0).mean())}, "k")
         found += gauge("served_slots", "Places of lists that were counted in the window.", {k: shown}, "k")
         if groups is not None:
-            names, shares = groups.names, groups.sums(counts) / shown
-            largest = np.argsort(-groups.sums(np.ones(self.n_items)), kind="stable")[:most]
+            names, shares = [str(name) for name in groups.names], groups.add_up(counts) / shown
+            largest = np.argsort(-groups.weights, kind="stable")[:most]
             by_group: dict[str | None, float] = {names[k]: float(shares[k]) for k in largest}
             if len(names) > most:
                 by_group["(other groups)"] = 1.0 - sum(by_group.values())

@@ -160,16 +160,26 @@ class _First:
         self._on_ready()
 
 
-def listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; workers share it. Port 0 takes a free one."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def listening(host: str, port: int, count: int = 1) -> list[socket.socket]:
+    """Return sockets that listen at one address, one per worker. Port 0 takes a free one.
+
+    The kernel deals connections out to them evenly (SO_REUSEPORT), where workers on one socket would race: whoever is
+    awake takes all. Keep them open here as well: connections to a worker that died then wait for the next one. Where
+    the system has no such option, all workers get the same socket.
+    """
+    shared = count > 1 and hasattr(socket, "SO_REUSEPORT")
+    made: list[socket.socket] = []
     try:
-        sock.bind((host, port))
+        for _ in range(count if shared else 1):
+            made.append(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM))
+            made[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared:
+                made[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            made[-1].bind((host, made[0].getsockname()[1] if len(made) > 1 else port))
+            made[-1].listen(2048)
+            made[-1].set_inheritable(True)
     except OSError:
-        sock.close()
+        for sock in made:
+            sock.close()
         raise
-    sock.listen(2048)
-    sock.set_inheritable(True)
-    return sock
+    return made if shared else made * count

@@ -46,24 +46,30 @@ def launch(
         publisher = Publisher(model, folder, watched=place.reload, on_failure=lambda: counts.add("reload_failures"))
         pointer = Pointer(folder, catalogue, settings.num_threads)
         try:
-            sock = http_server.listening(place.host, place.port)
+            socks = http_server.listening(place.host, place.port, place.workers)
         except OSError as error:
             reason = error.strerror or str(error)
             raise InvalidParameter(
                 f"Cannot listen at {place.host}:{place.port}: {reason}.", hint="choose another {parameter}",
                 parameter="port",
             ) from error  # fmt: skip
-        host, port = sock.getsockname()[:2]
+        host, port = socks[0].getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         publisher.start()
         try:
             if place.workers == 1:
                 http_server.run(
-                    pointer, settings, sock, folder=folder, on_ready=lambda: on_ready(address), on_hangup=publisher.ask
+                    pointer,
+                    settings,
+                    socks[0],
+                    folder=folder,
+                    on_ready=lambda: on_ready(address),
+                    on_hangup=publisher.ask,
                 )
             else:
                 plan = Plan(pointer, settings, folder)
-                Supervisor(plan, sock, place.workers, on_ready=lambda: on_ready(address), on_hangup=publisher.ask).run()
+                Supervisor(plan, socks, on_ready=lambda: on_ready(address), on_hangup=publisher.ask).run()
         finally:
             publisher.stop()
-            sock.close()
+            for sock in socks:
+                sock.close()

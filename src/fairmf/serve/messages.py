@@ -155,7 +155,8 @@ class Item(Struct, omit_defaults=True):
     served: int
     """How often it was in a list since the beginning of the window (all workers)."""
     title: str | UnsetType = UNSET
-    groups: list[str] | UnsetType = UNSET
+    group: str | UnsetType = UNSET
+    """Its group; several are separated by commas."""
 
 
 class ItemsAnswer(Struct, omit_defaults=True):

@@ -17,6 +17,7 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
+from fairmf.data.groups import Groups, read_groups
 from fairmf.data.ids import Ids
 from fairmf.errors import BrokenFile, FairmfError, InvalidData
 from fairmf.io import container
@@ -25,7 +26,7 @@ from fairmf.models.factor_model import FactorModel
 from fairmf.models.history_request import HistoryAnswer, HistoryRequest
 from fairmf.models.model_file import MODEL, load_model
 from fairmf.serve.messages import Id
-from fairmf.types import Array, Floats
+from fairmf.types import Array
 
 FINGERPRINT = 16  # digits of a fingerprint that answers show
 PROBE = 5  # items of the list that a new model has to give before it is served
@@ -105,29 +106,6 @@ class Catalogue:
     """An item may have several groups: its exposure is divided between them."""
 
 
-class Groups:
-    """The groups of every item of a model; items without any are in a group of their own.
-
-    Parameters
-    ----------
-    of_items
-        The groups of each item, in the order of the rows.
-    """
-
-    def __init__(self, of_items: Sequence[Sequence[str]]):
-        self.of_items = [list(groups) or [NO_GROUP] for groups in of_items]
-        sizes = np.array([len(groups) for groups in self.of_items])
-        flat = [group for groups in self.of_items for group in groups]
-        names, self._numbers = np.unique(flat, return_inverse=True)
-        self.names = [str(name) for name in names]
-        self._rows, self._parts = np.repeat(np.arange(len(sizes)), sizes), 1.0 / np.repeat(sizes, sizes)
-
-    def sums(self, values: Floats) -> Floats:
-        """Return the sum of each group's items; what several groups share is divided."""
-        found = np.bincount(self._numbers, values[self._rows] * self._parts, minlength=len(self.names))
-        return found.astype(np.float64, copy=False)
-
-
 @dataclass(frozen=True, eq=False)
 class ServedModel:
     """A model that answers requests."""
@@ -151,7 +129,8 @@ class ServedModel:
         known = bool(catalogue.titles or catalogue.groups)
         texts = [str(name) for name in items.of_rows(np.arange(items.size))] if known else []
         titles = [catalogue.titles.get(text, text) for text in texts] if catalogue.titles else None
-        groups = Groups([catalogue.groups.get(text, ()) for text in texts]) if catalogue.groups else None
+        labels = [list(catalogue.groups.get(text, ())) or [NO_GROUP] for text in texts] if catalogue.groups else []
+        groups = read_groups(labels, items.size, None, several=True) if labels else None
         return cls(
             model, fingerprint or content_digest(model), items, Names(fitted.user_ids, model.n_users), titles, groups
         )

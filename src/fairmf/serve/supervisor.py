@@ -1,4 +1,4 @@
-"""Run several worker processes on one socket: start them, start those that died again, stop them together.
+"""Run several worker processes at one address: start them, start those that died again, stop them together.
 
 Workers are spawned, not forked: each has an interpreter of its own, and maps the same model file.
 """
@@ -12,7 +12,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -50,16 +50,14 @@ class _Worker:
 
 
 class Supervisor:
-    """Keep `count` workers running until SIGTERM or Ctrl-C.
+    """Keep a worker running for each socket until SIGTERM or Ctrl-C.
 
     Parameters
     ----------
     plan
         What every worker needs.
-    sock
-        The socket that listens.
-    count
-        Number of workers.
+    socks
+        A socket that listens for each worker.
     on_ready
         Called once, when all workers are ready.
     on_hangup
@@ -69,13 +67,12 @@ class Supervisor:
     def __init__(
         self,
         plan: Plan,
-        sock: socket.socket,
-        count: int,
+        socks: Sequence[socket.socket],
         *,
         on_ready: Callable[[], None] = lambda: None,
         on_hangup: Callable[[], None] = lambda: None,
     ):
-        self._plan, self._sock, self._count = plan, sock, count
+        self._plan, self._socks = plan, socks
         self._on_ready, self._on_hangup = on_ready, on_hangup
         self._context = multiprocessing.get_context("spawn")
         self._stopping = False
@@ -83,7 +80,7 @@ class Supervisor:
     def run(self) -> None:
         """Run until told to stop; raise ClusterFailed if workers cannot start."""
         with self._signals():
-            workers = [self._started(number) for number in range(self._count)]
+            workers = [self._started(number) for number in range(len(self._socks))]
             announced = False
             try:
                 while not self._stopping:
@@ -97,7 +94,10 @@ class Supervisor:
     def _started(self, number: int, failures: int = 0) -> _Worker:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(
-            target=work, args=(self._plan, number, self._sock, theirs), name=f"fairmf-worker-{number}", daemon=False
+            target=work,
+            args=(self._plan, number, self._socks[number], theirs),
+            name=f"fairmf-worker-{number}",
+            daemon=False,
         )
         process.start()
         theirs.close()
