@@ -92,8 +92,8 @@ class Lists(Flags):
     lists: Annotated[
         Path | None,
         typer.Option(rich_help_panel=PANEL, metavar="FILE", help="Measure the lists of this file instead of a model's: "
-        "columns user, item and rank or score (Parquet, Arrow, CSV), or user and items (JSON lines). Ids are those of "
-        "SPLIT, which may also be a file of test pairs (user, item).")
+        "columns user, item, and either rank or score (Parquet, Arrow, CSV); or user and items (JSON lines). Ids "
+        "are those of SPLIT, which may also be a file of test pairs (user, item).")
     ] = None  # fmt: skip
     train: Annotated[
         Path | None,
