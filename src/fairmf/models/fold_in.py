@@ -27,12 +27,22 @@ from fairmf.types import SparseMatrix
 
 if TYPE_CHECKING:
     from fairmf.models import explain as explanations
+<<<<<<< HEAD
     from fairmf.models import fold_in_systems as systems
     from fairmf.models import partial_fit
     from fairmf.models.explain import Explanation
 else:  # models that only recommend do without
     systems, partial_fit = lazy_module("fairmf.models.fold_in_systems"), lazy_module("fairmf.models.partial_fit")
     explanations = lazy_module("fairmf.models.explain")
+=======
+    from fairmf.models import partial_fit, recommend_for
+    from fairmf.models import problem as problems
+    from fairmf.models.explain import Explanation
+else:  # models that only recommend do without
+    solve, partial_fit = lazy_module("fairmf.backends.solve"), lazy_module("fairmf.models.partial_fit")
+    recommend_for = lazy_module("fairmf.models.recommend_for")
+    explanations, problems = lazy_module("fairmf.models.explain"), lazy_module("fairmf.models.problem")
+>>>>>>> main
 
 Self = TypeVar("Self", bound="FoldInModel")
 
@@ -197,15 +207,16 @@ class FoldInModel(FactorModel):
         >>> model.fold_in_user(data.item_ids.values[:3]).shape
         (4,)
         """
-        vector: Factors = self.fold_in(one_user(self.fitted, items, weights), fairness=fairness)[0]
-        return vector
+        found = recommend_for.fold_one(self, items, weights, fairness)
+        if found is None:
+            found = self.fold_in(one_user(self.fitted, items, weights), fairness=fairness)
+        return found.reshape(-1)
 
     @on_snapshot
     def fold_in_items(self, item_users: Interactions | SparseMatrix, *, features: Any = None) -> Factors:
         """Return the vectors of items that were not in training.
 
-        These are what the items' half-step of training gives for the rows, with the users as they were trained and
-        fairness weight 1.
+        These are what the items' half-step of training gives, with the users as trained and fairness weight 1.
 
         Parameters
         ----------
@@ -329,10 +340,9 @@ class FoldInModel(FactorModel):
         evenness: float | Level | None = None,
         fairness: float | None = None,
     ) -> Explanation:
-        """Split the score of an item into what each past item of the user adds and what fairness takes away.
+        """Split the score of an item into what each past item adds and what fairness takes away.
 
-        The score is that of the user's fold-in. For FairALS and IALS this is the stored user's score, up to the
-        solver's tolerance.
+        The score is that of the user's fold-in: for FairALS and IALS the stored user's, up to the solver's tolerance.
 
         Parameters
         ----------

@@ -6,7 +6,7 @@ the best items at each request's own level, and requests without a history get p
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -19,7 +19,7 @@ from fairmf.data.interactions import Interactions
 from fairmf.errors import FairmfError, InvalidData, InvalidParameter, NotFinite, UnknownItems
 from fairmf.io.values import plain
 from fairmf.models.evenness import Level
-from fairmf.models.fitted import Fitted, Names, as_list, named
+from fairmf.models.fitted import Fitted, Names, as_list, check_fairness, named
 from fairmf.models.history_request import HistoryAnswer, HistoryModel, HistoryRequest
 from fairmf.models.recommend import check_choice
 from fairmf.ranking.top_n import list_length, popular_n, top_n
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from fairmf.models.serving_state import ServingState
 
 List: TypeAlias = tuple[NDArray[np.int32], NDArray[np.float32]]
+Retrieval: TypeAlias = Callable[[Factors, Sequence["Asked"], Rows], Rows]
+"""Finds candidates for user vectors, without the items of each row: an index in place of the whole catalogue."""
 NO_LIST: List = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32)
 NO_ITEMS = np.empty(0, dtype=np.int64)
 TINY = 1e-30
@@ -36,13 +38,17 @@ NAMED_IN_ERRORS = 10  # unknown items that a message lists
 
 
 def answers_or_errors(
-    model: HistoryModel, requests: Sequence[HistoryRequest], errors: str, prices: ArrayLike | None
+    model: HistoryModel,
+    requests: Sequence[HistoryRequest],
+    errors: str,
+    prices: ArrayLike | None,
+    retrieve: Retrieval | None = None,
 ) -> list[HistoryAnswer | FairmfError]:
     """Return an answer for each request, or with errors="return" the error that it raises."""
     check_choice("errors", errors, ("raise", "return"))
     added = None if prices is None else check_prices(prices, len(model.item_factors))
     if errors == "raise":
-        return list(answers(model, requests, added))
+        return list(answers(model, requests, added, retrieve))
     found: list[HistoryAnswer | FairmfError | None] = [None] * len(requests)
     good = []
     for at, request in enumerate(requests):
@@ -50,16 +56,19 @@ def answers_or_errors(
             good.append((at, _asked(model, request)))
         except FairmfError as error:
             found[at] = error
-    for (at, _), answer in zip(good, _answers(model, [asked for _, asked in good], added), strict=True):
+    for (at, _), answer in zip(good, _answers(model, [asked for _, asked in good], added, retrieve), strict=True):
         found[at] = answer
     return [answer for answer in found if answer is not None]
 
 
 def answers(
-    model: HistoryModel, requests: Sequence[HistoryRequest], prices: Vector | None = None
+    model: HistoryModel,
+    requests: Sequence[HistoryRequest],
+    prices: Vector | None = None,
+    retrieve: Retrieval | None = None,
 ) -> list[HistoryAnswer]:
     """Return the answers of all requests; raise the first error."""
-    return _answers(model, [_asked(model, request) for request in requests], prices)
+    return _answers(model, [_asked(model, request) for request in requests], prices, retrieve)
 
 
 def check_prices(prices: ArrayLike, n_items: int) -> Vector:
@@ -82,7 +91,9 @@ def _asked(model: HistoryModel, request: HistoryRequest) -> Asked:
     return asked._replace(columns=columns)
 
 
-def _answers(model: HistoryModel, asked: Sequence[Asked], prices: Vector | None = None) -> list[HistoryAnswer]:
+def _answers(
+    model: HistoryModel, asked: Sequence[Asked], prices: Vector | None, retrieve: Retrieval | None
+) -> list[HistoryAnswer]:
     fitted = model.fitted
     vectors, known = user_vectors(model, asked)
     lists: list[List] = [NO_LIST] * len(asked)
@@ -98,7 +109,7 @@ def _answers(model: HistoryModel, asked: Sequence[Asked], prices: Vector | None 
     for restricted in (False, True):
         chosen = [place for place in together if (asked[place].allowed is not None) == restricted]
         if chosen:
-            found = ranked_together(fitted.serving, vectors[chosen], [asked[p] for p in chosen], prices)
+            found = ranked_together(fitted.serving, vectors[chosen], [asked[p] for p in chosen], prices, retrieve)
             for place, rows, scores in zip(chosen, *found, strict=True):
                 lists[place] = rows[: asked[place].N], scores[: asked[place].N]
     return [
@@ -152,15 +163,39 @@ def folded(model: HistoryModel, asked: Sequence[Asked]) -> Factors:
     return vectors
 
 
+def fold_one(
+    model: HistoryModel, items: Hashable | Names, weights: ArrayLike | None, fairness: float | None
+) -> Factors | None:
+    """Return the vector of one short history at a fairness; None for histories that `ServingState.fold` cannot take."""
+    fitted, missing = model.fitted, {}  # type: ignore[var-annotated]
+    psi = fitted.fairness if fairness is None else check_fairness(fairness)
+    if not on_cpu(model) or not fitted.serving.folds:
+        return None
+    m = len(fitted.item_factors)
+    columns, own = _history(HistoryRequest(items, weights), fitted.item_ids, m, missing)
+    if missing:
+        raise unknown_items(tuple(missing))
+    if not fitted.serving.folds_quickly(len(columns)):
+        return None
+    return folded(model, [Asked(1, Level(psi), columns, own, columns[:0], None, True, None)])
+
+
 def ranked_together(
-    serving: ServingState, users: Factors, asked: Sequence[Asked], prices: Vector | None
+    serving: ServingState,
+    users: Factors,
+    asked: Sequence[Asked],
+    prices: Vector | None,
+    retrieve: Retrieval | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Return the best items of each user vector at its own level; all requests have candidates, or none has."""
     levels, lengths = [one.level for one in asked], np.array([one.N for one in asked])
     hidden = [np.concatenate((one.barred, one.columns)) if one.filter_liked else one.barred for one in asked]
     if asked[0].allowed is None:
-        return serving.rank(users, levels, lengths, joined([np.sort(barred) for barred in hidden]), prices)
-    left = [_without(one.allowed, barred) for one, barred in zip(asked, hidden, strict=True)]
+        barred = joined([np.sort(own) for own in hidden])
+        if retrieve is None:
+            return serving.rank(users, levels, lengths, barred, prices)
+        return serving.rank_candidates(users, levels, lengths, retrieve(users, asked, barred), prices)
+    left = [_without(one.allowed, own) for one, own in zip(asked, hidden, strict=True)]
     return serving.rank_candidates(users, levels, lengths, joined(left), prices)
 
 
@@ -243,31 +278,35 @@ def read(fitted: Fitted, request: HistoryRequest) -> Asked:
     N = list_length(request.N, m)
     missing: dict[Hashable, None] = {}
     columns, values = _history(request, ids, m, missing)
-    barred = _rows(request.exclude, ids, m, missing, "exclude")
+    barred = np.array(_rows(request.exclude, ids, m, missing, "exclude"), dtype=np.int32)
     allowed = (
         None if request.candidates is None else np.unique(_rows(request.candidates, ids, m, missing, "candidates"))
     )
     if missing and not skip:
-        names = tuple(missing)
-        shown = ", ".join(map(repr, names[:NAMED_IN_ERRORS])) + (", ..." if len(names) > NAMED_IN_ERRORS else "")
-        raise UnknownItems(
-            f"{len(names):,} items are unknown to the model: {shown}.",
-            hint="unknown='skip' leaves them out", parameter="items", unknown=names,
-        )  # fmt: skip
+        raise unknown_items(tuple(missing))
     row = None if request.user is None else _user_row(fitted, request, skip, len(columns))
     return Asked(
-        N, level, columns, values, barred.astype(np.int32), allowed, bool(request.filter_liked),
+        N, level, columns, values, barred, allowed, bool(request.filter_liked),
         None if row is None or row < 0 else row, tuple(missing), row == -1,
+    )  # fmt: skip
+
+
+def unknown_items(names: tuple[Hashable, ...]) -> UnknownItems:
+    """Return the error that names unknown items."""
+    shown = ", ".join(map(repr, names[:NAMED_IN_ERRORS])) + (", ..." if len(names) > NAMED_IN_ERRORS else "")
+    return UnknownItems(
+        f"{len(names):,} items are unknown to the model: {shown}.",
+        hint="unknown='skip' leaves them out", parameter="items", unknown=names,
     )  # fmt: skip
 
 
 def _history(
     request: HistoryRequest, ids: Ids | None, m: int, missing: dict[Hashable, None]
 ) -> tuple[NDArray[np.int32], NDArray[np.float32] | None]:
-    columns = _rows(request.items, ids, m, missing, "items", drop=request.weights is None)
+    rows = _rows(request.items, ids, m, missing, "items", drop=request.weights is None)
     if request.weights is None:
-        return np.unique(columns).astype(np.int32), None
-    given = np.atleast_1d(np.asarray(request.weights, dtype=np.float64))
+        return np.array(sorted(set(rows)), dtype=np.int32), None
+    columns, given = np.array(rows, dtype=np.int64), np.atleast_1d(np.asarray(request.weights, dtype=np.float64))
     if given.shape != columns.shape:
         raise InvalidData(f"There must be one weight for each of the {len(columns):,} items; got {given.size:,}.")
     if not ((given >= 0) & (given <= LARGEST)).all():
@@ -282,10 +321,10 @@ def _history(
 
 def _rows(
     names: Hashable | Names | None, ids: Ids | None, m: int, missing: dict[Hashable, None], what: str, drop: bool = True
-) -> NDArray[np.int64]:
+) -> list[int]:
     """Return the rows of items, and add unknown names to `missing`: these are dropped, or -1 without `drop`."""
     if names is None or (isinstance(names, tuple) and not names):  # any other tuple is an id
-        return np.empty(0, dtype=np.int64)
+        return []
     listed = names.tolist() if isinstance(names, np.ndarray) and names.ndim == 1 else names
     if not isinstance(listed, (list, set, frozenset, range)):
         listed = list(as_list(listed))
@@ -300,7 +339,7 @@ def _rows(
     if -1 in rows:
         missing.update((plain(x), None) for x, row in zip(listed, rows, strict=True) if row < 0)
         rows = [row for row in rows if row >= 0] if drop else rows
-    return np.array(rows, dtype=np.int64)
+    return rows
 
 
 def _row_number(name: Hashable, m: int, what: str) -> int:
