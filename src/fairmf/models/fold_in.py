@@ -27,22 +27,12 @@ from fairmf.types import SparseMatrix
 
 if TYPE_CHECKING:
     from fairmf.models import explain as explanations
-<<<<<<< HEAD
     from fairmf.models import fold_in_systems as systems
-    from fairmf.models import partial_fit
+    from fairmf.models import partial_fit, recommend_for
     from fairmf.models.explain import Explanation
 else:  # models that only recommend do without
     systems, partial_fit = lazy_module("fairmf.models.fold_in_systems"), lazy_module("fairmf.models.partial_fit")
-    explanations = lazy_module("fairmf.models.explain")
-=======
-    from fairmf.models import partial_fit, recommend_for
-    from fairmf.models import problem as problems
-    from fairmf.models.explain import Explanation
-else:  # models that only recommend do without
-    solve, partial_fit = lazy_module("fairmf.backends.solve"), lazy_module("fairmf.models.partial_fit")
-    recommend_for = lazy_module("fairmf.models.recommend_for")
-    explanations, problems = lazy_module("fairmf.models.explain"), lazy_module("fairmf.models.problem")
->>>>>>> main
+    recommend_for, explanations = lazy_module("fairmf.models.recommend_for"), lazy_module("fairmf.models.explain")
 
 Self = TypeVar("Self", bound="FoldInModel")
 
