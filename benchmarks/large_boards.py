@@ -1,9 +1,9 @@
-"""Gowalla with 1,024 and 2,048 factors: a small grid instead of a search, because a fit takes minutes.
+"""Gowalla with 1,024 factors: a small grid instead of a search, because a fit takes minutes.
 
 `python -m benchmarks.large_boards` runs the next fit that is missing and stores it in benchmarks/leaderboards/
-gowalla-grid.json; call it until it says that nothing is left. Four settings are tried with 1,024 factors and the best
-of them with 2,048, all on the hidden fifth of the training part. The better size is then trained on the whole training
-part and tested once; its row joins benchmarks/leaderboards/gowalla.json.
+gowalla-grid.json; call it until it says that nothing is left. Four settings are tried on the hidden fifth of the
+training part. The best is then trained on the whole training part and tested once; its row joins
+benchmarks/leaderboards/gowalla.json.
 """
 
 from __future__ import annotations
@@ -22,22 +22,19 @@ GRID, BOARD = STORED / "gowalla-grid.json", STORED / "gowalla.json"
 NAME = "FairALS, grid"
 NAMES = ("regularization", "unobserved_weight", "item_balance", "user_balance")
 TRIED = ((0.003, 0.03, 0.25, 0.0), (0.003, 0.03, 0.4, 0.0), (0.003, 0.06, 0.35, 0.2), (0.005, 0.03, 0.35, 0.2))
-SIZES = (1024, 2048)
+FACTORS = 1024
 
 
-def settings(values: tuple[float, ...], factors: int) -> Record:
-    return {**dict(zip(NAMES, values, strict=True)), "factors": factors, "random_state": 0}
+def settings(values: tuple[float, ...]) -> Record:
+    return {**dict(zip(NAMES, values, strict=True)), "factors": FACTORS, "random_state": 0}
 
 
 def missing(done: list[Record]) -> Record | None:
     """The next settings to try on the hidden fifth; None if all are done."""
     for values in TRIED:
-        wanted = settings(values, SIZES[0])
-        if wanted not in [one["settings"] for one in done]:
-            return wanted
-    best = max((one for one in done if one["settings"]["factors"] == SIZES[0]), key=lambda one: one["validation"])
-    larger = {**best["settings"], "factors": SIZES[1]}
-    return None if larger in [one["settings"] for one in done] else larger
+        if settings(values) not in [one["settings"] for one in done]:
+            return settings(values)
+    return None
 
 
 def tried(board: Board, wanted: Record) -> Record:

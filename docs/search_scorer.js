@@ -9,7 +9,7 @@ const PAGES_OF_WORDS = {
   ray: ["docs/cluster"],
 };
 const REFERENCE = /^docs\/(api|cli)/;
-const BEHIND = /^(docs\/(decisions\/|architecture|performance|baselines|reproduction|what-works-figures|releasing|history)|benchmarks\/|CHANGELOG|CONTRIBUTING|SECURITY)/;
+const BEHIND = /^(docs\/(decisions\/|architecture|performance|baselines|reproduction|what-works-figures|releasing)|benchmarks\/|CHANGELOG|CONTRIBUTING|SECURITY)/;
 
 var Scorer = {
   score: ([page, , , , score]) => {

@@ -27,7 +27,14 @@ NEEDS = {
         "choosing-evenness.md",
         "metrics.md",
         *slow_values(
-            "audit.md", "evenness.md", "exposure.md", "report.md", "serving.md", "ten-minutes.md", "tuning.md"
+            "audit.md",
+            "evenness.md",
+            "integrations.md",
+            "exposure.md",
+            "report.md",
+            "serving.md",
+            "ten-minutes.md",
+            "tuning.md",
         ),
     ],
 )

@@ -85,9 +85,14 @@ def jme(lists, targets, m, K, user_codes, codes):
         cells = []
         for some_users in user_sets[a]:
             for some_items in item_sets[b]:
-                total = sum(shown[k][j] - ideal[k][j] for k in some_users for j in some_items)
-                cells.append((total / (len(some_users) * len(some_items))) ** 2)
-        found[f"jme_{a}{b}"] = mean(cells)
+                size = len(some_users) * len(some_items)
+                given = sum(shown[k][j] for k in some_users for j in some_items) / size
+                wanted = sum(ideal[k][j] for k in some_users for j in some_items) / size
+                cells.append((given, wanted))
+        found[f"jme_{a}{b}"] = mean((x - y) ** 2 for x, y in cells)
+        if a + b != "ii":  # those are EE-D and EE-R, divided by the number of items
+            found[f"jme_{a}{b}_disparity"] = mean(x**2 for x, _ in cells)
+            found[f"jme_{a}{b}_relevance"] = mean(2 * x * y for x, y in cells)
     return found
 
 

@@ -56,8 +56,8 @@ class Before(Served):
 
     side: ClassVar[str] = "before"
     otherwise: ClassVar[str] = (
-        "the scores as trained. If the model was trained with fairness, they are computed at fairness 0 instead. "
-        "Default with --after: the evenness that fairmf target stored in MODEL; if there is none, the scores as trained"
+        "the scores as trained, or at fairness 0 if the model was trained with --fairness. With --after, the default is: "
+        "the evenness that fairmf target stored in MODEL; if there is none, the scores as trained"
     )
 
 
@@ -68,7 +68,7 @@ class After(Served):
     side: ClassVar[str] = "after"
     otherwise: ClassVar[str] = (
         "the evenness that fairmf target stored in the model. If there is none: the scores as trained. If that "
-        "would give the same lists as before the change: 0.3"
+        "gives the same lists as before the change, 0.3 is used"
     )
 
 

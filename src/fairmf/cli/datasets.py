@@ -158,7 +158,7 @@ def make(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
 ) -> None:
-    """Make synthetic events to try other verbs with.
+    """Make synthetic events, to try the other commands on.
 
     Users have tastes; items have titles, and few of them are popular.
 

@@ -92,8 +92,8 @@ class Lists(Flags):
     lists: Annotated[
         Path | None,
         typer.Option(rich_help_panel=PANEL, metavar="FILE", help="Measure the lists of this file instead of a model's: "
-        "columns user, item and rank or score (Parquet, Arrow, CSV), or user and items (JSON lines). Ids are those of "
-        "SPLIT, which may also be a file of test pairs (user, item).")
+        "columns user, item, and either rank or score (Parquet, Arrow, CSV); or user and items (JSON lines). Ids "
+        "are those of SPLIT, which may also be a file of test pairs (user, item).")
     ] = None  # fmt: skip
     train: Annotated[
         Path | None,
@@ -103,7 +103,7 @@ class Lists(Flags):
     items: Annotated[
         Path | None,
         typer.Option(rich_help_panel=PANEL, metavar="FILE", help="Text file of all item ids, one per line, if SPLIT is "
-        "a file. Default: the items of lists, test and training pairs together.")
+        "a file. Default: all items in the lists, the test pairs or the training pairs.")
     ] = None  # fmt: skip
     missing: Annotated[
         Missing,

@@ -34,20 +34,23 @@ class Tuned(Flags):
         str,
         typer.Option(
             metavar="N,...",
-            help="Numbers of factors. Each is tuned, starting from the best settings of the one before, and tested.",
+            help="Numbers of factors. A model is tuned and tested with each, one after the other. Tuning starts from "
+            "the best settings of the number before.",
         ),
     ] = "128,512"
     budget: Annotated[
         str,
         typer.Option(
             metavar="N|SECONDS",
-            help="For each model: the number of trials in all (24), or the seconds after which no trial starts (600s).",
+            help="Budget of each model: a number of trials, such as 24, or a time after which no trial starts, "
+            "such as 600s.",
         ),
     ] = "24"
     evenness: Annotated[
         str,
         typer.Option(
-            metavar="X,...|none", help="Levels of evenness at which the best model by validation is tested as well."
+            metavar="X,...|none",
+            help="The model that is best on validation data is also tested at these levels of evenness.",
         ),
     ] = "0.25,0.5,0.75"
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the search and of the models.")] = 0
@@ -66,8 +69,8 @@ def leaderboard(
         str,
         typer.Argument(
             metavar="DATA",
-            help=f"{', '.join(BOARDS)}, the name of a .npz file in the folder FAIRMF_DATA, or a path: a .npz file, a "
-            "folder or zip archive with train.txt and test.txt, or a stored split.",
+            help=f"One of {', '.join(BOARDS)}. Or the name of a .npz file in the folder $FAIRMF_DATA. Or the path "
+            "of a .npz file, of a folder or zip archive with train.txt and test.txt, or of a stored split.",
             autocompletion=starting(BOARDS),
         ),
     ],
@@ -89,8 +92,9 @@ def leaderboard(
 ) -> None:
     """Tune our models on a public leaderboard, test them once, and show published rows beside them.
 
-    Settings are chosen on validation data only (extra \\[tune]). A row shows accuracy, Gini and coverage of the lists,
-    the seconds of the fit and of tuning, and the peak memory. docs/leaderboard.md describes the protocols.
+    Settings are chosen on validation data only. Tuning needs the extra \\[tune]. A row shows accuracy, Gini and
+    coverage of the lists, the seconds of the fit and of tuning, and the peak memory. docs/leaderboard.md
+    describes the protocols.
 
     [dim]Examples:[/dim]
 

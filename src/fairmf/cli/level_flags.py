@@ -34,8 +34,8 @@ MOST = {"evenness": 1.0}
 HELP = {
     "evenness": "How evenly the lists of all users show the items, from 0 (most accurate lists) to 1 (most "
     "even lists). Run fairmf calibrate first.",
-    "flatten": "Divide each item's scores by their standard deviation (over the training users) to the power of this "
-    "number.",
+    "flatten": "Divide the scores of each item by s to the power of NUMBER. s is the standard deviation of the item's "
+    "scores over the training users.",
     "discount": "Lower the scores of popular items: subtract NUMBER x log(popularity) x the standard deviation of all "
     "scores.",
     "lift": "Raise the scores of items that are in few lists: add NUMBER x a bonus that fairmf calibrate learns for "
@@ -52,8 +52,8 @@ class Served(Flags):
     side: ClassVar[str] = ""
     """The side that the flags are about, which their names begin with ("before", "after"); "" if there is one side."""
     otherwise: ClassVar[str] = (
-        "the evenness that fairmf target stored in the model. If there is none, the scores stay as trained. At "
-        "evenness 0 they may not: fairmf calibrate changes them where that makes lists more accurate"
+        "the evenness that fairmf target stored in the model. If there is none, the scores stay as trained. These "
+        "lists can differ from those at evenness 0: calibration may adjust scores there to make lists more accurate"
     )
     """The evenness if none is given, for --help."""
 

@@ -39,7 +39,7 @@ class DataSource(Flags):
             metavar="NAME|FOLDER|FILE",
             autocompletion=starting(SOURCES),
             help="Use other data than the paper's: ml-1m, epinions, gowalla, synthetic-ml20m, or a stored split. A "
-            "name is also looked for in the folder FAIRMF_DATA.",
+            "name is also looked for in the folder $FAIRMF_DATA.",
         ),
     ] = None
     from_path: Annotated[
@@ -47,7 +47,7 @@ class DataSource(Flags):
         typer.Option(
             "--from",
             metavar="PATH",
-            help="Path of your own copy of the data set, of a .npz file of it, or of a split of it.",
+            help="Path of your own copy of the data: the original files, a .npz file, or a stored split.",
         ),
     ] = None
     rebuild: Annotated[

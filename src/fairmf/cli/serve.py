@@ -71,12 +71,17 @@ class Most(Flags):
     ] = 1.0
     max_history: Annotated[int, typer.Option(min=1, rich_help_panel=LIMITS, help="Longest history.")] = 1000
     max_items: Annotated[
-        int, typer.Option(min=1, rich_help_panel=LIMITS, help="Most candidates, excluded items or items to score.")
+        int,
+        typer.Option(
+            min=1, rich_help_panel=LIMITS, help="Maximum number of candidates, of excluded items, or of items to score."
+        ),
     ] = 10_000
-    max_batch: Annotated[int, typer.Option(min=1, rich_help_panel=LIMITS, help="Most requests in one body.")] = 64
+    max_batch: Annotated[
+        int, typer.Option(min=1, rich_help_panel=LIMITS, help="Maximum number of requests in one body.")
+    ] = 64
     max_body: Annotated[int, typer.Option(min=1, rich_help_panel=LIMITS, help="Largest body, in bytes.")] = 1 << 20
     max_connections: Annotated[
-        int, typer.Option(min=1, rich_help_panel=LIMITS, help="Most open connections of a worker.")
+        int, typer.Option(min=1, rich_help_panel=LIMITS, help="Maximum number of open connections of a worker.")
     ] = 1000
 
 
@@ -88,20 +93,31 @@ class Times(Flags):
         int, typer.Option(min=1, rich_help_panel=TIMES, help="Requests that may wait; more get status 429.")
     ] = 256
     batch_wait_ms: Annotated[
-        float, typer.Option(min=0, max=1000, rich_help_panel=TIMES, help="How long a request waits for others, in ms.")
+        float,
+        typer.Option(
+            min=0,
+            max=1000,
+            rich_help_panel=TIMES,
+            help="How long a request waits for more requests to join its batch, in ms.",
+        ),
     ] = 2.0
     deadline_ms: Annotated[
         int, typer.Option(min=1, rich_help_panel=TIMES, help="Give up requests that wait longer than this, in ms.")
     ] = 2000
     read_timeout: Annotated[
-        float, typer.Option(min=0.1, rich_help_panel=TIMES, help="Seconds to send the head of a request, or its body.")
+        float,
+        typer.Option(
+            min=0.1,
+            rich_help_panel=TIMES,
+            help="Seconds that a client has to send the head of a request, and again for its body.",
+        ),
     ] = 10.0
     drain: Annotated[
         float, typer.Option(min=0.1, rich_help_panel=TIMES, help="Seconds to finish requests after SIGTERM.")
     ] = 20.0
     threads: Annotated[
-        int, typer.Option(min=0, rich_help_panel=TIMES, help="Threads that rank in a worker. 0: all cores for one "
-                          "worker, one thread for several.")
+        int, typer.Option(min=0, rich_help_panel=TIMES, help="Number of threads with which a worker ranks items. "
+                          "0: all cores if there is one worker, else one thread for each.")
     ] = 0  # fmt: skip
 
 
@@ -134,7 +150,7 @@ def serve(
     times: Times,
     logs: Logs,
 ) -> None:
-    """Serve a model over HTTP: a history in, a list out, with evenness by request.
+    """Serve a model over HTTP: a history in, a list out, with an evenness for each request.
 
     Open the address in a browser for a page to try it with; /openapi.json describes all routes. Ctrl-C or SIGTERM stops
     the server after the requests in flight. SIGHUP loads the model file again.

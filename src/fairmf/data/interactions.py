@@ -12,7 +12,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fairmf import html
 from fairmf.data.columns import ColumnName, TextFormat, TextKeywords
 from fairmf.data.csr import Rows, check_sparse, rows_from_pairs, rows_from_sparse, transpose, without_ones
 from fairmf.data.events import Events, frequent, with_weight
@@ -25,10 +24,11 @@ from fairmf.params import takes_keywords
 if TYPE_CHECKING:  # else loaded when they are used: a program that serves a stored model needs none of them
     from typing_extensions import Unpack
 
+    from fairmf import html
     from fairmf.data import fingerprint, read, read_csv, read_sql
 else:
     fingerprint, read = lazy_module("fairmf.data.fingerprint"), lazy_module("fairmf.data.read")
-    read_csv, read_sql = lazy_module("fairmf.data.read_csv"), lazy_module("fairmf.data.read_sql")
+    read_csv, read_sql, html = map(lazy_module, ("fairmf.data.read_csv", "fairmf.data.read_sql", "fairmf.html"))
 
 
 class Interactions:

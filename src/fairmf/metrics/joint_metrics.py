@@ -26,40 +26,49 @@ OfWeights = Callable[[Values], Values]
 # -- joint multisided exposure (Wu et al. 2022) -----------------------------------------------------------------------
 
 
-def jme_ai(block: ListBlock, K: int) -> OfWeights:
-    """All users, single items: the mean over items of the squared mean difference from ideal exposure."""
-    return _jme(block, K, None, None)
+def jme(members: str, part: str = "loss") -> Callable[[ListBlock, int], OfWeights]:
+    """Return a member of JME: "ai" (all users, single items), "ag" (groups of items), "gi" or "gg" (groups of users).
+
+    With mean exposures e and mean ideal exposures e* of a cell of users and items, the loss (e - e*)^2 is the disparity
+    e^2 minus the relevance 2 e e* plus a part that does not depend on the lists.
+    """
+
+    def prepare(block: ListBlock, K: int) -> OfWeights:
+        user_groups = block.given.user_groups if members[0] == "g" else None
+        return _jme(block, K, user_groups, block.given.groups if members[1] == "g" else None, JME_PARTS[part])
+
+    return prepare
 
 
-def jme_ag(block: ListBlock, K: int) -> OfWeights:
-    """All users, groups of items."""
-    return _jme(block, K, None, block.given.groups)
+JME_PARTS: dict[str, Callable[[Values, Values], Values]] = {
+    "loss": lambda shown, ideal: (shown - ideal) ** 2,
+    "disparity": lambda shown, ideal: shown**2,  # noqa: ARG005
+    "relevance": lambda shown, ideal: 2 * shown * ideal,
+}
 
 
-def jme_gi(block: ListBlock, K: int) -> OfWeights:
-    """Groups of users, single items."""
-    return _jme(block, K, block.given.user_groups, None)
-
-
-def jme_gg(block: ListBlock, K: int) -> OfWeights:
-    """Groups of users, groups of items."""
-    return _jme(block, K, block.given.user_groups, block.given.groups)
-
-
-def _jme(block: ListBlock, K: int, user_groups: Groups | None, groups: Groups | None) -> OfWeights:
+def _jme(
+    block: ListBlock,
+    K: int,
+    user_groups: Groups | None,
+    groups: Groups | None,
+    cell: Callable[[Values, Values], Values],
+) -> OfWeights:
     n, m = len(block.items), block.given.n_items
     scored = block.n_targets > 0
     on, off = ideal_exposure(block.n_targets, K, m)
-    # Exposure minus ideal exposure is a sparse matrix minus one number per user, `off`, which all items share.
     items = block.items[:, :K]
     slot = np.broadcast_to(slot_weights(K, "rbp")[: items.shape[1]], items.shape)
     row, column = filled = np.nonzero((items >= 0) & scored[:, None])
     of_target = np.repeat(np.arange(n), block.n_targets)
-    entries = np.concatenate((slot[row, column], -(on - off)[of_target]))
-    places = (np.concatenate((items[filled], block.targets.indices)), np.concatenate((row, of_target)))
-    difference = sp.csr_array(sp.coo_array((entries, places), shape=(m, n)))
+    shown = sp.csr_array(sp.coo_array((slot[row, column], (items[filled], row)), shape=(m, n)))
+    # Ideal exposure is a sparse matrix plus one number per user, `off`, which all items share.
+    above = sp.csr_array(
+        sp.coo_array(((on - off)[of_target], (block.targets.indices, of_target)), shape=(m, n)),
+    )
     if groups is not None:
-        difference = sp.csr_array(sp.diags_array(1 / groups.weights) @ groups.matrix.T) @ difference
+        share = sp.csr_array(sp.diags_array(1 / groups.weights) @ groups.matrix.T)
+        shown, above = share @ shown, share @ above
     codes = np.zeros(n, dtype=np.int64) if user_groups is None else user_groups.codes
     # Groups without a user who has targets are left out.
     present = np.unique(codes[scored])
@@ -69,8 +78,9 @@ def _jme(block: ListBlock, K: int, user_groups: Groups | None, groups: Groups | 
         for code in present:
             own = weights * (scored & (codes == code))[:, None]
             drawn = own.sum(axis=0)
-            mean = (difference @ own - off @ own) / np.where(drawn > 0, drawn, 1)
-            total += np.where(drawn > 0, (mean**2).mean(axis=0), 0)
+            users = np.where(drawn > 0, drawn, 1)
+            value = cell((shown @ own) / users, (above @ own + off @ own) / users)
+            total += np.where(drawn > 0, value.mean(axis=0), 0)
             count += drawn > 0
         return _ratio(total, count)
 

@@ -263,21 +263,29 @@ _TABLE: tuple[AnyMetric, ...] = (
         name="jme_ig", usual=False, title="JME IG", per_user=user_metrics.jme_ig, lower_is_better=True, needs="groups",
         meaning="squared difference from ideal exposure, single users and groups of items",
     ),
-    JointMetric(
-        name="jme_ai", usual=False, title="JME AI", prepare=joint_metrics.jme_ai,
-        meaning="squared difference from ideal exposure, all users and single items",
+    UserMetric(
+        name="jme_ig_disparity", usual=False, title="JME IG disparity", per_user=user_metrics.jme_ig_disparity,
+        lower_is_better=True, needs="groups", meaning="squared exposure, single users and groups of items",
     ),
-    JointMetric(
-        name="jme_ag", usual=False, title="JME AG", prepare=joint_metrics.jme_ag, needs="groups lists",
-        meaning="squared difference from ideal exposure, all users and groups of items",
+    UserMetric(
+        name="jme_ig_relevance", usual=False, title="JME IG relevance", per_user=user_metrics.jme_ig_relevance,
+        needs="groups", meaning="twice exposure times ideal exposure, single users and groups of items",
     ),
-    JointMetric(
-        name="jme_gi", usual=False, title="JME GI", prepare=joint_metrics.jme_gi, needs="user_groups lists",
-        meaning="squared difference from ideal exposure, groups of users and single items",
-    ),
-    JointMetric(
-        name="jme_gg", usual=False, title="JME GG", prepare=joint_metrics.jme_gg, needs="user_groups groups lists",
-        meaning="squared difference from ideal exposure, groups of users and of items",
+    *(
+        JointMetric(
+            name=f"jme_{members}{suffix}", usual=False, title=f"JME {members.upper()}{suffix.replace('_', ' ')}",
+            prepare=joint_metrics.jme(members, suffix[1:] or "loss"), needs=needs,
+            lower_is_better=suffix != "_relevance", meaning=f"{value}, {whose}",
+        )
+        for members, needs, whose in (
+            ("ai", "lists", "all users and single items"), ("ag", "groups lists", "all users and groups of items"),
+            ("gi", "user_groups lists", "groups of users and single items"),
+            ("gg", "user_groups groups lists", "groups of users and of items"),
+        )
+        for suffix, value in (
+            ("", "squared difference from ideal exposure"), ("_disparity", "squared exposure"),
+            ("_relevance", "twice exposure times ideal exposure"),
+        )
     ),
     UserMetric(
         name="envy", usual=False, title="Envy", per_user=user_metrics.envy, needs="lists", lower_is_better=True,

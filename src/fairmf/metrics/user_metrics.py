@@ -7,7 +7,7 @@ user's targets and all other items have.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import scipy.sparse as sp
@@ -74,6 +74,20 @@ def jme_ii(block: ListBlock, K: int) -> PerUser:
 
 def jme_ig(block: ListBlock, K: int) -> PerUser:
     """Return the mean over groups of items of the squared mean difference between exposure and ideal exposure."""
+    return _by_item_groups(block, K, lambda shown, ideal: (shown - ideal) ** 2)
+
+
+def jme_ig_disparity(block: ListBlock, K: int) -> PerUser:
+    """Return the mean over groups of items of their squared mean exposure."""
+    return _by_item_groups(block, K, lambda shown, ideal: shown**2)  # noqa: ARG005
+
+
+def jme_ig_relevance(block: ListBlock, K: int) -> PerUser:
+    """Return the mean over groups of items of twice the product of mean exposure and mean ideal exposure."""
+    return _by_item_groups(block, K, lambda shown, ideal: 2 * shown * ideal)
+
+
+def _by_item_groups(block: ListBlock, K: int, cell: Callable[[PerUser, PerUser], PerUser]) -> PerUser:
     groups = block.given.groups
     assert groups is not None  # `parse_metrics` refuses the metric without groups
     sizes = groups.weights
@@ -86,8 +100,7 @@ def jme_ig(block: ListBlock, K: int) -> PerUser:
         places = (row, part.targets.indices)
         targets = sp.csr_array(((on - off)[row], places), shape=(stop - start, block.given.n_items))
         wanted = (targets @ groups.matrix).toarray()
-        difference = (shown - wanted) / sizes - off[:, None]
-        result[start:stop] = (difference**2).mean(axis=1)
+        result[start:stop] = cell(shown / sizes, wanted / sizes + off[:, None]).mean(axis=1)
     return _only_scored(result, block)
 
 

@@ -113,9 +113,9 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
 
     solver: str = setting(
         "eigenbasis_cg",
-        "How the vectors are computed: 'eigenbasis_cg' takes conjugate gradient steps, 'cholesky' solves exactly, "
-        "'subspace' solves for some factors at a time (iALS++); 'alternating_subspace' does the same, but users and "
-        "items take turns after every block of factors, as in the authors' code.",
+        "How the vectors are computed. 'eigenbasis_cg' takes conjugate gradient steps. 'cholesky' solves exactly. "
+        "'subspace' is iALS++: it solves for a block of factors at a time. 'alternating_subspace' is iALS++ that "
+        "switches between users and items after every block, as the code of its authors does.",
         choices=SOLVERS,
     )  # fmt: skip
     cg_steps: int | str = setting(

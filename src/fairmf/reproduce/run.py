@@ -69,29 +69,30 @@ def reproduce(
 
 def rebuild(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> Reproduction:
     """Write table, plots and results.json anew from a stored results.json (a file or its folder), without training."""
+    whole, outcomes, stored = read_results(path)
+    rows = kind_of(whole).rows(whole, outcomes)
+    results, files = write_results(whole, stored["data"], outcomes, rows, Path(folder), stored["versions"])
+    return Reproduction(results, tuple(rows), tuple(files), 0)
+
+
+def read_results(path: str | os.PathLike[str]) -> tuple[Experiment, list[Outcome], Record]:
+    """Read a results.json (a file or its folder): the experiment as it was run, its fits, and the whole content."""
     place = Path(path)
     file = place / RESULTS if place.is_dir() else place
     try:
-        stored = strict_json.parse(file.read_text(encoding="utf-8"), str(file))
-        facts, pieces, made_with = stored["data"], stored["pieces"], stored["versions"]
-        whole = experiment_named(stored["experiment"]).on(facts["settings_of"])
+        stored: Record = strict_json.parse(file.read_text(encoding="utf-8"), str(file))
+        whole = experiment_named(stored["experiment"]).on(stored["data"]["settings_of"])
         whole = whole.limited(seeds=int(stored["seeds"]), epochs=None, without=())
-        outcomes = [
-            Outcome(
-                Piece(one["series"], one["model"], one["settings"], one["how"]),
-                one["result"],
-                one["seconds"],
-                one["key"],
-            )
-            for one in pieces
-        ]
+        outcomes = []
+        for one in stored["pieces"]:
+            piece = Piece(one["series"], one["model"], one["settings"], one["how"])
+            outcomes.append(Outcome(piece, one["result"], one["seconds"], one["key"]))
+        stored["versions"]
     except OSError as error:
         raise InvalidData(f"{file} cannot be read: {error.strerror}.") from error
     except (UnicodeDecodeError, strict_json.Malformed, KeyError, TypeError, ValueError) as error:
         raise InvalidData(f"{file} holds no results of `fairmf reproduce`: {error}.") from error
-    rows = kind_of(whole).rows(whole, outcomes)
-    results, files = write_results(whole, facts, outcomes, rows, Path(folder), made_with)
-    return Reproduction(results, tuple(rows), tuple(files), 0)
+    return whole, outcomes, stored
 
 
 @dataclass(frozen=True)
