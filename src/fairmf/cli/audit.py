@@ -56,8 +56,8 @@ class Before(Served):
 
     side: ClassVar[str] = "before"
     otherwise: ClassVar[str] = (
-        "the scores as trained (for a model trained with --fairness: its scores at fairness 0). "
-        "Default with --after: the evenness that fairmf target stored in MODEL; if there is none, the scores as trained"
+        "the scores as trained, or at fairness 0 if the model was trained with --fairness. With --after: "
+        "the evenness that fairmf target stored in MODEL; if there is none, the scores as trained"
     )
 
 
@@ -67,8 +67,8 @@ class After(Served):
 
     side: ClassVar[str] = "after"
     otherwise: ClassVar[str] = (
-        "the evenness that fairmf target stored in the model. If there is none: the scores as trained. If the "
-        "lists before and after would then be the same: 0.3"
+        "the evenness that fairmf target stored in the model. If there is none: the scores as trained. If that "
+        "gives the same lists as before the change, 0.3 is used"
     )
 
 

@@ -103,7 +103,7 @@ class Lists(Flags):
     items: Annotated[
         Path | None,
         typer.Option(rich_help_panel=PANEL, metavar="FILE", help="Text file of all item ids, one per line, if SPLIT is "
-        "a file. Default: the items of lists, test and training pairs together.")
+        "a file. Default: all items in the lists, the test pairs or the training pairs.")
     ] = None  # fmt: skip
     missing: Annotated[
         Missing,

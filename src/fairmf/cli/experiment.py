@@ -38,7 +38,8 @@ class Arms(Flags):
     power: Annotated[float, typer.Option(help="Probability of finding the change.")] = 0.8
     share: Annotated[float, typer.Option(help="Share of the users that get the treatment.")] = 0.5
     daily_users: Annotated[
-        int | None, typer.Option(min=1, help="New users that enter the experiment each day: adds the number of days.")
+        int | None,
+        typer.Option(min=1, help="New users that enter the experiment each day: also print how many days it takes."),
     ] = None
 
 
@@ -51,12 +52,12 @@ def experiment(
 ) -> None:
     """Plan an A/B test: how many users it takes to see what an evenness changes.
 
-    The lists of the test users are made at both values of evenness. How much the metrics differ, and how much users
-    differ from each other, gives the number of users for a two-sided test of two means. The cautious number holds for
-    the smallest change that is compatible with the measurement.
+    The lists of the test users are made at both values of evenness. The number of
+    users follows from the change of a metric and from its variance among users, for a two-sided test of two means. A
+    second, cautious number is for the smallest change in the confidence interval.
 
-    Metrics of held-out data stand in for those of the experiment. If yours is another one (clicks, revenue), its users
-    differ in another way, and the numbers do not hold.
+    Metrics of held-out data stand in for those of the experiment. If your experiment
+    has another metric, such as clicks or revenue, its variance differs, and these numbers do not hold.
 
     [dim]Examples:[/dim]
 

@@ -34,8 +34,8 @@ class Tuned(Flags):
         str,
         typer.Option(
             metavar="N,...",
-            help="Numbers of factors. A model is tuned and tested with each. Tuning starts from the best settings so "
-            "far.",
+            help="Numbers of factors. A model is tuned and tested with each, one after the other. Tuning starts from "
+            "the best settings of the number before.",
         ),
     ] = "128,512"
     budget: Annotated[
@@ -69,9 +69,8 @@ def leaderboard(
         str,
         typer.Argument(
             metavar="DATA",
-            help=f"{', '.join(BOARDS)}, the name of a .npz file in the folder that the environment variable "
-            "FAIRMF_DATA names, or a path: a .npz file, a folder or zip archive with train.txt and test.txt, or a "
-            "stored split.",
+            help=f"One of {', '.join(BOARDS)}. Or the name of a .npz file in the folder $FAIRMF_DATA. Or the path "
+            "of a .npz file, of a folder or zip archive with train.txt and test.txt, or of a stored split.",
             autocompletion=starting(BOARDS),
         ),
     ],

@@ -39,7 +39,7 @@ class DataSource(Flags):
             metavar="NAME|FOLDER|FILE",
             autocompletion=starting(SOURCES),
             help="Use other data than the paper's: ml-1m, epinions, gowalla, synthetic-ml20m, or a stored split. A "
-            "name is also looked for in the folder that the environment variable FAIRMF_DATA names.",
+            "name is also looked for in the folder $FAIRMF_DATA.",
         ),
     ] = None
     from_path: Annotated[

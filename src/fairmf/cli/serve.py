@@ -88,7 +88,7 @@ class Times(Flags):
             min=0,
             max=1000,
             rich_help_panel=TIMES,
-            help="How long a request waits for others to be answered in one batch with it, in ms.",
+            help="How long a request waits for more requests to join its batch, in ms.",
         ),
     ] = 2.0
     deadline_ms: Annotated[
@@ -106,8 +106,8 @@ class Times(Flags):
         float, typer.Option(min=0.1, rich_help_panel=TIMES, help="Seconds to finish requests after SIGTERM.")
     ] = 20.0
     threads: Annotated[
-        int, typer.Option(min=0, rich_help_panel=TIMES, help="Threads that rank in a worker. 0: all cores if there "
-                          "is one worker, else one thread for each.")
+        int, typer.Option(min=0, rich_help_panel=TIMES, help="Number of threads with which a worker ranks items. "
+                          "0: all cores if there is one worker, else one thread for each.")
     ] = 0  # fmt: skip
 
 

@@ -114,8 +114,8 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
     solver: str = setting(
         "eigenbasis_cg",
         "How the vectors are computed. 'eigenbasis_cg' takes conjugate gradient steps. 'cholesky' solves exactly. "
-        "'subspace' is iALS++: it solves for a block of factors at a time. 'alternating_subspace' is iALS++ with users "
-        "and items in turn after every block, as in the code of its authors.",
+        "'subspace' is iALS++: it solves for a block of factors at a time. 'alternating_subspace' is iALS++ that "
+        "switches between users and items after every block, as the code of its authors does.",
         choices=SOLVERS,
     )  # fmt: skip
     cg_steps: int | str = setting(

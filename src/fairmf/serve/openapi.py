@@ -44,7 +44,7 @@ def document(settings: Settings) -> bytes:
         "info": {
             "title": "fairmf serve",
             "version": __version__,
-            "description": "Recommendations with evenness by request. See docs/serving.md.",
+            "description": "Recommendations with an evenness for each request. See docs/serving.md.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,
