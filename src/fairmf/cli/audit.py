@@ -56,7 +56,7 @@ class Before(Served):
 
     side: ClassVar[str] = "before"
     otherwise: ClassVar[str] = (
-        "the scores as trained, or at fairness 0 if the model was trained with --fairness. With --after, the default is: "
+        "the scores as trained, or at fairness 0 if the model was trained with --fairness. With --after: "
         "the evenness that fairmf target stored in MODEL; if there is none, the scores as trained"
     )
 
