@@ -40,7 +40,7 @@ class Life:
         folder.mkdir()
         self.publisher = Publisher(source, folder, watched=True, poll=0.02)
         settings = Settings()
-        service = Service(None, settings, LABELS, watch=Pointer(folder, None, 1))
+        service = Service(None, settings, LABELS, watch=Pointer(folder, None, Settings(num_threads=1)))
         self.app = Application(service, settings)
 
     async def list_for(self, item):

@@ -49,6 +49,16 @@ class Address(Flags):
         bool, typer.Option("--reload", help="Watch the model file, and serve a new one when it is replaced.")
     ] = False
     name: Annotated[str, typer.Option(help="Name of the model in KServe's routes.")] = "fairmf"
+    ann: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Find items through this nearest-neighbour index (fairmf export -o items.ann)."
+        ),
+    ] = None
+    control: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keep floors and caps of exposure while serving; a TOML file has them."),
+    ] = None
 
 
 @dataclass
@@ -184,6 +194,7 @@ def _settings(address: Address, most: Most, times: Times, logs: Logs) -> Setting
         keys=() if address.api_key_file is None else read_keys(address.api_key_file),
         log_requests=logs.log_requests, log_histories=logs.log_histories, events=logs.events,
         num_threads=times.threads or (1 if address.workers > 1 else 0),
+        index=address.ann, control=address.control,
     )  # fmt: skip
 
 

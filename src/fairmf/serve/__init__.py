@@ -72,5 +72,6 @@ def app(
         served = ServedModel.load(Path(model), catalogue, chosen.num_threads)
     else:
         served = ServedModel.of(model, catalogue)
-        served.warm()
+    served = served.with_parts(chosen)
+    served.warm()
     return Application(Service(served, chosen, LABELS), chosen)

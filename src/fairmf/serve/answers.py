@@ -42,6 +42,8 @@ class Answered:
 
     answer: messages.RecommendAnswer
     rows: list[int]
+    request: HistoryRequest
+    """As it was put to the library."""
 
 
 # -- recommend --------------------------------------------------------------------------------------------------------
@@ -53,10 +55,11 @@ def recommend(
     """Rank all requests together; an error of one does not concern the others."""
     evenness = [min(r.evenness, limits.evenness) if r.evenness is not None else None for r in requests]
     asked = [_asked(served, request, even) for request, even in zip(requests, evenness, strict=True)]
-    found = served.model.recommend_histories(asked, errors="return")
+    prices = None if served.control is None else served.control.prices
+    found = served.ranker.recommend_histories(asked, errors="return", prices=prices)
     return [
-        _refused(answer) if isinstance(answer, FairmfError) else _answered(served, request, answer, even)
-        for request, answer, even in zip(requests, found, evenness, strict=True)
+        _refused(answer) if isinstance(answer, FairmfError) else _answered(served, request, put, answer, even)
+        for request, put, answer, even in zip(requests, asked, found, evenness, strict=True)
     ]
 
 
@@ -81,7 +84,11 @@ def _refused(error: FairmfError) -> Refused:
 
 
 def _answered(
-    served: ServedModel, request: messages.RecommendRequest, found: HistoryAnswer, evenness: float | None
+    served: ServedModel,
+    request: messages.RecommendRequest,
+    put: HistoryRequest,
+    found: HistoryAnswer,
+    evenness: float | None,
 ) -> Answered | Refused:
     filled = served.found(found.ids)
     ids, scores = (found.ids, found.scores) if filled.all() else (found.ids[filled], found.scores[filled])
@@ -101,7 +108,7 @@ def _answered(
             answer.explanations = _explanations(served, request, rows, found.level, SHOWN)
         except FairmfError as error:
             return _refused(error)
-    return Answered(answer, rows)
+    return Answered(answer, rows, put)
 
 
 def _as_given(
@@ -280,7 +287,8 @@ def describe(served: ServedModel, name: str, limits: Limits) -> messages.ModelAn
         name=name, model=served.fingerprint, kind=type(model).__name__, items=model.n_items, users=model.n_users,
         factors=model.item_factors.shape[1], histories=fitted.interactions is not None,
         titles=served.titles is not None,
-        created=fitted.provenance.get("created"), loaded=served.loaded.isoformat(timespec="seconds"), index=False,
+        created=fitted.provenance.get("created"), loaded=served.loaded.isoformat(timespec="seconds"),
+        index=served.index is not None,
         max_evenness=limits.evenness,
         path=[messages.Point(e, *path.expected(e)) for e in stops] if path is not None else [],
         quality=None if path is None else path.quality, gini_at=None if path is None else path.at,

@@ -44,7 +44,7 @@ def launch(
         folder = Path(made)
         counts = Figures(LABELS, folder, worker=place.workers)  # the publisher's own, after those of the workers
         publisher = Publisher(model, folder, watched=place.reload, on_failure=lambda: counts.add("reload_failures"))
-        pointer = Pointer(folder, catalogue, settings.num_threads)
+        pointer = Pointer(folder, catalogue, settings)
         try:
             socks = http_server.listening(place.host, place.port, place.workers)
         except OSError as error:

@@ -17,6 +17,8 @@ from fairmf.version import __version__
 async def text(service: Service) -> str:
     """Return all metrics; exposure is computed in a thread, because sorting a large catalogue takes a while."""
     held = service.held() if service.ready else None
+    if service.sampled:
+        await asyncio.to_thread(service.measure_recall)
     exposure = [] if held is None else await asyncio.to_thread(held[1].lines, held[0].groups)
     return service.figures.text(_more(held, exposure))
 
@@ -36,6 +38,9 @@ def _more(held: tuple[ServedModel, ExposureWindow] | None, exposure: list[str]) 
     if created is not None:
         age = _age(datetime.fromisoformat(created), now)
         yield from gauge("model_age_seconds", "Seconds since the model was saved.", {None: age})
+    if served.control is not None:
+        highest = float(abs(served.control.prices).max())
+        yield from gauge("control_largest_price", "Largest price of the exposure control.", {None: highest})
     yield from exposure
 
 

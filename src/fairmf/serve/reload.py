@@ -26,6 +26,7 @@ from fairmf.models.model_file import MODEL
 from fairmf.serve import logs
 from fairmf.serve.served_model import FINGERPRINT, Catalogue, ServedModel, stored_checksum
 from fairmf.serve.service import Service
+from fairmf.serve.settings import Settings
 
 POLL = 0.25  # seconds between two looks at the pointer
 KEPT = 2  # copies that stay: a worker may still have to load the one before the last
@@ -38,7 +39,8 @@ class Pointer:
 
     folder: Path
     catalogue: Catalogue | None
-    num_threads: int
+    settings: Settings
+    worker: int = 0
 
     async def first(self, service: Service) -> None:
         """Load the model to begin with."""
@@ -64,7 +66,14 @@ class Pointer:
             logs.write("info", "model replaced", model=served.fingerprint)
 
     async def _loaded(self, target: tuple[Path, int]) -> ServedModel:
-        return await asyncio.to_thread(ServedModel.load, target[0], self.catalogue, self.num_threads)
+        return await asyncio.to_thread(self._load, target[0])
+
+    def _load(self, path: Path) -> ServedModel:
+        served = ServedModel.load(path, self.catalogue, self.settings.num_threads)
+        if self.settings.index is not None or self.settings.control is not None:
+            served = served.with_parts(self.settings, self.worker)
+            served.warm()
+        return served
 
     def _target(self) -> tuple[Path, int]:
         found = json.loads((self.folder / POINTER).read_text(encoding="utf-8"))

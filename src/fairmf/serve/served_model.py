@@ -5,7 +5,9 @@ A request reads the current `ServedModel` once and is answered from it alone, so
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import dataclasses
 import hashlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,15 +19,19 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 from numpy.typing import NDArray
 
+from fairmf.control.exposure_control import ExposureControl, exposure_control
 from fairmf.data.groups import Groups, read_groups
 from fairmf.data.ids import Ids
 from fairmf.errors import BrokenFile, FairmfError, InvalidData
 from fairmf.io import container
 from fairmf.lazy import cached_property
+from fairmf.models.ann_requests import AnnRequests
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.history_request import HistoryAnswer, HistoryRequest
 from fairmf.models.model_file import MODEL, load_model
+from fairmf.ranking.ann import AnnIndex
 from fairmf.serve.messages import Id
+from fairmf.serve.settings import Settings
 from fairmf.types import Array
 
 FINGERPRINT = 16  # digits of a fingerprint that answers show
@@ -118,6 +124,10 @@ class ServedModel:
     """Title of every item, its id where the catalogue has none; None without a catalogue of titles."""
     groups: Groups | None
     """The groups of the items; None without a catalogue of groups."""
+    index: AnnRequests | None = None
+    """Answers requests through a nearest-neighbour index; None ranks all items."""
+    control: ExposureControl | None = None
+    """Moves prices so that floors and caps of exposure hold."""
     loaded: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
 
     @classmethod
@@ -134,6 +144,24 @@ class ServedModel:
         return cls(
             model, fingerprint or content_digest(model), items, Names(fitted.user_ids, model.n_users), titles, groups
         )
+
+    @property
+    def ranker(self) -> FactorModel | AnnRequests:
+        """What answers requests for lists."""
+        return self.model if self.index is None else self.index
+
+    def with_parts(self, settings: Settings, worker: int = 0) -> ServedModel:
+        """Return the model with the index and the control that the settings name."""
+        index = control = None
+        if settings.index is not None:
+            index = AnnRequests(self.model, AnnIndex.load(settings.index))
+        if settings.control is not None:
+            control = exposure_control(self.model, settings.control, self.groups)
+            state = state_file(settings.control, worker)
+            if state.exists():
+                with contextlib.suppress(InvalidData):  # the state of a model with other items is of no use
+                    control.restore(state)
+        return dataclasses.replace(self, index=index, control=control)
 
     @classmethod
     def load(cls, path: Path, catalogue: Catalogue | None = None, num_threads: int = 0) -> ServedModel:
@@ -154,7 +182,7 @@ class ServedModel:
         levels = (None,) if fitted.item_offsets is not None else (None, 0.0, 0.5)
         asked = [HistoryRequest(self.items.all_given(favourites), N=n, evenness=e) for e in levels]
         try:
-            answers = self.model.recommend_histories([*asked, HistoryRequest((), N=n)])
+            answers = self.ranker.recommend_histories([*asked, HistoryRequest((), N=n)])
         except FairmfError as error:
             raise BrokenFile(f"This model gives no list: {error}") from error
         for answer in answers[:-1]:
@@ -185,6 +213,11 @@ class ServedModel:
         """Return the titles of items; UNSET without a catalogue."""
         titles = self.titles
         return UNSET if titles is None else [titles[row] for row in rows]
+
+
+def state_file(control: Path, worker: int) -> Path:
+    """Return where a worker keeps the state of its exposure control: beside the file with the bounds."""
+    return control.with_name(f"{control.name}.{worker}.state")
 
 
 def stored_checksum(path: Path) -> str:

@@ -5,19 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
+from fairmf.models.history_request import HistoryAnswer, HistoryRequest
 from fairmf.serve import answers, logs
 from fairmf.serve.answers import Answered, Refused
 from fairmf.serve.event_log import EventLog
 from fairmf.serve.figures import COUNTED, ExposureWindow, Figures
 from fairmf.serve.messages import RecommendRequest
 from fairmf.serve.micro_batches import MicroBatches
-from fairmf.serve.served_model import ServedModel
+from fairmf.serve.served_model import ServedModel, state_file
 from fairmf.serve.settings import Settings
 
+SAMPLED = 16  # lists of an index that each look at /metrics compares with exact ones
+STORED_EVERY = 10.0  # seconds between two writes of the exposure control's state
 Work = list[RecommendRequest] | Callable[[ServedModel], Any]
 """What the thread that ranks does: rank requests for lists, or call a function with the model."""
 
@@ -63,6 +69,9 @@ class Service:
         self.figures = Figures(routes, folder, worker)
         self.queue = MicroBatches(self.rank, settings, self.figures)
         self.events = None if settings.events is None else EventLog(settings.events, settings.events_bytes, worker)
+        self.sampled: deque[tuple[ServedModel, HistoryRequest, list[int]]] = deque(maxlen=SAMPLED)
+        """Lists that came from an index, for the recall in /metrics."""
+        self._stored = time.monotonic()
         self._watcher: asyncio.Task[Any] | None = None
         self._held: tuple[ServedModel, ExposureWindow] | None = None
         if current is not None:
@@ -102,6 +111,8 @@ class Service:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watcher
         await asyncio.to_thread(self.queue.close)
+        if self._held is not None:
+            self._store(self._held[0])
         if self.events is not None:
             self.events.close()
 
@@ -140,12 +151,44 @@ class Service:
             return [Refused(500, "The server could not rank; its log says why.")] * len(wanted)
         answered = [one for one in found if isinstance(one, Answered)]
         window.count([row for one in answered for row in one.rows[:COUNTED]])
+        self._steer(served, answered)
         levels = [one.answer.evenness for one in answered if one.answer.evenness is not None]
         self.figures.add("evenness_sum", sum(levels))
         self.figures.add("evenness_count", len(levels))
         self.figures.add("fallbacks", sum(bool(one.answer.fallback) for one in answered))
         self.figures.add("unknown_items", sum(len(one.answer.unknown_items or ()) for one in answered))
         return found
+
+    def _steer(self, served: ServedModel, answered: list[Answered]) -> None:
+        """Tell the exposure control what was shown, store its state now and then, and keep a list to measure recall."""
+        if served.index is not None and answered:
+            self.sampled.append((served, answered[0].request, answered[0].rows))
+        if served.control is None or not answered:
+            return
+        longest = max(len(one.rows) for one in answered)
+        served.control.record(np.array([one.rows + [-1] * (longest - len(one.rows)) for one in answered]))
+        if time.monotonic() - self._stored > STORED_EVERY:
+            self._store(served)
+
+    def measure_recall(self) -> None:
+        """Compare sampled lists with exact ones, and count what the index found. Runs in a thread of its own."""
+        while self.sampled:
+            served, request, rows = self.sampled.popleft()
+            (exact,) = served.model.recommend_histories([request], errors="return")
+            if isinstance(exact, HistoryAnswer) and not exact.popular:
+                wanted = served.rows(exact.ids[served.found(exact.ids)])
+                self.figures.add("recall_hits", len(set(wanted) & set(rows)))
+                self.figures.add("recall_slots", len(wanted))
+
+    def _store(self, served: ServedModel) -> None:
+        """Write the state of the exposure control; a disk that is full must not stop the lists."""
+        self._stored = time.monotonic()
+        if served.control is None or self.settings.control is None:
+            return
+        try:
+            served.control.save(state_file(self.settings.control, self._worker))
+        except OSError as error:
+            logs.write("error", "state of the exposure control not stored", reason=str(error))
 
 
 def _result(work: Callable[[ServedModel], Any], served: ServedModel) -> Any:

@@ -67,6 +67,10 @@ class Settings:
     """Size at which a file of events is closed and the next one begun."""
     num_threads: int = 0
     """Threads that rank; 0 uses all cores."""
+    index: Path | None = None
+    """File of a nearest-neighbour index of the model's items; None ranks all items."""
+    control: Path | None = None
+    """File with floors and caps of exposure (control/exposure_control.py); its state is kept beside it."""
 
     def __post_init__(self) -> None:
         check_count("", "waiting", self.waiting)

@@ -6,6 +6,7 @@ Workers are spawned, not forked: each has an interpreter of its own, and maps th
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import multiprocessing
 import os
 import signal
@@ -167,7 +168,12 @@ def work(plan: Plan, number: int, sock: socket.socket, pipe: Connection) -> None
     threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
     try:
         http_server.run(
-            plan.pointer, plan.settings, sock, folder=plan.folder, worker=number, on_ready=lambda: pipe.send(READY)
+            dataclasses.replace(plan.pointer, worker=number),
+            plan.settings,
+            sock,
+            folder=plan.folder,
+            worker=number,
+            on_ready=lambda: pipe.send(READY),
         )
     except Exception as error:
         logs.write("error", "worker cannot start", worker=number, reason=str(error))
