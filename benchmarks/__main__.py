@@ -27,6 +27,7 @@ NAMES = (
     "pareto",
     "fronts",
     "evenness",
+    "cold_items",
     "auto_settings",
     "control",
     "fold_in",

@@ -2,11 +2,12 @@
 
 A backend says *where* arithmetic runs and nothing else. A half-step fixes one side and solves all rows i of the other:
 
-    (sum_j c_ij y_j y_j' + shared + ridge_i I + rank-one term of i) x_i  =  sum_j c_ij y_j - shift
+    (sum_j c_ij y_j y_j' + shared + ridge_i I + rank-one term of i) x_i  =  sum_j c_ij y_j - shift + own_i
 
 For users, shared = alpha0 G_V and shift = psi q1 (zero without fairness). For items, shared = alpha0 G_U plus
-lambda_f s s' and shift = 0 (docs/mathematics.md 4 and 5). Each x_i minimises a strictly convex quadratic, so solvers
-differ in cost alone.
+lambda_f s s' and shift = 0 (docs/mathematics.md 4 and 5). Rows with features have own_i = ridge_i times the vector
+that their features predict (docs/mathematics.md 11), all others 0. Each x_i minimises a strictly convex quadratic, so
+solvers differ in cost alone.
 
 Conventions. `this` is the side being solved, `other` the fixed one, so a half-step is written once and called twice.
 Arrays of rows x factors are of the backend's own array type and `dtype`. d x d matrices and d-vectors are float64:
@@ -120,6 +121,8 @@ class HalfStep:
     """A d-vector that replaces the right-hand side of every row. Only `solve` and `residual` support it."""
     rest: Matrix | None = None
     """The off-diagonal part that `diagonalise` left: the matrix is diag(shared) + rest. Only `improve` supports it."""
+    own: Factors | None = None
+    """Added to each right-hand side (rows x d); None stands for 0. `right` replaces it as well."""
 
     @property
     def matrix(self) -> Matrix:
@@ -265,6 +268,9 @@ class Backend(Protocol):
     def put(self, values: Factors, rows: NDArray[np.integer] | slice, out: Factors) -> None:
         """Write these values to the given rows of `out`."""
 
+    def sparse_product(self, rows: Rows, other: Factors) -> Factors:
+        """Return sum_j c_ij y_j for every row: the product of a sparse matrix with `other`. O(nnz d)."""
+
     def solve(self, step: HalfStep) -> Factors:
         """Solve every row by Cholesky; return NaN for rows whose matrix is not positive definite.
 
@@ -286,7 +292,7 @@ class Backend(Protocol):
         """
 
     def mean_inverse(self, step: HalfStep) -> tuple[Matrix, Vector]:
-        """Return the mean of H_i^-1 and the mean of H_i^-1 sum_j c_ij y_j; `shift` and `rank_one` are ignored."""
+        """Return the mean of H_i^-1 and of H_i^-1 (sum_j c_ij y_j + own_i); `shift` and `rank_one` are ignored."""
 
     def top_k(
         self,

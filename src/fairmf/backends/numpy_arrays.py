@@ -71,6 +71,8 @@ class NumpyArrays(abc.ABC):
             self.multiply(this, step.shared, out)
         out += this * ridge[:, None]
         out += (step.shift if step.right is None else -step.right).astype(self.dtype)
+        if step.own is not None and step.right is None:
+            out -= step.own
         if step.rank_one is not None:
             vector, weights = (x.astype(self.dtype) for x in step.rank_one)
             out += (weights * (this @ vector))[:, None] * vector

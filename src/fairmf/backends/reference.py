@@ -80,6 +80,14 @@ class ReferenceBackend(NumpyArrays):
         """See contract."""
         out += vector
 
+    def sparse_product(self, rows: Rows, other: Factors) -> Factors:
+        """See contract."""
+        out = self.empty(rows.count, other.shape[1])
+        for i in range(rows.count):
+            columns, weights = _row(rows, i)
+            out[i] = weights @ other[columns]
+        return out
+
     def solve(self, step: HalfStep) -> Factors:
         """See contract."""
         out = self.empty(step.rows.count, step.other.shape[1])
@@ -116,7 +124,8 @@ class ReferenceBackend(NumpyArrays):
             matrix = (y.T * weights) @ y + known
             precondition = np.linalg.inv(known)
             x = this[i]
-            r = y.T @ weights - step.shift - matrix @ x
+            known_right = -step.shift if step.own is None else step.own[i] - step.shift
+            r = y.T @ weights + known_right - matrix @ x
             if step.rest is not None:
                 r -= step.rest @ x
             squared_residual += float(r @ r)
@@ -125,7 +134,7 @@ class ReferenceBackend(NumpyArrays):
             rz = r @ p
             goal = effort.tolerance**2 * rz
             if len(columns) == 0:  # the preconditioner is the matrix itself: solve exactly, without relaxation
-                x[:], rz = -precondition @ step.shift, 0.0
+                x[:], rz = precondition @ known_right, 0.0
             for number in range(effort.steps):
                 if not rz > goal:
                     break
@@ -215,13 +224,14 @@ def _rank_one(rank_one: RankOne, i: int) -> Matrix:
 
 
 def _system(step: HalfStep, i: int) -> tuple[Matrix, Vector]:
-    """Return H_i and sum_j c_ij y_j."""
+    """Return H_i and sum_j c_ij y_j + own_i."""
     columns, weights = _row(step.rows, i)
     y = step.other[columns]
     matrix: Matrix = (y.T * weights) @ y + step.matrix + step.ridge[i] * np.eye(y.shape[1])
     if step.rank_one is not None:
         matrix += _rank_one(step.rank_one, i)
-    return matrix, y.T @ weights
+    right: Vector = y.T @ weights
+    return matrix, right if step.own is None else right + step.own[i]
 
 
 def _block_step(step: HalfStep, block: slice, this: Factors, i: int) -> tuple[Matrix, Vector]:

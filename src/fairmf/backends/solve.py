@@ -82,7 +82,11 @@ def in_eigenbasis(step: HalfStep) -> tuple[HalfStep, Matrix]:
     other = backend.empty(*step.other.shape)
     backend.multiply(step.other, vectors, other)
     term = step.rank_one and step.rank_one._replace(vector=vectors.T @ step.rank_one.vector)
-    return replace(step, other=other, shared=values, shift=vectors.T @ step.shift, rank_one=term), vectors
+    own = None
+    if step.own is not None:
+        own = backend.empty(*step.own.shape)
+        backend.multiply(step.own, vectors, own)
+    return replace(step, other=other, shared=values, shift=vectors.T @ step.shift, rank_one=term, own=own), vectors
 
 
 def _by_pcg(step: HalfStep) -> Factors:
@@ -101,9 +105,10 @@ def _by_pcg(step: HalfStep) -> Factors:
 
 
 def _part(step: HalfStep, chosen: slice | NDArray[np.intp]) -> HalfStep:
-    """Return the step with the ridge and rank-one weights of the chosen rows; `rows` itself stays as it is."""
-    own = step.rank_one and step.rank_one._replace(weights=step.rank_one.weights[chosen])
-    return replace(step, ridge=step.ridge[chosen], rank_one=own)
+    """Return the step with the numbers and right-hand sides of the chosen rows; `rows` itself stays as it is."""
+    term = step.rank_one and step.rank_one._replace(weights=step.rank_one.weights[chosen])
+    own = None if step.own is None else step.backend.array(step.own[chosen])
+    return replace(step, ridge=step.ridge[chosen], rank_one=term, own=own)
 
 
 def _converged(turned: HalfStep, this: Factors) -> NDArray[np.bool_]:
@@ -133,7 +138,7 @@ def _converged(turned: HalfStep, this: Factors) -> NDArray[np.bool_]:
 def improve_by_blocks(step: HalfStep, start: Factors, block_size: int, sweeps: int = 1) -> Factors:
     """Return the rows after that many sweeps over all blocks of coordinates, from `start`."""
     kernels, this = kernels_of(step.backend), start.copy()
-    if not step.shift.any():  # the solution of rows without entries is 0
+    if step.own is None and not step.shift.any():  # the solution of rows without entries is 0
         clear_empty_rows(step.backend, step.rows, this)
     scores = kernels.entry_scores(step.rows, this, step.other)
     for _ in range(sweeps):

@@ -16,6 +16,7 @@ from fairmf.cli.output import check_output
 from fairmf.cli.session import Session
 from fairmf.cli.sources import EVENTS_HELP, Reading, read_interactions, read_split
 from fairmf.cli.terminal import marked
+from fairmf.data.features import read_table
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut
 from fairmf.data.split_io import is_split
@@ -24,10 +25,33 @@ from fairmf.models.auto_settings import CHOSEN, FEWEST, HELD_OUT
 from fairmf.models.base import IterativeModel
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import History
+from fairmf.types import Record
 
 
 @dataclass
-class Training(Flags):
+class FeatureTables(Flags):
+    """Tables of features, by which items and users without interactions get vectors."""
+
+    item_features: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A Parquet, Arrow or CSV file with a row per item: its id, and columns such as genre, year or text. "
+            "Items without interactions are then recommended by them.",
+        ),
+    ] = None
+    user_features: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The same for users: country, device, and so on.")
+    ] = None
+
+    def read(self) -> Record:
+        """Read the tables; return the arguments of `fit`."""
+        given = {"item_features": self.item_features, "user_features": self.user_features}
+        return {name: read_table(path) for name, path in given.items() if path is not None}
+
+
+@dataclass
+class Training(FeatureTables):
     """Checkpoints and early stopping."""
 
     checkpoint: Annotated[
@@ -92,6 +116,8 @@ def fit(
 
       fairmf fit plays.parquet -o model.fairmf --weight plays --reweight log
 
+      fairmf fit split -o model.fairmf --item-features items.parquet
+
       fairmf fit --config model.fit.toml -o again.fairmf
     """  # fmt: skip
     if settings.given.get("random_state", 0) is None:
@@ -155,9 +181,15 @@ def _tell_chosen(model: FactorModel, session: Session) -> None:
 
 
 def _train(
-    model: FactorModel, train: Interactions, validation: HeldOut | None, how: Training, session: Session
+    model: FactorModel,
+    train: Interactions,
+    validation: HeldOut | None,
+    how: Training,
+    session: Session,
 ) -> None:
     if not isinstance(model, IterativeModel):
+        if how.item_features is not None or how.user_features is not None:
+            raise Problem(f"{type(model).__name__} has no vectors: --item-features and --user-features do not apply.")
         if how.checkpoint is not None or how.early_stopping is not None:
             raise Problem(
                 f"{type(model).__name__} is not trained in epochs: --checkpoint and --early-stopping do not apply."
@@ -167,7 +199,7 @@ def _train(
     callbacks = []
     if how.early_stopping is not None and validation is not None:
         callbacks.append(EarlyStopping(validation, how.early_stopping, patience=how.patience, train=train))
-    model.fit(train, callbacks=callbacks, progress=session.progress, checkpoint=how.checkpoint)
+    model.fit(train, callbacks=callbacks, progress=session.progress, checkpoint=how.checkpoint, **how.read())
     if model.history.verdict == "interrupted":
         if model.history.reason == TERMINATED:  # a job that is stopped from outside must not replace a good model
             raise KeyboardInterrupt

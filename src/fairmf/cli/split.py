@@ -21,6 +21,7 @@ from fairmf.data.columns import date_text, time_unit
 from fairmf.data.events import Events
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut, Split
+from fairmf.data.split_by_item import split_by_item
 from fairmf.data.split_methods import split_by_interaction, split_by_time, split_by_user
 from fairmf.types import Record
 
@@ -34,6 +35,7 @@ class By(str, Enum):
     user = "user"
     interaction = "interaction"
     time = "time"
+    item = "item"
 
 
 class SplitReweight(str, Enum):
@@ -73,7 +75,12 @@ class Draw(Flags):
     share: Annotated[
         float, typer.Option(help="Share of a held-out user's items that are hidden, for the model to find.")
     ] = 0.2
-    seed: Annotated[int, typer.Option(min=0, help="Random seed, for --by interaction and --protocol seeded.")] = 0
+    cold_share: Annotated[
+        float, typer.Option(help="With --by item: share of the items that are held out for validation, and for test.")
+    ] = 0.1
+    seed: Annotated[
+        int, typer.Option(min=0, help="Random seed, for --by interaction, --by item and --protocol seeded.")
+    ] = 0
 
     def limits(self) -> dict[str, int]:
         """Return the least numbers of items and users, as the library takes them."""
@@ -107,7 +114,7 @@ def split(
         By,
         typer.Option(
             help="What to hold out. user: whole users, as most papers do. interaction: some items of every user. "
-            "time: the latest events."
+            "time: the latest events. item: all interactions of some items, as if these were new."
         ),
     ] = By.user,
     draw: Draw,
@@ -131,6 +138,8 @@ def split(
       fairmf split plays.csv -o split --protocol seeded --weight plays --reweight log
 
       fairmf split events.parquet -o by-time --by time --test-from 2024-01-01
+
+      fairmf split events.parquet -o new-items --by item --cold-share .1
     """
     if output.exists() and not output.is_dir():
         raise Problem(f"{output} is a file; a split is a folder.", "choose another folder with --output")
@@ -142,6 +151,9 @@ def split(
         elif by is By.interaction:
             kept = _merged(events.at_least(**draw.limits()), reading.weight)
             made = split_by_interaction(kept, target_share=draw.share, random_state=draw.seed)
+        elif by is By.item:
+            kept = _merged(events.at_least(**draw.limits()), reading.weight)
+            made = split_by_item(kept, cold_share=draw.cold_share, target_share=draw.share, random_state=draw.seed)
         else:
             made = _by_user(events, reading.weight, draw)
         made = made if reweight is None else _log_weights(made)

@@ -88,7 +88,7 @@ def ascending(ids: Ids, codes: NDArray[np.int64]) -> NDArray[np.int64]:
         ) from None
 
 
-Method = Literal["by_user", "by_interaction", "by_time"]
+Method = Literal["by_user", "by_interaction", "by_time", "by_item"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,8 +150,9 @@ class Split:
     ----------
     train : Interactions
     validation, test : HeldOut
-    method : "by_user", "by_interaction" or "by_time"
-        How users were divided. "by_user" means that no user is in two parts, which is checked where users have ids.
+    method : "by_user", "by_interaction", "by_time" or "by_item"
+        How users, interactions or items were divided. "by_user" means that no user is in two parts, which is checked
+        where users have ids.
 
     Raises
     ------
@@ -178,7 +179,7 @@ class Split:
                 _check_known_users(name, self.train, part)
         if self.method == "by_user":
             _check_separate_users(self)
-        elif self.method == "by_interaction":
+        elif self.method in ("by_interaction", "by_item"):
             _check_disjoint("validation.targets", self.validation.targets, "test.targets", self.test.targets)
 
     def summary(self) -> list[dict[str, str | int]]:

@@ -59,6 +59,7 @@ def improve_items(team: Team, step: HalfStep, published: Turned, this: Factors, 
         r -= (this @ step.rest).astype(this.dtype)
     # Copies have the same layout and flags whatever the origin, so that Numba compiles the kernels once.
     known: list[Array | None] = [np.array(x, dtype=this.dtype) for x in (step.shared, step.ridge, step.shift)]
+    known.append(None if step.own is None else np.array(step.own, dtype=this.dtype))
     known += [None, None] if step.rank_one is None else [np.array(x, dtype=this.dtype) for x in step.rank_one]
     bounds = np.append(np.arange(0, len(this), ROWS), len(this))
     p, rz, goal = np.empty_like(this), np.empty(len(this), this.dtype), np.empty(len(this), this.dtype)
@@ -289,6 +290,10 @@ class ShardedBackend:
             "improve_users", key_of(this), self._sent.of(step.other), step.shared, ridge, step.shift, limits
         )
         return RowSums(*remote_arrays.total([np.array(part) for part in parts]).tolist())
+
+    def sparse_product(self, rows: Rows, other: Factors) -> Factors:
+        """See contract. For features of items, which are in this process."""
+        return self.local.sparse_product(rows, other)
 
     def solve(self, step: HalfStep) -> Factors:
         """See contract. Items are solved by conjugate gradients to convergence: no shard has an item's whole matrix."""

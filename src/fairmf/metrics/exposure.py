@@ -114,6 +114,19 @@ def tail_share(o: ArrayLike, popularity: Values) -> Values:
     return _divide(values[..., tail(popularity)].sum(axis=-1), values.sum(axis=-1))
 
 
+def cold_share(o: ArrayLike, popularity: Values) -> Values:
+    """Return the share of the exposure that goes to cold items, which nobody has in the training data."""
+    values = np.asarray(o, dtype=np.float64)
+    return _divide(values[..., popularity == 0].sum(axis=-1), values.sum(axis=-1))
+
+
+def cold_lift(o: ArrayLike, popularity: Values) -> Values:
+    """Return the share of exposure of cold items, divided by their share of the catalogue; NaN if there are none."""
+    share = np.asarray(np.mean(popularity == 0), dtype=np.float64)
+    found = cold_share(o, popularity)
+    return _divide(found, np.broadcast_to(share, np.shape(found)))
+
+
 def merit_distance(o: ArrayLike, merit: Values) -> Values:
     """Return the total variation distance between exposure and merit shares: 0 if proportional, 1 if disjoint."""
     distance: Values = 0.5 * np.abs(_shares(o) - _shares(merit)).sum(axis=-1)

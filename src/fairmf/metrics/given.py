@@ -30,6 +30,8 @@ class Given:
     n_train: int = 0
     histories: bool = False
     """Whether any user has a history."""
+    cold: bool = False
+    """Whether a target is an item that nobody has in the training data."""
     groups: Groups | None = None
     group_target: Values | None = None
     """The share of attention that each group should have, for AWRF."""

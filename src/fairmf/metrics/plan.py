@@ -114,6 +114,7 @@ def make_plan(
         popularity=popularity,
         n_train=n_train,
         histories=held_out.fold_in.nnz > 0,
+        cold=popularity is not None and bool((popularity[held_out.targets.by_user.indices] == 0).any()),
         user_groups=read_user_groups(extras.user_groups, held_out.n_users, held_out.fold_in.user_ids),
         features=read_features(extras.features, m, ids),
     )
@@ -138,6 +139,7 @@ def plan_for(
     there = {
         "train": popularity, "merit": worth, "groups": groups, "user_groups": given.user_groups,
         "histories": given.histories or None, "features": given.features, "lists": all_lists or None,
+        "cold": given.cold or None,
     }  # fmt: skip
     wanted = parse_metrics(metrics, at, [name for name, value in there.items() if value is not None])
     of_items = of_groups = Background(n_users, popularity, worth, given.n_train)

@@ -33,6 +33,7 @@ INPUTS = {
     "histories": "the users' histories: held-out data with a fold-in, or train= with the same users",
     "features": "the items' features: pass features=",
     "lists": "all lists in one process: use evaluate or evaluate_lists",
+    "cold": "held-out items that nobody has in the training data: see split_by_item",
 }
 """Optional inputs that some metrics need, and how to pass each."""
 
@@ -205,6 +206,20 @@ _TABLE: tuple[AnyMetric, ...] = (
         name="tail_share", title="Tail share", measure=lambda o, b: exposure.tail_share(o, _popularity(b)),
         meaning="share of exposure of the 80% of items with the fewest interactions", needs="train",
         lower_is_better=False, percent=True, owners="the 80% of the catalogue with the fewest interactions",
+    ),
+    ExposureMetric(
+        name="cold_share", title="Share of cold items", measure=lambda o, b: exposure.cold_share(o, _popularity(b)),
+        meaning="share of exposure of the items that nobody has in the training data", needs="train cold",
+        lower_is_better=False, percent=True, for_groups=False, owners="items without interactions",
+    ),
+    ExposureMetric(
+        name="cold_lift", title="Lift of cold items", measure=lambda o, b: exposure.cold_lift(o, _popularity(b)),
+        meaning="share of exposure of cold items divided by their share of the catalogue: 1 if they are shown as "
+        "often as others", needs="train cold", lower_is_better=False, highest=math.inf, for_groups=False,
+    ),
+    UserMetric(
+        name="cold_recall", title="Recall of cold items", per_user=user_metrics.cold_recall, needs="train cold",
+        meaning="share of a user's held-out cold items that are in the list",
     ),
     ExposureMetric(
         name="novelty", usual=False, title="Novelty", needs="train", lower_is_better=False, highest=math.inf,

@@ -125,6 +125,18 @@ def awrf(block: ListBlock, K: int) -> PerUser:
     return result
 
 
+def cold_recall(block: ListBlock, K: int) -> PerUser:
+    """Return the share of a user's cold targets that are in the list; NaN for users without any."""
+    assert block.given.popularity is not None
+    cold = block.given.popularity == 0
+    row = np.repeat(np.arange(len(block.items)), block.n_targets)
+    wanted = np.bincount(row[cold[block.targets.indices]], minlength=len(block.items))
+    items = block.items[:, :K]
+    found = (block.hits[:, :K] & cold[items] & (items >= 0)).sum(axis=1)
+    result: PerUser = np.divide(found, np.minimum(wanted, K), out=np.full(len(found), np.nan), where=wanted > 0)
+    return result
+
+
 def aplt(block: ListBlock, K: int) -> PerUser:
     """Return the share of tail items in the list; NaN for an empty list."""
     filled = (block.items[:, :K] >= 0).sum(axis=1)

@@ -29,7 +29,7 @@ from fairmf.types import Record, SparseMatrix
 if TYPE_CHECKING:
     from fairmf.backends import solve
     from fairmf.distributed.shards import ShardSource
-    from fairmf.models import als_cg, als_exact, als_subspace, auto_settings
+    from fairmf.models import als_cg, als_exact, als_subspace, auto_settings, feature_maps
     from fairmf.models import objective as objectives
     from fairmf.models import problem as problems
     from fairmf.models.als_cg import AlternatingState, EpochEffort
@@ -39,6 +39,7 @@ else:  # models that only answer do without their solvers
     solve, objectives = lazy_module("fairmf.backends.solve"), lazy_module("fairmf.models.objective")
     als_cg, als_exact = lazy_module("fairmf.models.als_cg"), lazy_module("fairmf.models.als_exact")
     auto_settings = lazy_module("fairmf.models.auto_settings")
+    feature_maps = lazy_module("fairmf.models.feature_maps")
     als_subspace, problems = lazy_module("fairmf.models.als_subspace"), lazy_module("fairmf.models.problem")
 
 Self = TypeVar("Self", bound="AlternatingModel")
@@ -87,7 +88,7 @@ SOLVERS = {
     ),
     "cholesky": Solver(
         lambda model, problem, state: als_exact.epoch(problem, state, model.trained_fairness()),
-        lambda model, problem, state: als_exact.users(problem, state, model.trained_fairness()),
+        lambda model, problem, state: als_exact.finish(problem, state, model.trained_fairness()),
     ),
     "subspace": Solver(
         lambda model, problem, state: als_subspace.epoch(problem, state, model.trained_fairness(), model.block_size),
@@ -123,7 +124,7 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         low=1, integer=True, choices=("auto",),
     )  # fmt: skip
     block_size: int = setting(
-        32, "Number of factors that the solvers of subspaces solve at a time.", low=1, integer=True
+        32, "Number of factors in a block of the solvers 'subspace' and 'alternating_subspace'.", low=1, integer=True
     )  # fmt: skip
 
     settings: str = setting(
@@ -172,8 +173,12 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         strength = self.trained_fairness() * problem.unobserved_weight
         q = strength * merit_gramian @ problem.backend.mean(U)
         rotation = problem.backend.vector(np.eye(self.factors))
-        value = objectives.objective(problem, U, V)
-        return als_cg.AlternatingState(U, V, q, gramian, merit_gramian, value, rotation)
+        maps = feature_maps.start(problem.backend, problem.user_side, problem.item_side, self.factors)
+        value = objectives.objective(problem, U, V, None, *maps)
+        user_map, item_map = maps
+        return als_cg.AlternatingState(
+            U, V, q, gramian, merit_gramian, value, rotation, user_map=user_map, item_map=item_map
+        )
 
     def epoch(self, problem: Problem, state: AlternatingState) -> AlternatingState:
         """Run one epoch by the chosen solver."""
@@ -203,7 +208,7 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
     def _fold_in_cohort(self, cohort: Interactions, factor: float, **_: Any) -> Factors:
         """Return U at the exact minimum over the batch, with V fixed."""
         fitted = self.fitted
-        problem = problems.problem_for(cohort, 0.0, fitted.settings, fitted.fairness_weights)
+        problem = problems.serving_problem(fitted, cohort)
         V = problem.backend.array(fitted.item_factors)
         # lambda_f of the batch is factor * phi alpha0 n, so that c = lambda_f / n_b is alpha0 times this:
         fairness = fitted.fairness * factor * self.n_users / cohort.n_users

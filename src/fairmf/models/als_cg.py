@@ -9,6 +9,8 @@ Order of calls in an epoch:
 5. `epoch`: `eigenbasis` of alpha0 G_U + lambda_f t t'; both sides are turned into it.
 6. `epoch`: `Backend.improve` the items. F after the epoch is a by-product of this.
 
+Users or items with features first get a better map (feature_maps.py), in the basis in which they are then improved.
+
 After the last epoch, `finish` takes steps 2 to 4 again, to convergence.
 """
 
@@ -20,6 +22,7 @@ import numpy as np
 
 from fairmf.backends.contract import Backend, Effort, Factors, HalfStep, Matrix, Vector, frozen
 from fairmf.backends.solve import eigenbasis
+from fairmf.models import feature_maps
 from fairmf.models.fit_loop import State
 from fairmf.models.objective import Objective
 from fairmf.models.problem import Problem
@@ -77,10 +80,12 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     values, vectors, rest = eigenbasis(backend, matrix, problem.least_item_ridge, guess)
     U, V = backend.turned(U, vectors), backend.turned(V, vectors)
     q, t = vectors.T @ q, vectors.T @ t
+    user_map, item_map = (feature_maps.turned(backend, M, vectors) for M in (done.user_map, done.item_map))
+    item_map, own_right = feature_maps.improved(backend, problem.item_side, item_map, V)
     own = problem.fairness_pull(t)[1]
     # Step 6. Items have no coupling: their shift is 0.
     step = HalfStep(backend, problem.interactions.by_item, U, values, problem.item_ridge, np.zeros_like(q), own)
-    sums = backend.improve(replace(step, rest=rest), V, effort)
+    sums = backend.improve(replace(step, rest=rest, own=own_right), V, effort)
     gramian_v = backend.gramian(V)
     merit_gramian = problem.merit_gramian(V, gramian_v)
     # sum(shared * G_V) is the unobserved term plus the fairness that all items share; `shared` is nearly diagonal here.
@@ -88,7 +93,11 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     unevenness = t @ merit_gramian @ t
     # All numbers at once, because each read waits for the device.
     loss, item_squares, user_squares, at_users, at_items, shared, merit, squares = backend.numbers(
-        sums.loss, sums.ridge_squares, backend.weighted_squares(U, problem.user_ridge).sum(),
+        sums.loss,
+        sums.ridge_squares if item_map is None
+        else feature_maps.l2_terms(backend, problem.item_side, item_map, V, problem.item_ridge),
+        backend.weighted_squares(U, problem.user_ridge).sum() if user_map is None
+        else feature_maps.l2_terms(backend, problem.user_side, user_map, U, problem.user_ridge),
         done.squared_residual, sums.squared_residual, shared_sum, unevenness,
         unevenness if merit_gramian is gramian_v else t @ gramian_v @ t,
     )  # fmt: skip
@@ -102,6 +111,7 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     return replace(
         state, user_factors=U, item_factors=V, coupling=q, item_gramian=gramian_v, merit_gramian=merit_gramian,
         objective=value, user_gradient=user_gradient, item_gradient=item_gradient, rotation=vectors,
+        user_map=user_map, item_map=item_map,
     )  # fmt: skip
 
 
@@ -116,10 +126,16 @@ class Users:
     eigenvalues: Vector
     squared_residual: float
     rotation: Matrix
+    user_map: Factors | None
+    item_map: Factors | None
+    own: Factors | None
+    """What features add to each user's right-hand side."""
 
 
-def users(problem: Problem, state: AlternatingState, fairness: float, effort: EpochEffort) -> Users:
-    """Improve the users, and q with them; the given state is left as it is."""
+def users(
+    problem: Problem, state: AlternatingState, fairness: float, effort: EpochEffort, keep_map: bool = False
+) -> Users:
+    """Improve the users, q with them and their map before them (unless `keep_map`); the given state stays as it is."""
     backend = problem.backend
     # Step 2. Copies, because the state must survive an epoch that is run again.
     shared = problem.unobserved_weight * state.item_gramian
@@ -129,6 +145,10 @@ def users(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     backend.multiply(state.user_factors, vectors, U)
     backend.multiply(state.item_factors, vectors, V)
     q: Vector = vectors.T @ state.coupling
+    user_map, item_map = (feature_maps.turned(backend, M, vectors) for M in (state.user_map, state.item_map))
+    own = feature_maps.own_right(backend, problem.user_side, user_map) if keep_map else None
+    if not keep_map:
+        user_map, own = feature_maps.improved(backend, problem.user_side, user_map, U)
     # Step 3. C = phi alpha0 G_W is diagonal in this basis unless items have fairness weights.
     strength: Vector | Matrix = fairness * values
     response: Vector | Matrix = np.zeros_like(q)
@@ -146,7 +166,7 @@ def users(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
         return better
 
     # Step 4.
-    step = HalfStep(backend, problem.interactions.by_user, V, values, problem.user_ridge, q, rest=rest)
+    step = HalfStep(backend, problem.interactions.by_user, V, values, problem.user_ridge, q, rest=rest, own=own)
     squared_residual = 0.0
     if fairness > 0:
         q = correct(q)  # V, and so G_V, has moved since q was set
@@ -159,7 +179,7 @@ def users(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
             # The norms are read only if another round may follow: reading them waits for the device.
             if number + 1 < rounds and np.linalg.norm(q - before) <= 1e-4 * np.linalg.norm(q):
                 break
-    return Users(U, V, q, backend.mean(U), values, squared_residual, vectors)
+    return Users(U, V, q, backend.mean(U), values, squared_residual, vectors, user_map, item_map, own)
 
 
 def finish(problem: Problem, state: AlternatingState, fairness: float, sampled: bool) -> AlternatingState:
@@ -167,15 +187,17 @@ def finish(problem: Problem, state: AlternatingState, fairness: float, sampled: 
     backend = problem.backend
     # The response is sampled on hard data, where the error that a loose tolerance leaves would show in F.
     effort = replace(SETTLING, sampled=True, tolerance=1e-3) if sampled else SETTLING
-    done = users(problem, state, fairness, effort)
+    done = users(problem, state, fairness, effort, keep_map=True)
     # q stays fixed from here on: solve the rows to convergence for it.
     rows, V = problem.interactions.by_user, done.item_factors
-    step = HalfStep(backend, rows, V, done.eigenvalues, problem.user_ridge, done.coupling)
+    step = HalfStep(backend, rows, V, done.eigenvalues, problem.user_ridge, done.coupling, own=done.own)
     backend.improve(step, done.user_factors, Effort(SETTLING.steps, tolerance=1e-4))
     gramian = backend.gramian(done.item_factors)
     return replace(
         state, user_factors=done.user_factors, item_factors=done.item_factors, coupling=done.coupling,
         item_gramian=gramian, merit_gramian=problem.merit_gramian(done.item_factors, gramian),
+        user_map=done.user_map,
+        item_map=feature_maps.settled(backend, problem.item_side, done.item_map, done.item_factors),
     )  # fmt: skip
 
 
@@ -264,9 +286,16 @@ def corrected(
     return q + change, -answer(response, change)
 
 
-def exact_coupling(problem: Problem, V: Factors, gramian: Matrix, merit_gramian: Matrix, fairness: float) -> Vector:
+def exact_coupling(
+    problem: Problem,
+    V: Factors,
+    gramian: Matrix,
+    merit_gramian: Matrix,
+    fairness: float,
+    own: Factors | None = None,
+) -> Vector:
     """Solve (I + A C) t = mean of H_i^-1 b_i with A over all users, and return q = C t. O(nnz d^2 + n d^3)."""
     strength = problem.unobserved_weight * merit_gramian
-    inverse, solution = problem.backend.mean_inverse(problem.user_half_step(V, gramian=gramian))
+    inverse, solution = problem.backend.mean_inverse(problem.user_half_step(V, gramian=gramian, own=own))
     t = np.linalg.solve(np.diag(np.ones_like(solution)) + inverse @ (fairness * strength), solution)
     return (fairness * strength @ t).astype(np.float64)

@@ -20,6 +20,7 @@ import numpy as np
 
 from fairmf.backends import solve
 from fairmf.backends.contract import Factors, HalfStep, Matrix, Vector
+from fairmf.models import feature_maps
 from fairmf.models.als_cg import AlternatingState
 from fairmf.models.objective import Objective
 from fairmf.models.problem import Problem
@@ -28,11 +29,13 @@ from fairmf.models.problem import Problem
 def users(problem: Problem, state: AlternatingState, fairness: float, block_size: int) -> AlternatingState:
     """Sweep once over the users' coordinates; the given state is left as it is."""
     backend, V = problem.backend, state.item_factors
+    user_map, own = feature_maps.improved(backend, problem.user_side, state.user_map, state.user_factors)
+    state = replace(state, user_map=user_map)
     if fairness == 0:
-        step = problem.user_half_step(V, gramian=state.item_gramian)
+        step = problem.user_half_step(V, gramian=state.item_gramian, own=own)
         return replace(state, user_factors=solve.improve_by_blocks(step, state.user_factors, block_size))
     U = state.user_factors.copy()
-    step = problem.user_half_step(V, gramian=state.item_gramian)
+    step = problem.user_half_step(V, gramian=state.item_gramian, own=own)
     scores = solve.kernels_of(backend).entry_scores(step.rows, U, V)
     C = fairness * problem.unobserved_weight * state.merit_gramian
     t = backend.mean(U)
@@ -62,17 +65,22 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, block_size
     after = users(problem, state, fairness, block_size)
     U = after.user_factors
     t, gramian_u = backend.mean(U), backend.gramian(U)
-    V = solve.improve_by_blocks(problem.item_half_step(U, t, gramian_u), state.item_factors, block_size)
-    return _done(problem, after, V, gramian_u, t)
+    item_map, own = feature_maps.improved(backend, problem.item_side, state.item_map, state.item_factors)
+    V = solve.improve_by_blocks(problem.item_half_step(U, t, gramian_u, own), state.item_factors, block_size)
+    return _done(problem, replace(after, item_map=item_map), V, gramian_u, t)
 
 
 def alternating_epoch(problem: Problem, state: AlternatingState, fairness: float, block_size: int) -> AlternatingState:
     """Run one epoch in the order of the authors' code: each block of the users is followed by that of the items."""
     backend, data = problem.backend, problem.interactions
     kernels, U, V = solve.kernels_of(backend), state.user_factors.copy(), state.item_factors.copy()
+    user_map, own_u = feature_maps.improved(backend, problem.user_side, state.user_map, U)
+    item_map, own_v = feature_maps.improved(backend, problem.item_side, state.item_map, V)
+    state = replace(state, user_map=user_map, item_map=item_map)
     # The solution of rows without entries is 0, except for users who are coupled to others.
-    solve.clear_empty_rows(backend, data.by_item, V)
-    if fairness == 0:
+    if own_v is None:
+        solve.clear_empty_rows(backend, data.by_item, V)
+    if fairness == 0 and own_u is None:
         solve.clear_empty_rows(backend, data.by_user, U)
     gramian_v, merit_gramian = backend.gramian(V), problem.merit_gramian(V)
     # Both sides need the scores of the observed entries, each in its own order.
@@ -80,14 +88,14 @@ def alternating_epoch(problem: Problem, state: AlternatingState, fairness: float
     scores = kernels.entry_scores(data.by_user, U, V)
     gramian_u, t = state.item_gramian, backend.mean(U)
     for P in solve.blocks(U.shape[1], block_size):
-        users_step = problem.user_half_step(V, gramian=gramian_v)
+        users_step = problem.user_half_step(V, gramian=gramian_v, own=own_u)
         if fairness == 0:
             kernels.improve_block(users_step, P, scores, U)
         else:
             _improve_coupled(users_step, P, scores, U, fairness * problem.unobserved_weight * merit_gramian, t)
         gramian_u, t = backend.gramian(U), backend.mean(U)
         by_item = scores[order]
-        kernels.improve_block(problem.item_half_step(U, t, gramian_u), P, by_item, V)
+        kernels.improve_block(problem.item_half_step(U, t, gramian_u, own_v), P, by_item, V)
         scores[order] = by_item
         gramian_v, merit_gramian = backend.gramian(V), problem.merit_gramian(V)
     q = fairness * problem.unobserved_weight * merit_gramian @ t
@@ -99,11 +107,14 @@ def _done(problem: Problem, state: AlternatingState, V: Factors, gramian_u: Matr
     backend, U = problem.backend, state.user_factors
     gramian_v = backend.gramian(V)
     merit_gramian = problem.merit_gramian(V, gramian_v)
-    squares = ((problem.user_ridge, U), (problem.item_ridge, V))
+    squares = (
+        feature_maps.l2_terms(backend, problem.user_side, state.user_map, U, problem.user_ridge),
+        feature_maps.l2_terms(backend, problem.item_side, state.item_map, V, problem.item_ridge),
+    )
     value = Objective(
         observed=0.5 * backend.observed_loss(problem.interactions.by_user, U, V),
         unobserved=0.5 * problem.unobserved_weight * float((gramian_u * gramian_v).sum()),
-        l2=0.5 * sum(float(backend.weighted_squares(x, ridge).sum()) for ridge, x in squares),
+        l2=0.5 * sum(squares),
         fairness=0.5 * problem.lambda_f * float(t @ merit_gramian @ t),
     )
     return replace(state, item_factors=V, item_gramian=gramian_v, merit_gramian=merit_gramian, objective=value)

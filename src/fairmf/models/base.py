@@ -18,8 +18,8 @@ from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidParameter
 from fairmf.lazy import lazy_module
 from fairmf.models.factor_model import FactorModel
+from fairmf.models.feature_model import FeatureModel
 from fairmf.models.fitted import Fitted, History
-from fairmf.models.fold_in import FoldInModel
 from fairmf.params import check_count, check_settings, setting, settings_of
 from fairmf.types import Record, SparseMatrix
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fairmf.models import objective as objectives
     from fairmf.models import problem as problems
     from fairmf.models.fairness_weights import FairnessWeights
+    from fairmf.models.feature_fit import FeatureFit
     from fairmf.models.fit_loop import Callback, Function, StateT
     from fairmf.models.objective import Objective
     from fairmf.models.problem import Problem
@@ -64,10 +65,10 @@ def user_balance_setting(default: float) -> float:
 
 
 @dataclass(eq=False, repr=False)
-class IterativeModel(FoldInModel, Generic[StateT]):
+class IterativeModel(FeatureModel, Generic[StateT]):
     """A factor model trained in epochs on the objective of docs/mathematics.md."""
 
-    ABSENT: ClassVar[Record] = {"item_balance": 0.0, "user_balance": 0.0}
+    ABSENT: ClassVar[Record] = {"item_balance": 0.0, "user_balance": 0.0, "feature_regularization": 0.1}
 
     factors: int = setting(128, "Length of the user and item vectors.", symbol="d", low=1, integer=True)
     regularization: float = setting(
@@ -110,6 +111,13 @@ class IterativeModel(FoldInModel, Generic[StateT]):
     item_balance: float = item_balance_setting(0.0)
     user_balance: float = user_balance_setting(0.0)
 
+    feature_regularization: float = setting(
+        0.1,
+        "How strongly the vectors that features predict are drawn to 0; large values make features matter less. A "
+        "feature counts as if this many more items had it, with vectors of 0.",
+        symbol="kappa", above=0,
+    )  # fmt: skip
+
     engine: str = setting("local", "Which processes compute: this one.", choices=("local",))
 
     kept: ClassVar[tuple[str, ...]] = ()
@@ -140,7 +148,7 @@ class IterativeModel(FoldInModel, Generic[StateT]):
 
     def objective(self, problem: Problem, state: StateT) -> Objective:
         """Return F of a state."""
-        return objectives.objective(problem, state.user_factors, state.item_factors)
+        return objectives.objective_at(problem, state)
 
     def finish(self, problem: Problem, state: StateT) -> StateT:  # noqa: ARG002
         """Do what is left after the last epoch, and return the new state."""
@@ -174,6 +182,8 @@ class IterativeModel(FoldInModel, Generic[StateT]):
         progress: bool | None = None,
         settle: bool = True,
         fairness_weights: FairnessWeights | None = None,
+        item_features: Any = None,
+        user_features: Any = None,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: int = 1,
         cluster: RayCluster | None = None,
@@ -203,6 +213,12 @@ class IterativeModel(FoldInModel, Generic[StateT]):
         fairness_weights
             How strongly the fairness term lowers each item's scores: one number >= 0 per item, or a mapping from item
             id to number (items that are not named have 1); see docs/groups.md.
+        item_features
+            What is known of the items: a matrix (SciPy or NumPy) with one row per item, a data frame with a column of
+            item ids, or `fairmf.Features(frame, ...)` (docs/features.md). Items without interactions then get the
+            vector that their features predict. Items that a data frame does not name have no features.
+        user_features
+            The same for users.
         checkpoint
             A folder in which the fit stores its state. The same call on the same data resumes after the last epoch
             stored there, and ends with the same bits as a fit that was never interrupted (docs/persistence.md).
@@ -238,17 +254,20 @@ class IterativeModel(FoldInModel, Generic[StateT]):
             try:
                 own.fit(
                     data, init=init, callbacks=callbacks, objective_every=objective_every, progress=progress,
-                    settle=settle, fairness_weights=fairness_weights, checkpoint=checkpoint,
-                    checkpoint_every=checkpoint_every, cluster=cluster,
+                    settle=settle, fairness_weights=fairness_weights, item_features=item_features,
+                    user_features=user_features, checkpoint=checkpoint, checkpoint_every=checkpoint_every,
+                    cluster=cluster,
                 )  # fmt: skip
             finally:
                 self._fitted = own._fitted
             return self
         with contextlib.ExitStack() as opened:
-            given = opened.enter_context(fit_loop.open_setup(self, data, fairness_weights, cluster))
+            given = opened.enter_context(
+                fit_loop.open_setup(self, data, fairness_weights, cluster, item_features, user_features)
+            )
             problem = given.problem
             opened.enter_context(problem.backend.threads(self.num_threads))
-            state = self.start(problem, *self._initial_factors(problem, init))
+            state = self.start(problem, *self._initial_factors(problem, init, given.features))
             stored: fit_loop.Checkpoints[StateT] | None = None
             if checkpoint is not None:
                 of_fit = checkpoint_files.identity_of(self, problem, init, called, objective_every)
@@ -274,7 +293,10 @@ class IterativeModel(FoldInModel, Generic[StateT]):
         return self
 
     def _initial_factors(
-        self, problem: Problem, init: FactorModel | tuple[Factors, Factors] | None
+        self,
+        problem: Problem,
+        init: FactorModel | tuple[Factors, Factors] | None,
+        features: FeatureFit | None = None,
     ) -> tuple[Factors, Factors]:
         backend, (n, m) = problem.backend, problem.interactions.shape
         if init is None:
@@ -285,6 +307,8 @@ class IterativeModel(FoldInModel, Generic[StateT]):
         # Copies: no epoch may write into arrays that belong to the caller.
         pair = (init.user_factors, init.item_factors) if isinstance(init, FactorModel) else init
         start_u, start_v = (np.array(x, dtype=backend.dtype) for x in pair)
+        if features is not None:
+            start_u, start_v = features.started(start_u, "user"), features.started(start_v, "item")
         if start_u.shape != (n, self.factors) or start_v.shape != (m, self.factors):
             raise InvalidParameter(
                 f"init must have factors of shapes {(n, self.factors)} and {(m, self.factors)}. "
@@ -301,7 +325,7 @@ class IterativeModel(FoldInModel, Generic[StateT]):
         data, n, strength = problem.interactions, problem.n_users, problem.unobserved_weight
         # phi from lambda_f = phi alpha0 n: FiADMM may have been given lambda_f itself.
         fairness = problem.lambda_f / (strength * n) if problem.lambda_f else 0.0
-        return Fitted(
+        found = Fitted(
             user_factors=backend.host(state.user_factors),
             item_factors=backend.host(state.item_factors),
             user_ids=data.user_ids,
@@ -320,6 +344,9 @@ class IterativeModel(FoldInModel, Generic[StateT]):
             interactions=given.histories,
             weighting=data.weighting,
         )
+        if given.features is None:
+            return found
+        return given.features.completed(found, state, problem, given.fairness_weights)
 
     def _snapshot(self: Self, given: fit_loop.Setup[StateT], state: StateT, history: History) -> Self:
         model = copy.copy(self)

@@ -88,7 +88,18 @@ def identity_of(
         "objective_every": objective_every,
         "callbacks": [type(callback).__name__ for callback in callbacks],
         "data": problem.interactions.fingerprint(),
+        **_features_identity(problem),
     }
+
+
+def _features_identity(problem: Problem) -> Record:
+    """Return digests of the features of a fit; nothing for a fit without any."""
+    found: Record = {}
+    for name, side in (("item_features", problem.item_side), ("user_features", problem.user_side)):
+        if side is not None:
+            values = np.ones(0) if side.rows.weights is None else side.rows.weights
+            found[name] = digest_of(side.rows.indptr, side.rows.indices, values, np.array([side.n_features]))
+    return found
 
 
 def digest_of(*arrays: ArrayLike) -> str:
@@ -123,6 +134,8 @@ def take_apart(state: DataclassInstance, prefix: str, backend: Backend) -> tuple
     arrays: Arrays = {}
     for field in dataclasses.fields(state):
         name, value = f"{prefix}.{field.name}", getattr(state, field.name)
+        if value is None:  # only what a fit without features lacks
+            continue
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             numbers[field.name], own = take_apart(value, name, backend)
             arrays |= own
@@ -167,6 +180,8 @@ def _array(name: str, example: Any, arrays: Arrays, backend: Backend) -> Factors
 
 
 def _number(name: str, example: object, numbers: Record, key: str) -> object:
+    if example is None and key not in numbers:
+        return None
     if key not in numbers:
         raise Malformed(f"its {name} is missing")
     value = decode(numbers[key])

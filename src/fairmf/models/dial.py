@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fairmf.backends.contract import Factors, Vector
 from fairmf.errors import InvalidParameter, MissingHistories
 from fairmf.models.fitted import check_fairness
-from fairmf.models.problem import Problem, problem_for
+from fairmf.models.problem import Problem, serving_problem
 
 if TYPE_CHECKING:
     from fairmf.models.fitted import FittedModel
@@ -33,6 +33,8 @@ def dialled_users(model: FittedModel, rows: NDArray[np.integer] | None, fairness
     psi, fitted = check_fairness(fairness), model.fitted
     if fitted.interactions is not None:
         histories = fitted.interactions if rows is None else fitted.interactions.take_users(rows)
+        if fitted.user_features is not None and rows is not None:
+            return model.fold_in(histories, fairness=psi, features=fitted.user_features.rows.take(rows))
         return model.fold_in(histories, fairness=psi)
     if fitted.user_sensitivity is None:
         raise MissingHistories(
@@ -55,7 +57,7 @@ def user_sensitivity(model: FittedModel) -> Factors:
     fitted = model.fitted
     if not hasattr(model, "with_fairness"):
         raise InvalidParameter(f"{type(model).__name__} has no dial, so no user_sensitivity.")
-    problem = problem_for(fitted.histories("user_sensitivity"), 0.0, fitted.settings)
+    problem = serving_problem(fitted, fitted.histories("user_sensitivity"))
     with problem.backend.threads(model.num_threads):
         slopes, users = sensitivities(problem, fitted.item_factors, fitted.merit)
     users -= slopes * users.dtype.type(fitted.fairness)

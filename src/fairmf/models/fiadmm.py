@@ -14,11 +14,11 @@ import numpy as np
 from fairmf.backends.contract import Factors
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidParameter, NotFinite
-from fairmf.models import step_sizes
+from fairmf.models import feature_maps, step_sizes
 from fairmf.models.base import IterativeModel
 from fairmf.models.fiadmm_steps import AdmmState, consensus_step, dual_step, item_step, item_step_by_cg, user_step
 from fairmf.models.objective import Objective
-from fairmf.models.problem import Problem, problem_for
+from fairmf.models.problem import Problem, serving_problem
 from fairmf.params import check_count, hinted, setting
 from fairmf.types import Record
 
@@ -150,15 +150,20 @@ class FiADMM(IterativeModel[TrainingState]):
         rho = step_sizes.first_rho(problem, V) if self.rho == "auto" else float(self.rho)
         # gamma="auto" is set in the first epoch, once there is a V to measure.
         gamma = 1.0 if self.gamma == "auto" else float(self.gamma)
-        return TrainingState(U, V, consensus=t, dual=np.zeros_like(t), rho=rho, gamma=gamma)
+        user_map, item_map = feature_maps.start(problem.backend, problem.user_side, problem.item_side, self.factors)
+        return TrainingState(
+            U, V, consensus=t, dual=np.zeros_like(t), rho=rho, gamma=gamma, user_map=user_map, item_map=item_map
+        )
 
     def epoch(self, problem: Problem, state: TrainingState) -> TrainingState:
         """Update V, U, t, s, w, in this order; with "auto", set step sizes between."""
+        item_map, own = feature_maps.improved(problem.backend, problem.item_side, state.item_map, state.item_factors)
         if self._exactly(problem):
-            V = item_step(problem, state.user_factors, state.consensus)
+            V = item_step(problem, state.user_factors, state.consensus, own)
         else:
-            V = item_step_by_cg(problem, state.user_factors, state.item_factors, state.consensus, self.cg_steps)
-        ready = replace(state, item_factors=V)
+            V = item_step_by_cg(problem, state.user_factors, state.item_factors, state.consensus, self.cg_steps, own)
+        user_map, _ = feature_maps.improved(problem.backend, problem.user_side, state.user_map, state.user_factors)
+        ready = replace(state, item_factors=V, item_map=item_map, user_map=user_map)
         # A safe gamma depends on V's size, so the norms are balanced before gamma is measured.
         if self.gamma == "auto":
             ready = balanced(problem, ready)
@@ -192,6 +197,11 @@ class FiADMM(IterativeModel[TrainingState]):
             record["augmented_lagrangian"] = augmented_lagrangian(problem, after, value)
         return record
 
+    def finish(self, problem: Problem, state: TrainingState) -> TrainingState:
+        """Fit the items' map to the final items."""
+        item_map = feature_maps.settled(problem.backend, problem.item_side, state.item_map, state.item_factors)
+        return replace(state, item_map=item_map)
+
     def remedy(self) -> str:
         """Return what to change; too large a gamma is the usual cause."""
         if self.gamma == "auto":
@@ -217,7 +227,7 @@ class FiADMM(IterativeModel[TrainingState]):
         check_count("fold_in", "epochs", epochs)
         fitted = self.fitted
         trained_lambda_f = fitted.fairness * fitted.settings["unobserved_weight"] * self.n_users
-        problem = problem_for(cohort, trained_lambda_f * factor, fitted.settings, fitted.fairness_weights)
+        problem = serving_problem(fitted, cohort, trained_lambda_f * factor)
         backend = problem.backend
         V = backend.array(fitted.item_factors)
         U = backend.array(np.zeros((cohort.n_users, V.shape[1])))
@@ -236,12 +246,15 @@ class FiADMM(IterativeModel[TrainingState]):
 
 def balanced(problem: Problem, state: TrainingState) -> TrainingState:
     """Spread the norm over U and V so that the L2 term is least, at the same predictions (gamma="auto" only)."""
-    c = step_sizes.balancing_scale(problem, state.user_factors, state.item_factors)
+    U, V = state.user_factors, state.item_factors
+    c = step_sizes.balancing_scale(problem, U, V, state.user_map, state.item_map)
     number = problem.backend.dtype.type
     return replace(
         state,
-        user_factors=state.user_factors * number(c),
-        item_factors=state.item_factors * number(1 / c),
+        user_factors=U * number(c),
+        item_factors=V * number(1 / c),
+        user_map=None if state.user_map is None else state.user_map * number(c),
+        item_map=None if state.item_map is None else state.item_map * number(1 / c),
         consensus=state.consensus * c,
         dual=state.dual * c,
     )
@@ -250,7 +263,8 @@ def balanced(problem: Problem, state: TrainingState) -> TrainingState:
 def users_epoch(problem: Problem, state: S) -> S:
     """Run steps 2 to 5 with V fixed: U, t, s, w."""
     V, s, w, rho = state.item_factors, state.consensus, state.dual, state.rho
-    U = user_step(problem, state.user_factors, V, s, w, rho, state.gamma)
+    own = feature_maps.own_right(problem.backend, problem.user_side, state.user_map)
+    U = user_step(problem, state.user_factors, V, s, w, rho, state.gamma, own)
     t = problem.backend.mean(U)
     s = consensus_step(problem, V, t, w, rho)
     return replace(state, user_factors=U, consensus=s, dual=dual_step(w, t, s))

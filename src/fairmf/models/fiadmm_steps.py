@@ -25,25 +25,36 @@ class AdmmState(State):
     gamma: float
 
 
-def item_step(problem: Problem, U: Factors, s: Vector) -> Factors:
+def item_step(problem: Problem, U: Factors, s: Vector, own: Factors | None = None) -> Factors:
     """Solve the V step exactly.
 
     v_j = (sum_i c_ij u_i u_i' + alpha0 G_U + lambda_f s s' + lambda_V(j) I)^-1 sum_i c_ij u_i.
-    With fairness weights, lambda_f w_j^2 s s'.
+    With fairness weights, lambda_f w_j^2 s s'. `own` is added to the right-hand sides.
     """
-    return problem.backend.solve(problem.item_half_step(U, mean_user=s))
+    return problem.backend.solve(problem.item_half_step(U, mean_user=s, own=own))
 
 
-def item_step_by_cg(problem: Problem, U: Factors, V: Factors, s: Vector, steps: int) -> Factors:
+def item_step_by_cg(
+    problem: Problem, U: Factors, V: Factors, s: Vector, steps: int, own: Factors | None = None
+) -> Factors:
     """Improve V by a few preconditioned conjugate gradient steps on the same systems. O(nnz d)."""
-    return solve.improve_by_cg(problem.item_half_step(U, mean_user=s), V, Effort(steps))
+    return solve.improve_by_cg(problem.item_half_step(U, mean_user=s, own=own), V, Effort(steps))
 
 
-def user_step(problem: Problem, U: Factors, V: Factors, s: Vector, w: Vector, rho: float, gamma: float) -> Factors:
+def user_step(
+    problem: Problem,
+    U: Factors,
+    V: Factors,
+    s: Vector,
+    w: Vector,
+    rho: float,
+    gamma: float,
+    own: Factors | None = None,
+) -> Factors:
     """Take the linearised U step: a gradient step a_i of every user, then the users' coupling through their mean."""
     n = problem.n_users
     backend = problem.backend
-    a = problem.backend.residual(problem.user_half_step(V), U)
+    a = problem.backend.residual(problem.user_half_step(V, own=own), U)
     a *= backend.dtype.type(-gamma)
     a += U
     backend.add_vector((rho * gamma / n) * (s - w), a)

@@ -14,7 +14,7 @@ import copy
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -28,7 +28,7 @@ from fairmf.errors import InvalidData, InvalidParameter, NotFinite
 from fairmf.lazy import lazy_module
 from fairmf.models.fairness_weights import FairnessWeights, read_fairness_weights
 from fairmf.models.fitted import History
-from fairmf.models.objective import Objective, objective
+from fairmf.models.objective import Objective, objective_at
 from fairmf.models.problem import Problem, problem_for
 from fairmf.models.progress import progress_bar
 from fairmf.params import settings_of
@@ -37,10 +37,12 @@ from fairmf.types import Record, SparseMatrix
 if TYPE_CHECKING:
     from fairmf.distributed.cluster import RayCluster
     from fairmf.distributed.shards import ShardSource
-    from fairmf.models import shard_problem
+    from fairmf.models import feature_fit, shard_problem
     from fairmf.models.base import IterativeModel
     from fairmf.models.factor_model import FactorModel
+    from fairmf.models.feature_fit import FeatureFit
 else:
+    feature_fit = lazy_module("fairmf.models.feature_fit")
     shard_problem = lazy_module("fairmf.models.shard_problem")  # fits on one machine do without a cluster's code
 
 log = logging.getLogger("fairmf")
@@ -52,6 +54,9 @@ class State:
 
     user_factors: Factors
     item_factors: Factors
+    user_map: Factors | None = field(default=None, kw_only=True)
+    item_map: Factors | None = field(default=None, kw_only=True)
+    """What predicts users and items from their features (models/feature_maps.py); None without features."""
 
 
 S = TypeVar("S")  # what the loop carries from epoch to epoch: a State, or the networks of baselines/
@@ -342,7 +347,7 @@ def _finished(model: Trainable[S], problem: Problem, kept: S, history: History, 
         raise _diverged(model, options, kept, history, wrong)
     history.final = {"seconds": time.perf_counter() - began}
     if isinstance(finished, State) and (options.objective_every > 0 or model.tolerance > 0):
-        history.final["objective"] = objective(problem, finished.user_factors, finished.item_factors).to_dict()
+        history.final["objective"] = objective_at(problem, finished).to_dict()
     return finished
 
 
@@ -390,6 +395,9 @@ class Setup(Generic[S]):
     """Returns a text for the end of the progress line, from an epoch's record."""
     checkpoints: Callable[[Checkpoints[S]], Checkpoints[S]] = lambda stored: stored
     """Adapts the checkpoints to the engine."""
+    features: FeatureFit | None = None
+    fairness_weights: Vector | None = None
+    """Features and fairness weights of all users and items, also of those that the problem leaves out."""
 
 
 @contextlib.contextmanager
@@ -398,10 +406,13 @@ def open_setup(
     data: Interactions | SparseMatrix | ShardSource,
     fairness_weights: FairnessWeights | None,
     cluster: RayCluster | None,
+    item_features: Any = None,
+    user_features: Any = None,
 ) -> Iterator[Setup[StateT]]:
     """Build the problem of a fit from a model's settings and the data; hold a cluster's workers until the fit ends."""
     if model.engine == "ray":
-        with shard_problem.open_on_cluster(model, data, fairness_weights, cluster) as found:
+        opened = shard_problem.open_on_cluster(model, data, fairness_weights, cluster, item_features, user_features)
+        with opened as found:
             yield found
         return
     if cluster is not None or isinstance(getattr(data, "shards", None), int):
@@ -409,11 +420,17 @@ def open_setup(
         raise InvalidParameter(f"{what} needs engine='ray'. Got engine={model.engine!r} instead.")
     data, popularity = balanced_like(model, as_interactions(data))
     settings = settings_of(model)
-    settings["backend"] = chosen(model.backend, data.nnz * model.factors)
-    weights = None
-    if fairness_weights is not None:
-        weights = read_fairness_weights(fairness_weights, data.n_items, data.item_ids)
-    yield Setup(problem_for(data, model.lambda_f_for(data.n_users), settings, weights), model, data, popularity)
+    settings["backend"], features = chosen(model.backend, data.nnz * model.factors), None
+    if item_features is not None or user_features is not None:
+        settings["backend"] = feature_fit.backend_for(model.backend, settings["backend"])
+        features = feature_fit.read(model, data, item_features, user_features)
+    given = fairness_weights
+    weights = None if given is None else read_fairness_weights(given, data.n_items, data.item_ids)
+    fitted = features.reduced() if features else data
+    own = weights if weights is None or features is None else features.started(weights, "item")
+    problem = problem_for(fitted, model.lambda_f_for(fitted.n_users), settings, own)
+    problem = problem if features is None else features.with_features(problem)
+    yield Setup(problem, model, data, popularity, features=features, fairness_weights=weights)
 
 
 def balanced_like(model: IterativeModel[StateT], data: Interactions) -> tuple[Interactions, Vector | None]:

@@ -26,6 +26,7 @@ from fairmf.types import Array, Record, SparseMatrix
 
 if TYPE_CHECKING:
     from fairmf.models import dial, model_file, serving_state, shown
+    from fairmf.models.fitted_features import FittedFeatures
     from fairmf.models.serving_state import ServingState
     from fairmf.ranking import item_dial
     from fairmf.ranking.item_dial import ItemDial
@@ -123,15 +124,12 @@ class Fitted:
     item_offsets: Array | None = None
     """A number per item that is added to its scores; None where none were learned."""
     item_counts: Vector | None = None
-    """Number of users who have each item (f_j); None in files of older versions."""
     item_spread: Vector | None = None
-    """Standard deviation of each item's scores over the training users; None in files of older versions."""
+    """Number of users who have each item (f_j), standard deviation of its scores over them; None in older files."""
     flatten: float = 0.0
-    """The strength g of the item dial it serves with by default (ranking/item_dial.py)."""
     discount: float = 0.0
-    """The strength h of the item dial it serves with by default."""
     lift: float = 0.0
-    """The strength t of the item dial it serves with by default."""
+    """The strengths g, h and t of the item dial it serves with by default (ranking/item_dial.py)."""
     item_prices: Vector | None = None
     """The price of each item, which `lift` multiplies (ranking/item_dial.py); None where `calibrate` learned none."""
     path: EvennessPath | None = None
@@ -140,6 +138,9 @@ class Fitted:
     """What each user's vector loses per unit of fairness (H_i^-1 q1), if it was stored (models/dial.py)."""
     weighting: Weighting | None = None
     """The weighting of the training data; raw histories are weighted alike. None takes them as they are."""
+    item_features: FittedFeatures | None = None
+    user_features: FittedFeatures | None = None
+    """The features of items and users, and what they predict; None where it was fitted without."""
     provenance: Record = field(default_factory=dict)
     """For a loaded model: when it was `created`, with which `versions`, and the `data_fingerprint` of its data."""
 
@@ -166,7 +167,8 @@ class Fitted:
     def item_gramian(self) -> Matrix:
         """The Gramian G_V, which every fold-in needs; computed when first used. Use it inside `backend.threads`."""
         backend = get_backend(self.settings["backend"])
-        return backend.host(backend.gramian(backend.array(self.item_factors)))
+        counted = None if self.item_features is None else self.item_features.gramian_weights
+        return backend.host(backend.gramian(backend.array(self.item_factors), counted))
 
     @cached_property
     def serving(self) -> ServingState:

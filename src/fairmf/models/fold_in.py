@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fairmf.backends.contract import Factors, HalfStep, RankOne, Vector
+from fairmf.backends.contract import Factors, Vector
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows
 from fairmf.data.interactions import Interactions
@@ -26,15 +26,13 @@ from fairmf.models.fitted import Fitted, Names, as_list, check_fairness, on_snap
 from fairmf.types import SparseMatrix
 
 if TYPE_CHECKING:
-    from fairmf.backends import solve
     from fairmf.models import explain as explanations
+    from fairmf.models import fold_in_systems as systems
     from fairmf.models import partial_fit, recommend_for
-    from fairmf.models import problem as problems
     from fairmf.models.explain import Explanation
 else:  # models that only recommend do without
-    solve, partial_fit = lazy_module("fairmf.backends.solve"), lazy_module("fairmf.models.partial_fit")
-    recommend_for = lazy_module("fairmf.models.recommend_for")
-    explanations, problems = lazy_module("fairmf.models.explain"), lazy_module("fairmf.models.problem")
+    systems, partial_fit = lazy_module("fairmf.models.fold_in_systems"), lazy_module("fairmf.models.partial_fit")
+    recommend_for, explanations = lazy_module("fairmf.models.recommend_for"), lazy_module("fairmf.models.explain")
 
 Self = TypeVar("Self", bound="FoldInModel")
 
@@ -57,6 +55,7 @@ class FoldInModel(FactorModel):
         fairness: float | None = None,
         method: str = "frozen",
         scale: str = "phi",
+        features: Any = None,
         **options: Any,
     ) -> Factors:
         """Return user vectors for new histories, one row each (docs/fold-in.md).
@@ -73,6 +72,9 @@ class FoldInModel(FactorModel):
         scale
             How lambda_f carries over to a cohort: "phi" (the same fairness: times n_b/n), "paper" (unchanged) or
             "authors" (times (n_b/n)^2).
+        features
+            In a model that was fitted with user_features: those of these users, with method="frozen". Users that the
+            model knows have theirs already, if both have user ids.
         **options
             FiADMM's cohort takes `epochs`.
 
@@ -110,7 +112,8 @@ class FoldInModel(FactorModel):
                 factor = scale_factor(scale, batch.n_users, self.n_users)
                 vectors = self._fold_in_cohort(batch, factor, **options) if batch.n_users else None
             else:
-                vectors = frozen(fitted, batch, fitted.fairness if fairness is None else fairness)
+                predicted = systems.user_predictions(fitted, batch, features)
+                vectors = systems.frozen(fitted, batch, fitted.fairness if fairness is None else fairness, predicted)
         if vectors is None:
             return np.zeros((0, fitted.item_factors.shape[1]), dtype=fitted.item_factors.dtype)
         return self._finite(vectors)
@@ -200,7 +203,7 @@ class FoldInModel(FactorModel):
         return found.reshape(-1)
 
     @on_snapshot
-    def fold_in_items(self, item_users: Interactions | SparseMatrix) -> Factors:
+    def fold_in_items(self, item_users: Interactions | SparseMatrix, *, features: Any = None) -> Factors:
         """Return the vectors of items that were not in training.
 
         These are what the items' half-step of training gives, with the users as trained and fairness weight 1.
@@ -209,6 +212,9 @@ class FoldInModel(FactorModel):
         ----------
         item_users
             One row per item, one column per user of the model.
+        features
+            In a model that was fitted with item_features: those of these items. What they predict and what the users
+            did are combined as in training; an item without users has the vector that its features predict.
 
         Returns
         -------
@@ -221,16 +227,23 @@ class FoldInModel(FactorModel):
         MissingHistories
             If the model does not hold its users, or only at another fairness and without their histories.
         """
-        return self._fold_in_items(item_users, None)
+        predicted, side = None, self.fitted.item_features
+        if features is not None:
+            if side is None:
+                raise InvalidParameter("This model was fitted without item_features.")
+            predicted = side.predicted(side.encoded(features, "item")[1])
+        return self._fold_in_items(item_users, None, predicted)
 
-    def _fold_in_items(self, item_users: Interactions | SparseMatrix, weights: Vector | None) -> Factors:
+    def _fold_in_items(
+        self, item_users: Interactions | SparseMatrix, weights: Vector | None, predicted: Factors | None = None
+    ) -> Factors:
         fitted = self.fitted
         fitted.check_users("fold_in_items")
         batch = partial_fit.weighted_items(fitted, partial_fit.item_batch(fitted, item_users))
         users = partial_fit.trained_users(fitted, self._folded)
         backend = get_backend(fitted.settings["backend"])
         with backend.threads(self.num_threads):
-            vectors = items(fitted, users, batch, weights)
+            vectors = systems.items(fitted, users, batch, weights, predicted)
         if not backend.all_finite(vectors):
             raise NotFinite(f"{type(self).__name__}: these items have no finite vectors. {self.remedy()}")
         return vectors
@@ -301,7 +314,7 @@ class FoldInModel(FactorModel):
         model = copy.copy(self)
         batch = partial_fit.item_batch(model.fitted, item_users)
         weights = partial_fit.item_weights(model.fitted, itemids)
-        vectors = model._fold_in_items(batch, weights)
+        vectors = model._fold_in_items(batch, weights, partial_fit.item_predictions(model.fitted, itemids))
         self._fitted = partial_fit.with_items(model.fitted, itemids, batch, vectors, weights)
         return self
 
@@ -368,43 +381,10 @@ class FoldInModel(FactorModel):
             return explanations.explain(fitted, user, history, int(column), level)
 
 
-# -- solving -----------------------------------------------------------------------------------------------------------
+# -- arguments ---------------------------------------------------------------------------------------------------------
 
 METHODS = ("frozen", "cohort")
 FEW_USERS = 8  # so many at most are solved one by one, without what all share being computed again
-
-
-def frozen(fitted: Fitted, batch: Interactions, fairness: float) -> Factors:
-    """Return u = H^-1 (b - psi q1) for every row, q1 of training. Call it inside `backend.threads`."""
-    problem = problems.problem_for(batch, 0.0, fitted.settings)
-    backend = problem.backend
-    V = backend.array(fitted.item_factors)
-    step = problem.user_half_step(V, shift=fairness * fitted.merit, gramian=fitted.item_gramian)
-    return backend.host(solve.solve_to_convergence(step))
-
-
-def items(fitted: Fitted, users: Factors, batch: Interactions, weights: Vector | None = None) -> Factors:
-    """Solve (sum_i c_i u_i u_i' + alpha0 G_U + lambda_f w^2 t t' + lambda_V I) v = sum_i c_i u_i for every row.
-
-    Rows of `batch` are items and columns users; `weights` are the items' w, 1 by default. n, G_U and t are those of
-    `users`, who must be as they were trained (not dialled): then this is the items' half-step of training. Call it
-    inside `backend.threads`.
-    """
-    settings = fitted.settings
-    backend, n = get_backend(settings["backend"]), len(users)
-    U, weight = backend.array(users), settings["unobserved_weight"]
-    t, lambda_f = backend.mean(U), fitted.trained_fairness * weight * n
-    shared = weight * backend.gramian(U)
-    # Without weights all rows share lambda_f t t'; with them each row has its own multiple of it.
-    own = None if weights is None else RankOne(t, lambda_f * np.square(weights))
-    if own is None:
-        shared = shared + lambda_f * np.outer(t, t)
-    ridge = problems.frequency_scaled(
-        batch.by_user.sums(), n, settings["regularization"], settings["regularization_exponent"], weight
-    )
-    return backend.host(
-        solve.solve_to_convergence(HalfStep(backend, batch.by_user, U, shared, ridge, np.zeros_like(t), own))
-    )
 
 
 def one_user(fitted: Fitted, names: Hashable | Names, weights: ArrayLike | None) -> Interactions:

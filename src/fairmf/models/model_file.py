@@ -32,8 +32,9 @@ from fairmf.types import Array, Json, Record
 from fairmf.version import versions
 
 if TYPE_CHECKING:
-    from fairmf.models import dial
+    from fairmf.models import dial, fitted_features
 else:
+    fitted_features = lazy_module("fairmf.models.fitted_features")  # most models have no features
     dial = lazy_module("fairmf.models.dial")  # most models are saved without
 
 # -- the JSON document of a model file --------------------------------------------------------------------------------
@@ -53,8 +54,10 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "versions": dict,
 }
 """The parts of the document, and the type of each."""
-OPTIONAL_FIELDS: dict[str, type | tuple[type, ...]] = {"weighting": dict, "level": dict, "path": dict}
-"""Parts that only some files have: how the data were weighted, the level it serves with, the path of evenness."""
+OPTIONAL_FIELDS: dict[str, type | tuple[type, ...]] = {
+    "weighting": dict, "level": dict, "path": dict, "features": dict,
+}  # fmt: skip
+"""Parts that only some files have: how the data were weighted, its level, the path of evenness, encoders."""
 
 
 def describe(
@@ -79,6 +82,9 @@ def describe(
         content["level"] = {"flatten": fitted.flatten, "discount": fitted.discount, "lift": fitted.lift}
     if fitted.path is not None:
         content["path"] = fitted.path.to_dict()
+    features = {name: side for name in SIDES if (side := getattr(fitted, name)) is not None}
+    if features:
+        content["features"] = {name: side.describe() for name, side in features.items()}
     return {name: encoded(name, value) for name, value in content.items()}
 
 
@@ -154,6 +160,7 @@ def history(values: Record) -> History:
 
 # -- saving -----------------------------------------------------------------------------------------------------------
 
+SIDES = ("user_features", "item_features")
 MODEL = Format("fairmf model", version=3)
 OPTIONAL = ("fairness_weights", "item_offsets", "user_sensitivity", "item_counts", "item_spread", "item_prices")
 FACTORS = ("user_factors", "item_factors", "popularity", "mean_user", "merit", *OPTIONAL)
@@ -183,6 +190,9 @@ def save_model(
         arrays |= stored_arrays.rows_to_arrays("interactions", data)
     weighting, own = stored_arrays.weighting_to_arrays(fitted.weighting)
     arrays |= own
+    for side in SIDES:
+        if getattr(fitted, side) is not None:
+            arrays |= getattr(fitted, side).to_arrays(side)
     content = describe(model, fitted, kinds, fingerprint, "interactions.indptr" in arrays)
     content |= {name: encoded(name, value) for name, value in weighting.items()}
     container.write(Path(path), MODEL, content, arrays)
@@ -286,6 +296,7 @@ def _model(content: Record, arrays: Arrays, check_numbers: bool) -> FactorModel:
         data = stored_arrays.rows_from_arrays("interactions", n, m, users, items, arrays, weighting)
         if isinstance(weighting, Balance) and content["data_fingerprint"] is not None:
             data._given = functools.partial(str, content["data_fingerprint"])  # a model can be pickled with it
+    sides = _features(content, n, m, settings.get("factors", 1), arrays)
     if arrays:
         raise Malformed(f"it holds an array {next(iter(arrays))[:60]!r} that does not belong there")
     model._fitted = Fitted(
@@ -300,9 +311,22 @@ def _model(content: Record, arrays: Arrays, check_numbers: bool) -> FactorModel:
         interactions=data,
         weighting=weighting,
         **evenness(content),
+        **sides,
         provenance={name: content[name] for name in ("created", "versions", "data_fingerprint")},
     )
     return model
+
+
+def _features(content: Record, n: int, m: int, d: int, arrays: Arrays) -> Record:
+    """Rebuild the features of users and items, whose arrays are removed from `arrays`; none for most models."""
+    stored = content.get("features", {})
+    if not set(stored) <= set(SIDES):
+        raise Malformed("it has features of neither users nor items")
+    sizes = {"user_features": n, "item_features": m}
+    if not stored:  # without loading the code for it
+        return {}
+    rebuilt = fitted_features.FittedFeatures.from_arrays
+    return {name: rebuilt(name, stored[name], sizes[name], d, arrays) for name in stored}
 
 
 def _put_where_it_runs(model: FactorModel, settings: Record) -> None:

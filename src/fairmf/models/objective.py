@@ -3,6 +3,8 @@
     F = 1/2 sum_{(i,j) in R} c_ij (1 - u_i.v_j)^2 + alpha0/2 |U V'|^2
       + 1/2 sum_i lambda_U(i) |u_i|^2 + 1/2 sum_j lambda_V(j) |v_j|^2 + lambda_f/2 |W V t|^2,    t = (1/n) U'1
 
+Where users or items have features, their L2 term is that of feature_maps.py instead.
+
 W is the identity unless items have fairness weights. |U V'|^2 = sum(G_U * G_V) and |W V t|^2 = t' (V' W^2 V) t, so F
 costs O(nnz d + (n+m) d^2): never n * m.
 """
@@ -10,11 +12,16 @@ costs O(nnz d + (n+m) d^2): never n * m.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fairmf.backends.contract import Factors, Vector
+from fairmf.models.feature_maps import l2_terms, own_right
 from fairmf.models.problem import Problem
+
+if TYPE_CHECKING:
+    from fairmf.models.fit_loop import State
 
 
 @dataclass(frozen=True)
@@ -36,15 +43,23 @@ class Objective:
         return {**vars(self), "total": self.total}
 
 
-def objective(problem: Problem, U: Factors, V: Factors, mean_user: Vector | None = None) -> Objective:
-    """Return F(U, V). With `mean_user` = s the fairness term is lambda_f/2 |W V s|^2 instead, as fiADMM splits it."""
+def objective(
+    problem: Problem,
+    U: Factors,
+    V: Factors,
+    mean_user: Vector | None = None,
+    user_map: Factors | None = None,
+    item_map: Factors | None = None,
+) -> Objective:
+    """Return F(U, V) at these maps of features.
+
+    With `mean_user` = s the fairness term is lambda_f/2 |W V s|^2 instead, as fiADMM splits it.
+    """
     backend = problem.backend
     t = backend.mean(U) if mean_user is None else backend.vector(mean_user)
     gramian_v = backend.gramian(V)
-    squares = sum(
-        float(backend.weighted_squares(x, ridge).sum())
-        for x, ridge in ((U, problem.user_ridge), (V, problem.item_ridge))
-    )
+    squares = l2_terms(backend, problem.user_side, user_map, U, problem.user_ridge)
+    squares += l2_terms(backend, problem.item_side, item_map, V, problem.item_ridge)
     return Objective(
         observed=0.5 * backend.observed_loss(problem.interactions.by_user, U, V),
         unobserved=0.5 * problem.unobserved_weight * float((backend.gramian(U) * gramian_v).sum()),
@@ -53,12 +68,21 @@ def objective(problem: Problem, U: Factors, V: Factors, mean_user: Vector | None
     )
 
 
-def gradients(problem: Problem, U: Factors, V: Factors) -> tuple[Factors, Factors]:
-    """Return the gradients of F by U and by V."""
+def objective_at(problem: Problem, state: State) -> Objective:
+    """Return F of a state, with its maps of features."""
+    return objective(problem, state.user_factors, state.item_factors, None, state.user_map, state.item_map)
+
+
+def gradients(
+    problem: Problem, U: Factors, V: Factors, user_map: Factors | None = None, item_map: Factors | None = None
+) -> tuple[Factors, Factors]:
+    """Return the gradients of F by U and by V, at these maps of features."""
     t = problem.backend.mean(U)
     coupling = (problem.lambda_f / problem.n_users) * (problem.merit_gramian(V) @ t)
-    grad_u = problem.backend.residual(problem.user_half_step(V, shift=coupling), U)
-    grad_v = problem.backend.residual(problem.item_half_step(U, mean_user=t), V)
+    sides = ((problem.user_side, user_map), (problem.item_side, item_map))
+    own_u, own_v = (own_right(problem.backend, side, M) for side, M in sides)
+    grad_u = problem.backend.residual(problem.user_half_step(V, shift=coupling, own=own_u), U)
+    grad_v = problem.backend.residual(problem.item_half_step(U, mean_user=t, own=own_v), V)
     return grad_u, grad_v
 
 

@@ -49,10 +49,67 @@ def with_users(fitted: Fitted, names: Hashable | Names, batch: Interactions, fol
         changes["popularity"] = fitted.popularity + _counts(appended)
         if fitted.item_counts is not None:
             changes["item_counts"] = fitted.item_counts + appended.by_user.column_counts(batch.n_items)
+    if fitted.user_features is not None:
+        side, has = fitted.user_features, np.diff(batch.by_user.indptr) > 0
+        fresh = np.flatnonzero(where >= side.rows.count)
+        none = Rows(np.zeros(len(fresh) + 1, dtype=np.int64), np.zeros(0, dtype=np.int32), None)
+        side = side.with_rows(where[fresh], none, False)
+        changes["user_features"] = side.with_rows(where, side.rows.take(where), has)
     if fitted.user_sensitivity is not None:
         # u(psi) is linear in psi, so that its slope is the difference of two fold-ins.
         changes["user_sensitivity"] = put(fitted.user_sensitivity, where, fold_in(batch, 0.0) - fold_in(batch, 1.0))
     return dataclasses.replace(fitted, **changes)
+
+
+def with_featured_users(fitted: Fitted, names: Hashable | Names, rows: Rows) -> Fitted:
+    """Append users without a history, or give users other features: vectors of those without a history follow."""
+    side, U = fitted.user_features, fitted.user_factors
+    assert side is not None
+    where, ids = places(names, fitted.user_ids, len(U), "user")
+    known = where < len(U)
+    counted = np.zeros(len(where), dtype=bool)
+    counted[known] = side.counted[where[known]]
+    vectors = side.predicted(rows).astype(U.dtype)
+    changes: Record = {"user_factors": put(U, where[~counted], vectors[~counted]), "user_ids": ids}
+    held = fitted.interactions
+    if held is not None:
+        fresh = where[~known]
+        none = Rows(np.zeros(len(fresh) + 1, dtype=np.int64), np.zeros(0, dtype=np.int32), None)
+        own = replace_rows(held.by_user, fresh, none)
+        changes["interactions"] = Interactions(own, held.n_items, ids, held.item_ids, fitted.weighting)
+    if fitted.user_sensitivity is not None:
+        changes["user_sensitivity"] = put(fitted.user_sensitivity, where[~counted], 0.0)
+    changes["user_features"] = side.with_rows(where, rows, counted)
+    return dataclasses.replace(fitted, **changes)
+
+
+def with_featured_items(fitted: Fitted, names: Hashable | Names, rows: Rows) -> Fitted:
+    """Append items without interactions, or give items other features: vectors of those without users follow."""
+    side, V = fitted.item_features, fitted.item_factors
+    assert side is not None
+    where, _ = places(names, fitted.item_ids, len(V), "item")
+    known = where < len(V)
+    counted = np.zeros(len(where), dtype=bool)
+    counted[known] = side.counted[where[known]]
+    fitted = dataclasses.replace(fitted, item_features=side.with_rows(where, rows, counted))
+    given = list(as_list(names))
+    chosen = [name for name, warm in zip(given, counted, strict=True) if not warm]
+    none = Rows(np.zeros(len(chosen) + 1, dtype=np.int64), np.zeros(0, dtype=np.int32), None)
+    batch = Interactions(none, len(fitted.user_factors), None, None)
+    weights = item_weights(fitted, chosen)
+    return with_items(fitted, chosen, batch, side.predicted(rows)[~counted].astype(V.dtype), weights)
+
+
+def item_predictions(fitted: Fitted, names: Hashable | Names) -> Factors | None:
+    """Return what the features of the named items predict, 0 without any; None in a model without features."""
+    side = fitted.item_features
+    if side is None:
+        return None
+    where, _ = places(names, fitted.item_ids, len(fitted.item_factors), "item")
+    known = where < side.rows.count
+    vectors = np.zeros((len(where), side.map.shape[1]), dtype=side.map.dtype)
+    vectors[known] = side.predicted(side.rows.take(where[known]))
+    return vectors
 
 
 def item_weights(fitted: Fitted, names: Hashable | Names) -> Vector | None:
@@ -83,9 +140,17 @@ def with_items(
         "popularity": put(fitted.popularity, where, batch.by_user.sums()),
     }
     # Add the difference, so that q1 keeps its last bits where nothing changes.
-    known = where < len(V)
-    of_gone = None if weights is None else weights[known]
-    change = _merit(vectors, fitted.mean_user, weights) - _merit(V[where[known]], fitted.mean_user, of_gone)
+    gone, come = where < len(V), np.ones(len(where), dtype=bool)
+    side = fitted.item_features
+    if side is not None:  # items without interactions do not count (models/feature_fit.py)
+        come = np.diff(batch.by_user.indptr) > 0
+        gone[gone] = side.counted[: len(V)][where[gone]]
+        fresh = np.flatnonzero(where >= side.rows.count)
+        none = Rows(np.zeros(len(fresh) + 1, dtype=np.int64), np.zeros(0, dtype=np.int32), None)
+        side = side.with_rows(where[fresh], none, False)
+        changes["item_features"] = side.with_rows(where, side.rows.take(where), come)
+    of_gone, of_come = (None, None) if weights is None else (weights[gone], weights[come])
+    change = _merit(vectors[come], fitted.mean_user, of_come) - _merit(V[where[gone]], fitted.mean_user, of_gone)
     changes["merit"] = fitted.merit + fitted.settings["unobserved_weight"] * change
     held = fitted.interactions
     if held is not None:

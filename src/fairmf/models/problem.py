@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,11 @@ from fairmf.data.csr import Rows
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData
 from fairmf.lazy import cached_property
+from fairmf.models.feature_maps import SideFeatures
 from fairmf.types import Record, Settings
+
+if TYPE_CHECKING:
+    from fairmf.models.fitted import Fitted
 
 T = TypeVar("T")
 
@@ -33,6 +37,12 @@ class Problem:
     lambda_f: float = 0.0
     fairness_weights: Vector | None = field(default=None, compare=False)
     """The weight of every item in the fairness term (w_j); None stands for 1 (docs/mathematics.md 5a)."""
+    item_side: SideFeatures | None = field(default=None, compare=False)
+    """The features of the items, if they have any (docs/mathematics.md 11)."""
+    user_side: SideFeatures | None = field(default=None, compare=False)
+    """The features of the users."""
+    counted_items: int | None = None
+    """Number of items that count in the objective (m); None stands for all."""
     _derived: Record = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -43,7 +53,8 @@ class Problem:
     @cached_property
     def user_ridge(self) -> Vector:
         """The L2 weight of every user (lambda_U(i))."""
-        return frozen(frequency_scaled(self.interactions.by_user.sums(), self.interactions.n_items, *self._l2))
+        m = self.interactions.n_items if self.counted_items is None else self.counted_items
+        return frozen(frequency_scaled(self.interactions.by_user.sums(), m, *self._l2))
 
     @cached_property
     def item_ridge(self) -> Vector:
@@ -105,9 +116,13 @@ class Problem:
         return rows.take(chosen), self.user_ridge[chosen]
 
     def user_half_step(
-        self, item_factors: Factors, shift: Vector | None = None, gramian: Matrix | None = None
+        self,
+        item_factors: Factors,
+        shift: Vector | None = None,
+        gramian: Matrix | None = None,
+        own: Factors | None = None,
     ) -> HalfStep:
-        """Return the users' systems given V: H_i u_i = b_i - shift. `gramian` is G_V, computed if not given."""
+        """Return the users' systems given V: H_i u_i = b_i - shift + own_i. `gramian` is G_V, computed if not given."""
         vector = self.backend.vector
         shared = self.backend.gramian(item_factors) if gramian is None else vector(gramian)
         return HalfStep(
@@ -117,10 +132,15 @@ class Problem:
             self.unobserved_weight * shared,
             self.user_ridge,
             vector(np.zeros(item_factors.shape[1]) if shift is None else shift),
+            own=own,
         )
 
     def item_half_step(
-        self, user_factors: Factors, mean_user: Vector | None = None, gramian: Matrix | None = None
+        self,
+        user_factors: Factors,
+        mean_user: Vector | None = None,
+        gramian: Matrix | None = None,
+        own: Factors | None = None,
     ) -> HalfStep:
         """Return the items' systems given U, with the fairness term lambda_f s s' where a mean user (s or t) is given.
 
@@ -129,13 +149,14 @@ class Problem:
         if gramian is None:
             gramian = self.backend.gramian(user_factors)
         shared: Matrix = self.unobserved_weight * gramian
-        own = None
+        term = None
         if mean_user is not None:
             mean_user = self.backend.vector(mean_user)
-            common, own = self.fairness_pull(mean_user)
+            common, term = self.fairness_pull(mean_user)
             shared = shared + common * np.outer(mean_user, mean_user)
         zero = self.backend.vector(np.zeros(user_factors.shape[1]))
-        return HalfStep(self.backend, self.interactions.by_item, user_factors, shared, self.item_ridge, zero, own)
+        rows, ridge = self.interactions.by_item, self.item_ridge
+        return HalfStep(self.backend, rows, user_factors, shared, ridge, zero, term, own=own)
 
     def fairness_pull(self, mean_user: Vector) -> tuple[float, RankOne | None]:
         """Split lambda_f w_j^2 into the part that all items share and what each has beyond that (None: nothing)."""
@@ -156,6 +177,13 @@ def problem_for(
     return Problem(
         data, backend, **{name: settings[name] for name in names}, lambda_f=lambda_f, fairness_weights=fairness_weights
     )
+
+
+def serving_problem(fitted: Fitted, data: Interactions, lambda_f: float = 0.0) -> Problem:
+    """Return the problem of new histories under a model: its settings, and the number of items it was trained with."""
+    problem = problem_for(data, lambda_f, fitted.settings, fitted.fairness_weights)
+    counted = None if fitted.item_features is None else fitted.item_features.n_counted
+    return problem if counted is None else replace(problem, counted_items=counted)
 
 
 def normal_factors(stream: Stream, rows: int, d: int, scale: float, backend: Backend) -> Factors:

@@ -217,7 +217,11 @@ def answer(model: FactorModel, request: Request, start: int, stop: int, who: Nam
         items = model.fitted.item_factors
         lists, scores = top_n(backend, users, items, request.N, excluded, request.allowed, request.dial)
     # A user without history has scores too (fairness alone gives a vector), but they say nothing: replace them.
-    new = np.flatnonzero(~has_history(request, given, stored, users))
+    known = has_history(request, given, stored, users)
+    side = model.fitted.user_features
+    if side is not None and rows is not None:  # features predict the vector of a user without history
+        known = known | (np.diff(side.rows.indptr)[rows] > 0)
+    new = np.flatnonzero(~known)
     if len(new):
         if request.no_history == "error":
             raise InvalidData(
@@ -252,7 +256,11 @@ def serving_vectors(
     if request.by_sensitivity and request.fairness is not None:
         return model._at_fairness(rows, request.fairness)
     if request.recalculate and history is not None:
-        return model.fold_in(history, **({} if request.fairness is None else {"fairness": request.fairness}))
+        options: dict[str, Any] = {} if request.fairness is None else {"fairness": request.fairness}
+        side = model.fitted.user_features
+        if side is not None and rows is not None:
+            options["features"] = side.rows.take(rows)
+        return model.fold_in(history, **options)
     stored: Factors = model.user_factors[rows]
     return stored
 

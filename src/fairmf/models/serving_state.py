@@ -54,8 +54,9 @@ class ServingState:
             and settings["regularization"] > 0
             and self.items.dtype == np.float32
             and get_backend(settings["backend"]).name == "cpu"
+            and fitted.user_features is None
         )
-        """Whether short histories can be folded in by `fold`: there is a ridge, and the backend is the cpu."""
+        """Whether `fold` takes short histories: there is a ridge, the backend is the cpu, users have no features."""
         self._basis = _eigenbasis(fitted) if self.folds else ()
         self._kept: dict[tuple[float, float, float], Strength] = {}
 
@@ -209,6 +210,7 @@ def _eigenbasis(fitted: Fitted) -> tuple[NDArray[np.float32], Vector, Vector, Ve
     settings, unobserved = fitted.settings, fitted.settings["unobserved_weight"]
     with get_backend(settings["backend"]).threads(0):
         values, vectors = np.linalg.eigh(unobserved * fitted.item_gramian.astype(np.float64))
-    l2 = [settings["regularization"], settings["regularization_exponent"], unobserved * len(fitted.item_factors)]
+    m = len(fitted.item_factors) if fitted.item_features is None else fitted.item_features.n_counted
+    l2 = [settings["regularization"], settings["regularization_exponent"], unobserved * m]
     basis = np.ascontiguousarray(vectors.T, dtype=np.float32)
     return frozen(basis), frozen(np.maximum(values, 0.0)), frozen(vectors.T @ fitted.merit), frozen(np.array(l2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Generic, cast
+from typing import Any, Generic, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +31,19 @@ from fairmf.distributed.team import Team
 from fairmf.distributed.worker import Worker
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property
+from fairmf.models import feature_fit
 from fairmf.models.als_cg import AlternatingState
 from fairmf.models.base import IterativeModel
 from fairmf.models.fairness_weights import FairnessWeights, read_fairness_weights
-from fairmf.models.fit_loop import Checkpoints, Reached, Setup, State, StateT, Trainable, balanced_like
+from fairmf.models.fit_loop import (
+    Checkpoints,
+    Reached,
+    Setup,
+    State,
+    StateT,
+    Trainable,
+    balanced_like,
+)
 from fairmf.models.objective import Objective
 from fairmf.models.problem import (
     Groups,
@@ -206,6 +215,8 @@ def open_on_cluster(
     data: Interactions | SparseMatrix | ShardSource,
     fairness_weights: FairnessWeights | None,
     cluster: RayCluster | None,
+    item_features: Any = None,
+    user_features: Any = None,
 ) -> Iterator[Setup[StateT]]:
     """Build the problem of a fit over the workers of a cluster, and hold the workers until the fit ends."""
     cluster = RayCluster() if cluster is None else cluster
@@ -223,18 +234,51 @@ def open_on_cluster(
     own = popularity = None
     if not isinstance(data, ShardSource):
         own, popularity = balanced_like(model, as_interactions(data))
+    features = _features(model, own, item_features, user_features)
+    histories = own
+    if features is not None:
+        own = features.reduced()
     source: ShardSource | Interactions = data if isinstance(data, ShardSource) else cast(Interactions, own)
     if source.nnz == 0:
         raise InvalidData("There are no interactions to learn from.")
     with cluster.team(source, model.backend, model.factor_dtype) as team:
-        weights = None
-        if fairness_weights is not None:
-            weights = read_fairness_weights(fairness_weights, team.n_items, team.source.item_ids)
+        weights = full_weights = None
+        if fairness_weights is not None and features is None:
+            weights = full_weights = read_fairness_weights(fairness_weights, team.n_items, team.source.item_ids)
+        elif fairness_weights is not None and features is not None:
+            full = features.data
+            full_weights = read_fairness_weights(fairness_weights, full.n_items, full.item_ids)
+            weights = features.started(full_weights, "item")
         if own is None and (model.item_balance > 0 or model.user_balance > 0):
             popularity = np.array(team.popularity)
             team.balance(model.item_balance, model.user_balance)
         local = get_backend("reference" if model.backend == "reference" else "cpu")
         team.gather_users = own is not None if cluster.gather_users is None else cluster.gather_users
+        problem: Problem
         problem = sharded_problem(team, local, model.lambda_f_for(team.n_users), settings_of(model), weights, own)
+        if features is not None:
+            problem = features.with_features(problem)
         steps = ShardedModel(model, team)
-        yield Setup(problem, steps, own, popularity, steps.note, lambda stored: ShardedCheckpoints(stored, problem))
+        yield Setup(
+            problem, steps, histories, popularity, steps.note, lambda stored: ShardedCheckpoints(stored, problem),
+            features, full_weights,
+        )  # fmt: skip
+
+
+def _features(
+    model: IterativeModel[StateT], data: Interactions | None, item_features: Any, user_features: Any
+) -> feature_fit.FeatureFit | None:
+    """Read the features of a fit over a cluster; raise InvalidParameter for those that it does not support."""
+    if item_features is None and user_features is None:
+        return None
+    if user_features is not None:
+        raise InvalidParameter(
+            "user_features needs engine='local': with engine='ray' users stay in the workers. Items can have features."
+        )
+    if data is None:
+        raise InvalidParameter(
+            "item_features needs Interactions in this process, not shards.",
+            hint="use Interactions.from_parquet",
+        )
+    feature_fit.backend_for(model.backend, model.backend)
+    return feature_fit.read(model, data, item_features, None)

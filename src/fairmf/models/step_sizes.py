@@ -8,6 +8,7 @@ import numpy as np
 
 from fairmf.backends.contract import Factors, HalfStep, Vector
 from fairmf.backends.solve import hessian_product
+from fairmf.models.feature_maps import l2_terms
 from fairmf.models.problem import Problem
 
 CANDIDATES = 64  # users whose Hessian is examined: those with the largest upper bound
@@ -53,14 +54,18 @@ def _row_sums(problem: Problem, item_values: Vector) -> Vector:
     return sums
 
 
-def balancing_scale(problem: Problem, U: Factors, V: Factors) -> float:
+def balancing_scale(
+    problem: Problem, U: Factors, V: Factors, user_map: Factors | None = None, item_map: Factors | None = None
+) -> float:
     """Return the c for which (c U, V / c) has the least L2 term; every other term of F stays as it is.
+
+    Maps of features are scaled with their side.
 
     From the small random start the exact V step makes V large and U small; the largest H_i is then huge, gamma tiny,
     and U hardly ever grows. Spreading the norm over both sides removes that trap.
     """
-    squares = problem.backend.weighted_squares
-    users, items = float(squares(U, problem.user_ridge).sum()), float(squares(V, problem.item_ridge).sum())
+    users = l2_terms(problem.backend, problem.user_side, user_map, U, problem.user_ridge)
+    items = l2_terms(problem.backend, problem.item_side, item_map, V, problem.item_ridge)
     return (items / users) ** 0.25 if users > 0 and items > 0 else 1.0
 
 

@@ -128,6 +128,14 @@ class CpuBackend(NumpyArrays):
         bounds = even(len(out), 1024)
         run(row_kernels.add_vector, len(bounds) - 1, vector.astype(np.float32), bounds, out=(out,), work=out.size)
 
+    def sparse_product(self, rows: Rows, other: Factors) -> Factors:
+        """See contract."""
+        out, bounds = self.empty(rows.count, other.shape[1]), balanced(rows, 1.0)
+        check(rows, out, other)
+        inputs, work = (*rows, other, bounds), 2 * rows.nnz * other.shape[1]
+        run(row_kernels.sum_rows, len(bounds) - 1, *inputs, out=(out,), work=work)
+        return out
+
     def solve(self, step: HalfStep) -> Factors:
         """See contract."""
         rows, d = step.rows, step.other.shape[1]
@@ -136,7 +144,8 @@ class CpuBackend(NumpyArrays):
         bounds, out = balanced(rows, d / 3), self.empty(rows.count, d)
         right = step.shift if step.right is None else step.right
         solver = row_kernels.solve_rows if step.right is None else row_kernels.solve_rows_for
-        inputs = (*rows, step.other, *_single(step.matrix, step.ridge, right), *_term(step.rank_one))
+        own = () if solver is row_kernels.solve_rows_for else (step.own,)
+        inputs = (*rows, step.other, *_single(step.matrix, step.ridge, right), *own, *_term(step.rank_one))
         run(solver, len(bounds) - 1, *inputs, bounds, out=(out,), work=d * d * (rows.nnz + rows.count * d / 3))
         return out
 
@@ -146,7 +155,7 @@ class CpuBackend(NumpyArrays):
         check(rows, step.ridge, step.other)
         bounds = balanced(rows, d, count=REDUCTION_BLOCKS)
         outputs = np.zeros((len(bounds) - 1, d, d)), np.zeros((len(bounds) - 1, d))
-        inputs = (*rows, step.other, *_single(step.matrix, step.ridge), bounds)
+        inputs = (*rows, step.other, *_single(step.matrix, step.ridge), step.own, bounds)
         run(row_kernels.inverse_parts, len(bounds) - 1, *inputs, out=outputs, work=d * d * (rows.nnz + rows.count * d))
         return _means(*outputs, rows.count)
 
@@ -159,7 +168,7 @@ class CpuBackend(NumpyArrays):
         bounds = balanced(rows, 8.0)
         parts = np.zeros((len(bounds) - 1, 3))
         limits = effort.steps, np.float32(effort.tolerance), np.float32(effort.relaxation)
-        terms = *_single(step.shared, step.ridge, step.shift), *_term(step.rank_one)
+        terms = *_single(step.shared, step.ridge, step.shift), step.own, *_term(step.rank_one)
         work = 4 * (effort.steps + 1) * this.shape[1] * (rows.nnz + 8 * rows.count)
         run(cg.improve_rows, len(parts), *rows, step.other, *terms, *limits, bounds, out=(this, parts), work=work)
         return RowSums(*parts.sum(axis=0).tolist())
@@ -186,7 +195,7 @@ class CpuBackend(NumpyArrays):
         vector, pulls = _term(step.rank_one)
         near = None if vector is None else vector[block].copy()
         bounds = balanced(rows, cost)
-        inputs = (*rows, *pieces, vector, near, pulls, block.start, bounds)
+        inputs = (*rows, *pieces, step.own, vector, near, pulls, block.start, bounds)
         run(subspace.improve_rows, len(bounds) - 1, *inputs, out=(scores, this), work=work)
 
     def block_response(self, step: HalfStep, block: slice, scores: Factors, this: Factors) -> tuple[Matrix, Vector]:
@@ -196,7 +205,7 @@ class CpuBackend(NumpyArrays):
         pieces, cost, work = _block(step, block)
         bounds = balanced(rows, cost, count=REDUCTION_BLOCKS)
         outputs = np.zeros((len(bounds) - 1, width, width)), np.zeros((len(bounds) - 1, width))
-        inputs = (*rows, *pieces, scores, this, block.start, bounds)
+        inputs = (*rows, *pieces, step.own, scores, this, block.start, bounds)
         run(subspace.response_parts, len(bounds) - 1, *inputs, out=outputs, work=work)
         return _means(*outputs, rows.count)
 

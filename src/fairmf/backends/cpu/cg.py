@@ -132,8 +132,8 @@ def _dot(a, b):
 
 @kernel(fastmath=True)
 def _improve_block(
-    indptr, indices, weights, other, diagonal, ridge, shift, vector, pulls, steps, tolerance, relaxation, first, last,
-    this, sums,
+    indptr, indices, weights, other, diagonal, ridge, shift, own, vector, pulls, steps, tolerance, relaxation, first,
+    last, this, sums,
 ):  # fmt: skip
     """Improve rows first..last on this thread.   in: all but the last two   in and out: this   out: sums (3)
 
@@ -154,6 +154,9 @@ def _improve_block(
         for k in range(d):
             h[k] = diagonal[k] + ridge[i]
             r[k] = -shift[k] - h[k] * x[k]
+        if own is not None:
+            for k in range(d):
+                r[k] += own[i, k]
         if vector is not None:
             pull, tx = pulls[i], _dot(vector, x)
             for k in range(d):
@@ -173,9 +176,12 @@ def _improve_block(
             for k in range(d):
                 p[k] -= gain * loaded * th[k]
             rz = _dot(r, p)
-        if start == stop:  # without entries the preconditioner is the matrix itself, so x = -H^-1 shift exactly
+        if start == stop:  # without entries the preconditioner is the matrix itself, so x = H^-1 (own - shift) exactly
             for k in range(d):
                 x[k] = -shift[k] / h[k]
+            if own is not None:
+                for k in range(d):
+                    x[k] += own[i, k] / h[k]
             if vector is not None:
                 loaded = _dot(vector, x)
                 for k in range(d):
@@ -201,6 +207,8 @@ def _improve_block(
             for k in range(d):
                 shared += h[k] * p[k] * p[k]
                 slope += p[k] * (r[k] + shift[k] + h[k] * x[k])
+            if own is not None:
+                slope -= _dot(p, own[i])
             if vector is not None:
                 shared += pull * tp * tp
                 slope += pull * tx * tp
@@ -238,16 +246,16 @@ def _improve_block(
 
 @kernel(fastmath=True)
 def improve_rows(
-    low, high, indptr, indices, weights, other, diagonal, ridge, shift, vector, pulls, steps, tolerance, relaxation,
-    bounds, this, sums,
+    low, high, indptr, indices, weights, other, diagonal, ridge, shift, own, vector, pulls, steps, tolerance,
+    relaxation, bounds, this, sums,
 ):  # fmt: skip
-    """Improve rows (`Backend.improve`). `vector` t and `pulls` (rank_one) may be None: then Numba omits their code.
+    """Improve rows (`Backend.improve`). `own`, `vector` t and `pulls` (rank_one) may be None: Numba omits their code.
 
     The preconditioner h + pull t t' is inverted by Sherman-Morrison: 1/h - gain th th', where th = t / h.
     in: all but the last two   in and out: this   out: sums (blocks x 3)
     """
     for block in range(low, high):
         _improve_block(
-            indptr, indices, weights, other, diagonal, ridge, shift, vector, pulls, steps, tolerance, relaxation,
+            indptr, indices, weights, other, diagonal, ridge, shift, own, vector, pulls, steps, tolerance, relaxation,
             bounds[block], bounds[block + 1], this, sums[block],
         )  # fmt: skip

@@ -42,7 +42,7 @@ def _known(diagonal, ridge, pull, vector, h, th):
 
 
 @kernel(fastmath=True)
-def _begin_block(diagonal, ridge, shift, vector, pulls, empty, tolerance, first, last, x, r, p, rz, goal, squares):
+def _begin_block(diagonal, ridge, shift, own, vector, pulls, empty, tolerance, first, last, x, r, p, rz, goal, squares):
     d = x.shape[1]
     h = np.empty(d, dtype=x.dtype)
     th = np.empty(0 if vector is None else d, dtype=x.dtype)
@@ -53,6 +53,9 @@ def _begin_block(diagonal, ridge, shift, vector, pulls, empty, tolerance, first,
         # r holds the entries' part of b - H x; subtract the terms that all rows share, and the rank-one term.
         for k in range(d):
             r[j, k] -= shift[k] + h[k] * x[j, k]
+        if own is not None:
+            for k in range(d):
+                r[j, k] += own[j, k]
         if vector is not None:
             tx = ridge[j] * 0
             for k in range(d):
@@ -63,9 +66,12 @@ def _begin_block(diagonal, ridge, shift, vector, pulls, empty, tolerance, first,
         for k in range(d):
             square += r[j, k] * r[j, k]
         total += square
-        if empty[j]:  # without entries the preconditioner is the matrix itself, so x = -H^-1 shift exactly
+        if empty[j]:  # without entries the preconditioner is the matrix itself, so x = H^-1 (own - shift) exactly
             for k in range(d):
                 r[j, k] = -shift[k]
+            if own is not None:
+                for k in range(d):
+                    r[j, k] += own[j, k]
             _precondition(r[j], h, vector, th, gain, x[j])
             r[j, :] = 0
         _precondition(r[j], h, vector, th, gain, p[j])
@@ -80,7 +86,7 @@ def _begin_block(diagonal, ridge, shift, vector, pulls, empty, tolerance, first,
 
 
 @kernel(fastmath=True)
-def begin(low, high, diagonal, ridge, shift, vector, pulls, empty, tolerance, bounds, x, r, p, rz, goal, squares):
+def begin(low, high, diagonal, ridge, shift, own, vector, pulls, empty, tolerance, bounds, x, r, p, rz, goal, squares):
     """Compute the residual and the first direction. A converged row gets direction 0 and does not change any more.
 
     in: up to bounds   in and out: x (rows x d), r (the entries' part, then the residual)
@@ -88,15 +94,16 @@ def begin(low, high, diagonal, ridge, shift, vector, pulls, empty, tolerance, bo
     """
     for b in range(low, high):
         _begin_block(
-            diagonal, ridge, shift, vector, pulls, empty, tolerance, bounds[b], bounds[b + 1], x, r, p, rz, goal,
+            diagonal, ridge, shift, own, vector, pulls, empty, tolerance, bounds[b], bounds[b + 1], x, r, p, rz, goal,
             squares[b],
         )  # fmt: skip
 
 
 @kernel(fastmath=True)
 def _advance_block(
-    diagonal, ridge, shift, vector, pulls, curvatures, products, relaxation, first, last, x, r, p, rz, goal, change
-):
+    diagonal, ridge, shift, own, vector, pulls, curvatures, products, relaxation, first, last, x, r, p, rz, goal,
+    change,
+):  # fmt: skip
     d = x.shape[1]
     h = np.empty(d, dtype=x.dtype)
     z = np.empty(d, dtype=x.dtype)
@@ -112,6 +119,9 @@ def _advance_block(
         for k in range(d):
             shared += h[k] * p[j, k] * p[j, k]
             slope += p[j, k] * (r[j, k] + shift[k] + h[k] * x[j, k])
+        if own is not None:
+            for k in range(d):
+                slope -= p[j, k] * own[j, k]
         tp = ridge[j] * 0
         if vector is not None:
             tx = ridge[j] * 0
@@ -153,8 +163,8 @@ def _advance_block(
 
 @kernel(fastmath=True)
 def advance(
-    low, high, diagonal, ridge, shift, vector, pulls, curvatures, products, relaxation, bounds, x, r, p, rz, goal,
-    change,
+    low, high, diagonal, ridge, shift, own, vector, pulls, curvatures, products, relaxation, bounds, x, r, p, rz,
+    goal, change,
 ):  # fmt: skip
     """Take one step. `products` are the entries' part of H p.
 
@@ -164,6 +174,6 @@ def advance(
     """
     for b in range(low, high):
         _advance_block(
-            diagonal, ridge, shift, vector, pulls, curvatures, products, relaxation, bounds[b], bounds[b + 1], x, r, p,
-            rz, goal, change[b],
+            diagonal, ridge, shift, own, vector, pulls, curvatures, products, relaxation, bounds[b], bounds[b + 1], x,
+            r, p, rz, goal, change[b],
         )  # fmt: skip

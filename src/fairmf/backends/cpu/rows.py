@@ -66,13 +66,13 @@ def _solve_row(indices, weights, start, stop, other, matrix, tile, letters, ints
 
 
 @kernel(fastmath=True)
-def solve_block(indptr, indices, weights, other, shared, ridge, shift, vector, pulls, first, last, out):
-    """Solve rows first..last by Cholesky on this thread; `vector` and `pulls` (rank_one) may be None.
+def solve_block(indptr, indices, weights, other, shared, ridge, shift, own, vector, pulls, first, last, out):
+    """Solve rows first..last by Cholesky on this thread; `own`, `vector` and `pulls` (rank_one) may be None.
 
     in: all but out   out: out (rows x d)
     """
     d = other.shape[1]
-    shifted = False
+    shifted = own is not None
     for k in range(d):
         shifted = shifted or shift[k] != 0.0
     matrix = np.empty((d, d), dtype=np.float32)
@@ -94,16 +94,19 @@ def solve_block(indptr, indices, weights, other, shared, ridge, shift, vector, p
         for k in range(d):
             matrix[k, k] += ridge[i]
             out[i, k] = -shift[k]
+        if own is not None:
+            for k in range(d):
+                out[i, k] += own[i, k]
         if not _solve_row(indices, weights, start, stop, other, matrix, tile, letters, ints, one, out[i]):
             out[i, :] = np.nan
 
 
 @kernel(fastmath=True)
-def solve_rows(low, high, indptr, indices, weights, other, shared, ridge, shift, vector, pulls, bounds, out):
+def solve_rows(low, high, indptr, indices, weights, other, shared, ridge, shift, own, vector, pulls, bounds, out):
     """Solve every row by Cholesky (`Backend.solve`).   in: all but out   out: out (rows x d)"""
     for b in range(low, high):
         solve_block(
-            indptr, indices, weights, other, shared, ridge, shift, vector, pulls, bounds[b], bounds[b + 1], out
+            indptr, indices, weights, other, shared, ridge, shift, own, vector, pulls, bounds[b], bounds[b + 1], out
         )  # fmt: skip
 
 
@@ -136,7 +139,7 @@ def solve_rows_for(low, high, indptr, indices, weights, other, shared, ridge, ri
 
 
 @kernel(fastmath=True)
-def inverse_parts(low, high, indptr, indices, weights, other, shared, ridge, bounds, inverses, solutions):
+def inverse_parts(low, high, indptr, indices, weights, other, shared, ridge, own, bounds, inverses, solutions):
     """Sum H_i^-1 (lower triangle) and H_i^-1 b_i over each block.   in: all but the last two   out: these two"""
     d = other.shape[1]
     for b in range(low, high):
@@ -152,6 +155,8 @@ def inverse_parts(low, high, indptr, indices, weights, other, shared, ridge, bou
             for k in range(d):
                 matrix[k, k] += ridge[i]
             row[:] = 0.0
+            if own is not None:
+                row[:] = own[i]
             _solve_row(indices, weights, indptr[i], indptr[i + 1], other, matrix, tile, letters, ints, one, row)
             spotri(letters.ctypes.data, at, matrix.ctypes.data, at, at + 12)
             for k in range(d):
@@ -176,6 +181,30 @@ def residual_rows(low, high, indptr, indices, weights, this, other, target, boun
                     miss *= weights[e]
                 for k in range(d):
                     out[i, k] += miss * other[j, k]
+
+
+@kernel(fastmath=True)
+def sum_rows(low, high, indptr, indices, weights, other, bounds, out):
+    """Set out_i = sum_j c_ij y_j.   in: all but out   out: out (rows x d)"""
+    d = other.shape[1]
+    for b in range(low, high):
+        for i in range(bounds[b], bounds[b + 1]):
+            out[i, :] = 0.0
+            e, stop = indptr[i], indptr[i + 1]
+            while e + 4 <= stop:  # four at a time, so that out_i is read once per four gathered rows
+                j0, j1, j2, j3 = indices[e], indices[e + 1], indices[e + 2], indices[e + 3]
+                w0 = w1 = w2 = w3 = np.float32(1.0)
+                if weights is not None:
+                    w0, w1, w2, w3 = weights[e], weights[e + 1], weights[e + 2], weights[e + 3]
+                for k in range(d):
+                    out[i, k] += w0 * other[j0, k] + w1 * other[j1, k] + w2 * other[j2, k] + w3 * other[j3, k]
+                e += 4
+            while e < stop:
+                j0 = indices[e]
+                w0 = np.float32(1.0) if weights is None else weights[e]
+                for k in range(d):
+                    out[i, k] += w0 * other[j0, k]
+                e += 1
 
 
 @kernel

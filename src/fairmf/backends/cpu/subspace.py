@@ -45,7 +45,7 @@ def _add_entries(indices, weights, scores, start, stop, part, matrix, right, til
 
 @kernel(fastmath=True)
 def _solve_row(
-    indices, weights, scores, start, stop, part, core, product, ridge, shift, x, first, vector, near, pull,
+    indices, weights, scores, start, stop, part, core, product, ridge, shift, own, x, first, vector, near, pull,
     matrix, right, tile, letters, ints, one,
 ):  # fmt: skip
     """Set right to the row's matrix^-1 times its gradient, both over the block; return if it was positive definite.
@@ -58,6 +58,9 @@ def _solve_row(
     for k in range(width):
         matrix[k, k] += ridge
         right[k] = product[k] + ridge * x[first + k] + shift[k]
+    if own is not None:
+        for k in range(width):
+            right[k] -= own[first + k]
     if vector is not None:
         along = np.float32(0.0)
         for k in range(len(x)):
@@ -73,7 +76,7 @@ def _solve_row(
 
 @kernel(fastmath=True)
 def _improve_block(
-    indptr, indices, weights, part, columns, ridge, shift, vector, near, pulls, first, begin, end, scores, this
+    indptr, indices, weights, part, columns, ridge, shift, own, vector, near, pulls, first, begin, end, scores, this
 ):
     """Improve rows begin..end on this thread.   in: all but the last two   in and out: scores, this"""
     width = part.shape[1]
@@ -92,8 +95,9 @@ def _improve_block(
             start, stop = indptr[i], indptr[i + 1]
             pull = np.float32(0.0) if vector is None else pulls[i]
             x = this[i]
+            mine = None if own is None else own[i]
             solved = _solve_row(
-                indices, weights, scores, start, stop, part, core, products[i - top], ridge[i], shift, x, first,
+                indices, weights, scores, start, stop, part, core, products[i - top], ridge[i], shift, mine, x, first,
                 vector, near, pull, matrix, right, tile, letters, ints, one,
             )  # fmt: skip
             if not solved:
@@ -111,7 +115,7 @@ def _improve_block(
 
 @kernel(fastmath=True)
 def _response_block(
-    indptr, indices, weights, part, columns, ridge, shift, scores, this, first, begin, end, inverse, solution
+    indptr, indices, weights, part, columns, ridge, shift, own, scores, this, first, begin, end, inverse, solution
 ):
     """Sum inverses and steps of rows begin..end on this thread.   in: all but the last two   in and out: these two"""
     width = part.shape[1]
@@ -128,9 +132,10 @@ def _response_block(
         bottom = min(top + TILE_ROWS, end)
         np.dot(this[top:bottom], columns, products[: bottom - top])
         for i in range(top, bottom):
+            mine = None if own is None else own[i]
             _solve_row(
                 indices, weights, scores, indptr[i], indptr[i + 1], part, core, products[i - top], ridge[i], shift,
-                this[i], first, None, None, np.float32(0.0), matrix, right, tile, letters, ints, one,
+                mine, this[i], first, None, None, np.float32(0.0), matrix, right, tile, letters, ints, one,
             )  # fmt: skip
             spotri(letters.ctypes.data, at, matrix.ctypes.data, at, at + 12)
             for k in range(width):
@@ -141,24 +146,26 @@ def _response_block(
 
 @kernel(fastmath=True)
 def improve_rows(
-    low, high, indptr, indices, weights, part, columns, ridge, shift, vector, near, pulls, first, bounds, scores, this
-):
-    """Improve rows over a block (`improve_block`); `vector`, `near`, `pulls` may be None.   in and out: scores, this"""
+    low, high, indptr, indices, weights, part, columns, ridge, shift, own, vector, near, pulls, first, bounds, scores,
+    this,
+):  # fmt: skip
+    """Improve rows over a block (`improve_block`); `own` to `pulls` may be None.   in and out: scores, this"""
     for b in range(low, high):
         _improve_block(
-            indptr, indices, weights, part, columns, ridge, shift, vector, near, pulls, first, bounds[b],
+            indptr, indices, weights, part, columns, ridge, shift, own, vector, near, pulls, first, bounds[b],
             bounds[b + 1], scores, this,
         )  # fmt: skip
 
 
 @kernel(fastmath=True)
 def response_parts(
-    low, high, indptr, indices, weights, part, columns, ridge, shift, scores, this, first, bounds, inverses, solutions
-):
+    low, high, indptr, indices, weights, part, columns, ridge, shift, own, scores, this, first, bounds, inverses,
+    solutions,
+):  # fmt: skip
     """Sum the inverses (lower triangle) and the steps over each block of rows.   out: the last two"""
     for b in range(low, high):
         _response_block(
-            indptr, indices, weights, part, columns, ridge, shift, scores, this, first, bounds[b], bounds[b + 1],
+            indptr, indices, weights, part, columns, ridge, shift, own, scores, this, first, bounds[b], bounds[b + 1],
             inverses[b], solutions[b],
         )  # fmt: skip
 

@@ -28,6 +28,7 @@ from fairmf.backends.cuda import top_k as best
 from fairmf.backends.cuda.memory import Placing
 from fairmf.backends.random_start import Stream
 from fairmf.data.csr import Rows
+from fairmf.errors import InvalidParameter
 from fairmf.types import Array
 
 NEARLY = 0.1  # a basis is good enough if the off-diagonal part is at most this, relative to the diagonal
@@ -194,6 +195,10 @@ class CudaBackend:
             out[rows] = cp.asarray(values)
         else:
             out[rows] = cp.asnumpy(values)
+
+    def sparse_product(self, rows: Rows, other: Factors) -> Factors:  # noqa: ARG002
+        """Raise InvalidParameter: this backend does not support features, so nor does it read `HalfStep.own`."""
+        raise InvalidParameter("Features are not supported by backend='cuda': use backend='cpu'.")
 
     def solve(self, step: HalfStep) -> Factors:
         """See contract."""

@@ -1,0 +1,174 @@
+"""Fit with features: leave items and users without interactions out of the objective, and put them back afterwards.
+
+An item that nobody has touched would be drawn to 0 by the unobserved and the fairness term, and hardly ever be shown.
+So the side that has features is fitted on its rows with interactions alone, and all others get the vector that their
+features predict (docs/mathematics.md 11). From its first interaction on, an item enters in full.
+
+Order of calls: `open_setup` calls `read`, then `FeatureFit.reduced` for the data and `with_features` for the problem;
+`_results` calls `FeatureFit.completed`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairmf.backends.contract import Backend, Factors, Vector
+from fairmf.data.csr import Rows
+from fairmf.data.features import FeatureRows, read_features
+from fairmf.data.interactions import Interactions
+from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.lazy import cached_property
+from fairmf.models.feature_maps import SideFeatures
+from fairmf.models.fit_loop import State
+from fairmf.models.fitted import Fitted
+from fairmf.models.fitted_features import FittedFeatures
+from fairmf.models.problem import Problem
+from fairmf.ranking.item_dial import score_spreads
+
+if TYPE_CHECKING:
+    from fairmf.models.base import IterativeModel
+
+if TYPE_CHECKING:
+    from fairmf.models.base import IterativeModel
+
+log = logging.getLogger("fairmf")
+
+
+@dataclass(frozen=True)
+class FeatureFit:
+    """The features of a fit, and which rows of each side have interactions."""
+
+    data: Interactions
+    """All users and items, with the confidences of the fit."""
+    items: FeatureRows | None
+    users: FeatureRows | None
+    strength: float
+    """The setting `feature_regularization`."""
+
+    @cached_property
+    def warm_items(self) -> NDArray[np.int64] | None:
+        """Rows of the items that are fitted; None where all are."""
+        counts = self.data.by_user.column_counts(self.data.n_items)
+        return None if self.items is None or counts.all() else np.flatnonzero(counts)
+
+    @cached_property
+    def warm_users(self) -> NDArray[np.int64] | None:
+        """Rows of the users that are fitted; None where all are."""
+        counts = np.diff(self.data.by_user.indptr)
+        return None if self.users is None or counts.all() else np.flatnonzero(counts)
+
+    def reduced(self) -> Interactions:
+        """Return the interactions without the users and items that are left out."""
+        rows, items, users = self.data.by_user, self.warm_items, self.warm_users
+        n_items, item_ids, user_ids = self.data.n_items, self.data.item_ids, self.data.user_ids
+        if items is None and users is None:
+            return self.data
+        if items is not None:
+            place = np.full(n_items, -1, dtype=np.int32)
+            place[items] = np.arange(len(items), dtype=np.int32)
+            rows, n_items = Rows(rows.indptr, place[rows.indices], rows.weights), len(items)
+            item_ids = None if item_ids is None else item_ids.take(items)
+        if users is not None:
+            rows = rows.take(users)
+            user_ids = None if user_ids is None else user_ids.take(users)
+        # The weighting belongs to all items: it weights histories, not the rows of a fit.
+        return Interactions(rows, n_items, user_ids, item_ids, self.data.weighting)
+
+    def with_features(self, problem: Problem) -> Problem:
+        """Return the problem with the features of the rows that are fitted."""
+        sides: dict[str, SideFeatures] = {}
+        for name, given, chosen in (("item", self.items, self.warm_items), ("user", self.users, self.warm_users)):
+            if given is None:
+                continue
+            ridge: Vector = getattr(problem, f"{name}_ridge")
+            if not (ridge > 0).all():
+                raise InvalidParameter(f"{name}_features needs regularization > 0: it is the weight of what they say.")
+            rows = given.rows if chosen is None else given.rows.take(chosen)
+            sides[f"{name}_side"] = SideFeatures.of(rows, given.n_features, ridge, self.strength)
+        return dataclasses.replace(problem, **sides)  # type: ignore[arg-type]
+
+    def started(self, factors: Factors, side: str) -> Factors:
+        """Return the rows of given factors that are fitted, if the factors are those of all rows."""
+        chosen, size = (self.warm_items, self.data.n_items) if side == "item" else (self.warm_users, self.data.n_users)
+        return factors if chosen is None or len(factors) != size else factors[chosen]
+
+    def completed(self, fitted: Fitted, state: State, problem: Problem, fairness_weights: Vector | None) -> Fitted:
+        """Return the results with all users and items: those that were left out get what their features predict."""
+        backend, n_users = problem.backend, problem.n_users
+        data, changes = self.data, dict[str, Any]()
+        U, V = fitted.user_factors, fitted.item_factors
+        if self.items is not None and state.item_map is not None:
+            changes["item_features"] = side = _side(self.items, state.item_map, self.warm_items, backend)
+            V = changes["item_factors"] = _filled(V, side, self.warm_items)
+            changes["item_spread"] = score_spreads(backend, state.user_factors, n_users, backend.array(V))
+        if self.users is not None and state.user_map is not None:
+            changes["user_features"] = side = _side(self.users, state.user_map, self.warm_users, backend)
+            U = changes["user_factors"] = _filled(U, side, self.warm_users)
+        if self.warm_items is not None:
+            changes["item_counts"] = data.by_user.column_counts(data.n_items)
+            if len(fitted.popularity) != data.n_items:  # with a balance it is that of the raw data, of all items
+                changes["popularity"] = np.zeros(data.n_items)
+                changes["popularity"][self.warm_items] = fitted.popularity
+        return dataclasses.replace(
+            fitted, **changes, user_ids=data.user_ids, item_ids=data.item_ids,
+            interactions=None if fitted.interactions is None else data, fairness_weights=fairness_weights,
+            weighting=data.weighting,
+        )  # fmt: skip
+
+
+def backend_for(asked: str, found: str) -> str:
+    """Return the backend of a fit with features, from the one asked for and the one found: never cuda."""
+    if found == "cuda" and asked != "auto":
+        raise InvalidParameter("Features are not supported by backend='cuda': use backend='cpu'.")
+    return "cpu" if found == "cuda" else found
+
+
+def read(model: IterativeModel[Any], data: Interactions, item_features: Any, user_features: Any) -> FeatureFit | None:
+    """Read the features that a fit was given; None without any. Call it with the confidences of the fit."""
+    found: list[FeatureRows | None] = []
+    for kind, given, ids, size in (
+        ("item", item_features, data.item_ids, data.n_items),
+        ("user", user_features, data.user_ids, data.n_users),
+    ):
+        if given is None:
+            found.append(None)
+            continue
+        rows, others = read_features(given, ids, size, kind)
+        found.append(rows)
+        _say_what_was_read(type(model).__name__, kind, rows, others)
+    none = found == [None, None]
+    return None if none else FeatureFit(data, found[0], found[1], model.feature_regularization)
+
+
+def _say_what_was_read(model: str, kind: str, found: FeatureRows, others: int) -> None:
+    lacking = int((np.diff(found.rows.indptr) == 0).sum())
+    if lacking == found.rows.count:
+        raise InvalidData(f"{kind}_features is empty: no {kind} of the data has a feature.")
+    log.info("%s: %d features of %ss", model, found.n_features, kind, extra={"kind": "features"})
+    if lacking:
+        log.info("%d %ss of the data have no features", lacking, kind, extra={"kind": "features"})
+    if others:
+        message = "%d %ss of the table of features are not in the data: model.add_%ss adds them"
+        log.info(message, others, kind, kind, extra={"kind": "features"})
+
+
+def _side(given: FeatureRows, M: Factors, chosen: NDArray[np.int64] | None, backend: Backend) -> FittedFeatures:
+    counted = np.ones(given.rows.count, dtype=bool)
+    if chosen is not None:
+        counted[:] = False
+        counted[chosen] = True
+    return FittedFeatures(given.rows, backend.host(M), counted, given.encoder)
+
+
+def _filled(factors: Factors, side: FittedFeatures, chosen: NDArray[np.int64] | None) -> Factors:
+    if chosen is None or len(factors) == 0:
+        return factors
+    out: Factors = side.predicted().astype(factors.dtype)
+    out[chosen] = factors
+    return out

@@ -1,0 +1,167 @@
+"""Regress vectors on features: the maps M of items and users (docs/mathematics.md 11).
+
+Items have features X (m x p). With a map M (p x d) their L2 term is, for kappa > 0,
+
+    1/2 sum_j lambda_V(j) |v_j - M'x_j|^2  +  kappa/2 |M|^2
+
+so that an item is drawn to the vector that its features predict, and not to 0. An item without interactions is that
+vector. It equals today's term when kappa is infinite (M = 0), and features alone when lambda is. Users alike.
+
+Order of calls in an epoch, on each side that has features:
+
+1. `SideFeatures.improved_map`: a few conjugate gradient steps on (X'LX + kappa I) M = X'L V, from the last M.
+2. The half-step of that side, with the right-hand sides lambda_V(j) M'x_j (`SideFeatures.own`).
+3. `SideFeatures.penalty`: both terms, for F.
+
+No matrix is p x p: a step costs two products with X, O(nnz(X) d), and memory is linear in nnz(X) and p.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairmf.backends.contract import Backend, Factors, Vector, frozen
+from fairmf.data.csr import Rows, transpose
+from fairmf.types import Array
+
+STEPS = 2  # conjugate gradient steps of an epoch
+CONVERGED_STEPS = 200  # most steps of a map that is solved to convergence
+TOLERANCE = 1e-4  # factor by which its residual falls
+
+
+@dataclass(frozen=True, eq=False)
+class SideFeatures:
+    """The features of all items (or users) in a fit, and the weights of their terms."""
+
+    rows: Rows
+    """One sparse row of features per item (X)."""
+    by_feature: Rows
+    """The same, one row per feature (X')."""
+    ridge: Vector
+    """The L2 weight of every item (lambda_V(j))."""
+    kappa: float
+    """The L2 weight of the map."""
+    diagonal: Vector
+    """The diagonal of X'LX + kappa I, which preconditions the steps."""
+
+    @classmethod
+    def of(cls, rows: Rows, n_features: int, ridge: Vector, strength: float) -> SideFeatures:
+        """Prepare the features of one side. kappa is `strength` times the mean ridge.
+
+        So a feature is shrunk as if `strength` more items had it with value 1 and vector 0, whatever the number of
+        users, the regularization and its exponent are.
+        """
+        kappa = strength * float(ridge.mean())
+        values = np.ones(rows.nnz) if rows.weights is None else rows.weights.astype(np.float64) ** 2
+        diagonal = kappa + np.bincount(rows.indices, values * np.repeat(ridge, np.diff(rows.indptr)), n_features)
+        return cls(rows.read_only(), transpose(rows, n_features).read_only(), ridge, kappa, frozen(diagonal))
+
+    @property
+    def n_features(self) -> int:
+        """Number of features (p)."""
+        return self.by_feature.count
+
+    def predicted(self, backend: Backend, M: Factors) -> Factors:
+        """Return M'x_j for every row."""
+        return backend.sparse_product(self.rows, M)
+
+    def own(self, predicted: Factors) -> Factors:
+        """Return lambda_V(j) M'x_j: what the features add to each row's right-hand side."""
+        right: Factors = predicted * self.ridge.astype(predicted.dtype)[:, None]
+        return right
+
+    def improved_map(
+        self, backend: Backend, M: Factors, this: Factors, steps: int = STEPS, tolerance: float = 0.0
+    ) -> tuple[Factors, Factors]:
+        """Return M after conjugate gradient steps, each column on its own, and the vectors that it predicts.
+
+        The term falls with every step. A column stops when its preconditioned residual has fallen by `tolerance`.
+        """
+        ridge, number = self.ridge.astype(this.dtype)[:, None], this.dtype.type
+        inverse = (1.0 / self.diagonal).astype(this.dtype)[:, None]
+        M, predicted = M.copy(), self.predicted(backend, M)
+        r = backend.sparse_product(self.by_feature, (this - predicted) * ridge)
+        r -= number(self.kappa) * M
+        p = r * inverse
+        rz = _column_sums(r, p)
+        goal = np.maximum(tolerance**2 * rz, np.finfo(np.float32).tiny)
+        for _ in range(steps):
+            if not (rz > goal).any():
+                break
+            along = backend.sparse_product(self.rows, p)
+            # p'Ap = sum_j lambda_j (M'x_j)^2 + kappa |p|^2, in float64: a step that is too long would raise F.
+            curvature = backend.weighted_squares(along, self.ridge) + self.kappa * _column_sums(p, p)
+            length = np.where(rz > goal, rz / np.maximum(curvature, np.finfo(np.float64).tiny), 0.0)
+            M += length.astype(this.dtype) * p
+            predicted += length.astype(this.dtype) * along
+            along *= ridge
+            step = backend.sparse_product(self.by_feature, along)
+            step += number(self.kappa) * p
+            r -= length.astype(this.dtype) * step
+            z = r * inverse
+            before, rz = rz, _column_sums(r, z)
+            p = z + np.where(rz > goal, rz / np.maximum(before, np.finfo(np.float64).tiny), 0.0).astype(this.dtype) * p
+        return M, predicted
+
+    def penalty(self, backend: Backend, M: Factors, this: Factors, predicted: Factors | None = None) -> float:
+        """Return sum_j lambda_V(j) |v_j - M'x_j|^2 + kappa |M|^2: twice this side's part of F's L2 term."""
+        expected = self.predicted(backend, M) if predicted is None else predicted
+        missing = float(backend.weighted_squares(this - expected, self.ridge).sum())
+        return missing + self.kappa * float(_column_sums(M, M).sum())
+
+
+def _column_sums(a: Array, b: Array) -> Vector:
+    """Return the sum of a * b over the rows, in float64 and in blocks, for every column."""
+    total = np.zeros(a.shape[1])
+    for start in range(0, len(a), 8192):
+        part = slice(start, start + 8192)
+        total += np.einsum("ij,ij->j", a[part], b[part], dtype=np.float64)
+    return total
+
+
+def l2_terms(backend: Backend, side: SideFeatures | None, M: Factors | None, this: Factors, ridge: Vector) -> float:
+    """Return twice the L2 term of one side: with features if it has any, else sum_i ridge_i |x_i|^2."""
+    if side is None or M is None:
+        return float(backend.weighted_squares(this, ridge).sum())
+    return side.penalty(backend, M, this)
+
+
+def own_right(backend: Backend, side: SideFeatures | None, M: Factors | None) -> Factors | None:
+    """Return what features add to each row's right-hand side at the map M; None for a side without features."""
+    return None if side is None or M is None else side.own(side.predicted(backend, M))
+
+
+def improved(
+    backend: Backend, side: SideFeatures | None, M: Factors | None, this: Factors
+) -> tuple[Factors | None, Factors | None]:
+    """Improve the map of one side for its present vectors; return it and each row's right-hand side, or None twice."""
+    if side is None or M is None:
+        return None, None
+    M, predicted = side.improved_map(backend, M, this)
+    return M, side.own(predicted)
+
+
+def turned(backend: Backend, M: Factors | None, rotation: Array) -> Factors | None:
+    """Return a copy of a map in another basis of the factors; None for None."""
+    if M is None:
+        return None
+    out = backend.empty(*M.shape)
+    backend.multiply(M, rotation, out)
+    return out
+
+
+def start(
+    backend: Backend, user_side: SideFeatures | None, item_side: SideFeatures | None, d: int
+) -> tuple[Factors | None, Factors | None]:
+    """Return the maps of users and items before the first epoch: 0, or None for a side without features."""
+    users, items = (
+        None if side is None else backend.array(np.zeros((side.n_features, d))) for side in (user_side, item_side)
+    )
+    return users, items
+
+
+def settled(backend: Backend, side: SideFeatures | None, M: Factors | None, this: Factors) -> Factors | None:
+    """Return the map that fits these vectors best; None for a side without features."""
+    return None if side is None or M is None else side.improved_map(backend, M, this, CONVERGED_STEPS, TOLERANCE)[0]

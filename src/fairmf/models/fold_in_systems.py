@@ -1,0 +1,99 @@
+"""Solve the systems of new users and items against a fitted model (docs/mathematics.md 6 and 11).
+
+What features predict enters the right-hand sides as in training; a row without interactions is the prediction itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fairmf.backends import solve
+from fairmf.backends.contract import Factors, HalfStep, RankOne, Vector
+from fairmf.backends.registry import get_backend
+from fairmf.data.csr import Rows
+from fairmf.data.interactions import Interactions
+from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.models.fitted import Fitted
+from fairmf.models.problem import frequency_scaled, serving_problem
+
+
+def frozen(fitted: Fitted, batch: Interactions, fairness: float, predicted: Factors | None = None) -> Factors:
+    """Return u = H^-1 (b - psi q1) for every row, q1 of training. Call it inside `backend.threads`.
+
+    `predicted` are the vectors that the users' features predict: a user without history has that vector.
+    """
+    problem = serving_problem(fitted, batch)
+    backend = problem.backend
+    V = backend.array(fitted.item_factors)
+    own = None if predicted is None else backend.array(predicted * problem.user_ridge[:, None])
+    step = problem.user_half_step(V, shift=fairness * fitted.merit, gramian=fitted.item_gramian, own=own)
+    return with_predictions(backend.host(solve.solve_to_convergence(step)), batch.by_user, predicted)
+
+
+def user_predictions(fitted: Fitted, batch: Interactions, features: Any = None) -> Factors | None:
+    """Return the vectors that features of these users predict: given ones, or those of users the model knows."""
+    side = fitted.user_features
+    if side is None:
+        if features is not None:
+            raise InvalidParameter("This model was fitted without user_features.")
+        return None
+    if features is not None:
+        names = None if batch.user_ids is None else batch.user_ids.values.tolist()
+        rows = side.encoded(features, "user", names)[1]
+        if rows.count != batch.n_users:
+            raise InvalidData(f"features has {rows.count:,} rows for {batch.n_users:,} users.")
+        return side.predicted(rows)
+    if batch is fitted.interactions:
+        return side.predicted()
+    if batch.user_ids is None or fitted.user_ids is None:
+        return None
+    known = fitted.user_ids
+    where = np.array([known.position(x) if x in known else -1 for x in batch.user_ids.values.tolist()], dtype=np.int64)
+    vectors = side.predicted(side.rows.take(np.maximum(where, 0)))
+    vectors[where < 0] = 0
+    return vectors
+
+
+def with_predictions(vectors: Factors, rows: Rows, predicted: Factors | None) -> Factors:
+    """Replace the vectors of rows without entries by predictions, where a feature predicts anything."""
+    if predicted is None:
+        return vectors
+    alone = (np.diff(rows.indptr) == 0) & predicted.any(axis=1)
+    vectors[alone] = predicted[alone]
+    return vectors
+
+
+def items(
+    fitted: Fitted,
+    users: Factors,
+    batch: Interactions,
+    weights: Vector | None = None,
+    predicted: Factors | None = None,
+) -> Factors:
+    """Solve (sum_i c_i u_i u_i' + alpha0 G_U + lambda_f w^2 t t' + lambda_V I) v = sum_i c_i u_i for every row.
+
+    Rows of `batch` are items and columns users; `weights` are the items' w, 1 by default, and `predicted` what their
+    features predict, which adds lambda_V times that to the right-hand sides. n, G_U and t are those of `users`, who
+    must be as they were trained (not dialled): then this is the items' half-step of training. Call it inside
+    `backend.threads`.
+    """
+    settings = fitted.settings
+    backend, side = get_backend(settings["backend"]), fitted.user_features
+    counted = users if side is None or side.counted.all() else users[side.counted]
+    U, weight, n = backend.array(users), settings["unobserved_weight"], len(counted)
+    # Users without a history do not count, if they have features (models/feature_fit.py).
+    among = U if counted is users else backend.array(counted)
+    t, lambda_f = backend.mean(among), fitted.trained_fairness * weight * n
+    shared = weight * backend.gramian(among)
+    # Without weights all rows share lambda_f t t'; with them each row has its own multiple of it.
+    own = None if weights is None else RankOne(t, lambda_f * np.square(weights))
+    if own is None:
+        shared = shared + lambda_f * np.outer(t, t)
+    ridge = frequency_scaled(
+        batch.by_user.sums(), n, settings["regularization"], settings["regularization_exponent"], weight
+    )
+    right = None if predicted is None else backend.array(predicted * ridge[:, None])
+    step = HalfStep(backend, batch.by_user, U, shared, ridge, np.zeros_like(t), own, own=right)
+    return with_predictions(backend.host(solve.solve_to_convergence(step)), batch.by_user, predicted)

@@ -1,0 +1,136 @@
+"""Test the right-hand sides of single rows (`HalfStep.own`), which features need, on every backend that has them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import as_numpy, random_factors, random_rows
+
+from fairmf.backends.contract import Effort, HalfStep, RankOne
+from fairmf.backends.solve import improve_by_blocks, improve_by_cg, solve_to_convergence
+
+N, M, D = 41, 29, 7
+
+
+@pytest.fixture
+def step(backend, weighted):
+    """Systems in which every term differs from 0; some rows have no entries."""
+    if backend.name == "cuda":
+        pytest.skip("the cuda backend does not support features")
+    rows = random_rows(N, M, weighted=weighted)
+    assert (np.diff(rows.indptr) == 0).any()
+    _, other = random_factors(backend, N, M, D)
+    generator = np.random.default_rng(1)
+    half = generator.normal(size=(D, D))
+    own = backend.array(generator.normal(size=(N, D)))
+    with backend.threads(2):
+        yield HalfStep(
+            backend, rows, other, half @ half.T, 0.5 + generator.random(N), generator.normal(size=D), own=own
+        )
+
+
+def systems(step):
+    """Every row's matrix and right-hand side, by loops."""
+    y, own = as_numpy(step.other, float), as_numpy(step.own, float)
+    matrices, rights = [], []
+    for i in range(N):
+        matrix, right = step.matrix + step.ridge[i] * np.eye(D), own[i] - step.shift
+        columns, weights = step.rows.row(i)
+        for position, j in enumerate(columns):
+            c = 1.0 if weights is None else float(weights[position])
+            matrix, right = matrix + c * np.outer(y[j], y[j]), right + c * y[j]
+        if step.rank_one is not None:
+            matrix = matrix + step.rank_one.weights[i] * np.outer(step.rank_one.vector, step.rank_one.vector)
+        matrices.append(matrix)
+        rights.append(right)
+    return matrices, np.array(rights)
+
+
+def solutions(step):
+    matrices, rights = systems(step)
+    return np.array([np.linalg.solve(a, b) for a, b in zip(matrices, rights, strict=True)])
+
+
+def close(backend, actual, expected, factor=1.0):
+    np.testing.assert_allclose(
+        as_numpy(actual), expected, rtol=0, atol=factor * backend.tolerance * np.abs(expected).max()
+    )
+
+
+@pytest.mark.parametrize("ranked", [False, True])
+def test_solve_and_residual(step, ranked):
+    backend = step.backend
+    if ranked:
+        step = replace(step, rank_one=RankOne(np.linspace(-1, 1, D), np.arange(N) % 3.0))
+    close(backend, backend.solve(step), solutions(step))
+    matrices, rights = systems(step)
+    x = np.random.default_rng(5).normal(size=(N, D))
+    expected = np.array([matrices[i] @ x[i] - rights[i] for i in range(N)])
+    close(backend, backend.residual(step, backend.array(x)), expected)
+
+
+def test_given_right_hand_sides_replace_those_of_rows(step):
+    backend, right = step.backend, np.arange(1.0, D + 1)
+    plain = replace(step, own=None, right=right)
+    np.testing.assert_array_equal(backend.solve(replace(step, right=right)), backend.solve(plain))
+
+
+def test_mean_inverse(step):
+    backend = step.backend
+    matrices, rights = systems(replace(step, shift=np.zeros(D)))
+    inverse, solution = backend.mean_inverse(step)
+    close(backend, inverse, sum(np.linalg.inv(a) for a in matrices) / N)
+    close(backend, solution, sum(np.linalg.solve(a, b) for a, b in zip(matrices, rights, strict=True)) / N)
+
+
+@pytest.mark.parametrize("ranked", [False, True])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_improve_reports_the_loss_and_the_residual(step, steps, ranked):
+    """The loss is updated from step to step, without a pass over the entries: `own` must not count as data."""
+    backend = step.backend
+    step = replace(step, shared=np.linspace(0.1, 2, D))
+    if ranked:
+        step = replace(step, rank_one=RankOne(np.linspace(-1, 1, D), np.arange(N) % 3.0))
+    start, _ = random_factors(backend, N, M, D)
+    matrices, rights = systems(step)
+    before = sum(np.sum((rights[i] - matrices[i] @ as_numpy(start, float)[i]) ** 2) for i in range(N))
+    sums = backend.improve(step, start, Effort(steps))
+    assert sums.squared_residual == pytest.approx(before, rel=10 * backend.tolerance)
+    assert sums.loss == pytest.approx(backend.observed_loss(step.rows, start, step.other), rel=10 * backend.tolerance)
+    empty = np.diff(step.rows.indptr) == 0
+    close(backend, as_numpy(start)[empty], solutions(step)[empty])
+
+
+def test_improve_converges_to_the_solution(step):
+    backend = step.backend
+    start, _ = random_factors(backend, N, M, D)
+    close(backend, improve_by_cg(step, start, Effort(100, 1e-12)), solutions(step), 5)
+    close(backend, solve_to_convergence(step), solutions(step), 5)
+
+
+@pytest.mark.parametrize("block_size", [3, D])
+def test_blocks_of_coordinates(step, block_size):
+    backend = step.backend
+    start, _ = random_factors(backend, N, M, D)
+    close(backend, improve_by_blocks(step, start, block_size, sweeps=100 if block_size < D else 1), solutions(step), 20)
+    block = slice(0, 3)
+    matrices, rights = systems(step)
+    x = as_numpy(start, float)
+    gradient = np.array([matrices[i] @ x[i] - rights[i] for i in range(N)])
+    expected = -np.mean([np.linalg.solve(matrices[i][block, block], gradient[i, block]) for i in range(N)], axis=0)
+    scores = backend.entry_scores(step.rows, start, step.other)
+    close(backend, backend.block_response(step, block, scores, start)[1], expected)
+
+
+def test_sparse_product(backend, weighted):
+    if backend.name == "cuda":
+        pytest.skip("the cuda backend does not support features")
+    rows = random_rows(N, M, weighted=weighted)
+    _, other = random_factors(backend, N, M, D)
+    y, expected = as_numpy(other, float), np.zeros((N, D))
+    for i in range(N):
+        columns, weights = rows.row(i)
+        for position, j in enumerate(columns):
+            expected[i] += (1.0 if weights is None else float(weights[position])) * y[j]
+    with backend.threads(2):
+        close(backend, backend.sparse_product(rows, other), expected)

@@ -1,0 +1,400 @@
+"""Test fits with features (docs/mathematics.md 11): oracles, limits, items without interactions, serving, files."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+from fairmf import IALS, FairALS, Features, FiADMM, Interactions, load_model, synthetic
+from fairmf.backends.registry import get_backend
+from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.models import feature_maps
+from fairmf.models.feature_maps import SideFeatures
+from fairmf.models.objective import gradients, objective
+from fairmf.models.problem import problem_for
+
+N, M, P, D = 40, 25, 6, 3
+SETTINGS = {"factors": D, "regularization": 0.05, "unobserved_weight": 0.1, "random_state": 3}
+
+
+def matrix(rows, columns, seed=0):
+    found = sp.random(rows, columns, 0.5, format="csr", random_state=seed)
+    found.data -= 0.3  # negative values too
+    return found
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Some weighted interactions; users 0 and 1 and items 3 and 7 have none."""
+    generator = np.random.default_rng(5)
+    values = generator.random((N, M)) * (generator.random((N, M)) < 0.3)
+    values[0] = values[1] = 0
+    values[:, [3, 7]] = 0
+    ids = {"user_ids": [f"u{i}" for i in range(N)], "item_ids": [f"i{j}" for j in range(M)]}
+    return Interactions.from_csr(sp.csr_array(values), weights="values", **ids)
+
+
+def model_of(kind=IALS, **changes):
+    return kind(**{**SETTINGS, "backend": "reference", "epochs": 300, **changes})
+
+
+def problem_of(model, data):
+    """The problem of a fitted model over its warm items and users, with its features."""
+    from fairmf.models.feature_fit import FeatureFit
+    from fairmf.models.fit_loop import balanced_like
+
+    fitted = model.fitted
+    rows, _ = balanced_like(model, data)
+    sides = (fitted.item_features, fitted.user_features)
+    given = FeatureFit(rows, *(side and _given(side) for side in sides), model.feature_regularization)
+    problem = problem_for(given.reduced(), model.lambda_f_for(given.reduced().n_users), fitted.settings)
+    return given.with_features(problem), given
+
+
+def _given(side):
+    from fairmf.data.features import FeatureRows
+
+    return FeatureRows(side.rows, len(side.map))
+
+
+def naive_objective(data, U, V, X, Mi, Z, Mu, kappas, ridges, alpha0, lambda_f):
+    """F by double loops."""
+    R = data.to_csr().toarray()
+    total = 0.0
+    for i in range(len(U)):
+        for j in range(len(V)):
+            total += 0.5 * R[i, j] * (1 - U[i] @ V[j]) ** 2 + 0.5 * alpha0 * (U[i] @ V[j]) ** 2
+    for vectors, features, Mx, ridge, kappa in ((U, Z, Mu, ridges[0], kappas[0]), (V, X, Mi, ridges[1], kappas[1])):
+        for i in range(len(vectors)):
+            total += 0.5 * ridge[i] * np.sum((vectors[i] - Mx.T @ features[i]) ** 2)
+        total += 0.5 * kappa * np.sum(Mx**2)
+    t = U.mean(axis=0)
+    return total + 0.5 * lambda_f * np.sum((V @ t) ** 2)
+
+
+def test_the_objective_is_that_of_double_loops(data):
+    model = model_of(FairALS, epochs=3, fairness=0.7)
+    X, Z = matrix(M, P), matrix(N, P, 1)
+    model.fit(data, item_features=X, user_features=Z, progress=False)
+    problem, given = problem_of(model, data)
+    users, items = given.warm_users, given.warm_items
+    U, V = model.user_factors[users], model.item_factors[items]
+    Mi, Mu = model.fitted.item_features.map, model.fitted.user_features.map
+    expected = naive_objective(
+        problem.interactions, U, V, X.toarray()[items], Mi, Z.toarray()[users], Mu,
+        (problem.user_side.kappa, problem.item_side.kappa), (problem.user_ridge, problem.item_ridge),
+        problem.unobserved_weight, problem.lambda_f,
+    )  # fmt: skip
+    assert objective(problem, U, V, None, Mu, Mi).total == pytest.approx(expected, rel=1e-6)
+    assert model.history.final["objective"]["total"] == pytest.approx(expected, rel=1e-6)
+    assert problem.item_side.kappa == pytest.approx(0.1 * problem.item_ridge.mean())
+
+
+CASES = [
+    (IALS, {"solver": "eigenbasis_cg"}),
+    (IALS, {"solver": "cholesky"}),
+    (IALS, {"solver": "subspace", "block_size": 2}),
+    (FairALS, {"solver": "eigenbasis_cg", "fairness": 0.5}),
+    (FairALS, {"solver": "cholesky", "fairness": 0.5}),
+    (FairALS, {"solver": "subspace", "block_size": 2, "fairness": 0.5}),
+    (FairALS, {"solver": "alternating_subspace", "block_size": 2, "fairness": 0.5}),
+]
+
+
+@pytest.mark.parametrize(("kind", "settings"), CASES, ids=lambda x: x.__name__ if isinstance(x, type) else x["solver"])
+def test_the_objective_falls_to_a_point_where_all_gradients_are_zero(data, kind, settings):
+    X, Z = matrix(M, P), matrix(N, P, 1)
+    model = model_of(kind, backend="cpu", epochs=150, num_threads=1, **settings)
+    model.fit(data, item_features=X, user_features=Z, progress=False)
+    falling = np.array(model.history.column("objective.total"))
+    assert (np.diff(falling) <= 1e-6 * falling[0]).all()
+    problem, given = problem_of(model, data)
+    U, V = model.user_factors[given.warm_users], model.item_factors[given.warm_items]
+    Mi, Mu = model.fitted.item_features.map, model.fitted.user_features.map
+    grad_u, grad_v = gradients(problem, U, V, Mu, Mi)
+    plain_u, plain_v = gradients(replace(problem, item_side=None, user_side=None), U, V)
+    assert np.abs(grad_u).max() < 0.02 * np.abs(plain_u).max()
+    assert np.abs(grad_v).max() < 0.02 * np.abs(plain_v).max()
+    Xw, L = X.toarray()[given.warm_items], problem.item_ridge
+    exact = np.linalg.solve(Xw.T * L @ Xw + problem.item_side.kappa * np.eye(P), Xw.T * L @ V)
+    np.testing.assert_allclose(Mi, exact, atol=2e-3 * np.abs(exact).max())
+
+
+def test_fiadmm_uses_features_of_items_and_users(data):
+    X, Z = matrix(M, P), matrix(N, P, 1)
+    settings = {"epochs": 300, "fairness": 0.5, "backend": "cpu"}
+    model = model_of(FiADMM, **settings).fit(data, item_features=X, user_features=Z, progress=False)
+    problem, given = problem_of(model, data)
+    U, V = model.user_factors[given.warm_users], model.item_factors[given.warm_items]
+    Mi, Mu = model.fitted.item_features.map, model.fitted.user_features.map
+    grad_u, grad_v = gradients(problem, U, V, Mu, Mi)
+    plain_u, plain_v = gradients(replace(problem, item_side=None, user_side=None), U, V)
+    assert np.abs(grad_u).max() < 0.05 * np.abs(plain_u).max()
+    assert np.abs(grad_v).max() < 0.05 * np.abs(plain_v).max()
+
+
+def test_an_infinite_kappa_is_the_model_without_features():
+    data = synthetic(N, M, 400)
+    data = Interactions.from_csr(data.to_csr()[:, np.diff(data.by_item.indptr) > 0])
+    X = matrix(data.n_items, P)
+    for solver in ("eigenbasis_cg", "cholesky", "subspace"):
+        settings = {"epochs": 4, "solver": solver}
+        plain = model_of(**settings).fit(data, progress=False)
+        limit = model_of(**settings, feature_regularization=1e12).fit(data, item_features=X, progress=False)
+        np.testing.assert_allclose(limit.item_factors, plain.item_factors, atol=1e-8)
+        np.testing.assert_allclose(limit.user_factors, plain.user_factors, atol=1e-8)
+        assert np.abs(limit.fitted.item_features.map).max() < 1e-9
+
+
+def test_one_feature_for_each_item_is_a_smaller_ridge(data):
+    """With X = I the map can be minimised out: the ridge becomes lambda kappa / (lambda + kappa)."""
+    model = model_of(solver="cholesky", epochs=400).fit(data, item_features=sp.eye_array(M).tocsr(), progress=False)
+    problem, given = problem_of(model, data)
+    U, V = model.user_factors, model.item_factors[given.warm_items]
+    ridge, kappa = problem.item_ridge, problem.item_side.kappa
+    step = problem.item_half_step(U)
+    gradient = problem.backend.residual(replace(step, ridge=ridge * kappa / (ridge + kappa)), V)
+    other = problem.backend.residual(step, V)
+    assert np.abs(gradient).max() < 1e-3 * np.abs(other).max()
+
+
+def test_few_steps_of_the_map_lower_its_term_and_many_solve_it():
+    generator = np.random.default_rng(0)
+    X, ridge, V = matrix(M, P), 0.5 + generator.random(M), generator.normal(size=(M, D))
+    from fairmf.data.features import rows_of_features
+
+    side = SideFeatures.of(rows_of_features(X, "item")[0], P, ridge, 0.3)
+    backend = get_backend("reference")
+    start = np.zeros((P, D))
+    terms = [side.penalty(backend, side.improved_map(backend, start, V, steps)[0], V) for steps in (0, 1, 2, 4)]
+    assert (np.diff(terms) < 0).all()
+    dense = X.toarray().astype(np.float32).astype(float)
+    exact = np.linalg.solve(dense.T * ridge @ dense + side.kappa * np.eye(P), dense.T * ridge @ V)
+    np.testing.assert_allclose(feature_maps.settled(backend, side, start, V), exact, atol=1e-4)
+    expected = sum(ridge[j] * np.sum((V[j] - exact.T @ dense[j]) ** 2) for j in range(M))
+    assert side.penalty(backend, exact, V) == pytest.approx(expected + side.kappa * np.sum(exact**2))
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_items_without_interactions_are_left_out_and_served_by_their_features(data, backend):
+    X, cold = matrix(M, P), [3, 7]
+    model = model_of(FairALS, epochs=5, backend=backend, fairness=0.5).fit(data, item_features=X, progress=False)
+    warm = np.setdiff1d(np.arange(M), cold)
+    alone = Interactions.from_csr(data.to_csr()[:, warm], weights="values")
+    reduced = model_of(FairALS, epochs=5, backend=backend, fairness=0.5)
+    reduced.fit(alone, item_features=X[warm], progress=False)
+    np.testing.assert_array_equal(model.item_factors[warm], reduced.item_factors)
+    np.testing.assert_array_equal(model.user_factors, reduced.user_factors)
+    expected = X[cold].toarray() @ model.fitted.item_features.map
+    np.testing.assert_allclose(model.item_factors[cold], expected, rtol=1e-5)
+    assert np.abs(expected).max() > 0
+    # Users are served as if the cold items did not exist: G_V and m are those of the warm ones.
+    np.testing.assert_allclose(model.fold_in(data), reduced.fold_in(alone), rtol=1e-4, atol=1e-6)
+    # A short history takes another way (models/serving_state.py).
+    one, same = np.zeros((1, M)), np.zeros((1, len(warm)))
+    one[0, warm[4]] = same[0, 4] = 1
+    one, same = (Interactions.from_csr(sp.csr_array(x)) for x in (one, same))
+    np.testing.assert_allclose(model.fold_in(one), reduced.fold_in(same), rtol=1e-3, atol=1e-6)
+    assert model.fitted.popularity[cold].tolist() == [0, 0]
+    assert (model.fitted.item_spread[cold] > 0).all()
+    assert model.fitted.item_counts.sum() == data.nnz
+    lists, _ = model.recommend(data.user_ids.values[5:], N=M)
+    assert {"i3", "i7"} <= set(lists.ravel().tolist())
+
+
+def test_backends_solvers_and_shards_agree(data):
+    import sys
+    from pathlib import Path
+
+    sys.path.insert(0, str(Path(__file__).parents[1] / "distributed"))
+    from in_process import InProcess
+
+    X = matrix(M, P)
+
+    def scores(**changes):
+        options = {"cluster": changes.pop("cluster")} if "cluster" in changes else {}
+        settings = {"backend": "cpu", "epochs": 60, "fairness": 0.3, **changes}
+        model = model_of(FairALS, **settings).fit(data, item_features=X, progress=False, **options)
+        return model.user_factors @ model.item_factors.T
+
+    expected = scores(backend="reference", solver="cholesky")
+    for changes in (
+        {},
+        {"solver": "cholesky"},
+        {"solver": "subspace"},
+        {"engine": "ray", "cluster": InProcess(shards=3)},
+    ):
+        np.testing.assert_allclose(scores(**changes), expected, atol=3e-3 * np.abs(expected).max())
+
+
+def test_what_shards_do_not_support_is_said(data):
+    model = model_of(FairALS, engine="ray", backend="cpu")
+    with pytest.raises(InvalidParameter, match="user_features needs engine='local'"):
+        model.fit(data, user_features=matrix(N, P), progress=False)
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def table():
+    generator = np.random.default_rng(1)
+    genres = ["Drama", "War", "Comedy"]
+    return pd.DataFrame(
+        {
+            "item_id": [f"i{j}" for j in range(M) if j != 4],
+            "genre": ["|".join(sorted(generator.choice(genres, 2, replace=False))) for _ in range(M - 1)],
+            "year": generator.integers(1950, 2000, M - 1),
+            "maker": generator.choice(["A", "B"], M - 1),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def fitted(data, table):
+    settings = {"epochs": 30, "fairness": 0.3, "item_balance": 0, "user_balance": 0}
+    return model_of(FairALS, backend="cpu", **settings).fit(data, item_features=table, progress=False)
+
+
+def test_a_table_is_aligned_by_ids_and_rows_may_be_missing(data, table, fitted):
+    side = fitted.fitted.item_features
+    assert set(side.names) == {"genre=Drama", "genre=Comedy", "genre=War", "year", "maker=A", "maker=B"}
+    assert len(side.rows.row(4)[0]) == 0  # the table does not name i4
+    shuffled = table.sample(frac=1, random_state=2)
+    settings = {"epochs": 30, "fairness": 0.3, "item_balance": 0, "user_balance": 0}
+    again = model_of(FairALS, backend="cpu", **settings).fit(data, item_features=shuffled, progress=False)
+    names, own = again.fitted.item_features.names, side.names
+    order = [names.index(name) for name in own]
+    np.testing.assert_allclose(again.fitted.item_features.map[order], side.map, atol=1e-3)
+    with pytest.raises(InvalidData, match="No id of the table"):
+        model_of().fit(data, item_features=table.assign(item_id=range(M - 1)), progress=False)
+
+
+def test_add_items_predicts_and_partial_fit_combines(data, table, fitted, tmp_path):
+    import copy
+
+    model = copy.copy(fitted)
+    new = pd.DataFrame({"item_id": ["new", "i3"], "genre": ["War", "Drama|War"], "year": [1980, 1960], "maker": "A"})
+    before = fitted.item_factors.copy()
+    model.add_items(new)
+    assert model.n_items == M + 1
+    np.testing.assert_allclose(model.item_factors[M], fitted.predict_items(new)[0], rtol=1e-6)
+    np.testing.assert_allclose(model.item_factors[3], fitted.predict_items(new)[1], rtol=1e-6)
+    keep = np.setdiff1d(np.arange(M), [3])
+    np.testing.assert_array_equal(model.item_factors[keep], before[keep])
+    np.testing.assert_array_equal(model.fitted.merit, fitted.fitted.merit)  # items nobody touched do not count
+    # Once users come, what they do and what the features predict are combined as in the items' half-step.
+    users = np.zeros((1, N))
+    users[0, 5:12] = 1
+    history = sp.csr_array(users)
+    model.partial_fit_items(["new"], history)
+    assert model.fitted.item_features.counted[M]
+    U, t = model.user_factors.astype(float), model.user_factors.astype(float).mean(axis=0)
+    weights = model.fitted.interactions.to_csr()[5:12, [M]].toarray().ravel()
+    own = U[5:12]
+    H = (own.T * weights) @ own + 0.1 * U.T @ U + 0.3 * 0.1 * N * np.outer(t, t)
+    ridge = 0.05 * (weights.sum() + 0.1 * N)
+    right = own.T @ weights + ridge * fitted.predict_items(new)[0]
+    np.testing.assert_allclose(
+        model.item_factors[M], np.linalg.solve(H + ridge * np.eye(D), right), rtol=2e-3, atol=1e-4
+    )
+    # A file keeps the encoder: new items pass through it after loading.
+    model.save(tmp_path / "model.fairmf")
+    loaded = load_model(tmp_path / "model.fairmf")
+    np.testing.assert_array_equal(loaded.predict_items(new), model.predict_items(new))
+    np.testing.assert_array_equal(loaded.fold_in(model.fitted.interactions), model.fold_in(model.fitted.interactions))
+    assert loaded.feature_effects("genre") == model.feature_effects("genre")
+
+
+def test_fold_in_items_combines_features_and_users(data, table, fitted):
+    row = data.to_csr().T.tocsr()[[5]]
+    given = Interactions.from_csr(row, weights="values")
+    features = table[table.item_id == "i5"]
+    with_features = fitted.fold_in_items(given, features=features)
+    plain = fitted.fold_in_items(given)
+    target = fitted.item_factors[5]
+    assert np.abs(with_features - target).max() < 0.2 * np.abs(plain - target).max()
+    empty = Interactions.from_csr(sp.csr_array((1, N)), allow_empty=True)
+    np.testing.assert_array_equal(fitted.fold_in_items(empty, features=features), fitted.predict_items(features))
+
+
+def test_explain_says_what_came_from_features(data, fitted):
+    cold, warm = fitted.explain("u5", "i3"), fitted.explain("u5", "i5")
+    parts = sum(amount for _, amount in cold.contributions) - cold.fairness_cost
+    assert cold.score == pytest.approx(parts, rel=1e-6)
+    assert cold.item_features == pytest.approx(cold.score, rel=1e-4)  # nobody has taught the model anything about i3
+    assert warm.item_features != pytest.approx(warm.score, rel=1e-2)
+    assert "by the item's features" in str(cold)
+    assert fitted.explain("u5", "i4").item_features == 0  # it has no features
+
+
+def test_feature_effects_are_mean_scores(fitted):
+    found = fitted.feature_effects("genre")
+    assert [record["effect"] for record in found] == sorted((r["effect"] for r in found), reverse=True)
+    side = fitted.fitted.item_features
+    for record in found:
+        scores = fitted.user_factors.astype(float) @ side.map[side.names.index(record["feature"])].astype(float)
+        assert record["effect"] == pytest.approx(scores.mean(), abs=1e-6)
+        assert record["spread"] == pytest.approx(scores.std(), abs=1e-6)
+    with pytest.raises(InvalidData, match="There are no features 'colour'"):
+        fitted.feature_effects("colour")
+
+
+# -- users -------------------------------------------------------------------------------------------------------------
+
+
+def test_users_with_features(data, tmp_path):
+    people = pd.DataFrame({"user_id": data.user_ids.values, "country": ["AT", "BE"] * (N // 2)})
+    model = model_of(FairALS, backend="cpu", epochs=40, fairness=0.4).fit(data, user_features=people, progress=False)
+    side = model.fitted.user_features
+    assert side.n_counted == N - 2
+    np.testing.assert_allclose(model.user_factors[0], side.predicted()[0], rtol=1e-6)
+    # Stored users equal their own fold-in, with their features; and at another fairness they are solved again.
+    np.testing.assert_allclose(model.fold_in(data)[5:], model.user_factors[5:], atol=2e-3)
+    plain = model.fold_in(Interactions.from_csr(data.to_csr(), weights="values"))
+    assert np.abs(plain[5:] - model.user_factors[5:]).max() > 0.01
+    back = model.with_fairness(2.0).with_fairness(0.4)
+    np.testing.assert_allclose(back.user_factors[5:], model.user_factors[5:], atol=2e-3)
+    # A visitor without a history, known by country alone, gets a list of their own, and not the popular one.
+    lists, scores = model.recommend(["u0", "u1"], N=5)
+    assert np.isfinite(scores).all()
+    model.add_users(pd.DataFrame({"user_id": ["visitor"], "country": ["BE"]}))
+    assert model.recommend("visitor", N=5)[0].tolist() == lists[1].tolist()
+    found = model.explain("u5", "i5")
+    parts = sum(amount for _, amount in found.contributions) - found.fairness_cost + found.user_features
+    assert found.score == pytest.approx(parts)
+    assert found.score == pytest.approx(float(model.user_factors[5] @ model.item_factors[5]), abs=5e-3)
+    history = data.take_users([6])
+    new = Interactions.from_csr(history.to_csr(), weights="values", item_ids=data.item_ids.values)
+    given = model.fold_in(new, features=pd.DataFrame({"user_id": ["x"], "country": ["AT"]}))
+    np.testing.assert_allclose(given[0], model.user_factors[6], atol=2e-3)
+    model.save(tmp_path / "model.fairmf")
+    np.testing.assert_array_equal(load_model(tmp_path / "model.fairmf").fold_in(data), model.fold_in(data))
+
+
+def test_input_errors(data):
+    with pytest.raises(InvalidData, match="item_features has 3 rows, but there are 25 items"):
+        model_of().fit(data, item_features=np.ones((3, 2)), progress=False)
+    with pytest.raises(InvalidData, match="not finite"):
+        model_of().fit(data, item_features=np.full((M, 2), np.nan), progress=False)
+    with pytest.raises(InvalidParameter, match="'feature_regularization' parameter of IALS must be a number > 0"):
+        model_of(feature_regularization=0).fit(data, item_features=np.ones((M, 2)), progress=False)
+    with pytest.raises(InvalidParameter, match="fitted without item_features"):
+        model_of(epochs=1).fit(data, progress=False).add_items(np.ones((1, 2)), ids=["x"])
+    with pytest.raises(InvalidParameter, match="The kind of a column"):
+        model_of().fit(data, item_features=Features(pd.DataFrame({"id": [1], "a": [1]}), kinds={"a": "b"}))
+    with pytest.raises(InvalidParameter, match="regularization > 0"):
+        model_of(regularization=0.0).fit(data, item_features=np.ones((M, 2)), progress=False)
+
+
+def test_checkpoints_keep_the_map(data, tmp_path):
+    X = matrix(M, P)
+    whole = model_of(FairALS, epochs=6, backend="cpu").fit(data, item_features=X, progress=False)
+    folder = tmp_path / "c"
+    model_of(FairALS, epochs=3, backend="cpu").fit(data, item_features=X, progress=False, checkpoint=folder)
+    model = model_of(FairALS, epochs=6, backend="cpu").fit(data, item_features=X, progress=False, checkpoint=folder)
+    np.testing.assert_array_equal(model.item_factors, whole.item_factors)
+    with pytest.raises(InvalidParameter):
+        model_of(FairALS, epochs=6, backend="cpu").fit(data, item_features=2 * X, progress=False, checkpoint=folder)
