@@ -229,8 +229,8 @@ def made(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def served_model():
-    """A small model for tests of the server (tests/serve/in_process.py); tests leave it as it is."""
-    from in_process import small_model
+    """A small model for tests of the server (tests/serve/asgi_client.py); tests leave it as it is."""
+    from asgi_client import small_model
 
     pytest.importorskip("msgspec", reason="needs the extra [serve]")
     return small_model()
@@ -239,7 +239,7 @@ def served_model():
 @pytest.fixture
 def ask(served_model):
     """A function that returns a client of an application: ask(model, limits={...}, deadline=...)."""
-    from in_process import Client
+    from asgi_client import Client
 
     from fairmf.serve import app
     from fairmf.serve.settings import Limits, Settings

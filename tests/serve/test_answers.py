@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from in_process import numbered_model, small_model, titles_and_groups
+from asgi_client import numbered_model, small_model, titles_and_groups
 
 from fairmf import HistoryRequest
 

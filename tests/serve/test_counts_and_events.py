@@ -5,7 +5,7 @@ import json
 import re
 
 import pytest
-from in_process import titles_and_groups
+from asgi_client import titles_and_groups
 
 from fairmf.serve.event_log import EventLog
 from fairmf.serve.figures import BUCKETS, ExposureWindow, Figures

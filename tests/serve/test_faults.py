@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from in_process import small_model
+from asgi_client import small_model
 from running_server import RunningServer, serving
 
 from fairmf import HistoryRequest

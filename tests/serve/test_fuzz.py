@@ -5,7 +5,7 @@ import json
 import random
 
 import pytest
-from in_process import request
+from asgi_client import request
 
 ROUTES = {
     "/v1/recommend": [

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from in_process import request
+from asgi_client import request
 
 GOOD = {"history": [], "n": 1}
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from in_process import small_model
+from asgi_client import small_model
 from test_counts_and_events import values
 
 from fairmf.models.ann_requests import AnnRequests

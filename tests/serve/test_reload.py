@@ -5,7 +5,7 @@ import json
 import shutil
 
 import pytest
-from in_process import request, small_model
+from asgi_client import request, small_model
 
 from fairmf import load_model
 from fairmf.errors import BrokenFile

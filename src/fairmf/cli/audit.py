@@ -56,8 +56,8 @@ class Before(Served):
 
     side: ClassVar[str] = "before"
     otherwise: ClassVar[str] = (
-        "the scores as trained, or at fairness 0 if the model was trained with --fairness. With --after: "
-        "the evenness that fairmf target stored in MODEL; if there is none, the scores as trained"
+        "the scores as trained; a model that was trained with --fairness uses its scores at fairness 0. With --after: "
+        "the evenness that fairmf target stored in MODEL, or the scores as trained if there is none"
     )
 
 
@@ -67,8 +67,8 @@ class After(Served):
 
     side: ClassVar[str] = "after"
     otherwise: ClassVar[str] = (
-        "the evenness that fairmf target stored in the model. If there is none: the scores as trained. If that "
-        "gives the same lists as before the change, 0.3 is used"
+        "the evenness that fairmf target stored in the model. If there is none: the scores as trained. If this "
+        "default gives the same lists before and after the change, evenness 0.3 is used"
     )
 
 

@@ -52,9 +52,10 @@ def experiment(
 ) -> None:
     """Plan an A/B test: how many users it takes to see what an evenness changes.
 
-    The lists of the test users are made at both values of evenness. The number of
-    users follows from the change of a metric and from its variance among users, for a two-sided test of two means. A
-    second, cautious number is for the smallest change in the confidence interval.
+    The lists of the test users are made twice: at --evenness (treatment) and at --against (control). The number of
+    users follows from the change of a metric and from its variance among users, for a two-sided test of two means. The
+    measured change is uncertain, so a second, cautious number of users is for the smallest change within its
+    confidence interval.
 
     Metrics of held-out data stand in for those of the experiment. If your experiment
     has another metric, such as clicks or revenue, its variance differs, and these numbers do not hold.

@@ -34,8 +34,8 @@ class Tuned(Flags):
         str,
         typer.Option(
             metavar="N,...",
-            help="Numbers of factors. A model is tuned and tested with each, one after the other. Tuning starts from "
-            "the best settings of the number before.",
+            help="Numbers of factors. A model is tuned and tested with each. For a further number of factors, tuning "
+            "starts from the best settings of the previous one.",
         ),
     ] = "128,512"
     budget: Annotated[

@@ -124,7 +124,7 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         low=1, integer=True, choices=("auto",),
     )  # fmt: skip
     block_size: int = setting(
-        32, "Number of factors that the solvers of subspaces solve at a time.", low=1, integer=True
+        32, "Number of factors in a block of the solvers 'subspace' and 'alternating_subspace'.", low=1, integer=True
     )  # fmt: skip
 
     settings: str = setting(
