@@ -79,7 +79,7 @@ CASES = [
     ("reproduce table1-ml2m --data {split}", 1, "There is no table or figure 'table1-ml2m'"),
     ("reproduce figure4-time --list", 1, "--list"),
     ("reproduce figure4-time --data absent", 1, "There is no data 'absent' for experiments"),
-    ("reproduce figure4-time --data {events}", 1, "is not the folder of a split"),
+    ("reproduce figure4-time --data {events}", 1, "neither the folder of a split nor a .npz file"),
     ("reproduce figure4-time --data {split} --seeds 0", 2, "--seeds"),
     ("reproduce figure4-time --data {split} --epochs none", 2, "--epochs"),
     ("reproduce figure4-time --data {split} --without magic", 1, "--without does not know 'magic'"),

@@ -123,7 +123,7 @@ def test_a_solver_is_one_row(monkeypatch, split, tmp_path):
         return als_exact.users(problem, state, model.trained_fairness())
 
     settings = {"factors": 4, "random_state": 0}
-    with pytest.raises(InvalidParameter, match=r"'solver'.*'subspace'\. Got 'twice' instead"):
+    with pytest.raises(InvalidParameter, match=r"'solver'.*'alternating_subspace'\. Got 'twice' instead"):
         FairALS(solver="twice").fit(split.train)
     monkeypatch.setitem(SOLVERS, "twice", Solver(twice, finish))
     model = FairALS(**settings, solver="twice", epochs=3).fit(split.train, progress=False)

@@ -21,9 +21,11 @@ ROWS = [
     (IALS, "eigenbasis_cg", ("local", "ray")),
     (IALS, "cholesky", ("local",)),
     (IALS, "subspace", ("local",)),
+    (IALS, "alternating_subspace", ("local",)),
     (FairALS, "eigenbasis_cg", ("local", "ray")),
     (FairALS, "cholesky", ("local",)),
     (FairALS, "subspace", ("local",)),
+    (FairALS, "alternating_subspace", ("local",)),
     (FiADMM, "cholesky", ("local",)),
     (FiADMM, "eigenbasis_cg", ("local",)),
 ]

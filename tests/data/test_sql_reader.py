@@ -236,4 +236,4 @@ def test_without_a_driver_the_error_names_the_extra(name, monkeypatch):
     monkeypatch.setitem(sys.modules, f"adbc_driver_{name}", None)
     monkeypatch.setitem(sys.modules, f"adbc_driver_{name}.dbapi", None)
     url = "sqlite:///a.db" if name == "sqlite" else "postgresql://h/x"
-    refuses(lambda: read_sql(SELECT, url), f"adbc-driver-{name}", "fairmf[sql]", kind=MissingDependency)
+    refuses(lambda: read_sql(SELECT, url), f"adbc-driver-{name}", "pip install", kind=MissingDependency)

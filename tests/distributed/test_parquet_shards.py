@@ -203,7 +203,7 @@ def test_a_users_shard_never_changes():
 def test_without_ray_a_line_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not there
     folder = write(tmp_path / "data", [events(5)])
-    with pytest.raises(MissingDependency, match=r'Data in shards needs Ray: pip install "(fairmf\[ray\]|ray)'):
+    with pytest.raises(MissingDependency, match=r"Data in shards needs Ray: pip install .*\bray"):
         ParquetShards.read(folder)
     check_same(in_process(folder, shards=2), Interactions.from_parquet(folder))
 

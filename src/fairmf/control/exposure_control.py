@@ -139,7 +139,7 @@ class ExposureControl:
     >>> control = ExposureControl(ControlSettings(window=100, floor=0.5), np.arange(4), tuple("abcd"), spread=1.0)
     >>> for _ in range(100):
     ...     control.record(np.array([0, 1, 2]))
-    >>> control.prices[3] > control.prices[0]
+    >>> bool(control.prices[3] > control.prices[0])
     True
     """
 

@@ -103,9 +103,6 @@ class FoldInModel(FactorModel):
         check_options(type(self).__name__, method, fairness, options, self.cohort_options)
         batch = self._aligned(history)
         backend = get_backend(fitted.settings["backend"])
-        if method == "frozen" and 0 < batch.n_users <= FEW_USERS and fitted.serving.folds_all(batch.by_user):
-            psi = np.full(batch.n_users, fitted.fairness if fairness is None else fairness, dtype=np.float64)
-            return self._finite(fitted.serving.fold(batch.by_user, psi))
         with backend.threads(self.num_threads):
             if method == "cohort":
                 fitted.check_users("a cohort's fold-in")
@@ -384,7 +381,6 @@ class FoldInModel(FactorModel):
 # -- arguments ---------------------------------------------------------------------------------------------------------
 
 METHODS = ("frozen", "cohort")
-FEW_USERS = 8  # so many at most are solved one by one, without what all share being computed again
 
 
 def one_user(fitted: Fitted, names: Hashable | Names, weights: ArrayLike | None) -> Interactions:

@@ -66,10 +66,6 @@ class ServingState:
         """Return whether `fold` takes a history of this length, and is faster than Cholesky of d x d."""
         return self.folds and 0 < 3 * length <= self.items.shape[1]
 
-    def folds_all(self, rows: Rows) -> bool:
-        """Return whether `fold` takes all of these rows."""
-        return self.folds and all(self.folds_quickly(length) for length in np.diff(rows.indptr).tolist())
-
     def fold(self, rows: Rows, psi: Vector) -> Factors:
         """Return u = H^-1 (b - psi q1) of every row, all short (`folds_quickly`). Bits depend on the row alone."""
         out = np.empty((rows.count, self.items.shape[1]), dtype=np.float32)
