@@ -43,4 +43,4 @@ def test_recommending_imports_little(tmp_path, code):
     assert done.returncode == 0, done.stderr
     imported = json.loads(done.stdout.splitlines()[-1])
     assert [name for name in imported if name.startswith(NOT_NEEDED)] == []
-    assert len(imported) <= 64
+    assert len(imported) <= 62

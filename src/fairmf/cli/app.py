@@ -20,9 +20,8 @@ from typer.core import TyperCommand
 from fairmf.cli import errors
 from fairmf.cli.config import verb_of
 from fairmf.cli.help import VerbCommand, VerbGroup
-from fairmf.cli.logging import forwarded
 from fairmf.cli.options import expanded, unwrapped
-from fairmf.cli.session import Session
+from fairmf.cli.session import Session, forwarded
 from fairmf.version import __version__
 
 if TYPE_CHECKING:

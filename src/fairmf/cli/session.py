@@ -1,10 +1,12 @@
-"""Run one verb: print notes and results, measure times, and write the run record."""
+"""Run one verb: print notes, results and the library's log, measure times, and write the run record."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -200,3 +202,43 @@ class Session(Flags):
             return None
         self.note(f"record  {marked(place)}")
         return place
+
+
+# Kinds of log records that are not shown. The command line has its own message for an interruption. "compiling" is
+# logged whenever this process loads a kernel for the first time, but the kernel is usually in the cache.
+_HIDDEN = ("interrupted", "compiling")
+
+
+class _Notes(logging.Handler):
+    """Print log records as notes and warnings of the session."""
+
+    def __init__(self, session: Session):
+        super().__init__(logging.INFO)
+        self._session = session
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, "kind", None) in _HIDDEN:
+            return
+        text = record.getMessage()
+        if record.levelno >= logging.WARNING:
+            self._session.warn(text)
+        else:
+            self._session.note(marked(text))
+
+
+@contextlib.contextmanager
+def forwarded(session: Session) -> Iterator[None]:
+    """Send warnings and the library's log to the session while a verb runs."""
+    log = logging.getLogger("fairmf")
+    level, spreads, notes = log.level, log.propagate, _Notes(session)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    log.addHandler(notes)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_, **__: session.warn(str(message))
+            yield
+    finally:
+        log.removeHandler(notes)
+        log.setLevel(level)
+        log.propagate = spreads

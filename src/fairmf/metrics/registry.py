@@ -2,8 +2,7 @@
 
 Everything that lists metrics reads `METRICS`: `evaluate`, early stopping, tuning, audits, reports and the command line.
 To add one, write its formula in accuracy.py, exposure.py, user_metrics.py or joint_metrics.py, its row here, and its
-definition in docs/metrics.md.
-A full name has a cut-off: "ndcg@100", "group_gini@20".
+definition in docs/metrics.md. A full name has a cut-off: "ndcg@100", "group_gini@20".
 """
 
 from __future__ import annotations
@@ -113,12 +112,12 @@ class ExposureMetric(Metric):
 
 
 # The empty arrays are for the type checker alone: `parse_metrics` refuses a metric whose input is missing.
-def _popularity(background: Background) -> Values:
-    return np.empty(0) if background.popularity is None else background.popularity
+def _popularity(b: Background) -> Values:
+    return np.empty(0) if b.popularity is None else b.popularity
 
 
-def _merit(background: Background) -> Values:
-    return np.empty(0) if background.merit is None else background.merit
+def _merit(b: Background) -> Values:
+    return np.empty(0) if b.merit is None else b.merit
 
 
 AnyMetric = AccuracyMetric | UserMetric | ExposureMetric | JointMetric
@@ -214,8 +213,8 @@ _TABLE: tuple[AnyMetric, ...] = (
     ),
     ExposureMetric(
         name="cold_lift", title="Lift of cold items", measure=lambda o, b: exposure.cold_lift(o, _popularity(b)),
-        meaning="share of exposure of cold items divided by their share of the catalogue: 1 if they are shown as "
-        "often as others", needs="train cold", lower_is_better=False, highest=math.inf, for_groups=False,
+        meaning="share of exposure of cold items divided by their share of the catalogue", needs="train cold",
+        lower_is_better=False, highest=math.inf, for_groups=False,
     ),
     UserMetric(
         name="cold_recall", title="Recall of cold items", per_user=user_metrics.cold_recall, needs="train cold",
@@ -223,8 +222,7 @@ _TABLE: tuple[AnyMetric, ...] = (
     ),
     ExposureMetric(
         name="novelty", usual=False, title="Novelty", needs="train", lower_is_better=False, highest=math.inf,
-        for_groups=False,
-        measure=lambda o, b: exposure.novelty(o, _popularity(b), b.n_train),
+        for_groups=False, measure=lambda o, b: exposure.novelty(o, _popularity(b), b.n_train),
         meaning="mean self-information of the items shown, in bits: high for items that few users have",
     ),
     ExposureMetric(
@@ -279,8 +277,8 @@ _TABLE: tuple[AnyMetric, ...] = (
         meaning="squared difference from ideal exposure, single users and groups of items",
     ),
     UserMetric(
-        name="jme_ig_disparity", usual=False, title="JME IG disparity", per_user=user_metrics.jme_ig_disparity,
-        lower_is_better=True, needs="groups", meaning="squared exposure, single users and groups of items",
+        name="jme_ig_disparity", usual=False, title="JME IG disparity", lower_is_better=True, needs="groups",
+        per_user=user_metrics.jme_ig_disparity, meaning="squared exposure, single users and groups of items",
     ),
     UserMetric(
         name="jme_ig_relevance", usual=False, title="JME IG relevance", per_user=user_metrics.jme_ig_relevance,
@@ -399,12 +397,9 @@ def known_names(available: Iterable[str] = tuple(INPUTS)) -> list[str]:
     """Return the metrics that can be computed when these optional inputs are given."""
     given = {"", *available}
     of_items = [name for name, metric in METRICS.items() if given.issuperset(metric.needs.split())]
-    of_groups = [GROUP + name for name in of_items if _has_groups(METRICS[name])]
+    rows = ((name, METRICS[name]) for name in of_items)
+    of_groups = [GROUP + name for name, row in rows if isinstance(row, ExposureMetric) and row.for_groups]
     return [*of_items, *(of_groups if "groups" in given else [])]
-
-
-def _has_groups(metric: AnyMetric) -> bool:
-    return isinstance(metric, ExposureMetric) and metric.for_groups
 
 
 def parse_metrics(metrics: Iterable[str] | None, at: int | Iterable[int], available: Iterable[str]) -> list[Wanted]:
@@ -418,8 +413,7 @@ def parse_metrics(metrics: Iterable[str] | None, at: int | Iterable[int], availa
     if metrics is not None:
         given = [metrics] if isinstance(metrics, str) else metrics
         names = [one for name in given for one in (known_names(available) if name == ALL else [name])]
-    # A dictionary keeps the order and drops names that were given twice.
-    wanted: dict[Wanted, None] = {}
+    wanted: dict[Wanted, None] = {}  # a dictionary keeps the order and drops names that were given twice
     for full in names:
         name, found, number = str(full).partition("@")
         if name not in known_names():
