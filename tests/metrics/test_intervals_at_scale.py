@@ -62,4 +62,4 @@ def test_default_intervals_of_ten_thousand_users_stay_in_bounded_memory():
         tracemalloc.stop()
     assert peak < 400e6  # users x items would be 1.6e9 bytes, replicates x items for all metrics as much again
     assert result.intervals.keys() == result.values.keys()
-    assert len(result.values) == 99
+    assert len(result.values) == 105

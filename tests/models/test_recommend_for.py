@@ -138,6 +138,16 @@ def test_without_a_history_popular_items_evened(model):
     assert popularity[0] > popularity[2] or isinstance(model, Popularity)
 
 
+@pytest.mark.parametrize("history", [[], ITEMS[:3]], ids=["no history", "a history"])
+@pytest.mark.parametrize("evenness", [None, 0.4])
+def test_candidates_that_are_all_unknown_leave_every_slot_empty(model, history, evenness):
+    request = HistoryRequest(history, N=5, candidates=[-7, 2], evenness=evenness, unknown="skip")
+    answer = model.recommend_histories([request])[0]
+    assert answer.ids.tolist() == [-1] * 5
+    assert np.isnan(answer.scores).all()
+    assert answer.unknown == (-7, 2)
+
+
 def test_repeats_count_once_or_add_up(fair):
     once = fair.recommend_for(names([3, 7]))
     twice = fair.recommend_for(names([3, 7, 3]))

@@ -279,9 +279,9 @@ def read(fitted: Fitted, request: HistoryRequest) -> Asked:
     missing: dict[Hashable, None] = {}
     columns, values = _history(request, ids, m, missing)
     barred = np.array(_rows(request.exclude, ids, m, missing, "exclude"), dtype=np.int32)
-    allowed = (
-        None if request.candidates is None else np.unique(_rows(request.candidates, ids, m, missing, "candidates"))
-    )
+    allowed = None
+    if request.candidates is not None:  # an empty list has to become an array of integers too
+        allowed = np.unique(np.array(_rows(request.candidates, ids, m, missing, "candidates"), dtype=np.int64))
     if missing and not skip:
         raise unknown_items(tuple(missing))
     row = None if request.user is None else _user_row(fitted, request, skip, len(columns))
