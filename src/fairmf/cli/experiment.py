@@ -20,7 +20,7 @@ from fairmf.metrics.experiment import ExperimentPlan, plan_experiment
 
 @dataclass
 class Arms(Flags):
-    """What is compared, and how sure the answer has to be."""
+    """Hold the two values of evenness that are compared, and how sure the answer has to be."""
 
     evenness: Annotated[float, typer.Option(min=0, max=1, help="Evenness of the lists that the treatment shows.")] = 0.3
     against: Annotated[float, typer.Option(min=0, max=1, help="Evenness of the lists that the control shows.")] = 0.0

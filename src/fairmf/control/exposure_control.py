@@ -59,7 +59,7 @@ KEYS = ("window", "step", "per", "floor", "cap", "floors", "caps")
 
 @dataclass(frozen=True)
 class ControlSettings:
-    """What to keep: bounds as a share of uniform exposure, and how quickly to react.
+    """Hold the bounds to keep, as a share of uniform exposure, and how quickly to react.
 
     As a file (`floors.toml`):
 

@@ -124,7 +124,7 @@ def read_table(path: str | os.PathLike[str]) -> Any:
 
 @dataclass(frozen=True)
 class Column:
-    """What the encoder learned about one column of a table."""
+    """Hold what the encoder learned about one column of a table."""
 
     name: str
     kind: str
@@ -182,7 +182,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Encoder:
-    """How tables become rows of features: learned from one table, then the same for every other."""
+    """Turn tables into rows of features: learn how from one table, then do the same for every other."""
 
     id: str
     columns: tuple[Column, ...]
