@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from fairmf.serve.routes import ROUTES
+pytest.importorskip("msgspec", reason="needs the extra [serve]")
+
+from fairmf.serve.routes import ROUTES  # noqa: E402
 
 
 def references(part):
