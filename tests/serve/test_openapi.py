@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("msgspec", reason="needs the extra [serve]")
 
-from fairmf.serve.routes import ROUTES  # noqa: E402
+from fairmf.serve.routes import ROUTES
 
 
 def references(part):
