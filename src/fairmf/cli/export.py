@@ -72,14 +72,6 @@ class To(str, Enum):
 class Place(Flags):
     """The file or the database, and what to write there."""
 
-    output: Annotated[
-        str,
-        typer.Option(
-            "--output", "-o", metavar="FILE|URL",
-            help="Where to write. Vectors: a file .parquet or .arrow, .ann for an index, or what --to takes. "
-            "Neighbours and popular items: .parquet, .csv, .arrow or .json.",
-        ),
-    ]  # fmt: skip
     what: Annotated[
         What,
         typer.Option(
@@ -131,14 +123,22 @@ class Index(Flags):
 
 def export(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model written by fit.")],
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", metavar="PLACE",
+            help="Where to write. Vectors: a file .parquet or .arrow, .ann for an index, or what --to takes. "
+            "Neighbours and popular items: .parquet, .csv, .arrow or .json.",
+        ),
+    ],
     *,
     session: Session,
     place: Place,
     served: Served,
     index: Index,
     catalogue: Titles,
-) -> None:
-    """Export vectors of items or users to a file or a vector database, or tables of neighbours and popular items.
+) -> None:  # fmt: skip
+    """Export vectors to files and vector databases, and tables of neighbours and popular items.
 
     A table has one row per item or user, with its id and its vector. The score of an item for a user is the inner
     product of their vectors, not the cosine. In Python, fairmf.ranking.ann.AnnIndex.load opens an index (extra
@@ -162,30 +162,30 @@ def export(
 
       fairmf export model.fairmf --what popular -o fallback.csv
     """
-    session.run.settings["output"] = stores.without_secrets(place.output)
-    _check(place, served, index)
+    shown = stores.without_secrets(output)
+    session.run.settings["output"] = shown
+    _check(output, place, served, index)
     loaded = load_fitted(model, session)
     asked = served.read(loaded, model, session)
     what = place.what
     if what is What.users:
         check_users_at(loaded, model, asked)
     titles = None if what is What.similar_users else catalogue.titles(loaded.fitted.item_ids, loaded.n_items)
-    shown = stores.without_secrets(place.output)
     with session.busy("write"):
-        done = _write(loaded, place, index, asked, titles)
+        done = _write(loaded, output, place, index, asked, titles)
     note = done.pop("note")
     session.result |= {"model": str(model), "output": shown, "what": what.value, **done}
     session.result |= level_facts(loaded, asked)
-    if place.to is To.file or (Path(place.output).is_file() and Path(place.output).suffix):
-        session.record_beside(Path(place.output))
+    if "://" not in output:
+        session.record_beside(Path(output))
     size = f"{done['rows']:,} vectors of {done['width']} numbers" if what.is_vectors else f"{done['rows']:,} rows"
     session.note(f"{'index' if shown.endswith('.ann') else what.value}   {marked(shown)}: {size}")
     if note:
         session.note(f"next    {marked(note)}")
 
 
-def _check(place: Place, served: Served, index: Index) -> None:
-    output, what = Path(place.output), place.what
+def _check(target: str, place: Place, served: Served, index: Index) -> None:
+    output, what = Path(target), place.what
     kind = output.suffix.lower()
     if served.given() == ["fairness"] and what is not What.users:
         raise Problem("--fairness changes users' vectors, not items'.", "--what users")
@@ -199,10 +199,8 @@ def _check(place: Place, served: Served, index: Index) -> None:
         return
     if place.name is not None or place.replace:
         raise Problem("--name and --replace are for a database.", "--to qdrant, pgvector, redis, milvus or opensearch")
-    if "://" in place.output:
-        raise Problem(
-            f"{stores.without_secrets(place.output)} is not a file.", "name the kind of database: --to pgvector"
-        )
+    if "://" in target:
+        raise Problem(f"{stores.without_secrets(target)} is not a file.", "name the kind of database: --to pgvector")
     if not what.is_vectors:
         if served.given():
             raise Problem(f"Evenness does not change {what.value}.", f"drop --{served.given()[0]}")
@@ -215,16 +213,18 @@ def _check(place: Place, served: Served, index: Index) -> None:
     check_output(output)
 
 
-def _write(model: FactorModel, place: Place, index: Index, asked: Asked, titles: list[str] | None) -> dict[str, Any]:
+def _write(
+    model: FactorModel, target: str, place: Place, index: Index, asked: Asked, titles: list[str] | None
+) -> dict[str, Any]:
     """Write what was asked for; return rows, width, other facts and a note."""
-    what, output = place.what, Path(place.output)
+    what, output = place.what, Path(target)
     if what is What.popular:
         table = neighbour_tables.popular_table(model, place.top or 100, titles)
     elif not what.is_vectors:
         table = neighbour_tables.similar_table(model, what.value.removeprefix("similar-"), place.top or 20, titles)
     elif place.to is not To.file:
         done = stores.export_vectors(
-            model, place.to.value, place.output, what=what.value, evenness=asked,
+            model, place.to.value, target, what=what.value, evenness=asked,
             titles=titles if what is What.items else None, name=place.name, replace=place.replace,
         )  # fmt: skip
         return {"rows": done.rows, "width": done.width, "name": done.name, "to": place.to.value, "note": done.note}
