@@ -25,7 +25,9 @@ NEEDS = {
     "guide",
     [
         "choosing-evenness.md",
+        "features.md",
         "metrics.md",
+        "ratings.md",
         *slow_values(
             "audit.md",
             "evenness.md",

@@ -16,7 +16,7 @@ from fairmf.data.csr import Rows
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.models.fitted import Fitted
-from fairmf.models.problem import frequency_scaled, serving_problem
+from fairmf.models.problem import Dislikes, frequency_scaled, serving_problem
 
 
 def frozen(fitted: Fitted, batch: Interactions, fairness: float, predicted: Factors | None = None) -> Factors:
@@ -95,5 +95,8 @@ def items(
         batch.by_user.sums(), n, settings["regularization"], settings["regularization_exponent"], weight
     )
     right = None if predicted is None else backend.array(predicted * ridge[:, None])
+    if batch.n_dislikes:
+        dislikes = Dislikes(batch)  # whose rows are items here
+        right, batch = dislikes.right(backend, dislikes.by_user, U, right), batch.confidences()
     step = HalfStep(backend, batch.by_user, U, shared, ridge, np.zeros_like(t), own, own=right)
     return with_predictions(backend.host(solve.solve_to_convergence(step)), batch.by_user, predicted)
