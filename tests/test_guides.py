@@ -32,6 +32,7 @@ NEEDS = {
             "audit.md",
             "evenness.md",
             "integrations.md",
+            "launch-day.md",
             "exposure.md",
             "report.md",
             "serving.md",

@@ -228,8 +228,8 @@ def _rows_of_part(
         if weights is not None:
             merged.data = merged.data.astype(np.float64)  # confidences add up in double precision
         merged.sum_duplicates()
-        if weights is not None:
-            merged.eliminate_zeros()  # a like and a dislike of the same item may cancel
+    if weights is not None:
+        merged.eliminate_zeros()  # a like and a dislike of the same item may cancel
     return _rows_of_csr(merged, weights is not None or count)
 
 

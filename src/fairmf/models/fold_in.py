@@ -226,10 +226,9 @@ class FoldInModel(FactorModel):
         MissingHistories
             If the model does not hold its users, or only at another fairness and without their histories.
         """
-        predicted, side = None, self.fitted.item_features
+        predicted = None
         if features is not None:
-            if side is None:
-                raise InvalidParameter("This model was fitted without item_features.")
+            side = systems.features_of(self.fitted, "item")
             predicted = side.predicted(side.encoded(features, "item")[1])
         return self._fold_in_items(item_users, None, predicted)
 
