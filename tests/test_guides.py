@@ -38,6 +38,7 @@ NEEDS = {
             "serving.md",
             "ten-minutes.md",
             "tuning.md",
+            "vector-stores.md",
         ),
     ],
 )
