@@ -25,11 +25,14 @@ NEEDS = {
     "guide",
     [
         "choosing-evenness.md",
+        "features.md",
         "metrics.md",
+        "ratings.md",
         *slow_values(
             "audit.md",
             "evenness.md",
             "integrations.md",
+            "launch-day.md",
             "exposure.md",
             "report.md",
             "serving.md",
