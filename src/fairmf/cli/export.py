@@ -73,7 +73,8 @@ def export(
     product of their vectors, not the cosine. In Python, fairmf.ranking.ann.AnnIndex.load opens an index (extra
     \\[ann]).
 
-    --evenness changes the vectors: export items and users with the same --evenness.
+    --evenness changes the vectors: export items and users with the same --evenness. An index without --evenness also
+    serves every evenness (fairmf serve --ann).
 
     [dim]Examples:[/dim]
 
@@ -92,7 +93,7 @@ def export(
         check_users_at(loaded, model, asked)
     with session.busy("write"):
         if kind == ".ann":
-            index = loaded.to_ann(groups=groups, probes=probes, evenness=asked)
+            index = loaded.to_ann(groups=groups, probes=probes, evenness=asked, levels=asked is None)
             index.save(output)
             rows, width = index.n_items, index.item_vectors.shape[1]
             session.result |= {"groups": index.n_groups, "probes": index.probes}
