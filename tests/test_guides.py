@@ -35,6 +35,7 @@ NEEDS = {
             "serving.md",
             "ten-minutes.md",
             "tuning.md",
+            "vector-stores.md",
         ),
     ],
 )

@@ -57,7 +57,7 @@ VERBS = {
     "audit": Verb(MODEL, "Compare two sets of lists: who gains, who loses, what it costs."),
     "experiment": Verb(MODEL, "Plan an A/B test: how many users it takes to see what an evenness changes."),
     "serve": Verb(MODEL, "Serve a model over HTTP: lists for histories, with an evenness for each request."),
-    "export": Verb(MODEL, "Export the vectors of items or users, or a nearest-neighbour index."),
+    "export": Verb(MODEL, "Export vectors to files and vector databases; tables of neighbours and popular items."),
     "datasets": Verb(DATA, "List, show and download benchmark data sets, or make synthetic events."),
     "doctor": Verb(TOOLS, "Check the installation: what works, and what is missing."),
     "warmup": Verb(TOOLS, "Compile all kernels in advance, so that new processes start faster."),
