@@ -248,10 +248,9 @@ def test_a_disk_that_is_really_full(models, small_disk):
         accepted = refused = 0
         with Load(server, oracle, threads=2) as load:
             for _ in range(3):
-                with (small_disk / "filler").open("wb") as file, contextlib.suppress(OSError):
+                with (small_disk / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
                     while True:
                         file.write(b"x" * 1000)
-                        file.flush()
                 for k in range(60):
                     status, told = server.post("/v1/events", {"events": [{**event, "request": str(k)}] * 5})
                     accepted, refused = accepted + (status == 202), refused + (status == 503)

@@ -35,6 +35,7 @@ from fairmf.types import Array
 
 if TYPE_CHECKING:
     from fairmf.models.factor_model import FactorModel
+    from fairmf.models.serving_state import Singles
 
 log = logging.getLogger("fairmf")
 GOAL = 0.95  # share of the exact lists that the groups have to find where they are made
@@ -87,6 +88,7 @@ class AnnRequests:
         self.model, self.share = model, share
         self.groups = level_groups(model) if groups is None else groups
         self._added: tuple[Any, Any, Vector | None] = (None, None, None)
+        self._packed: tuple[LevelGroups, Vector | None, Singles] | None = None
 
     @property
     def n_items(self) -> int:
@@ -140,7 +142,18 @@ class AnnRequests:
             return serving.rank(users, levels, lengths, barred, prices)
         strengths = np.array([serving.strength(*level.on_items)[:3] for level in levels])
         chosen = groups.choose(users, strengths, probes, self._largest_added(prices))
-        return serving.rank_in_groups(users, levels, lengths, barred, prices, (chosen, *groups.by_group))
+        packed = self._packed_for(prices)
+        return serving.rank_in_groups(users, levels, lengths, barred, prices, (chosen, *groups.by_group), packed)
+
+    def _packed_for(self, prices: Vector | None) -> Singles:
+        """Return vectors and dial of all items, group by group; kept until the prices change."""
+        known, serving, members = self._packed, self.model.fitted.serving, self.groups.by_group[0]
+        if known is None or known[0] is not self.groups:
+            known = (self.groups, prices, serving.pack(members, prices))
+        elif known[1] is not prices:
+            known = (self.groups, prices, serving.pack(members, prices, known[2]))
+        self._packed = known  # one assignment: other threads may be reading
+        return known[2]
 
     def _largest_added(self, prices: Vector | None) -> Vector | None:
         """Return the largest sum of offset and price in each group; kept until the prices change."""
@@ -190,12 +203,12 @@ def level_groups(model: FactorModel, groups: int | None = None) -> LevelGroups:
 
 def measured(model: FactorModel, groups: LevelGroups) -> LevelGroups:
     """Return the groups with the share of them that each level has to look into."""
-    users, rows = _sample(model, SAMPLE), []
+    users, rows, trial = _sample(model, SAMPLE), [], AnnRequests(model, groups)
     for _, level in _levels(model):
-        share = FEWEST
-        while share <= MOST and recall(AnnRequests(model, groups, share=share), users, level, LENGTH) < GOAL:
-            share *= 2
-        rows.append((*level.on_items, share if share <= MOST else 1.0))
+        trial.share = FEWEST
+        while trial.share <= MOST and recall(trial, users, level, LENGTH) < GOAL:
+            trial.share *= 2
+        rows.append((*level.on_items, trial.share if trial.share <= MOST else 1.0))
     return dataclasses.replace(groups, effort=np.array(rows, dtype=np.float32))
 
 

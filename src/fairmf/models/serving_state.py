@@ -177,6 +177,17 @@ class ServingState:
         run(top_k_each.top_k_of, len(users), *inputs, out=(lists, scores), work=work)
         return lists, scores
 
+    def pack(self, members: NDArray[np.int32], prices: Vector | None, before: Singles | None = None) -> Singles:
+        """Return vectors and dial of all items in another order; `before` has all but what the prices change."""
+        log_spread, offsets, logs, gains = self._dial[1]
+        if prices is not None:
+            offsets = prices.astype(np.float32) if not len(offsets) else (prices + self._dial[0][1]).astype(np.float32)
+        added = offsets[members] if len(offsets) else NOTHING32
+        if before is not None:
+            return before[0], before[1], frozen(added), *before[3:]
+        rest = (frozen(part[members] if len(part) else NOTHING32) for part in (logs, gains))
+        return frozen(np.take(self.items, members, axis=0)), frozen(log_spread[members]), frozen(added), *rest
+
     def rank_in_groups(
         self,
         users: Factors,
@@ -185,15 +196,16 @@ class ServingState:
         barred: Rows,
         prices: Vector | None,
         groups: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]],
+        packed: Singles,
     ) -> Lists:
         """Return the ks[i] best items of each user among those of its groups; otherwise as `rank`.
 
         `groups` is (chosen, members, starts): user i looks into the groups chosen[i], and group q holds the items
-        members[starts[q]:starts[q + 1]].
+        members[starts[q]:starts[q + 1]]. `packed` is `pack(members, prices)`.
         """
         lists, scores = empty_lists(len(users), int(ks.max()))
-        strengths, dial64, dial32 = self._strengths(levels, prices)
-        inputs = (users, self.items, dial64, dial32, strengths[:, :3].copy(), _rounding(users, strengths), ks, *groups)
+        strengths, dial64, _ = self._strengths(levels, prices)
+        inputs = (users, self.items, dial64, packed, strengths[:, :3].copy(), _rounding(users, strengths), ks, *groups)
         share = groups[0].shape[1] / max(1, len(groups[2]) - 1)
         run(
             top_k_groups.top_k_groups, len(users), *inputs, barred.indices, barred.indptr, out=(lists, scores),

@@ -36,39 +36,19 @@ def is_in(value, ascending):
 
 
 @kernel
-def level_scores(user, other, own, strength, dial32, row, gathered, bits, whole):
-    """Set row = the scores of the items `own` at the user's level.   out: row   scratch: the last three"""
-    n = len(own)
-    logs2, added, logs, prices = dial32
-    for c in range(n):
-        row[c] = score(user, other[own[c]])
-    for c in range(n):
-        if strength[0] != 0.0:
-            gathered[0, c] = logs2[own[c]]
-        if len(added):
-            gathered[1, c] = added[own[c]]
-        if strength[1] != 0.0:
-            gathered[2, c] = logs[own[c]]
-        if strength[2] != 0.0:
-            gathered[3, c] = prices[own[c]]
-    dialled(
-        row[:n], 0, strength, gathered[0], gathered[1, : n if len(added) else 0], gathered[2], gathered[3],
-        gathered[4], bits, whole,
-    )  # fmt: skip
-
-
-@kernel
 def top_k_groups(
-    low, high, users, other, dial64, dial32, strengths, errors, ks, chosen, members, starts, barred, ends, items, scores
+    low, high, users, other, dial64, packed, strengths, errors, ks, chosen, members, starts, barred, ends, items, scores
 ):  # fmt: skip
     """Find the ks[i] best items of each user in its groups.   in: all but the last two   out: items, scores
 
-    The groups of user i are chosen[i]; group q holds members[starts[q]:starts[q + 1]]. The rest is as in `top_k_each`.
+    The groups of user i are chosen[i]; group q holds members[starts[q]:starts[q + 1]]. `packed` has the vectors and the
+    `dial32` of all items in the order of `members`, so that a group is read from one place: reading rows here and there
+    takes several times as long. The rest is as in `top_k_each`.
     """
     spread, offsets, logs, prices = dial64
-    gathered = np.empty((5, ITEMS_AT_ONCE), dtype=np.float32)
-    scale_bits, whole = gathered[4].view(np.int32), np.empty(ITEMS_AT_ONCE, dtype=np.int32)
-    row = np.empty(ITEMS_AT_ONCE, dtype=np.float32)
+    vectors, logs2, added, logs32, prices32 = packed
+    row, scale = np.empty(ITEMS_AT_ONCE, dtype=np.float32), np.empty(ITEMS_AT_ONCE, dtype=np.float32)
+    scale_bits, whole = scale.view(np.int32), np.empty(ITEMS_AT_ONCE, dtype=np.int32)
     for i in range(low, high):
         k, hidden = ks[i], barred[ends[i] : ends[i + 1]]
         room = most_kept(k) + ITEMS_AT_ONCE
@@ -78,7 +58,11 @@ def top_k_groups(
         for group in chosen[i]:
             for first in range(starts[group], starts[group + 1], ITEMS_AT_ONCE):
                 own = members[first : min(first + ITEMS_AT_ONCE, starts[group + 1])]
-                level_scores(users[i], other, own, strengths[i], dial32, row, gathered, scale_bits, whole)
+                for c in range(len(own)):
+                    row[c] = score(users[i], vectors[first + c])
+                dialled(
+                    row[: len(own)], first, strengths[i], logs2, added, logs32, prices32, scale, scale_bits, whole
+                )  # fmt: skip
                 for c in range(len(own)):
                     if row[c] >= floor and not is_in(own[c], hidden):
                         found[size], positions[size] = row[c], own[c]
