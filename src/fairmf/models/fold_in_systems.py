@@ -16,7 +16,8 @@ from fairmf.data.csr import Rows
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.models.fitted import Fitted
-from fairmf.models.problem import frequency_scaled, serving_problem
+from fairmf.models.fitted_features import FittedFeatures
+from fairmf.models.problem import Dislikes, frequency_scaled, serving_problem
 
 
 def frozen(fitted: Fitted, batch: Interactions, fairness: float, predicted: Factors | None = None) -> Factors:
@@ -34,10 +35,8 @@ def frozen(fitted: Fitted, batch: Interactions, fairness: float, predicted: Fact
 
 def user_predictions(fitted: Fitted, batch: Interactions, features: Any = None) -> Factors | None:
     """Return the vectors that features of these users predict: given ones, or those of users the model knows."""
-    side = fitted.user_features
+    side = fitted.user_features if features is None else features_of(fitted, "user")
     if side is None:
-        if features is not None:
-            raise InvalidParameter("This model was fitted without user_features.")
         return None
     if features is not None:
         names = None if batch.user_ids is None else batch.user_ids.values.tolist()
@@ -54,6 +53,16 @@ def user_predictions(fitted: Fitted, batch: Interactions, features: Any = None) 
     vectors = side.predicted(side.rows.take(np.maximum(where, 0)))
     vectors[where < 0] = 0
     return vectors
+
+
+def features_of(fitted: Fitted, kind: str) -> FittedFeatures:
+    """Return the features of the items or users of a model (`kind`); raise InvalidParameter if it has none."""
+    side: FittedFeatures | None = getattr(fitted, f"{kind}_features")
+    if side is None:
+        raise InvalidParameter(
+            f"This model was fitted without {kind}_features.", hint=f"call fit(data, {kind}_features=...)"
+        )
+    return side
 
 
 def with_predictions(vectors: Factors, rows: Rows, predicted: Factors | None) -> Factors:
@@ -95,5 +104,8 @@ def items(
         batch.by_user.sums(), n, settings["regularization"], settings["regularization_exponent"], weight
     )
     right = None if predicted is None else backend.array(predicted * ridge[:, None])
+    if batch.n_dislikes:
+        dislikes = Dislikes(batch)  # whose rows are items here
+        right, batch = dislikes.right(backend, dislikes.by_user, U, right), batch.confidences()
     step = HalfStep(backend, batch.by_user, U, shared, ridge, np.zeros_like(t), own, own=right)
     return with_predictions(backend.host(solve.solve_to_convergence(step)), batch.by_user, predicted)
