@@ -94,7 +94,7 @@ def test_estimates_and_groups_by_hand(model, groups):
 
 def test_the_effort_of_each_level_is_measured(model, groups):
     served = AnnRequests(model, groups)
-    assert groups.effort.shape == (5, 4)
+    assert groups.effort.shape == (9, 4)
     assert groups.share(tuple(groups.effort[2, :3])) == groups.effort[2, 3]
     between = tuple((groups.effort[2, :3] + groups.effort[3, :3]) / 2)
     assert groups.share(between) == groups.effort[2:4, 3].max()

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("fairmf")
 GOAL = 0.95  # share of the exact lists that the groups have to find where they are made
 LEAST = 0.9  # share below which groups are measured anew when a model is served with them
-STOPS = (0.0, 0.25, 0.5, 0.75, 1.0)  # values of evenness at which the share of groups is measured
+STOPS = tuple(k / 8 for k in range(9))  # values of evenness at which the share of groups is measured
 FEWEST = 1 / 64  # share of the groups that is tried first; then it is doubled
 MOST = 1 / 4  # largest share of the groups; looking into more takes longer than ranking every item
 SAMPLE, CHECKED, LENGTH = (
@@ -173,7 +173,7 @@ class AnnRequests:
         The groups may be of an older model with the same items: then they fit this one less well.
         """
         users, found = _sample(self.model, CHECKED), {}
-        for evenness, level in _levels(self.model):
+        for evenness, level in _levels(self.model)[::2]:
             found[evenness] = recall(self, users, level, LENGTH)
         if min(found.values(), default=1.0) < LEAST:
             log.warning(
