@@ -24,6 +24,7 @@ PAGES = {
     "from-implicit": "from-implicit.md",
     "choosing-evenness": "choosing-evenness.md",
     "groups-and-audit": "audit.md",
+    "cluster-and-gpu": "cluster-and-gpu.md",
     "cold-items": "launch-day.md",
 }
 """The notebooks, and the page that each is made from."""

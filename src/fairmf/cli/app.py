@@ -58,6 +58,7 @@ VERBS = {
     "experiment": Verb(MODEL, "Plan an A/B test: how many users it takes to see what an evenness changes."),
     "serve": Verb(MODEL, "Serve a model over HTTP: lists for histories, with an evenness for each request."),
     "export": Verb(MODEL, "Export vectors to files and vector databases; tables of neighbours and popular items."),
+    "card": Verb(MODEL, "Write a model card from a model and its run records."),
     "datasets": Verb(DATA, "List, show and download benchmark data sets, or make synthetic events."),
     "doctor": Verb(TOOLS, "Check the installation: what works, and what is missing."),
     "warmup": Verb(TOOLS, "Compile all kernels in advance, so that new processes start faster."),
