@@ -90,8 +90,10 @@ def item_sums(rows: Rows, n_items: int) -> NDArray[np.float64]:
 
 def read_only(array: Array) -> Array:
     """Return a view that cannot be written to. Kernels that get only such views are compiled once."""
+    if not array.flags.writeable:
+        return array
     view = array.view()
-    view.flags.writeable = False
+    view.setflags(write=False)
     return view
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import copy
 import functools
 import os
 from collections.abc import Callable, Hashable, Sequence
@@ -88,7 +87,10 @@ def on_snapshot(method: Method) -> Method:
 
     @functools.wraps(method)
     def call(model: object, *args: object, **options: object) -> object:
-        return method(copy.copy(model), *args, **options)
+        # As `copy.copy` does it, which takes ten times as long: more than a fold-in at few factors.
+        shared = object.__new__(type(model))
+        vars(shared).update(vars(model))
+        return method(shared, *args, **options)
 
     return cast(Method, call)
 

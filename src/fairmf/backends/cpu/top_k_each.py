@@ -100,6 +100,17 @@ def write_best(keys, size, k, found, bits, items, scores):
 
 
 @kernel
+def rounding(user, strength):
+    """Bound the error of a float32 score: d products and sums, the last rounding, and what a dial adds to them."""
+    d, size = len(user), 0.0
+    for c in range(d):
+        size += np.float64(user[c]) * np.float64(user[c])
+    size = np.sqrt(size) * strength[3]
+    found = (d + 2) * 2.0**-24 * size + 1e-37 + (d + 64) * 2.0**-24 * strength[4]
+    return np.float32(found + size * (SCALE_ERROR if strength[0] > 0.0 else 2.0**-22))
+
+
+@kernel
 def dialled(row, first, strength, logs2, added, logs, prices, scale, bits, whole):
     """Apply a user's level to its scores of a block of items, in float32.   in, out: row   scratch: the last three"""
     n = len(row)
@@ -122,12 +133,13 @@ def dialled(row, first, strength, logs2, added, logs, prices, scale, bits, whole
 
 @kernel
 def top_k_each(
-    low, high, bounds, users, other, dial64, dial32, strengths, errors, ks, barred, ends, items, scores
+    low, high, bounds, users, other, dial64, dial32, strengths, ks, barred, ends, items, scores
 ):  # fmt: skip
     """Find the ks[i] best items of each user.   in: all but the last two   out: items, scores (missing: as they were)
 
     `dial64` = (spread, offsets, logs, prices), `dial32` = (log2 of spread, offsets, logs, prices); offsets and prices
-    may have length 0. strengths[i] = (g, a, b). `barred` holds the excluded items of all users, ascending for each.
+    may have length 0. strengths[i] = (g, a, b, longest item vector at that g, most that is added to a score).
+    `barred` holds the excluded items of all users, ascending for each.
     """
     m = len(other)
     spread, offsets, logs, prices = dial64
@@ -138,7 +150,9 @@ def top_k_each(
         room = most_kept(most) + ITEMS_AT_ONCE
         found, positions = np.empty((n, room), dtype=np.float32), np.empty((n, room), dtype=np.int32)
         bits = found.view(np.int32)
-        sizes, floors = np.zeros(n, dtype=np.int64), np.full(n, LOWEST)
+        sizes, floors, errors = np.zeros(n, dtype=np.int64), np.full(n, LOWEST), np.empty(n, dtype=np.float32)
+        for a in range(n):
+            errors[a] = rounding(users[start + a], strengths[start + a])
         scratch, keys = np.empty(room, dtype=np.float32), np.empty(room, dtype=np.int64)
         block = np.empty((n, min(m, ITEMS_AT_ONCE)), dtype=np.float32)
         scale, whole = np.empty(ITEMS_AT_ONCE, dtype=np.float32), np.empty(ITEMS_AT_ONCE, dtype=np.int32)
@@ -152,7 +166,7 @@ def top_k_each(
                 at[a] = mask(row, first, barred, at[a], ends[i + 1])
                 sizes[a] = collect(row, first, floors[a], found[a], positions[a], sizes[a])
                 if sizes[a] > most_kept(ks[i]):
-                    sizes[a], floors[a] = drop_hopeless(ks[i], errors[i], found[a], positions[a], sizes[a], scratch)
+                    sizes[a], floors[a] = drop_hopeless(ks[i], errors[a], found[a], positions[a], sizes[a], scratch)
                 if sizes[a] > most_kept(ks[i]):  # so many are nearly equal: keep the best by exact scores
                     keys_of(
                         users[i], other, strengths[i], spread, offsets, logs, prices, positions[a], sizes[a], found[a],
@@ -165,7 +179,7 @@ def top_k_each(
         for a in range(n):
             i = start + a
             if sizes[a] > ks[i]:
-                sizes[a], _ = drop_hopeless(ks[i], errors[i], found[a], positions[a], sizes[a], scratch)
+                sizes[a], _ = drop_hopeless(ks[i], errors[a], found[a], positions[a], sizes[a], scratch)
             keys_of(
                 users[i], other, strengths[i], spread, offsets, logs, prices, positions[a], sizes[a], found[a], bits[a],
                 keys,
