@@ -75,12 +75,10 @@ def fold_short(low, high, indptr, indices, weights, other, turned_other, basis, 
         ridge = ridge_of(weights[start : start + k], l2)
         turned = np.empty((k, d), dtype=np.float32)
         if len(turned_other):
-            for e in range(k):
-                turned[e] = turned_other[indices[start + e]]
+            gather(turned_other, indices[start : start + k], turned)
         else:
             history = np.empty((k, d), dtype=np.float32)
-            for e in range(k):
-                history[e] = other[indices[start + e]]
+            gather(other, indices[start : start + k], history)
             products(history, basis, turned)
         root, inner, right = np.empty(d), np.empty(d), np.empty(k)  # D^-1/2, psi D^-1/2 q
         for c in range(d):
@@ -99,14 +97,16 @@ def fold_short(low, high, indptr, indices, weights, other, turned_other, basis, 
         for e in range(k):
             system[e, e] += 1.0 / np.float64(weights[start + e])
         if not solve_lower(system, right):
-            out[i, :] = np.nan
+            no_solution(out[i])
             continue
         for c in range(d):
             inner[c] = -inner[c]
         for e in range(k):
             for c in range(d):
                 inner[c] += right[e] * scaled[e, c]
-        whole = np.zeros(d)
+        whole = np.empty(d)
+        for c in range(d):
+            whole[c] = 0.0
         for c in range(d):
             x = inner[c] * root[c]
             for f in range(d):
@@ -127,17 +127,19 @@ def fold_long(low, high, indptr, indices, weights, other, matrix, merit, l2, psi
         start, stop = indptr[i], indptr[i + 1]
         if start < stop and stop - start <= d / SHORT:
             continue
-        own[:, :] = matrix
+        for k in range(d):
+            for c in range(d):
+                own[k, c] = matrix[k, c]
         ridge = np.float32(ridge_of(weights[start:stop], l2))
         for k in range(d):
             own[k, k] += ridge
             out[i, k] = np.float32(-psi[i] * merit[k])
         if not _solve_row(indices, weights, start, stop, other, own, tile, letters, ints, one, out[i]):
-            out[i, :] = np.nan
+            no_solution(out[i])
         check_finite(out[i])
 
 
-@kernel
+@kernel(inner=True)
 def ridge_of(weights, l2):
     """Return lambda2 (c + alpha0 m)^eta, with c the sum of a user's confidences and l2 = (lambda2, eta, alpha0 m)."""
     total = 0.0
@@ -146,17 +148,32 @@ def ridge_of(weights, l2):
     return l2[0] * (total + l2[2]) ** l2[1]
 
 
-@kernel
+@kernel(inner=True)
 def check_finite(row):
     """Set a row to NaN if any of its numbers is not finite, so that the first one tells.   in, out: row"""
     total = 0.0
     for c in range(len(row)):
         total += np.float64(row[c]) * 0.0
     if total != 0.0:
-        row[:] = np.nan
+        no_solution(row)
 
 
-@kernel(fastmath={"reassoc", "contract"})
+@kernel(inner=True)
+def no_solution(row):
+    """Set a row to NaN.   out: row"""
+    for c in range(len(row)):
+        row[c] = np.nan
+
+
+@kernel(inner=True)
+def gather(rows, chosen, out):
+    """Copy the chosen rows.   in: rows, chosen   out: out"""
+    for e in range(len(chosen)):
+        for c in range(rows.shape[1]):
+            out[e, c] = rows[chosen[e], c]
+
+
+@kernel(fastmath={"reassoc", "contract"}, inner=True)
 def lower_products(rows, out):
     """Set out[e, f] = rows[e].rows[f] for f <= e.   in: rows   out: out (above its diagonal: anything)"""
     n, d = rows.shape
@@ -173,7 +190,7 @@ def lower_products(rows, out):
             f += 2
 
 
-@kernel(fastmath={"reassoc", "contract"})
+@kernel(fastmath={"reassoc", "contract"}, inner=True)
 def solve_lower(matrix, right):
     """Solve A x = b by Cholesky in place; `matrix` holds the lower triangle of A.   in, out: matrix, right
 
