@@ -76,7 +76,7 @@ $(VENV)/.dist: $(VENV)/.run
 
 # For the baselines' tests alone: large, so that the quick tests do without.
 $(VENV)/.torch: $(VENV)/.test
-	$(PIP) --group torch --group contract
+	$(PIP) --group torch --group contract --group stores
 	@touch $@
 
 $(VENV)/.check: $(VENV)/.test

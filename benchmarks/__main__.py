@@ -1,7 +1,7 @@
 """Run benchmarks: `python -m benchmarks [--full] [name ...]`. All of them short by default, as `make bench` does.
 
 RESULTS.md keeps one section per benchmark, with the date, machine and command of its own run; only those that were run
-are replaced.
+are replaced. benchmarks/history keeps all runs (history.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-from benchmarks import machine
+from benchmarks import history, machine
 from fairmf.backends.registry import what_is_missing
 
 NAMES = (
@@ -71,7 +71,9 @@ def main() -> None:
             continue
         result = importlib.import_module(f"benchmarks.{name}").run(short=not options.full)
         command = f"python -m benchmarks {'--full ' if options.full else ''}{name}"
-        made = f"{datetime.date.today().isoformat()}, `{command}`, {machine.describe()}."
+        date, here = datetime.date.today().isoformat(), machine.describe()
+        history.add(name, result, date, command, here)
+        made = f"{date}, `{command}`, {here}."
         sections[name] = f"{result.markdown()}\n*{made}*\n"
         print(sections[name], flush=True)
         write(RESULTS, sections)

@@ -21,9 +21,10 @@ class Result:
         lines = [f"## {self.title}", "", self.what, ""]
         lines.append("| " + " | ".join(self.header) + " |")
         lines.append("|" + "---|" * len(self.header))
-        lines += ["| " + " | ".join(_text(cell) for cell in row) + " |" for row in self.rows]
+        lines += ["| " + " | ".join(text_of(cell) for cell in row) + " |" for row in self.rows]
         return "\n".join([*lines, "", *(f"* {finding}" for finding in self.findings), ""])
 
 
-def _text(cell: object) -> str:
+def text_of(cell: object) -> str:
+    """A cell as the table shows it."""
     return f"{cell:.4g}" if isinstance(cell, float) else str(cell)

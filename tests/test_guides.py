@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import run_page  # noqa: E402
 
 NEEDS = {
+    "integrations.md": ("duckdb", None),
     "report.md": ("matplotlib", "report"),
     "serving.md": ("faiss", "ann"),
 }
@@ -25,29 +26,36 @@ NEEDS = {
     "guide",
     [
         "choosing-evenness.md",
+        "features.md",
         "metrics.md",
+        "ratings.md",
         *slow_values(
             "audit.md",
             "evenness.md",
             "integrations.md",
+            "launch-day.md",
             "exposure.md",
             "report.md",
             "serving.md",
             "ten-minutes.md",
             "tuning.md",
+            "vector-stores.md",
         ),
     ],
 )
 def test_the_examples_of_a_guide_run(guide, tmp_path, monkeypatch):
     if guide in NEEDS:
         package, extra = NEEDS[guide]
-        pytest.importorskip(package, reason=f'needs the {extra} extra: pip install "fairmf[{extra}]"')
+        what = f"needs {package}: pip install {package}"
+        pytest.importorskip(
+            package, reason=f'needs the {extra} extra: pip install "fairmf[{extra}]"' if extra else what
+        )
     run_examples(guide, tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("guide", ["cluster.md", "scaling.md"])
+@pytest.mark.parametrize("guide", ["cluster-and-gpu.md", "cluster.md", "scaling.md"])
 def test_the_examples_of_a_guide_run_on_a_cluster(guide, tmp_path, monkeypatch):
     run_examples(guide, tmp_path, monkeypatch)
 

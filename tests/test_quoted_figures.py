@@ -63,6 +63,7 @@ def unknown(text, values):
     return missing
 
 
+@pytest.mark.skipif(not (ROOT / "src").exists(), reason="src/ is only in a checkout, and has figures of its own")
 @pytest.mark.parametrize("page", PAGES)
 def test_every_quoted_figure_is_in_a_stored_result(page):
     found = sections((ROOT / page).read_text(encoding="utf-8"))

@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "<!-- tree: written by tools/architecture.py -->\n", "<!-- end of tree -->\n"
 FOLDERS = (
-    "", "io", "data", "backends", "backends/cpu", "backends/cuda", "ranking", "distributed", "models", "metrics",
-    "control", "baselines", "reports", "reproduce", "reproduce/kinds", "leaderboards", "serve", "cli",
+    "", "io", "data", "backends", "backends/cpu", "backends/cuda", "ranking", "distributed", "models", "stores",
+    "metrics", "control", "baselines", "reports", "reproduce", "reproduce/kinds", "leaderboards", "serve", "cli",
 )  # fmt: skip
 
 

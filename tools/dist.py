@@ -5,8 +5,9 @@
     python tools/dist.py --lowest                         # the oldest versions that pyproject.toml allows
 
 In order: 1. build both archives with their checks by twine; 2. list what the wheel holds and its size, and compare it
-with src/; 3. for each Python make an empty environment, install the wheel, run the commands of docs/quickstart.md in
-an empty folder, and run the tests of the unpacked source archive, from which src/ has been removed.
+with src/; 3. for each Python make an empty environment, install the wheel, and run the commands of docs/quickstart.md
+in an empty folder; 4. install the extras that `make test` installs, and run the tests of the unpacked source archive,
+from which src/ has been removed.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 VERSIONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 TEST_TOOLS = re.search(r"^test = \[(.*)\]$", PROJECT, flags=re.MULTILINE)
+assert TEST_TOOLS
+EXTRAS = re.search(r'--editable "\.\[(.*?)\]" --group test', (ROOT / "Makefile").read_text(encoding="utf-8"))
+assert EXTRAS
 LARGEST_WHEEL = 3_000_000
 """In bytes. A wheel beyond this holds something by mistake: data, or a second copy of the charts' library."""
 
@@ -108,7 +112,7 @@ def try_on(python: str, wheel: Path, archive: Path, options: argparse.Namespace)
     folder = ROOT / "build" / f"dist-{version(python)}{'-lowest' if options.lowest else ''}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    inside = environment(python, folder, wheel, options.lowest)
+    inside, pins = environment(python, folder, wheel, options.lowest)
     with tarfile.open(archive) as opened:
         if hasattr(tarfile, "data_filter"):
             opened.extractall(folder, filter="data")
@@ -123,37 +127,32 @@ def try_on(python: str, wheel: Path, archive: Path, options: argparse.Namespace)
     empty.mkdir()
     if run([inside, "-c", QUICK_START, unpacked, empty], cwd=unpacked, may_fail=True):
         return "the quick start"
+    if options.quick:
+        return None
+    install(inside, [f"{wheel}[{EXTRAS[1]}]"], pins)
     tests = [inside, "-m", "pytest", "-q", "-m", "not slow", *options.tests]
-    if not options.quick and run(tests, cwd=unpacked, may_fail=True):
-        return "tests"
-    return None
+    return "tests" if run(tests, cwd=unpacked, may_fail=True) else None
 
 
-def environment(python: str, folder: Path, wheel: Path, lowest: bool) -> Path:
-    """Make an environment with the wheel and the tools of the tests; return its interpreter."""
-    assert TEST_TOOLS is not None
-    tools = re.findall(r'"(.*?)"', TEST_TOOLS[1])
+def environment(python: str, folder: Path, wheel: Path, lowest: bool) -> tuple[Path, list[str | Path]]:
+    """Make an environment with the wheel and the tools of the tests; return its interpreter and pip's constraints."""
     run([python, "-m", "venv", folder / "environment"])
     inside = folder / "environment" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    if not lowest:
-        run([inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel, *tools])
-        return inside
-    pins = folder / "lowest.txt"
-    resolve = [
-        "-m",
-        "uv",
-        "pip",
-        "compile",
-        "--quiet",
-        "--resolution",
-        "lowest-direct",
-        "--python-version",
-        version(python),
-    ]
-    run([sys.executable, *resolve, "--output-file", pins, ROOT / "pyproject.toml"])
-    print(pins.read_text(encoding="utf-8"))
-    run([inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel, *tools, "--constraint", pins])
-    return inside
+    pins: list[str | Path] = []
+    if lowest:
+        oldest = folder / "lowest.txt"
+        extras = [word for name in EXTRAS[1].split(",") for word in ("--extra", name)]
+        resolve = ["--quiet", "--resolution", "lowest-direct", "--python-version", version(python), *extras]
+        run([sys.executable, "-m", "uv", "pip", "compile", *resolve, "--output-file", oldest, ROOT / "pyproject.toml"])
+        print(oldest.read_text(encoding="utf-8"))
+        pins = ["--constraint", oldest]
+    install(inside, [wheel, *re.findall(r'"(.*?)"', TEST_TOOLS[1])], pins)
+    return inside, pins
+
+
+def install(inside: Path, packages: list[str | Path], pins: list[str | Path]) -> None:
+    """Install packages within the constraints."""
+    run([inside, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages, *pins])
 
 
 def found(wanted: str) -> str | None:

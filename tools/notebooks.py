@@ -24,6 +24,8 @@ PAGES = {
     "from-implicit": "from-implicit.md",
     "choosing-evenness": "choosing-evenness.md",
     "groups-and-audit": "audit.md",
+    "cluster-and-gpu": "cluster-and-gpu.md",
+    "cold-items": "launch-day.md",
 }
 """The notebooks, and the page that each is made from."""
 BLOCK = re.compile(r"```python\n(.*?)```(?:\n+```text\n.*?```)?", re.DOTALL)

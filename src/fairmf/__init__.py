@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from fairmf.data.datasets import datasets as datasets
     from fairmf.data.events import Events as Events
     from fairmf.data.features import Features as Features
+    from fairmf.data.half_life import HalfLife as HalfLife
     from fairmf.data.ids import Ids as Ids
     from fairmf.data.interactions import Interactions as Interactions
     from fairmf.data.read import read_arrow as read_arrow
@@ -52,8 +53,8 @@ if TYPE_CHECKING:
     from fairmf.data.read_sql import read_sql as read_sql
     from fairmf.data.split import HeldOut as HeldOut
     from fairmf.data.split import Split as Split
-    from fairmf.data.split_by_item import split_by_item as split_by_item
-    from fairmf.data.split_methods import split_by_interaction as split_by_interaction
+    from fairmf.data.split_known import split_by_interaction as split_by_interaction
+    from fairmf.data.split_known import split_by_item as split_by_item
     from fairmf.data.split_methods import split_by_time as split_by_time
     from fairmf.data.split_methods import split_by_user as split_by_user
     from fairmf.data.synthetic import synthetic as synthetic
@@ -93,6 +94,7 @@ _HOMES = {
     "data.interactions": ("Interactions",),
     "data.events": ("Events",),
     "data.features": ("Features",),
+    "data.half_life": ("HalfLife",),
     "data.ids": ("Ids",),
     "data.read": ("read_frame", "read_parquet", "read_arrow",),
     "data.read_csv": ("read_csv",),
@@ -101,8 +103,8 @@ _HOMES = {
     "data.dataset_load": ("load_dataset", "fetch_dataset",),
     "data.datasets": ("datasets",),
     "data.split": ("Split", "HeldOut",),
-    "data.split_by_item": ("split_by_item",),
-    "data.split_methods": ("split_by_user", "split_by_interaction", "split_by_time",),
+    "data.split_known": ("split_by_interaction", "split_by_item",),
+    "data.split_methods": ("split_by_user", "split_by_time",),
     "models.als": ("FairALS", "IALS",),
     "models.fiadmm": ("FiADMM",),
     "models.popularity": ("Popularity",),

@@ -142,16 +142,21 @@ def describe_range(field: dataclasses.Field[Any]) -> str:
     return " or ".join([*words, *map(repr, rule["choices"])])
 
 
-def takes_keywords(keywords: type, of: Callable[..., object], note: str = "") -> Callable[[F], F]:
+def takes_keywords(
+    keywords: type, of: Callable[..., object] | tuple[Callable[..., object], ...], note: str = ""
+) -> Callable[[F], F]:
     """Decorate a function that takes a group of keywords as one: `def f(..., **group: Unpack[Keywords])`.
 
     `Keywords` is a TypedDict: it tells type checkers the names and types. `of` is the function or dataclass that the
-    group is for: it has their defaults. The function's signature then lists every keyword, for `help`, editors and the
-    reference, and an unknown keyword is refused in the function's own name; `note` is added to that message.
+    group is for, or several: they have the defaults. The function's signature then lists every keyword, for `help`,
+    editors and the reference, and an unknown keyword is refused in the function's own name; `note` is added to that
+    message.
     """
 
     def decorate(function: F) -> F:
-        own, there = inspect.signature(function), inspect.signature(of).parameters
+        own = inspect.signature(function)
+        sources = of if isinstance(of, tuple) else (of,)
+        there = {name: value for each in sources for name, value in inspect.signature(each).parameters.items()}
         *named, _ = own.parameters.values()
         group = [there[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in keywords.__annotations__]
         signature = own.replace(parameters=[*named, *group])

@@ -249,6 +249,19 @@ def test_print(visit):
     assert seen.problems == []
 
 
+def test_on_a_phone_every_model_is_a_card(visit):
+    seen = visit(width=360, height=740)
+    region = seen.page.locator("#models .wide")
+    assert region.evaluate("e => e.scrollWidth <= e.clientWidth")  # nothing to scroll sideways
+    cells = seen.page.locator("#models tbody tr").first.locator("td")
+    heads = seen.page.locator("#models thead th").all_text_contents()[1:]
+    labels = [cells.nth(k).evaluate("e => getComputedStyle(e, '::before').content") for k in range(cells.count())]
+    assert labels == [f'"{head}"' for head in heads]
+    tops = [cells.nth(k).bounding_box()["y"] for k in range(cells.count())]
+    assert tops == sorted(set(tops))  # a line for each figure
+    assert seen.violations() == []
+
+
 def test_without_scripts_summary_and_tables_are_there(visit, data):
     seen = visit(java_script_enabled=False)
     assert data["positions"][data["chosen"]]["sentence"] in seen.text("#summary")

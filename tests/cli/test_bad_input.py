@@ -204,7 +204,9 @@ TABLE = {
     "ids that are null": (inspect("a.csv", "user,item\n1,2\n,3\n"), PROBLEM, "null"),
     "ids that are NaN": (parquet, PROBLEM, "null or NaN"),
     "weights that are text": (inspect("a.csv", EVENTS, "--weight", "rating"), PROBLEM, "must hold numbers"),
-    "weights below 0": (inspect("a.csv", "user,item,w\n1,2,-1\n", "--weight", "w"), PROBLEM, "negative"),
+    "weights that are NaN": (inspect("a.csv", "user,item,w\n1,2,nan\n", "--weight", "w"), PROBLEM, "NaN"),
+    "a date without a half-life": (inspect("a.csv", EVENTS, "--as-of", "2024-01-01"), PROBLEM, "--half-life"),
+    "a half-life of 0": (inspect("a.csv", EVENTS, "--half-life", "0"), PROBLEM, "'days' parameter"),
     "a rating without a threshold": (inspect("a.csv", EVENTS, "--rating", "rating"), PROBLEM, "threshold"),
     "a threshold without a rating": (inspect("a.csv", "user,item\n1,2\n", "--rating-above", "3"), PROBLEM, "rating"),
     "a threshold that nothing passes": (

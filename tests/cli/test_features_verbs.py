@@ -1,11 +1,11 @@
-"""Test features on the command line: a split by item, a fit with a table, an evaluation of cold items."""
+"""Test features, dislikes, half-lives and recency on the command line."""
 
 import csv
 from pathlib import Path
 
 from running import write_events
 
-from fairmf import load_model
+from fairmf import Split, load_model
 
 SMALL = ("--factors", "8", "--epochs", "4", "--settings", "given", "-q")
 
@@ -42,3 +42,48 @@ def test_a_table_that_is_not_there(fairmf):
     done = fairmf("fit", "events.csv", "-o", "model.fairmf", "--item-features", "none.csv", *SMALL)
     assert done.code != 0
     assert "There is no table of features none.csv" in done.err
+
+
+def write_dated(path):
+    """60 users with 8 items each, one a day from 2024-01-01 on, every fifth a dislike."""
+    with Path(path).open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["user", "item", "weight", "date"])
+        for user in range(60):
+            for k in range(8):
+                item = (user * 3 + k * (1 + user % 4)) % 40
+                writer.writerow([user, item, -1 if (user + k) % 5 == 0 else 2, f"2024-01-{1 + k:02}"])
+
+
+def test_dislikes_and_a_half_life(fairmf):
+    write_dated("dated.csv")
+    done = fairmf("inspect", "dated.csv", "--weight", "weight", "--json", "-q")
+    assert done.json["dislikes"] == 96
+    half_life = ("--weight", "weight", "--time", "date", "--half-life", "3.5")
+    done = fairmf("fit", "dated.csv", "-o", "model.fairmf", *half_life, "--as-of", "2024-01-08", *SMALL[:-1])
+    assert done.code == 0, done.err
+    assert "of them dislikes" in done.err
+    model = load_model("model.fairmf")
+    own = model.fitted.weighting.inner
+    assert (own.days, own.as_of) == (3.5, "2024-01-08")
+    new = ("recommend", "model.fairmf", "--new-users", "dated.csv", "--weight", "weight", "--json", "-q")
+    done = fairmf(*new, "--time", "date")
+    assert done.code == 0, done.err
+    lists, expected = done.json["lists"], model.recommend(range(60), N=10)[0]
+    assert [one["items"] for one in lists][:50] == [[x for x in row if x != -1] for row in expected.tolist()][:50]
+    done = fairmf(*new, "--time", "date", "--half-life", "9")
+    assert done.code != 0
+    assert "half-life of 3.5 days" in done.err
+
+
+def test_splits_by_recency_and_with_a_half_life(fairmf):
+    write_dated("dated.csv")
+    read = ("dated.csv", "-o", "split", "--by", "interaction", "--weight", "weight", "--half-life", "7", "-q")
+    done = fairmf("split", *read, "--recency", "--share", ".2")
+    assert done.code == 0, done.err
+    split = Split.load("split")
+    assert split.train.weighting.days == 7
+    assert split.train.n_dislikes > 0
+    assert 0 < split.test.targets.nnz < 60  # one each, less the dislikes
+    assert fairmf("split", "dated.csv", "-o", "other", "--half-life", "7", "-q").code != 0  # the public protocol
+    assert fairmf("split", "dated.csv", "-o", "other", "--recency", "-q").code != 0

@@ -410,3 +410,22 @@ def test_models_go_by_their_flag_names_and_by_their_class_names(fairmf, tmp_path
     settings = () if kind == "Popularity" else ("--factors", 2, "--epochs", 1)
     fairmf("fit", "events.csv", "-o", "m.fairmf", "--model", given, *settings)
     assert type(load_model(tmp_path / "m.fairmf")).__name__ == kind
+
+
+def test_unknown_users_get_popular_items_if_asked(fairmf, made, tmp_path):
+    model = load_model(made / "model.fairmf")
+    known = model.fitted.user_ids.values[:2].tolist()
+    asked = (made / "model.fairmf", known[0], 987_654, known[1], "-n", 4)
+    assert "987654" in fairmf("recommend", *asked).err
+    done = fairmf("recommend", *asked, "--unknown", "popular", "--json")
+    assert done.code == 0, done.err
+    assert done.json["unknown_users"] == 1
+    lists = {entry["user"]: entry for entry in done.json["lists"]}
+    assert list(lists) == [*known, 987_654]
+    best = model.fitted.item_ids.values[np.argsort(-model.fitted.popularity, kind="stable")[:4]].tolist()
+    assert (lists[987_654]["items"], lists[987_654]["scores"]) == (best, [None] * 4)
+    for user in known:
+        assert lists[user]["items"] == model.recommend(user, N=4)[0].tolist()
+    done = fairmf("recommend", made / "model.fairmf", 987_654, "--unknown", "popular", "-o", "l.csv", "-n", 4)
+    assert done.code == 0, done.err
+    assert [line.split(",")[1] for line in (tmp_path / "l.csv").read_text().split()[1:]] == list(map(str, best))

@@ -113,7 +113,7 @@ def test_minimums_must_be_whole_numbers(wrong):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"weights": [1.0, np.nan, -1.0, np.nan]}, "2 NaN or missing and 1 negative, the first in row 1"),
+        ({"weights": [1.0, np.nan, np.inf, np.nan]}, "2 NaN or missing and 1 infinite, the first in row 1"),
         ({"weights": [1.0, 2.0, np.inf, 1.0]}, "1 infinite, the first in row 2"),
         ({"weights": [1.0, 1e300, 1.0, 1.0]}, "1 infinite"),
         ({"weights": [1.0]}, "'weights' has shape"),

@@ -12,7 +12,8 @@ from fairmf.data.csr import Rows
 from fairmf.data.events import Events
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
-from fairmf.data.split_methods import split_by_interaction, split_by_time, split_by_user
+from fairmf.data.split_known import split_by_interaction
+from fairmf.data.split_methods import split_by_time, split_by_user
 from fairmf.errors import InvalidData, InvalidParameter
 
 

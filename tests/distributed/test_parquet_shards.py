@@ -279,9 +279,11 @@ class TestBadInput:
     def test_bad_weights(self, tmp_path):
         bad = events(5).set_column(2, "plays", pa.array([1.0, float("nan"), -1.0, float("inf"), 2.0]))
         self.refused(
-            tmp_path, [events(5), bad], "part-001.parquet .weights. holds 1 NaN or missing and 1 infinite and 1 neg",
+            tmp_path, [events(5), bad], "part-001.parquet .weights. holds 1 NaN or missing and 1 infinite",
             weights="plays",
         )  # fmt: skip
+        dislikes = events(5).set_column(2, "plays", pa.array([1.0, -1.0, 1.0, 1.0, 2.0]))
+        self.refused(tmp_path, [events(5), dislikes], "not supported in shards", weights="plays")
         zero = events(5).set_column(2, "plays", pa.array([0.0] * 5))
         for minimum in (0, 1):
             self.refused(tmp_path, [zero, zero], "All 10 weights are 0", weights="plays", min_user=minimum)

@@ -7,8 +7,20 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from fairmf import IALS, FairALS, Features, FiADMM, Interactions, load_model, synthetic
+from fairmf import (
+    IALS,
+    FairALS,
+    Features,
+    FiADMM,
+    Interactions,
+    fit_offsets,
+    load_model,
+    split_by_item,
+    synthetic,
+    tune,
+)  # fmt: skip
 from fairmf.backends.registry import get_backend
+from fairmf.data.synthetic import theme_of
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.models import feature_maps
 from fairmf.models.feature_maps import SideFeatures
@@ -398,3 +410,42 @@ def test_checkpoints_keep_the_map(data, tmp_path):
     np.testing.assert_array_equal(model.item_factors, whole.item_factors)
     with pytest.raises(InvalidParameter):
         model_of(FairALS, epochs=6, backend="cpu").fit(data, item_features=2 * X, progress=False, checkpoint=folder)
+
+
+def test_an_item_without_interactions_has_neighbours_by_its_features(data):
+    items = pd.DataFrame({"item_id": data.item_ids.values, "genre": ["War", "Drama"] * 12 + ["War"]})
+    model = IALS(**{**SETTINGS, "epochs": 5}).fit(data, item_features=items, progress=False)
+    model.add_items(pd.DataFrame({"item_id": ["new"], "genre": ["Drama"]}))
+    near = model.similar_items("new", N=5)[0].tolist()
+    assert near[0] == "new"
+    assert None not in near
+    assert {"i3", "i7"} & set(near)  # which have no interactions either, and the same genre
+
+
+def test_tuning_searches_how_little_features_matter():
+    pytest.importorskip("optuna", reason='needs the tune extra: pip install "fairmf[tune]"')
+    split = split_by_item(synthetic(60, 40, 600), cold_share=0.1, target_share=0.1)
+    X = matrix(40, P)
+    model = IALS(factors=3, epochs=2)
+    found = tune(model, split, metric="cold_recall@5", item_features=X, trials=2, progress=False, also=())
+    assert all(0.01 <= trial.settings["feature_regularization"] <= 10 for trial in found.trials)
+    assert found.trials[0].settings["feature_regularization"] == 0.1  # the model's own comes first
+    assert found.best_model().fitted.item_features is not None
+    without = tune(model, split, trials=1, progress=False, also=())
+    assert "feature_regularization" not in without.trials[0].settings
+
+
+def test_a_floor_by_offsets_reaches_cold_items():
+    events = synthetic(300, 80, 6000)
+    split = split_by_item(events, cold_share=0.1, target_share=0.1)
+    themes = pd.DataFrame({"item_id": split.train.item_ids.values})
+    themes["theme"] = [theme_of(title) for title in themes["item_id"]]
+    themes["size"] = np.random.default_rng(0).random(80)  # items with the same features could not be told apart
+    model = FairALS(factors=8, epochs=5).fit(split.train, item_features=themes, progress=False)
+    cold = split.train.by_item.sums() == 0
+    found = fit_offsets(model, K=10, min_exposure=0.3, check=False, progress=False)
+    lists = model.recommend(split.train.user_ids.values, N=10)[0]
+    names = split.train.item_ids.values[cold]
+    before = np.array([(lists == name).sum() for name in names]) * 80 / lists.size
+    assert (before < 0.3).any()
+    assert (found.share[cold] >= 0.3 - 1e-9).all()

@@ -215,9 +215,8 @@ def test_a_user_without_items_is_what_fairness_makes_of_nobody():
         (["item 1", "nothing"], None, "1 of 2 items are unknown, the first is 'nothing'"),
         ([3], None, "1 of 1 items are unknown"),
         (["item 1", "item 2"], [1.0], "one weight for each of the 2 items; got 1"),
-        (["item 1"], [float("nan")], "must be finite and at least 0"),
-        (["item 1"], [-1.0], "must be finite and at least 0"),
-        (["item 1"], [1e300], "must be finite and at least 0"),
+        (["item 1"], [float("nan")], "must be finite"),
+        (["item 1"], [1e300], "must be finite"),
     ],
 )
 def test_bad_single_users(items, weights, message):

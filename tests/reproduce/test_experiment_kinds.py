@@ -388,7 +388,7 @@ def test_without_matplotlib_there_are_numbers_and_no_plots(data, tmp_path, monke
 
 @pytest.mark.parametrize(
     ("mean", "spread", "told"),
-    [(0.41751, 0.0008414, "0.4175 ± 0.0008"), (0.5, None, "0.5000"), (14323.9, 12.34, "1.432e+04 ± 12.34")],
+    [(0.41751, 0.0008414, "0.4175 ± 0.0008"), (0.5, None, "0.5000"), (14323.9, 12.34, "14,324 ± 12")],
 )
 def test_a_spread_is_written_as_its_mean(mean, spread, told):
     from fairmf.reproduce.run import measured_cell

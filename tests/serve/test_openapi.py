@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+pytest.importorskip("msgspec", reason="needs the extra [serve]")
+
 from fairmf.serve.routes import ROUTES
 
 

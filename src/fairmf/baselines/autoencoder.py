@@ -26,6 +26,7 @@ from fairmf.baselines.network_file import load_network, save_network
 from fairmf.data.csr import Rows
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions, as_interactions
+from fairmf.data.weighting import likes_only
 from fairmf.errors import InvalidData, InvalidParameter, MissingDependency
 from fairmf.models import fit_loop
 from fairmf.models.factor_model import FactorModel
@@ -142,7 +143,7 @@ class Autoencoder(FactorModel):
         check_settings(self)
         torch = torch_or_error(type(self).__name__)
         device = find_device(torch, self.device, type(self).__name__)
-        data = as_interactions(data)
+        data = likes_only(as_interactions(data), type(self).__name__)
         if data.nnz == 0:
             raise InvalidData("There are no interactions to learn from.")
         # The fit loop needs a problem; an autoencoder uses its data only, not its weights of the objective F.

@@ -18,6 +18,7 @@ from fairmf.backends.contract import Vector
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows
 from fairmf.data.interactions import Interactions, as_interactions
+from fairmf.data.weighting import likes_only
 from fairmf.errors import InvalidData, NotFitted
 from fairmf.lazy import lazy_module
 from fairmf.params import check_settings
@@ -62,7 +63,7 @@ class ScoreModel(abc.ABC):
             If there are no interactions, or the model would not fit into memory.
         """
         check_settings(self)
-        data = as_interactions(data)
+        data = likes_only(as_interactions(data), type(self).__name__)
         if data.nnz == 0:
             raise InvalidData("There are no interactions to learn from.")
         with get_backend("cpu").threads(self.num_threads):
@@ -111,7 +112,7 @@ class ScoreModel(abc.ABC):
         """Check the arguments of `rank`, and return the histories."""
         if options:
             raise TypeError(f"{type(self).__name__} has no option {next(iter(options))!r}: it has no dial.")
-        rows = as_interactions(history, allow_empty=True)
+        rows = likes_only(as_interactions(history, allow_empty=True), type(self).__name__)
         if rows.n_items != self.n_items:
             raise InvalidData(f"The history has {rows.n_items:,} items (columns), the model {self.n_items:,}.")
         if known_users and rows.n_users != self.trained_on.n_users:

@@ -38,7 +38,11 @@ else:
 _FOR = {
     "ann": "nearest-neighbour search",
     "cuda": "NVIDIA GPUs",
+    "milvus": "export to Milvus",
+    "pgvector": "export to PostgreSQL",
+    "qdrant": "export to Qdrant",
     "ray": "many machines",
+    "redis": "export to Redis",
     "report": "plots",
     "sql": "reading from databases",
     "tune": "searching for settings",

@@ -223,7 +223,8 @@ def _report(model: FactorModel, train: Interactions, output: Path, session: Sess
     }
     if objective is not None:
         session.run.metrics["objective"] = objective
-    session.note(f"data    {train.n_users:,} users, {train.n_items:,} items, {train.nnz:,} interactions")
+    dislikes = f", {train.n_dislikes:,} of them dislikes" if train.n_dislikes else ""
+    session.note(f"data    {train.n_users:,} users, {train.n_items:,} items, {train.nnz:,} interactions{dislikes}")
     epochs = f", {_ended(history)}" if history.records else ""
     session.note(f"fit     {type(model).__name__} in {session.run.timings['fit']:.1f} s{epochs}")
     session.note(f"model   {marked(output)}")

@@ -47,6 +47,8 @@ def inspect(
         inspect_model(Path(data), session)
         return
     events = read_events(data, reading, session, time=True)
+    if (decay := reading.decay()) is not None:
+        events = decay.decayed(events)
     with session.busy("count"):
         merged = Interactions.from_events(events)
         session.uses("data", merged)
@@ -85,6 +87,7 @@ def describe(events: Events, merged: Interactions) -> Record:
     }
     if events.weights is not None:
         facts["weights"] = _spread(events.weights)
+        facts["dislikes"] = int((events.weights < 0).sum())
     if events.times is not None:
         unit = events.time_unit or time_unit(events.times)
         facts["times"] = {"first": events.times.min().item(), "last": events.times.max().item(), "unit": unit}

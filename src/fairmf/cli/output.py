@@ -5,6 +5,7 @@ Verbs check that their files can be written before they start work.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -173,6 +174,8 @@ class ListsOf:
         As `recommend` takes them; `top` is its N.
     titles
         A name for every item, where a catalogue has them.
+    then
+        Lists of further users, which come after these.
     """
 
     model: FactorModel
@@ -180,9 +183,16 @@ class ListsOf:
     top: int
     options: Record
     titles: list[str] | None = None
+    then: ListsOf | None = None
 
     def batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Return the schema of the lists (user, item, score, rank and title), and their batches."""
+        schema, batches = self._batches()
+        if self.then is None:
+            return schema, batches
+        return schema, itertools.chain(batches, (batch.cast(schema) for batch in self.then.batches()[1]))
+
+    def _batches(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         schema, batches = batches_module.record_batches(self.model, self.users, self.top, self.options)
         if self.titles is None:
             return schema, batches

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import typer
 from rich.table import Table
 
@@ -17,6 +19,8 @@ from fairmf.cli.output import ListsOf, SafeCsv, Users, check_list_file, write_li
 from fairmf.cli.session import Session
 from fairmf.cli.sources import Reading, as_ids, data_weighting, ids_from_file, load_fitted, read_histories, read_ids
 from fairmf.cli.terminal import marked
+from fairmf.data.csr import Rows
+from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 
 if TYPE_CHECKING:
@@ -24,6 +28,13 @@ if TYPE_CHECKING:
     from fairmf.types import Record
 
 MOST_SHOWN = 50  # users on the terminal
+
+
+class Unknown(str, Enum):
+    """What users get whom the model does not know."""
+
+    error = "error"
+    popular = "popular"
 
 
 @dataclass
@@ -45,6 +56,12 @@ class NamedUsers(Flags):
             metavar="FILE", help="Recommend to the users in this file of events. The model need not know them."
         ),
     ] = None
+    unknown: Annotated[
+        Unknown,
+        typer.Option(
+            help="What to do about user ids that the model does not know: stop, or give them the most popular items."
+        ),
+    ] = Unknown.error
     reweight: Annotated[
         Reweight | None,
         typer.Option(
@@ -116,6 +133,8 @@ def recommend(
 
       fairmf recommend model.fairmf --users-from users.txt -o lists.csv --evenness 0.3
 
+      fairmf recommend model.fairmf --users-from users.txt -o lists.csv --unknown popular
+
       fairmf recommend model.fairmf --new-users today.csv -o lists.jsonl
     """
     if sum(x is not None for x in (named.users or None, named.users_from, named.new_users)) > 1:
@@ -132,6 +151,11 @@ def recommend(
     titles = catalogue.titles(loaded.fitted.item_ids, loaded.n_items)
     made = ListsOf(loaded, who, top, options, titles)
     count = loaded.n_users if who is None else len(who)
+    if named.unknown is Unknown.popular and who is not None and not histories:
+        made, strangers = _with_strangers(made)
+        session.result["unknown_users"] = strangers
+        if strangers:
+            session.note(f"users   {strangers:,} of {count:,} are not in the model: they get the most popular items")
     if output is None and count > MOST_SHOWN and not session.json:
         raise Problem(
             f"Lists of {count:,} users need a file.", "-o lists.parquet (or .csv, .jsonl), or name some users"
@@ -159,6 +183,26 @@ def _users(loaded: FactorModel, named: NamedUsers, reading: Reading, session: Se
     if named.users_from is not None:
         return ids_from_file(named.users_from, reading.user, known, "user"), {}
     return (as_ids(named.users, known) if named.users else None), {}
+
+
+def _with_strangers(made: ListsOf) -> tuple[ListsOf, int]:
+    """Give users whom the model does not know the most popular items, after the lists of the others."""
+    model, who = made.model, list(made.users or [])
+    ids = model.fitted.user_ids
+    known = [user in (range(model.n_users) if ids is None else ids) for user in who]
+    strangers = [user for user, there in zip(who, known, strict=True) if not there]
+    if not strangers:
+        return made, 0
+    nothing = Interactions(_no_rows(len(strangers)), model.n_items, Ids(strangers), model.fitted.item_ids)
+    popular = replace(made, users=strangers, options=made.options | {"user_items": nothing, "recalculate_user": True})
+    if not any(known):
+        return popular, len(strangers)
+    kept = [user for user, there in zip(who, known, strict=True) if there]
+    return replace(made, users=kept, then=popular), len(strangers)
+
+
+def _no_rows(count: int) -> Rows:
+    return Rows(np.zeros(count + 1, dtype=np.int64), np.zeros(0, dtype=np.int32), None)
 
 
 def _reweighted(loaded: FactorModel, histories: Interactions, asked: str, session: Session) -> Interactions:

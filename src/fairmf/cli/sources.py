@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
-import numpy as np
 import typer
 
 from fairmf.cli.errors import Problem
@@ -34,7 +33,9 @@ if TYPE_CHECKING:
         split_io,
         text_source,
     )  # fmt: skip
+    from fairmf.data import half_life as half_lives
     from fairmf.data.columns import ColumnName
+    from fairmf.data.half_life import HalfLife
     from fairmf.data.interactions import Interactions
     from fairmf.data.sniff import Guess, Peek
     from fairmf.data.split import Split
@@ -49,6 +50,7 @@ else:
     parquet = lazy_module("pyarrow.parquet")
     dataset_load = lazy_module("fairmf.data.dataset_load")
     datasets = lazy_module("fairmf.data.datasets")
+    half_lives = lazy_module("fairmf.data.half_life")
     interactions = lazy_module("fairmf.data.interactions")
     model_file = lazy_module("fairmf.models.model_file")
     read = lazy_module("fairmf.data.read")
@@ -85,8 +87,8 @@ class Reading(Flags):
     ] = None
     weight: Annotated[
         str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of weights, such as play "
-        "counts. Or the word 'sum': count the rows of each user-item pair, and use the count as its weight. "
-        "Default: every weight is 1.")
+        "counts; one below 0 is a dislike. Or the word 'sum': count the rows of each user-item pair, and use the count "
+        "as its weight. Default: every weight is 1.")
     ] = None  # fmt: skip
     time: Annotated[
         str | None,
@@ -99,6 +101,14 @@ class Reading(Flags):
         float | None,
         typer.Option(rich_help_panel=PANEL, metavar="NUMBER", help="Keep only rows with a rating above this number."),
     ] = None
+    half_life: Annotated[
+        float | None,
+        typer.Option(rich_help_panel=PANEL, metavar="DAYS", help="Let weights halve with every so many days of age."),
+    ] = None
+    as_of: Annotated[
+        str | None, typer.Option(rich_help_panel=PANEL, metavar="DATE", help="With --half-life: from when on the age "
+        "is counted. Default: the newest event.")
+    ] = None  # fmt: skip
     delimiter: Annotated[
         str | None, typer.Option(rich_help_panel=PANEL, help="One or more characters that separate columns "
         "('tab' for a tab). Guessed if not given.")
@@ -116,6 +126,14 @@ class Reading(Flags):
         str | None, typer.Option(rich_help_panel=PANEL, metavar="SQL", help="Query for a database, such as "
         "'SELECT user, item FROM events'.")
     ] = None  # fmt: skip
+
+    def decay(self) -> HalfLife | None:
+        """Return the half-life that was asked for."""
+        if self.half_life is None:
+            if self.as_of is not None:
+                raise Problem("--as-of needs a half-life.", "--half-life 30")
+            return None
+        return half_lives.HalfLife(self.half_life, self.as_of)
 
     def given(self) -> list[str]:
         """Return the flags that were given. Some sources accept none of them."""
@@ -141,9 +159,10 @@ def read_interactions(source: str, reading: Reading, session: Session, reweight:
     if split_io.is_split(source):
         data = read_split(source, reading, session).train
     else:
-        events = read_events(source, reading, session)
+        decay = reading.decay()
+        events = read_events(source, reading, session, time=decay is not None)
         merging = "sum" if reading.weight == "sum" else "column" if events.weights is not None else None
-        data = interactions.Interactions.from_events(events, weights=merging)
+        data = interactions.Interactions.from_events(events, weights=merging, half_life=decay)
     return data if reweight is None else data.reweighted(reweight)
 
 
@@ -237,7 +256,7 @@ def _say(session: Session, seen: Peek, columns: Record, guess: Guess, reading: R
     # Ratings and weights are never used without being asked for, but often they should be.
     if "rating" in likely and columns["rating"] is None:
         name = marked(likely["rating"])
-        session.note(f"        all ratings are kept; to keep only high values of {name}, use --rating-above 3.5")
+        session.note(f"        all ratings are kept; to keep only high values of column {name}, use --rating-above 3.5")
     if "weights" in likely and columns["weights"] is None:
         session.note(f"        to use a column of weights: --weight {marked(likely['weights'])}")
 
@@ -338,23 +357,24 @@ def read_histories(source: str, model: FactorModel, reading: Reading, session: S
         )
     # The file's ids must have the type of the model's ids: "7" in a file is the text "7" if the model has texts.
     text = items.values.dtype.kind not in "iu"
-    events = read_events(source, replace(reading, text_ids=reading.text_ids or text), session)
-    place = np.array([items.position(item) if item in items else -1 for item in events.item_ids.values.tolist()])
-    column = place[events.items]  # position of each event's item in the model, -1 if unknown
-    known = column >= 0
-    if not known.any():
+    own = half_lives.half_life_of(model.fitted.weighting)
+    if reading.decay() not in (None, own):
+        was = "without a half-life" if own is None else f"with a half-life of {own.days:g} days"
+        raise Problem(f"The model was fitted {was}.", "leave --half-life out: the model remembers it")
+    reading = replace(reading, text_ids=reading.text_ids or text)
+    events = read_events(source, reading, session, time=own is not None)
+    if not any(item in items for item in events.item_ids.values.tolist()):
         raise Problem(
             f"None of the {len(events.item_ids):,} items in {source} is known to the model.",
             "are --user and --item the right columns?",
         )
-    if not known.all():
-        session.warn(
-            f"{int((~known).sum()):,} of {len(known):,} events are dropped: the model does not know their items."
-        )
-    weights = None if events.weights is None else events.weights[known]
-    kept = Events(events.users[known], column[known], events.user_ids, items, weights)
-    merging = "sum" if reading.weight == "sum" else "column" if weights is not None else None
-    return events.user_ids.values, interactions.Interactions.from_events(kept, weights=merging)
+    merging = "sum" if reading.weight == "sum" else "column" if events.weights is not None else None
+    histories, others = half_lives.histories_of(events, items, reading.decay() or own, merging)
+    if others:
+        session.warn(f"{others:,} of {len(events):,} events are dropped: the model does not know their items.")
+    if own is not None and events.times is None:
+        session.warn("No column looks like times, so that all events of new users count as recent ones.")
+    return events.user_ids.values, histories
 
 
 def as_ids(texts: list[str], known: Ids | None) -> list[int | str]:

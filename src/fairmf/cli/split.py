@@ -19,10 +19,11 @@ from fairmf.cli.sources import DATA_HELP, Reading, read_events
 from fairmf.cli.terminal import marked
 from fairmf.data.columns import date_text, time_unit
 from fairmf.data.events import Events
+from fairmf.data.half_life import HalfLife
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut, Split
-from fairmf.data.split_by_item import split_by_item
-from fairmf.data.split_methods import split_by_interaction, split_by_time, split_by_user
+from fairmf.data.split_known import split_by_interaction, split_by_item
+from fairmf.data.split_methods import split_by_time, split_by_user
 from fairmf.types import Record
 
 _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
@@ -78,6 +79,9 @@ class Draw(Flags):
     cold_share: Annotated[
         float, typer.Option(help="With --by item: share of the items that are held out for validation, and for test.")
     ] = 0.1
+    recency: Annotated[
+        bool, typer.Option("--recency", help="With --by interaction: hold out the newest items of each user.")
+    ] = False
     seed: Annotated[
         int, typer.Option(min=0, help="Random seed, for --by interaction, --by item and --protocol seeded.")
     ] = 0
@@ -143,19 +147,21 @@ def split(
     """
     if output.exists() and not output.is_dir():
         raise Problem(f"{output} is a file; a split is a folder.", "choose another folder with --output")
-    _check_weights(by, draw.protocol, reading.weight)
-    events = read_events(data, reading, session, time=by is By.time)
+    _check_weights(by, draw, reading)
+    decay = reading.decay()
+    events = read_events(data, reading, session, time=by is By.time or draw.recency or decay is not None)
     with session.busy("split"):
         if by is By.time:
-            made = _by_time(events, draw, cuts, session)
+            made = _by_time(events if decay is None else decay.decayed(events), draw, cuts, session)
         elif by is By.interaction:
-            kept = _merged(events.at_least(**draw.limits()), reading.weight)
-            made = split_by_interaction(kept, target_share=draw.share, random_state=draw.seed)
+            kept = _merged(events.at_least(**draw.limits()), reading.weight, decay, draw.recency)
+            share = {"target_share": draw.share, "random_state": draw.seed}
+            made = split_by_interaction(kept, **share, recency=draw.recency)  # type: ignore[arg-type]
         elif by is By.item:
-            kept = _merged(events.at_least(**draw.limits()), reading.weight)
+            kept = _merged(events.at_least(**draw.limits()), reading.weight, decay)
             made = split_by_item(kept, cold_share=draw.cold_share, target_share=draw.share, random_state=draw.seed)
         else:
-            made = _by_user(events, reading.weight, draw)
+            made = _by_user(events, reading.weight, draw, decay)
         made = made if reweight is None else _log_weights(made)
     with session.busy("write"):
         made.save(output)
@@ -176,23 +182,35 @@ def split(
     session.note(f"split   {marked(output)}")
 
 
-def _check_weights(by: By, protocol: Protocol, weight: str | None) -> None:
-    if weight is not None and by is By.user and protocol is Protocol.public:
-        raise Problem("The public protocol ignores weights, so --weight does not apply.", "add --protocol seeded")
+def _check_weights(by: By, draw: Draw, reading: Reading) -> None:
+    weight, protocol = reading.weight, draw.protocol
+    for flag, given in (("--weight", weight), ("--half-life", reading.half_life)):
+        if given is not None and by is By.user and protocol is Protocol.public:
+            raise Problem(f"The public protocol ignores weights, so {flag} does not apply.", "add --protocol seeded")
     if weight == "sum" and by is By.time:
         raise Problem(
             "--weight sum counts rows over all time, so training would see the test period.", "leave --weight out"
         )
+    if draw.recency and by is not By.interaction:
+        raise Problem("--recency is for --by interaction.", "--by time holds out the newest events of everybody")
+    if draw.recency and weight == "sum":
+        raise Problem("--recency takes the first row of each pair, so --weight sum does not apply.")
 
 
-def _merged(events: Events, weight: str | None) -> Events | Interactions:
-    """Add up the rows of each pair if there are weights; without weights the first row of a pair counts."""
-    if weight is None:
+def _merged(events: Events, weight: str | None, decay: HalfLife | None, recency: bool = False) -> Events | Interactions:
+    """Add up the rows of each pair if there are weights; without weights the first row of a pair counts.
+
+    With `recency` the events stay rows with times, of which the first of each pair counts.
+    """
+    if recency:
+        return events if decay is None else decay.decayed(events)
+    if weight is None and decay is None:
         return events
-    return Interactions.from_events(events, weights="sum" if weight == "sum" else "column")
+    merging = None if weight is None else "sum" if weight == "sum" else "column"
+    return Interactions.from_events(events, weights=merging, half_life=decay)
 
 
-def _by_user(events: Events, weight: str | None, draw: Draw) -> Split:
+def _by_user(events: Events, weight: str | None, draw: Draw, decay: HalfLife | None) -> Split:
     if draw.protocol is Protocol.public and (draw.share != 0.2 or draw.seed != 0):
         raise Problem("The public protocol fixes --share and --seed.", "add --protocol seeded to choose them")
     heldout = draw.heldout
@@ -203,7 +221,7 @@ def _by_user(events: Events, weight: str | None, draw: Draw) -> Split:
             raise Problem(f"{few}: too few to split.", "lower --min-user and --min-item")
         heldout = max(1, min(10_000, left // 10))  # 10,000 is the number of the published split of MovieLens-20M
     options: Record = {"target_share": draw.share, "random_state": draw.seed, **draw.limits()}
-    return split_by_user(_merged(events, weight), heldout, protocol=draw.protocol.value, **options)
+    return split_by_user(_merged(events, weight, decay), heldout, protocol=draw.protocol.value, **options)
 
 
 def _log_weights(made: Split) -> Split:

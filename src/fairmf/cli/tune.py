@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from fairmf.cli.errors import Problem
+from fairmf.cli.fit import FeatureTables
 from fairmf.cli.model_flags import ModelSettings, effective_settings
 from fairmf.cli.options import Flags, comma_list, number_or_word
 from fairmf.cli.output import ENDINGS_HELP, check_output, check_table_output, write_table
@@ -59,8 +60,8 @@ class Search(Flags):
 
 
 @dataclass
-class Budget(Flags):
-    """How long to search."""
+class Budget(FeatureTables):
+    """How long to search, and the features of the fits."""
 
     trials: Annotated[
         int, typer.Option(min=1, help="Number of trials in total, including those of an earlier run.")
@@ -131,7 +132,7 @@ def tune(
         found = search(
             model, split, metric=goal.metric, objectives=comma_list(goal.objectives), trials=budget.trials,
             timeout=budget.timeout, space=ranges, storage=budget.storage,
-            random_state=settings.given.get("random_state", 0), progress=session.progress,
+            random_state=settings.given.get("random_state", 0), progress=session.progress, **budget.read(),
         )  # fmt: skip
     best = found.best(**bounds)
     if table_output is not None:

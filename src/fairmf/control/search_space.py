@@ -124,10 +124,10 @@ Part = Range | Doubling | Choice
 Space = dict[str, Part]
 
 
-def read_space(space: Settings | None, model: IterativeModel, several: bool) -> Space:
+def read_space(space: Settings | None, model: IterativeModel, several: bool, features: bool = False) -> Space:
     """Read the space to search: as given ((low, high) is a Range, a list a Choice), or the default for this model."""
     if space is None:
-        return default_space(model, several)
+        return default_space(model, several, features)
     found = {name: _read_part(name, part) for name, part in space.items()}
     if not found:
         raise InvalidParameter("The 'space' parameter of tune is empty: name at least one setting.")
@@ -144,9 +144,9 @@ def read_space(space: Settings | None, model: IterativeModel, several: bool) -> 
     return found
 
 
-def default_space(model: IterativeModel, several: bool) -> Space:
+def default_space(model: IterativeModel, several: bool, features: bool = False) -> Space:
     """Return the default space: both weights, the exponent, both balances and the number of factors; with several
-    objectives also the evenness that lists are made with.
+    objectives also the evenness that lists are made with, and with features how little these matter.
     """
     fields = {field.name for field in dataclasses.fields(model)}
     found: Space = {
@@ -157,6 +157,8 @@ def default_space(model: IterativeModel, several: bool) -> Space:
         "user_balance": Range(0.0, 0.6, log=False),
         "factors": Doubling(16, 256),
     }
+    if features:
+        found["feature_regularization"] = Range(1e-2, 10.0)
     if several:
         found[EVENNESS] = Range(0.0, 0.3, log=False)  # beyond, the rule for models without a path overshoots
     return {name: part for name, part in found.items() if name == EVENNESS or name in fields}

@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -60,6 +60,8 @@ def tune(
     prune: bool | None = None,
     prune_every: int = 4,
     groups: GroupLabels | None = None,
+    item_features: Any = None,
+    user_features: Any = None,
     part: str = "validation",
     allow_test: bool = False,
     progress: bool | None = None,
@@ -100,6 +102,8 @@ def tune(
         Epochs after which a fit is judged for the first time; then after twice as many, four times as many, ...
     groups
         A label per item, for metrics of groups.
+    item_features, user_features
+        Features of items and users, as `fit` takes them. The default space then has `feature_regularization` too.
     part
         "validation" or, with `allow_test`, "test".
     allow_test
@@ -135,9 +139,13 @@ def tune(
     targets = _objectives(metric, objectives)
     pruning = _pruning(prune, len(targets))
     _check_numbers(model, trials, timeout, random_state, startup_trials, prune_every)
-    searched = read_space(space, model, several=len(targets) > 1)
+    sides = {"item_features": item_features, "user_features": user_features}
+    features = {name: given for name, given in sides.items() if given is not None}
+    searched = read_space(space, model, several=len(targets) > 1, features=bool(features))
     labels = list(dict.fromkeys([*targets, *(parse_metric(label).label for label in also)]))
-    attempt = Attempt(model, split, held_out, labels, targets, searched, groups, prune_every if pruning else 0)
+    attempt = Attempt(
+        model, split, held_out, labels, targets, searched, groups, prune_every if pruning else 0, features
+    )
     seed = int(np.random.SeedSequence().generate_state(1)[0]) if random_state is None else int(random_state)
     recipe = _recipe(attempt, seed if random_state is not None else None, startup_trials)
     with quietly(optuna), opened(optuna, storage) as store:
@@ -145,7 +153,7 @@ def tune(
         study = open_study(optuna, store, study_name, lower, recipe)
         _search(optuna, study, attempt, trials, timeout, seed, startup_trials, progress)
         found = tuple(_trial(trial, searched) for trial in settled(study))
-    return TuningResult(model, split.train, targets, found, study, held_out)
+    return TuningResult(model, split.train, targets, found, study, held_out, features)
 
 
 def _search(
@@ -220,6 +228,8 @@ class Attempt:
     space: Space
     groups: GroupLabels | None
     prune_every: int
+    features: Record = dataclasses.field(default_factory=dict)
+    """The features of a fit, by their names in `fit`."""
 
     def run(self, trial: OptunaTrial) -> tuple[dict[str, float], bool]:
         """Fit and measure. Return the metrics (after pruning only the objectives), and whether the fit was pruned."""
@@ -227,7 +237,7 @@ class Attempt:
         model = with_settings(self.model, settings)
         watch = Pruning(trial, self, served, model.epochs)
         callbacks = [watch] if self.prune_every else []
-        model.fit(self.split.train, callbacks=callbacks, objective_every=0, progress=False)
+        model.fit(self.split.train, callbacks=callbacks, objective_every=0, progress=False, **self.features)
         return (watch.seen, True) if watch.pruned else (self.values(model, self.labels, served), False)
 
     def values(self, model: Ranker, labels: Sequence[str], served: Record) -> dict[str, float]:
@@ -381,7 +391,8 @@ def _recipe(attempt: Attempt, seed: int | None, startup_trials: int) -> Record:
     """Return the arguments that must be equal to continue a stored study."""
     model = attempt.model
     idle = {*attempt.space, "num_threads"}  # these are searched, or do not change results
-    return {
+    recipe = {"features": sorted(attempt.features)} if attempt.features else {}
+    return recipe | {
         "model": type(model).__name__,
         "settings": {f.name: getattr(model, f.name) for f in dataclasses.fields(model) if f.name not in idle},
         "space": {name: repr(part) for name, part in attempt.space.items()},

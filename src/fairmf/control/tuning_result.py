@@ -81,6 +81,8 @@ class TuningResult:
         The Optuna study.
     held_out
         The users that settings were compared on: paths of evenness are found and measured on them.
+    features
+        The features that models were fitted with, by their names in `fit`.
 
     Examples
     --------
@@ -97,6 +99,7 @@ class TuningResult:
     trials: tuple[Trial, ...]
     study: optuna.Study
     held_out: HeldOut | None = None
+    features: Record = dataclasses.field(default_factory=dict, repr=False)
     _models: dict[tuple[tuple[str, object], ...], IterativeModel] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
@@ -136,7 +139,7 @@ class TuningResult:
         trial = self.best(**constraints)
         settings = tuple(sorted(trial.settings.items()))
         if settings not in self._models:  # one model is kept, so that front() need not train it again
-            model = trial.build(self.model).fit(self.train, progress=False)
+            model = trial.build(self.model).fit(self.train, progress=False, **self.features)
             self._models.clear()
             self._models[settings] = self._calibrated(model)
         model = copy.copy(self._models[settings])
@@ -178,7 +181,9 @@ class TuningResult:
     @cached_property
     def default(self) -> Curve:
         """The curve of the given model along its path of evenness, with its own settings (way "default")."""
-        return self._along(self._calibrated(copy.copy(self.model).fit(self.train, progress=False)), "default")
+        return self._along(
+            self._calibrated(copy.copy(self.model).fit(self.train, progress=False, **self.features)), "default"
+        )
 
     def _along(self, model: IterativeModel, way: str) -> Curve:
         if self.held_out is None:
@@ -221,7 +226,7 @@ class TuningResult:
             if settings in seen:
                 continue
             seen.add(settings)
-            model = trial.build(self.model).fit(self.train, progress=False, settle=False)
+            model = trial.build(self.model).fit(self.train, progress=False, settle=False, **self.features)
             found = trade_off(model, split, points=points, metrics=self.objectives, progress=progress)
             rows += [{**row, "trial": trial.number} for row in found]
         return Curve(tuple(rows), self.objectives).front()

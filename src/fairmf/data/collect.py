@@ -126,7 +126,7 @@ class EventsCollector:
             if role in self._bad:
                 self._bad[role].check(f"Column {names.roles[role]!r} {where} ({what})", _REPAIR)
         if names.weights is not None:
-            advice = f"weights must be finite and at least 0, so {_REPAIR}"
+            advice = f"weights must be finite, so {_REPAIR}"
             self._bad["weights"].check(f"Column {names.weights!r} {where} (weights)", advice)
         if not allow_empty:
             check_not_empty(names, self._source, self._rows_read, len(self._parts["user"]), self.highest_rating)

@@ -21,6 +21,8 @@ from fairmf.lazy import lazy_module
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
+
+    from fairmf.data.half_life import HalfLife
 else:
     pa = lazy_module("pyarrow")
     pc = lazy_module("pyarrow.compute")
@@ -45,6 +47,32 @@ class TextKeywords(TypedDict, total=False):
     header: bool
     text_ids: bool
     encoding: str
+
+
+@dataclass(frozen=True)
+class Merging:
+    """Hold how events become interactions; see `Interactions.from_events`."""
+
+    min_user: int = 0
+    min_item: int = 0
+    half_life: float | HalfLife | None = None
+
+
+class TableKeywords(TypedDict, total=False):
+    """The fields of `Columns` and `Merging` as keywords of `Interactions.from_frame` and its siblings."""
+
+    user: ColumnName
+    item: ColumnName
+    time: ColumnName | None
+    rating: ColumnName | None
+    rating_above: float | None
+    min_user: int
+    min_item: int
+    half_life: float | HalfLife | None
+
+
+class TextTableKeywords(TableKeywords, TextKeywords, total=False):
+    """The keywords of `Interactions.from_csv`."""
 
 
 IDS = ("user", "item")
@@ -226,7 +254,6 @@ class BadValues:
         """Note the weights that cannot be confidences."""
         self.add("NaN or missing", np.isnan(weights), rows)
         self.add("infinite", np.isinf(weights), rows)
-        self.add("negative", weights < 0, rows)
 
     def check(self, subject: str, remedy: str) -> None:
         """Raise InvalidData if anything was noted."""
@@ -237,10 +264,10 @@ class BadValues:
 
 
 def check_weights(weights: NDArray[np.floating], subject: str) -> None:
-    """Raise InvalidData unless every weight is finite and not negative."""
+    """Raise InvalidData unless every weight is finite. Weights below 0 are dislikes."""
     bad = BadValues()
     bad.add_weights(weights)
-    bad.check(subject, "weights must be finite and at least 0, so remove or correct these rows")
+    bad.check(subject, "weights must be finite, so remove or correct these rows")
 
 
 def missing(values: pa.Array) -> NDArray[np.bool_]:

@@ -42,11 +42,14 @@ class Rows(NamedTuple):
         return sp.csr_array((values, self.indices, indptr), shape=(self.count, n_columns))
 
     def sums(self) -> NDArray[np.float64]:
-        """Return the sum of every row's confidences (c_i); the number of its entries if they are binary."""
+        """Return the sum of every row's confidences (c_i); the number of its entries if they are binary.
+
+        Dislikes (weights below 0) count with their confidence |w|, as in the ridges.
+        """
         if self.weights is None:
             return np.diff(self.indptr).astype(np.float64)
         # A running sum in float64, differenced at the row ends: empty rows come out as exactly 0.
-        running = np.concatenate(([0.0], np.cumsum(self.weights, dtype=np.float64)))
+        running = np.concatenate(([0.0], np.cumsum(np.abs(self.weights), dtype=np.float64)))
         sums: NDArray[np.float64] = running[self.indptr[1:]] - running[self.indptr[:-1]]
         return sums
 
@@ -84,8 +87,55 @@ class Rows(NamedTuple):
 
 
 def item_sums(rows: Rows, n_items: int) -> NDArray[np.float64]:
-    """Return the sum of the confidences of every item, from rows of users."""
+    """Return the sum of the confidences of every item, from rows of users; dislikes do not count."""
+    rows = liked(rows)
     return np.bincount(rows.indices, rows.weights, n_items).astype(np.float64)
+
+
+# -- dislikes: entries with a weight below 0 (docs/mathematics.md 12) -------------------------------------------------
+
+
+def has_dislikes(rows: Rows) -> bool:
+    """Return whether an entry has a weight below 0."""
+    return rows.weights is not None and bool((rows.weights < 0).any())
+
+
+def liked(rows: Rows) -> Rows:
+    """Return the entries that are no dislikes: the same rows where there are none."""
+    return entries_where(rows, rows.weights > 0) if rows.weights is not None and has_dislikes(rows) else rows
+
+
+def disliked(rows: Rows) -> Rows:
+    """Return the dislikes alone, with their confidences |w|."""
+    weights = np.zeros(rows.nnz, dtype=np.float32) if rows.weights is None else rows.weights
+    found = entries_where(rows, weights < 0)
+    return found._replace(weights=np.abs(weights[weights < 0]))
+
+
+def confidences(rows: Rows) -> Rows:
+    """Return the rows with |w| for every weight w: the confidence of a like or of a dislike."""
+    return rows if rows.weights is None else rows._replace(weights=np.abs(rows.weights))
+
+
+def summed_weights(
+    columns: NDArray[np.integer], weights: NDArray[np.float64]
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Add up the weights of items that are named twice; return the items, ascending, and their sums other than 0."""
+    found, at = np.unique(columns, return_inverse=True)
+    sums = _as_weights(np.bincount(at, weights, minlength=len(found)))
+    return found[sums != 0].astype(np.int32), sums[sums != 0]
+
+
+def like_counts(rows: Rows) -> NDArray[np.int64]:
+    """Return the number of entries in every row that are no dislikes."""
+    return np.diff(liked(rows).indptr)
+
+
+def entries_where(rows: Rows, kept: NDArray[np.bool_]) -> Rows:
+    """Return the entries that are kept, in the same rows."""
+    before = np.concatenate(([0], np.cumsum(kept)))
+    weights = None if rows.weights is None else rows.weights[kept]
+    return Rows(before[rows.indptr].astype(np.int64), rows.indices[kept], weights)
 
 
 def read_only(array: Array) -> Array:
@@ -133,7 +183,7 @@ def rows_from_sparse(matrix: Any, keep_values: bool) -> Rows:
     """Build rows from a SciPy sparse matrix, which is not changed."""
     csr = matrix if matrix.format in ("csr", "coo") else matrix.tocsr()
     if csr.format == "coo":
-        _check_values(csr, csr.data)
+        _check_values(csr, csr.data, keep_values)
         _check_indices(csr.row, csr.shape[0])
         _check_indices(csr.col, csr.shape[1])
         stored = csr.data != 0
@@ -147,7 +197,7 @@ def rows_from_sparse(matrix: Any, keep_values: bool) -> Rows:
         )
     _check_indices(csr.indices[:size], csr.shape[1])
     indices, values = csr.indices[:size].astype(np.int32), csr.data[:size]
-    _check_values(csr, values)
+    _check_values(csr, values, keep_values)
     if values.all() and is_ascending(indices, indptr):
         return Rows(indptr, indices, _as_weights(values) if keep_values else None)
     # One byte per value is enough for binary data: sums may wrap around, but only the positions are used.
@@ -155,6 +205,8 @@ def rows_from_sparse(matrix: Any, keep_values: bool) -> Rows:
     mine = Rows(indptr, indices, None).to_csr(own, csr.shape[1])
     mine.eliminate_zeros()
     mine.sum_duplicates()
+    if keep_values:
+        mine.eliminate_zeros()  # a like and a dislike of the same item may cancel
     return _rows_of_csr(mine, keep_values)
 
 
@@ -178,6 +230,8 @@ def _rows_of_part(
         if weights is not None:
             merged.data = merged.data.astype(np.float64)  # confidences add up in double precision
         merged.sum_duplicates()
+    if weights is not None:
+        merged.eliminate_zeros()  # a like and a dislike of the same item may cancel
     return _rows_of_csr(merged, weights is not None or count)
 
 
@@ -224,13 +278,15 @@ def _as_weights(values: Array) -> NDArray[np.float32]:
     return weights
 
 
-def _check_values(matrix: Any, values: Array) -> None:
+def _check_values(matrix: Any, values: Array, signed: bool) -> None:
     if values.dtype.kind not in "buif":
         raise InvalidData(f"The matrix holds {values.dtype} values.", hint="it must hold numbers, such as float32")
     # These can be neither NaN nor negative.
     if values.dtype.kind in "bu":
         return
     for what, bad in (("NaN", np.isnan), ("infinite", np.isinf), ("negative", lambda x: x < 0)):
+        if signed and what == "negative":
+            continue
         found = np.flatnonzero(bad(values))
         if len(found):
             if matrix.format == "coo":
@@ -240,7 +296,8 @@ def _check_values(matrix: Any, values: Array) -> None:
                 column = matrix.indices[found[0]]
             raise InvalidData(
                 f"The matrix holds {len(found):,} {what} values, the first at row {row}, column {column}; "
-                f"an interaction's weight must be finite and at least 0."
+                f"an interaction's weight must be finite.",
+                hint='with weights="values" a negative one is a dislike' if what == "negative" else None,
             )
 
 

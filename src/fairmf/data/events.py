@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from fairmf.data.ids import Ids
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.params import check_count
 from fairmf.types import Array
+
+if TYPE_CHECKING:
+    from fairmf.data.weighting import Weighting
 
 # Rows per step where NumPy needs temporary arrays of 8 bytes a row: keeps these at a few MB.
 _CHUNK = 1 << 18
@@ -30,11 +33,13 @@ class Events:
     user_ids, item_ids : Ids or sequence
         The ids by code. Readers number them in order of first appearance.
     weights : array of float, optional
-        A confidence per row, finite and at least 0. Stored as float32.
+        A confidence per row, finite; below 0 it is that of a dislike. Stored as float32.
     times : array of int or float, optional
         The time of each row.
     time_unit : {"s", "ms", "us", "ns"}, optional
         The unit of the times since 1970: "us" where they were read from dates, None where it is not known.
+    weighting : HalfLife, optional
+        The half-life that the weights contain already (`HalfLife.decayed`).
 
     Raises
     ------
@@ -57,6 +62,7 @@ class Events:
     weights: NDArray[np.float32] | None = None
     times: NDArray[np.int64] | NDArray[np.float64] | None = None
     time_unit: str | None = None
+    weighting: Weighting | None = None
 
     def __post_init__(self) -> None:
         for kind in ("user", "item"):
@@ -189,15 +195,23 @@ class Events:
 
 
 def with_weight(events: Events) -> Events:
-    """Return the rows with a weight above 0; raise InvalidData if there are no weights, or none is above 0."""
+    """Return the rows with a weight other than 0; raise InvalidData if there are no weights, or none is above 0."""
     if events.weights is None:
         raise InvalidData("weights='column' needs events with weights.", hint="name their column when you read them")
-    some = events.weights > 0
-    if len(events) and not some.any():
+    some = events.weights != 0
+    if len(events) and not (events.weights > 0).any():
+        what = "are 0 or dislikes" if some.any() else "are 0"
         raise InvalidData(
-            f"All {len(events):,} weights are 0, so there are no interactions.", hint="check the weights' column"
+            f"All {len(events):,} weights {what}, so there are no interactions.", hint="check the weights' column"
         )
     return events if some.all() else events.select(some)
+
+
+def liked_rows(events: Events) -> Events:
+    """Return the rows that are no dislikes: those without a weight below 0."""
+    if events.weights is None or not (events.weights < 0).any():
+        return events
+    return events.select(events.weights >= 0)
 
 
 def frequent(events: Events, min_user: int, min_item: int) -> Events:

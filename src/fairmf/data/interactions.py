@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +12,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fairmf.data.columns import ColumnName, TextFormat, TextKeywords
+from fairmf.data import csr
+from fairmf.data.columns import ColumnName, Columns, Merging, TableKeywords, TextFormat, TextTableKeywords
 from fairmf.data.csr import Rows, check_sparse, rows_from_pairs, rows_from_sparse, transpose, without_ones
-from fairmf.data.events import Events, frequent, with_weight
+from fairmf.data.events import Events, frequent, liked_rows, with_weight
 from fairmf.data.ids import Ids, check_orientation
-from fairmf.data.weighting import NAMES, Balance, BM25Weighting, LogWeighting, Weighting
+from fairmf.data.weighting import NAMES, BM25Weighting, LogWeighting, Weighting, weighted_like
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property, lazy_module
 from fairmf.params import takes_keywords
@@ -26,7 +27,10 @@ if TYPE_CHECKING:  # else loaded when they are used: a program that serves a sto
 
     from fairmf import html
     from fairmf.data import fingerprint, read, read_csv, read_sql
+    from fairmf.data import half_life as half_lives
+    from fairmf.data.half_life import HalfLife
 else:
+    half_lives = lazy_module("fairmf.data.half_life")
     fingerprint, read = lazy_module("fairmf.data.fingerprint"), lazy_module("fairmf.data.read")
     read_csv, read_sql, html = map(lazy_module, ("fairmf.data.read_csv", "fairmf.data.read_sql", "fairmf.html"))
 
@@ -85,7 +89,8 @@ class Interactions:
         user_ids, item_ids : sequence, optional
             One id for each row and column. Without ids, users and items are named by row number.
         weights : None or "values"
-            `"values"` keeps the matrix's values as confidences; by default every stored entry counts as 1.
+            `"values"` keeps the matrix's values as confidences, of dislikes where they are below 0; by default every
+            stored entry counts as 1.
         allow_empty : bool
             Whether a matrix without entries is accepted.
 
@@ -96,7 +101,8 @@ class Interactions:
         Raises
         ------
         InvalidData
-            If the matrix is damaged, transposed or empty, or holds values that are negative or not finite.
+            If the matrix is damaged, transposed or empty, or holds values that are not finite (by default also if they
+            are negative).
 
         Examples
         --------
@@ -122,7 +128,13 @@ class Interactions:
 
     @classmethod
     def from_events(
-        cls, events: Events, *, weights: str | None = None, min_user: int = 0, min_item: int = 0
+        cls,
+        events: Events,
+        *,
+        weights: str | None = None,
+        min_user: int = 0,
+        min_item: int = 0,
+        half_life: float | HalfLife | None = None,
     ) -> Interactions:
         """Merge the rows of events into one entry per pair; users and items keep the order of their codes.
 
@@ -130,11 +142,15 @@ class Interactions:
         ----------
         events : Events
         weights : None, "sum" or "column"
-            The confidence of a pair: 1, the number of its rows, or the sum of `events.weights` over its rows (pairs
-            that sum to 0 are dropped).
+            The confidence of a pair: 1, the number of its rows, or the sum of `events.weights` over its rows. Where
+            that sum is below 0 the pair is a dislike, where it is 0 the pair is dropped. The other two leave rows with
+            a weight below 0 out.
         min_user, min_item : int
             Drop items, then users, with fewer interactions, as `Events.at_least` does, and the ids that no longer
             occur. Without them all ids stay.
+        half_life : float or HalfLife, optional
+            Let weights halve with every so many days of age, counted from the newest event or from a date
+            (docs/ratings.md). A pair whose confidence is 1 counts as of its newest event.
 
         Returns
         -------
@@ -155,7 +171,11 @@ class Interactions:
             raise InvalidParameter(
                 f"'weights' of from_events must be None, 'sum' or 'column'. Got {weights!r} instead."
             )
-        kept = with_weight(events) if weights == "column" else events
+        kept = with_weight(events) if weights == "column" else liked_rows(events)
+        how = events.weighting if weights == "column" else None
+        if half_life is not None:
+            how = half_lives.HalfLife.of(half_life).dated(kept)
+            kept, weights = how.merged(kept, weights), "column"
         if len(kept) == 0:
             raise InvalidData("There are no rows in these events.", hint="at least one interaction is needed")
         if min_user or min_item:
@@ -163,20 +183,12 @@ class Interactions:
         shape = (len(kept.user_ids), len(kept.item_ids))
         values = kept.weights if weights == "column" else None
         rows = rows_from_pairs(kept.users, kept.items, shape, values, count=weights == "sum")
-        return cls(without_ones(rows), shape[1], kept.user_ids, kept.item_ids)
+        return cls(without_ones(rows), shape[1], kept.user_ids, kept.item_ids, how)
 
     @classmethod
+    @takes_keywords(TableKeywords, of=(Columns, Merging))
     def from_frame(
-        cls,
-        frame: Any,
-        *,
-        user: ColumnName = "user",
-        item: ColumnName = "item",
-        weights: ColumnName | None = None,
-        rating: ColumnName | None = None,
-        rating_above: float | None = None,
-        min_user: int = 0,
-        min_item: int = 0,
+        cls, frame: Any, *, weights: ColumnName | None = None, **options: Unpack[TableKeywords]
     ) -> Interactions:
         """Read a data frame with a row per event.
 
@@ -187,11 +199,13 @@ class Interactions:
             The columns of user and item ids.
         weights : str, optional
             None: binary, repeated rows count once. `"sum"`: the number of rows of each pair. Any other name: a column
-            of confidences, summed over repeated rows.
+            of confidences, summed over repeated rows. A negative one is a dislike (docs/ratings.md).
         rating, rating_above : str and float, optional
             Keep only rows whose value in the column `rating` is strictly above `rating_above`.
         min_user, min_item : int
             Drop items with fewer interactions, then users with fewer of what is left.
+        half_life : float or HalfLife, optional
+            Let weights halve with every so many days of age (`from_events`). The times are in the column `time`.
 
         Returns
         -------
@@ -200,7 +214,7 @@ class Interactions:
         Raises
         ------
         InvalidData
-            If a column is missing, ids are null, weights are negative or not finite, or no rows are left.
+            If a column is missing, ids are null, weights are not finite, or no rows are left.
 
         Examples
         --------
@@ -209,81 +223,62 @@ class Interactions:
         >>> Interactions.from_frame(plays, weights="plays")
         Interactions(2 users x 2 items, 3 weighted)
         """
-        reader = partial(read.read_frame, frame, user=user, item=item, rating=rating, rating_above=rating_above)
-        return cls._from(reader, weights, min_user, min_item)
+        return cls._from(partial(read.read_frame, frame), weights, options)
 
     @classmethod
-    @takes_keywords(TextKeywords, of=TextFormat)
+    @takes_keywords(TextTableKeywords, of=(Columns, Merging, TextFormat))
     def from_csv(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        user: ColumnName = "user",
-        item: ColumnName = "item",
-        weights: ColumnName | None = None,
-        rating: ColumnName | None = None,
-        rating_above: float | None = None,
-        min_user: int = 0,
-        min_item: int = 0,
-        **text: Unpack[TextKeywords],
+        cls, path: str | os.PathLike[str], *, weights: ColumnName | None = None, **options: Unpack[TextTableKeywords]
     ) -> Interactions:
         """Read a delimited text file, plain or compressed.
 
         `path`, `delimiter`, `header`, `text_ids` and `encoding` are those of `read_csv`; the other parameters, the
         result and the errors are those of `from_frame`.
         """
-        reader = partial(
-            read_csv.read_csv, path, user=user, item=item, rating=rating, rating_above=rating_above, **text
-        )
-        return cls._from(reader, weights, min_user, min_item)
+        return cls._from(partial(read_csv.read_csv, path), weights, options)
 
     @classmethod
+    @takes_keywords(TableKeywords, of=(Columns, Merging))
     def from_parquet(
         cls,
         path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
-        user: ColumnName = "user",
-        item: ColumnName = "item",
         weights: ColumnName | None = None,
-        rating: ColumnName | None = None,
-        rating_above: float | None = None,
-        min_user: int = 0,
-        min_item: int = 0,
+        **options: Unpack[TableKeywords],
     ) -> Interactions:
         """Read a Parquet file, a list of them, or a directory. The other parameters are those of `from_frame`."""
-        reader = partial(read.read_parquet, path, user=user, item=item, rating=rating, rating_above=rating_above)
-        return cls._from(reader, weights, min_user, min_item)
+        return cls._from(partial(read.read_parquet, path), weights, options)
 
     @classmethod
+    @takes_keywords(TableKeywords, of=(Columns, Merging))
     def from_arrow(
-        cls, source: Any, *, weights: ColumnName | None = None, min_user: int = 0, min_item: int = 0, **columns: Any
+        cls, source: Any, *, weights: ColumnName | None = None, **options: Unpack[TableKeywords]
     ) -> Interactions:
         """Read an Arrow file or stream, as `read_arrow` does. The other parameters are those of `from_frame`."""
-        return cls._from(partial(read.read_arrow, source, **columns), weights, min_user, min_item)
+        return cls._from(partial(read.read_arrow, source), weights, options)
 
     @classmethod
+    @takes_keywords(TableKeywords, of=(Columns, Merging))
     def from_sql(
-        cls,
-        query: str,
-        url: str,
-        *,
-        weights: ColumnName | None = None,
-        min_user: int = 0,
-        min_item: int = 0,
-        **columns: Any,
+        cls, query: str, url: str, *, weights: ColumnName | None = None, **options: Unpack[TableKeywords]
     ) -> Interactions:
         """Read the result of a database query, as `read_sql` does. The other parameters are those of `from_frame`."""
-        return cls._from(partial(read_sql.read_sql, query, url, **columns), weights, min_user, min_item)
+        return cls._from(partial(read_sql.read_sql, query, url), weights, options)
 
     @classmethod
     def _from(
-        cls, reader: Callable[..., Events], weights: ColumnName | None, min_user: int, min_item: int
+        cls, reader: Callable[..., Events], weights: ColumnName | None, options: Mapping[str, Any]
     ) -> Interactions:
         """Read events, with their weights if these are in a column, and merge repeated pairs."""
         # "sum" is a way to merge repeated pairs, not the name of a column.
         merging = None if weights is None else "sum" if weights == "sum" else "column"
-        events = reader(weights=weights if merging == "column" else None)
-        return cls.from_events(events, weights=merging, min_user=min_user, min_item=min_item)
+        own = {name: value for name, value in options.items() if name in Merging.__dataclass_fields__}
+        columns = {name: value for name, value in options.items() if name not in own}
+        if own.get("half_life") is not None:
+            columns.setdefault("time", "time")
+        return cls.from_events(
+            reader(weights=weights if merging == "column" else None, **columns), weights=merging, **own
+        )
 
     # -- size and shape -----------------------------------------------------------------------------------------
 
@@ -322,6 +317,12 @@ class Interactions:
         """Whether every interaction has weight 1 (then no values are stored)."""
         return self._by_user.weights is None
 
+    @cached_property
+    def n_dislikes(self) -> int:
+        """Number of entries with a weight below 0: confidences that a user does *not* want the item."""
+        weights = self._by_user.weights
+        return 0 if weights is None else int((weights < 0).sum())
+
     @property
     def weighting(self) -> Weighting | None:
         """The weighting that `reweighted` applied, which models remember; None if the confidences are raw."""
@@ -329,7 +330,8 @@ class Interactions:
 
     def __repr__(self) -> str:
         kind = "binary" if self.is_binary else "weighted"
-        return f"Interactions({self.n_users:,} users x {self.n_items:,} items, {self.nnz:,} {kind})"
+        dislikes = f", {self.n_dislikes:,} of them dislikes" if self.n_dislikes else ""
+        return f"Interactions({self.n_users:,} users x {self.n_items:,} items, {self.nnz:,} {kind}{dislikes})"
 
     def _repr_html_(self) -> str:
         return html.title(*repr(self)[:-1].split("(", 1)) + html.first_ids(self.user_ids, self.item_ids)
@@ -360,6 +362,27 @@ class Interactions:
 
     # -- derived interactions -----------------------------------------------------------------------------------
 
+    def liked(self) -> Interactions:
+        """Return the interactions without dislikes, of the same users and items."""
+        return self._with_rows(csr.liked(self._by_user)) if self.n_dislikes else self
+
+    def confidences(self) -> Interactions:
+        """Return the interactions with |w| for every weight w, so that a dislike looks like a like."""
+        if not self.n_dislikes:
+            return self
+        found = self._with_rows(csr.confidences(self._by_user))
+        found._given = self.given_fingerprint  # the two are the same data
+        return found
+
+    def with_weights(self, weights: NDArray[np.float32] | None, weighting: Weighting | None) -> Interactions:
+        """Return the same interactions with other confidences, which this weighting has computed."""
+        return Interactions(
+            self._by_user._replace(weights=weights), self._n_items, self.user_ids, self.item_ids, weighting
+        )
+
+    def _with_rows(self, rows: Rows) -> Interactions:
+        return Interactions(rows, self._n_items, self.user_ids, self.item_ids, self._weighting)
+
     def take_users(self, rows: NDArray[np.integer]) -> Interactions:
         """Return the users with the given row numbers, in the given order, and all items."""
         ids = None if self.user_ids is None else self.user_ids.take(rows)
@@ -375,13 +398,8 @@ class Interactions:
         how : "log" or "bm25"
             `"log"`: log2(1 + c), so that 1 stays 1 and binary data stay binary.
 
-            `"bm25"`: with items as documents and users as words, the confidence c_ij of user i and item j becomes
-
-                c_ij (K1 + 1) / (K1 (1 - B + B L_j / mean(L)) + c_ij) * ln(n_items / (1 + N_i))
-
-            where L_j is the sum of item j's confidences and N_i the number of items of user i. It lowers the weight of
-            popular items and of users with many items. (Where the logarithm is not positive, for users with all items
-            or all but one, it is replaced by ln(1 + 1/n_items).)
+            `"bm25"`: lower the weight of popular items and of users with many items, by the formula of
+            `BM25Weighting`.
         K1 : float
             Confidences saturate more slowly with a larger value; > 0. For "bm25" only.
         B : float
@@ -409,28 +427,6 @@ class Interactions:
             raise InvalidParameter(f"Weights can be 'log' or 'bm25'. Got {how!r} instead.")
         own = LogWeighting() if how == "log" else BM25Weighting.learn(self._by_user, self._n_items, K1, B)
         return weighted_like(self, own)
-
-
-def weighted_like(data: Interactions, weighting: Weighting | None) -> Interactions:
-    """Apply a model's weighting (None: nothing) to raw interactions; return those that have it as they are."""
-    if weighting is None or data.weighting == weighting:
-        return data
-    if isinstance(weighting, Balance) and data.weighting is not None and data.weighting == weighting.inner:
-        return with_weights(data, weighting.balanced(data.by_user), weighting)
-    if data.weighting is not None:
-        how, inner = data.weighting.how, weighting.inner if isinstance(weighting, Balance) else None
-        own = [weighting.how] if inner is None else [inner.how, weighting.how]
-        raise InvalidData(
-            f"These interactions were weighted by {how!r}, the model's data by {' and '.join(map(repr, own))}"
-            f"{' of other data' if how in own else ''}.",
-            hint="give the raw ones, which the model weights itself",
-        )
-    return with_weights(data, weighting.weights(data.by_user), weighting)
-
-
-def with_weights(data: Interactions, weights: NDArray[np.float32] | None, weighting: Weighting) -> Interactions:
-    """Return the same interactions with other confidences, which this weighting has computed."""
-    return Interactions(data.by_user._replace(weights=weights), data.n_items, data.user_ids, data.item_ids, weighting)
 
 
 def as_interactions(data: object, *, allow_empty: bool = False) -> Interactions:

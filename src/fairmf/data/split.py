@@ -16,15 +16,18 @@ from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData
 from fairmf.lazy import lazy_module
+from fairmf.types import Array
 
 if TYPE_CHECKING:
     from fairmf.data import split_io
+    from fairmf.data.weighting import Weighting
 else:
     split_io = lazy_module("fairmf.data.split_io")  # it imports this module
 
 # -- from rows of events (parallel arrays) to the matrices of a split -----------------------------------------------
 
 Codes = NDArray[np.integer]
+Method = Literal["by_user", "by_interaction", "by_time", "by_item"]
 
 
 def build_matrix(
@@ -36,6 +39,7 @@ def build_matrix(
     weights: NDArray[np.float32] | None = None,
     user_ids: Ids | None = None,
     item_ids: Ids | None = None,
+    weighting: Weighting | None = None,
 ) -> Interactions:
     """Build the matrix with an entry at every given (user, item) position. The pairs must be distinct."""
     # Sort by user, then item.
@@ -43,7 +47,12 @@ def build_matrix(
     indptr = np.concatenate(([0], np.cumsum(np.bincount(users, minlength=n_users)))).astype(np.int64)
     values = None if weights is None else weights[order].astype(np.float32)
     rows = Rows(indptr, items[order].astype(np.int32), values)
-    return Interactions(rows, n_items, user_ids, item_ids)
+    return Interactions(rows, n_items, user_ids, item_ids, weighting)
+
+
+def wanted(events: Events) -> NDArray[np.bool_]:
+    """Return which events can be targets: all but dislikes."""
+    return np.ones(len(events), dtype=bool) if events.weights is None else events.weights >= 0
 
 
 def first_appearance(codes: Codes, n_codes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -72,7 +81,19 @@ def events_of(data: Events | Interactions) -> Events:
     # Users and items without ids are named by position, so that a row of a split can be traced back to the data.
     user_ids = Ids(np.arange(data.n_users)) if data.user_ids is None else data.user_ids
     item_ids = Ids(np.arange(data.n_items)) if data.item_ids is None else data.item_ids
-    return Events(users, rows.indices, user_ids, item_ids, rows.weights, None)
+    half_life = data.weighting if data.weighting is not None and data.weighting.how == "half_life" else None
+    return Events(users, rows.indices, user_ids, item_ids, rows.weights, None, weighting=half_life)
+
+
+def times_of(events: Events, owner: str) -> Array:
+    """Return the times of events; raise InvalidData, in the name of a split, if there are none."""
+    if not isinstance(events, Events):
+        raise InvalidData(f"{owner} needs Events with times. Got {type(events).__name__} instead.")
+    if events.times is None:
+        raise InvalidData(f"{owner} needs events with times: name the time column when reading them.")
+    if not len(events):
+        raise InvalidData("There are no events to split.")
+    return events.times
 
 
 def ascending(ids: Ids, codes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -86,9 +107,6 @@ def ascending(ids: Ids, codes: NDArray[np.int64]) -> NDArray[np.int64]:
             f"The public protocol sorts the user ids, and these cannot be compared: they are of kinds "
             f"{', '.join(kinds)}. Give ids of one kind, or use protocol='seeded'."
         ) from None
-
-
-Method = Literal["by_user", "by_interaction", "by_time", "by_item"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +132,7 @@ class HeldOut:
     known_users: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "targets", self.targets.liked())  # a dislike is nothing to find
         if self.fold_in.n_users != self.targets.n_users:
             raise InvalidData(
                 f"fold_in has {self.fold_in.n_users:,} users, targets has {self.targets.n_users:,}: "

@@ -1,9 +1,8 @@
-"""Split events by user, by interaction or by time.
+"""Split events by user or by time.
 
 Splitting by user tests strong generalisation: whole users are held out, and the model sees part of their history. The
 protocol "public" repeats, bit for bit, the preprocessing of Liang et al. (2018), which the published numbers for
-MovieLens-20M and the Million Song Dataset use (docs/splitting.md lists its steps). Splitting by interaction tests weak
-generalisation: the model is trained on every user, and part of each user's history is held out.
+MovieLens-20M and the Million Song Dataset use (docs/splitting.md lists its steps).
 """
 
 from __future__ import annotations
@@ -16,33 +15,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.data.columns import TIME_UNITS, since_1970, time_unit
-from fairmf.data.events import Events
+from fairmf.data.events import Events, liked_rows
 from fairmf.data.interactions import Interactions
-from fairmf.data.split import HeldOut, Split, ascending, build_matrix, events_of, first_appearance, positions_in
+from fairmf.data.split import (
+    HeldOut,
+    Split,
+    ascending,
+    build_matrix,
+    events_of,
+    first_appearance,
+    positions_in,
+    times_of,
+    wanted,
+)  # fmt: skip
+from fairmf.data.split_known import FEWEST_ITEMS, draw_parts
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.params import check_count, check_seed, check_share
 from fairmf.types import Array
-
-FEWEST_ITEMS = 5  # users with fewer items have none held out
-
-
-def draw_parts(users: NDArray[np.integer], share: float, n_parts: int, random: np.random.Generator) -> NDArray[np.int8]:
-    """Draw the part of every row: 1..n_parts for floor(share * k) of a user's k rows each, 0 for all others.
-
-    Users with fewer than five rows have all of them in part 0.
-    """
-    # One sort for all users puts each user's rows in random order; the first `each` rows go to part 1, and so on.
-    order = np.lexsort((random.random(len(users)), users))
-    _, start, counts = np.unique(users[order], return_index=True, return_counts=True)
-    each = np.where(counts >= FEWEST_ITEMS, np.floor(share * counts), 0).astype(np.int64)
-    # Number of each row among its user's rows, from 0, in random order.
-    rank = np.arange(len(users)) - np.repeat(start, counts)
-    number = rank // np.maximum(np.repeat(each, counts), 1) + 1
-    held_out = (number <= n_parts) & (np.repeat(each, counts) > 0)
-    parts = np.zeros(len(users), dtype=np.int8)
-    parts[order] = np.where(held_out, number, 0)
-    return parts
-
 
 PUBLIC_SEED = 98765  # that of the published code
 PUBLIC_SHARE = 0.2
@@ -107,7 +96,10 @@ def split_by_user(
         )
     if protocol == "public":
         _check_public(data, target_share, random_state)
-    events = _kept(events_of(data), min_user, min_item, rating_above)
+    events = events_of(data)
+    if protocol == "public" and rating_above is None:
+        events = liked_rows(events)  # binary matrices have no place for dislikes
+    events = _kept(events, min_user, min_item, rating_above)
     users = np.unique(events.users).astype(np.int64)
     if 2 * heldout >= len(users):
         raise InvalidData(
@@ -191,7 +183,7 @@ def _seeded(
     parts = []
     for part in (validation, test):
         rows = _rows_of(events, part, items)
-        is_target = draw_parts(events.users[rows], share, 1, random) == 1
+        is_target = draw_parts(events.users[rows], share, 1, random.random(len(rows))) == 1
         parts.append(_held_out(events, rows, is_target, part, items, weighted=weighted))
     return Split(_matrix(events, in_train, train, items, weighted=weighted), parts[0], parts[1], "by_user")
 
@@ -214,7 +206,8 @@ def _held_out(
 ) -> HeldOut:
     # A target is found or not, so targets have no weights.
     fold_in = _matrix(events, rows[~is_target], part, items, weighted=weighted)
-    return HeldOut(fold_in, _matrix(events, rows[is_target], part, items, weighted=False))
+    targets = rows[is_target & wanted(events)[rows]]
+    return HeldOut(fold_in, _matrix(events, targets, part, items, weighted=False))
 
 
 def _matrix(
@@ -234,66 +227,8 @@ def _matrix(
         weights=events.weights[rows] if weighted and events.weights is not None else None,
         user_ids=events.user_ids.take(users),
         item_ids=events.item_ids.take(items),
+        weighting=events.weighting if weighted else None,
     )
-
-
-def split_by_interaction(data: Events | Interactions, *, target_share: float = 0.2, random_state: int = 0) -> Split:
-    """Hold out floor(target_share * k) of each user's k items for validation and as many others for test.
-
-    Users with fewer than five items keep all of them in train. Items that no user has in train are dropped from the
-    targets and from the catalogue. Both held-out sets have all users as rows, with train as their history
-    (`known_users=True`), so an item that was held out for validation may be recommended when test is scored.
-
-    Parameters
-    ----------
-    data : Events or Interactions
-    target_share : float
-        Above 0 and below 0.5.
-    random_state : int
-
-    Returns
-    -------
-    Split
-
-    Raises
-    ------
-    InvalidParameter
-        If the share or the seed is out of range.
-
-    Examples
-    --------
-    >>> from fairmf import synthetic
-    >>> split_by_interaction(synthetic(n_users=60, n_items=50, n_interactions=900)).test.known_users
-    True
-    """
-    check_share("split_by_interaction", "target_share", target_share)
-    check_seed("split_by_interaction", random_state)
-    if target_share >= 0.5:
-        raise InvalidParameter(
-            "The 'target_share' parameter of split_by_interaction is held out twice, for validation "
-            f"and for test, and must be below 0.5. Got {target_share!r} instead."
-        )
-    # Otherwise a repeated pair could be in train and in the targets.
-    events = events_of(data).without_duplicates()
-    users = np.unique(events.users).astype(np.int64)
-    place = positions_in(users, len(events.user_ids))[events.users]
-    part = draw_parts(place, target_share, 2, np.random.default_rng(random_state))
-    items = np.unique(events.items[part == 0]).astype(np.int64)
-    item_place = positions_in(items, len(events.item_ids))[events.items]
-    # Part -1 belongs to no matrix.
-    part[item_place < 0] = -1
-    user_ids, item_ids = events.user_ids.take(users), events.item_ids.take(items)
-
-    def matrix(number: int) -> Interactions:
-        rows = part == number
-        weights = events.weights[rows] if number == 0 and events.weights is not None else None
-        sizes = len(users), len(items)
-        return build_matrix(
-            place[rows], item_place[rows], *sizes, weights=weights, user_ids=user_ids, item_ids=item_ids
-        )
-
-    train = matrix(0)
-    return Split(train, HeldOut(train, matrix(1), True), HeldOut(train, matrix(2), True), "by_interaction")
 
 
 def split_by_time(
@@ -340,7 +275,7 @@ def split_by_time(
     >>> split_by_time(events, test_from="2021-09-01").method
     'by_time'
     """
-    times = _times(events)
+    times = times_of(events, "split_by_time")
     start, end = _cuts(events, validation_from, test_from, validation_share, test_share)
     in_train, before_test = times < start, times < end
     for what, some in (("train", in_train), ("validation", before_test & ~in_train), ("test", ~before_test)):
@@ -366,23 +301,14 @@ def split_by_time(
             weights=chosen.weights if weighted else None,
             user_ids=events.user_ids.take(users),
             item_ids=events.item_ids.take(items),
+            weighting=events.weighting if weighted else None,
         )
 
     train = matrix(in_train, train_users, True)
-    validation = matrix(before_test & ~_met(events, in_train), train_users, False)
-    test = matrix(~before_test & ~_met(events, before_test), test_users, False)
+    validation = matrix(before_test & ~_met(events, in_train) & wanted(events), train_users, False)
+    test = matrix(~before_test & ~_met(events, before_test) & wanted(events), test_users, False)
     history = matrix(before_test, test_users, True)
     return Split(train, HeldOut(train, validation, True), HeldOut(history, test, False), "by_time")
-
-
-def _times(events: Events) -> Array:
-    if not isinstance(events, Events):
-        raise InvalidData(f"split_by_time needs Events with times. Got {type(events).__name__} instead.")
-    if events.times is None:
-        raise InvalidData("split_by_time needs events with times: name the time column when reading them.")
-    if not len(events):
-        raise InvalidData("There are no events to split.")
-    return events.times
 
 
 def _cuts(
@@ -391,7 +317,7 @@ def _cuts(
     """Return the times at which validation and test begin, as numbers like the events' times."""
     check_share("split_by_time", "validation_share", validation_share)
     check_share("split_by_time", "test_share", test_share)
-    ordered = np.sort(_times(events))
+    ordered = np.sort(times_of(events, "split_by_time"))
     end = _quantile(ordered, 1 - test_share) if test_from is None else _moment(events, "test_from", test_from)
     if validation_from is not None:
         start = _moment(events, "validation_from", validation_from)
@@ -416,7 +342,7 @@ def _moment(events: Events, name: str, value: object) -> Any:
     """Return a number as it is, and a date as a number in the unit of the times."""
     if not isinstance(value, bool) and isinstance(value, Real) and not math.isnan(value):
         return value
-    times = _times(events)
+    times = times_of(events, "split_by_time")
     nanoseconds = since_1970(value)
     if nanoseconds is None:
         raise InvalidParameter(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,12 +16,18 @@ from fairmf.data.csr import Rows, is_ascending
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.data.weighting import Balance, BM25Weighting, LogWeighting, Weighting
-from fairmf.errors import InvalidData
+from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.io import strict_json
 from fairmf.io.container import Arrays
 from fairmf.io.strict_json import Malformed
 from fairmf.io.values import NotStorable, decode, encode
+from fairmf.lazy import lazy_module
 from fairmf.types import Array, Record
+
+if TYPE_CHECKING:
+    from fairmf.data import half_life
+else:
+    half_life = lazy_module("fairmf.data.half_life")  # few data have one
 
 KINDS = ("none", "integers", "texts", "typed")
 
@@ -125,8 +132,8 @@ def rows_from_arrays(
     check_offsets(f"its {name}", indptr, n, len(indices))
     if weights is not None and (weights.dtype != np.float32 or weights.shape != indices.shape):
         raise Malformed(f"its {name} have no weight each")
-    if weights is not None and not (np.isfinite(weights).all() and (weights > 0).all()):
-        raise Malformed(f"its {name} have weights that are not numbers > 0")
+    if weights is not None and not (np.isfinite(weights).all() and (weights != 0).all()):
+        raise Malformed(f"its {name} have weights that are 0 or no numbers")
     # Kernels and `Interactions` rely on sorted rows without repeats. Interactions checks the range of indices.
     if not is_ascending(indices, indptr):
         raise Malformed(f"its {name} are not in order, or repeated")
@@ -138,6 +145,7 @@ def rows_from_arrays(
 
 LENGTHS = "weighting.item_lengths"
 COUNTS = "weighting.item_counts"
+HALF_LIFE = "half_life"
 _NUMBERS = {"K1": float, "B": float, "mean_length": float, "n_items": int}
 _BALANCE = ("item_balance", "user_balance", "norm")
 
@@ -151,6 +159,8 @@ def weighting_to_arrays(weighting: Weighting | None) -> tuple[Record, Arrays]:
         inner, arrays = weighting_to_arrays(weighting.inner)
         stored |= {name: getattr(weighting, name) for name in _BALANCE} | {"inner": inner.get("weighting")}
         return {"weighting": stored}, {**arrays, COUNTS: weighting.item_counts}
+    if weighting.how == HALF_LIFE:
+        stored |= {name: getattr(weighting, name) for name in ("days", "as_of")}
     if not isinstance(weighting, BM25Weighting):
         return {"weighting": stored}, {}
     stored |= {name: getattr(weighting, name) for name in _NUMBERS}
@@ -169,6 +179,11 @@ def weighting_from_arrays(content: Record, n_items: int, arrays: Arrays) -> Weig
         return None
     if stored == {"how": LogWeighting.how}:
         return LogWeighting()
+    if isinstance(stored, dict) and stored.get("how") == HALF_LIFE:
+        try:
+            return half_life.HalfLife(stored.get("days"), stored.get("as_of"))  # type: ignore[arg-type]
+        except InvalidParameter as error:
+            raise Malformed("it does not say how its interactions lost weight with time") from error
     if isinstance(stored, dict) and stored.get("how") == Balance.how:
         return _balance(stored, n_items, arrays)
     if not isinstance(stored, dict) or set(stored) != {"how", *_NUMBERS} or stored["how"] != BM25Weighting.how:

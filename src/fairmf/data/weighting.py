@@ -10,6 +10,9 @@ Balanced confidences (docs/mathematics.md 9) give popular items and busy users l
 r_ij is the raw confidence (1 for binary data), f_j the number of users who have item j, a_i the number of items user i
 has, both at least 1. z keeps the mean of all confidences as it was, so that regularization and unobserved_weight keep
 their meaning. Without it popular items dominate the loss, and the factors are spent on them.
+
+Dislikes (weights below 0) are weighted like likes of the same strength and stay below 0. They count neither in f_j and
+a_i nor in the lengths of BM25 (docs/mathematics.md 12).
 """
 
 from __future__ import annotations
@@ -17,16 +20,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fairmf.data.csr import Rows
+from fairmf.data.csr import Rows, has_dislikes, item_sums, like_counts, liked
 from fairmf.errors import InvalidData
 from fairmf.lazy import cached_property
 from fairmf.params import check_number
 from fairmf.types import Array
+
+if TYPE_CHECKING:
+    from fairmf.data.interactions import Interactions
 
 NAMES = ("log", "bm25")
 ENTRIES_AT_ONCE = 1 << 20  # entries balanced at a time: bounds the memory for numbers in double precision
@@ -65,8 +71,8 @@ class LogWeighting:
         """Return the new confidences of raw rows; None for binary rows, which stay binary."""
         if rows.weights is None:
             return None
-        weights: NDArray[np.float32] = np.log2(1 + rows.weights.astype(np.float64)).astype(np.float32)
-        return weights
+        weights: NDArray[np.float32] = np.log2(1 + np.abs(rows.weights.astype(np.float64))).astype(np.float32)
+        return _signed(weights, rows)
 
     def item_weights(self, rows: Rows, items_per_user: NDArray[np.integer]) -> NDArray[np.float32] | None:  # noqa: ARG002
         """See Weighting."""
@@ -82,7 +88,12 @@ class LogWeighting:
 
 @dataclass(frozen=True, eq=False)
 class BM25Weighting:
-    """Weight by BM25 with items as documents and users as words; `Interactions.reweighted` has the formula.
+    """Weight by BM25 with items as documents and users as words: the confidence c_ij of user i and item j becomes
+
+        c_ij (K1 + 1) / (K1 (1 - B + B L_j / mean(L)) + c_ij) * ln(n_items / (1 + N_i))
+
+    where L_j is the sum of item j's confidences and N_i the number of items of user i. Where the logarithm is not
+    positive, for users with all items or all but one, it is replaced by ln(1 + 1/n_items).
 
     Everything that comes from the training data is stored, so that the weights of one history depend on no other.
     """
@@ -102,7 +113,7 @@ class BM25Weighting:
         """Compute the item lengths from training rows (users x items)."""
         check_number("reweighted", "K1", K1, above=0)
         check_number("reweighted", "B", B, low=0, high=1)
-        lengths: NDArray[np.float64] = np.bincount(rows.indices, _raw(rows), n_items).astype(np.float64)
+        lengths = item_sums(rows, n_items)
         return cls(float(K1), float(B), lengths, float(lengths.mean()), n_items)
 
     def __eq__(self, other: object) -> bool:
@@ -115,18 +126,15 @@ class BM25Weighting:
 
     def weights(self, rows: Rows) -> NDArray[np.float32]:
         """Return the new confidences of raw rows (users x items)."""
-        per_user = np.diff(rows.indptr)
         weights = self._saturated(_raw(rows), self.item_lengths, rows.indices)
-        weights *= np.repeat(self.user_factor(per_user), per_user)
-        return weights.astype(np.float32)
+        weights *= np.repeat(self.user_factor(like_counts(rows)), np.diff(rows.indptr))
+        return _signed(weights.astype(np.float32), rows)
 
     def item_weights(self, rows: Rows, items_per_user: NDArray[np.integer]) -> NDArray[np.float32]:
         """Return the new confidences of raw rows of items (items x users); item lengths are those of the rows."""
-        item = _row_of_entry(rows)
-        lengths: NDArray[np.float64] = np.bincount(item, _raw(rows), rows.count).astype(np.float64)
-        weights = self._saturated(_raw(rows), lengths, item)
+        weights = self._saturated(_raw(rows), _lengths(rows), _row_of_entry(rows))
         weights *= self.user_factor(items_per_user)[rows.indices]
-        return weights.astype(np.float32)
+        return _signed(weights.astype(np.float32), rows)
 
     def user_factor(self, items_per_user: NDArray[np.integer]) -> NDArray[np.float64]:
         """Return ln(n_items / (1 + N_i)), the factor that all entries of a user with N_i items share."""
@@ -138,9 +146,7 @@ class BM25Weighting:
 
     def with_items(self, where: NDArray[np.integer], rows: Rows) -> BM25Weighting:
         """See Weighting. The mean length stays."""
-        # Added in the order of `learn`, so that they have the same bits.
-        lengths = np.bincount(_row_of_entry(rows), _raw(rows), rows.count).astype(np.float64)
-        return replace(self, item_lengths=put(self.item_lengths, where, lengths))
+        return replace(self, item_lengths=put(self.item_lengths, where, _lengths(rows)))
 
     def _saturated(
         self, weights: NDArray[np.float64], lengths: NDArray[np.float64], item: NDArray[np.integer]
@@ -186,14 +192,14 @@ class Balance:
         The rows are those that `inner` has weighted already.
         """
         # 0 and 1 may be integers, which a file would store as such.
-        found = cls(float(item_balance), float(user_balance), rows.column_counts(n_items), 1.0, inner)
+        found = cls(float(item_balance), float(user_balance), liked(rows).column_counts(n_items), 1.0, inner)
         return found.normalised([found.totals(rows)])
 
     def totals(self, rows: Rows) -> tuple[float, float]:
         """Return the sum of the confidences r of some rows, and of r f^-b_I a^-b_U, which z is computed from."""
         raw = balanced = 0.0
         for part, weights in self._blocks(rows):
-            raw += float(part.nnz if part.weights is None else part.weights.sum(dtype=np.float64))
+            raw += float(part.nnz if part.weights is None else np.abs(part.weights).sum(dtype=np.float64))
             balanced += float(weights.sum())
         return raw, balanced
 
@@ -226,17 +232,16 @@ class Balance:
         for part, weights in self._blocks(rows):
             out[start : start + part.nnz] = np.minimum(np.maximum(weights / self.norm, RANGE[0]), RANGE[1])
             start += part.nnz
-        return out
+        return _signed(out, rows)
 
     def item_weights(self, rows: Rows, items_per_user: NDArray[np.integer]) -> NDArray[np.float32]:
         """Return the balanced confidences of raw rows of items (items x users); f_j is the number of a row's users."""
         if self.inner is not None:
             rows = rows._replace(weights=self.inner.item_weights(rows, items_per_user))
         busy = self._factor(items_per_user, self.user_balance)
-        raw = np.ones(rows.nnz) if rows.weights is None else rows.weights.astype(np.float64)
-        lengths = np.diff(rows.indptr)
-        found = raw * np.repeat(self._factor(lengths, self.item_balance), lengths) * busy[rows.indices] / self.norm
-        return np.clip(found, *RANGE).astype(np.float32)
+        popular = np.repeat(self._factor(like_counts(rows), self.item_balance), np.diff(rows.indptr))
+        found = _raw(rows) * popular * busy[rows.indices] / self.norm
+        return _signed(np.clip(found, *RANGE).astype(np.float32), rows)
 
     def user_factor(self, items_per_user: NDArray[np.integer]) -> NDArray[np.float64]:
         """See Weighting."""
@@ -246,7 +251,7 @@ class Balance:
 
     def with_items(self, where: NDArray[np.integer], rows: Rows) -> Balance:
         """See Weighting. z stays, because otherwise all weights would change."""
-        counts = put(self.item_counts, where, np.diff(rows.indptr))
+        counts = put(self.item_counts, where, like_counts(rows))
         inner = None if self.inner is None else self.inner.with_items(where, rows)
         return replace(self, item_counts=counts, inner=inner)
 
@@ -257,10 +262,10 @@ class Balance:
             # A row longer than a part is a part of its own.
             last = int(np.searchsorted(rows.indptr, rows.indptr[first] + ENTRIES_AT_ONCE, side="right")) - 1
             part = rows.block(first, max(last, first + 1))
-            lengths = np.diff(part.indptr)
-            found = self._popular[part.indices] * np.repeat(self._factor(lengths, self.user_balance), lengths)
+            busy = self._factor(like_counts(part), self.user_balance)
+            found = self._popular[part.indices] * np.repeat(busy, np.diff(part.indptr))
             if part.weights is not None:
-                found *= part.weights
+                found *= np.abs(part.weights)
             yield part, found
             first = max(last, first + 1)
 
@@ -281,6 +286,33 @@ class Balance:
         return factor
 
 
+def weighted_like(data: Interactions, weighting: Weighting | None) -> Interactions:
+    """Apply a model's weighting (None: nothing) to raw interactions; return those that have it as they are."""
+    if weighting is None or data.weighting == weighting:
+        return data
+    if isinstance(weighting, Balance) and data.weighting is not None and data.weighting == weighting.inner:
+        return data.with_weights(weighting.balanced(data.by_user), weighting)
+    if data.weighting is not None:
+        how, inner = data.weighting.how, weighting.inner if isinstance(weighting, Balance) else None
+        own = [weighting.how] if inner is None else [inner.how, weighting.how]
+        raise InvalidData(
+            f"These interactions were weighted by {how!r}, the model's data by {' and '.join(map(repr, own))}"
+            f"{' of other data' if how in own else ''}.",
+            hint="give the raw ones, which the model weights itself",
+        )
+    return data.with_weights(weighting.weights(data.by_user), weighting)
+
+
+def likes_only(data: Interactions, owner: str) -> Interactions:
+    """Return data without dislikes as they are; raise InvalidData for a model (`owner`) that cannot use dislikes."""
+    if data.n_dislikes:
+        raise InvalidData(
+            f"{owner} cannot use dislikes, and {data.n_dislikes:,} weights are below 0.",
+            hint="give it data.liked(), without them",
+        )
+    return data
+
+
 def put(old: Array, where: NDArray[np.integer], new: ArrayLike) -> Array:
     """Return a copy of `old` with `new` at the given places, longer if they go beyond its end."""
     out = np.empty((max(len(old), int(where.max(initial=-1)) + 1), *old.shape[1:]), dtype=old.dtype)
@@ -294,4 +326,18 @@ def _row_of_entry(rows: Rows) -> NDArray[np.int64]:
 
 
 def _raw(rows: Rows) -> NDArray[np.float64]:
-    return np.ones(rows.nnz) if rows.weights is None else rows.weights.astype(np.float64)
+    """Return the confidence of every entry, |w| for a dislike, as a new array."""
+    return np.ones(rows.nnz) if rows.weights is None else np.abs(rows.weights.astype(np.float64))
+
+
+def _lengths(rows: Rows) -> NDArray[np.float64]:
+    """Return the sum of the likes in every row, added in the order of `item_sums`, so that it has the same bits."""
+    likes = liked(rows)
+    return np.bincount(_row_of_entry(likes), _raw(likes), rows.count).astype(np.float64)
+
+
+def _signed(confidences: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
+    """Give the confidences of dislikes their minus back."""
+    if rows.weights is None or not has_dislikes(rows):
+        return confidences
+    return np.copysign(confidences, rows.weights)

@@ -259,7 +259,11 @@ def gather(column: str | int, many: bool, keep_positions: bool, *blocks: Block) 
 
 
 def with_weight(gathered: Gathered) -> Gathered:
-    """Drop rows of weight 0, which are not interactions."""
+    """Drop rows of weight 0, which are not interactions; raise InvalidData for dislikes, which shards cannot hold."""
+    if gathered.weights is not None and (gathered.weights < 0).any():
+        raise InvalidData(
+            "Weights below 0 (dislikes) are not supported in shards.", hint="read them as Interactions, or drop them"
+        )
     return gathered if gathered.weights is None else gathered.select(gathered.weights > 0)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.data.columns import Columns
-from fairmf.data.csr import Rows
+from fairmf.data.csr import Rows, entries_where
 from fairmf.data.dataset_load import find_text, load_dataset, read_adjacency
 from fairmf.data.datasets import datasets
 from fairmf.data.download import registered_copy
@@ -231,6 +231,4 @@ def marked(rows: Rows, share: float, seed: int) -> NDArray[np.bool_]:
 
 def where_marked(data: Interactions, kept: NDArray[np.bool_]) -> Interactions:
     """Return the interactions that are kept, of the same users and items."""
-    rows = data.by_user
-    before = np.concatenate(([0], np.cumsum(kept)))
-    return Interactions(Rows(before[rows.indptr].astype(np.int64), rows.indices[kept], None), data.n_items)
+    return Interactions(entries_where(data.by_user, kept)._replace(weights=None), data.n_items)

@@ -83,6 +83,9 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     user_map, item_map = (feature_maps.turned(backend, M, vectors) for M in (done.user_map, done.item_map))
     item_map, own_right = feature_maps.improved(backend, problem.item_side, item_map, V)
     own = problem.fairness_pull(t)[1]
+    dislikes = problem.dislikes
+    if dislikes is not None:
+        own_right = dislikes.right(backend, dislikes.by_item, U, own_right)
     # Step 6. Items have no coupling: their shift is 0.
     step = HalfStep(backend, problem.interactions.by_item, U, values, problem.item_ridge, np.zeros_like(q), own)
     sums = backend.improve(replace(step, rest=rest, own=own_right), V, effort)
@@ -102,7 +105,7 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
         unevenness if merit_gramian is gramian_v else t @ gramian_v @ t,
     )  # fmt: skip
     value = Objective(
-        observed=0.5 * loss,
+        observed=0.5 * (loss if dislikes is None else loss + dislikes.change(backend, U, V)),
         unobserved=0.5 * shared - 0.5 * common * squares,  # without the fairness in `shared`, which is counted below
         l2=0.5 * (user_squares + item_squares),
         fairness=0.5 * problem.lambda_f * merit,
@@ -129,7 +132,7 @@ class Users:
     user_map: Factors | None
     item_map: Factors | None
     own: Factors | None
-    """What features add to each user's right-hand side."""
+    """What features add to each user's right-hand side, and dislikes take away."""
 
 
 def users(
@@ -149,6 +152,8 @@ def users(
     own = feature_maps.own_right(backend, problem.user_side, user_map) if keep_map else None
     if not keep_map:
         user_map, own = feature_maps.improved(backend, problem.user_side, user_map, U)
+    if problem.dislikes is not None:
+        own = problem.dislikes.right(backend, problem.dislikes.by_user, V, own)
     # Step 3. C = phi alpha0 G_W is diagonal in this basis unless items have fairness weights.
     strength: Vector | Matrix = fairness * values
     response: Vector | Matrix = np.zeros_like(q)

@@ -22,7 +22,7 @@ from fairmf.backends import solve
 from fairmf.backends.contract import Factors, HalfStep, Matrix, Vector
 from fairmf.models import feature_maps
 from fairmf.models.als_cg import AlternatingState
-from fairmf.models.objective import Objective
+from fairmf.models.objective import Objective, observed_loss
 from fairmf.models.problem import Problem
 
 
@@ -112,7 +112,7 @@ def _done(problem: Problem, state: AlternatingState, V: Factors, gramian_u: Matr
         feature_maps.l2_terms(backend, problem.item_side, state.item_map, V, problem.item_ridge),
     )
     value = Objective(
-        observed=0.5 * backend.observed_loss(problem.interactions.by_user, U, V),
+        observed=0.5 * observed_loss(problem, U, V),
         unobserved=0.5 * problem.unobserved_weight * float((gramian_u * gramian_v).sum()),
         l2=0.5 * sum(squares),
         fairness=0.5 * problem.lambda_f * float(t @ merit_gramian @ t),

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Factors, ScoreWindow
-from fairmf.data.csr import Rows
+from fairmf.data.csr import Rows, entries_where, liked
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, NotFinite
 from fairmf.models.progress import Advance, progress_bar
@@ -151,7 +151,7 @@ class Search:
 
         Users count alike, as they do in a test. A tenth of all interactions would be mostly those of active users.
         """
-        rows = data.by_user
+        rows = liked(data.by_user)
         rng = np.random.default_rng(0)
         sizes = np.diff(rows.indptr)
         able = np.flatnonzero(sizes >= 2)  # every user keeps at least one
@@ -172,7 +172,7 @@ class Search:
                 f"the users. These data have {int(held.sum())}.",
                 hint="set unobserved_weight and regularization yourself",
             )
-        train, targets = _where(rows, ~held), _where(rows, held)
+        train, targets = entries_where(rows, ~held), entries_where(rows, held)
         observed = float(train.nnz if train.weights is None else train.weights.sum(dtype=np.float64))
         return cls(model, Interactions(train, data.n_items), users, train.take(users), targets.take(users), observed)
 
@@ -298,10 +298,3 @@ def mean_ndcg(lists: NDArray[np.integer], targets: Rows) -> float:
     ideal = np.concatenate(([0.0], np.cumsum(gain)))
     gained = np.bincount(owners[entry], gain[place], minlength=len(lists))
     return float(np.mean(gained / ideal[np.minimum(sizes, lists.shape[1])]))
-
-
-def _where(rows: Rows, kept: NDArray[np.bool_]) -> Rows:
-    """Return the entries that are kept."""
-    before = np.concatenate(([0], np.cumsum(kept)))
-    weights = None if rows.weights is None else rows.weights[kept]
-    return Rows(before[rows.indptr].astype(np.int64), rows.indices[kept], weights)

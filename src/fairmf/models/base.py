@@ -323,6 +323,8 @@ class IterativeModel(FeatureModel, Generic[StateT]):
     def _results(self, given: fit_loop.Setup[StateT], state: StateT, history: History) -> Fitted:
         problem, backend = given.problem, given.problem.backend
         data, n, strength = problem.interactions, problem.n_users, problem.unobserved_weight
+        if problem.dislikes is not None:
+            data = problem.dislikes.given.liked()  # dislikes do not make an item popular
         # phi from lambda_f = phi alpha0 n: FiADMM may have been given lambda_f itself.
         fairness = problem.lambda_f / (strength * n) if problem.lambda_f else 0.0
         found = Fitted(

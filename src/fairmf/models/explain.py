@@ -105,8 +105,9 @@ def explain(fitted: Fitted, user: Hashable, history: Interactions, item: int, le
     columns, weights = history.by_user.row(0)
     # In float64, so that the parts add up to the score; one small system costs little.
     past = fitted.item_factors[columns].astype(np.float64)
-    confidence = np.ones(len(columns)) if weights is None else weights.astype(np.float64)
-    matrix = problem.unobserved_weight * fitted.item_gramian + (past.T * confidence) @ past
+    signed = np.ones(len(columns)) if weights is None else weights.astype(np.float64)
+    matrix = problem.unobserved_weight * fitted.item_gramian + (past.T * np.abs(signed)) @ past
+    confidence = np.maximum(signed, 0.0)  # a dislike has the target 0, so that it adds nothing to the right-hand side
     matrix[np.diag_indices_from(matrix)] += problem.user_ridge[0]
     try:
         response = scipy.linalg.solve(matrix, fitted.item_factors[item].astype(np.float64), assume_a="pos")

@@ -8,15 +8,17 @@ from fairmf.backends.contract import Factors
 from fairmf.data.csr import Rows
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import lazy_module
-from fairmf.models.fitted import Fitted, Names, as_list, on_snapshot
+from fairmf.models.fitted import Names, as_list, on_snapshot
 from fairmf.models.fold_in import FoldInModel
 from fairmf.types import Record
 
 if TYPE_CHECKING:
+    from fairmf.models import fold_in_systems as systems
     from fairmf.models import partial_fit
     from fairmf.models.fitted_features import FittedFeatures
 else:
     partial_fit = lazy_module("fairmf.models.partial_fit")
+    systems = lazy_module("fairmf.models.fold_in_systems")
 
 Self = TypeVar("Self", bound="FeatureModel")
 
@@ -59,27 +61,27 @@ class FeatureModel(FoldInModel):
         41
         """
         fitted = self.fitted
-        names, rows = _named_rows(_side(fitted, "item"), features, ids, "item")
+        names, rows = _named_rows(systems.features_of(fitted, "item"), features, ids, "item")
         self._fitted = partial_fit.with_featured_items(fitted, names, rows)
         return self
 
     def add_users(self: Self, features: Any, ids: Names | None = None) -> Self:
         """Add users without a history: each gets the vector that its features predict, as in `add_items`."""
         fitted = self.fitted
-        names, rows = _named_rows(_side(fitted, "user"), features, ids, "user")
+        names, rows = _named_rows(systems.features_of(fitted, "user"), features, ids, "user")
         self._fitted = partial_fit.with_featured_users(fitted, names, rows)
         return self
 
     @on_snapshot
     def predict_items(self, features: Any) -> Factors:
         """Return the vectors that features of items predict, without adding the items: one row each."""
-        side = _side(self.fitted, "item")
+        side = systems.features_of(self.fitted, "item")
         return side.predicted(side.encoded(features, "item")[1])
 
     @on_snapshot
     def predict_users(self, features: Any) -> Factors:
         """Return the vectors that features of users predict, without adding the users: one row each."""
-        side = _side(self.fitted, "user")
+        side = systems.features_of(self.fitted, "user")
         return side.predicted(side.encoded(features, "user")[1])
 
     @on_snapshot
@@ -112,17 +114,10 @@ class FeatureModel(FoldInModel):
         if side not in ("item", "user"):
             raise InvalidParameter(f"side must be 'item' or 'user'. Got {side!r} instead.")
         if side == "item":
-            return _side(fitted, side).effects(column, fitted.user_factors, fitted.mean_user)
-        return _side(fitted, side).effects(column, fitted.item_factors, fitted.item_factors.mean(axis=0, dtype=float))
-
-
-def _side(fitted: Fitted, kind: str) -> FittedFeatures:
-    side = fitted.item_features if kind == "item" else fitted.user_features
-    if side is None:
-        raise InvalidParameter(
-            f"This model was fitted without {kind}_features.", hint=f"call fit(data, {kind}_features=...)"
+            return systems.features_of(fitted, side).effects(column, fitted.user_factors, fitted.mean_user)
+        return systems.features_of(fitted, side).effects(
+            column, fitted.item_factors, fitted.item_factors.mean(axis=0, dtype=float)
         )
-    return side
 
 
 def _named_rows(side: FittedFeatures, features: Any, ids: Names | None, kind: str) -> tuple[list[Any], Rows]:

@@ -22,7 +22,7 @@ import numpy as np
 from fairmf.backends.contract import Factors, Vector
 from fairmf.backends.registry import chosen
 from fairmf.data.csr import item_sums
-from fairmf.data.interactions import Interactions, as_interactions, with_weights
+from fairmf.data.interactions import Interactions, as_interactions
 from fairmf.data.weighting import Balance
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite
 from fairmf.lazy import lazy_module
@@ -421,8 +421,10 @@ def open_setup(
     data, popularity = balanced_like(model, as_interactions(data))
     settings = settings_of(model)
     settings["backend"], features = chosen(model.backend, data.nnz * model.factors), None
+    if data.n_dislikes:
+        settings["backend"] = feature_fit.backend_for("Dislikes", model.backend, settings["backend"])
     if item_features is not None or user_features is not None:
-        settings["backend"] = feature_fit.backend_for(model.backend, settings["backend"])
+        settings["backend"] = feature_fit.backend_for("Features", model.backend, settings["backend"])
         features = feature_fit.read(model, data, item_features, user_features)
     given = fairness_weights
     weights = None if given is None else read_fairness_weights(given, data.n_items, data.item_ids)
@@ -445,6 +447,6 @@ def balanced_like(model: IterativeModel[StateT], data: Interactions) -> tuple[In
 def balanced(data: Interactions, item_balance: float, user_balance: float) -> Interactions:
     """Return training data with balanced confidences, marked with the weighting that a model keeps."""
     how = Balance.learn(data.by_user, data.n_items, item_balance, user_balance, data.weighting)
-    found = with_weights(data, how.balanced(data.by_user), how)
+    found = data.with_weights(how.balanced(data.by_user), how)
     found._given = data.fingerprint
     return found

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from fairmf.backends.contract import Backend, Factors, ItemScale, Matrix, Vector
 from fairmf.backends.registry import get_backend
+from fairmf.data.events import Events
 from fairmf.data.ids import Ids
-from fairmf.data.interactions import Interactions, as_interactions, weighted_like
-from fairmf.data.weighting import Weighting
+from fairmf.data.interactions import Interactions, as_interactions
+from fairmf.data.weighting import Weighting, weighted_like
 from fairmf.errors import BrokenFile, InvalidData, InvalidParameter, MissingHistories, NotFitted, UnknownId
 from fairmf.lazy import cached_property, lazy_module
 from fairmf.models.evenness import EvennessPath, Level, requested
@@ -24,13 +25,14 @@ from fairmf.params import check_not_negative, settings_of, store_settings
 from fairmf.types import Array, Record, SparseMatrix
 
 if TYPE_CHECKING:
+    from fairmf.data import half_life
     from fairmf.models import dial, model_file, serving_state, shown
     from fairmf.models.fitted_features import FittedFeatures
     from fairmf.models.serving_state import ServingState
     from fairmf.ranking import item_dial
     from fairmf.ranking.item_dial import ItemDial
 else:  # models that only recommend do without
-    item_dial = lazy_module("fairmf.ranking.item_dial")
+    item_dial, half_life = lazy_module("fairmf.ranking.item_dial"), lazy_module("fairmf.data.half_life")
     dial, model_file = lazy_module("fairmf.models.dial"), lazy_module("fairmf.models.model_file")
     serving_state, shown = lazy_module("fairmf.models.serving_state"), lazy_module("fairmf.models.shown")
 
@@ -190,7 +192,7 @@ class Fitted:
                 spread = item_dial.score_spreads(backend, users, len(self.user_factors), backend.array(V))
         if counts is None:
             held = self.interactions
-            counts = self.popularity if held is None else held.by_user.column_counts(len(V))
+            counts = self.popularity if held is None else held.liked().by_user.column_counts(len(V))
         return item_dial.ItemDial(
             spread, V @ self.mean_user.astype(V.dtype), counts, self.item_offsets, self.item_prices
         )
@@ -264,8 +266,7 @@ class FittedModel(abc.ABC):
         """
         fitted = self._fitted
         if fitted is None:
-            name = type(self).__name__
-            raise NotFitted(f"This {name} is not fitted yet: call fit(interactions) first.")
+            raise NotFitted(f"This {type(self).__name__} is not fitted yet: call fit(interactions) first.")
         return fitted
 
     @property
@@ -345,10 +346,10 @@ class FittedModel(abc.ABC):
         InvalidParameter
             If `user_sensitivity` is asked of a model that cannot have it.
         """
-        if not isinstance(path, (str, os.PathLike)):
+        if isinstance(path, (str, os.PathLike)):
+            model_file.save_model(self, path, interactions=interactions, user_sensitivity=user_sensitivity)
+        else:
             model_file.save_to(path, self, interactions=interactions, user_sensitivity=user_sensitivity)
-            return
-        model_file.save_model(self, path, interactions=interactions, user_sensitivity=user_sensitivity)
 
     @classmethod
     def load(cls: type[Self], path: str | os.PathLike[str] | BinaryIO) -> Self:
@@ -375,7 +376,7 @@ class FittedModel(abc.ABC):
     # -- histories --------------------------------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def fold_in(self, history: Interactions | SparseMatrix, **options: Any) -> Factors:
+    def fold_in(self, history: Interactions | SparseMatrix | Events, **options: Any) -> Factors:
         """Return user vectors for the given histories (rows; columns are the training items)."""
 
     def _at_fairness(self, rows: NDArray[np.integer] | None, fairness: float) -> Factors:
@@ -384,22 +385,22 @@ class FittedModel(abc.ABC):
     def _user_rows(self, users: Names) -> NDArray[np.int64]:
         return positions(users, self.fitted.user_ids, self.n_users, "user")
 
-    def _aligned(self, history: Interactions | SparseMatrix) -> Interactions:
+    def _aligned(self, history: Interactions | SparseMatrix | Events) -> Interactions:
         """Return the histories as Interactions over exactly the training items, weighted like the training data."""
+        fitted = self.fitted
+        if isinstance(history, Events):
+            history = half_life.read_events(history, fitted.item_ids, fitted.weighting)
         history = as_interactions(history, allow_empty=True)
         if history.n_items != self.n_items:
-            transposed = history.n_users == self.n_items
-            raise InvalidData(
-                f"The history has {history.n_items:,} items (columns), the model {self.n_items:,}."
-                + (" It looks transposed: users must be rows." if transposed else ""),
-                hint=None if transposed else "use data that were split or encoded like those the model was trained on",
-            )
-        trained, given = self.fitted.item_ids, history.item_ids
+            what = f"The history has {history.n_items:,} items (columns), the model {self.n_items:,}."
+            if history.n_users == self.n_items:
+                raise InvalidData(f"{what} It looks transposed: users must be rows.")
+            raise InvalidData(what, hint="use data that were split or encoded like those the model was trained on")
+        trained, given = fitted.item_ids, history.item_ids
         if trained is not None and given is not None and trained is not given and trained != given:
-            raise InvalidData(
-                "The history's items are not the model's, or in another order: column j must be item j of training."
-            )
-        return weighted_like(history, self.fitted.weighting)
+            what = "The history's items are not the model's, or in another order"
+            raise InvalidData(f"{what}: column j must be item j of training.")
+        return weighted_like(history, fitted.weighting)
 
 
 def check_fairness(value: float) -> float:

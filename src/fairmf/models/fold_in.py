@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike
 
 from fairmf.backends.contract import Factors, Vector
 from fairmf.backends.registry import get_backend
-from fairmf.data.csr import Rows
+from fairmf.data.csr import Rows, summed_weights
+from fairmf.data.events import Events
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite
 from fairmf.lazy import lazy_module
@@ -50,7 +51,7 @@ class FoldInModel(FactorModel):
     @on_snapshot
     def fold_in(
         self,
-        history: Interactions | SparseMatrix,
+        history: Interactions | SparseMatrix | Events,
         *,
         fairness: float | None = None,
         method: str = "frozen",
@@ -63,7 +64,8 @@ class FoldInModel(FactorModel):
         Parameters
         ----------
         history
-            One row per user: Interactions, or a SciPy sparse matrix.
+            One row per user: Interactions, a SciPy sparse matrix, or Events, whose users are the rows. Events with
+            times lose weight with age if the model was fitted with a half-life.
         fairness
             The fairness psi with method="frozen"; by default the one the model serves with.
         method
@@ -177,8 +179,8 @@ class FoldInModel(FactorModel):
         items
             The user's items, by id (by row number in a model without ids).
         weights
-            A confidence for each item, 1 by default. An item that is named twice counts as in `Interactions`: once, or
-            with the sum of its weights.
+            A confidence for each item, 1 by default; below 0 it is that of a dislike. An item that is named twice
+            counts as in `Interactions`: once, or with the sum of its weights.
         fairness
             The fairness psi; by default the one the model serves with.
 
@@ -189,7 +191,7 @@ class FoldInModel(FactorModel):
         Raises
         ------
         InvalidData
-            If an item is not in the model, or a weight is negative or missing.
+            If an item is not in the model, or a weight is missing.
 
         Examples
         --------
@@ -229,10 +231,9 @@ class FoldInModel(FactorModel):
         MissingHistories
             If the model does not hold its users, or only at another fairness and without their histories.
         """
-        predicted, side = None, self.fitted.item_features
+        predicted = None
         if features is not None:
-            if side is None:
-                raise InvalidParameter("This model was fitted without item_features.")
+            side = systems.features_of(self.fitted, "item")
             predicted = side.predicted(side.encoded(features, "item")[1])
         return self._fold_in_items(item_users, None, predicted)
 
@@ -255,7 +256,9 @@ class FoldInModel(FactorModel):
 
     # -- updates ----------------------------------------------------------------------------------------------------
 
-    def partial_fit_users(self: Self, userids: Hashable | Names, user_items: Interactions | SparseMatrix) -> Self:
+    def partial_fit_users(
+        self: Self, userids: Hashable | Names, user_items: Interactions | SparseMatrix | Events
+    ) -> Self:
         """Add users, or replace the histories of users the model has.
 
         Their vectors are their own fold-in at the fairness the model serves with. Nobody else's vector changes, and t
@@ -267,7 +270,7 @@ class FoldInModel(FactorModel):
             Ids of the users; unknown ones are added. In a model without ids these are row numbers, and new users take
             the next free ones.
         user_items
-            Their histories, one row for each of `userids`.
+            Their histories, one row for each of `userids`, as in `fold_in`.
 
         Returns
         -------
@@ -398,10 +401,10 @@ def one_user(fitted: Fitted, names: Hashable | Names, weights: ArrayLike | None)
         given = np.atleast_1d(np.asarray(weights, dtype=np.float64))
         if given.shape != columns.shape:
             raise InvalidData(f"There must be one weight for each of the {len(columns):,} items; got {given.size:,}.")
-        if not ((given >= 0) & (given <= np.finfo(np.float32).max)).all():
-            raise InvalidData("An interaction's weight must be finite and at least 0.")
-        columns, at = np.unique(columns[given > 0], return_inverse=True)
-        values = np.bincount(at, given[given > 0], minlength=len(columns)).astype(np.float32)
+        if not (np.abs(given) <= np.finfo(np.float32).max).all():
+            raise InvalidData("An interaction's weight must be finite.")
+        found, values = summed_weights(columns, given)
+        columns = found.astype(np.int64)
     rows = Rows(np.array([0, len(columns)]), columns.astype(np.int32), values)
     return Interactions(rows, m, None, fitted.item_ids)
 

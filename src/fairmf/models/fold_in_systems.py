@@ -13,11 +13,12 @@ from fairmf.backends import solve
 from fairmf.backends.contract import Factors, HalfStep, RankOne, Vector
 from fairmf.backends.cpu.threads import one_blas_thread
 from fairmf.backends.registry import get_backend
-from fairmf.data.csr import Rows
+from fairmf.data.csr import Rows, has_dislikes
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.models.fitted import Fitted, FittedModel
-from fairmf.models.problem import frequency_scaled, serving_problem
+from fairmf.models.fitted_features import FittedFeatures
+from fairmf.models.problem import Dislikes, frequency_scaled, serving_problem
 from fairmf.types import SparseMatrix
 
 FEW = 16  # histories that are solved one by one, each in the way that suits its length
@@ -68,7 +69,10 @@ def few_rows(model: FittedModel, history: Interactions | SparseMatrix) -> Rows |
     if not fitted.serving.folds:
         return None
     found = None if isinstance(history, Interactions) else plain_row(fitted, history)
-    return model._aligned(history).by_user if found is None else weighted(fitted, found)
+    if found is not None:
+        return weighted(fitted, found)
+    rows = model._aligned(history).by_user
+    return None if has_dislikes(rows) else rows  # the kernels know none
 
 
 def plain_row(fitted: Fitted, history: Any) -> Rows | None:
@@ -95,10 +99,8 @@ def weighted(fitted: Fitted, rows: Rows) -> Rows:
 
 def user_predictions(fitted: Fitted, batch: Interactions, features: Any = None) -> Factors | None:
     """Return the vectors that features of these users predict: given ones, or those of users the model knows."""
-    side = fitted.user_features
+    side = fitted.user_features if features is None else features_of(fitted, "user")
     if side is None:
-        if features is not None:
-            raise InvalidParameter("This model was fitted without user_features.")
         return None
     if features is not None:
         names = None if batch.user_ids is None else batch.user_ids.values.tolist()
@@ -115,6 +117,16 @@ def user_predictions(fitted: Fitted, batch: Interactions, features: Any = None) 
     vectors = side.predicted(side.rows.take(np.maximum(where, 0)))
     vectors[where < 0] = 0
     return vectors
+
+
+def features_of(fitted: Fitted, kind: str) -> FittedFeatures:
+    """Return the features of the items or users of a model (`kind`); raise InvalidParameter if it has none."""
+    side: FittedFeatures | None = getattr(fitted, f"{kind}_features")
+    if side is None:
+        raise InvalidParameter(
+            f"This model was fitted without {kind}_features.", hint=f"call fit(data, {kind}_features=...)"
+        )
+    return side
 
 
 def with_predictions(vectors: Factors, rows: Rows, predicted: Factors | None) -> Factors:
@@ -156,5 +168,8 @@ def items(
         batch.by_user.sums(), n, settings["regularization"], settings["regularization_exponent"], weight
     )
     right = None if predicted is None else backend.array(predicted * ridge[:, None])
+    if batch.n_dislikes:
+        dislikes = Dislikes(batch)  # whose rows are items here
+        right, batch = dislikes.right(backend, dislikes.by_user, U, right), batch.confidences()
     step = HalfStep(backend, batch.by_user, U, shared, ridge, np.zeros_like(t), own, own=right)
     return with_predictions(backend.host(solve.solve_to_convergence(step)), batch.by_user, predicted)

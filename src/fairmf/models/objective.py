@@ -1,9 +1,9 @@
 """Compute the objective F(U, V) and its gradient (docs/mathematics.md 2).
 
-    F = 1/2 sum_{(i,j) in R} c_ij (1 - u_i.v_j)^2 + alpha0/2 |U V'|^2
+    F = 1/2 sum_{(i,j) in R} c_ij (r_ij - u_i.v_j)^2 + alpha0/2 |U V'|^2
       + 1/2 sum_i lambda_U(i) |u_i|^2 + 1/2 sum_j lambda_V(j) |v_j|^2 + lambda_f/2 |W V t|^2,    t = (1/n) U'1
 
-Where users or items have features, their L2 term is that of feature_maps.py instead.
+r_ij is 1, and 0 for a dislike. Where users or items have features, their L2 term is that of feature_maps.py instead.
 
 W is the identity unless items have fairness weights. |U V'|^2 = sum(G_U * G_V) and |W V t|^2 = t' (V' W^2 V) t, so F
 costs O(nnz d + (n+m) d^2): never n * m.
@@ -61,11 +61,17 @@ def objective(
     squares = l2_terms(backend, problem.user_side, user_map, U, problem.user_ridge)
     squares += l2_terms(backend, problem.item_side, item_map, V, problem.item_ridge)
     return Objective(
-        observed=0.5 * backend.observed_loss(problem.interactions.by_user, U, V),
+        observed=0.5 * observed_loss(problem, U, V),
         unobserved=0.5 * problem.unobserved_weight * float((backend.gramian(U) * gramian_v).sum()),
         l2=0.5 * squares,
         fairness=0.5 * problem.lambda_f * float(t @ problem.merit_gramian(V, gramian_v) @ t),
     )
+
+
+def observed_loss(problem: Problem, U: Factors, V: Factors) -> float:
+    """Return sum c_ij (r_ij - u_i.v_j)^2 over all interactions."""
+    loss = problem.backend.observed_loss(problem.interactions.by_user, U, V)
+    return loss if problem.dislikes is None else loss + problem.dislikes.change(problem.backend, U, V)
 
 
 def objective_at(problem: Problem, state: State) -> Objective:

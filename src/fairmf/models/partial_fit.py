@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from fairmf.backends.contract import Factors, Vector
 from fairmf.backends.registry import get_backend
-from fairmf.data.csr import Rows, replace_rows, transpose
+from fairmf.data.csr import Rows, item_sums, like_counts, liked, replace_rows, transpose
 from fairmf.data.ids import Ids
-from fairmf.data.interactions import Interactions, as_interactions, weighted_like
-from fairmf.data.weighting import Weighting, put
+from fairmf.data.interactions import Interactions, as_interactions
+from fairmf.data.weighting import Weighting, put, weighted_like
 from fairmf.errors import InvalidData
 from fairmf.io.values import plain
 from fairmf.models.fitted import Fitted, Names, as_list, row_numbers
@@ -42,13 +42,13 @@ def with_users(fitted: Fitted, names: Hashable | Names, batch: Interactions, fol
     if held is not None:
         rows = replace_rows(held.by_user, where, batch.by_user)
         changes["interactions"] = Interactions(rows, held.n_items, ids, held.item_ids, fitted.weighting)
-        changes["popularity"] = _counts(changes["interactions"])
-        changes["item_counts"] = rows.column_counts(held.n_items)
+        changes["popularity"] = item_sums(rows, held.n_items)
+        changes["item_counts"] = liked(rows).column_counts(held.n_items)
     else:  # the former histories of replaced users are not known, so only new users can be counted
         appended = batch.take_users(np.flatnonzero(where >= len(fitted.user_factors)))
-        changes["popularity"] = fitted.popularity + _counts(appended)
+        changes["popularity"] = fitted.popularity + item_sums(appended.by_user, appended.n_items)
         if fitted.item_counts is not None:
-            changes["item_counts"] = fitted.item_counts + appended.by_user.column_counts(batch.n_items)
+            changes["item_counts"] = fitted.item_counts + appended.liked().by_user.column_counts(batch.n_items)
     if fitted.user_features is not None:
         side, has = fitted.user_features, np.diff(batch.by_user.indptr) > 0
         fresh = np.flatnonzero(where >= side.rows.count)
@@ -137,7 +137,7 @@ def with_items(
     changes: Record = {
         "item_factors": put(V, where, vectors),
         "item_ids": ids,
-        "popularity": put(fitted.popularity, where, batch.by_user.sums()),
+        "popularity": put(fitted.popularity, where, liked(batch.by_user).sums()),
     }
     # Add the difference, so that q1 keeps its last bits where nothing changes.
     gone, come = where < len(V), np.ones(len(where), dtype=bool)
@@ -168,7 +168,7 @@ def with_items(
         if getattr(fitted, name) is not None:
             changes[name] = put(getattr(fitted, name), np.arange(len(V), rows_after(where, len(V))), 0.0)
     if fitted.item_counts is not None:
-        changes["item_counts"] = put(fitted.item_counts, where, np.diff(raw.by_user.indptr))
+        changes["item_counts"] = put(fitted.item_counts, where, like_counts(raw.by_user))
     if fitted.item_spread is not None:
         backend = get_backend(fitted.settings["backend"])
         with backend.threads(1):
@@ -196,20 +196,19 @@ def weighted_items(fitted: Fitted, batch: Interactions) -> Interactions:
         return weighted_like(batch, how)
     if batch.weighting is not None:
         raise InvalidData(f"The model weights rows of items by {how.how!r} itself: give the raw ones.")
-    per_user = np.diff(fitted.histories("the weight of a new item").by_user.indptr)
+    per_user = like_counts(fitted.histories("the weight of a new item").by_user)
     rows = batch.by_user._replace(weights=how.item_weights(batch.by_user, per_user))
     return Interactions(rows, batch.n_items, batch.user_ids, batch.item_ids)
 
 
 def _rescaled(rows: Rows, before: Rows, how: Weighting) -> Rows:
     """Correct the weights of users whose number of items has changed: one factor of each row depends on it."""
-    per_user = np.diff(rows.indptr)
-    now, then = how.user_factor(per_user), how.user_factor(np.diff(before.indptr))
+    now, then = how.user_factor(like_counts(rows)), how.user_factor(like_counts(before))
     if now is None or then is None:
         return rows
     ratio = now / then
     weights = np.ones(rows.nnz, dtype=np.float32) if rows.weights is None else rows.weights
-    return rows._replace(weights=(weights * np.repeat(ratio, per_user)).astype(np.float32))
+    return rows._replace(weights=(weights * np.repeat(ratio, np.diff(rows.indptr))).astype(np.float32))
 
 
 def trained_users(fitted: Fitted, fold_in: FoldIn) -> Factors:
@@ -276,8 +275,3 @@ def _merit(vectors: Factors, t: Vector, weights: Vector | None) -> Vector:
     scores = wide @ t
     result: Vector = wide.T @ (scores if weights is None else weights**2 * scores)
     return result
-
-
-def _counts(data: Interactions) -> Vector:
-    rows = data.by_user
-    return np.bincount(rows.indices, rows.weights, minlength=data.n_items).astype(np.float64)

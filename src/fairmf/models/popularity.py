@@ -13,6 +13,7 @@ import numpy as np
 
 from fairmf.backends.contract import Factors
 from fairmf.backends.registry import BACKENDS
+from fairmf.data.events import Events
 from fairmf.data.interactions import Interactions, as_interactions
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import Fitted, History, on_snapshot
@@ -50,7 +51,7 @@ class Popularity(FactorModel):
         """
         check_settings(self)
         data = as_interactions(data)
-        counts = data.by_item.sums()
+        counts = data.liked().by_item.sums()
         users = np.ones((data.n_users, 1), dtype=np.float32)
         history = History(verdict="converged", reason="closed form")
         self._fitted = Fitted(
@@ -71,7 +72,7 @@ class Popularity(FactorModel):
         return self
 
     @on_snapshot
-    def fold_in(self, history: Interactions | SparseMatrix, **options: Any) -> Factors:
+    def fold_in(self, history: Interactions | SparseMatrix | Events, **options: Any) -> Factors:
         """Return the vector (1) for every row: all users are the same."""
         if options:
             raise TypeError(f"Popularity takes no fold-in options, got {', '.join(options)}.")

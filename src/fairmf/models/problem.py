@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from fairmf.backends.contract import Backend, Factors, HalfStep, Matrix, RankOne, Vector, frozen
 from fairmf.backends.random_start import Stream
 from fairmf.backends.registry import get_backend
-from fairmf.data.csr import Rows
+from fairmf.data.csr import Rows, disliked, transpose
 from fairmf.data.interactions import Interactions
-from fairmf.errors import InvalidData
+from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import cached_property
 from fairmf.models.feature_maps import SideFeatures
 from fairmf.types import Record, Settings
@@ -25,11 +25,49 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, eq=False)
+class Dislikes:
+    """The entries that should score 0 instead of 1, each with a confidence (docs/mathematics.md 12).
+
+    The problem's interactions hold them like likes, which is right for every matrix H. What they add too much to the
+    right-hand sides, sum_j |w_ij| y_j over the dislikes, is subtracted here, through the rows' own right-hand sides.
+    """
+
+    given: Interactions
+    """The interactions with negative weights for dislikes."""
+
+    @cached_property
+    def by_user(self) -> Rows:
+        """The dislikes of every user, with confidences |w|."""
+        return disliked(self.given.by_user).read_only()
+
+    @cached_property
+    def by_item(self) -> Rows:
+        """The dislikes of every item."""
+        return transpose(self.by_user, self.given.n_items).read_only()
+
+    def right(self, backend: Backend, rows: Rows, other: Factors, own: Factors | None) -> Factors:
+        """Return what the right-hand sides gain: what features add (`own`), minus the dislikes' part."""
+        surplus = backend.sparse_product(rows, other)
+        return -surplus if own is None else own - surplus
+
+    def change(self, backend: Backend, U: Factors, V: Factors) -> float:
+        """Return sum |w| ((0 - u.v)^2 - (1 - u.v)^2) over the dislikes: what corrects the observed loss."""
+        rows = self.by_user
+        total = 0.0
+        for start in range(0, rows.count, 8192):  # in blocks, summed in double precision
+            part = rows.block(start, min(start + 8192, rows.count)).read_only()
+            liked = backend.sparse_product(part, V)
+            total += float(np.einsum("ij,ij->", liked, U[start : start + 8192], dtype=np.float64))
+        return 2.0 * total - float(rows.sums().sum())
+
+
 @dataclass(frozen=True)
 class Problem:
     """Everything that stays fixed during a fit. The paper's symbols: docs/notation.md."""
 
     interactions: Interactions
+    """With confidences: that of a dislike is |w|."""
     backend: Backend
     regularization: float
     regularization_exponent: float
@@ -43,6 +81,8 @@ class Problem:
     """The features of the users."""
     counted_items: int | None = None
     """Number of items that count in the objective (m); None stands for all."""
+    dislikes: Dislikes | None = field(default=None, compare=False)
+    """Which interactions are dislikes; None for most data."""
     _derived: Record = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -125,6 +165,8 @@ class Problem:
         """Return the users' systems given V: H_i u_i = b_i - shift + own_i. `gramian` is G_V, computed if not given."""
         vector = self.backend.vector
         shared = self.backend.gramian(item_factors) if gramian is None else vector(gramian)
+        if self.dislikes is not None:
+            own = self.dislikes.right(self.backend, self.dislikes.by_user, item_factors, own)
         return HalfStep(
             self.backend,
             self.interactions.by_user,
@@ -156,6 +198,8 @@ class Problem:
             shared = shared + common * np.outer(mean_user, mean_user)
         zero = self.backend.vector(np.zeros(user_factors.shape[1]))
         rows, ridge = self.interactions.by_item, self.item_ridge
+        if self.dislikes is not None:
+            own = self.dislikes.right(self.backend, self.dislikes.by_item, user_factors, own)
         return HalfStep(self.backend, rows, user_factors, shared, ridge, zero, term, own=own)
 
     def fairness_pull(self, mean_user: Vector) -> tuple[float, RankOne | None]:
@@ -174,9 +218,15 @@ def problem_for(
     """Return the problem of these settings on this data."""
     names = ("regularization", "regularization_exponent", "unobserved_weight")
     backend = get_backend(settings["backend"], settings.get("factor_dtype", "float32"))
+    dislikes = None
+    if data.n_dislikes:
+        if backend.name == "cuda":
+            raise InvalidParameter("Dislikes (weights below 0) are not supported by backend='cuda': use backend='cpu'.")
+        data, dislikes = data.confidences(), Dislikes(data)
     return Problem(
-        data, backend, **{name: settings[name] for name in names}, lambda_f=lambda_f, fairness_weights=fairness_weights
-    )
+        data, backend, **{name: settings[name] for name in names}, lambda_f=lambda_f, fairness_weights=fairness_weights,
+        dislikes=dislikes,
+    )  # fmt: skip
 
 
 def serving_problem(fitted: Fitted, data: Interactions, lambda_f: float = 0.0) -> Problem:

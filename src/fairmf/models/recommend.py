@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Factors, ItemScale
-from fairmf.data.csr import Rows
+from fairmf.data.csr import Rows, like_counts
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter, MissingHistories
@@ -228,7 +228,7 @@ def answer(model: FactorModel, request: Request, start: int, stop: int, who: Nam
                 f"{len(new):,} of {stop - start:,} users have no history, the first is {plain(who[start + new[0]])!r}.",
                 hint="no_history='popular' gives them the most popular items",
             )
-        barred = None if filtered is None else filtered.take(new)
+        barred = None if excluded is None else excluded.take(new)  # they may have dislikes
         lists[new] = popular_n(model.fitted.most_popular, len(new), request.N, barred, request.allowed)
         scores[new] = np.nan
     return lists, scores
@@ -269,7 +269,7 @@ def has_history(
     request: Request, given: Interactions | None, stored: Interactions | None, users: Factors
 ) -> NDArray[np.bool_]:
     """Return which users the model can score: those with any interaction, in the call or in training."""
-    known = [np.diff(h.by_user.indptr) > 0 for h in (given, stored) if h is not None]
+    known = [like_counts(h.by_user) > 0 for h in (given, stored) if h is not None]  # dislikes alone rank nothing
     if given is not None and request.recalculate:  # the vector comes from the given history alone
         return known[0]
     if not known:  # no history to look at: a user without one has a vector of zeros
@@ -288,8 +288,8 @@ def ranked(
         rows = history.by_user.block(start, stop)
         with backend.threads(model.num_threads):
             lists, _ = top_n(backend, users[start:stop], fitted.item_factors, N, rows, dial=dial)
-        empty = np.flatnonzero(np.diff(rows.indptr) == 0)
-        lists[empty] = popular_n(fitted.most_popular, len(empty), N)
+        empty = np.flatnonzero(like_counts(rows) == 0)
+        lists[empty] = popular_n(fitted.most_popular, len(empty), N, rows.take(empty))
         yield start, lists
 
 

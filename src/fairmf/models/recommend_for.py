@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fairmf.backends.contract import Factors, ItemScale, Vector
-from fairmf.data.csr import Rows
+from fairmf.data.csr import Rows, summed_weights
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.errors import FairmfError, InvalidData, InvalidParameter, NotFinite, UnknownItems
@@ -134,10 +134,12 @@ def user_vectors(model: HistoryModel, asked: Sequence[Asked]) -> tuple[Factors, 
         if one.user is not None:
             row = np.array([one.user])
             vectors[place] = model._at_fairness(row, **options)[0] if options else fitted.user_factors[one.user]
-            known[place] = len(one.columns) > 0 if fitted.interactions is not None else vectors[place].any()
+            held = fitted.interactions
+            known[place] = vectors[place].any() if held is None else likes_some(*held.by_user.row(one.user))
         elif len(one.columns):
-            known[place] = True
-            if on_cpu(model) and fitted.serving.folds:
+            known[place] = likes_some(one.columns, one.weights)
+            dislikes = one.weights is not None and bool((one.weights < 0).any())
+            if on_cpu(model) and fitted.serving.folds and not dislikes:
                 together.append(place)
             else:
                 rows = Rows(np.array([0, len(one.columns)]), one.columns, one.weights)
@@ -146,6 +148,11 @@ def user_vectors(model: HistoryModel, asked: Sequence[Asked]) -> tuple[Factors, 
     if together:
         vectors[together] = folded(model, [asked[place] for place in together])
     return vectors, known
+
+
+def likes_some(columns: NDArray[np.int32], weights: NDArray[np.float32] | None) -> bool:
+    """Return whether a history has an item that is no dislike: dislikes alone rank nothing."""
+    return len(columns) > 0 if weights is None else bool((weights > 0).any())
 
 
 def folded(model: HistoryModel, asked: Sequence[Asked]) -> Factors:
@@ -177,6 +184,8 @@ def fold_one(
     columns, own = _history(items, weights, fitted.item_ids, len(fitted.item_factors), missing)
     if missing:
         raise unknown_items(tuple(missing))
+    if own is not None and bool((own < 0).any()):
+        return None  # the kernels for few histories know no dislikes
     return _solved(model, Rows(np.array([0, len(columns)]), columns, own), [psi])
 
 
@@ -250,7 +259,10 @@ def popular_list(fitted: Fitted, asked: Asked, prices: Vector | None = None) -> 
         scores = scores if dial.scale is None else scores * dial.scale
         scores = scores if dial.offset is None else scores + dial.offset
         order = np.argsort(-scores, kind="stable").astype(np.int32)
-    barred = Rows(np.array([0, len(asked.barred)]), asked.barred, None)
+    own = asked.barred
+    if asked.filter_liked and len(asked.columns):  # dislikes alone
+        own = np.union1d(own, asked.columns).astype(np.int32)
+    barred = Rows(np.array([0, len(own)]), own, None)
     found: NDArray[np.int32] = popular_n(order, 1, asked.N, barred, asked.allowed)[0]
     return found
 
@@ -324,14 +336,9 @@ def _history(
     columns, given = np.array(rows, dtype=np.int64), np.atleast_1d(np.asarray(weights, dtype=np.float64))
     if given.shape != columns.shape:
         raise InvalidData(f"There must be one weight for each of the {len(columns):,} items; got {given.size:,}.")
-    if not ((given >= 0) & (given <= LARGEST)).all():
-        raise InvalidData("An interaction's weight must be finite and at least 0.")
-    kept = (columns >= 0) & (given > 0)
-    columns, at = np.unique(columns[kept], return_inverse=True)
-    values = np.bincount(at, given[kept], minlength=len(columns)).astype(np.float32)
-    if not np.isfinite(values).all():
-        raise InvalidData("Weights add up to more than a float32 can hold (3.4e38).", hint="scale them down")
-    return columns.astype(np.int32), values
+    if not (np.abs(given) <= LARGEST).all():
+        raise InvalidData("An interaction's weight must be finite.")
+    return summed_weights(columns[columns >= 0], given[columns >= 0])
 
 
 def _rows(

@@ -15,6 +15,7 @@ from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions, as_interactions
+from fairmf.data.weighting import likes_only
 from fairmf.distributed.backend import ShardedBackend
 from fairmf.distributed.cluster import RayCluster
 from fairmf.distributed.remote_arrays import (
@@ -233,7 +234,7 @@ def open_on_cluster(
         raise InvalidParameter(f"{name}: engine='ray' needs regularization > 0. Got {model.regularization!r} instead.")
     own = popularity = None
     if not isinstance(data, ShardSource):
-        own, popularity = balanced_like(model, as_interactions(data))
+        own, popularity = balanced_like(model, likes_only(as_interactions(data), "engine='ray'"))
     features = _features(model, own, item_features, user_features)
     histories = own
     if features is not None:
@@ -280,5 +281,5 @@ def _features(
             "item_features needs Interactions in this process, not shards.",
             hint="use Interactions.from_parquet",
         )
-    feature_fit.backend_for(model.backend, model.backend)
+    feature_fit.backend_for("Features", model.backend, model.backend)
     return feature_fit.read(model, data, item_features, None)

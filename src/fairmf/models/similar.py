@@ -67,15 +67,19 @@ def recalculated(model: FactorModel, item_users: Interactions | SparseMatrix | N
 
 
 def _directed(fitted: Fitted, of_items: bool) -> NDArray[np.bool_]:
-    """Return whose vectors have a meaningful direction: those with interactions, as far as that is known.
+    """Return whose vectors have a meaningful direction: those with interactions, as far as that is known, or features.
 
     Users without any share the one vector that fairness gives them; items without any may keep a little of the random
     start.
     """
+    held, side = fitted.interactions, fitted.item_features if of_items else fitted.user_features
     if of_items:
-        return fitted.popularity > 0
-    held = fitted.interactions
-    return np.ones(len(fitted.user_factors), dtype=bool) if held is None else np.diff(held.by_user.indptr) > 0
+        known = fitted.popularity > 0
+    elif held is None:
+        known = np.ones(len(fitted.user_factors), dtype=bool)
+    else:
+        known = np.diff(held.by_user.indptr) > 0
+    return known if side is None else known | (np.diff(side.rows.indptr) > 0)
 
 
 def nearest(

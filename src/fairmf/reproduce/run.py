@@ -331,5 +331,7 @@ def _quoted_cell(row: Row, metric: str, *, same_data: bool) -> str:
 
 
 def _format(value: float) -> str:
-    """Return the format of a number: four decimals for numbers of usual size, else four digits."""
+    """Return the format of a number: four decimals for numbers of usual size, no decimals from 1,000 on."""
+    if abs(value) >= 1000:
+        return ",.0f"
     return ".4f" if 0.001 <= abs(value) < 100 or value == 0 else ".4g"
