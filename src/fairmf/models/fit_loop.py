@@ -254,10 +254,7 @@ def run(
             np.errstate(over="ignore", invalid="ignore"),
             progress_bar(options.name, model.epochs, options.progress) as advance,
         ):
-            if compiles:
-                advance(COMPILING, 0)
-            for _ in range(reached.epoch):
-                advance("resumed")
+            advance("resumed" if reached.epoch else COMPILING if compiles else "", reached.epoch)
             while reached.verdict is None and reached.epoch < model.epochs:
                 # One assignment: whenever Ctrl-C comes, `reached` is one whole epoch or the one before.
                 reached, note = _next(model, problem, reached, snapshot, options)
