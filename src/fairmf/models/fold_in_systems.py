@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from fairmf.backends import solve
 from fairmf.backends.contract import Factors, HalfStep, RankOne, Vector
@@ -19,7 +20,6 @@ from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.models.fitted import Fitted, FittedModel
 from fairmf.models.fitted_features import FittedFeatures
 from fairmf.models.problem import Dislikes, frequency_scaled, serving_problem
-from fairmf.types import SparseMatrix
 
 FEW = 16  # histories that are solved one by one, each in the way that suits its length
 
@@ -58,11 +58,11 @@ def solved(vectors: Factors) -> bool:
     return bool((first == first).all())
 
 
-def few_rows(model: FittedModel, history: Interactions | SparseMatrix) -> Rows | None:
+def few_rows(model: FittedModel, history: Any) -> Rows | None:
     """Return the histories as weighted rows, if they are so few that `few` takes them, and the model can; else None."""
     fitted = model.fitted
-    shape = getattr(history, "shape", None)
-    if not isinstance(shape, tuple) or not 0 < shape[0] <= FEW:
+    matrix = bool(sp.issparse(history)) or type(history) is Interactions
+    if not matrix or not 0 < history.shape[0] <= FEW:
         return None
     if "serving" not in vars(fitted) and get_backend(fitted.settings["backend"]).name != "cpu":
         return None
