@@ -48,6 +48,7 @@ NAMES = (
     "report",
     "soak",
     "serving",
+    "serving_million",
     "cuda",
     "ray_costs",
     "ray_engine",

@@ -1,4 +1,9 @@
-"""Evenness by request through nearest-neighbour indexes: one index and a shortlist, or an index per level."""
+"""Evenness by request without scoring every item: three ways to find candidates, and what each of them misses.
+
+1. One index of the plain vectors: many items are retrieved, and ranked by their exact scores at the level asked for.
+2. An index of the item vectors of each level (`to_ann(evenness=...)`).
+3. Groups that serve every level (`to_ann(levels=True)`, ranking/level_groups.py): what `fairmf serve --ann` uses.
+"""
 
 from __future__ import annotations
 
@@ -6,65 +11,97 @@ import time
 
 import numpy as np
 
+from benchmarks.datasets import gowalla
 from benchmarks.result import Result
 from fairmf.data.synthetic import synthetic
-from fairmf.models.als import IALS
-from fairmf.models.ann_requests import AnnRequests
-from fairmf.models.history_request import HistoryRequest
+from fairmf.models.als import IALS, FairALS
+from fairmf.models.ann_requests import AnnRequests, level_groups
+from fairmf.models.recommend_for import Asked, joined
 
-ASKED = (0.0, 0.1, 0.25, 0.4, 0.6, 1.0)
-SHORTLISTS, OVERSAMPLE = (0, 1000, 4000), (5.0, 25.0)
+ASKED = (0.0, 0.25, 0.4, 0.6, 0.8, 1.0)
+N, USERS, AT_ONCE, RETRIEVED = 20, 40, 10, 500
 
 
 def run(short: bool) -> Result:
-    m, groups, users = (100_000, 500, 40) if short else (1_000_000, 1000, 40)
-    data = synthetic(m // 4, m, 10 * m)
-    model = IALS(factors=64, epochs=3).fit(data, progress=False)
-    began = time.perf_counter()
-    index = model.to_ann(groups=groups, probes=groups // 16)
-    built = time.perf_counter() - began
     result = Result(
         "Evenness by request through an index",
-        f"{m:,} items, 64 factors, {users} histories of up to 20 items, {groups // 16} of {groups:,} groups looked "
-        "into: share of the 20 best items that are found, by evenness (without a path, so g = h = evenness), and "
-        "milliseconds per request in batches of 10, all threads. Last row: an index built at the evenness asked "
-        "for, without shortlist. `python -m benchmarks ann_levels`",
-        ("shortlist", "retrieved", *(f"e = {e:g}" for e in ASKED), "ms"),
-    )  # fmt: skip
-    rows = data.by_user
-    chosen = [i for i in range(data.n_users) if rows.indptr[i + 1] - rows.indptr[i] >= 10][:users]
-    histories = [data.item_ids.values[rows.row(i)[0][:20]].tolist() for i in chosen]
-    exact = {e: lists(model, histories, e)[0] for e in ASKED}
-    spent = lists(model, histories, 0.3)[1]
-    for shortlist in SHORTLISTS:
-        for oversample in OVERSAMPLE:
-            served = AnnRequests(model, index, oversample=oversample, shortlist=shortlist)
-            found, times = zip(*(lists(served, histories, e) for e in ASKED), strict=True)
-            recalls = [f"{overlap(exact[e], own):.3f}" for e, own in zip(ASKED, found, strict=True)]
-            result.rows.append((shortlist, int(20 * oversample), *recalls, f"{1e3 * np.mean(times):.1f}"))
-    if short:  # an index for each level, each for itself
-        found = [
-            lists(AnnRequests(model, model.to_ann(evenness=e, groups=groups), oversample=25, shortlist=0), histories, e)
-            for e in ASKED
-        ]
-        recalls = [f"{overlap(exact[e], own):.3f}" for e, (own, _) in zip(ASKED, found, strict=True)]
-        result.rows.append(("own index", 500, *recalls, f"{1e3 * np.mean([t for _, t in found]):.1f}"))
-    result.findings.append(
-        f"Scoring every item takes {1e3 * spent:.1f} ms per request; the index was built in {built:.0f} s."
+        f"Share of the {N} best items that are found, by evenness (without a path, so flatten and discount are both "
+        f"the evenness), for {USERS} users folded in from up to 20 items of theirs, and milliseconds per request in "
+        f"batches of {AT_ONCE}, all threads. Indexes look into a sixteenth of their groups.",
+        ("data", "candidates from", *(f"e = {e:g}" for e in ASKED), "ms"),
     )
+    m = 100_000
+    data = synthetic(m // 4, m, 10 * m)
+    compare(result, f"{m:,} synthetic items", data, IALS(factors=64, epochs=3).fit(data, progress=False))
+    real = None if short else gowalla()
+    if real is not None:
+        compare(result, "gowalla, 40,981 items", real, FairALS(factors=128, epochs=8).fit(real, progress=False))
     return result
 
 
-def lists(model, histories, evenness):
+def compare(result, name, data, model):
+    serving, users = model.fitted.serving, some_users(data, model)
+    levels = {e: model.fitted.served(e) for e in ASKED}
+    nobody = joined([np.empty(0, dtype=np.int32)] * AT_ONCE)
+    lengths = np.full(AT_ONCE, N)
+
+    def exactly(part, level):
+        return serving.rank(part, [level] * AT_ONCE, lengths, nobody)[0]
+
+    exact = {e: asked(users, exactly, level) for e, level in levels.items()}
+    plain = model.to_ann()
+    sixteenth = max(1, plain.n_groups // 16)
+
+    def rescored(part, level):
+        found, _ = plain.search(part, RETRIEVED, probes=sixteenth)
+        return serving.rank_candidates(part, [level] * AT_ONCE, lengths, joined(list(found)))[0]
+
+    def own_index(e):
+        index = model.to_ann(evenness=e)
+        return lambda part, _: index.search(part, N, probes=sixteenth)[0]
+
+    began = time.perf_counter()
+    groups = level_groups(model)
+    spent = time.perf_counter() - began
+    served = AnnRequests(model, groups)
+
+    def grouped(part, level):
+        request = Asked(N, level, nobody.indices, None, nobody.indices, None, False, None)
+        return served.rank(part, [request] * AT_ONCE, nobody, None)[0]
+
+    ways = {
+        "every item": lambda _: exactly,
+        f"one plain index, {RETRIEVED} retrieved": lambda _: rescored,
+        "an index of the level": own_index,
+        "groups for all levels": lambda _: grouped,
+    }
+    for way, ranker in ways.items():
+        found = {e: asked(users, ranker(e), level) for e, level in levels.items()}
+        recalls = [f"{overlap(exact[e][0], found[e][0]):.3f}" for e in ASKED]
+        result.rows.append((name, way, *recalls, f"{1e3 * np.mean([own[1] for own in found.values()]):.2f}"))
+    shares = ", ".join(f"{groups.share(level.on_items):.3f} at {e:g}" for e, level in levels.items())
+    result.findings.append(
+        f"{name}: {groups.n_groups:,} groups for all levels, made in {spent:.0f} s; share of them looked into: "
+        f"{shares}."
+    )
+
+
+def some_users(data, model):
+    """Vectors of users who have at least ten items, folded in from up to 20 of them."""
+    rng, rows = np.random.default_rng(0), data.by_user
+    chosen = rng.choice(np.flatnonzero(np.diff(rows.indptr) >= 10), USERS, replace=False)
+    names = np.arange(data.n_items) if data.item_ids is None else data.item_ids.values
+    histories = [names[rng.permutation(rows.row(i)[0])[:20]].tolist() for i in chosen]
+    return np.array([np.ravel(model.fold_in_user(own)) for own in histories], dtype=np.float32)
+
+
+def asked(users, ranker, level):
     """All lists, and seconds per request."""
-    requests = [HistoryRequest(own, N=20, evenness=evenness) for own in histories]
-    model.recommend_histories(requests[:1])
-    began, found = time.perf_counter(), []
-    for start in range(0, len(requests), 10):
-        found += model.recommend_histories(requests[start : start + 10])
-    return [answer.ids for answer in found], (time.perf_counter() - began) / len(requests)
+    ranker(users[:AT_ONCE], level)
+    began = time.perf_counter()
+    lists = [ranker(users[start : start + AT_ONCE], level) for start in range(0, len(users), AT_ONCE)]
+    return np.concatenate(lists), (time.perf_counter() - began) / len(users)
 
 
-def overlap(exact, found) -> float:
-    shares = [len(set(a.tolist()) & set(b.tolist())) / len(a) for a, b in zip(exact, found, strict=True)]
-    return float(np.mean(shares))
+def overlap(exact, found):
+    return float(np.mean([len(np.intersect1d(a, b)) / len(a) for a, b in zip(exact, found, strict=True)]))

@@ -28,18 +28,23 @@ def synthetic_model(n_items: int, factors: int, n_users: int = 20_000, seed: int
     backend = get_backend("cpu")
     with backend.threads(0):
         spread = score_spreads(backend, users, n_users, items)
-    strengths = ((0.0, 0.0), (0.3, 0.1), (0.6, 0.25), (0.9, 0.5))
-    path = EvennessPath(
-        tuple(Knot(Level(None, g, h), 0.9 - 0.15 * k, 0.4 - 0.03 * k) for k, (g, h) in enumerate(strengths)),
-        at=20, quality="ndcg@100", n_users=n_users,
-    )  # fmt: skip
     mean = users.mean(axis=0, dtype=np.float64)
     model._fitted = Fitted(
         user_factors=users, item_factors=items, user_ids=None, item_ids=Ids(np.arange(n_items)),
         popularity=counts, mean_user=mean, merit=np.zeros(factors), trained_fairness=0.0, fairness=0.0,
-        history=History(), settings=model.get_params(), item_counts=counts, item_spread=spread, path=path,
+        history=History(), settings=model.get_params(), item_counts=counts, item_spread=spread,
+        path=some_path(n_users),
     )  # fmt: skip
     return model
+
+
+def some_path(n_users: int) -> EvennessPath:
+    """A path of evenness as a calibration gives it; its Gini and quality are invented."""
+    strengths = ((0.0, 0.0), (0.3, 0.1), (0.6, 0.25), (0.9, 0.5))
+    return EvennessPath(
+        tuple(Knot(Level(None, g, h), 0.9 - 0.15 * k, 0.4 - 0.03 * k) for k, (g, h) in enumerate(strengths)),
+        at=20, quality="ndcg@100", n_users=n_users,
+    )  # fmt: skip
 
 
 def save_for_implicit(model: FairALS, path: Path) -> None:

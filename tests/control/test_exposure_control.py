@@ -70,6 +70,20 @@ def test_with_fixed_demand_prices_approach_those_of_the_linear_programme():
     assert control.report()["lists"] == 60_000
 
 
+def test_units_far_from_their_floor_get_there_within_two_windows():
+    """Eight spreads below the lists: with steps of constant size that takes eight windows."""
+    scores = SCORES.copy()
+    scores[:, -3:] -= 8 * SCORES.std()
+    control, shown = new(floor=0.4, cap=None, step=1.0), np.zeros(M)
+    served(control, 6000, scores)
+    rng = np.random.default_rng(9)
+    for _ in range(150):
+        best = np.argsort(-(scores[rng.integers(0, N, 20)] + control.prices), axis=1)[:, :K]
+        control.record(best)
+        shown += np.bincount(best.ravel(), minlength=M)
+    assert (shown / shown.sum() * M > 0.8 * 0.4).all()
+
+
 def test_nothing_moves_where_no_bound_binds():
     control = new(floor=None, cap=3.99)
     served(control, 10_000)

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from asgi_client import numbered_model, small_model, titles_and_groups
 
-from fairmf import HistoryRequest
+from fairmf import HistoryRequest, Popularity, synthetic
+from fairmf.errors import InvalidData
+from fairmf.serve import app
 
 
 @pytest.fixture(scope="module")
@@ -191,3 +193,14 @@ def test_a_model_without_histories_says_what_it_cannot_do(ask, served_model, tmp
     assert refused.status == 422
     assert "histories" in refused.json["detail"]
     assert client.post("/v1/recommend", {"user": user, "filter_liked": False}).status == 200
+
+
+def test_popularity_is_served_and_rerankers_are_refused(ask, served_model):
+    data = synthetic(n_users=80, n_items=40, n_interactions=1200)
+    client = ask(Popularity().fit(data))
+    found = client.post("/v1/recommend", {"history": [str(data.item_ids.values[0])], "n": 3})
+    assert found.status == 200
+    assert len(found.json["ids"]) == 3
+    assert client.post("/v1/score", {"history": [str(data.item_ids.values[0])], "items": ["?"]}).status == 422
+    with pytest.raises(InvalidData, match="FairRecRanker cannot be served"):
+        app(served_model.with_fairrec(0.5))

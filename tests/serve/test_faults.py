@@ -1,5 +1,6 @@
 """A server in processes of its own, under load, while things go wrong: every answer is the library's."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -8,6 +9,7 @@ import select
 import shutil
 import signal
 import socket
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -223,6 +225,49 @@ def test_sigterm_drains(models, workers):
             load.over.set()  # what is in flight now must be answered
             assert server.stop() == 0
         load.check()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of one megabyte."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True)
+    if made.returncode:
+        pytest.skip("a full disk needs the right to mount one")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_disk_that_is_really_full(models, small_disk):
+    """Lists go on, no line is torn, no accepted event is lost, and events are stored again when there is space."""
+    folder, oracle = models
+    event = {"kind": "shown", "items": list(range(100)), "user": "ann"}
+    with serving(folder / "a.fairmf", "--events", small_disk / "log", "--workers", 2) as server:
+        oracle.learn(server, 0)
+        accepted = refused = 0
+        with Load(server, oracle, threads=2) as load:
+            for _ in range(3):
+                with (small_disk / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+                    while True:
+                        file.write(b"x" * 1000)
+                for k in range(60):
+                    status, told = server.post("/v1/events", {"events": [{**event, "request": str(k)}] * 5})
+                    accepted, refused = accepted + (status == 202), refused + (status == 503)
+                    assert status == 202 or (status == 503 and "No space left" in told["detail"])
+                (small_disk / "filler").unlink()
+                for k in range(20):
+                    assert server.post("/v1/events", {"events": [{**event, "request": str(k)}] * 5})[0] == 202
+                accepted += 20
+        load.check()
+        assert refused >= 100
+        found = dict(
+            line.rsplit(" ", 1) for line in server.request("GET", "/metrics")[1].splitlines() if line[0] != "#"
+        )
+        assert int(found["fairmf_event_failures_total"]) == refused
+        assert int(found["fairmf_events_total"]) == 5 * accepted
+        lines = [line for path in (small_disk / "log").iterdir() for line in path.read_text().splitlines()]
+        assert len([json.loads(line) for line in lines]) == 5 * accepted
 
 
 def test_workers_end_with_their_supervisor(models):

@@ -13,7 +13,7 @@ from fairmf.serve import reload
 from fairmf.serve.application import Application
 from fairmf.serve.reload import Pointer, Publisher
 from fairmf.serve.routes import LABELS
-from fairmf.serve.served_model import ServedModel, content_digest, stored_checksum
+from fairmf.serve.served_model import Catalogue, ServedModel, content_digest, stored_checksum
 from fairmf.serve.service import Service
 from fairmf.serve.settings import Settings
 
@@ -35,12 +35,12 @@ def files(tmp_path_factory, served_model):
 class Life:
     """A service that watches a file, in this process."""
 
-    def __init__(self, source, folder, monkeypatch):
+    def __init__(self, source, folder, monkeypatch, catalogue=None, beside=None):
         monkeypatch.setattr(reload, "POLL", 0.01)
         folder.mkdir()
-        self.publisher = Publisher(source, folder, watched=True, poll=0.02)
+        self.publisher = Publisher(source, folder, watched=True, beside=beside, poll=0.02)
         settings = Settings()
-        service = Service(None, settings, LABELS, watch=Pointer(folder, None, Settings(num_threads=1)))
+        service = Service(None, settings, LABELS, watch=Pointer(folder, catalogue, Settings(num_threads=1)))
         self.app = Application(service, settings)
 
     async def list_for(self, item):
@@ -129,6 +129,44 @@ def test_the_same_content_is_not_loaded_again(files, tmp_path):
     before = (tmp_path / "own" / "current.json").read_text()
     assert publisher.try_to_publish()
     assert (tmp_path / "own" / "current.json").read_text() == before
+
+
+def test_the_catalogue_is_read_again(files, tmp_path, monkeypatch, capsys):
+    """With a new model, and when its file changes; one that cannot be read leaves titles as they were."""
+    source, table = tmp_path / "m.fairmf", tmp_path / "items.csv"
+    shutil.copy(files / "a.fairmf", source)
+    table.write_text("one")
+    first = load_model(files / "a.fairmf").fitted.item_ids.values[0]
+
+    def read():
+        title = table.read_text()
+        if title == "broken":
+            raise ValueError("no such column")
+        return Catalogue({str(first): title})
+
+    life = Life(source, tmp_path / "own", monkeypatch, read, table)
+
+    async def title():
+        return (await request(life.app, "POST", "/v1/items", {"ids": [str(first)]})).json["items"][0]["title"]
+
+    async def story():
+        assert await title() == "one"
+        table.write_text("another")
+        for _ in range(500):
+            if await title() == "another":
+                break
+            await asyncio.sleep(0.01)
+        assert await title() == "another"
+        assert life.app.service.held()[0].fingerprint == fingerprint(files / "a.fairmf")
+        table.write_text("broken")
+        for _ in range(500):
+            if life.app.service.figures.total("reloads") == 2:
+                break
+            await asyncio.sleep(0.01)
+        assert await title() == "another"
+
+    asyncio.run(life.live(story))
+    assert "titles and groups stay as they were" in capsys.readouterr().err
 
 
 def test_without_watching_the_file_itself_is_mapped_and_only_two_copies_stay(files, tmp_path):

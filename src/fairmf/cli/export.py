@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from pyarrow import parquet
 
     from fairmf import stores
-    from fairmf.models import neighbour_tables
+    from fairmf.models import neighbour_tables, recommend_for
     from fairmf.models.factor_model import FactorModel
     from fairmf.stores.vectors import Vectors
 else:
     pa = lazy_module("pyarrow")
     parquet = lazy_module("pyarrow.parquet")
     stores, neighbour_tables = lazy_module("fairmf.stores"), lazy_module("fairmf.models.neighbour_tables")
+    recommend_for = lazy_module("fairmf.models.recommend_for")
 
 
 ENDINGS = (".ann", ".parquet", ".arrow")
@@ -144,7 +145,8 @@ def export(
     product of their vectors, not the cosine. In Python, fairmf.ranking.ann.AnnIndex.load opens an index (extra
     \\[ann]).
 
-    --evenness changes the vectors: export items and users with the same --evenness.
+    --evenness changes the vectors: export items and users with the same --evenness. An index without --evenness also
+    serves every evenness (fairmf serve --ann).
 
     [dim]Examples:[/dim]
 
@@ -229,7 +231,8 @@ def _write(
         )  # fmt: skip
         return {"rows": done.rows, "width": done.width, "name": done.name, "to": place.to.value, "note": done.note}
     elif output.suffix.lower() == ".ann":
-        made = model.to_ann(groups=index.groups, probes=index.probes, evenness=asked)
+        levels = asked is None and recommend_for.on_cpu(model)  # requests by level are answered on the cpu
+        made = model.to_ann(groups=index.groups, probes=index.probes, evenness=asked, levels=levels)
         made.save(output)
         facts = {"groups": made.n_groups, "probes": made.probes}
         return {"rows": made.n_items, "width": made.item_vectors.shape[1], **facts, "note": ""}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from fairmf.serve import launch as launching
     from fairmf.serve import served_model as served_models
     from fairmf.serve import settings as setting_types
+    from fairmf.serve.served_model import Catalogue
     from fairmf.serve.settings import Settings
 else:  # the extra may be missing: then there is a better message than an ImportError
     launching, setting_types = lazy_module("fairmf.serve.launch"), lazy_module("fairmf.serve.settings")
@@ -169,7 +171,7 @@ def serve(
     if logs.log_histories and not logs.log_requests:
         raise Problem("--log-histories logs bodies with the requests, which are not logged.", "add --log-requests")
     settings = _settings(address, most, times, logs)
-    titles, groups = catalogue.table()
+    read_items(catalogue)  # errors of the table are told here, not by a worker
 
     def tell(where: str) -> None:
         session.note(f"serving  {marked(where)}  (Ctrl-C stops)")
@@ -178,9 +180,15 @@ def serve(
         model,
         settings,
         launching.Place(address.host, address.port, address.workers, address.reload),
-        catalogue=served_models.Catalogue(titles, groups),
+        catalogue=functools.partial(read_items, catalogue),
+        beside=catalogue.catalogue,
         on_ready=tell,
     )
+
+
+def read_items(flags: CatalogueFlags) -> Catalogue:
+    """Read titles and groups; workers call it again for a new model."""
+    return served_models.Catalogue(*flags.table())
 
 
 def _settings(address: Address, most: Most, times: Times, logs: Logs) -> Settings:

@@ -256,7 +256,10 @@ def _say(session: Session, seen: Peek, columns: Record, guess: Guess, reading: R
     # Ratings and weights are never used without being asked for, but often they should be.
     if "rating" in likely and columns["rating"] is None:
         name = marked(likely["rating"])
-        session.note(f"        all ratings are kept; to keep only high values of column {name}, use --rating-above 3.5")
+        session.note(
+            f"        all ratings are kept; to keep only high values of column {name}: --rating-above NUMBER (3.5 for "
+            "ratings from 1 to 5)"
+        )
     if "weights" in likely and columns["weights"] is None:
         session.note(f"        to use a column of weights: --weight {marked(likely['weights'])}")
 

@@ -21,10 +21,12 @@ from fairmf.distributed.shards import InMemoryShards, ShardSource
 from fairmf.distributed.team import LocalTeam
 from fairmf.kernels import KERNELS, compiled_here, keep_in
 from fairmf.models.als import IALS, FairALS
+from fairmf.models.ann_requests import AnnRequests
 from fairmf.models.base import IterativeModel
 from fairmf.models.fiadmm import FiADMM
 from fairmf.models.model_file import load_model
 from fairmf.models.progress import progress_bar
+from fairmf.ranking.level_groups import LevelGroups
 from fairmf.types import Floats, Record
 
 ROWS_READ = 200_000  # from this size on, compiled code reads a file
@@ -129,6 +131,12 @@ def _ask(model: IterativeModel, data: Interactions) -> None:
         model.recommend_for(given, N=5)
         model.recommend_for(given, N=5, evenness=0.3)
         model.recommend_for(given, N=5, evenness=0.3, candidates=np.arange(30))
+    groups = LevelGroups.build(
+        model.item_factors, model.fitted.item_dial, np.eye(model.factors), 4,
+        lambda points, count: (np.arange(len(points)) % count).astype(np.int32),
+    )  # fmt: skip
+    for evenness in (None, 0.3):
+        AnnRequests(model, groups, share=0.5).recommend_for([1, 2], N=5, evenness=evenness)
     model.fold_in(new)
     model.fold_in(new, method="cohort")
     model.explain(3, 5)

@@ -6,13 +6,15 @@ uniform exposure. A step moves the prices along the subgradient of the dual of
 
     maximise the sum of the shown items' scores   subject to   floor_u <= share_u <= cap_u
 
-    up_u   <- max(0, up_u   + eta (1 - share_u / floor_u))      where there is a floor
-    down_u <- max(0, down_u + eta (share_u / cap_u - 1))        where there is a cap
+    up_u   <- max(0, up_u   + eta_u (1 - share_u / floor_u))      where there is a floor
+    down_u <- max(0, down_u + eta_u (share_u / cap_u - 1))        where there is a cap
     price_u = up_u - down_u
 
-with eta = `step` times the spread of the scores times the part of a window that was shown. With fixed demand the prices
-fluctuate around those that `fit_offsets` learns and that solve the linear programme; where demand changes they follow.
-Equals plain ranking where no bound binds.
+with eta_u = gain_u times `step` times the spread of the scores times the part of a window that was shown. A gain grows
+while its unit stays on one side of its bound, and is halved when the unit crosses it: units far from their bound get
+there within two windows, and others are held still. Shares are those of the last tenth of a window, roughly. With fixed
+demand the prices fluctuate around those that `fit_offsets` learns and that solve the linear programme; where demand
+changes they follow. Equals plain ranking where no bound binds.
 
 Order of calls: `record` what is shown; it takes a step when enough lists were shown; rank with `prices`
 (`recommend_histories(..., prices=control.prices)`); `save` now and then.
@@ -53,7 +55,11 @@ else:
 
 STATE = Format("fairmf exposure control", version=1)
 STEPS_PER_WINDOW = 50
+SMOOTHED = 10.0  # a list counts 1/e of its weight in the shares of a step after this part of a window
+GROWTH, SHRINKAGE, GAINS = 1.15, 0.5, (0.25, 8.0)  # of the gains at each step, and their range
+FURTHEST = 2.0  # how far beyond its bound a unit counts at most
 MOST = 20.0  # largest price, in spreads of the scores: a unit that cannot be shown does not gather more
+PARTS = ("up", "down", "window", "fresh", "recent", "gain", "side")  # of a state
 KEYS = ("window", "step", "per", "floor", "cap", "floors", "caps")
 
 
@@ -166,6 +172,7 @@ class ExposureControl:
         self._up, self._down = np.zeros(k), np.zeros(k)
         self._fresh, self._fresh_lists = np.zeros(k), 0
         self._window, self.lists = np.zeros(k), 0
+        self._recent, self._gain, self._side = np.zeros(k), np.ones(k), np.zeros(k)
         self._every = max(1, settings.window // STEPS_PER_WINDOW)
         self._prices = frozen(np.zeros(len(self._codes)))
 
@@ -209,18 +216,28 @@ class ExposureControl:
         part = min(1.0, self._fresh_lists / self.settings.window)
         total = self._fresh.sum()
         if total > 0:
-            share = self._fresh / total / self._fair
-            eta, most = self.settings.step * self.spread * part, MOST * self.spread
-            floored, capped = self.floors > 0, np.isfinite(self.caps)
-            gap = 1.0 - share[floored] / self.floors[floored]
-            self._up[floored] = np.clip(self._up[floored] + eta * gap, 0.0, most)
-            gap = share[capped] / self.caps[capped] - 1.0
-            self._down[capped] = np.clip(self._down[capped] + eta * gap, 0.0, most)
-            self._prices = frozen((self._up - self._down)[self._codes])
+            self._recent = self._recent * np.exp(-SMOOTHED * part) + self._fresh
+            share = self._recent / self._recent.sum() / self._fair
+            above = np.divide(share, self.floors, out=np.full(len(share), np.inf), where=self.floors > 0)
+            lack = np.where(self.floors > 0, np.clip(1.0 - above, -FURTHEST, 1.0), 0.0)
+            excess = np.clip(share / self.caps - 1.0, -1.0, FURTHEST)
+            self._move(lack, np.where(np.isfinite(self.caps), excess, 0.0), part)
         # A list counts 1/e of its weight after a window of further lists.
         self._window = self._window * np.exp(-part) + self._fresh
         self.lists += self._fresh_lists
         self._fresh, self._fresh_lists = np.zeros(len(self.names)), 0
+
+    def _move(self, lack: Vector, excess: Vector, part: float) -> None:
+        """Move the prices: up by what units lack to their floors, down by what they exceed their caps by."""
+        raised, lowered = (lack > 0) | (self._up > 0), (excess > 0) | (self._down > 0)
+        side = np.sign(np.where(raised, lack, np.where(lowered, -excess, 0.0)))
+        turned = side * self._side
+        grown = np.where(turned > 0, GROWTH, np.where(turned < 0, SHRINKAGE, 1.0))
+        self._gain, self._side = np.clip(self._gain * grown, *GAINS), side
+        eta, most = self.settings.step * self.spread * part * self._gain, MOST * self.spread
+        self._up = np.clip(self._up + eta * lack, 0.0, most)
+        self._down = np.clip(self._down + eta * excess, 0.0, most)
+        self._prices = frozen((self._up - self._down)[self._codes])
 
     @property
     def shares(self) -> Vector:
@@ -252,7 +269,7 @@ class ExposureControl:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write prices and counts to a file, in one atomic step."""
         with self._lock:
-            arrays = {name: getattr(self, f"_{name}").copy() for name in ("up", "down", "window", "fresh")}
+            arrays = {name: getattr(self, f"_{name}").copy() for name in PARTS}
             content = {"lists": self.lists, "fresh_lists": self._fresh_lists, "units": self._fingerprint()}
         container.write(Path(path), STATE, content, arrays)
 
@@ -265,20 +282,22 @@ class ExposureControl:
         content, arrays = container.read(Path(path), STATE)
         k = len(self.names)
         with container.reading(Path(path), STATE.name):
-            parts = {"lists", "fresh_lists", "units"}, {"up", "down", "window", "fresh"}
+            parts = {"lists", "fresh_lists", "units"}, set(PARTS)
             if not isinstance(content, dict) or (set(content), set(arrays)) != parts:
                 raise Malformed("it has other parts than the state of an exposure control")
             if type(content["lists"]) is not int or type(content["fresh_lists"]) is not int:
                 raise Malformed("its numbers of lists are not integers")
             for name, array in arrays.items():
-                if array.dtype != np.float64 or array.ndim != 1 or not np.isfinite(array).all() or (array < 0).any():
-                    raise Malformed(f"its {name} are not numbers of at least 0")
+                least = -1 if name == "side" else 0
+                if array.dtype != np.float64 or array.ndim != 1 or not (np.isfinite(array) & (array >= least)).all():
+                    raise Malformed(f"its {name} are not numbers of at least {least}")
         if content["units"] != self._fingerprint() or any(array.shape != (k,) for array in arrays.values()):
             raise InvalidData("This state belongs to other items or groups.", hint="start without it")
         with self._lock:
             self._up = np.where(self.floors > 0, arrays["up"], 0.0)
             self._down = np.where(np.isfinite(self.caps), arrays["down"], 0.0)
             self._window, self.lists = arrays["window"].copy(), content["lists"]
+            self._recent, self._gain, self._side = (arrays[name].copy() for name in ("recent", "gain", "side"))
             self._fresh, self._fresh_lists = arrays["fresh"].copy(), content["fresh_lists"]
             self._prices = frozen((self._up - self._down)[self._codes])
 

@@ -25,7 +25,7 @@ from fairmf.types import Array, Record, SparseMatrix
 if TYPE_CHECKING:
     import pyarrow
 
-    from fairmf.models import batches, rerankers, similar
+    from fairmf.models import ann_requests, batches, rerankers, similar
     from fairmf.models.batches import Batch
     from fairmf.models.rerankers import AnnRanker, FairRecommendations, FairRecRanker
     from fairmf.ranking import ann
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 else:  # models that only recommend do without
     rerankers, similar = lazy_module("fairmf.models.rerankers"), lazy_module("fairmf.models.similar")
     ann, batches = lazy_module("fairmf.ranking.ann"), lazy_module("fairmf.models.batches")
+    ann_requests = lazy_module("fairmf.models.ann_requests")
 
 Self = TypeVar("Self", bound="FactorModel")
 
@@ -267,7 +268,12 @@ class FactorModel(HistoryModel):
 
     @on_snapshot
     def to_ann(
-        self, *, groups: int | None = None, probes: int | None = None, evenness: float | Level | None = None
+        self,
+        *,
+        groups: int | None = None,
+        probes: int | None = None,
+        evenness: float | Level | None = None,
+        levels: bool = False,
     ) -> AnnIndex:
         """Build a nearest-neighbour index of the item vectors, with the model's item ids (extra `[ann]`).
 
@@ -282,12 +288,17 @@ class FactorModel(HistoryModel):
             Number of groups that a search looks at; more is more exact and slower. None chooses it.
         evenness
             As in `recommend`.
+        levels
+            Also group the items for requests at any level of evenness (`fairmf serve --ann`).
         """
         fitted = self.fitted
         items, offset = fitted.dialled_items(fitted.served(evenness))
-        return ann.AnnIndex.build(
+        index = ann.AnnIndex.build(
             items, fitted.item_ids, offsets=offset, groups=groups, probes=probes, num_threads=self.num_threads
         )
+        if levels:
+            index.levels = ann_requests.level_groups(self, groups)
+        return index
 
     def with_ann(self, index: AnnIndex | None = None) -> AnnRanker:
         """Return this model with an index (by default a new one) in place of scoring every item.

@@ -23,14 +23,14 @@ from fairmf.models.evenness import Level
 from fairmf.models.fitted import Fitted, Names, as_list, check_fairness, named
 from fairmf.models.history_request import HistoryAnswer, HistoryModel, HistoryRequest
 from fairmf.models.recommend import check_choice
-from fairmf.ranking.top_n import list_length, popular_n, top_n
+from fairmf.ranking.top_n import Lists, list_length, popular_n, top_n
 
 if TYPE_CHECKING:
     from fairmf.models.serving_state import ServingState
 
 List: TypeAlias = tuple[NDArray[np.int32], NDArray[np.float32]]
-Retrieval: TypeAlias = Callable[[Factors, Sequence["Asked"], Rows], Rows]
-"""Finds candidates for user vectors, without the items of each row: an index in place of the whole catalogue."""
+Search: TypeAlias = Callable[[Factors, Sequence["Asked"], Rows, Vector | None], Lists]
+"""Ranks items for user vectors, without the items of each row: an index in place of `ServingState.rank`."""
 NO_LIST: List = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32)
 NO_ITEMS = np.empty(0, dtype=np.int64)
 TINY = 1e-30
@@ -43,13 +43,13 @@ def answers_or_errors(
     requests: Sequence[HistoryRequest],
     errors: str,
     prices: ArrayLike | None,
-    retrieve: Retrieval | None = None,
+    search: Search | None = None,
 ) -> list[HistoryAnswer | FairmfError]:
     """Return an answer for each request, or with errors="return" the error that it raises."""
     check_choice("errors", errors, ("raise", "return"))
     added = None if prices is None else check_prices(prices, len(model.item_factors))
     if errors == "raise":
-        return list(answers(model, requests, added, retrieve))
+        return list(answers(model, requests, added, search))
     found: list[HistoryAnswer | FairmfError | None] = [None] * len(requests)
     good = []
     for at, request in enumerate(requests):
@@ -57,7 +57,7 @@ def answers_or_errors(
             good.append((at, _asked(model, request)))
         except FairmfError as error:
             found[at] = error
-    for (at, _), answer in zip(good, _answers(model, [asked for _, asked in good], added, retrieve), strict=True):
+    for (at, _), answer in zip(good, _answers(model, [asked for _, asked in good], added, search), strict=True):
         found[at] = answer
     return [answer for answer in found if answer is not None]
 
@@ -66,10 +66,10 @@ def answers(
     model: HistoryModel,
     requests: Sequence[HistoryRequest],
     prices: Vector | None = None,
-    retrieve: Retrieval | None = None,
+    search: Search | None = None,
 ) -> list[HistoryAnswer]:
     """Return the answers of all requests; raise the first error."""
-    return _answers(model, [_asked(model, request) for request in requests], prices, retrieve)
+    return _answers(model, [_asked(model, request) for request in requests], prices, search)
 
 
 def check_prices(prices: ArrayLike, n_items: int) -> Vector:
@@ -93,7 +93,7 @@ def _asked(model: HistoryModel, request: HistoryRequest) -> Asked:
 
 
 def _answers(
-    model: HistoryModel, asked: Sequence[Asked], prices: Vector | None, retrieve: Retrieval | None
+    model: HistoryModel, asked: Sequence[Asked], prices: Vector | None, search: Search | None
 ) -> list[HistoryAnswer]:
     fitted = model.fitted
     vectors, known = user_vectors(model, asked)
@@ -110,7 +110,7 @@ def _answers(
     for restricted in (False, True):
         chosen = [place for place in together if (asked[place].allowed is not None) == restricted]
         if chosen:
-            found = ranked_together(fitted.serving, vectors[chosen], [asked[p] for p in chosen], prices, retrieve)
+            found = ranked_together(fitted.serving, vectors[chosen], [asked[p] for p in chosen], prices, search)
             for place, rows, scores in zip(chosen, *found, strict=True):
                 lists[place] = rows[: asked[place].N], scores[: asked[place].N]
     return [
@@ -194,16 +194,16 @@ def ranked_together(
     users: Factors,
     asked: Sequence[Asked],
     prices: Vector | None,
-    retrieve: Retrieval | None = None,
+    search: Search | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Return the best items of each user vector at its own level; all requests have candidates, or none has."""
     levels, lengths = [one.level for one in asked], np.array([one.N for one in asked])
     hidden = [_hidden(one) for one in asked]
     if asked[0].allowed is None:
         barred = joined(hidden)
-        if retrieve is None:
-            return serving.rank(users, levels, lengths, barred, prices)
-        return serving.rank_candidates(users, levels, lengths, retrieve(users, asked, barred), prices)
+        if search is not None:
+            return search(users, asked, barred, prices)
+        return serving.rank(users, levels, lengths, barred, prices)
     left = [_without(one.allowed, own) for one, own in zip(asked, hidden, strict=True)]
     return serving.rank_candidates(users, levels, lengths, joined(left), prices)
 

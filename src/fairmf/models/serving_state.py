@@ -15,7 +15,7 @@ from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Factors, Matrix, Vector, frozen
-from fairmf.backends.cpu import fold_rows, top_k_each
+from fairmf.backends.cpu import fold_rows, top_k_each, top_k_groups
 from fairmf.backends.cpu.threads import run
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows, read_only
@@ -188,6 +188,42 @@ class ServingState:
         run(top_k_each.top_k_of, len(users), *inputs, out=(lists, scores), work=work)
         return lists, scores
 
+    def pack(self, members: NDArray[np.int32], prices: Vector | None, before: Singles | None = None) -> Singles:
+        """Return vectors and dial of all items in another order; `before` has all but what the prices change."""
+        log_spread, offsets, logs, gains = self._dial[1]
+        if prices is not None:
+            offsets = prices.astype(np.float32) if not len(offsets) else (prices + self._dial[0][1]).astype(np.float32)
+        added = offsets[members] if len(offsets) else NOTHING32
+        if before is not None:
+            return before[0], before[1], frozen(added), *before[3:]
+        rest = (frozen(part[members] if len(part) else NOTHING32) for part in (logs, gains))
+        return frozen(np.take(self.items, members, axis=0)), frozen(log_spread[members]), frozen(added), *rest
+
+    def rank_in_groups(
+        self,
+        users: Factors,
+        levels: list[Level],
+        ks: NDArray[np.int64],
+        barred: Rows,
+        prices: Vector | None,
+        groups: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]],
+        packed: Singles,
+    ) -> Lists:
+        """Return the ks[i] best items of each user among those of its groups; otherwise as `rank`.
+
+        `groups` is (chosen, members, starts): user i looks into the groups chosen[i], and group q holds the items
+        members[starts[q]:starts[q + 1]]. `packed` is `pack(members, prices)`.
+        """
+        lists, scores = empty_lists(len(users), int(ks.max()))
+        strengths, dial64, _ = self._strengths(levels, prices)
+        inputs = (users, self.items, dial64, packed, strengths[:, :3].copy(), _rounding(users, strengths), ks, *groups)
+        share = groups[0].shape[1] / max(1, len(groups[2]) - 1)
+        run(
+            top_k_groups.top_k_groups, len(users), *inputs, barred.indices, barred.indptr, out=(lists, scores),
+            work=int(4 * len(users) * self.items.size * share),
+        )  # fmt: skip
+        return lists, scores
+
     def _strengths(self, levels: list[Level], prices: Vector | None) -> tuple[NDArray[np.float64], Doubles, Singles]:
         """Return the numbers of all levels, and the dial's in float64 and in float32, with prices in its offsets."""
         if prices is None and not self._has_offsets and not any(any(level.on_items) for level in levels):
@@ -200,6 +236,17 @@ class ServingState:
             double, single = (double[0], both, *double[2:]), (single[0], frozen(both.astype(np.float32)), *single[2:])
             strengths[:, 4] += np.abs(prices).max(initial=0.0)
         return strengths, double, single
+
+
+def _rounding(users: Factors, strengths: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Return bounds of the rounding of float32 scores, one per user."""
+    d, lengths = users.shape[1], np.sqrt(np.einsum("ij,ij->i", users, users, dtype=np.float64))
+    sizes, added = lengths * strengths[:, 3], strengths[:, 4]
+    # As in CpuBackend.top_k: d products and sums, and the last rounding; a dial adds its own errors.
+    errors = (d + 2) * 2.0**-24 * sizes + 1e-37 + (d + 64) * 2.0**-24 * added
+    errors += sizes * np.where(strengths[:, 0] > 0, top_k_each.SCALE_ERROR, 2.0**-22)
+    rounded: NDArray[np.float32] = errors.astype(np.float32)
+    return rounded
 
 
 def _clenshaw(coefficients: list[float], flatten: float) -> float:

@@ -26,8 +26,9 @@ from fairmf.errors import InvalidData, MissingDependency
 from fairmf.io import container
 from fairmf.io.container import Arrays, Format
 from fairmf.io.strict_json import Malformed
-from fairmf.lazy import lazy_module
+from fairmf.lazy import cached_property, lazy_module
 from fairmf.params import check_count
+from fairmf.ranking.level_groups import LevelGroups
 from fairmf.ranking.top_n import check_exclusions, first_allowed, list_length
 from fairmf.types import Array, Record
 from fairmf.version import install_command
@@ -59,13 +60,20 @@ class AnnIndex:
         centroids: NDArray[np.float32],
         assignment: NDArray[np.int32],
         probes: int,
+        levels: LevelGroups | None = None,
     ):
         self.item_vectors, self.offsets, self.ids = item_vectors, offsets, ids
         self.centroids, self.assignment, self.probes = centroids, assignment, probes
+        self.levels = levels
+        """Groups for requests at any level of evenness (models/ann_requests.py); None without."""
         _check_lengths(item_vectors, offsets)
-        reduced, self._radius = reduce_items(item_vectors, offsets)
+
+    @cached_property
+    def _lists(self) -> tuple[Any, float]:
+        """faiss's inverted lists and the radius of the sphere; made by the first search, for a server needs none."""
+        reduced, radius = reduce_items(self.item_vectors, self.offsets)
         with _threads(0):
-            self._faiss = _inverted_lists(reduced, centroids, assignment)
+            return _inverted_lists(reduced, self.centroids, self.assignment), radius
 
     @classmethod
     def build(
@@ -142,7 +150,7 @@ class AnnIndex:
         if exclude is not None:
             check_exclusions(exclude, len(users), self.n_items)
             excluded = np.diff(exclude.indptr)
-        queries, scale = reduce_users(users, self._radius, self.offsets is not None)
+        queries, scale = reduce_users(users, self._lists[1], self.offsets is not None)
         with _threads(num_threads):
             for rows, k in _batches(np.minimum(N + excluded, self.n_items)):
                 hidden = None if exclude is None else exclude.take(rows)
@@ -155,7 +163,7 @@ class AnnIndex:
     ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return the N best allowed items of each query; look into more groups for queries that found too few."""
         looked = _faiss().SearchParametersIVF(nprobe=probes)
-        found_scores, found = self._faiss.search(queries, k, params=looked)
+        found_scores, found = self._lists[0].search(queries, k, params=looked)
         order = np.lexsort((found, -found_scores), axis=1)
         # faiss orders ties arbitrarily; -1 (nothing found) has the lowest score.
         found, found_scores = np.take_along_axis(found, order, 1), np.take_along_axis(found_scores, order, 1)
@@ -189,14 +197,18 @@ class AnnIndex:
         write(
             Path(path),
             {"item_vectors": self.item_vectors, "centroids": self.centroids, "assignment": self.assignment}
-            | ({} if self.offsets is None else {"offsets": self.offsets}),
+            | ({} if self.offsets is None else {"offsets": self.offsets})
+            | ({} if self.levels is None else self.levels.arrays()),
             self.ids,
             self.probes,
         )
 
     @classmethod
     def load(cls, path: str | Path) -> AnnIndex:
-        """Read a file that `save` wrote; BrokenFile if it is damaged. Nothing in the file is executed or unpickled."""
+        """Read a file that `save` wrote; BrokenFile if it is damaged. Nothing in the file is executed or unpickled.
+
+        The arrays stay in the file until they are used, so that processes share them.
+        """
         _faiss()
         found = read(Path(path))
         with container.reading(Path(path), INDEX.name):
@@ -253,7 +265,7 @@ def write(path: Path, arrays: Arrays, ids: Ids | None, probes: int) -> None:
 
 def read(path: Path) -> Record:
     """Read and check the arguments of AnnIndex; raise BrokenFile if the file cannot be used."""
-    content, arrays = container.read(path, INDEX)
+    content, arrays = container.read(path, INDEX, mmap=True)
     with container.reading(path, INDEX.name):
         return _checked(content, arrays)
 
@@ -274,6 +286,7 @@ def _checked(content: object, arrays: Arrays) -> Record:
     if type(probes) is not int or not 1 <= probes <= groups:
         raise Malformed(f"its probes must be from 1 to {groups}")
     ids = stored_arrays.ids_from_arrays("item_ids", content["item_ids"], m, arrays)
+    levels = LevelGroups.taken(arrays, m, d)
     if arrays:
         raise Malformed(f"it holds an array {next(iter(arrays))[:60]!r} that does not belong there")
     return {
@@ -283,6 +296,7 @@ def _checked(content: object, arrays: Arrays) -> Record:
         "offsets": offsets,
         "ids": None if ids is None else ids.check("item"),
         "probes": probes,
+        "levels": levels,
     }
 
 
@@ -328,9 +342,19 @@ def _watch_forks() -> None:
         os.register_at_fork(after_in_child=in_child)
 
 
-def _group(reduced: NDArray[np.float32], groups: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+def cluster(points: NDArray[np.float32], groups: int, num_threads: int = 0) -> NDArray[np.int32]:
+    """Return the group of each point (`LevelGroups.build`); k-means with few rounds, on a sample of many points."""
+    with _threads(num_threads), cpu_threads.one_blas_thread():
+        return _group(points, groups, rounds=10, sample=64)[1]
+
+
+def _group(
+    reduced: NDArray[np.float32], groups: int, rounds: int = 25, sample: int = 256
+) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """Return the centroids and the group of each point; k-means uses `sample` points for each group."""
     faiss = _faiss()
     clustering = faiss.Clustering(reduced.shape[1], groups)
+    clustering.niter, clustering.max_points_per_centroid = rounds, sample
     clustering.min_points_per_centroid = 1  # few items per group are intended: no warning on stderr
     nearest = faiss.IndexFlatL2(reduced.shape[1])
     clustering.train(reduced, nearest)

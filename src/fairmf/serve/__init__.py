@@ -47,6 +47,8 @@ def app(
     ------
     BrokenFile
         If the file is damaged.
+    InvalidData
+        If this is no model that answers single requests, such as FairRec, which allocates lists for a whole cohort.
     MissingDependency
         If msgspec is not installed.
 
@@ -63,7 +65,7 @@ def app(
         raise MissingDependency(f"Serving needs msgspec and uvicorn: {install_command('serve')}") from error
     from fairmf.serve.application import Application
     from fairmf.serve.routes import LABELS
-    from fairmf.serve.served_model import ServedModel
+    from fairmf.serve.served_model import ServedModel, servable
     from fairmf.serve.service import Service
     from fairmf.serve.settings import Settings
 
@@ -71,7 +73,7 @@ def app(
     if isinstance(model, (str, os.PathLike)):
         served = ServedModel.load(Path(model), catalogue, chosen.num_threads)
     else:
-        served = ServedModel.of(model, catalogue)
+        served = ServedModel.of(servable(model), catalogue)
     served = served.with_parts(chosen)
     served.warm()
     return Application(Service(served, chosen, LABELS), chosen)

@@ -43,6 +43,7 @@ GAUGES = {
     "recall_slots": "",
 }
 COUNTED = 20  # places of each list whose exposure is counted
+RECALL_SLOTS = 4000  # places of sampled lists over which the recall of an index is measured
 SLICES = 6  # the window of exposure moves on by this part of itself
 
 
@@ -93,6 +94,15 @@ class Figures:
     def set(self, name: str, value: float) -> None:
         """Set a gauge."""
         self._values[self._places[name]] = value
+
+    def recall(self, hits: int, slots: int) -> float:
+        """Count items that an index found, and return the share of this worker's last lists; 1 while there are few."""
+        self.add("recall_hits", hits)
+        self.add("recall_slots", slots)
+        at, of = self._places["recall_hits"], self._places["recall_slots"]
+        if self._values[of] > RECALL_SLOTS:  # older lists count less and less
+            self._values[[at, of]] /= 2
+        return 1.0 if self._values[of] < RECALL_SLOTS / 10 else float(self._values[at] / self._values[of])
 
     def total(self, name: str) -> float:
         """Return a counter, summed over all workers."""

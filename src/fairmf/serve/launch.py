@@ -33,17 +33,23 @@ def launch(
     settings: Settings,
     place: Place,
     *,
-    catalogue: Catalogue | None = None,
+    catalogue: Catalogue | Callable[[], Catalogue] | None = None,
+    beside: Path | None = None,
     on_ready: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Serve a model file until SIGTERM or Ctrl-C; call `on_ready` with the address when requests are answered.
+
+    `catalogue` may be a function that reads the catalogue, and `beside` the file that it reads: it is then read again
+    with every new model, and when the file changes.
 
     Raises BrokenFile if the file cannot be served, and InvalidParameter if the port is taken.
     """
     with tempfile.TemporaryDirectory(prefix="fairmf-serve-", ignore_cleanup_errors=True) as made:
         folder = Path(made)
         counts = Figures(LABELS, folder, worker=place.workers)  # the publisher's own, after those of the workers
-        publisher = Publisher(model, folder, watched=place.reload, on_failure=lambda: counts.add("reload_failures"))
+        publisher = Publisher(
+            model, folder, watched=place.reload, beside=beside, on_failure=lambda: counts.add("reload_failures")
+        )
         pointer = Pointer(folder, catalogue, settings)
         try:
             socks = http_server.listening(place.host, place.port, place.workers)

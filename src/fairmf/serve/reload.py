@@ -38,13 +38,14 @@ class Pointer:
     """Where a worker finds the model to serve: a small file that the publisher replaces."""
 
     folder: Path
-    catalogue: Catalogue | None
+    catalogue: Catalogue | Callable[[], Catalogue] | None
+    """Titles and groups, or a function that reads them: it is called with every new model."""
     settings: Settings
     worker: int = 0
 
     async def first(self, service: Service) -> None:
         """Load the model to begin with."""
-        service.replace(await self._loaded(self._target()))
+        service.replace(await asyncio.to_thread(self._load, self._target()[0], self._read()))
 
     async def forever(self, service: Service) -> None:
         """Load whatever the publisher points to next."""
@@ -56,7 +57,8 @@ class Pointer:
                 continue
             seen = target
             try:
-                served = await self._loaded(target)
+                before = service.held()[0].catalogue
+                served = await asyncio.to_thread(lambda: self._load(target[0], self._read_again(before)))  # noqa: B023
             except (FairmfError, OSError, ValueError) as error:
                 service.figures.add("reload_failures")
                 logs.write("error", "model refused", file=str(target[0]), reason=str(error))
@@ -65,11 +67,19 @@ class Pointer:
             service.figures.add("reloads")
             logs.write("info", "model replaced", model=served.fingerprint)
 
-    async def _loaded(self, target: tuple[Path, int]) -> ServedModel:
-        return await asyncio.to_thread(self._load, target[0])
+    def _read(self) -> Catalogue | None:
+        return self.catalogue() if callable(self.catalogue) else self.catalogue
 
-    def _load(self, path: Path) -> ServedModel:
-        served = ServedModel.load(path, self.catalogue, self.settings.num_threads)
+    def _read_again(self, before: Catalogue) -> Catalogue | None:
+        """Return the catalogue as it is now; the one before if it cannot be read, for a list needs no titles."""
+        try:
+            return self._read()
+        except Exception as error:  # whatever a reader of tables raises
+            logs.write("error", "catalogue not read; titles and groups stay as they were", reason=str(error))
+            return before
+
+    def _load(self, path: Path, catalogue: Catalogue | None) -> ServedModel:
+        served = ServedModel.load(path, catalogue, self.settings.num_threads)
         if self.settings.index is not None or self.settings.control is not None:
             served = served.with_parts(self.settings, self.worker)
             served.warm()
@@ -91,6 +101,8 @@ class Publisher:
         The server's own folder.
     watched
         Look every `poll` seconds whether the file has changed. Without, only `publish` looks.
+    beside
+        A file that belongs to the model, such as its catalogue: when it changes, workers load both again.
     on_failure
         Called when a file was refused.
     """
@@ -101,12 +113,14 @@ class Publisher:
         folder: Path,
         *,
         watched: bool = False,
+        beside: Path | None = None,
         poll: float = 1.0,
         on_failure: Callable[[], None] = lambda: None,
     ):
         self._source, self._folder, self._poll, self._on_failure = source, folder, poll, on_failure
+        self._beside = beside
         self._number, self._asked, self._stopped = 0, threading.Event(), False
-        self._seen = _signature(source)
+        self._seen = self._signatures()
         self._fingerprint = ""
         self._watched = watched
         if watched:
@@ -135,29 +149,37 @@ class Publisher:
         while not self._stopped:
             asked = self._asked.wait(self._poll if self._watched else None)
             self._asked.clear()
-            signature = _signature(self._source)
-            if not self._stopped and (asked or (signature is not None and signature != self._seen)):
-                self._seen = signature
-                self.try_to_publish()
+            now = self._signatures()
+            if not self._stopped and (asked or (now[0] is not None and now != self._seen)):
+                also, self._seen = asked or now[1] != self._seen[1], now
+                self.try_to_publish(also)
 
-    def try_to_publish(self) -> bool:
+    def _signatures(self) -> tuple[object, object]:
+        return _signature(self._source), None if self._beside is None else _signature(self._beside)
+
+    def try_to_publish(self, again: bool = False) -> bool:
         """Publish the file; if it cannot be used, log why and return False."""
         try:
-            self.publish()
+            self.publish(again)
         except (FairmfError, OSError, ValueError) as error:
             self._on_failure()
             logs.write("error", "model refused", file=str(self._source), reason=str(error))
             return False
         return True
 
-    def publish(self) -> None:
-        """Copy the file, verify the copy, and point to it; raise BrokenFile if it is damaged."""
+    def publish(self, again: bool = False) -> None:
+        """Copy the file, verify the copy, and point to it; raise BrokenFile if it is damaged.
+
+        Where the content is the same, workers load it only if asked to do so again, for what belongs to the model.
+        """
         copy = self._folder / f"{self._number + 1}.tmp"
         try:
             shutil.copyfile(self._source, copy)
             container.read(copy, MODEL, mmap=True, verify=True)
             fingerprint = stored_checksum(copy)[:FINGERPRINT]
             if fingerprint == self._fingerprint:
+                if again and self._beside is not None:
+                    self._point(self._current)
                 return  # the same content, written again
             final = self._folder / f"model-{self._number + 1}-{fingerprint}.fairmf"
             copy.replace(final)
@@ -173,6 +195,7 @@ class Publisher:
                 old.unlink()  # who has mapped it keeps it until it is replaced there
 
     def _point(self, path: Path) -> None:
+        self._current = path
         self._number += 1
         with replacing(self._folder / POINTER) as file:
             file.write(json.dumps({"path": str(path), "number": self._number}).encode())

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
@@ -21,6 +23,16 @@ from fairmf.serve.settings import Limits
 from fairmf.version import __version__
 
 JSON = b"application/json"
+PAGE_HEADERS = (
+    (
+        b"content-security-policy",
+        b"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; "
+        b"img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-cache"),
+)
 
 
 @dataclass(frozen=True)
@@ -227,9 +239,7 @@ async def ready(service: Service, body: bytes, deadline: float) -> Reply:  # noq
 
 async def metrics(service: Service, body: bytes, deadline: float) -> Reply:  # noqa: ARG001
     """Write the counts of all workers for Prometheus."""
-    from fairmf.serve.prometheus import text
-
-    return Reply((await text(service)).encode(), kind=b"text/plain; version=0.0.4; charset=utf-8")
+    return Reply((await service.metrics()).encode(), kind=b"text/plain; version=0.0.4; charset=utf-8")
 
 
 async def openapi(service: Service, body: bytes, deadline: float) -> Reply:  # noqa: ARG001
@@ -240,10 +250,13 @@ async def openapi(service: Service, body: bytes, deadline: float) -> Reply:  # n
 
 
 async def page(service: Service, body: bytes, deadline: float) -> Reply:  # noqa: ARG001
-    """Show the page to try the server with."""
-    from fairmf.serve.page import HEADERS, content
+    """Show the page to try the server with. It has its styles and scripts inside and asks only this server."""
+    return Reply(_page(), kind=b"text/html; charset=utf-8", headers=PAGE_HEADERS)
 
-    return Reply(content(), kind=b"text/html; charset=utf-8", headers=HEADERS)
+
+@functools.cache
+def _page() -> bytes:
+    return (Path(__file__).parent / "assets" / "try.html").read_bytes()
 
 
 async def server_metadata(service: Service, body: bytes, deadline: float) -> Reply:  # noqa: ARG001

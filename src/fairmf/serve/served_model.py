@@ -128,6 +128,8 @@ class ServedModel:
     """Answers requests through a nearest-neighbour index; None ranks all items."""
     control: ExposureControl | None = None
     """Moves prices so that floors and caps of exposure hold."""
+    catalogue: Catalogue = field(default_factory=Catalogue)
+    """Where titles and groups come from."""
     loaded: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
 
     @classmethod
@@ -142,8 +144,9 @@ class ServedModel:
         labels = [list(catalogue.groups.get(text, ())) or [NO_GROUP] for text in texts] if catalogue.groups else []
         groups = read_groups(labels, items.size, None, several=True) if labels else None
         return cls(
-            model, fingerprint or content_digest(model), items, Names(fitted.user_ids, model.n_users), titles, groups
-        )
+            model, fingerprint or content_digest(model), items, Names(fitted.user_ids, model.n_users), titles, groups,
+            catalogue=catalogue,
+        )  # fmt: skip
 
     @property
     def ranker(self) -> FactorModel | AnnRequests:
@@ -155,6 +158,7 @@ class ServedModel:
         index = control = None
         if settings.index is not None:
             index = AnnRequests(self.model, AnnIndex.load(settings.index))
+            index.check()
         if settings.control is not None:
             control = exposure_control(self.model, settings.control, self.groups)
             state = state_file(settings.control, worker)
@@ -213,6 +217,16 @@ class ServedModel:
         """Return the titles of items; UNSET without a catalogue."""
         titles = self.titles
         return UNSET if titles is None else [titles[row] for row in rows]
+
+
+def servable(model: object) -> FactorModel:
+    """Return the model; raise InvalidData if it is none that answers single requests."""
+    if isinstance(model, FactorModel):
+        return model
+    raise InvalidData(
+        f"{type(model).__name__} cannot be served: a server answers from FairALS, IALS, FiADMM or Popularity.",
+        hint="FairRec and other methods that rank a whole cohort are for lists made ahead (docs/serving.md)",
+    )
 
 
 def state_file(control: Path, worker: int) -> Path:

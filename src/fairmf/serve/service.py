@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from fairmf.backends.contract import Vector
 from fairmf.models.history_request import HistoryAnswer, HistoryRequest
 from fairmf.serve import answers, logs
 from fairmf.serve.answers import Answered, Refused
 from fairmf.serve.event_log import EventLog
-from fairmf.serve.figures import COUNTED, ExposureWindow, Figures
+from fairmf.serve.figures import COUNTED, ExposureWindow, Figures, gauge
 from fairmf.serve.messages import RecommendRequest
 from fairmf.serve.micro_batches import MicroBatches
 from fairmf.serve.served_model import ServedModel, state_file
 from fairmf.serve.settings import Settings
+from fairmf.version import __version__
 
+LEAST_RECALL = 0.9  # below it the log has a warning, once per model
 SAMPLED = 16  # lists of an index that each look at /metrics compares with exact ones
 STORED_EVERY = 10.0  # seconds between two writes of the exposure control's state
 Work = list[RecommendRequest] | Callable[[ServedModel], Any]
@@ -69,8 +74,9 @@ class Service:
         self.figures = Figures(routes, folder, worker)
         self.queue = MicroBatches(self.rank, settings, self.figures)
         self.events = None if settings.events is None else EventLog(settings.events, settings.events_bytes, worker)
-        self.sampled: deque[tuple[ServedModel, HistoryRequest, list[int]]] = deque(maxlen=SAMPLED)
-        """Lists that came from an index, for the recall in /metrics."""
+        self.sampled: deque[tuple[ServedModel, HistoryRequest, list[int], Vector | None]] = deque(maxlen=SAMPLED)
+        """Lists that came from an index, with the prices they were ranked with, for the recall in /metrics."""
+        self._warned = ""
         self._stored = time.monotonic()
         self._watcher: asyncio.Task[Any] | None = None
         self._held: tuple[ServedModel, ExposureWindow] | None = None
@@ -162,7 +168,8 @@ class Service:
     def _steer(self, served: ServedModel, answered: list[Answered]) -> None:
         """Tell the exposure control what was shown, store its state now and then, and keep a list to measure recall."""
         if served.index is not None and answered:
-            self.sampled.append((served, answered[0].request, answered[0].rows))
+            prices = None if served.control is None else served.control.prices
+            self.sampled.append((served, answered[0].request, answered[0].rows, prices))
         if served.control is None or not answered:
             return
         longest = max(len(one.rows) for one in answered)
@@ -173,12 +180,22 @@ class Service:
     def measure_recall(self) -> None:
         """Compare sampled lists with exact ones, and count what the index found. Runs in a thread of its own."""
         while self.sampled:
-            served, request, rows = self.sampled.popleft()
-            (exact,) = served.model.recommend_histories([request], errors="return")
+            served, request, rows, prices = self.sampled.popleft()
+            (exact,) = served.model.recommend_histories([request], errors="return", prices=prices)
             if isinstance(exact, HistoryAnswer) and not exact.popular:
                 wanted = served.rows(exact.ids[served.found(exact.ids)])
-                self.figures.add("recall_hits", len(set(wanted) & set(rows)))
-                self.figures.add("recall_slots", len(wanted))
+                found = self.figures.recall(len(set(wanted) & set(rows)), len(wanted))
+                if found < LEAST_RECALL and self._warned != served.fingerprint:
+                    self._warned = served.fingerprint
+                    logs.write("warning", "the index misses items: build a new one", recall=round(found, 3))
+
+    async def metrics(self) -> str:
+        """Return the text of /metrics; exposure is computed in a thread: sorting a large catalogue takes a while."""
+        held = self._held
+        if self.sampled:
+            await asyncio.to_thread(self.measure_recall)
+        exposure = [] if held is None else await asyncio.to_thread(held[1].lines, held[0].groups)
+        return self.figures.text(_more(held, exposure))
 
     def _store(self, served: ServedModel) -> None:
         """Write the state of the exposure control; a disk that is full must not stop the lists."""
@@ -196,3 +213,40 @@ def _result(work: Callable[[ServedModel], Any], served: ServedModel) -> Any:
         return work(served)
     except Exception as error:
         return error
+
+
+# -- /metrics beside the counts of all workers ------------------------------------------------------------------------
+
+
+def _more(held: tuple[ServedModel, ExposureWindow] | None, exposure: list[str]) -> Iterator[str]:
+    yield from gauge("info", "Version of fairmf.", {__version__: 1.0}, "version")
+    yield from gauge("ready", "Whether a model is loaded.", {None: float(held is not None)})
+    memory = resident_bytes()
+    if memory is not None:
+        yield from gauge("resident_bytes", "Memory of this worker.", {str(os.getpid()): memory}, "pid")
+    if held is None:
+        return
+    served, now = held[0], datetime.now(timezone.utc)
+    yield from gauge("model_info", "Fingerprint of the model.", {served.fingerprint: 1.0}, "model")
+    yield from gauge("model_loaded_seconds", "Seconds since the model was loaded.", {None: _age(served.loaded, now)})
+    created = served.model.fitted.provenance.get("created")
+    if created is not None:
+        age = _age(datetime.fromisoformat(created), now)
+        yield from gauge("model_age_seconds", "Seconds since the model was saved.", {None: age})
+    if served.control is not None:
+        highest = float(abs(served.control.prices).max())
+        yield from gauge("control_largest_price", "Largest price of the exposure control.", {None: highest})
+    yield from exposure
+
+
+def _age(then: datetime, now: datetime) -> float:
+    return (now - then).total_seconds()
+
+
+def resident_bytes() -> float | None:
+    """Return the resident memory of this process; None where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
+    return float(pages * os.sysconf("SC_PAGE_SIZE"))
