@@ -81,7 +81,10 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     U, V = backend.turned(U, vectors), backend.turned(V, vectors)
     q, t = vectors.T @ q, vectors.T @ t
     user_map, item_map = (feature_maps.turned(backend, M, vectors) for M in (done.user_map, done.item_map))
-    item_map, own_right = feature_maps.improved(backend, problem.item_side, item_map, V)
+    own_right = predicted = None
+    if problem.item_side is not None and item_map is not None:
+        item_map, predicted = problem.item_side.improved_map(backend, item_map, V)
+        own_right = problem.item_side.own(predicted)
     own = problem.fairness_pull(t)[1]
     dislikes = problem.dislikes
     if dislikes is not None:
@@ -98,7 +101,7 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     loss, item_squares, user_squares, at_users, at_items, shared, merit, squares = backend.numbers(
         sums.loss,
         sums.ridge_squares if item_map is None
-        else feature_maps.l2_terms(backend, problem.item_side, item_map, V, problem.item_ridge),
+        else feature_maps.l2_terms(backend, problem.item_side, item_map, V, problem.item_ridge, predicted),
         backend.weighted_squares(U, problem.user_ridge).sum() if user_map is None
         else feature_maps.l2_terms(backend, problem.user_side, user_map, U, problem.user_ridge),
         done.squared_residual, sums.squared_residual, shared_sum, unevenness,

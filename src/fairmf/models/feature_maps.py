@@ -87,7 +87,7 @@ class SideFeatures:
         p = r * inverse
         rz = _column_sums(r, p)
         goal = np.maximum(tolerance**2 * rz, np.finfo(np.float32).tiny)
-        for _ in range(steps):
+        for done in range(steps):
             if not (rz > goal).any():
                 break
             along = backend.sparse_product(self.rows, p)
@@ -96,6 +96,8 @@ class SideFeatures:
             length = np.where(rz > goal, rz / np.maximum(curvature, np.finfo(np.float64).tiny), 0.0)
             M += length.astype(this.dtype) * p
             predicted += length.astype(this.dtype) * along
+            if done + 1 == steps:  # no further step needs a residual, which is another product
+                break
             along *= ridge
             step = backend.sparse_product(self.by_feature, along)
             step += number(self.kappa) * p
@@ -121,11 +123,21 @@ def _column_sums(a: Array, b: Array) -> Vector:
     return total
 
 
-def l2_terms(backend: Backend, side: SideFeatures | None, M: Factors | None, this: Factors, ridge: Vector) -> float:
-    """Return twice the L2 term of one side: with features if it has any, else sum_i ridge_i |x_i|^2."""
+def l2_terms(
+    backend: Backend,
+    side: SideFeatures | None,
+    M: Factors | None,
+    this: Factors,
+    ridge: Vector,
+    predicted: Factors | None = None,
+) -> float:
+    """Return twice the L2 term of one side: with features if it has any, else sum_i ridge_i |x_i|^2.
+
+    `predicted` is what M predicts, if that is known.
+    """
     if side is None or M is None:
         return float(backend.weighted_squares(this, ridge).sum())
-    return side.penalty(backend, M, this)
+    return side.penalty(backend, M, this, predicted)
 
 
 def own_right(backend: Backend, side: SideFeatures | None, M: Factors | None) -> Factors | None:

@@ -281,5 +281,5 @@ def _features(
             "item_features needs Interactions in this process, not shards.",
             hint="use Interactions.from_parquet",
         )
-    feature_fit.backend_for("Features", model.backend, model.backend)
+    feature_fit.backend_for("Features and dislikes", model.backend, model.backend)
     return feature_fit.read(model, data, item_features, None)
