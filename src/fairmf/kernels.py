@@ -34,10 +34,16 @@ KERNELS: list[Any] = []
 """Every kernel of the modules imported so far."""
 
 
-def kernel(function: Callable[..., object] | None = None, **options: Any) -> Any:
-    """Decorate a function so that Numba compiles it when it is first called; `options` are those of `numba.njit`."""
+def kernel(function: Callable[..., object] | None = None, inner: bool = False, **options: Any) -> Any:
+    """Decorate a function so that Numba compiles it when it is first called; `options` are those of `numba.njit`.
+
+    `inner` is for functions that only kernels call: what Python would need to call them is not compiled, which takes
+    about a tenth of a second each.
+    """
     if function is None:
-        return functools.partial(kernel, **options)
+        return functools.partial(kernel, inner=inner, **options)
+    if inner:
+        options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     made = numba.njit(nogil=True, **options)(function)
     made._cache = _cache_of(function)  # what njit(cache=True) would set, with our cache
     KERNELS.append(made)
@@ -47,6 +53,13 @@ def kernel(function: Callable[..., object] | None = None, **options: Any) -> Any
 def compiled_here() -> int:
     """Count how often this process compiled a kernel because no stored code was found."""
     return sum(sum(made.stats.cache_misses.values()) for made in KERNELS)
+
+
+def is_compiled(made: Any) -> bool:
+    """Return whether a kernel was compiled in this process, or its code is stored for any types of arguments."""
+    if made.signatures or isinstance(made._cache, NullCache):
+        return bool(made.signatures)
+    return bool(made._cache._cache_file._load_index())
 
 
 def keep_in(folder: Path) -> None:

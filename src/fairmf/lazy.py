@@ -14,7 +14,7 @@ __all__ = ["cached_property", "lazy_module"]
 class _LazyModule(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         # Nothing is kept: later calls only look the module up, and see what tests have replaced in it.
-        return getattr(importlib.import_module(self.__name__), name)
+        return getattr(sys.modules.get(self.__name__) or importlib.import_module(self.__name__), name)
 
 
 def lazy_module(name: str) -> types.ModuleType:

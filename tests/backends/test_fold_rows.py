@@ -40,7 +40,7 @@ def test_the_vector_is_the_solution_of_the_system(model, length, weighted):
     rng = np.random.default_rng(length)
     columns = np.sort(rng.choice(N_ITEMS, length, replace=False))
     raw = rng.uniform(0.2, 5.0, length).astype(np.float32) if weighted else np.ones(length, dtype=np.float32)
-    assert model.fitted.serving.folds_quickly(length)
+    assert model.fitted.serving.is_short(length)
     for psi in (None, 0.0, 2.5):
         rows = DATA.by_user._replace(indptr=np.array([0, length]), indices=columns.astype(np.int32), weights=raw)
         weighting = model.fitted.weighting

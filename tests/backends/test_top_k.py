@@ -1,5 +1,6 @@
 """Test top_k against a full sort, to the bit, at sizes where it uses blocks, drops candidates and stops early."""
 
+import functools
 import inspect
 
 import numba
@@ -129,12 +130,28 @@ def test_no_users_and_no_room():
     assert np.isnan(scores).all()
 
 
+@functools.cache
+def from_python(kernel):
+    """A kernel that only kernels call, as one that Python can call."""
+    return numba.njit(lambda *arguments: kernel(*arguments))
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 5, 40, 41, 700])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_sort(size, dtype):
+    values = np.random.default_rng(size).integers(-50, 2**30, size + 6).astype(dtype)
+    values[: size // 2] = values[0]  # many equal ones
+    expected = np.concatenate((values[:2], np.sort(values[2 : 2 + size]), values[2 + size :]))
+    from_python(top_k.sort)(values, 2, 2 + size)
+    assert values.tolist() == expected.tolist()
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_kth_largest(seed):
     generator = np.random.default_rng(seed)
     values = generator.integers(0, 1 + 3 ** (seed % 5), size=1 + seed * 7).astype(np.float32)
     for k in {1, len(values) // 2 + 1, len(values)}:
-        assert top_k.kth_largest(values.copy(), len(values), k) == np.sort(values)[-k]
+        assert from_python(top_k.kth_largest)(values.copy(), len(values), k) == np.sort(values)[-k]
 
 
 def test_keys_sort_as_score_then_lower_item():
@@ -142,10 +159,10 @@ def test_keys_sort_as_score_then_lower_item():
     V, user = scores[:, None].copy(), np.ones(1, np.float32)
     order, keys = np.arange(9, dtype=np.int32), np.empty(9, np.int64)
     found = np.empty(9, np.float32)
-    top_k.rank_exactly(user, V, None, None, order, order, found, found.view(np.int32), 9, keys)
+    from_python(top_k.rank_exactly)(user, V, None, None, order, order, found, found.view(np.int32), 9, keys)
     expected = sorted(range(9), key=lambda j: (-scores[j], j))
-    assert [top_k.item_of(key) for key in keys[::-1]] == expected
-    bits = np.array([top_k.score_bits_of(key) for key in keys[::-1]], np.int32)
+    assert [from_python(top_k.item_of)(key) for key in keys[::-1]] == expected
+    bits = np.array([from_python(top_k.score_bits_of)(key) for key in keys[::-1]], np.int32)
     assert bits.view(np.float32).tolist() == scores[expected].tolist()
 
 

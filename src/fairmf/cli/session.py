@@ -204,8 +204,8 @@ class Session(Flags):
         return place
 
 
-# Kinds of log records that are not shown. The command line has its own message for an interruption. "compiling" is
-# logged whenever this process loads a kernel for the first time, but the kernel is usually in the cache.
+# Kinds of log records that are not shown. The command line has its own message for an interruption. The progress bar
+# shows "compiling", once after an installation.
 _HIDDEN = ("interrupted", "compiling")
 
 

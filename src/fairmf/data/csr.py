@@ -140,8 +140,10 @@ def entries_where(rows: Rows, kept: NDArray[np.bool_]) -> Rows:
 
 def read_only(array: Array) -> Array:
     """Return a view that cannot be written to. Kernels that get only such views are compiled once."""
+    if not array.flags.writeable:
+        return array
     view = array.view()
-    view.flags.writeable = False
+    view.setflags(write=False)
     return view
 
 

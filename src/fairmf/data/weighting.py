@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fairmf.data.csr import Rows, has_dislikes, item_sums, like_counts, liked
 from fairmf.errors import InvalidData
+from fairmf.lazy import cached_property
 from fairmf.params import check_number
 from fairmf.types import Array
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 NAMES = ("log", "bm25")
 ENTRIES_AT_ONCE = 1 << 20  # entries balanced at a time: bounds the memory for numbers in double precision
+SHORT = 1024  # items of a history for which the factor of its length is kept
 
 RANGE = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)  # of confidences: float32, above 0
 
@@ -216,6 +218,11 @@ class Balance:
 
     def weights(self, rows: Rows) -> NDArray[np.float32]:
         """Return the balanced confidences of raw rows (users x items), in their order."""
+        k = len(rows.indices)
+        if len(rows.indptr) == 2 and rows.weights is None and self.inner is None and 0 < k <= SHORT:
+            # As below for one short binary history, in few calls: this is what a request takes.
+            found = self._popular[rows.indices] * self._busy[k] / self.norm
+            return np.minimum(np.maximum(found, RANGE[0], out=found), RANGE[1], out=found).astype(np.float32)
         return self.balanced(rows if self.inner is None else rows._replace(weights=self.inner.weights(rows)))
 
     def balanced(self, rows: Rows) -> NDArray[np.float32]:
@@ -223,7 +230,7 @@ class Balance:
         out = np.empty(rows.nnz, dtype=np.float32)
         start = 0
         for part, weights in self._blocks(rows):
-            out[start : start + part.nnz] = np.clip(weights / self.norm, *RANGE)
+            out[start : start + part.nnz] = np.minimum(np.maximum(weights / self.norm, RANGE[0]), RANGE[1])
             start += part.nnz
         return _signed(out, rows)
 
@@ -250,22 +257,28 @@ class Balance:
 
     def _blocks(self, rows: Rows) -> Iterator[tuple[Rows, NDArray[np.float64]]]:
         """Yield the rows in parts of about ENTRIES_AT_ONCE entries, each with r f^-b_I a^-b_U in double precision."""
-        # For a short history only the factors of its own items are computed.
-        popular = self._factor(self.item_counts, self.item_balance) if rows.nnz > len(self.item_counts) else None
         first = 0
         while first < rows.count:
             # A row longer than a part is a part of its own.
             last = int(np.searchsorted(rows.indptr, rows.indptr[first] + ENTRIES_AT_ONCE, side="right")) - 1
             part = rows.block(first, max(last, first + 1))
-            if popular is None:
-                own = self._factor(self.item_counts[part.indices], self.item_balance)
-            else:
-                own = popular[part.indices]
-            found = own * np.repeat(self._factor(like_counts(part), self.user_balance), np.diff(part.indptr))
+            busy = self._factor(like_counts(part), self.user_balance)
+            found = self._popular[part.indices] * np.repeat(busy, np.diff(part.indptr))
             if part.weights is not None:
                 found *= np.abs(part.weights)
             yield part, found
             first = max(last, first + 1)
+
+    @cached_property
+    def _popular(self) -> NDArray[np.float64]:
+        """f_j^-b_I of every item."""
+        return self._factor(self.item_counts, self.item_balance)
+
+    @cached_property
+    def _busy(self) -> list[float]:
+        """a^-b_U of a user with a items, for a up to SHORT."""
+        factors: list[float] = self._factor(np.arange(SHORT + 1), self.user_balance).tolist()
+        return factors
 
     @staticmethod
     def _factor(counts: NDArray[np.integer] | NDArray[np.float64], strength: float) -> NDArray[np.float64]:

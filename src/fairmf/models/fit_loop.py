@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 else:
     feature_fit = lazy_module("fairmf.models.feature_fit")
     shard_problem = lazy_module("fairmf.models.shard_problem")  # fits on one machine do without a cluster's code
-
 log = logging.getLogger("fairmf")
+COMPILING = "compiling kernels, once: about 10 s"
 
 
 @dataclass(frozen=True)
@@ -243,10 +243,8 @@ def run(
     finished and returned. A second Ctrl-C is not caught.
     """
     options = options or Options(type(model).__name__)
-    if problem.backend.compiles_now():
-        name = problem.backend.name
-        message = "compiling kernels for the %r backend: the first run takes some seconds longer"
-        log.info(message, name, extra={"kind": "compiling"})
+    if compiles := problem.backend.compiles_now():
+        log.info(COMPILING, extra={"kind": "compiling"})
     checkpoints = options.checkpoints
     reached = (None if checkpoints is None else _resumed(checkpoints, state, options.callbacks)) or Reached(0, state)
     interrupted = ""
@@ -256,8 +254,7 @@ def run(
             np.errstate(over="ignore", invalid="ignore"),
             progress_bar(options.name, model.epochs, options.progress) as advance,
         ):
-            for _ in range(reached.epoch):
-                advance("resumed")
+            advance("resumed" if reached.epoch else COMPILING if compiles else "", reached.epoch)
             while reached.verdict is None and reached.epoch < model.epochs:
                 # One assignment: whenever Ctrl-C comes, `reached` is one whole epoch or the one before.
                 reached, note = _next(model, problem, reached, snapshot, options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import copy
 import functools
 import os
 from collections.abc import Callable, Hashable, Sequence
@@ -90,7 +89,9 @@ def on_snapshot(method: Method) -> Method:
 
     @functools.wraps(method)
     def call(model: object, *args: object, **options: object) -> object:
-        return method(copy.copy(model), *args, **options)
+        shared = object.__new__(type(model))  # as `copy.copy` does it, which takes ten times as long
+        vars(shared).update(vars(model))
+        return method(shared, *args, **options)
 
     return cast(Method, call)
 

@@ -103,6 +103,11 @@ class FoldInModel(FactorModel):
         """
         fitted = self.fitted
         check_options(type(self).__name__, method, fairness, options, self.cohort_options)
+        psi = fitted.fairness if fairness is None else fairness
+        few = systems.few_rows(self, history) if method == "frozen" and features is None else None
+        if few is not None:
+            found = systems.few(self, few, np.array([psi] * few.count, dtype=np.float64))
+            return found if systems.solved(found) else self._finite(found)
         batch = self._aligned(history)
         backend = get_backend(fitted.settings["backend"])
         with backend.threads(self.num_threads):
@@ -112,7 +117,7 @@ class FoldInModel(FactorModel):
                 vectors = self._fold_in_cohort(batch, factor, **options) if batch.n_users else None
             else:
                 predicted = systems.user_predictions(fitted, batch, features)
-                vectors = systems.frozen(fitted, batch, fitted.fairness if fairness is None else fairness, predicted)
+                vectors = systems.frozen(fitted, batch, psi, predicted)
         if vectors is None:
             return np.zeros((0, fitted.item_factors.shape[1]), dtype=fitted.item_factors.dtype)
         return self._finite(vectors)

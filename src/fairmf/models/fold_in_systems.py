@@ -8,16 +8,20 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from fairmf.backends import solve
 from fairmf.backends.contract import Factors, HalfStep, RankOne, Vector
+from fairmf.backends.cpu.threads import one_blas_thread
 from fairmf.backends.registry import get_backend
-from fairmf.data.csr import Rows
+from fairmf.data.csr import Rows, has_dislikes
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.models.fitted import Fitted
+from fairmf.models.fitted import Fitted, FittedModel
 from fairmf.models.fitted_features import FittedFeatures
 from fairmf.models.problem import Dislikes, frequency_scaled, serving_problem
+
+FEW = 16  # histories that are solved one by one, each in the way that suits its length
 
 
 def frozen(fitted: Fitted, batch: Interactions, fairness: float, predicted: Factors | None = None) -> Factors:
@@ -31,6 +35,66 @@ def frozen(fitted: Fitted, batch: Interactions, fairness: float, predicted: Fact
     own = None if predicted is None else backend.array(predicted * problem.user_ridge[:, None])
     step = problem.user_half_step(V, shift=fairness * fitted.merit, gramian=fitted.item_gramian, own=own)
     return with_predictions(backend.host(solve.solve_to_convergence(step)), batch.by_user, predicted)
+
+
+def few(model: FittedModel, rows: Rows, psi: Vector) -> Factors:
+    """Return what `frozen` does for a few weighted rows, each at its own psi, where `ServingState.folds`.
+
+    Nothing is set up for a call. For one short history not even BLAS is limited to one thread: it is not used.
+    """
+    serving = model.fitted.serving
+    if len(psi) == 1:  # runs on this thread
+        if serving.is_short(len(rows.indices)):
+            return serving.fold(rows, psi)
+        with one_blas_thread():
+            return serving.fold(rows, psi)
+    with get_backend("cpu").threads(model.num_threads):
+        return serving.fold(rows, psi)
+
+
+def solved(vectors: Factors) -> bool:
+    """Return whether `few` has found all vectors: a row without solution is NaN."""
+    first = vectors[:, 0]
+    return bool((first == first).all())
+
+
+def few_rows(model: FittedModel, history: Any) -> Rows | None:
+    """Return the histories as weighted rows, if they are so few that `few` takes them, and the model can; else None."""
+    fitted = model.fitted
+    matrix = bool(sp.issparse(history)) or type(history) is Interactions
+    if not matrix or not 0 < history.shape[0] <= FEW:
+        return None
+    if "serving" not in vars(fitted) and get_backend(fitted.settings["backend"]).name != "cpu":
+        return None
+    if not fitted.serving.folds:
+        return None
+    found = None if isinstance(history, Interactions) else plain_row(fitted, history)
+    if found is not None:
+        return weighted(fitted, found)
+    rows = model._aligned(history).by_user
+    return None if has_dislikes(rows) else rows  # the kernels know none
+
+
+def plain_row(fitted: Fitted, history: Any) -> Rows | None:
+    """Return the row of a CSR matrix with one row, over the model's items, if nothing has to be cleaned; else None.
+
+    Values other than 1 and items that do not ascend have to be: `Interactions.from_csr` does it, and warns.
+    """
+    if history.format != "csr":
+        return None
+    m, indptr, indices, values = len(fitted.item_factors), history.indptr, history.indices, history.data
+    k = len(indices)
+    if history.shape != (1, m) or k == 0 or len(values) != k or indptr[0] != 0 or indptr[1] != k:
+        return None
+    ascending = np.count_nonzero(indices[1:] > indices[:-1]) == k - 1
+    if not ascending or indices[0] < 0 or indices[-1] >= m or np.count_nonzero(values == 1) != k:
+        return None
+    return Rows(np.array([0, k]), indices.astype(np.int32), None)
+
+
+def weighted(fitted: Fitted, rows: Rows) -> Rows:
+    """Return raw rows with the confidences that the model trains on."""
+    return rows if fitted.weighting is None else rows._replace(weights=fitted.weighting.weights(rows))
 
 
 def user_predictions(fitted: Fitted, batch: Interactions, features: Any = None) -> Factors | None:

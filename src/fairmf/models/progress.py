@@ -98,7 +98,9 @@ class Pace:
         self.last = self.began
 
     def step(self, steps: int = 1, now: float | None = None) -> None:
-        """Count some steps that are done now."""
+        """Count some steps that are done now; none only changes the note."""
+        if steps == 0:
+            return
         now = time.monotonic() if now is None else now
         took = (now - self.last) / max(steps, 1)
         self.each = took if self.each is None else RECENT * took + (1 - RECENT) * self.each

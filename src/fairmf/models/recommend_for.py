@@ -18,6 +18,7 @@ from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.errors import FairmfError, InvalidData, InvalidParameter, NotFinite, UnknownItems
 from fairmf.io.values import plain
+from fairmf.models import fold_in_systems as systems
 from fairmf.models.evenness import Level
 from fairmf.models.fitted import Fitted, Names, as_list, check_fairness, named
 from fairmf.models.history_request import HistoryAnswer, HistoryModel, HistoryRequest
@@ -127,7 +128,7 @@ def user_vectors(model: HistoryModel, asked: Sequence[Asked]) -> tuple[Factors, 
     """Return a vector for each request, and which of them have a history."""
     fitted = model.fitted
     vectors = np.zeros((len(asked), fitted.item_factors.shape[1]), dtype=fitted.item_factors.dtype)
-    known, short = np.zeros(len(asked), dtype=bool), []
+    known, together = np.zeros(len(asked), dtype=bool), []
     for place, one in enumerate(asked):
         options = {} if one.level.fairness is None else {"fairness": one.level.fairness}
         if one.user is not None:
@@ -138,14 +139,14 @@ def user_vectors(model: HistoryModel, asked: Sequence[Asked]) -> tuple[Factors, 
         elif len(one.columns):
             known[place] = likes_some(one.columns, one.weights)
             dislikes = one.weights is not None and bool((one.weights < 0).any())
-            if on_cpu(model) and fitted.serving.folds_quickly(len(one.columns)) and not dislikes:
-                short.append(place)
+            if on_cpu(model) and fitted.serving.folds and not dislikes:
+                together.append(place)
             else:
                 rows = Rows(np.array([0, len(one.columns)]), one.columns, one.weights)
                 history = Interactions(rows, len(fitted.item_factors), None, fitted.item_ids)
                 vectors[place] = model.fold_in(history, **options)[0]
-    if short:
-        vectors[short] = folded(model, [asked[place] for place in short])
+    if together:
+        vectors[together] = folded(model, [asked[place] for place in together])
     return vectors, known
 
 
@@ -155,17 +156,19 @@ def likes_some(columns: NDArray[np.int32], weights: NDArray[np.float32] | None) 
 
 
 def folded(model: HistoryModel, asked: Sequence[Asked]) -> Factors:
-    """Return the vectors of short histories, all in one call."""
+    """Return the vectors of histories, all in one call, where `ServingState.folds`."""
     fitted = model.fitted
     rows = joined([one.columns for one in asked])
     if any(one.weights is not None for one in asked):
         own = [np.ones(len(one.columns), dtype=np.float32) if one.weights is None else one.weights for one in asked]
         rows = rows._replace(weights=np.concatenate(own))
-    if fitted.weighting is not None:
-        rows = rows._replace(weights=fitted.weighting.weights(rows))
-    psi = np.array([fitted.fairness if one.level.fairness is None else one.level.fairness for one in asked])
-    vectors = fitted.serving.fold(rows, psi)
-    if not np.isfinite(vectors).all():
+    psi = [fitted.fairness if one.level.fairness is None else one.level.fairness for one in asked]
+    return _solved(model, rows, psi)
+
+
+def _solved(model: HistoryModel, rows: Rows, psi: list[float]) -> Factors:
+    vectors = systems.few(model, systems.weighted(model.fitted, rows), np.array(psi, dtype=np.float64))
+    if not systems.solved(vectors):
         raise NotFinite(f"{type(model).__name__}: a history has no finite vector.")
     return vectors
 
@@ -173,18 +176,17 @@ def folded(model: HistoryModel, asked: Sequence[Asked]) -> Factors:
 def fold_one(
     model: HistoryModel, items: Hashable | Names, weights: ArrayLike | None, fairness: float | None
 ) -> Factors | None:
-    """Return the vector of one short history at a fairness; None for histories that `ServingState.fold` cannot take."""
+    """Return the vector of one history at a fairness; None for models whose `ServingState` does not fold."""
     fitted, missing = model.fitted, {}  # type: ignore[var-annotated]
     psi = fitted.fairness if fairness is None else check_fairness(fairness)
     if not on_cpu(model) or not fitted.serving.folds:
         return None
-    m = len(fitted.item_factors)
-    columns, own = _history(HistoryRequest(items, weights), fitted.item_ids, m, missing)
+    columns, own = _history(items, weights, fitted.item_ids, len(fitted.item_factors), missing)
     if missing:
         raise unknown_items(tuple(missing))
-    if not fitted.serving.folds_quickly(len(columns)) or (own is not None and bool((own < 0).any())):
-        return None  # the kernel for short histories knows no dislikes
-    return folded(model, [Asked(1, Level(psi), columns, own, columns[:0], None, True, None)])
+    if own is not None and bool((own < 0).any()):
+        return None  # the kernels for few histories know no dislikes
+    return _solved(model, Rows(np.array([0, len(columns)]), columns, own), [psi])
 
 
 def ranked_together(
@@ -196,14 +198,21 @@ def ranked_together(
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Return the best items of each user vector at its own level; all requests have candidates, or none has."""
     levels, lengths = [one.level for one in asked], np.array([one.N for one in asked])
-    hidden = [np.concatenate((one.barred, one.columns)) if one.filter_liked else one.barred for one in asked]
+    hidden = [_hidden(one) for one in asked]
     if asked[0].allowed is None:
-        barred = joined([np.sort(own) for own in hidden])
+        barred = joined(hidden)
         if search is not None:
             return search(users, asked, barred, prices)
         return serving.rank(users, levels, lengths, barred, prices)
     left = [_without(one.allowed, own) for one, own in zip(asked, hidden, strict=True)]
     return serving.rank_candidates(users, levels, lengths, joined(left), prices)
+
+
+def _hidden(asked: Asked) -> NDArray[np.int32]:
+    """Return the items that a request must not be given, ascending."""
+    if not asked.filter_liked:
+        return np.sort(asked.barred)
+    return np.sort(np.concatenate((asked.barred, asked.columns))) if len(asked.barred) else asked.columns
 
 
 def _without(allowed: NDArray[np.int64] | None, barred: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -212,6 +221,8 @@ def _without(allowed: NDArray[np.int64] | None, barred: NDArray[np.int32]) -> ND
 
 def joined(columns: Sequence[NDArray[np.integer]]) -> Rows:
     """Return sparse rows of these columns."""
+    if len(columns) == 1:
+        return Rows(np.array([0, len(columns[0])]), columns[0].astype(np.int32, copy=False), None)
     indptr = np.zeros(len(columns) + 1, dtype=np.int64)
     np.cumsum([len(own) for own in columns], out=indptr[1:])
     return Rows(indptr, np.concatenate(columns).astype(np.int32, copy=False), None)
@@ -287,8 +298,10 @@ def read(fitted: Fitted, request: HistoryRequest) -> Asked:
     level = fitted.served(request.evenness, request.fairness)
     N = list_length(request.N, m)
     missing: dict[Hashable, None] = {}
-    columns, values = _history(request, ids, m, missing)
-    barred = np.array(_rows(request.exclude, ids, m, missing, "exclude"), dtype=np.int32)
+    columns, values = _history(request.items, request.weights, ids, m, missing)
+    barred = NO_LIST[0]
+    if request.exclude is not None:
+        barred = np.array(_rows(request.exclude, ids, m, missing, "exclude"), dtype=np.int32)
     allowed = None
     if request.candidates is not None:  # an empty list has to become an array of integers too
         allowed = np.unique(np.array(_rows(request.candidates, ids, m, missing, "candidates"), dtype=np.int64))
@@ -311,12 +324,16 @@ def unknown_items(names: tuple[Hashable, ...]) -> UnknownItems:
 
 
 def _history(
-    request: HistoryRequest, ids: Ids | None, m: int, missing: dict[Hashable, None]
+    items: Hashable | Names,
+    weights: ArrayLike | None,
+    ids: Ids | None,
+    m: int,
+    missing: dict[Hashable, None],
 ) -> tuple[NDArray[np.int32], NDArray[np.float32] | None]:
-    rows = _rows(request.items, ids, m, missing, "items", drop=request.weights is None)
-    if request.weights is None:
+    rows = _rows(items, ids, m, missing, "items", drop=weights is None)
+    if weights is None:
         return np.array(sorted(set(rows)), dtype=np.int32), None
-    columns, given = np.array(rows, dtype=np.int64), np.atleast_1d(np.asarray(request.weights, dtype=np.float64))
+    columns, given = np.array(rows, dtype=np.int64), np.atleast_1d(np.asarray(weights, dtype=np.float64))
     if given.shape != columns.shape:
         raise InvalidData(f"There must be one weight for each of the {len(columns):,} items; got {given.size:,}.")
     if not (np.abs(given) <= LARGEST).all():

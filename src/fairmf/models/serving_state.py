@@ -1,7 +1,7 @@
 """Keep what requests need of a fitted model, so that of the whole catalogue a request computes only the scores.
 
-`ServingState` is made once per fit, by the first request, and never changes: threads share it. It holds the eigenbasis
-of the shared matrix for fold-ins (backends/cpu/fold_rows.py), and the numbers of the item dial with S(g) as a
+`ServingState` is made once per fit, by the first request, and never changes: threads share it. It holds the shared
+matrix and its eigenbasis for fold-ins (backends/cpu/fold_rows.py), and the numbers of the item dial with S(g) as a
 polynomial, for levels that no request has asked for before (backends/cpu/top_k_each.py).
 """
 
@@ -14,11 +14,11 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Factors, Vector, frozen
+from fairmf.backends.contract import Factors, Matrix, Vector, frozen
 from fairmf.backends.cpu import fold_rows, top_k_each, top_k_groups
 from fairmf.backends.cpu.threads import run
 from fairmf.backends.registry import get_backend
-from fairmf.data.csr import Rows
+from fairmf.data.csr import Rows, read_only
 from fairmf.lazy import cached_property
 from fairmf.models.evenness import Level
 from fairmf.ranking.top_n import Lists, empty_lists
@@ -37,6 +37,7 @@ Singles: TypeAlias = tuple[NDArray[np.float32], ...]
 PLAIN: tuple[Doubles, Singles] = (NOTHING,) * 4, (NOTHING32,) * 4  # the dial of requests that change no score
 USERS_AT_ONCE = 32  # users whose candidates a thread holds at once
 LEVELS_KEPT = 256
+MOST_TURNED = 1 << 26  # bytes of item vectors that are held a second time, in the eigenbasis
 Strength: TypeAlias = tuple[float, float, float, float, float]
 """(g, h S(g), t S(g), largest |v_j| sigma_j^-g, largest amount that is added to a score)."""
 
@@ -47,7 +48,7 @@ class ServingState:
     def __init__(self, fitted: Fitted):
         # It does not hold `fitted`, which holds this object: a cycle would keep their memory.
         settings = fitted.settings
-        self.items: Factors = np.ascontiguousarray(fitted.item_factors)
+        self.items: Factors = read_only(np.ascontiguousarray(fitted.item_factors))
         self._item_dial, self._has_offsets = fitted.item_dial, fitted.item_offsets is not None
         self.folds = (
             bool(settings)
@@ -56,23 +57,34 @@ class ServingState:
             and get_backend(settings["backend"]).name == "cpu"
             and fitted.user_features is None
         )
-        """Whether `fold` takes short histories: there is a ridge, the backend is the cpu, users have no features."""
-        self._basis = _eigenbasis(fitted) if self.folds else ()
+        """Whether `fold` takes histories: there is a ridge, the backend is the cpu, users have no features."""
+        if self.folds:
+            self._systems = _Systems(fitted, self.items)
         self._kept: dict[tuple[float, float, float], Strength] = {}
 
     # -- fold-in ----------------------------------------------------------------------------------------------------
 
-    def folds_quickly(self, length: int) -> bool:
-        """Return whether `fold` takes a history of this length, and is faster than Cholesky of d x d."""
-        return self.folds and 0 < 3 * length <= self.items.shape[1]
+    def is_short(self, length: int) -> bool:
+        """Return whether a history of this length is solved in the space of its items (backends/cpu/fold_rows.py)."""
+        return bool(0 < length <= self.items.shape[1] / fold_rows.SHORT)
 
     def fold(self, rows: Rows, psi: Vector) -> Factors:
-        """Return u = H^-1 (b - psi q1) of every row, all short (`folds_quickly`). Bits depend on the row alone."""
-        out = np.empty((rows.count, self.items.shape[1]), dtype=np.float32)
-        weights = np.ones(rows.nnz, dtype=np.float32) if rows.weights is None else rows.weights
-        inputs = (rows.indptr, rows.indices, weights, self.items, *self._basis, psi)
-        d = self.items.shape[1]
-        run(fold_rows.fold_rows, rows.count, *inputs, out=(out,), work=4 * d * d * rows.nnz)
+        """Return u = H^-1 (b - psi q1) of every row. Bits depend on the row and its psi alone.
+
+        Call it inside `backend.threads`, unless all rows are short (`is_short`).
+        """
+        d, given = self.items.shape[1], self._systems
+        out = np.empty((len(rows.indptr) - 1, d), dtype=np.float32)
+        weights = np.ones(len(rows.indices), dtype=np.float32) if rows.weights is None else rows.weights
+        own, shared = (rows.indptr, rows.indices, weights, self.items), (given.l2, psi)
+        short = self.is_short(len(rows.indices)) if len(out) == 1 else None
+        # Where there are both, each kernel leaves out the rows of the other.
+        if short is not False:
+            inputs = (*own, *given.basis, *shared)
+            run(fold_rows.fold_short, len(out), *inputs, out=(out,), work=4 * d * d * len(rows.indices))
+        if short is not True:
+            systems, work = (given.matrix, given.merit, *shared), d * d * (len(rows.indices) + len(out) * d / 3)
+            run(fold_rows.fold_long, len(out), *own, *systems, out=(out,), work=work)
         return out
 
     # -- ranking ----------------------------------------------------------------------------------------------------
@@ -157,9 +169,8 @@ class ServingState:
         """
         n, (lists, scores) = len(users), empty_lists(len(users), int(ks.max()))
         strengths, dial64, dial32 = self._strengths(levels, prices)
-        errors = _rounding(users, strengths)
         bounds = np.array([*range(0, n, USERS_AT_ONCE), n])
-        inputs = (bounds, users, self.items, dial64, dial32, strengths[:, :3].copy(), errors, ks)
+        inputs = (bounds, users, self.items, dial64, dial32, strengths, ks)
         run(
             top_k_each.top_k_each, len(bounds) - 1, *inputs, barred.indices, barred.indptr, out=(lists, scores),
             work=2 * n * self.items.size,
@@ -172,7 +183,7 @@ class ServingState:
         """Return the ks[i] best of each user's candidates (a row each, no repeats); otherwise as `rank`."""
         lists, scores = empty_lists(len(users), int(ks.max()))
         strengths, dial64, _ = self._strengths(levels, prices)
-        inputs = (users, self.items, dial64, strengths[:, :3].copy(), ks, candidates.indices, candidates.indptr)
+        inputs = (users, self.items, dial64, strengths, ks, candidates.indices, candidates.indptr)
         work = 4 * candidates.nnz * self.items.shape[1]
         run(top_k_each.top_k_of, len(users), *inputs, out=(lists, scores), work=work)
         return lists, scores
@@ -216,7 +227,9 @@ class ServingState:
     def _strengths(self, levels: list[Level], prices: Vector | None) -> tuple[NDArray[np.float64], Doubles, Singles]:
         """Return the numbers of all levels, and the dial's in float64 and in float32, with prices in its offsets."""
         if prices is None and not self._has_offsets and not any(any(level.on_items) for level in levels):
-            return np.tile([0.0, 0.0, 0.0, self._longest, 0.0], (len(levels), 1)), *PLAIN
+            plain = np.zeros((len(levels), 5))
+            plain[:, 3] = self._longest
+            return plain, *PLAIN
         strengths, (double, single) = np.array([self.strength(*level.on_items) for level in levels]), self._dial
         if prices is not None:
             both = frozen(prices.copy() if len(double[1]) == 0 else prices + double[1])
@@ -244,12 +257,33 @@ def _clenshaw(coefficients: list[float], flatten: float) -> float:
     return coefficients[0] + x * after - later
 
 
-def _eigenbasis(fitted: Fitted) -> tuple[NDArray[np.float32], Vector, Vector, Vector]:
-    """Return (eigenvectors of alpha0 G_V as rows, eigenvalues, q1 in that basis, (lambda2, eta, alpha0 m))."""
-    settings, unobserved = fitted.settings, fitted.settings["unobserved_weight"]
-    with get_backend(settings["backend"]).threads(0):
-        values, vectors = np.linalg.eigh(unobserved * fitted.item_gramian.astype(np.float64))
-    m = len(fitted.item_factors) if fitted.item_features is None else fitted.item_features.n_counted
-    l2 = [settings["regularization"], settings["regularization_exponent"], unobserved * m]
-    basis = np.ascontiguousarray(vectors.T, dtype=np.float32)
-    return frozen(basis), frozen(np.maximum(values, 0.0)), frozen(vectors.T @ fitted.merit), frozen(np.array(l2))
+class _Systems:
+    """What the systems of all users share."""
+
+    def __init__(self, fitted: Fitted, items: Factors):
+        self._items = items
+        settings, unobserved = fitted.settings, fitted.settings["unobserved_weight"]
+        with get_backend(settings["backend"]).threads(0):
+            self._shared: Matrix = unobserved * fitted.item_gramian.astype(np.float64)
+        m = len(fitted.item_factors) if fitted.item_features is None else fitted.item_features.n_counted
+        self.l2 = frozen(np.array([settings["regularization"], settings["regularization_exponent"], unobserved * m]))
+        """(lambda2, eta, alpha0 m): the ridge of a user is lambda2 (c + alpha0 m)^eta."""
+        self.merit = frozen(fitted.merit.astype(np.float64))
+        self.matrix: Factors = frozen(np.ascontiguousarray(self._shared, dtype=np.float32))
+        """alpha0 G_V."""
+
+    @cached_property
+    def basis(self) -> tuple[Factors, Factors, Vector, Vector]:
+        """(Items in the eigenbasis of alpha0 G_V, its eigenvectors as rows, eigenvalues, q1 in that basis).
+
+        A large catalogue is not held a second time: then the first is empty.
+        """
+        backend = get_backend("cpu")
+        with backend.threads(0):
+            values, vectors = np.linalg.eigh(self._shared)
+            turned = np.empty((0, len(values)), dtype=np.float32)
+            if self._items.nbytes <= MOST_TURNED:
+                turned = backend.empty(*self._items.shape)
+                backend.multiply(self._items, vectors, turned)
+        basis = np.ascontiguousarray(vectors.T, dtype=np.float32)
+        return frozen(turned), frozen(basis), frozen(np.maximum(values, 0.0)), frozen(vectors.T @ self.merit)

@@ -24,6 +24,7 @@ from fairmf.backends.cpu import top_k as top_k_kernel
 from fairmf.backends.cpu.threads import balanced, check, even, run, use
 from fairmf.backends.numpy_arrays import NumpyArrays
 from fairmf.data.csr import Rows
+from fairmf.kernels import is_compiled
 from fairmf.lazy import lazy_module
 from fairmf.types import Array
 
@@ -53,7 +54,7 @@ class CpuBackend(NumpyArrays):
 
     def compiles_now(self) -> bool:
         """See contract."""
-        return not row_kernels.solve_rows.signatures
+        return not is_compiled(cg.improve_rows)
 
     def draw_normal(self, stream: Stream, numbers: NDArray[np.int64] | None, scale: float, out: Factors) -> None:
         """See contract."""
@@ -247,7 +248,7 @@ class CpuBackend(NumpyArrays):
                 offset = offset[order]
                 reach, bins = _reach(lengths, longest, offset, blocks)
                 other = np.column_stack((other, offset))
-            longest = longest[blocks]
+            longest = longest[blocks].copy()  # contiguous as above: another layout would be compiled again
         rank = np.empty_like(order)
         rank[order] = np.arange(m, dtype=np.int32)
         # Bound on the rounding error of a float32 score: d products and sums, and the last rounding of the exact one.

@@ -130,7 +130,7 @@ def _dot(a, b):
     return total
 
 
-@kernel(fastmath=True)
+@kernel(fastmath=True, inner=True)
 def _improve_block(
     indptr, indices, weights, other, diagonal, ridge, shift, own, vector, pulls, steps, tolerance, relaxation, first,
     last, this, sums,

@@ -32,7 +32,8 @@ def gramian_parts(low, high, this, roots, bounds, out):
         ones = np.array([1.0, 0.0], dtype=np.float32)
         # Each product of GRAMIAN_ROWS rows replaces `partial` (beta = 0), which is then added in float64.
         for start in range(bounds[b], bounds[b + 1], GRAMIAN_ROWS):
-            block = this[start : min(start + GRAMIAN_ROWS, bounds[b + 1])]
+            stop = start + GRAMIAN_ROWS
+            block = this[start : stop if stop < bounds[b + 1] else bounds[b + 1]]
             if roots is not None:
                 for i in range(len(block)):
                     for k in range(d):

@@ -34,7 +34,7 @@ GATHER = 256  # entries copied into a dense tile for one rank-256 update of the 
 MULTIPLY_ROWS = 256  # rows of one matrix product: few enough that its result stays in the cache until it is copied
 
 
-@kernel(fastmath=True)
+@kernel(fastmath=True, inner=True)
 def _solve_row(indices, weights, start, stop, other, matrix, tile, letters, ints, one, row):
     """Add the row's entries to `matrix` and `row`, and solve in place; return whether it was positive definite.
 
@@ -65,7 +65,7 @@ def _solve_row(indices, weights, start, stop, other, matrix, tile, letters, ints
     return ints[3] == 0
 
 
-@kernel(fastmath=True)
+@kernel(fastmath=True, inner=True)
 def solve_block(indptr, indices, weights, other, shared, ridge, shift, own, vector, pulls, first, last, out):
     """Solve rows first..last by Cholesky on this thread; `own`, `vector` and `pulls` (rank_one) may be None.
 
@@ -215,7 +215,10 @@ def multiply(low, high, this, matrix, bounds, out):
         for start in range(bounds[b], bounds[b + 1], MULTIPLY_ROWS):
             stop = min(start + MULTIPLY_ROWS, bounds[b + 1])
             np.dot(this[start:stop], matrix, scratch[: stop - start])
-            out[start:stop] = scratch[: stop - start]
+            # Loops, here and elsewhere: Numba takes seconds to compile an assignment of one slice to another.
+            for i in range(start, stop):
+                for k in range(matrix.shape[1]):
+                    out[i, k] = scratch[i - start, k]
 
 
 @kernel
@@ -250,7 +253,7 @@ def draw_rows(low, high, key, side, numbers, scale, bounds, out):
             _normal(uniform, exponents, mantissas, scale, out[i])
 
 
-@kernel
+@kernel(inner=True)
 def _words(key, row, side, words):
     """Compute Philox4x32-10 for every counter of a row.   in: key, row, side   out: words"""
     for block in range(len(words) // 4):
@@ -267,7 +270,7 @@ def _words(key, row, side, words):
         words[4 * block + 3] = np.uint32(c3)
 
 
-@kernel
+@kernel(inner=True)
 def _split(words, uniform, values, bits, exponents, mantissa_bits):
     """Compute uniform x, and exponent and mantissa of 1 - x^2; `bits` is `values` as int32.   in: words   out: rest"""
     for k in range(len(words)):
@@ -280,7 +283,7 @@ def _split(words, uniform, values, bits, exponents, mantissa_bits):
         mantissa_bits[k] = np.int32(np.int32(bits[k] & np.int32(0x007FFFFF)) | np.int32(0x3F000000))
 
 
-@kernel
+@kernel(inner=True)
 def _normal(uniform, exponents, mantissas, scale, out):
     """Turn uniform into normal numbers.   in: uniform, exponents, mantissas, scale   out: out"""
     for k in range(len(out)):

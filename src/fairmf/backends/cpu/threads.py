@@ -175,7 +175,7 @@ def run(kernel: Callable[..., None], blocks: int, *inputs: object, out: tuple[Ar
     alike. `work` estimates the flops: the caller does small work alone. It returns, or raises, when all threads have
     finished.
     """
-    arguments = *(read_only(x) if isinstance(x, np.ndarray) else x for x in inputs), *out
+    arguments = *[read_only(x) if isinstance(x, np.ndarray) else x for x in inputs], *out
     threads = max(1, min(count(), blocks, int(work / WORTH_WAKING)))
     if threads == 1:
         _call(kernel, 0, blocks, arguments)
@@ -389,9 +389,10 @@ def _loaded(_modules: int) -> _Libraries:
 
 
 def _limit(libraries: list[Library]) -> list[tuple[Library, int]]:
-    """Limit these libraries to one thread, and return how many they had."""
-    before = [(library, library.get_num_threads()) for library in libraries]
-    _set([(library, 1) for library in libraries])
+    """Limit these libraries to one thread, and return those that had more, with their numbers."""
+    numbers = [(library, library.get_num_threads()) for library in libraries]
+    before = [(library, number) for library, number in numbers if number != 1]
+    _set([(library, 1) for library, _ in before])
     return before
 
 

@@ -21,7 +21,7 @@ from fairmf.kernels import kernel
 HIGH = np.int64(2**32)  # a sort key is score * HIGH + item, both as integers
 
 
-@kernel
+@kernel(inner=True)
 def kth_largest(values, size, k):
     """Return the k-th largest of values[:size], and reorder them (Hoare's selection).   in, out: values"""
     low, high, wanted = 0, size - 1, k - 1
@@ -46,7 +46,26 @@ def kth_largest(values, size, k):
     return values[wanted]
 
 
-@kernel(fastmath={"reassoc", "contract"})
+@kernel(inner=True)
+def sort(values, low, high):
+    """Sort values[low:high], ascending, by Shell's method.   in, out: values
+
+    For the few hundred numbers of a list it is as fast as NumPy's sort, which takes Numba seconds to compile.
+    """
+    gap = 1
+    while gap < high - low:
+        gap = 3 * gap + 1
+    while gap > 1:
+        gap //= 3
+        for i in range(low + gap, high):
+            value, j = values[i], i
+            while j >= low + gap and values[j - gap] > value:
+                values[j] = values[j - gap]
+                j -= gap
+            values[j] = value
+
+
+@kernel(fastmath={"reassoc", "contract"}, inner=True)
 def exact_score(user, item):
     """Return the inner product in float64, rounded once; never -0.0, which would sort below 0.0."""
     total = 0.0
@@ -55,7 +74,7 @@ def exact_score(user, item):
     return np.float32(total) + np.float32(0.0)
 
 
-@kernel(fastmath={"reassoc", "contract"})
+@kernel(fastmath={"reassoc", "contract"}, inner=True)
 def exact_dialled_score(user, item, scale, offset):
     """As `exact_score`, of an item whose vector is scaled, and whose offset is added; 1.0 and 0.0 leave it as it is."""
     total = np.float64(offset)
@@ -64,13 +83,13 @@ def exact_dialled_score(user, item, scale, offset):
     return np.float32(total) + np.float32(0.0)
 
 
-@kernel
+@kernel(inner=True)
 def flip(pattern):
     """Turn the bits of a float into an integer that sorts like the floats; applied twice, it returns the bits."""
     return pattern if pattern >= 0 else pattern ^ np.int32(0x7FFFFFFF)
 
 
-@kernel
+@kernel(inner=True)
 def rank_exactly(user, other, scale, offset, order, positions, scores, bits, size, keys):
     """Rescore the candidates and sort them, worst first, as keys: by score, then by falling item index.
 
@@ -87,25 +106,26 @@ def rank_exactly(user, other, scale, offset, order, positions, scores, bits, siz
     # Higher scores have higher keys; of equal scores the lower item has, because its index is subtracted.
     for c in range(size):
         keys[c] = np.int64(flip(bits[c])) * HIGH + (HIGH - 1 - np.int64(order[positions[c]]))
-    keys[:size].sort()
+    sort(keys, 0, size)
 
 
-@kernel
+@kernel(inner=True)
 def item_of(key):
     """Return the item of a key."""
     return np.int32(HIGH - 1 - (key & (HIGH - 1)))
 
 
-@kernel
+@kernel(inner=True)
 def score_bits_of(key):
     """Return the score of a key, as bits."""
     return flip(np.int32(key >> 32))
 
 
-@kernel
+@kernel(inner=True)
 def drop_hopeless(k, error, scores, positions, size, scratch):
     """Keep candidates that may be among the k best.   in, out: scores, positions   returns: how many, lowest score"""
-    scratch[:size] = scores[:size]
+    for c in range(size):
+        scratch[c] = scores[c]
     floor = kth_largest(scratch, size, k) - np.float32(2.0) * error
     kept = 0
     for c in range(size):
@@ -115,7 +135,7 @@ def drop_hopeless(k, error, scores, positions, size, scratch):
     return kept, floor
 
 
-@kernel
+@kernel(inline="always")
 def keep_exactly(k, user, other, scale, offset, order, rank, scores, bits, positions, size, keys):
     """Keep exactly the k best, by exact scores: for candidates so close together that rounding hides their order."""
     rank_exactly(user, other, scale, offset, order, positions, scores, bits, size, keys)
@@ -136,7 +156,7 @@ def most_kept(k):
     return k + max(k // 2, 64)
 
 
-@kernel
+@kernel(inner=True)
 def collect(row, first, floor, scores, positions, size):
     """Append all scores of a row that reach the floor.   out: scores, positions   returns: the new number of them"""
     whole = len(row) - len(row) % COMPARED_AT_ONCE
@@ -149,7 +169,7 @@ def collect(row, first, floor, scores, positions, size):
     return collect_each(row, whole, len(row), first, floor, scores, positions, size)
 
 
-@kernel
+@kernel(inner=True)
 def collect_each(row, start, stop, first, floor, scores, positions, size):
     """Append the scores from start to stop that reach the floor, one by one; see `collect`."""
     for c in range(start, stop):
@@ -159,7 +179,7 @@ def collect_each(row, start, stop, first, floor, scores, positions, size):
     return size
 
 
-@kernel
+@kernel(inline="always")
 def left_out(indptr, indices, rank, start, stop):
     """Return the positions that are excluded for each user of a block, ascending."""
     base = indptr[start]
@@ -167,11 +187,11 @@ def left_out(indptr, indices, rank, start, stop):
     for e in range(len(found)):
         found[e] = rank[indices[base + e]]
     for i in range(start, stop):
-        found[indptr[i] - base : indptr[i + 1] - base].sort()
+        sort(found, indptr[i] - base, indptr[i + 1] - base)
     return found
 
 
-@kernel
+@kernel(inner=True)
 def mask(row, first, barred, at, end):
     """Set excluded positions of a row that starts at `first` to -inf.   out: row   returns: the next one to exclude"""
     while at < end and barred[at] < first + len(row):
@@ -180,7 +200,7 @@ def mask(row, first, barred, at, end):
     return at
 
 
-@kernel
+@kernel(inline="always")
 def dial(row, first, scale, offset):
     """Multiply the scores of a row by its items' scales and add their offsets.   in, out: row"""
     if scale is not None:
@@ -191,7 +211,7 @@ def dial(row, first, scale, offset):
             row[c] += offset[first + c]
 
 
-@kernel
+@kernel(inline="always")
 def keep_active(lengths, longest, reach, bins, floors, highest, active, packed, count):
     """Drop users whose lists no later item can enter.   in, out: active, packed   returns: how many stay
 
@@ -207,12 +227,13 @@ def keep_active(lengths, longest, reach, bins, floors, highest, active, packed, 
         if most >= floors[i] and floors[i] <= highest[i]:
             if still < a:
                 active[still] = i
-                packed[still] = packed[a]
+                for c in range(packed.shape[1]):
+                    packed[still, c] = packed[a, c]
             still += 1
     return still
 
 
-@kernel
+@kernel(inline="always")
 def write_list(k, user, other, scale, offset, order, error, found, bits, positions, size, scratch, keys, items, scores):
     """Write the final list of a user from its candidates.   in: all but the last two   out: items, scores"""
     if size > k:
@@ -222,11 +243,13 @@ def write_list(k, user, other, scale, offset, order, error, found, bits, positio
     for c in range(taken):
         key = keys[size - 1 - c]
         items[c], bits[c] = item_of(key), score_bits_of(key)
-    scores[:taken] = found[:taken]
-    items[taken:], scores[taken:] = -1, np.nan
+    for c in range(taken):
+        scores[c] = found[c]
+    for c in range(taken, len(items)):
+        items[c], scores[c] = -1, np.nan
 
 
-@kernel
+@kernel(inline="always")
 def block_of_users(
     users, other, scale, offset, order, rank, longest, reach, bins, lengths, errors, lowest, highest, k, barred, ends,
     items, scores
@@ -241,8 +264,11 @@ def block_of_users(
     scratch, keys = np.empty(room, dtype=np.float32), np.empty(room, dtype=np.int64)
     product = np.empty(n * min(m, ITEMS_AT_ONCE), dtype=np.float32)
     # Where items have a column more than users, it holds their offsets: the matrix product adds them.
-    packed, active, count = np.ones((n, other.shape[1]), dtype=np.float32), np.arange(n), n
-    packed[:, : users.shape[1]] = users
+    packed, active, count = np.empty((n, other.shape[1]), dtype=np.float32), np.empty(n, dtype=np.int64), n
+    for i in range(n):
+        active[i] = i
+        for c in range(other.shape[1]):
+            packed[i, c] = users[i, c] if c < users.shape[1] else np.float32(1.0)
     added = other.shape[1] > users.shape[1]
     at = ends[:-1].copy()  # the next excluded position of each user
     for b in range(len(longest)):

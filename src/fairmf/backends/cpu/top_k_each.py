@@ -27,6 +27,7 @@ from fairmf.backends.cpu.top_k import (
     mask,
     most_kept,
     score_bits_of,
+    sort,
 )
 from fairmf.kernels import kernel
 
@@ -34,7 +35,7 @@ POWERS = tuple(np.float32(math.log(2.0) ** k / math.factorial(k)) for k in range
 SCALE_ERROR = 2.0**-18  # bounds the relative error of `powers`, for |g log2(sigma)| up to 64
 
 
-@kernel(fastmath={"contract"})
+@kernel(fastmath={"contract"}, inner=True)
 def powers(exponent, logs, whole, out, bits):
     """Set out = 2^(exponent * logs); `bits` is the memory of `out` as int32.   scratch: whole (int32)
 
@@ -51,7 +52,7 @@ def powers(exponent, logs, whole, out, bits):
         bits[c] = np.int32(bits[c] + np.int32(whole[c] << np.int32(23)))
 
 
-@kernel(fastmath={"reassoc", "contract"})
+@kernel(fastmath={"reassoc", "contract"}, inner=True)
 def exact(user, item, scale, offset):
     """Return the score in float64, rounded once (top_k.exact_dialled_score)."""
     total = np.float64(offset)
@@ -60,13 +61,13 @@ def exact(user, item, scale, offset):
     return np.float32(total) + np.float32(0.0)
 
 
-@kernel
+@kernel(inner=True)
 def scale_of(strength, spread, j):
     """Return sigma_j^-g as `ItemDial.scale` does."""
     return np.float32(1.0) if strength[0] == 0.0 else np.float32(spread[j] ** -strength[0])
 
 
-@kernel
+@kernel(inner=True)
 def offset_of(strength, offsets, logs, prices, j):
     """Return what a level adds to item j's score, in the order of `ItemDial.level`."""
     found = 0.0 if len(offsets) == 0 else offsets[j]
@@ -77,7 +78,7 @@ def offset_of(strength, offsets, logs, prices, j):
     return np.float32(found)
 
 
-@kernel
+@kernel(inner=True)
 def keys_of(user, other, strength, spread, offsets, logs, prices, positions, size, found, bits, keys):
     """Score candidates exactly and sort them, worst first, as keys (top_k.rank_exactly).   out: found, keys"""
     for c in range(size):
@@ -86,20 +87,32 @@ def keys_of(user, other, strength, spread, offsets, logs, prices, positions, siz
         found[c] = exact(user, other[j], scale, offset)
     for c in range(size):
         keys[c] = np.int64(flip(bits[c])) * HIGH + (HIGH - 1 - np.int64(positions[c]))
-    keys[:size].sort()
+    sort(keys, 0, size)
 
 
-@kernel
+@kernel(inner=True)
 def write_best(keys, size, k, found, bits, items, scores):
     """Write the k best of sorted keys.   scratch: found, bits   out: items, scores"""
     taken = min(size, k)
     for c in range(taken):
         key = keys[size - 1 - c]
         items[c], bits[c] = item_of(key), score_bits_of(key)
-    scores[:taken] = found[:taken]
+    for c in range(taken):
+        scores[c] = found[c]
 
 
-@kernel
+@kernel(inner=True)
+def rounding(user, strength):
+    """Bound the error of a float32 score: d products and sums, the last rounding, and what a dial adds to them."""
+    d, size = len(user), 0.0
+    for c in range(d):
+        size += np.float64(user[c]) * np.float64(user[c])
+    size = np.sqrt(size) * strength[3]
+    found = (d + 2) * 2.0**-24 * size + 1e-37 + (d + 64) * 2.0**-24 * strength[4]
+    return np.float32(found + size * (SCALE_ERROR if strength[0] > 0.0 else 2.0**-22))
+
+
+@kernel(inner=True)
 def dialled(row, first, strength, logs2, added, logs, prices, scale, bits, whole):
     """Apply a user's level to its scores of a block of items, in float32.   in, out: row   scratch: the last three"""
     n = len(row)
@@ -122,23 +135,28 @@ def dialled(row, first, strength, logs2, added, logs, prices, scale, bits, whole
 
 @kernel
 def top_k_each(
-    low, high, bounds, users, other, dial64, dial32, strengths, errors, ks, barred, ends, items, scores
+    low, high, bounds, users, other, dial64, dial32, strengths, ks, barred, ends, items, scores
 ):  # fmt: skip
     """Find the ks[i] best items of each user.   in: all but the last two   out: items, scores (missing: as they were)
 
     `dial64` = (spread, offsets, logs, prices), `dial32` = (log2 of spread, offsets, logs, prices); offsets and prices
-    may have length 0. strengths[i] = (g, a, b). `barred` holds the excluded items of all users, ascending for each.
+    may have length 0. strengths[i] = (g, a, b, longest item vector at that g, most that is added to a score).
+    `barred` holds the excluded items of all users, ascending for each.
     """
     m = len(other)
     spread, offsets, logs, prices = dial64
     logs2, added, logs32, prices32 = dial32
     for part in range(low, high):
         start, n = bounds[part], bounds[part + 1] - bounds[part]
-        most = ks[start : start + n].max()
+        most = np.int64(0)
+        for i in range(start, start + n):
+            most = max(most, ks[i])
         room = most_kept(most) + ITEMS_AT_ONCE
         found, positions = np.empty((n, room), dtype=np.float32), np.empty((n, room), dtype=np.int32)
         bits = found.view(np.int32)
-        sizes, floors = np.zeros(n, dtype=np.int64), np.full(n, LOWEST)
+        sizes, floors, errors = np.zeros(n, dtype=np.int64), np.full(n, LOWEST), np.empty(n, dtype=np.float32)
+        for a in range(n):
+            errors[a] = rounding(users[start + a], strengths[start + a])
         scratch, keys = np.empty(room, dtype=np.float32), np.empty(room, dtype=np.int64)
         block = np.empty((n, min(m, ITEMS_AT_ONCE)), dtype=np.float32)
         scale, whole = np.empty(ITEMS_AT_ONCE, dtype=np.float32), np.empty(ITEMS_AT_ONCE, dtype=np.int32)
@@ -152,7 +170,7 @@ def top_k_each(
                 at[a] = mask(row, first, barred, at[a], ends[i + 1])
                 sizes[a] = collect(row, first, floors[a], found[a], positions[a], sizes[a])
                 if sizes[a] > most_kept(ks[i]):
-                    sizes[a], floors[a] = drop_hopeless(ks[i], errors[i], found[a], positions[a], sizes[a], scratch)
+                    sizes[a], floors[a] = drop_hopeless(ks[i], errors[a], found[a], positions[a], sizes[a], scratch)
                 if sizes[a] > most_kept(ks[i]):  # so many are nearly equal: keep the best by exact scores
                     keys_of(
                         users[i], other, strengths[i], spread, offsets, logs, prices, positions[a], sizes[a], found[a],
@@ -165,7 +183,7 @@ def top_k_each(
         for a in range(n):
             i = start + a
             if sizes[a] > ks[i]:
-                sizes[a], _ = drop_hopeless(ks[i], errors[i], found[a], positions[a], sizes[a], scratch)
+                sizes[a], _ = drop_hopeless(ks[i], errors[a], found[a], positions[a], sizes[a], scratch)
             keys_of(
                 users[i], other, strengths[i], spread, offsets, logs, prices, positions[a], sizes[a], found[a], bits[a],
                 keys,
