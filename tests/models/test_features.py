@@ -422,12 +422,18 @@ def test_an_item_without_interactions_has_neighbours_by_its_features(data):
     assert {"i3", "i7"} & set(near)  # which have no interactions either, and the same genre
 
 
-def test_tuning_searches_how_little_features_matter():
+def test_tuning_searches_how_little_features_matter(monkeypatch):
     pytest.importorskip("optuna", reason='needs the tune extra: pip install "fairmf[tune]"')
     split = split_by_item(synthetic(60, 40, 600), cold_share=0.1, target_share=0.1)
     X = matrix(40, P)
     model = IALS(factors=3, epochs=2)
+    given, fit = [], IALS.fit
+    monkeypatch.setattr(
+        IALS, "fit", lambda self, *data, **o: given.append(o.get("item_features")) or fit(self, *data, **o)
+    )
     found = tune(model, split, metric="cold_recall@5", item_features=X, trials=2, progress=False, also=())
+    assert len(given) == 2
+    assert all(features is X for features in given)
     assert all(0.01 <= trial.settings["feature_regularization"] <= 10 for trial in found.trials)
     assert found.trials[0].settings["feature_regularization"] == 0.1  # the model's own comes first
     assert found.best_model().fitted.item_features is not None
