@@ -83,8 +83,7 @@ Method = TypeVar("Method", bound=Callable[..., object])
 def on_snapshot(method: Method) -> Method:
     """Decorate a method of a model so that it runs on a copy, which shares the model's arrays.
 
-    The method then sees one fit from beginning to end, even if another thread fits the model meanwhile and gives it
-    other users and items.
+    The method then sees one fit from beginning to end, even if another thread fits the model meanwhile.
     """
 
     @functools.wraps(method)
