@@ -148,3 +148,14 @@ def test_mistakes_say_what_to_do_and_no_password(fairmf, made, flags, said):
 
 def test_the_flag_names_every_store():
     assert [to.value for to in export.To] == ["file", *STORES]
+
+
+def test_a_catalogue_may_write_quotes_with_a_backslash(fairmf, made, tmp_path):
+    """As the files of Book-Crossing do, which are in Latin-1."""
+    rows = "".join(f'"{k}";"Another book {k}"\r\n' for k in range(1000, 30_000))  # the beginning of a file is plain
+    rows += "".join(f'"{k}";"The \\"Caf\xe9\\" {k}; part 1"\r\n' for k in range(100, 160))
+    (tmp_path / "books.csv").write_bytes(('"ISBN";"Book-Title"\r\n' + rows).encode("latin-1"))
+    done = fairmf("export", made / "model.fairmf", "--what", "popular", "-o", "p.json", "--catalogue", "books.csv")
+    assert done.code == 0, done.err
+    first = json.loads((tmp_path / "p.json").read_text())[0]
+    assert first["title"] == f'The "Caf\xe9" {first["item"]}; part 1'

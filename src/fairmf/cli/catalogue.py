@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -13,6 +14,7 @@ from fairmf.cli.options import Flags
 from fairmf.data.columns import ITEM_GROUPS, ITEM_TITLES, is_item_id, item_column
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
+from fairmf.errors import InvalidData
 from fairmf.lazy import lazy_module
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from fairmf.data import read, read_csv, sniff, text_source
     from fairmf.data.sniff import Peek
+    from fairmf.data.text_source import TextSource
 else:
     # Readers are imported when a catalogue is read: `recommend` seldom needs them.
     read, read_csv = lazy_module("fairmf.data.read"), lazy_module("fairmf.data.read_csv")
@@ -202,12 +205,23 @@ def _read(path: Path) -> dict[str, list[object]]:
     return table
 
 
+def _rows(path: Path, source: TextSource, cut: str, encoding: str) -> list[list[str]]:
+    """Return the rows of a text, also if quotes inside values are written \\" as in the files of Book-Crossing."""
+    try:
+        return list(read_csv.text_rows(source, cut, encoding))
+    except InvalidData:
+        text = path.read_text(encoding=encoding)
+        if '\\"' not in text or len(cut) != 1:
+            raise
+        return list(csv.reader(text.splitlines(), delimiter=cut, escapechar="\\", doublequote=False))
+
+
 def _text_columns(path: Path, seen: Peek) -> dict[str, list[object]]:
     source, cut = text_source.TextSource.of_file(path), str(seen.delimiter)
     try:
-        rows = list(read_csv.text_rows(source, cut))
+        rows = _rows(path, source, cut, "utf8")
     except UnicodeDecodeError:
-        rows = list(read_csv.text_rows(source, cut, "latin-1"))  # older MovieLens files are in Latin-1
+        rows = _rows(path, source, cut, "latin-1")  # older MovieLens files are in Latin-1
     width = len(seen.names)
     for number, row in enumerate(rows, start=1):
         if len(row) != width:
