@@ -188,6 +188,20 @@ class AnnRequests:
 # -- groups of a model ------------------------------------------------------------------------------------------------
 
 
+def build_index(
+    model: FactorModel, groups: int | None, probes: int | None, evenness: float | Level | None, levels: bool
+) -> AnnIndex:
+    """Build the index of `to_ann`: of one level of evenness and, if asked, with groups for requests at any level."""
+    fitted = model.fitted
+    items, offset = fitted.dialled_items(fitted.served(evenness))
+    index = AnnIndex.build(
+        items, fitted.item_ids, offsets=offset, groups=groups, probes=probes, num_threads=model.num_threads
+    )
+    if levels:
+        index.levels = level_groups(model, groups)
+    return index
+
+
 def level_groups(model: FactorModel, groups: int | None = None) -> LevelGroups:
     """Group the items of a model for all levels of evenness, and measure how many groups each level needs."""
     fitted = model.fitted

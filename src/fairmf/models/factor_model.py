@@ -28,12 +28,10 @@ if TYPE_CHECKING:
     from fairmf.models import ann_requests, batches, rerankers, similar
     from fairmf.models.batches import Batch
     from fairmf.models.rerankers import AnnRanker, FairRecommendations, FairRecRanker
-    from fairmf.ranking import ann
     from fairmf.ranking.ann import AnnIndex
 else:  # models that only recommend do without
     rerankers, similar = lazy_module("fairmf.models.rerankers"), lazy_module("fairmf.models.similar")
-    ann, batches = lazy_module("fairmf.ranking.ann"), lazy_module("fairmf.models.batches")
-    ann_requests = lazy_module("fairmf.models.ann_requests")
+    ann_requests, batches = lazy_module("fairmf.models.ann_requests"), lazy_module("fairmf.models.batches")
 
 Self = TypeVar("Self", bound="FactorModel")
 
@@ -268,13 +266,9 @@ class FactorModel(HistoryModel):
 
     @on_snapshot
     def to_ann(
-        self,
-        *,
-        groups: int | None = None,
-        probes: int | None = None,
-        evenness: float | Level | None = None,
+        self, *, groups: int | None = None, probes: int | None = None, evenness: float | Level | None = None,
         levels: bool = False,
-    ) -> AnnIndex:
+    ) -> AnnIndex:  # fmt: skip
         """Build a nearest-neighbour index of the item vectors, with the model's item ids (extra `[ann]`).
 
         A level of evenness is part of the vectors: the index ranks items at that level alone. Search it with the users
@@ -291,14 +285,7 @@ class FactorModel(HistoryModel):
         levels
             Also group the items for requests at any level of evenness (`fairmf serve --ann`).
         """
-        fitted = self.fitted
-        items, offset = fitted.dialled_items(fitted.served(evenness))
-        index = ann.AnnIndex.build(
-            items, fitted.item_ids, offsets=offset, groups=groups, probes=probes, num_threads=self.num_threads
-        )
-        if levels:
-            index.levels = ann_requests.level_groups(self, groups)
-        return index
+        return ann_requests.build_index(self, groups, probes, evenness, levels)
 
     def with_ann(self, index: AnnIndex | None = None) -> AnnRanker:
         """Return this model with an index (by default a new one) in place of scoring every item.

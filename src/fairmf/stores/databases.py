@@ -20,6 +20,8 @@ _LONGEST = 65_535  # bytes of a text in Milvus
 
 def to_qdrant(found: Vectors, target: object, name: str, replace: bool) -> str:
     """Write to a collection of Qdrant. Its points are numbered by row, as it takes no ids of other kinds."""
+    if is_url(target) and not str(target).startswith(("http://", "https://")):
+        raise bad_target("qdrant", target)
     with client_of("qdrant", target):
         from qdrant_client import QdrantClient, models
 
@@ -44,8 +46,6 @@ def to_qdrant(found: Vectors, target: object, name: str, replace: bool) -> str:
 
 def _qdrant(kind: Any, target: object) -> Any:
     if is_url(target):
-        if not str(target).startswith(("http://", "https://")):
-            raise bad_target("qdrant", target)
         return kind(url=target, api_key=os.environ.get("QDRANT_API_KEY"))
     return kind(location=":memory:") if target == ":memory:" else kind(path=str(target))
 
