@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.registry import get_backend
 from fairmf.data.interactions import Interactions
 from fairmf.data.popularity import gini
 from fairmf.distributed.parquet_chunks import output_folder
@@ -26,11 +25,11 @@ from fairmf.distributed.task_pool import RayTasks, Tasks
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.io.atomic import replacing
 from fairmf.lazy import lazy_module
-from fairmf.models import fold_in_systems as systems
 from fairmf.models.batches import record_batches
 from fairmf.models.evenness import Level
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import Fitted
+from fairmf.models.fold_in import FoldInModel
 from fairmf.types import Record
 
 if TYPE_CHECKING:
@@ -97,12 +96,9 @@ def over_shard(lean: FactorModel, source: ShardSource, number: int, level: Level
     fitted = model._fitted = _owned(lean.fitted)
     own = histories(source, number, fitted)
     psi = fitted.fairness if level.fairness is None else level.fairness
-    # Not `fold_in`, which solves a few users in another way: the bits must not depend on how many a shard has.
-    batch = model._aligned(own)
-    with get_backend(fitted.settings["backend"]).threads(model.num_threads):
-        users = systems.frozen(fitted, batch, psi, systems.user_predictions(fitted, batch, None))
+    users = model._fold_in_all(own, psi) if isinstance(model, FoldInModel) else model.fold_in(own)
     model._fitted = dataclasses.replace(
-        fitted, user_factors=model._finite(users), user_ids=own.user_ids, interactions=own, flatten=level.flatten,
+        fitted, user_factors=users, user_ids=own.user_ids, interactions=own, flatten=level.flatten,
         discount=level.discount, lift=level.lift, fairness=psi,
     )  # fmt: skip
     return model
