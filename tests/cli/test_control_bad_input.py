@@ -111,7 +111,8 @@ def places(made, tmp_path_factory):
 
 
 @pytest.mark.parametrize(("line", "code", "words"), CASES, ids=[line for line, _, _ in CASES])
-def test_one_clear_line(fairmf, places, tmp_path, line, code, words):
+def test_one_clear_line(fairmf, places, tmp_path, monkeypatch, line, code, words):
+    monkeypatch.delenv("FAIRMF_DATA", raising=False)  # ml-1m must not be found
     before = sorted(tmp_path.rglob("*"))
     done = fairmf(*(part.format(**places) for part in line.split()), "--no-record")
     assert done.code == code, done.err
