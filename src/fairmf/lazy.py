@@ -14,7 +14,10 @@ __all__ = ["cached_property", "lazy_module"]
 class _LazyModule(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         # Nothing is kept: later calls only look the module up, and see what tests have replaced in it.
-        return getattr(sys.modules.get(self.__name__) or importlib.import_module(self.__name__), name)
+        found = sys.modules.get(self.__name__)
+        if found is None or getattr(found.__spec__, "_initializing", False):
+            found = importlib.import_module(self.__name__)  # waits where another thread is importing it
+        return getattr(found, name)
 
 
 def lazy_module(name: str) -> types.ModuleType:

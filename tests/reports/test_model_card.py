@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -92,7 +93,11 @@ def test_records_of_others_are_refused(model, tmp_path):
 
 
 def test_the_verb_finds_the_records_beside_the_model(fairmf, made, tmp_path):
-    done = fairmf("card", made / "model.fairmf")
+    alone = tmp_path / "alone"  # other tests leave records of evaluations beside the model in `made`
+    alone.mkdir()
+    for name in ("model.fairmf", "model.fit.toml"):
+        shutil.copy(made / name, alone / name)
+    done = fairmf("card", alone / "model.fairmf")
     assert done.code == 0, done.err
     assert "120 users, 57 items" in done.out
     assert "No evaluation was given" in done.out

@@ -56,14 +56,14 @@ VERBS = {
     "rerank": Verb(MODEL, "Make lists in which every item gets enough exposure."),
     "audit": Verb(MODEL, "Compare two sets of lists: who gains, who loses, what it costs."),
     "experiment": Verb(MODEL, "Plan an A/B test: how many users it takes to see what an evenness changes."),
-    "serve": Verb(MODEL, "Serve a model over HTTP: lists for histories, with an evenness for each request."),
-    "export": Verb(MODEL, "Export vectors to files and vector databases; tables of neighbours and popular items."),
+    "serve": Verb(MODEL, "Serve a model over HTTP: send a history, get a list, at an evenness of your choice."),
+    "export": Verb(MODEL, "Export vectors to files or vector databases, or tables of similar or popular items."),
     "card": Verb(MODEL, "Write a model card from a model and its run records."),
     "datasets": Verb(DATA, "List, show and download benchmark data sets, or make synthetic events."),
     "doctor": Verb(TOOLS, "Check the installation: what works, and what is missing."),
     "warmup": Verb(TOOLS, "Compile all kernels in advance, so that new processes start faster."),
     "reproduce": Verb(TOOLS, "Reproduce a table or figure of the paper."),
-    "leaderboard": Verb(TOOLS, "Tune our models on a public leaderboard, and show published rows beside them."),
+    "leaderboard": Verb(TOOLS, "Tune our models on public data, and show published results beside them."),
     "demo": Verb(TOOLS, "Train and compare models on synthetic data, and write a report."),
 }
 """Every verb, in the order of --help. The verb is the function of its name in `fairmf/cli/VERB.py`."""

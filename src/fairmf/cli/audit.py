@@ -56,8 +56,8 @@ class Before(Served):
 
     side: ClassVar[str] = "before"
     otherwise: ClassVar[str] = (
-        "the scores as trained; a model that was trained with --fairness uses its scores at fairness 0. With --after: "
-        "the evenness that fairmf target stored in MODEL, or the scores as trained if there is none"
+        "the scores as trained (for a model that was trained with --fairness: its scores at fairness 0). Default with "
+        "--after: the evenness that fairmf target stored in MODEL; if there is none, the scores as trained"
     )
 
 
@@ -118,8 +118,8 @@ def audit(
 ) -> None:
     """Compare two sets of lists for the same users: who gains exposure, who loses it, and how accuracy changes.
 
-    With one model, audit compares two lists of each user: one by the scores as trained, one at --after-evenness. With
-    --after, it compares the lists of two models.
+    With one model, audit compares its lists at --before-evenness (by default the scores as trained) with those at
+    --after-evenness. With --after, it compares the lists of two models.
 
     [dim]Examples:[/dim]
 

@@ -55,7 +55,9 @@ class Wanted(Flags):
     metrics: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME,...", help="Measure these, such as ndcg@100,gini@20, or all. [dim]\\[default: usual][/dim]"
+            metavar="NAME,...",
+            help="Metrics to measure, such as ndcg@100,gini@20; or the word all, or the word usual. "
+            "[dim]\\[default: usual][/dim]",
         ),
     ] = None
 
@@ -93,7 +95,7 @@ class Lists(Flags):
         Path | None,
         typer.Option(rich_help_panel=PANEL, metavar="FILE", help="Measure the lists of this file instead of a model's: "
         "columns user, item, and either rank or score (Parquet, Arrow, CSV); or user and items (JSON lines). Ids "
-        "are those of SPLIT, which may also be a file of test pairs (user, item).")
+        "are those of SPLIT. With --lists, SPLIT can also be a file of test pairs (user, item).")
     ] = None  # fmt: skip
     train: Annotated[
         Path | None,

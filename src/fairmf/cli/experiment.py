@@ -54,8 +54,8 @@ def experiment(
 
     The lists of the test users are made twice: at --evenness (treatment) and at --against (control). The number of
     users follows from the change of a metric and from its variance among users, for a two-sided test of two means. The
-    measured change is uncertain, so a second, cautious number of users is for the smallest change within its
-    confidence interval.
+    measured change is uncertain. So a second, larger number is printed too: the users needed if the true change is the
+    smallest one in the confidence interval.
 
     Metrics of held-out data stand in for those of the experiment. If your experiment
     has another metric, such as clicks or revenue, its variance differs, and these numbers do not hold.

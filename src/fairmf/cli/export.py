@@ -76,7 +76,8 @@ class Place(Flags):
     what: Annotated[
         What,
         typer.Option(
-            help="Vectors of items or users, the most similar items or users of each, or the most popular items."
+            help="items, users: their vectors. similar-items, similar-users: for every item or user, those most "
+            "similar to it. popular: the most popular items."
         ),
     ] = What.items
     to: Annotated[
@@ -94,7 +95,12 @@ class Place(Flags):
     replace: Annotated[bool, typer.Option("--replace", help="Database: replace what has this name.")] = False
     top: Annotated[
         int | None,
-        typer.Option("--top", "-n", min=1, help="Neighbours of each, or popular items. Default: 20 and 100."),
+        typer.Option(
+            "--top",
+            "-n",
+            min=1,
+            help="Number of neighbours per item or user (default 20), or of popular items (default 100).",
+        ),
     ] = None
 
 
@@ -128,8 +134,8 @@ def export(
         str,
         typer.Option(
             "--output", "-o", metavar="PLACE",
-            help="Where to write. Vectors: a file .parquet or .arrow, .ann for an index, or what --to takes. "
-            "Neighbours and popular items: .parquet, .csv, .arrow or .json.",
+            help="Where to write. Vectors: a .parquet or .arrow file, an .ann file (an index), or the address of a "
+            "database (see --to). Neighbours and popular items: .parquet, .csv, .arrow or .json.",
         ),
     ],
     *,
@@ -139,14 +145,14 @@ def export(
     index: Index,
     catalogue: Titles,
 ) -> None:  # fmt: skip
-    """Export vectors to files and vector databases, and tables of neighbours and popular items.
+    """Export vectors to files or vector databases, or write tables of similar or popular items.
 
     A table has one row per item or user, with its id and its vector. The score of an item for a user is the inner
-    product of their vectors, not the cosine. In Python, fairmf.ranking.ann.AnnIndex.load opens an index (extra
-    \\[ann]).
+    product of their vectors, not the cosine. An .ann file is a nearest-neighbour index; in Python,
+    fairmf.ranking.ann.AnnIndex.load opens it (extra \\[ann]).
 
-    --evenness changes the vectors: export items and users with the same --evenness. An index without --evenness also
-    serves every evenness (fairmf serve --ann).
+    --evenness changes the vectors: export items and users with the same --evenness. Exception: for
+    fairmf serve --ann, export the index without --evenness. The server can then use it for every evenness.
 
     [dim]Examples:[/dim]
 

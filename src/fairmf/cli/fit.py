@@ -37,7 +37,7 @@ class FeatureTables(Flags):
         typer.Option(
             metavar="FILE",
             help="A Parquet, Arrow or CSV file with a row per item: its id, and columns such as genre, year or text. "
-            "Items without interactions are then recommended by them.",
+            "With these columns, the model can also recommend items that have no interactions.",
         ),
     ] = None
     user_features: Annotated[

@@ -1,4 +1,4 @@
-"""`fairmf leaderboard DATA`: tune our models on a public leaderboard, and show published rows beside them."""
+"""`fairmf leaderboard DATA`: tune our models on public data, and show published results beside them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Tuned(Flags):
         str,
         typer.Option(
             metavar="N,...",
-            help="Numbers of factors. A model is tuned and tested with each. For a further number of factors, tuning "
-            "starts from the best settings of the previous one.",
+            help="Numbers of factors. A model is tuned and tested with each. With several numbers, tuning for each "
+            "starts from the best settings found for the one before it.",
         ),
     ] = "128,512"
     budget: Annotated[
@@ -90,7 +90,7 @@ def leaderboard(
         ),
     ] = None,
 ) -> None:
-    """Tune our models on a public leaderboard, test them once, and show published rows beside them.
+    """Tune our models on the data of a public leaderboard, test them once, and show published results beside them.
 
     Settings are chosen on validation data only. Tuning needs the extra \\[tune]. A row shows accuracy, Gini and
     coverage of the lists, the seconds of the fit and of tuning, and the peak memory. docs/leaderboard.md

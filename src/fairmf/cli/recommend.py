@@ -121,7 +121,8 @@ def recommend(
     """Recommend items to some training users, to all of them, or to new users.
 
     Without --output, the lists of up to 50 users are printed. CSV and Parquet files have the columns user, item, score
-    and rank. JSON lines files have one user per line. With --catalogue, all of them have the titles of the items.
+    and rank. JSON lines files have one user per line. With --catalogue, printed lists and files also have the
+    titles of the items.
 
     [dim]Examples:[/dim]
 

@@ -33,7 +33,7 @@ class Measured(Flags):
         str | None,
         typer.Option(
             metavar="X,X,...",
-            help="For experts: show these values of fairness (see fairmf evaluate --help) instead of evenness.",
+            help="For experts: show these values of fairness (see fairmf evaluate --help-all) instead of evenness.",
         ),
     ] = None
     chosen: Annotated[

@@ -59,7 +59,11 @@ class Address(Flags):
     ] = None
     control: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Keep floors and caps of exposure while serving; a TOML file has them."),
+        typer.Option(
+            metavar="FILE",
+            help="TOML file with floors and caps: the least and the most exposure of items or groups, kept while "
+            "serving.",
+        ),
     ] = None
 
 
@@ -111,7 +115,7 @@ class Times(Flags):
         typer.Option(
             min=0.1,
             rich_help_panel=TIMES,
-            help="Seconds that a client has to send the head of a request, and again for its body.",
+            help="Time limit in seconds for a client to send the head of a request. Its body has the same limit.",
         ),
     ] = 10.0
     drain: Annotated[

@@ -87,8 +87,8 @@ class Reading(Flags):
     ] = None
     weight: Annotated[
         str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of weights, such as play "
-        "counts; one below 0 is a dislike. Or the word 'sum': count the rows of each user-item pair, and use the count "
-        "as its weight. Default: every weight is 1.")
+        "counts. A negative weight means that the user dislikes the item. Or the word 'sum': count the rows of each "
+        "user-item pair, and use the count as its weight. Default: every weight is 1.")
     ] = None  # fmt: skip
     time: Annotated[
         str | None,
@@ -103,11 +103,13 @@ class Reading(Flags):
     ] = None
     half_life: Annotated[
         float | None,
-        typer.Option(rich_help_panel=PANEL, metavar="DAYS", help="Let weights halve with every so many days of age."),
+        typer.Option(
+            rich_help_panel=PANEL, metavar="DAYS", help="Halve the weight of an event for every DAYS days of its age."
+        ),
     ] = None
     as_of: Annotated[
-        str | None, typer.Option(rich_help_panel=PANEL, metavar="DATE", help="With --half-life: from when on the age "
-        "is counted. Default: the newest event.")
+        str | None, typer.Option(rich_help_panel=PANEL, metavar="DATE", help="With --half-life: the date at which "
+        "the age of an event is 0. Default: that of the newest event.")
     ] = None  # fmt: skip
     delimiter: Annotated[
         str | None, typer.Option(rich_help_panel=PANEL, help="One or more characters that separate columns "

@@ -70,14 +70,22 @@ class Draw(Flags):
         Protocol,
         typer.Option(
             help="With --by user: how users and items are drawn. public: as in Liang et al. 2018, so that results can "
-            "be compared with papers. seeded: by --seed and --share."
+            "be compared with papers. seeded: at random, by --seed and --share."
         ),
     ] = Protocol.public
     share: Annotated[
-        float, typer.Option(help="Share of a held-out user's items that are hidden, for the model to find.")
+        float,
+        typer.Option(
+            help="Share of a held-out user's items that are hidden, for the model to find. --protocol "
+            "public fixes it at 0.2."
+        ),
     ] = 0.2
     cold_share: Annotated[
-        float, typer.Option(help="With --by item: share of the items that are held out for validation, and for test.")
+        float,
+        typer.Option(
+            help="With --by item: share of the items that are held out for validation. As many others "
+            "are held out for test."
+        ),
     ] = 0.1
     recency: Annotated[
         bool, typer.Option("--recency", help="With --by interaction: hold out the newest items of each user.")
@@ -103,7 +111,8 @@ class Cuts(Flags):
         str | None,
         typer.Option(
             metavar="MOMENT",
-            help="With --by time: start of the test period. [dim]\\[default: the last tenth of the events][/dim]",
+            help="With --by time: start of the test period. "
+            "[dim]\\[default: when the last tenth of the events begins][/dim]",
         ),
     ] = None
 

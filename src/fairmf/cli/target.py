@@ -61,7 +61,12 @@ class Unreached(Flags):
     """Choose how to go on if no evenness meets the goal."""
 
     nearest: Annotated[
-        bool, typer.Option("--nearest", help="If no evenness meets the goal, use the one that comes nearest.")
+        bool,
+        typer.Option(
+            "--nearest",
+            help="If no evenness meets the goal, use the one that comes nearest. Without this flag, fairmf stops "
+            "with an error.",
+        ),
     ] = False
     alternatives: Annotated[
         bool,

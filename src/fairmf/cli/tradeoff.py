@@ -30,7 +30,7 @@ class Values(Flags):
         str | None,
         typer.Option(
             metavar="X,X,...",
-            help="For experts: measure these values of fairness (see fairmf evaluate --help) instead of evenness.",
+            help="For experts: measure these values of fairness (see fairmf evaluate --help-all) instead of evenness.",
         ),
     ] = None
     points: Annotated[int, typer.Option(min=2, help="How many values of evenness to measure, from 0 to 1.")] = 12

@@ -149,7 +149,7 @@ class Interactions:
             Drop items, then users, with fewer interactions, as `Events.at_least` does, and the ids that no longer
             occur. Without them all ids stay.
         half_life : float or HalfLife, optional
-            Let weights halve with every so many days of age, counted from the newest event or from a date
+            Halve the weight of an event for every so many days of its age, counted from the newest event or from a date
             (docs/ratings.md). A pair whose confidence is 1 counts as of its newest event.
 
         Returns
@@ -205,7 +205,7 @@ class Interactions:
         min_user, min_item : int
             Drop items with fewer interactions, then users with fewer of what is left.
         half_life : float or HalfLife, optional
-            Let weights halve with every so many days of age (`from_events`). The times are in the column `time`.
+            Halve the weight of an event for every so many days of its age (`from_events`); its time is in `time`.
 
         Returns
         -------

@@ -109,18 +109,27 @@ class FoldInModel(FactorModel):
             found = systems.few(self, few, np.array([psi] * few.count, dtype=np.float64))
             return found if systems.solved(found) else self._finite(found)
         batch = self._aligned(history)
-        backend = get_backend(fitted.settings["backend"])
-        with backend.threads(self.num_threads):
-            if method == "cohort":
-                fitted.check_users("a cohort's fold-in")
-                factor = scale_factor(scale, batch.n_users, self.n_users)
-                vectors = self._fold_in_cohort(batch, factor, **options) if batch.n_users else None
-            else:
-                predicted = systems.user_predictions(fitted, batch, features)
-                vectors = systems.frozen(fitted, batch, psi, predicted)
-        if vectors is None:
+        if method == "frozen":
+            return self._fold_in_all(batch, psi, features, aligned=True)
+        fitted.check_users("a cohort's fold-in")
+        if not batch.n_users:
             return np.zeros((0, fitted.item_factors.shape[1]), dtype=fitted.item_factors.dtype)
-        return self._finite(vectors)
+        with get_backend(fitted.settings["backend"]).threads(self.num_threads):
+            factor = scale_factor(scale, batch.n_users, self.n_users)
+            return self._finite(self._fold_in_cohort(batch, factor, **options))
+
+    def _fold_in_all(
+        self, history: Interactions, fairness: float, features: Any = None, *, aligned: bool = False
+    ) -> Factors:
+        """Return the vectors of all users, solved together: `fold_in` solves a few users each in a way of its own.
+
+        The bits then do not depend on how many users there are. `aligned` says that the history has the model's items
+        and weights.
+        """
+        fitted, batch = self.fitted, history if aligned else self._aligned(history)
+        with get_backend(fitted.settings["backend"]).threads(self.num_threads):
+            predicted = systems.user_predictions(fitted, batch, features)
+            return self._finite(systems.frozen(fitted, batch, fairness, predicted))
 
     def _finite(self, vectors: Factors) -> Factors:
         if not get_backend(self.fitted.settings["backend"]).all_finite(vectors):

@@ -29,6 +29,7 @@ from fairmf.models.batches import record_batches
 from fairmf.models.evenness import Level
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.fitted import Fitted
+from fairmf.models.fold_in import FoldInModel
 from fairmf.types import Record
 
 if TYPE_CHECKING:
@@ -94,12 +95,11 @@ def over_shard(lean: FactorModel, source: ShardSource, number: int, level: Level
     model.num_threads = 1  # the task has one CPU
     fitted = model._fitted = _owned(lean.fitted)
     own = histories(source, number, fitted)
-    options = {} if level.fairness is None else {"fairness": level.fairness}
-    users = model.fold_in(own, **options)
+    psi = fitted.fairness if level.fairness is None else level.fairness
+    users = model._fold_in_all(own, psi) if isinstance(model, FoldInModel) else model.fold_in(own)
     model._fitted = dataclasses.replace(
         fitted, user_factors=users, user_ids=own.user_ids, interactions=own, flatten=level.flatten,
-        discount=level.discount, lift=level.lift,
-        fairness=fitted.fairness if level.fairness is None else level.fairness,
+        discount=level.discount, lift=level.lift, fairness=psi,
     )  # fmt: skip
     return model
 

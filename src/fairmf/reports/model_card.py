@@ -66,10 +66,8 @@ def model_card(
     --------
     >>> from fairmf import FairALS, synthetic
     >>> model = FairALS(factors=4, epochs=2).fit(synthetic(60, 40, 600), progress=False)
-    >>> print(model_card(model, name="films", license="apache-2.0")[:51])
-    ---
-    library_name: fairmf
-    license: "apache-2.0"
+    >>> print(*model_card(model, name="films", license="apache-2.0").splitlines()[:3], sep=" / ")
+    --- / library_name: fairmf / license: "apache-2.0"
     """
     read = [record if isinstance(record, dict) else read_record(Path(record)) for record in records]
     fits = [record for record in read if record.get("verb") == "fit"]
