@@ -61,9 +61,7 @@ FIGURES = (
     Figure(
         "fold_in", "CSR row / implicit", ("factors",), "Folding in one user: time relative to implicit", higher=False
     ),
-    Figure(
-        "recommend_for", "ratio", ("what", "factors"), "A list from a history: time relative to implicit", higher=False
-    ),
+    Figure("recommend_for", "ratio", ("factors",), "A list from a history: time relative to implicit", higher=False),
     Figure("ingest", "ratio", ("user ids",), "Reading CSV: times as fast as pandas"),
     Figure(
         "evenness", "ratio", ("what", "data"), "What evenness and balance cost: time relative to none", higher=False
