@@ -43,7 +43,7 @@ _ROWS_AT_ONCE = 1 << 16
 
 
 class What(str, Enum):
-    """What to write."""
+    """Name what can be exported."""
 
     items = "items"
     users = "users"
@@ -58,7 +58,7 @@ class What(str, Enum):
 
 
 class To(str, Enum):
-    """Where to write vectors: fairmf.stores.STORES."""
+    """Name the stores that take vectors (fairmf.stores.STORES)."""
 
     file = "file"
     qdrant = "qdrant"
@@ -106,7 +106,7 @@ class Place(Flags):
 
 @dataclass
 class Index(Flags):
-    """How a nearest-neighbour index groups items."""
+    """Set how a nearest-neighbour index groups items."""
 
     groups: Annotated[
         int | None,

@@ -31,7 +31,7 @@ MOST_SHOWN = 50  # users on the terminal
 
 
 class Unknown(str, Enum):
-    """What users get whom the model does not know."""
+    """Choose what to do for users that the model does not know."""
 
     error = "error"
     popular = "popular"

@@ -61,7 +61,7 @@ class Search(Flags):
 
 @dataclass
 class Budget(FeatureTables):
-    """How long to search, and the features of the fits."""
+    """Limit the search, and give the features of the fits."""
 
     trials: Annotated[
         int, typer.Option(min=1, help="Number of trials in total, including those of an earlier run.")

@@ -135,7 +135,7 @@ class Users:
     user_map: Factors | None
     item_map: Factors | None
     own: Factors | None
-    """What features add to each user's right-hand side, and dislikes take away."""
+    """The part of each user's right-hand side that comes from features and dislikes."""
 
 
 def users(

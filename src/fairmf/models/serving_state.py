@@ -258,7 +258,7 @@ def _clenshaw(coefficients: list[float], flatten: float) -> float:
 
 
 class _Systems:
-    """What the systems of all users share."""
+    """Hold what the systems of all users share."""
 
     def __init__(self, fitted: Fitted, items: Factors):
         self._items = items

@@ -129,7 +129,7 @@ class ServedModel:
     control: ExposureControl | None = None
     """Moves prices so that floors and caps of exposure hold."""
     catalogue: Catalogue = field(default_factory=Catalogue)
-    """Where titles and groups come from."""
+    """The file with titles and groups."""
     loaded: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
 
     @classmethod
