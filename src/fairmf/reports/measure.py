@@ -154,7 +154,7 @@ def _served(model: IterativeModel, path: EvennessPath | None, knob: str) -> str:
     place = (
         None if path is None or model.fitted.item_offsets is not None else place_on(path, served_level(model.fitted))
     )
-    return "the scores as trained, without evenness," if place is None else f"evenness {place:g}"
+    return "the scores as trained" if place is None else f"evenness {place:g}"
 
 
 def of_audit(
