@@ -95,7 +95,8 @@ def test_estimates_and_groups_by_hand(model, groups):
     mixed = groups.choose(users, np.array([strength[:3]] * 6), counts)
     for i, count in enumerate(counts):
         alone = groups.choose(users[i : i + 1], np.array([strength[:3]]), counts[i : i + 1])[0]
-        assert set(mixed[i, :count]) == set(alone) and len(set(alone)) == count
+        assert set(mixed[i, :count]) == set(alone)
+        assert len(set(alone)) == count
         assert (mixed[i, count:] == -1).all()
 
 

@@ -63,7 +63,7 @@ def products(users, items, out):
 @kernel(inner=True)
 def is_short(k, d):
     """Return whether a history of k items is solved in the space of its items, with d factors."""
-    return 0 < k and k <= d / (SHORT_OF_FEW if d <= FEW_FACTORS else SHORT)
+    return k > 0 and k <= d / (SHORT_OF_FEW if d <= FEW_FACTORS else SHORT)
 
 
 @kernel(fastmath={"reassoc", "contract"})

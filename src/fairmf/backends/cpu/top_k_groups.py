@@ -84,9 +84,9 @@ def top_k_groups(
 ):  # fmt: skip
     """Find the ks[i] best items of each user in its groups.   in: all but the last two   out: items, scores
 
-    The groups of user i are chosen[i], up to the first -1; group q holds members[starts[q]:starts[q + 1]]. `packed` has the vectors and the
-    `dial32` of all items in the order of `members`, so that a group is read from one place: reading rows here and there
-    takes several times as long. The rest is as in `top_k_each`.
+    The groups of user i are chosen[i], up to the first -1; group q holds members[starts[q]:starts[q + 1]]. `packed` has
+    the vectors and the `dial32` of all items in the order of `members`, so that a group is read from one place: reading
+    rows here and there takes several times as long. The rest is as in `top_k_each`.
     """
     spread, offsets, logs, prices = dial64
     vectors, logs2, added, logs32, prices32 = packed
