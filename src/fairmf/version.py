@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 
 def versions(libraries: Sequence[str] = ("numpy", "numba", "scipy")) -> dict[str, str]:
