@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fairmf.data.csr import Rows, item_sums, like_counts, liked
+from fairmf.data.csr import Rows, item_counts, item_sums, like_counts, liked
 from fairmf.errors import InvalidData
 from fairmf.lazy import cached_property
 from fairmf.params import check_number
@@ -191,7 +191,7 @@ class Balance:
 
         The rows are those that `inner` has weighted already.
         """
-        found = cls(item_balance, user_balance, liked(rows).column_counts(n_items), 1.0, inner)
+        found = cls(item_balance, user_balance, item_counts(rows, n_items), 1.0, inner)
         return found.normalised([found.totals(rows)])
 
     def totals(self, rows: Rows) -> tuple[float, float]:
@@ -261,8 +261,9 @@ class Balance:
             # A row longer than a part is a part of its own.
             last = int(np.searchsorted(rows.indptr, rows.indptr[first] + ENTRIES_AT_ONCE, side="right")) - 1
             part = rows.block(first, max(last, first + 1))
-            busy = self._factor(like_counts(part), self.user_balance)
-            found = self._popular[part.indices] * np.repeat(busy, np.diff(part.indptr))
+            lengths = np.diff(part.indptr)
+            busy = self._factor(lengths if part.weights is None else like_counts(part), self.user_balance)
+            found = self._popular[part.indices] * np.repeat(busy, lengths)
             if part.weights is not None:
                 found *= np.abs(part.weights)
             yield part, found
