@@ -35,6 +35,11 @@ def test_new_items_from_a_table(fairmf):
         assert done.code == 0, done.err
         found[name] = done.out
     assert found["plain"] != found["model"]
+    done = fairmf("evaluate", "model.fairmf", "split", "--at", "5", "--bootstrap", "0")
+    assert done.code == 0, done.err
+    n_cold = int((Split.load("split").train.by_item.sums() == 0).sum())
+    assert "recall_among_cold" in done.out
+    assert f"{n_cold} of 60 items" in " ".join(done.out.split())
 
 
 def test_a_table_that_is_not_there(fairmf):

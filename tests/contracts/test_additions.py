@@ -32,7 +32,8 @@ from fairmf.cli import app
 from fairmf.cli.model_flags import ModelSettings
 from fairmf.cli.session import Session
 from fairmf.errors import InvalidParameter
-from fairmf.metrics.registry import METRICS, AccuracyMetric, ExposureMetric, known_names
+from fairmf.metrics.metric_kinds import AccuracyMetric, ExposureMetric
+from fairmf.metrics.registry import METRICS, known_names
 from fairmf.metrics.sentences import arrow, title, written
 from fairmf.models import als_exact
 from fairmf.models.als import SOLVERS, Solver

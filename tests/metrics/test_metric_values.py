@@ -61,7 +61,8 @@ def test_every_metric_equals_its_double_loop(seed, n_users, n_items, length, K):
     wanted |= {name: value for name, value in of_popularity.items() if name != "popularity_lift" or any(histories)}
     if of_items is not None:
         wanted |= of_items | {f"group_{name}": value for name, value in of_groups.items()}
-        apart = {"cold_recall", "cold_share", "cold_lift"}  # tests/metrics/test_cold_items.py
+        # tests/metrics/test_cold_items.py
+        apart = {"cold_recall", "cold_share", "cold_lift", "recall_among_cold", "recall_among_warm"}
         assert set(wanted) == set(known_names()) - apart - ({"popularity_lift"} if not any(histories) else set())
     for name, value in wanted.items():
         assert result[f"{name}@{K}"] == pytest.approx(value, rel=1e-9, abs=1e-12, nan_ok=True), name

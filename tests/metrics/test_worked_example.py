@@ -23,8 +23,9 @@ FUNCTIONS = {"log": math.log, "log2": math.log2, "sqrt": math.sqrt, "abs": abs}
 @pytest.fixture(scope="module")
 def found():
     names = {}
-    exec(compile(re.findall(r"```python\n(.*?)```", EXAMPLE, flags=re.DOTALL)[0], "docs/metrics.md", "exec"), names)
-    return names["found"]
+    for code in re.findall(r"```python\n(.*?)```", EXAMPLE, flags=re.DOTALL):
+        exec(compile(code, "docs/metrics.md", "exec"), names)
+    return names["found"].values | names["among"].values
 
 
 def test_every_metric_has_a_row():

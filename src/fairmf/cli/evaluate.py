@@ -25,6 +25,7 @@ from fairmf.data.split_io import is_split
 from fairmf.metrics.evaluate import Evaluation, evaluate_lists
 from fairmf.metrics.evaluate import evaluate as measure
 from fairmf.metrics.registry import parse_metric
+from fairmf.metrics.sentences import told_cold
 from fairmf.types import Record
 
 
@@ -215,7 +216,8 @@ def _show(found: Evaluation, how: str, part: str, session: Session) -> None:
     session.result |= found.to_dict()
     users = f"{found.n_users:,} {part} users, {found.n_scored:,} of them with held-out items"
     ends = "; ± half the interval" if found.intervals else ""
-    session.show(metric_table(found), f"{how} {users}{ends}; ↑ higher is better")
+    told = [] if not found.n_cold else [told_cold(found.n_cold, found.n_items)]
+    session.show(metric_table(found), f"{how} {users}{ends}; ↑ higher is better", *told)
 
 
 def metric_table(found: Evaluation) -> Table:

@@ -42,6 +42,9 @@ def byte_bar(session: Session, title: str) -> Iterator[Callable[[int, int | None
 class _Watched:
     """Wrap a ranker so that it advances a progress bar."""
 
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._ranker, name)
+
     def __init__(self, ranker: Ranker, advance: Callable[[str, int], None]):
         self._ranker = ranker
         self._advance = advance
@@ -53,7 +56,8 @@ class _Watched:
     def rank(self, history: Interactions, N: int, *, known_users: bool = False, **options: object) -> Blocks:
         for start, lists in self._ranker.rank(history, N, known_users=known_users, **options):
             yield start, lists
-            self._advance("", len(lists))
+            if "items" not in options:  # a second ranking, of some items alone, is short: the bar stays full
+                self._advance("", len(lists))
 
 
 @contextlib.contextmanager

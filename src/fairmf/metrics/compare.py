@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from fairmf.data.split import HeldOut
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.metrics.bootstrap import draw_weights, interval, weighted_means
 from fairmf.metrics.comparison import Comparison, PairedTest
-from fairmf.metrics.evaluate import Blocks, Counted, count_lists, given_lists, ranked_by
+from fairmf.metrics.evaluate import Counted, count_lists, count_ranked, given_lists
 from fairmf.metrics.evaluation import Evaluation
 from fairmf.metrics.given import Extras, ListBlock
 from fairmf.metrics.list_case import ListOptions, match_lists
@@ -200,19 +201,20 @@ def _from_lists(
             if not isinstance(test, HeldOut):
                 raise InvalidData(f"{name!r} is a model, which is compared on a HeldOut such as split.test.")
             held_out, training = test, train
-            plan = make_plan(held_out, (), labels, groups, training, options.get("merit"), extras)
-            blocks: Blocks = ranked_by(model, held_out, plan.longest, {})
+            plan = make_plan(held_out, (), labels, groups, training, options.get("merit"), extras, [model])
+            count = functools.partial(count_ranked, model, held_out, plan, {})
         else:
             matched = match_lists(model, test, train, longest, reading)
             held_out, training = matched.held_out, matched.train
             plan = make_plan(held_out, (), labels, groups, training, options.get("merit"), extras)
             blocks = [(first, items[:, : plan.longest]) for first, items in given_lists(matched.lists)]
+            count = functools.partial(count_lists, blocks, held_out, plan)
         ids = held_out.fold_in.user_ids
         who = [held_out.n_users] if ids is None else ids.values.tolist()
         if users is not None and (who != users[1] or held_out.targets.by_user.nnz != users[0].targets.by_user.nnz):
             raise InvalidData(f"{name!r} has lists of other users than {sides[0].name!r}: compare the same users.")
         users = users or (held_out, who)
-        counted = count_lists(blocks, held_out, plan, keep_lists=True)
+        counted = count(keep_lists=True)
         sides.append(_Side(name, counted.values(), counted.per_user, counted))
     return sides
 

@@ -6,6 +6,7 @@ calls:
 1. `make_plan` reads the arguments: which metrics, at which cut-offs, with which inputs.
 2. `ranked_by` asks the model for lists; `given_lists` takes lists that were made elsewhere.
 3. `count_lists` goes through the lists once and computes the exposure of every item and the accuracy of every user.
+   Metrics of lists among cold items alone need a second ranking: `count_ranked` does both.
 4. `resample` resamples the users and recounts, for the intervals.
 """
 
@@ -28,8 +29,9 @@ from fairmf.metrics.evaluation import Evaluation as Evaluation
 from fairmf.metrics.exposure import exposure
 from fairmf.metrics.given import Extras, Features, ListBlock
 from fairmf.metrics.list_case import ListOptions, match_lists
+from fairmf.metrics.metric_kinds import UserMetric
 from fairmf.metrics.plan import Merit, Plan, make_plan
-from fairmf.metrics.registry import INPUTS, UserMetric, Wanted, parse_metrics
+from fairmf.metrics.registry import INPUTS, Wanted, parse_metrics
 from fairmf.params import takes_keywords
 from fairmf.types import Array, Settings
 
@@ -94,7 +96,7 @@ def evaluate(
     random_state
         Seed of the resamples.
     **rank_options
-        Options of the model's `rank`, such as fairness=.
+        Options of the model's `rank`, such as fairness= or items= (positions of the only candidates).
 
     Returns
     -------
@@ -116,9 +118,22 @@ def evaluate(
     >>> found["gini@20"] > 0.5
     True
     """
-    plan = make_plan(held_out, at, metrics, groups, train, merit, Extras(user_groups, features, group_target))
+    extras = Extras(user_groups, features, group_target)
+    plan = make_plan(held_out, at, metrics, groups, train, merit, extras, [model])
     resamples = Bootstrap.checked("evaluate", bootstrap, confidence, random_state)
-    return measure_lists(ranked_by(model, held_out, plan.longest, rank_options), held_out, plan, resamples)
+    intervals = resamples.count > 0 and held_out.n_users > 0
+    counted = count_ranked(model, held_out, plan, rank_options, keep_lists=intervals)
+    exposures = {K: counted.exposure["count", K] for K in plan.cutoffs}
+    return Evaluation(
+        values=counted.values(),
+        intervals=_intervals(counted, resamples) if intervals else {},
+        exposure=exposures,
+        per_user=counted.per_user,
+        n_users=held_out.n_users,
+        n_scored=held_out.n_scored,
+        n_cold=plan.n_cold,
+        **plan.of_all_groups(exposures),
+    )
 
 
 class Measured(TypedDict, total=False):
@@ -220,7 +235,11 @@ class GivenLists:
 
 
 class Ranker(Protocol):
-    """The interface that `evaluate` needs of a model. Every fairmf model has it."""
+    """The interface that `evaluate` needs of a model. Every fairmf model has it.
+
+    A ranker with an attribute `takes_items` that is true can rank some items alone: its `rank` takes `items`, their
+    positions, ascending.
+    """
 
     @property
     def n_items(self) -> int:
@@ -253,22 +272,6 @@ def given_lists(items: NDArray[np.integer]) -> Blocks:
     if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any():
         raise InvalidData("A list holds the same item twice.")
     return [(0, lists)]
-
-
-def measure_lists(blocks: Blocks, held_out: HeldOut, plan: Plan, resamples: Bootstrap) -> Evaluation:
-    """Compute the metrics of the plan from blocks of lists."""
-    intervals = resamples.count > 0 and held_out.n_users > 0
-    counted = count_lists(blocks, held_out, plan, keep_lists=intervals)
-    exposures = {K: counted.exposure["count", K] for K in plan.cutoffs}
-    return Evaluation(
-        values=counted.values(),
-        intervals=_intervals(counted, resamples) if intervals else {},
-        exposure=exposures,
-        per_user=counted.per_user,
-        n_users=held_out.n_users,
-        n_scored=held_out.n_scored,
-        **plan.of_all_groups(exposures),
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -324,12 +327,29 @@ class Counted:
         return measured
 
 
-def count_lists(blocks: Blocks, held_out: HeldOut, plan: Plan, keep_lists: bool) -> Counted:
-    """Go through the lists once and count. `keep_lists` keeps them (users x N integers), for resampling."""
+def count_ranked(model: Ranker, held_out: HeldOut, plan: Plan, options: Settings, keep_lists: bool) -> Counted:
+    """Rank all items and count; then rank cold or warm items alone, for the metrics of such lists."""
+    counted = count_lists(ranked_by(model, held_out, plan.longest, options), held_out, plan, keep_lists)
+    for among in dict.fromkeys(w.among for w in plan.wanted if w.among):
+        some = plan.only(among)
+        items = np.flatnonzero(plan.given.is_cold == (among == "cold"))
+        if "items" in options:
+            items = np.intersect1d(items, np.asarray(options["items"]))
+        blocks = ranked_by(model, held_out, some.longest, {**options, "items": items})
+        counted.per_user.update(count_lists(blocks, held_out, some, keep_lists=False, among=among).per_user)
+    return counted
+
+
+def count_lists(blocks: Blocks, held_out: HeldOut, plan: Plan, keep_lists: bool, among: str = "") -> Counted:
+    """Go through the lists once and count. `keep_lists` keeps them (users x N integers), for resampling.
+
+    `among` says which items the lists were made of: only the metrics of such lists are computed.
+    """
     m, n = plan.n_items, held_out.n_users
+    means = [w for w in plan.means if w.among == among]
     counted: dict[tuple[str, int], Values]
     counted = {(weighting, K): np.zeros(m) for weighting in plan.by_weighting for K in plan.cutoffs}
-    per_user: dict[str, Values] = {w.label: np.full(n, np.nan) for w in plan.means}
+    per_user: dict[str, Values] = {w.label: np.full(n, np.nan) for w in means}
     lists: list[NDArray[np.int32]] = []
     keep_lists = keep_lists or plan.needs_all
     done = 0
@@ -342,7 +362,7 @@ def count_lists(blocks: Blocks, held_out: HeldOut, plan: Plan, keep_lists: bool)
                 f"that start at user {done:,} and hold item positions, or -1 for none."
             )
         block = list_block(items, held_out, plan, first, stop)
-        for w in plan.means:
+        for w in means:
             if not w.needs_all:
                 per_user[w.label][first:stop] = _scores(w, block)
         for (weighting, K), total in counted.items():
@@ -358,7 +378,7 @@ def count_lists(blocks: Blocks, held_out: HeldOut, plan: Plan, keep_lists: bool)
     if not plan.needs_all:
         return Counted(plan, counted, per_user, kept)
     everybody = list_block(kept, held_out, plan, 0, n)
-    per_user |= {w.label: _scores(w, everybody) for w in plan.means if w.needs_all}
+    per_user |= {w.label: _scores(w, everybody) for w in means if w.needs_all}
     return Counted(plan, counted, per_user, kept, everybody)
 
 

@@ -33,6 +33,8 @@ class Evaluation:
         Number of users with lists, and of those among them with targets.
     group_names, group_exposure
         The names of the groups, and their exposure by cut-off in the same order.
+    n_cold
+        Number of cold items, which nobody has in the training data; None if `train` was not given.
 
     Examples
     --------
@@ -51,6 +53,12 @@ class Evaluation:
     n_scored: int
     group_names: tuple[Hashable, ...] = ()
     group_exposure: dict[int, Values] = dataclasses.field(default_factory=dict)
+    n_cold: int | None = None
+
+    @property
+    def n_items(self) -> int:
+        """Number of items in the catalogue."""
+        return max(map(len, self.exposure.values()), default=0)
 
     def __getitem__(self, name: str) -> float:
         if name not in self.values:
@@ -81,6 +89,7 @@ class Evaluation:
         return {
             "n_users": self.n_users,
             "n_scored": self.n_scored,
+            **({} if self.n_cold is None else {"n_items": self.n_items, "n_cold": self.n_cold}),
             "values": {label: _plain(value) for label, value in self.values.items()},
             "intervals": {label: [_plain(low), _plain(high)] for label, (low, high) in self.intervals.items()},
         }

@@ -31,13 +31,22 @@ class Given:
     histories: bool = False
     """Whether any user has a history."""
     cold: bool = False
-    """Whether a target is an item that nobody has in the training data."""
+    """Whether cold items (those that nobody has in the training data) are of interest: held out, or with features."""
+    cold_targets: bool = False
+    """Whether a target is a cold item."""
+    candidates: bool = False
+    """Whether the ranker can rank some of the items alone."""
     groups: Groups | None = None
     group_target: Values | None = None
     """The share of attention that each group should have, for AWRF."""
     user_groups: Groups | None = None
     features: sp.csr_array | None = None
     """A row of length 1 per item (0 for items without features)."""
+
+    @property
+    def is_cold(self) -> NDArray[np.bool_]:
+        """A mask of the items that nobody has in the training data; without training data no item is cold."""
+        return np.zeros(self.n_items, dtype=bool) if self.popularity is None else self.popularity == 0
 
 
 class ListBlock(NamedTuple):

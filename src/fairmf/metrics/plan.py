@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypedDict
 
 import numpy as np
@@ -15,7 +15,8 @@ from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut, Split, check_same_items
 from fairmf.errors import InvalidData
 from fairmf.metrics.given import NO_EXTRAS, Extras, Given, read_features, read_group_target, read_user_groups
-from fairmf.metrics.registry import Background, ExposureMetric, JointMetric, Wanted, parse_metrics
+from fairmf.metrics.metric_kinds import Background, ExposureMetric, JointMetric
+from fairmf.metrics.registry import Wanted, parse_metrics
 
 Values = NDArray[np.float64]
 Merit: TypeAlias = ArrayLike | Mapping[Any, float]
@@ -54,6 +55,15 @@ class Plan:
     def means(self) -> list[Wanted]:
         """The metrics that are means over users."""
         return [w for w in self.wanted if w.is_mean]
+
+    @property
+    def n_cold(self) -> int | None:
+        """Number of items that nobody has in the training data; None if it is not known."""
+        return None if self.given.popularity is None else int(self.given.is_cold.sum())
+
+    def only(self, among: str) -> Plan:
+        """Return the plan of the metrics of lists that are made of these items alone ("cold" or "warm")."""
+        return dataclasses.replace(self, wanted=[w for w in self.wanted if w.among == among])
 
     @property
     def joint(self) -> list[tuple[Wanted, JointMetric]]:
@@ -97,8 +107,9 @@ def make_plan(
     train: Interactions | None,
     merit: Merit | None,
     extras: Extras = NO_EXTRAS,
+    rankers: Sequence[object] = (),
 ) -> Plan:
-    """Read the arguments of `evaluate` and check them before anything is ranked."""
+    """Read the arguments of `evaluate` and check them before anything is ranked; `rankers` will make the lists."""
     check_held_out(held_out)
     m = held_out.fold_in.n_items
     popularity, n_train = None, 0
@@ -109,12 +120,16 @@ def make_plan(
         popularity = train.liked().by_user.column_counts(m)
         n_train = int(np.count_nonzero(np.diff(train.by_user.indptr)))
     ids = held_out.fold_in.item_ids
+    is_cold = np.zeros(m, dtype=bool) if popularity is None else popularity == 0
+    cold_targets = bool(is_cold[held_out.targets.by_user.indices].any())
     given = Given(
         n_items=m,
         popularity=popularity,
         n_train=n_train,
         histories=held_out.fold_in.nnz > 0,
-        cold=popularity is not None and bool((popularity[held_out.targets.by_user.indices] == 0).any()),
+        cold=cold_targets or bool(is_cold.any() and any(map(has_item_features, rankers))),
+        cold_targets=cold_targets,
+        candidates=len(rankers) > 0 and all(map(takes_items, rankers)),
         user_groups=read_user_groups(extras.user_groups, held_out.n_users, held_out.fold_in.user_ids),
         features=read_features(extras.features, m, ids),
     )
@@ -139,7 +154,7 @@ def plan_for(
     there = {
         "train": popularity, "merit": worth, "groups": groups, "user_groups": given.user_groups,
         "histories": given.histories or None, "features": given.features, "lists": all_lists or None,
-        "cold": given.cold or None,
+        "cold": given.cold or None, "cold_targets": given.cold_targets or None, "candidates": given.candidates or None,
     }  # fmt: skip
     wanted = parse_metrics(metrics, at, [name for name, value in there.items() if value is not None])
     of_items = of_groups = Background(n_users, popularity, worth, given.n_train)
@@ -148,6 +163,17 @@ def plan_for(
         sums = [None if x is None else groups.add_up(x) for x in (popularity, worth)]
         of_groups = Background(n_users, sums[0], sums[1], given.n_train)
     return Plan(wanted, given.n_items, of_items, of_groups, groups, given)
+
+
+def takes_items(ranker: object) -> bool:
+    """Return whether a ranker's `rank` takes `items`, the only candidates: its attribute `takes_items` says so."""
+    return bool(getattr(ranker, "takes_items", False))
+
+
+def has_item_features(ranker: object) -> bool:
+    """Return whether a model, or the model below a re-ranker, was fitted with item features."""
+    fitted = getattr(getattr(ranker, "model", ranker), "fitted", None)
+    return getattr(fitted, "item_features", None) is not None
 
 
 def check_held_out(held_out: object) -> None:

@@ -8,10 +8,9 @@ definition in docs/metrics.md. A full name has a cut-off: "ndcg@100", "group_gin
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from numbers import Integral
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +18,14 @@ from numpy.typing import NDArray
 from fairmf.data.popularity import gini
 from fairmf.errors import InvalidParameter
 from fairmf.metrics import accuracy, exposure, joint_metrics, user_metrics
-from fairmf.metrics.accuracy import Hits, PerUser
-from fairmf.metrics.given import ListBlock
+from fairmf.metrics.metric_kinds import (
+    AccuracyMetric,
+    AnyMetric,
+    Background,
+    ExposureMetric,
+    JointMetric,
+    UserMetric,
+)
 
 Values = NDArray[np.float64]
 GROUP, ALL = "group_", "all"
@@ -32,83 +37,11 @@ INPUTS = {
     "histories": "the users' histories: held-out data with a fold-in, or train= with the same users",
     "features": "the items' features: pass features=",
     "lists": "all lists in one process: use evaluate or evaluate_lists",
-    "cold": "held-out items that nobody has in the training data: see split_by_item",
+    "cold": "items that nobody has in the training data, and that are held out (split_by_item) or have features",
+    "cold_targets": "held-out items that nobody has in the training data: see split_by_item",
+    "candidates": "a model that can rank some of the items alone: lists, FairRec and indices cannot",
 }
 """Optional inputs that some metrics need, and how to pass each."""
-
-
-class Background(NamedTuple):
-    """Hold what exposure is compared with: the number of lists, and popularity and merit of each item (or group)."""
-
-    n_lists: int
-    popularity: Values | None
-    merit: Values | None
-    n_train: int = 0
-    """Number of training users with at least one item."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Metric:
-    """The fields of all metrics. With `percent`, values are written in per cent and differences in points.
-
-    Metrics that are not `usual` are computed only if they are named, or with "all".
-    """
-
-    name: str
-    title: str
-    meaning: str
-    percent: bool = False
-    usual: bool = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class AccuracyMetric(Metric):
-    """A mean over the users with targets: `per_user(hits, number of targets, K)` scores each of them."""
-
-    per_user: Callable[[Hits, NDArray[np.integer], int], PerUser]
-    needs: ClassVar[str] = ""
-    lower_is_better: ClassVar[bool] = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class UserMetric(Metric):
-    """A mean over the users for whom it is defined: `per_user(block, K)` scores each, NaN where it is not defined.
-
-    With `needs` "lists" (names of INPUTS, separated by spaces) the block holds all users, otherwise some of them.
-    """
-
-    per_user: Callable[[ListBlock, int], PerUser]
-    needs: str = ""
-    lower_is_better: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class JointMetric(Metric):
-    """A function of all lists and of the users' weights, prepared once: `prepare(block, K)(weights)`."""
-
-    prepare: Callable[[ListBlock, int], Callable[[Values], Values]]
-    needs: str = "lists"
-    lower_is_better: bool = True
-    lowest: float = 0.0
-    highest: float = 1.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExposureMetric(Metric):
-    """A function of how often each item (or group) is shown.
-
-    `measure` takes exposure vectors along the last axis. `weighting` says what a rank is worth (`slot_weights`),
-    `needs` names an input of INPUTS, `highest` bounds the interval. `owners` names the items whose share of the
-    exposure this is, for sentences. `for_groups` says whether the metric also exists for groups.
-    """
-
-    measure: Callable[[Values, Background], Values]
-    weighting: str = "count"
-    needs: str = ""
-    lower_is_better: bool = True
-    highest: float = 1.0
-    owners: str = ""
-    for_groups: bool = True
 
 
 # The empty arrays are for the type checker alone: `parse_metrics` refuses a metric whose input is missing.
@@ -120,7 +53,6 @@ def _merit(b: Background) -> Values:
     return np.empty(0) if b.merit is None else b.merit
 
 
-AnyMetric = AccuracyMetric | UserMetric | ExposureMetric | JointMetric
 _TABLE: tuple[AnyMetric, ...] = (
     AccuracyMetric(
         name="recall", title="Recall", per_user=accuracy.recall,
@@ -209,7 +141,7 @@ _TABLE: tuple[AnyMetric, ...] = (
     ExposureMetric(
         name="cold_share", title="Share of cold items", measure=lambda o, b: exposure.cold_share(o, _popularity(b)),
         meaning="share of exposure of the items that nobody has in the training data", needs="train cold",
-        lower_is_better=False, percent=True, for_groups=False, owners="items without interactions",
+        lower_is_better=False, percent=True, for_groups=False,
     ),
     ExposureMetric(
         name="cold_lift", title="Lift of cold items", measure=lambda o, b: exposure.cold_lift(o, _popularity(b)),
@@ -217,8 +149,18 @@ _TABLE: tuple[AnyMetric, ...] = (
         lower_is_better=False, highest=math.inf, for_groups=False,
     ),
     UserMetric(
-        name="cold_recall", title="Recall of cold items", per_user=user_metrics.cold_recall, needs="train cold",
+        name="cold_recall", title="Recall of cold items", per_user=user_metrics.cold_recall, needs="train cold_targets",
         meaning="share of a user's held-out cold items that are in the list",
+    ),
+    UserMetric(
+        name="recall_among_cold", title="Recall among cold items", per_user=user_metrics.cold_recall, among="cold",
+        meaning="share of a user's held-out cold items that are in a list of cold items alone",
+        needs="train cold_targets candidates",
+    ),
+    UserMetric(
+        name="recall_among_warm", title="Recall among warm items", per_user=user_metrics.warm_recall, among="warm",
+        meaning="share of a user's held-out warm items that are in a list of warm items alone", usual=False,
+        needs="train cold_targets candidates",
     ),
     ExposureMetric(
         name="novelty", usual=False, title="Novelty", needs="train", lower_is_better=False, highest=math.inf,
@@ -352,6 +294,11 @@ class Wanted(NamedTuple):
     def needs_all(self) -> bool:
         """Whether it needs the lists of all users at once."""
         return "lists" in self.metric.needs.split()
+
+    @property
+    def among(self) -> str:
+        """The items that its lists are made of: "cold", "warm", or "" for all."""
+        return self.metric.among if isinstance(self.metric, UserMetric) else ""
 
     @property
     def accuracy(self) -> AccuracyMetric:

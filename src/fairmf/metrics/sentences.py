@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fairmf.metrics.audit_change import Change, UserChange
-from fairmf.metrics.registry import GROUP, METRICS, ExposureMetric, parse_metric
+from fairmf.metrics.metric_kinds import ExposureMetric
+from fairmf.metrics.registry import GROUP, METRICS, parse_metric
 
 if TYPE_CHECKING:
     from fairmf.metrics.audit_result import Audit, GroupChange, ItemChange
@@ -218,6 +219,11 @@ def written_share_change(share: Change, confidence: float | None) -> str:
     """Write the change of a group's share of the exposure."""
     metric = "tail_share@1"  # stands for any share of exposure: all are written alike
     return points(share.difference) if confidence is None else difference(metric, share, confidence)
+
+
+def told_cold(n_cold: int, n_items: int) -> str:
+    """Tell how many items had no interaction in training, and which part of the catalogue they are."""
+    return f"{n_cold:,} of {n_items:,} items ({n_cold / n_items:.1%} of the catalogue) had no interaction in training."
 
 
 def told_verdicts(changes: Mapping[str, Change]) -> str:

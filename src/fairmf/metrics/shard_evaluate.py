@@ -19,7 +19,7 @@ from fairmf.data.split import HeldOut
 from fairmf.distributed.shards import Shard, ShardSource
 from fairmf.distributed.task_pool import RayTasks, Tasks
 from fairmf.errors import InvalidData
-from fairmf.metrics.evaluate import AT, Evaluation, Measured, count_lists, evaluate
+from fairmf.metrics.evaluate import AT, Evaluation, Measured, count_lists, count_ranked, evaluate
 from fairmf.metrics.given import Given, read_group_target
 from fairmf.metrics.plan import Plan, by_position, plan_for
 from fairmf.models.evenness import Level
@@ -112,7 +112,11 @@ def evaluate_shards(
     popularity, n_train = (None, 0) if train is None else (_users_of_items(tasks, train), train.n_users)
     groups = measured.get("groups")
     found = None if groups is None else read_groups(groups, history.n_items, model.fitted.item_ids, several=True)
-    given = Given(history.n_items, popularity, n_train, groups=found, group_target=read_group_target(None, found))
+    cold = popularity is not None and bool(np.asarray(targets.popularity)[popularity == 0].any())
+    given = Given(
+        history.n_items, popularity, n_train, cold=cold, cold_targets=cold, candidates=True, groups=found,
+        group_target=read_group_target(None, found),
+    )  # fmt: skip
     merit = by_position(measured.get("merit"), model.fitted.item_ids)
     plan = plan_for(history.n_users, given, measured.get("at", AT), measured.get("metrics"), merit, all_lists=False)
     cases = [(number,) for number in range(history.shards)]
@@ -132,8 +136,10 @@ def measure_shard(
     seen = model.fitted.histories("evaluate")
     wanted, unmatched = aligned(targets.load(number), seen)
     held_out = HeldOut(seen, wanted, known_users=True)
-    blocks = model.rank(seen, plan.longest, known_users=True) if seen.n_users else iter(())
-    counted = count_lists(blocks, held_out, plan, keep_lists=False)
+    if seen.n_users:
+        counted = count_ranked(model, held_out, plan, {}, keep_lists=False)
+    else:
+        counted = count_lists(iter(()), held_out, plan, keep_lists=False)
     totals = {}
     for label, values in counted.per_user.items():
         scored = values[np.isfinite(values)]
@@ -219,5 +225,5 @@ def _evaluation(plan: Plan, total: Sums) -> Evaluation:
     counts = {K: total.exposure["count", K] for K in plan.cutoffs}
     return Evaluation(
         values=values, intervals={}, exposure=counts, per_user={}, n_users=total.n_users, n_scored=total.n_scored,
-        **plan.of_all_groups(counts),
+        n_cold=plan.n_cold, **plan.of_all_groups(counts),
     )  # fmt: skip

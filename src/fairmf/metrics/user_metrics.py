@@ -127,12 +127,20 @@ def awrf(block: ListBlock, K: int) -> PerUser:
 
 def cold_recall(block: ListBlock, K: int) -> PerUser:
     """Return the share of a user's cold targets that are in the list; NaN for users without any."""
-    assert block.given.popularity is not None
-    cold = block.given.popularity == 0
+    return _recall_of(block, K, block.given.is_cold)
+
+
+def warm_recall(block: ListBlock, K: int) -> PerUser:
+    """Return the share of a user's warm targets that are in the list; NaN for users without any."""
+    return _recall_of(block, K, ~block.given.is_cold)
+
+
+def _recall_of(block: ListBlock, K: int, chosen: NDArray[np.bool_]) -> PerUser:
+    """Return recall as if the chosen items were the only targets."""
     row = np.repeat(np.arange(len(block.items)), block.n_targets)
-    wanted = np.bincount(row[cold[block.targets.indices]], minlength=len(block.items))
+    wanted = np.bincount(row[chosen[block.targets.indices]], minlength=len(block.items))
     items = block.items[:, :K]
-    found = (block.hits[:, :K] & cold[items] & (items >= 0)).sum(axis=1)
+    found = (block.hits[:, :K] & chosen[items] & (items >= 0)).sum(axis=1)
     result: PerUser = np.divide(found, np.minimum(wanted, K), out=np.full(len(found), np.nan), where=wanted > 0)
     return result
 

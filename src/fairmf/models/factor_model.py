@@ -74,7 +74,7 @@ class FactorModel(HistoryModel):
         turned._fitted = dataclasses.replace(fitted, **changes)
         return turned
 
-    # -- ranking ----------------------------------------------------------------------------------------------------
+    takes_items = True  # `rank` can be told the only candidates
 
     @on_snapshot
     def rank(
@@ -93,15 +93,16 @@ class FactorModel(HistoryModel):
         known_users
             Row i is training user i, whose stored vector is used. Otherwise, or with `options`, users are folded in.
         **options
-            `evenness`, as in `recommend`, or options of `fold_in`, such as fairness=.
+            `evenness`, as in `recommend`; `items`, the positions of the only candidates; options of `fold_in`.
 
         Yields
         ------
         (first row, rows of items): the second has a row per user of the block, with -1 in missing slots.
         """
         length = list_length(N, self.n_items)
+        some = options.pop("items", None)
         rows, users, level = self._to_rank(history, known_users, options)
-        yield from ranked(self, users, rows, length, self.fitted.item_scale(level))
+        yield from ranked(self, users, rows, length, self.fitted.item_scale(level), some)
 
     def _to_rank(
         self, history: Interactions | SparseMatrix, known_users: bool, options: Record

@@ -278,17 +278,26 @@ def has_history(
 
 
 def ranked(
-    model: FactorModel, users: Factors, history: Interactions, N: int, dial: ItemScale | None
+    model: FactorModel,
+    users: Factors,
+    history: Interactions,
+    N: int,
+    dial: ItemScale | None,
+    items: Names | None,
 ) -> Iterator[tuple[int, NDArray[np.int32]]]:
-    """Yield the top-N items of each user vector without its history, in blocks: (first row, rows x N)."""
+    """Yield the top-N items of each user vector without its history, in blocks: (first row, rows x N).
+
+    `items` are the positions of the only candidates.
+    """
     backend, fitted = model._backend(), model.fitted
+    allowed = allowed_items(items, None, None, model.n_items)
     for start in range(0, history.n_users, USERS_AT_ONCE):
         stop = min(start + USERS_AT_ONCE, history.n_users)
         rows = history.by_user.block(start, stop)
         with backend.threads(model.num_threads):
-            lists, _ = top_n(backend, users[start:stop], fitted.item_factors, N, rows, dial=dial)
+            lists, _ = top_n(backend, users[start:stop], fitted.item_factors, N, rows, allowed, dial)
         empty = np.flatnonzero(like_counts(rows) == 0)
-        lists[empty] = popular_n(fitted.most_popular, len(empty), N, rows.take(empty))
+        lists[empty] = popular_n(fitted.most_popular, len(empty), N, rows.take(empty), allowed)
         yield start, lists
 
 
