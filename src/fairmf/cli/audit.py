@@ -56,8 +56,9 @@ class Before(Served):
 
     side: ClassVar[str] = "before"
     otherwise: ClassVar[str] = (
-        "the scores as trained, for fairness 0 if the model was trained with --fairness. Default with --after: the "
-        "evenness that fairmf target stored in MODEL. If there is none, the scores as trained"
+        "the scores as trained (at fairness 0, if the model was trained with --fairness). Default with "
+        "--after: the evenness that fairmf target stored in MODEL. If there is none, the scores as "
+        "trained"
     )
 
 

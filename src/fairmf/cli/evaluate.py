@@ -57,8 +57,8 @@ class Wanted(Flags):
         str | None,
         typer.Option(
             metavar="NAME,...",
-            help="Metrics to measure, such as ndcg@100,gini@20. 'usual' measures the most common ones, 'all' all "
-            "that there are. [dim]\\[default: usual][/dim]",
+            help="Metrics to measure, such as ndcg@100,gini@20. 'usual' stands for the most common metrics, 'all' "
+            "for all of them. [dim]\\[default: usual][/dim]",
         ),
     ] = None
 

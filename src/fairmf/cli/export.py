@@ -83,9 +83,9 @@ class Place(Flags):
     to: Annotated[
         To,
         typer.Option(
-            help="Write the vectors for this database or search engine. -o takes for qdrant: a folder or "
-            "http://host:6333; pgvector: postgresql://user@host/database or items.sql; redis: "
-            "redis://host:6379/0; milvus: items.db or http://host:19530; opensearch, elasticsearch: "
+            help="Database or search engine for the vectors. Give its place with -o. qdrant: a folder or "
+            "http://host:6333. pgvector: postgresql://user@host/database or items.sql. redis: "
+            "redis://host:6379/0. milvus: items.db or http://host:19530. opensearch, elasticsearch: "
             "items.ndjson."
         ),
     ] = To.file
