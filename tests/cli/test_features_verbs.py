@@ -1,6 +1,7 @@
 """Test features, dislikes, half-lives and recency on the command line."""
 
 import csv
+import json
 from pathlib import Path
 
 from running import write_events
@@ -40,6 +41,13 @@ def test_new_items_from_a_table(fairmf):
     n_cold = int((Split.load("split").train.by_item.sums() == 0).sum())
     assert "recall_among_cold" in done.out
     assert f"{n_cold} of 60 items" in " ".join(done.out.split())
+    done = fairmf("audit", "model.fairmf", "split", "--at", "5", "--bootstrap", "0", "-o", "audit.json")
+    assert done.code == 0, done.err
+    text = " ".join(done.out.split())
+    assert f"The {n_cold} items without interactions in training are {n_cold / 60:.1%} of the catalogue" in text
+    assert f"items without interactions in training: {n_cold}" in text
+    assert "held-out ones found" in text
+    assert json.loads(Path("audit.json").read_text())["cold"]["n_items"] == n_cold
 
 
 def test_a_table_that_is_not_there(fairmf):

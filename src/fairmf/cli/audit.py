@@ -23,7 +23,7 @@ from fairmf.cli.terminal import marked
 from fairmf.data.split import HeldOut
 from fairmf.io.atomic import replacing
 from fairmf.metrics.audit import audit as compare
-from fairmf.metrics.audit_result import Audit, GroupChange, ItemChange
+from fairmf.metrics.audit_result import Audit, ColdChange, GroupChange, ItemChange
 from fairmf.models.evenness import Level
 from fairmf.models.factor_model import FactorModel
 from fairmf.types import Record
@@ -205,11 +205,26 @@ def _report(found: Audit, session: Session, model: Path, written: Written) -> No
         session.note(f"items   {marked(items_output)}")
     session.record_beside(model if output is None else output)
     session.show(*(marked(sentence) for sentence in found.statements()))
+    if found.cold is not None:
+        session.show(_cold_table(found.cold))
     if found.groups and top > 0:
         session.show(_group_table(found.groups, top))
     for title, changes in (("gain most", found.gainers(top)), ("lose most", found.losers(top))):
         if changes:
             session.show(_item_table(title, changes))
+
+
+def _cold_table(cold: ColdChange) -> Table:
+    """Show what the items without interactions get, beside their share of the catalogue."""
+    title = f"items without interactions in training: {cold.n_cold:,}, {cold.of_catalogue:.2%} of the catalogue"
+    table = Table("", title=title, title_justify="left")
+    for name in ("before", "after", "change"):
+        table.add_column(name, justify="right")
+    rows = [("share of exposure", cold.share), *([] if cold.recall is None else [("held-out ones found", cold.recall)])]
+    for name, change in rows:
+        cells = f"{change.before:.2%}", f"{change.after:.2%}", f"{100 * change.difference:+.2f} points"
+        table.add_row(name, *cells)
+    return table
 
 
 def _group_table(groups: Sequence[GroupChange], top: int) -> Table:

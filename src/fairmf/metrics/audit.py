@@ -31,9 +31,9 @@ Lists = NDArray[np.integer]
 Names = Sequence[object] | Array | Mapping[Any, object]
 AUDITED = (
     "gini", "gini_dcg", "coverage", "entropy", "max_exposure", "top1_share", "top10_share", "bottom50_share",
-    "bottom80_share", "tail_share", "popularity", "group_gini",
+    "bottom80_share", "tail_share", "popularity", "group_gini", "cold_share", "cold_recall",
 )  # fmt: skip
-"""The exposure metrics of an audit; those that lack an input are left out."""
+"""The metrics of an audit beside accuracy; those that lack an input are left out."""
 
 
 def audit(
@@ -107,9 +107,11 @@ def audit(
     K = check_count("audit", "at", at, 1)
     resamples = Bootstrap.checked("audit", bootstrap, confidence, random_state)
     labels = read_quality(quality, K)
-    given = known_names([name for name, value in (("train", train), ("groups", groups)) if value is not None])
+    rankers = [side for side in (before, after) if not isinstance(side, np.ndarray)]
+    # The plan of accuracy alone reads the inputs; it says which other metrics can be computed.
+    given = known_names(make_plan(held_out, K, labels, groups, train, None, rankers=rankers).available)
     wanted = [f"{name}@{K}" for name in AUDITED if name in given]
-    plan = make_plan(held_out, K, [*labels, *wanted], groups, train, None)
+    plan = make_plan(held_out, K, [*labels, *wanted], groups, train, None, rankers=rankers)
     titles = read_titles(names, plan.n_items, held_out.fold_in.item_ids)
     keep = bootstrap > 0 and held_out.n_users > 0
     sides = (("before", before, before_options), ("after", after, after_options))
@@ -130,7 +132,10 @@ def audit(
         users={label: statistics.change(replicates, confidence) for label, statistics in users.items()},
         groups=_groups(pair, K, replicates, confidence),
         items=_items(pair, K, held_out, titles),
-        per_user=Users(ids_or_positions(held_out.fold_in.user_ids, held_out.n_users), *(c.per_user for c in pair)),
+        per_user=Users(
+            ids_or_positions(held_out.fold_in.user_ids, held_out.n_users),
+            *({label: counted.per_user[label] for label in labels} for counted in pair),
+        ),
     )
 
 
@@ -216,11 +221,11 @@ def _metrics(pair: Pair, replicates: dict[str, Values], confidence: float) -> di
         # As in `evaluate`, intervals of exposure metrics are centred: resampling makes exposure more unequal, and
         # not by the same amount on both sides.
         limit = w.highest
-        shift = {} if w.is_accuracy else {"centre": now - was, "lowest": -limit, "highest": limit}
+        shift = {} if w.is_mean else {"centre": now - was, "lowest": -limit, "highest": limit}
         ends = interval(replicates[w.label], confidence, **shift)
         own = []
         for k, value in enumerate((was, now)):
-            shift = {} if w.is_accuracy else {"centre": value, "highest": limit}
+            shift = {} if w.is_mean else {"centre": value, "highest": limit}
             own.append(interval(replicates[_side(k, w.label)], confidence, **shift))
         found[w.label] = Change(was, now, *ends, *own)
     return found

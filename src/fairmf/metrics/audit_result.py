@@ -84,6 +84,14 @@ class Audit:
         """Number of items in the catalogue."""
         return len(self.items.before)
 
+    @property
+    def cold(self) -> ColdChange | None:
+        """The exposure of items without interactions in training, if they are held out or have features; else None."""
+        share, popularity = self.metrics.get(f"cold_share@{self.at}"), self.items.popularity
+        if share is None or popularity is None:
+            return None
+        return ColdChange(int((popularity == 0).sum()), self.n_items, share, self.metrics.get(f"cold_recall@{self.at}"))
+
     def gainers(self, top: int = 10) -> list[ItemChange]:
         """Return the items that gain most exposure, largest gain first; ties in the order of the data."""
         return self._most(self.items.after - self.items.before, top)
@@ -137,6 +145,7 @@ class Audit:
             "metrics": {label: change.to_dict() for label, change in self.metrics.items()},
             "users": {label: change.to_dict() for label, change in self.users.items()},
             "groups": [group.to_dict() for group in self.groups],
+            **({} if self.cold is None else {"cold": self.cold.to_dict()}),
             "gainers": [item.to_dict() for item in self.gainers(top)],
             "losers": [item.to_dict() for item in self.losers(top)],
             "lorenz": {
@@ -206,6 +215,26 @@ class GroupChange:
         """Return plain Python values for JSON."""
         counts = {"before": self.before, "after": self.after}
         return {"group": plain_id(self.group), "n_items": self.n_items, **counts, "share": self.share.to_dict()}
+
+
+@dataclasses.dataclass(frozen=True)
+class ColdChange:
+    """Cold items, which had no interaction in training: their number, share of exposure, and recall if it is known."""
+
+    n_cold: int
+    n_items: int
+    share: Change
+    recall: Change | None = None
+
+    @property
+    def of_catalogue(self) -> float:
+        """Their share of the catalogue."""
+        return self.n_cold / self.n_items
+
+    def to_dict(self) -> Record:
+        """Return plain Python values for JSON."""
+        found: Record = {"n_items": self.n_cold, "catalogue_share": self.of_catalogue, "share": self.share.to_dict()}
+        return found if self.recall is None else {**found, "recall": self.recall.to_dict()}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -223,10 +223,10 @@ def evaluate_lists(
 
 
 class GivenLists:
-    """Wrap lists that were made elsewhere as a `Ranker` for their users."""
+    """Wrap lists that were made elsewhere as a `Ranker` for their users; `model` made them, if it is known."""
 
-    def __init__(self, items: NDArray[np.integer], held_out: HeldOut):
-        self.items = items
+    def __init__(self, items: NDArray[np.integer], held_out: HeldOut, model: Ranker | None = None):
+        self.items, self.model = items, model
         self.n_items = held_out.fold_in.n_items
 
     def rank(self, history: Interactions, N: int, *, known_users: bool = False, **options: object) -> Blocks:  # noqa: ARG002

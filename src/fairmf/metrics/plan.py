@@ -40,6 +40,8 @@ class Plan:
     of_groups: Background
     groups: Groups | None
     given: Given
+    available: tuple[str, ...] = ()
+    """The optional inputs (names of INPUTS) that are there."""
 
     @property
     def cutoffs(self) -> list[int]:
@@ -156,13 +158,14 @@ def plan_for(
         "histories": given.histories or None, "features": given.features, "lists": all_lists or None,
         "cold": given.cold or None, "cold_targets": given.cold_targets or None, "candidates": given.candidates or None,
     }  # fmt: skip
-    wanted = parse_metrics(metrics, at, [name for name, value in there.items() if value is not None])
+    available = tuple(name for name, value in there.items() if value is not None)
+    wanted = parse_metrics(metrics, at, available)
     of_items = of_groups = Background(n_users, popularity, worth, given.n_train)
     if groups is not None:
         # A group is as popular, and has as much merit, as its items together.
         sums = [None if x is None else groups.add_up(x) for x in (popularity, worth)]
         of_groups = Background(n_users, sums[0], sums[1], given.n_train)
-    return Plan(wanted, given.n_items, of_items, of_groups, groups, given)
+    return Plan(wanted, given.n_items, of_items, of_groups, groups, given, available)
 
 
 def takes_items(ranker: object) -> bool:

@@ -221,6 +221,16 @@ def written_share_change(share: Change, confidence: float | None) -> str:
     return points(share.difference) if confidence is None else difference(metric, share, confidence)
 
 
+def told_cold_share(n_cold: int, n_items: int, metric: str, change: Change, confidence: float) -> str:
+    """Tell which share of exposure the items without interactions get, beside their share of the catalogue."""
+    before, after = written(metric, change.before), written(metric, change.after)
+    turn = "as before" if before == after else f"{'down' if change.difference < 0 else 'up'} from {before}"
+    return (
+        f"The {n_cold:,} items without interactions in training are {n_cold / n_items:.1%} of the catalogue and get "
+        f"{after} of the exposure, {turn} ({difference(metric, change, confidence)})."
+    )
+
+
 def told_cold(n_cold: int, n_items: int) -> str:
     """Tell how many items had no interaction in training, and which part of the catalogue they are."""
     return f"{n_cold:,} of {n_items:,} items ({n_cold / n_items:.1%} of the catalogue) had no interaction in training."
@@ -259,6 +269,9 @@ def statements(audit: Audit) -> list[str]:
     found.append(sentence(told_inequality(f"gini@{K}", audit[f"gini@{K}"], audit.confidence)))
     # Gini has a sentence of its own, just before.
     found.append(told_spread({m: change for m, change in audit.metrics.items() if m != f"gini@{K}"}, K))
+    if audit.cold is not None:
+        n_cold, label = audit.cold.n_cold, f"cold_share@{K}"
+        found.append(told_cold_share(n_cold, audit.n_items, label, audit[label], audit.confidence))
     found.append(_items(audit))
     found.append(told_groups(audit.groups, audit.confidence))
     if not audit.n_scored:

@@ -65,6 +65,11 @@ class Catalogue:
     groups: list[Hashable] | None = None
     popularity: Values | None = None
 
+    @property
+    def n_cold(self) -> int:
+        """Number of items without interactions in training; 0 if it is not known."""
+        return 0 if self.popularity is None else int((self.popularity == 0).sum())
+
     def __len__(self) -> int:
         return len(self.names)
 
@@ -139,6 +144,22 @@ class Content:
         # Where all have held-out items, a second number would only be read twice.
         return users if self.n_scored in (None, self.n_users) else f"{users} ({self.n_scored:,} with held-out items)"
 
+    @property
+    def cold_share(self) -> str | None:
+        """The metric of the exposure of cold items, if it was measured and their number is known."""
+        metric = f"cold_share@{self.at}"
+        known = self.catalogue is not None and self.catalogue.n_cold > 0
+        return metric if known and metric in self.before.values else None
+
+    def told_cold(self) -> str:
+        """Say what share of exposure items without interactions get at the chosen stop; "" if it is not known."""
+        if self.cold_share is None or self.catalogue is None:
+            return ""
+        n_cold, n_items, metric = self.catalogue.n_cold, len(self.catalogue), self.cold_share
+        change = self.change(self.after, metric)
+        told = sentences.told_cold_share(n_cold, n_items, metric, change, self.confidence)
+        return f"At {self.after.name}, {told[:1].lower()}{told[1:]}" if self.knob else told
+
     def change(self, now: Position, metric: str) -> Change:
         """Return the change of a metric from the first stop; without an interval if none was computed."""
         # A curve has values only, an audit also intervals.
@@ -188,6 +209,7 @@ class Content:
         found = [
             sentences.told_spread({m: self.change(now, m) for m in now.values}, self.at),
             sentences.told_users(self.quality, now.users.get(self.quality)),
+            self.told_cold(),
             sentences.told_groups(now.groups),
             verdicts + sure,
             end if now.past_minimum else "",

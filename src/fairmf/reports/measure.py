@@ -22,7 +22,7 @@ from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.metrics.audit import Names, audit, read_part, read_quality, read_titles
 from fairmf.metrics.audit_result import Audit
 from fairmf.metrics.bootstrap import Bootstrap
-from fairmf.metrics.evaluate import Ranker, evaluate, ranked_by
+from fairmf.metrics.evaluate import GivenLists, Ranker, evaluate, ranked_by
 from fairmf.metrics.plan import check_held_out
 from fairmf.metrics.registry import parse_metric
 from fairmf.metrics.sentences import spoken_share
@@ -251,7 +251,8 @@ def place_of(row: Record) -> tuple[float, str]:
 
 def _shown(known: Mapping[str, float], labels: Sequence[str], share: str | None, at: int) -> tuple[str, ...]:
     """Return the metrics that the page shows: accuracy first, then exposure."""
-    wanted = (f"gini@{at}", f"coverage@{at}", share, f"tail_share@{at}", f"top1_share@{at}")
+    exposure = ("gini", "coverage", share, "tail_share", "top1_share", "cold_share")
+    wanted = (name if name is None or "@" in name else f"{name}@{at}" for name in exposure)
     return (*labels, *dict.fromkeys(metric for metric in wanted if metric in known and metric is not None))
 
 
@@ -308,10 +309,11 @@ class Question:
         # The page shows LISTED places of the examples, even if exposure is counted in fewer.
         return min(max(self.at, LISTED, *cutoffs), self.held_out.fold_in.n_items)
 
-    def compare(self, before: Lists, after: Lists) -> Audit:
-        """Compare two sets of lists."""
+    def compare(self, model: Ranker, before: Lists, after: Lists) -> Audit:
+        """Compare two sets of lists of the model."""
+        first, second = (GivenLists(lists, self.held_out, model) for lists in (before, after))
         return audit(
-            before, after, self.held_out, at=self.at, quality=self.quality, groups=self.groups, train=self.train,
+            first, second, self.held_out, at=self.at, quality=self.quality, groups=self.groups, train=self.train,
             bootstrap=self.resamples.count, confidence=self.resamples.confidence,
             random_state=self.resamples.random_state,
         )  # fmt: skip
@@ -336,7 +338,7 @@ def measure(model: Ranker, question: Question, stops: Stops, advance: Callable[[
     for stop in stops.stops[1:]:
         # Not kept: at most three sets of lists are in memory.
         now = chosen if stop is stops.picked else lists_at(model, question, stop)
-        found = question.compare(first, now)
+        found = question.compare(model, first, now)
         # An audit has both sides, so the first comparison also gives the values of the first stop.
         if not positions:
             positions.append(_placed(_first(found, "", first[rows, :LISTED]), stops.knob, stops.stops[0]))

@@ -181,6 +181,7 @@ def page(content: Content) -> str:
         "models": tables.model_table(content.contenders),
         "items": tables.item_table(content),
         "groups": tables.group_table(content),
+        "cold": tables.cold_table(content),
     }
     # `Markup` is not escaped. It is our own files, and the data, which `to_json` makes safe inside a <script>.
     return _templates().get_template("page.html").render(
@@ -207,6 +208,7 @@ def _sections(content: Content, shown: Mapping[str, tables.PageTable | None]) ->
         ("models", "Models", shown["models"]),
         ("costs", "Costs", shown["costs"]),
         ("spread", "Exposure", items),
+        ("cold", "New items", shown["cold"]),
         ("lists", "Lists", content.examples),
         ("items", "Items", items),
         ("groups", "Groups", shown["groups"]),

@@ -72,6 +72,28 @@ def cost_table(content: Content) -> PageTable | None:
     return PageTable(caption or "Measured", head, rows)
 
 
+def cold_table(content: Content) -> PageTable | None:
+    """Return a table of what items without interactions in training get at each stop."""
+    share, catalogue = content.cold_share, content.catalogue
+    if share is None or catalogue is None:
+        return None
+    part = catalogue.n_cold / len(catalogue)
+    recall = f"cold_recall@{content.at}"
+    found = recall in content.before.values
+    head = [content.knob or "side", f"share of exposure{NBSP}↑", "times their share of the catalogue"]
+    head += _headings([recall]) if found else []
+    rows = []
+    for position in content.positions:
+        value = position.values.get(share, math.nan)
+        row = [Cell(_place(content, position)), _value(position, share)]
+        row.append(Cell(f"{value / part:.2f}" if math.isfinite(value) else written(share, None)))
+        rows.append([*row, _value(position, recall)] if found else row)
+    caption = f"{catalogue.n_cold:,} of {len(catalogue):,} items ({part:.1%} of the catalogue)."
+    if any(position.intervals for position in content.positions):
+        caption += f" Small figures are {content.confidence:.0%} intervals."
+    return PageTable(caption, head, rows)
+
+
 def level_table(content: Content) -> PageTable | None:
     """Return a table of the levels that the values of evenness stand for."""
     levels = [(position, position.level) for position in content.positions if position.level is not None]
