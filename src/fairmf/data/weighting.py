@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fairmf.data.csr import Rows, has_dislikes, item_sums, like_counts, liked
+from fairmf.data.csr import Rows, item_counts, item_sums, like_counts, liked
 from fairmf.errors import InvalidData
 from fairmf.lazy import cached_property
 from fairmf.params import check_number
@@ -191,8 +191,7 @@ class Balance:
 
         The rows are those that `inner` has weighted already.
         """
-        # 0 and 1 may be integers, which a file would store as such.
-        found = cls(float(item_balance), float(user_balance), liked(rows).column_counts(n_items), 1.0, inner)
+        found = cls(item_balance, user_balance, item_counts(rows, n_items), 1.0, inner)
         return found.normalised([found.totals(rows)])
 
     def totals(self, rows: Rows) -> tuple[float, float]:
@@ -264,8 +263,9 @@ class Balance:
             # A row longer than a part is a part of its own.
             last = int(np.searchsorted(rows.indptr, rows.indptr[first] + ENTRIES_AT_ONCE, side="right")) - 1
             part = rows.block(first, max(last, first + 1))
-            busy = self._factor(like_counts(part), self.user_balance)
-            found = self._popular[part.indices] * np.repeat(busy, np.diff(part.indptr))
+            lengths = np.diff(part.indptr)
+            busy = self._factor(lengths if part.weights is None else like_counts(part), self.user_balance)
+            found = self._popular[part.indices] * np.repeat(busy, lengths)
             if part.weights is not None:
                 found *= np.abs(part.weights)
             yield part, found
@@ -347,6 +347,4 @@ def _lengths(rows: Rows) -> NDArray[np.float64]:
 
 def _signed(confidences: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
     """Give the confidences of dislikes their minus back."""
-    if rows.weights is None or not has_dislikes(rows):
-        return confidences
-    return np.copysign(confidences, rows.weights)
+    return confidences if rows.weights is None else np.copysign(confidences, rows.weights)

@@ -21,9 +21,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fairmf.backends.contract import Factors, Vector
 from fairmf.data.csr import Rows
+from fairmf.data.ids import Names
 from fairmf.errors import FairmfError, InvalidData
 from fairmf.models.evenness import Level
-from fairmf.models.fitted import Names
 from fairmf.models.history_request import HistoryAnswer, HistoryRequest
 from fairmf.models.recommend_for import Asked, answers_or_errors, joined, on_cpu
 from fairmf.params import check_number

@@ -18,12 +18,13 @@ from fairmf.backends.contract import Factors, Vector
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows, summed_weights
 from fairmf.data.events import Events
+from fairmf.data.ids import Names, as_list, positions
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite
 from fairmf.lazy import lazy_module
 from fairmf.models.evenness import Level
 from fairmf.models.factor_model import FactorModel
-from fairmf.models.fitted import Fitted, Names, as_list, check_fairness, on_snapshot, positions
+from fairmf.models.fitted import Fitted, check_fairness, on_snapshot
 from fairmf.types import SparseMatrix
 
 if TYPE_CHECKING:

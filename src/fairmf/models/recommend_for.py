@@ -15,13 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from fairmf.backends.contract import Factors, ItemScale, Vector
 from fairmf.data.csr import Rows, summed_weights
-from fairmf.data.ids import Ids
+from fairmf.data.ids import Ids, Names, as_list, named
 from fairmf.data.interactions import Interactions
 from fairmf.errors import FairmfError, InvalidData, InvalidParameter, NotFinite, UnknownItems
 from fairmf.io.values import plain
 from fairmf.models import fold_in_systems as systems
 from fairmf.models.evenness import Level
-from fairmf.models.fitted import Fitted, Names, as_list, check_fairness, named
+from fairmf.models.fitted import Fitted, check_fairness
 from fairmf.models.history_request import HistoryAnswer, HistoryModel, HistoryRequest
 from fairmf.models.recommend import check_choice
 from fairmf.ranking.top_n import Lists, list_length, popular_n, top_n
