@@ -57,8 +57,9 @@ class Before(Served):
 
     side: ClassVar[str] = "before"
     otherwise: ClassVar[str] = (
-        "the scores as trained (for a model that was trained with --fairness: its scores at fairness 0). Default with "
-        "--after: the evenness that fairmf target stored in MODEL; if there is none, the scores as trained"
+        "the scores as trained (at fairness 0, if the model was trained with --fairness). Default with "
+        "--after: the evenness that fairmf target stored in MODEL. If there is none, the scores as "
+        "trained"
     )
 
 
@@ -68,8 +69,8 @@ class After(Served):
 
     side: ClassVar[str] = "after"
     otherwise: ClassVar[str] = (
-        "the evenness that fairmf target stored in the model. If there is none: the scores as trained. If this "
-        "default gives the same lists before and after the change, evenness 0.3 is used"
+        "the evenness that fairmf target stored in the model. If there is none: the scores as trained, or evenness 0.3 "
+        "if the lists would otherwise be the same before and after the change"
     )
 
 

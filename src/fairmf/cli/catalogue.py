@@ -43,7 +43,7 @@ class Titles(Flags):
 
     catalogue: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Table (CSV, Parquet) with one row per item, its id and its name."),
+        typer.Option(metavar="FILE", help="Table (CSV, Parquet) with one row per item: its id and its name."),
     ] = None
     name_column: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of item names in the catalogue; guessed if not given.")
