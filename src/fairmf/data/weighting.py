@@ -220,8 +220,10 @@ class Balance:
         k = len(rows.indices)
         if len(rows.indptr) == 2 and rows.weights is None and self.inner is None and 0 < k <= SHORT:
             # As below for one short binary history, in few calls: this is what a request takes.
-            found = self._popular[rows.indices] * self._busy[k] / self.norm
-            return np.minimum(np.maximum(found, RANGE[0], out=found), RANGE[1], out=found).astype(np.float32)
+            found = self._popular[rows.indices]
+            found *= self._busy[k]
+            found /= self.norm
+            return (found if self._in_range else np.clip(found, *RANGE)).astype(np.float32)
         return self.balanced(rows if self.inner is None else rows._replace(weights=self.inner.weights(rows)))
 
     def balanced(self, rows: Rows) -> NDArray[np.float32]:
@@ -279,6 +281,13 @@ class Balance:
         """a^-b_U of a user with a items, for a up to SHORT."""
         factors: list[float] = self._factor(np.arange(SHORT + 1), self.user_balance).tolist()
         return factors
+
+    @cached_property
+    def _in_range(self) -> bool:
+        """Whether the confidences of all short binary histories are in RANGE, so that none has to be clipped."""
+        popular, busy = self._popular, self._busy
+        lowest, highest = popular.min(initial=1.0) * min(busy), popular.max(initial=1.0) * max(busy)
+        return bool(RANGE[0] <= lowest / self.norm and highest / self.norm <= RANGE[1])
 
     @staticmethod
     def _factor(counts: NDArray[np.integer] | NDArray[np.float64], strength: float) -> NDArray[np.float64]:
