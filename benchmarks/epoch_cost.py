@@ -16,7 +16,7 @@ from fairmf.data.synthetic import synthetic
 from fairmf.models.als import IALS
 from fairmf.models.fiadmm import FiADMM
 from fairmf.models.fiadmm_steps import user_step
-from fairmf.models.problem import normal_factors, problem_for
+from fairmf.models.problem import problem_for
 
 FACTORS = (64, 128, 256)
 
@@ -58,8 +58,9 @@ def measure(data, d: int, repeats: int) -> tuple[float, float, float]:
     plain = problem_for(data, 0.0, settings)
     backend = problem.backend
     with backend.threads(0):
-        U = normal_factors(Stream((0, 0), USERS), data.n_users, d, 0.3 / np.sqrt(d), backend)
-        V = normal_factors(Stream((0, 0), ITEMS), data.n_items, d, 0.3 / np.sqrt(d), backend)
+        U, V = backend.empty(data.n_users, d), backend.empty(data.n_items, d)
+        for side, out in ((USERS, U), (ITEMS, V)):
+            backend.draw_normal(Stream((0, 0), side), None, 0.3 / np.sqrt(d), out)
         states = {"ials": models["ials"].start(plain, U, V), "fiadmm": models["fiadmm"].start(problem, U, V)}
         s = backend.mean(U)
         for _ in range(repeats + 1):  # the first round compiles and warms up

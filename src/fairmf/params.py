@@ -12,7 +12,7 @@ import functools
 import inspect
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,6 +22,7 @@ from fairmf.types import Record, Settings
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+WORDS = str, bool, type(None)  # the types of choices; a number or an array is none, and `in` would compare it
 
 
 def setting(
@@ -130,7 +131,7 @@ def check_settings(owner: Any) -> None:
             if rule["numeric"]:
                 limits = {key: rule[key] for key in ("low", "above", "high", "integer", "choices")}
                 check_number(name, field.name, value, **limits)
-            elif rule["choices"] and not _chosen(value, rule["choices"]):
+            elif rule["choices"] and not (isinstance(value, WORDS) and value in rule["choices"]):
                 raise _wrong(name, field.name, describe_range(field), value)
 
 
@@ -184,7 +185,7 @@ def check_number(
     value: object,
     *,
     integer: bool = False,
-    choices: Iterable[object] = (),
+    choices: Collection[object] = (),
     **bounds: float | None,
 ) -> None:
     """Raise InvalidParameter unless `value` is one of `choices`, or a finite number within the bounds.
@@ -198,12 +199,12 @@ def check_number(
         less helpful message.
     integer : bool
         Accept integers only.
-    choices : iterable
+    choices : collection
         Words, or None, that are allowed as well.
     **bounds : float or None
         `low` and `high` are allowed themselves, `above` and `below` are not.
     """
-    if _chosen(value, choices):
+    if isinstance(value, WORDS) and value in choices:
         return
     # bool is a subclass of int in Python.
     kinds = (int, np.integer) if integer else (int, float, np.integer, np.floating)
@@ -254,11 +255,6 @@ def _range_words(integer: bool, bounds: Mapping[str, float | None]) -> str:
         if (end := bounds.get(key)) is not None
     ]
     return f"{'an integer' if integer else 'a number'} {' and '.join(ends)}".strip()
-
-
-def _chosen(value: object, choices: Iterable[object]) -> bool:
-    # Not `value == choice` for all types: comparing an array gives an array, which has no single truth value.
-    return any(value is choice or (isinstance(value, str) and value == choice) for choice in choices)
 
 
 def _wrong(owner: str, name: str, expected: str, value: object) -> InvalidParameter:

@@ -12,6 +12,7 @@ from running import Done
 
 from fairmf.cli.app import run as run_command_line
 from fairmf.cli.demo import DEFAULT, EVEN, PLAIN, story
+from fairmf.version import __version__
 
 MODELS = [
     "Popularity", "fiADMM fairness 0.5", "fiADMM fairness 3", "FairALS fairness 0.5", "FairALS fairness 3", "iALS",
@@ -132,4 +133,4 @@ def test_wrong_usage_is_exit_code_two(fairmf, tmp_path):
 def test_help_and_version(fairmf):
     assert "demo" in fairmf("--help").out
     assert "Examples" in fairmf("demo", "--help").out
-    assert fairmf("--version").out.startswith("fairmf 0.")
+    assert fairmf("--version").out == f"fairmf {__version__}\n"

@@ -12,7 +12,6 @@ from fairmf.distributed.remote_arrays import UserCount
 from fairmf.distributed.shards import InMemoryShards
 from fairmf.distributed.team import LocalTeam
 from fairmf.errors import ClusterFailed
-from fairmf.models.problem import normal_factors
 
 N, D = 30, 4
 
@@ -21,7 +20,9 @@ N, D = 30, 4
 def sharded():
     team = LocalTeam(InMemoryShards(Interactions(random_rows(N, 12), 12), 3), threads=1)
     backend = ShardedBackend(team, get_backend("cpu"))
-    yield backend, normal_factors(Stream((1, 2), 0), UserCount(N), D, 0.5, backend)
+    U = backend.empty(UserCount(N), D)
+    backend.draw_normal(Stream((1, 2), 0), None, 0.5, U)
+    yield backend, U
     team.close()
 
 

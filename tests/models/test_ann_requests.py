@@ -88,8 +88,16 @@ def test_estimates_and_groups_by_hand(model, groups):
             size = np.exp(0.4 * np.log(spread[own]).mean())
             estimates[i, q] = size * (user @ centre + reach) - strength[1] * logs[own].mean()
     expected = np.argsort(-estimates, axis=1)[:, :8]
-    chosen = groups.choose(users, np.array([strength[:3]] * 6), 8)
+    chosen = groups.choose(users, np.array([strength[:3]] * 6), np.full(6, 8))
     assert np.mean([len(np.intersect1d(a, b)) for a, b in zip(expected, chosen, strict=True)]) >= 7.5
+    # Each user has its own number of groups, and gets what it would get alone.
+    counts = np.array([1, 8, 3, 40, 2, 5])
+    mixed = groups.choose(users, np.array([strength[:3]] * 6), counts)
+    for i, count in enumerate(counts):
+        alone = groups.choose(users[i : i + 1], np.array([strength[:3]]), counts[i : i + 1])[0]
+        assert set(mixed[i, :count]) == set(alone)
+        assert len(set(alone)) == count
+        assert (mixed[i, count:] == -1).all()
 
 
 def test_the_effort_of_each_level_is_measured(model, groups):

@@ -10,7 +10,7 @@ from fairmf import IALS, FairALS, FiADMM, Interactions, load_model, synthetic
 from fairmf.data.csr import Rows
 from fairmf.data.weighting import Balance
 from fairmf.errors import InvalidData
-from fairmf.models.fit_loop import balanced
+from fairmf.models.fit_loop import balanced_like
 
 DATA = synthetic(120, 50, 1500, random_state=4)
 SETTINGS = {"factors": 6, "regularization": 0.05, "backend": "reference"}
@@ -94,7 +94,7 @@ def test_weighted_histories_of_a_balanced_model():
     with pytest.raises(InvalidData, match=r"by 'log', the model's data by 'bm25' and 'balance'; give the raw"):
         model.fold_in(DATA.reweighted("log"))
     with pytest.raises(InvalidData, match=r"by 'balance', the model's data by 'bm25' and 'balance' of other data"):
-        model.fold_in(balanced(DATA, 0.1, 0.1))
+        model.fold_in(balanced_like(FairALS(item_balance=0.1, user_balance=0.1), DATA)[0])
     plain = FairALS(factors=4, epochs=2, **BALANCE).fit(DATA, progress=False)
     with pytest.raises(InvalidData, match=r"by 'bm25', the model's data by 'balance'"):
         plain.fold_in(DATA.reweighted("bm25"))
@@ -104,7 +104,8 @@ def test_weighted_histories_of_a_balanced_model():
 def test_confidences_stay_numbers_above_0(size):
     """Strong balances would lead beyond float32, where a file would be refused later."""
     rows = DATA.by_user
-    made = balanced(Interactions(rows._replace(weights=np.full(rows.nnz, size, np.float32)), DATA.n_items), 4.0, 4.0)
+    data = Interactions(rows._replace(weights=np.full(rows.nnz, size, np.float32)), DATA.n_items)
+    made, _ = balanced_like(FairALS(item_balance=4.0, user_balance=4.0), data)
     weights = made.by_user.weights
     assert np.isfinite(weights).all()
     assert (weights > 0).all()

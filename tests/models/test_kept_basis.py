@@ -33,7 +33,7 @@ class Keeping(ReferenceBackend):
             root = 1 / np.sqrt(values + ridge)
             if np.abs(np.linalg.eigvalsh(rest * root[:, None] * root)).max() < self.nearly:
                 self.kept += 1
-                return Diagonalised(values, guess, rest)
+                return Diagonalised(np.maximum(values, 0.0), guess, rest)
         return super().diagonalise(matrix, ridge, guess)
 
 

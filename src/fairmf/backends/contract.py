@@ -208,9 +208,10 @@ class Backend(Protocol):
     def diagonalise(self, matrix: Matrix, ridge: float, guess: Matrix | None) -> Diagonalised:
         """Return an orthogonal basis in which a positive semi-definite matrix is diagonal; NaN if it is not finite.
 
-        The signs of eigenvectors are those of `fixed_signs`. Given a `guess` of the basis in which the off-diagonal
-        part is small beside diagonal + ridge, a backend on which eigenvectors are slow may return the guess itself,
-        with the off-diagonal part as `rest`.
+        Values that rounding has left below 0 become 0. The signs of eigenvectors are those of `fixed_signs`. Call it
+        inside `threads`: otherwise BLAS uses several threads, and the bits depend on their number. Given a `guess` of
+        the basis in which the off-diagonal part is small beside diagonal + ridge, a backend on which eigenvectors are
+        slow may return the guess itself, with the off-diagonal part as `rest`.
         """
 
     # -- reductions -----------------------------------------------------------------------------------------------

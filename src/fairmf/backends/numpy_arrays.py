@@ -43,7 +43,7 @@ class NumpyArrays(abc.ABC):
         if not np.isfinite(matrix).all():
             return Diagonalised(np.full(len(matrix), np.nan), np.full_like(matrix, np.nan))
         values, vectors = np.linalg.eigh(matrix)
-        return Diagonalised(values, fixed_signs(vectors))
+        return Diagonalised(np.maximum(values, 0.0), fixed_signs(vectors))
 
     def mean_response(
         self, shares: Vector, ridge: Vector, slopes: Vector, values: Vector, typical: Vector, mix: float

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Backend, Diagonalised, Effort, Factors, HalfStep, Matrix, SubspaceKernels
+from fairmf.backends.contract import Backend, Effort, Factors, HalfStep, Matrix, SubspaceKernels
 from fairmf.data.csr import Rows
 from fairmf.errors import InvalidParameter
 
@@ -64,21 +64,10 @@ def hessian_product(step: HalfStep, this: Factors) -> Factors:
 # half-step: O(k nnz d + (n + m) d^2 [two matrix products] + d^3).
 
 
-def eigenbasis(backend: Backend, shared: Matrix, ridge: float = 0.0, guess: Matrix | None = None) -> Diagonalised:
-    """Return the eigenbasis of a positive semi-definite matrix, with eigenvalues >= 0.
-
-    Call it inside `backend.threads`, which limits BLAS to one thread: otherwise the bits depend on the thread count.
-    `guess`: see `Backend.diagonalise`.
-    """
-    found = backend.diagonalise(shared, ridge, guess)
-    # Rounding can leave eigenvalues of a semi-definite matrix slightly below 0.
-    return found._replace(values=np.maximum(found.values, 0.0))
-
-
 def in_eigenbasis(step: HalfStep) -> tuple[HalfStep, Matrix]:
     """Return the same systems in the eigenbasis of the shared matrix, and that basis."""
     backend = step.backend
-    values, vectors, _ = eigenbasis(backend, step.matrix)
+    values, vectors, _ = backend.diagonalise(step.matrix, 0.0, None)
     other = backend.empty(*step.other.shape)
     backend.multiply(step.other, vectors, other)
     term = step.rank_one and step.rank_one._replace(vector=vectors.T @ step.rank_one.vector)

@@ -24,6 +24,7 @@ from fairmf.data.split import HeldOut
 from fairmf.io.atomic import replacing
 from fairmf.metrics.audit import audit as compare
 from fairmf.metrics.audit_result import Audit, ColdChange, GroupChange, ItemChange
+from fairmf.metrics.sentences import SHARE, shown_change, written
 from fairmf.models.evenness import Level
 from fairmf.models.factor_model import FactorModel
 from fairmf.types import Record
@@ -56,8 +57,9 @@ class Before(Served):
 
     side: ClassVar[str] = "before"
     otherwise: ClassVar[str] = (
-        "the scores as trained (for a model that was trained with --fairness: its scores at fairness 0). Default with "
-        "--after: the evenness that fairmf target stored in MODEL; if there is none, the scores as trained"
+        "the scores as trained (at fairness 0, if the model was trained with --fairness). Default with "
+        "--after: the evenness that fairmf target stored in MODEL. If there is none, the scores as "
+        "trained"
     )
 
 
@@ -67,8 +69,8 @@ class After(Served):
 
     side: ClassVar[str] = "after"
     otherwise: ClassVar[str] = (
-        "the evenness that fairmf target stored in the model. If there is none: the scores as trained. If this "
-        "default gives the same lists before and after the change, evenness 0.3 is used"
+        "the evenness that fairmf target stored in the model. If there is none: the scores as trained, or evenness 0.3 "
+        "if the lists would otherwise be the same before and after the change"
     )
 
 
@@ -235,7 +237,7 @@ def _group_table(groups: Sequence[GroupChange], top: int) -> Table:
         table.add_column(name, justify="right")
     for group in sorted(groups, key=lambda g: -abs(g.share.difference))[:top]:
         share = group.share
-        cells = f"{share.before:.2%}", f"{share.after:.2%}", f"{100 * share.difference:+.2f} points"
+        cells = written(SHARE, share.before), written(SHARE, share.after), shown_change(SHARE, share)
         table.add_row(marked(group.group), f"{group.n_items:,}", *cells)
     return table
 

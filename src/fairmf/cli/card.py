@@ -30,7 +30,8 @@ def card(
         list[Path] | None,
         typer.Option(
             "--from", metavar="RECORD",
-            help="Run records of fit and evaluate; give the flag once for each. Default: those beside the model.",
+            help="A run record of fit or evaluate. You can give this flag several times. Default: the records beside "
+            "the model.",
         ),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the model. Default: that of the file.")] = None,
@@ -44,7 +45,8 @@ def card(
     """Write a model card: what a model is, what it was trained on, what was measured, and its limits.
 
     The card is Markdown with the front matter that the Hugging Face Hub reads. Nothing is uploaded. Without --output it
-    is printed. Records that fit and evaluate wrote beside the model are found: MODEL.fit.toml, MODEL.evaluate.toml.
+    is printed. The card uses the run records of fit and evaluate that are beside the model: MODEL.fit.toml and
+    MODEL.evaluate.toml.
 
     [dim]Examples:[/dim]
 

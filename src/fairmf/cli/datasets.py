@@ -160,7 +160,7 @@ def make(
 ) -> None:
     """Make synthetic events, to try the other commands on.
 
-    Users have tastes; items have titles, and few of them are popular.
+    Users have tastes. Items have titles, and only a few of them are popular.
 
     [dim]Examples:[/dim]
 

@@ -57,8 +57,8 @@ class Wanted(Flags):
         str | None,
         typer.Option(
             metavar="NAME,...",
-            help="Metrics to measure, such as ndcg@100,gini@20; or the word all, or the word usual. "
-            "[dim]\\[default: usual][/dim]",
+            help="Metrics to measure, such as ndcg@100,gini@20. 'usual' stands for the most common metrics, 'all' "
+            "for all of them. [dim]\\[default: usual][/dim]",
         ),
     ] = None
 
@@ -73,8 +73,8 @@ class ItemGroups(Flags):
 
     catalogue: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Table (CSV, Parquet) with one row per item, its id and its group (seller, "
-        "genre): adds metrics of groups.")
+        typer.Option(metavar="FILE", help="Table (CSV, Parquet) with one row per item: its id and its group "
+        "(seller, genre). It adds metrics of groups.")
     ] = None  # fmt: skip
     group_column: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Column of groups in the catalogue; guessed if not given.")
@@ -94,9 +94,9 @@ class Lists(Flags):
 
     lists: Annotated[
         Path | None,
-        typer.Option(rich_help_panel=PANEL, metavar="FILE", help="Measure the lists of this file instead of a model's: "
-        "columns user, item, and either rank or score (Parquet, Arrow, CSV); or user and items (JSON lines). Ids "
-        "are those of SPLIT. With --lists, SPLIT can also be a file of test pairs (user, item).")
+        typer.Option(rich_help_panel=PANEL, metavar="FILE", help="Measure the lists in this file, not those of a "
+        "model. A Parquet, Arrow or CSV file has the columns user, item, and rank or score. A JSON lines file has user "
+        "and items. The ids must be those of SPLIT. With --lists, SPLIT can also be a file of test pairs (user, item).")
     ] = None  # fmt: skip
     train: Annotated[
         Path | None,
@@ -110,8 +110,8 @@ class Lists(Flags):
     ] = None  # fmt: skip
     missing: Annotated[
         Missing,
-        typer.Option(rich_help_panel=PANEL, help="Users with test items but without a list: an error, a score of zero, "
-        "or left out.")
+        typer.Option(rich_help_panel=PANEL, help="What to do about users with test items but without a list. error: "
+        "stop. zero: count their list as empty. drop: leave them out.")
     ] = Missing.error  # fmt: skip
 
 
@@ -240,8 +240,8 @@ def value_cell(found: Evaluation, label: str) -> str:
         return ""
     # Popularity is a count and may be large; all other metrics are at most 1.
     value = f"{found.values[label]:,.4g}" if abs(found.values[label]) >= 10 else f"{found.values[label]:.4f}"
-    if label not in found.intervals:
+    low, high = found.intervals.get(label, (0.0, 0.0))
+    if low == high:  # all samples of users agree, as for shares that are 0 in every sample: that says nothing
         return value
-    low, high = found.intervals[label]
     half = (high - low) / 2
     return f"{value} ± {half:,.2g}" if abs(found.values[label]) >= 10 else f"{value} ± {half:.4f}"

@@ -27,12 +27,15 @@ class Arms(Flags):
     metrics: Annotated[
         str,
         typer.Option(
-            metavar="NAME,...", help="Metrics of a user's list: accuracy, or aplt@K, the share of tail items."
+            metavar="NAME,...", help="Metrics of a user's list: accuracy, or aplt@K, the share of unpopular items."
         ),
     ] = "ndcg@20,aplt@20"
     change: Annotated[
         float | None,
-        typer.Option(metavar="NUMBER", help="Find a change of this size. Default: the change measured on the split."),
+        typer.Option(
+            metavar="NUMBER",
+            help="Size of the change that the experiment has to find. Default: the change measured on the split.",
+        ),
     ] = None
     alpha: Annotated[float, typer.Option(help="Probability of a false alarm if nothing changes.")] = 0.05
     power: Annotated[float, typer.Option(help="Probability of finding the change.")] = 0.8
@@ -53,12 +56,12 @@ def experiment(
     """Plan an A/B test: how many users it takes to see what an evenness changes.
 
     The lists of the test users are made twice: at --evenness (treatment) and at --against (control). The number of
-    users follows from the change of a metric and from its variance among users, for a two-sided test of two means. The
-    measured change is uncertain. So a second, larger number is printed too: the users needed if the true change is the
-    smallest one in the confidence interval.
+    users is that of a two-sided test of two means. It depends on the change of the metric and on its variance among
+    users. The measured change is uncertain. So a second, larger number is printed too: the users needed if the true
+    change is the smallest one in the confidence interval.
 
-    Metrics of held-out data stand in for those of the experiment. If your experiment
-    has another metric, such as clicks or revenue, its variance differs, and these numbers do not hold.
+    These numbers are for metrics of held-out data. If your experiment measures something else, such as clicks or
+    revenue, it needs another number of users, because the variance differs.
 
     [dim]Examples:[/dim]
 

@@ -83,16 +83,19 @@ class Place(Flags):
     to: Annotated[
         To,
         typer.Option(
-            help="A vector database or search engine for the vectors. -o is then: a folder or http://host:6333 "
-            "(qdrant), postgresql://user@host/database or items.sql (pgvector), redis://host:6379/0 (redis), items.db "
-            "or http://host:19530 (milvus), items.ndjson (opensearch, elasticsearch)."
+            help="Database or search engine for the vectors. Give its place with -o. qdrant: a folder or "
+            "http://host:6333. pgvector: postgresql://user@host/database or items.sql. redis: "
+            "redis://host:6379/0. milvus: items.db or http://host:19530. opensearch, elasticsearch: "
+            "items.ndjson."
         ),
     ] = To.file
     name: Annotated[
         str | None,
         typer.Option(help="Database: name of the collection, table or index. Default: fairmf_items or fairmf_users."),
     ] = None
-    replace: Annotated[bool, typer.Option("--replace", help="Database: replace what has this name.")] = False
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Database: replace an existing collection, table or index of this name.")
+    ] = False
     top: Annotated[
         int | None,
         typer.Option(

@@ -52,8 +52,8 @@ class Served(Flags):
     side: ClassVar[str] = ""
     """The side that the flags are about, which their names begin with ("before", "after"); "" if there is one side."""
     otherwise: ClassVar[str] = (
-        "the evenness that fairmf target stored in the model. If there is none, the scores stay as trained. This "
-        "is not the same as evenness 0, where calibration may have changed the scores to make lists more accurate"
+        "the evenness that fairmf target stored in the model. If there is none, the scores as trained. These can "
+        "differ from evenness 0, for which calibration keeps the most accurate lists that it finds"
     )
     """The evenness if none is given, for --help."""
 

@@ -121,7 +121,10 @@ def _owners() -> dict[str, Owners]:
 def _help(owners: Owners, automatic: bool) -> str:
     field = next(iter(owners.values()))
     text = field.metadata["doc"]
-    text += f" {describe_range(field).capitalize()}." if field.metadata["numeric"] or field.metadata["choices"] else ""
+    if field.metadata["numeric"]:
+        text += f" {describe_range(field).capitalize()}."
+    elif field.metadata["choices"]:
+        text += f" One of {', '.join(field.metadata['choices'])}."
     trained = {kind.name for kind in _kinds().values() if kind.is_trained}
     only = "" if trained <= set(owners) else f"{', '.join(owners)} only; "
     default = "'auto', or 'given' if you set one of these five settings" if automatic else _defaults(owners)

@@ -17,17 +17,28 @@ from fairmf.cli.level_flags import Asked, Served, level_facts
 from fairmf.cli.options import Flags, Reweight
 from fairmf.cli.output import ListsOf, SafeCsv, Users, check_list_file, write_lists
 from fairmf.cli.session import Session
-from fairmf.cli.sources import Reading, as_ids, data_weighting, ids_from_file, load_fitted, read_histories, read_ids
+from fairmf.cli.sources import Reading, data_weighting, load_fitted, read_histories, unclear
 from fairmf.cli.terminal import marked
 from fairmf.data.csr import Rows
-from fairmf.data.ids import Ids
+from fairmf.data.ids import Ids, written_id
 from fairmf.data.interactions import Interactions
+from fairmf.lazy import lazy_module
 
 if TYPE_CHECKING:
+    from pyarrow import feather, parquet
+
+    from fairmf.data import read, read_csv, sniff, text_source
+    from fairmf.data.columns import ColumnName
+    from fairmf.data.sniff import Peek
     from fairmf.models.factor_model import FactorModel
     from fairmf.types import Record
+else:  # for ids in a file
+    feather, parquet = lazy_module("pyarrow.feather"), lazy_module("pyarrow.parquet")
+    read, read_csv = lazy_module("fairmf.data.read"), lazy_module("fairmf.data.read_csv")
+    sniff, text_source = lazy_module("fairmf.data.sniff"), lazy_module("fairmf.data.text_source")
 
 MOST_SHOWN = 50  # users on the terminal
+TABLES = (".parquet", ".pq", ".arrow", ".arrows", ".feather", ".ipc")
 
 
 class Unknown(str, Enum):
@@ -59,7 +70,8 @@ class NamedUsers(Flags):
     unknown: Annotated[
         Unknown,
         typer.Option(
-            help="What to do about user ids that the model does not know: stop, or give them the most popular items."
+            help="What to do about user ids that the model does not know. error: stop. popular: recommend the most "
+            "popular items."
         ),
     ] = Unknown.error
     reweight: Annotated[
@@ -232,3 +244,70 @@ def _print(made: ListsOf, session: Session) -> None:
         for rank, row in enumerate(zip(*columns, strict=True), start=1):
             table.add_row(str(rank), *map(marked, row))
         session.show(table)
+
+
+# -- ids that are typed or in a file --------------------------------------------------------------------------------
+
+
+def as_ids(texts: list[str], known: Ids | None) -> list[int | str]:
+    """Convert ids that were typed to the type of the model's ids.
+
+    The result is integers if the model's ids are integers, or if it has none and row numbers are meant; else texts.
+    """
+    if known is not None and known.values.dtype.kind not in "iu":
+        return list(texts)
+    # A text that is no integer stays a text: the model reports it as unknown.
+    return [written_id(text) for text in texts]
+
+
+def read_ids(path: Path, known: Ids | None, kind: str) -> list[int | str]:
+    """Read a file with one id per line."""
+    return ids_from_file(path, None, known, kind)
+
+
+def ids_from_file(path: Path, column: str | None, known: Ids | None, kind: str) -> list[int | str]:
+    """Read ids from a file with one per line, or from a column of a table."""
+    if not path.is_file():
+        raise Problem(
+            f"There is no file {path} with {kind} ids.", "it holds one id per line, or is a table with --user COLUMN"
+        )
+    texts = _lines(path) if column is None and path.suffix.lower() not in TABLES else _id_column(path, column, kind)
+    if not texts:
+        raise Problem(f"{path} holds no {kind} ids.")
+    return as_ids(list(dict.fromkeys(texts)), known)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise Problem(f"{path} is not text.", "it should hold one id per line") from None
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _id_column(path: Path, column: str | None, kind: str) -> list[str]:
+    seen = sniff.peek(path)
+    guess = sniff.guess_columns(seen)
+    name = column if column is not None else guess.columns.get(kind)
+    if name is None:
+        if len(seen.names) > 1:
+            raise unclear(path, seen, guess, kind, "--user COLUMN")
+        name = seen.names[0]
+    name = int(name) if not seen.header and str(name).isdigit() else name
+    if name not in seen.names:
+        raise Problem(
+            f"Column {name!r} is not in {path}: there are {', '.join(map(str, seen.names))}.", "--user COLUMN"
+        )
+    return [str(value) for value in _values(path, seen, name) if value is not None]
+
+
+def _values(path: Path, seen: Peek, name: ColumnName) -> list[object]:
+    if seen.kind == "csv":
+        with read.reading(path, "CSV"):
+            rows = list(read_csv.text_rows(text_source.TextSource.of_file(path), str(seen.delimiter)))
+        place = seen.names.index(name)
+        return [row[place] for row in rows[1 if seen.header else 0 :] if len(row) > place]
+    with read.reading(path, seen.kind.capitalize()):
+        if seen.kind == "parquet":
+            return list(parquet.read_table(path, columns=[name]).column(0).to_pylist())
+        return list(feather.read_table(path, columns=[name]).column(0).to_pylist())

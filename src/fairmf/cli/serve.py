@@ -42,13 +42,15 @@ class Address(Flags):
         str, typer.Option(help="Address to listen at. 127.0.0.1 is this machine alone; 0.0.0.0 is every network.")
     ] = "127.0.0.1"
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes a free one.")] = 8080
-    workers: Annotated[int, typer.Option(min=1, max=256, help="Processes that answer; they share the model file.")] = 1
+    workers: Annotated[int, typer.Option(min=1, max=256, help="Number of processes that answer requests.")] = 1
     api_key_file: Annotated[
         Path | None,
-        typer.Option(help="File with API keys, one a line. Requests then need 'Authorization: Bearer KEY'."),
+        typer.Option(
+            help="File with API keys, one per line. Requests then need the header 'Authorization: Bearer KEY'."
+        ),
     ] = None
     reload: Annotated[
-        bool, typer.Option("--reload", help="Watch the model file, and serve a new one when it is replaced.")
+        bool, typer.Option("--reload", help="Watch the model file, and load it again when it is replaced.")
     ] = False
     name: Annotated[str, typer.Option(help="Name of the model in KServe's routes.")] = "fairmf"
     ann: Annotated[
@@ -61,8 +63,8 @@ class Address(Flags):
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="TOML file with floors and caps: the least and the most exposure of items or groups, kept while "
-            "serving.",
+            help="TOML file with the minimum and the maximum exposure of items or groups. The server keeps "
+            "exposure between them.",
         ),
     ] = None
 
@@ -96,7 +98,10 @@ class Times(Flags):
     """Flags of the queue and of time-outs."""
 
     queue: Annotated[
-        int, typer.Option(min=1, rich_help_panel=TIMES, help="Requests that may wait; more get status 429.")
+        int,
+        typer.Option(
+            min=1, rich_help_panel=TIMES, help="Number of requests that may wait. Further requests get status 429."
+        ),
     ] = 256
     batch_wait_ms: Annotated[
         float,
@@ -108,7 +113,8 @@ class Times(Flags):
         ),
     ] = 2.0
     deadline_ms: Annotated[
-        int, typer.Option(min=1, rich_help_panel=TIMES, help="Give up requests that wait longer than this, in ms.")
+        int,
+        typer.Option(min=1, rich_help_panel=TIMES, help="Reject requests that have waited longer than this, in ms."),
     ] = 2000
     read_timeout: Annotated[
         float,
@@ -119,7 +125,7 @@ class Times(Flags):
         ),
     ] = 10.0
     drain: Annotated[
-        float, typer.Option(min=0.1, rich_help_panel=TIMES, help="Seconds to finish requests after SIGTERM.")
+        float, typer.Option(min=0.1, rich_help_panel=TIMES, help="Seconds that requests have to finish after SIGTERM.")
     ] = 20.0
     threads: Annotated[
         int, typer.Option(min=0, rich_help_panel=TIMES, help="Number of threads with which a worker ranks items. "
@@ -158,8 +164,8 @@ def serve(
 ) -> None:
     """Serve a model over HTTP: a history in, a list out, with an evenness for each request.
 
-    Open the address in a browser for a page to try it with; /openapi.json describes all routes. Ctrl-C or SIGTERM stops
-    the server after the requests in flight. SIGHUP loads the model file again.
+    Open the address in a browser to try the server. /openapi.json describes all routes. After Ctrl-C or SIGTERM the
+    server finishes the requests that it has, and stops. SIGHUP loads the model file again.
 
     [dim]Examples:[/dim]
 

@@ -1,4 +1,4 @@
-"""Open what the user names: events from a file, a data set or a database; splits; models; lists of ids."""
+"""Open what the user names: events from a file, a data set or a database; splits; models."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ from fairmf.cli.errors import Problem
 from fairmf.cli.options import Flags
 from fairmf.cli.terminal import marked
 from fairmf.data.events import Events
-from fairmf.data.ids import Ids, written_id
 from fairmf.lazy import lazy_module
 
 if TYPE_CHECKING:
-    from pyarrow import feather, parquet
-
     from fairmf.cli import progress as bars
     from fairmf.cli.session import Session
     from fairmf.data import (
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
         sniff,
         split,
         split_io,
-        text_source,
     )  # fmt: skip
     from fairmf.data import half_life as half_lives
     from fairmf.data.columns import ColumnName
@@ -46,8 +42,6 @@ if TYPE_CHECKING:
 else:
     # Readers are imported when they are first used: `recommend` loads a model and needs none of them.
     bars = lazy_module("fairmf.cli.progress")
-    feather = lazy_module("pyarrow.feather")
-    parquet = lazy_module("pyarrow.parquet")
     dataset_load = lazy_module("fairmf.data.dataset_load")
     datasets = lazy_module("fairmf.data.datasets")
     half_lives = lazy_module("fairmf.data.half_life")
@@ -59,7 +53,6 @@ else:
     sniff = lazy_module("fairmf.data.sniff")
     split = lazy_module("fairmf.data.split")
     split_io = lazy_module("fairmf.data.split_io")
-    text_source = lazy_module("fairmf.data.text_source")
 
 PANEL = "Reading the data"
 EVENTS_HELP = (
@@ -68,7 +61,6 @@ EVENTS_HELP = (
 )
 DATA_HELP = f"A {EVENTS_HELP}"
 _CUTS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars", " ": "spaces", "::": "double colons"}
-_TABLES = (".parquet", ".pq", ".arrow", ".arrows", ".feather", ".ipc")
 
 
 @dataclass
@@ -108,8 +100,8 @@ class Reading(Flags):
         ),
     ] = None
     as_of: Annotated[
-        str | None, typer.Option(rich_help_panel=PANEL, metavar="DATE", help="With --half-life: the date at which "
-        "the age of an event is 0. Default: that of the newest event.")
+        str | None, typer.Option(rich_help_panel=PANEL, metavar="DATE", help="With --half-life: the date from which "
+        "ages are counted back. Default: the date of the newest event.")
     ] = None  # fmt: skip
     delimiter: Annotated[
         str | None, typer.Option(rich_help_panel=PANEL, help="One or more characters that separate columns "
@@ -380,71 +372,3 @@ def read_histories(source: str, model: FactorModel, reading: Reading, session: S
     if own is not None and events.times is None:
         session.warn("No column looks like times, so that all events of new users count as recent ones.")
     return events.user_ids.values, histories
-
-
-def as_ids(texts: list[str], known: Ids | None) -> list[int | str]:
-    """Convert ids that were typed to the type of the model's ids.
-
-    The result is integers if the model's ids are integers, or if it has none and row numbers are meant; else texts.
-    """
-    if known is not None and known.values.dtype.kind not in "iu":
-        return list(texts)
-    return [
-        written_id(text) for text in texts
-    ]  # a text that is no integer stays a text: the model reports it as unknown
-
-
-def read_ids(path: Path, known: Ids | None, kind: str) -> list[int | str]:
-    """Read a file with one id per line."""
-    return ids_from_file(path, None, known, kind)
-
-
-def ids_from_file(path: Path, column: str | None, known: Ids | None, kind: str) -> list[int | str]:
-    """Read ids from a file with one per line, or from a column of a table."""
-    if not path.is_file():
-        raise Problem(
-            f"There is no file {path} with {kind} ids.", "it holds one id per line, or is a table with --user COLUMN"
-        )
-    texts = _lines(path) if column is None and path.suffix.lower() not in _TABLES else _id_column(path, column, kind)
-    if not texts:
-        raise Problem(f"{path} holds no {kind} ids.")
-    return as_ids(list(dict.fromkeys(texts)), known)
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        raise Problem(f"{path} is not text.", "it should hold one id per line") from None
-    return [line.strip() for line in lines if line.strip()]
-
-
-def _id_column(path: Path, column: str | None, kind: str) -> list[str]:
-
-    seen = sniff.peek(path)
-    guess = sniff.guess_columns(seen)
-    name = column if column is not None else guess.columns.get(kind)
-    if name is None:
-        if len(seen.names) > 1:
-            raise unclear(path, seen, guess, kind, "--user COLUMN")
-        name = seen.names[0]
-    name = int(name) if not seen.header and str(name).isdigit() else name
-    if name not in seen.names:
-        raise Problem(
-            f"Column {name!r} is not in {path}: there are {', '.join(map(str, seen.names))}.", "--user COLUMN"
-        )
-    return [str(value) for value in _values(path, seen, name) if value is not None]
-
-
-def _values(path: Path, seen: Peek, name: ColumnName) -> list[object]:
-
-    if seen.kind == "csv":
-        with read.reading(path, "CSV"):
-            rows = list(read_csv.text_rows(text_source.TextSource.of_file(path), str(seen.delimiter)))
-        place = seen.names.index(name)
-        return [row[place] for row in rows[1 if seen.header else 0 :] if len(row) > place]
-    with read.reading(path, seen.kind.capitalize()):
-        if seen.kind == "parquet":
-            return list(parquet.read_table(path, columns=[name]).column(0).to_pylist())
-
-        return list(feather.read_table(path, columns=[name]).column(0).to_pylist())

@@ -60,7 +60,7 @@ class Draw(Flags):
         int | None,
         typer.Option(
             min=1,
-            help="With --by user: number of validation users; there are as many test users. "
+            help="With --by user: number of validation users. The number of test users is the same. "
             "[dim]\\[default: a tenth of the users, at most 10,000][/dim]",
         ),
     ] = None
@@ -76,15 +76,14 @@ class Draw(Flags):
     share: Annotated[
         float,
         typer.Option(
-            help="Share of a held-out user's items that are hidden, for the model to find. --protocol "
-            "public fixes it at 0.2."
+            help="Share of the items of a held-out user that the model has to find. --protocol public fixes it at 0.2."
         ),
     ] = 0.2
     cold_share: Annotated[
         float,
         typer.Option(
-            help="With --by item: share of the items that are held out for validation. As many others "
-            "are held out for test."
+            help="With --by item: share of the items that are held out for validation. The same number of other "
+            "items is held out for the test."
         ),
     ] = 0.1
     recency: Annotated[

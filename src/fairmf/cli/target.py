@@ -87,7 +87,7 @@ def target(
     part: Annotated[Part, typer.Option(help="Held-out users to measure on.")] = Part.validation,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="File for the model, which then serves with the evenness found."),
+        typer.Option("--output", "-o", help="File to write the model to, with the evenness found as its default."),
     ] = None,
     unreached: Unreached,
 ) -> None:

@@ -63,7 +63,7 @@ def tradeoff(
         Path | None, typer.Option("--output", "-o", help=f"File to write the curve to: {ENDINGS_HELP}.")
     ] = None,
 ) -> None:
-    """Measure accuracy and exposure of one trained model at many values of evenness. It is not trained again.
+    """Measure accuracy and exposure of one trained model at many values of evenness. The model is not trained again.
 
     Evenness is a number from 0 (most accurate lists) to 1 (most even lists). If the model is not calibrated, tradeoff
     calibrates it first and leaves its file as it is. Choose an evenness on the validation users (the default). Then

@@ -88,8 +88,14 @@ class Rows(NamedTuple):
 
 def item_sums(rows: Rows, n_items: int) -> NDArray[np.float64]:
     """Return the sum of the confidences of every item, from rows of users; dislikes do not count."""
-    rows = liked(rows)
-    return np.bincount(rows.indices, rows.weights, n_items).astype(np.float64)
+    weights = None if rows.weights is None else np.maximum(rows.weights, 0)
+    return np.bincount(rows.indices, weights, n_items).astype(np.float64)
+
+
+def item_counts(rows: Rows, n_items: int) -> NDArray[np.float64]:
+    """Return the number of users of every item, from rows of users; dislikes do not count."""
+    likes = None if rows.weights is None else rows.weights > 0
+    return np.bincount(rows.indices, likes, n_items).astype(np.float64)
 
 
 # -- dislikes: entries with a weight below 0 (docs/mathematics.md 12) -------------------------------------------------

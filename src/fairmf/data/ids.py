@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,9 @@ from fairmf.errors import InvalidData, UnknownId
 from fairmf.io.values import plain
 from fairmf.lazy import cached_property
 from fairmf.types import Array
+
+Names: TypeAlias = Sequence[Hashable] | Array
+"""Users or items by name: original ids where the data had ids, else (or with by="row") row numbers."""
 
 
 class Ids:
@@ -247,3 +250,47 @@ def is_missing(value: object) -> bool:
 def _fits_int64(values: Sequence[int]) -> bool:
     # NumPy would turn integers beyond 64 bits into rounded floats.
     return min(values) >= -(2**63) and max(values) < 2**63
+
+
+# -- users and items by name: by id where the data had ids, else by row number -----------------------------------------
+
+
+def is_one(names: object) -> bool:
+    """Return whether one user or item is named, rather than many. A tuple is one: tuples can be ids."""
+    return isinstance(names, (str, bytes, tuple)) or np.ndim(names) == 0  # type: ignore[arg-type]
+
+
+def as_list(names: Hashable | Names) -> Names:
+    """Return a sequence of names, also if one name was given."""
+    return [names] if is_one(names) else names  # type: ignore[list-item, return-value]
+
+
+def positions(names: Names, ids: Ids | None, size: int, kind: str) -> NDArray[np.int64]:
+    """Return the rows of users or items (`kind`) named by `ids`, or by row number if `ids` is None."""
+    if ids is not None:
+        return ids.positions(names, kind=kind)
+    if size == 0 and len(names):
+        raise InvalidData(
+            f"This model holds no {kind}s: give their histories, with recalculate_user=True (docs/cluster.md)."
+        )
+    rows = row_numbers(names, kind)
+    if len(rows) and (rows.min() < 0 or rows.max() >= size):
+        raise UnknownId(f"{kind.capitalize()} rows go from 0 to {size - 1:,}; got {rows.min()}..{rows.max()}.")
+    return rows
+
+
+def row_numbers(names: Names, kind: str) -> NDArray[np.int64]:
+    """Return names that are row numbers as an array; raise InvalidData if they are not."""
+    try:
+        rows = np.asarray(names)
+    except ValueError:  # lists of unequal length
+        rows = np.zeros((0, 0))
+    rows = rows.astype(np.int64) if rows.shape == (0,) else rows  # an empty list reads as floats
+    if rows.dtype.kind not in "iu" or rows.ndim != 1:
+        raise InvalidData(f"{kind.capitalize()}s are named by row number here: without {kind} ids, or with by='row'.")
+    return rows.astype(np.int64)
+
+
+def named(rows: NDArray[np.integer], ids: Ids | None) -> Array:
+    """Return positions as ids (see `Ids.named`), or as they are if there are no ids."""
+    return rows if ids is None else ids.named(rows)

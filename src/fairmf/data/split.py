@@ -50,6 +50,30 @@ def build_matrix(
     return Interactions(rows, n_items, user_ids, item_ids, weighting)
 
 
+def matrix_of(
+    events: Events,
+    rows: NDArray[np.int64] | NDArray[np.bool_] | slice,
+    users: NDArray[np.int64],
+    items: NDArray[np.int64],
+    *,
+    weighted: bool,
+) -> Interactions:
+    """Build the matrix of some events, whose row k is users[k] and whose column k is items[k].
+
+    With `weighted` it keeps the events' weights; targets have none, because a target is found or not.
+    """
+    return build_matrix(
+        positions_in(users, len(events.user_ids))[events.users[rows]],
+        positions_in(items, len(events.item_ids))[events.items[rows]],
+        len(users),
+        len(items),
+        weights=events.weights[rows] if weighted and events.weights is not None else None,
+        user_ids=events.user_ids.take(users),
+        item_ids=events.item_ids.take(items),
+        weighting=events.weighting if weighted else None,
+    )
+
+
 def wanted(events: Events) -> NDArray[np.bool_]:
     """Return which events can be targets: all but dislikes."""
     return np.ones(len(events), dtype=bool) if events.weights is None else events.weights >= 0

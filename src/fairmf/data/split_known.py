@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fairmf.data.events import Events
 from fairmf.data.interactions import Interactions
-from fairmf.data.split import HeldOut, Method, Split, build_matrix, events_of, positions_in, times_of, wanted
+from fairmf.data.split import HeldOut, Method, Split, events_of, matrix_of, positions_in, times_of, wanted
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.params import check_seed, check_share
 
@@ -52,8 +52,9 @@ def split_by_interaction(
     ----------
     data : Events or Interactions
     target_share : float
-        Above 0 and below 0.5.
+        Share of a user's items that are targets of validation, and as many others of test: above 0 and below 0.5.
     random_state : int
+        Seed of the draw; `recency` draws nothing.
     recency : bool
         Hold out each user's newest items for test and those before them for validation, instead of random ones. Needs
         Events with times; among equal times the later row counts as newer.
@@ -107,8 +108,9 @@ def split_by_item(
     cold_share : float
         Share of the items that are cold for validation, and as many others for test: above 0 and below 0.5.
     target_share : float
-        Share of the interactions with all other items that are targets of validation, and as many others of test.
+        The same for the interactions with all other items.
     random_state : int
+        Seed of both draws.
 
     Returns
     -------
@@ -164,23 +166,11 @@ class KnownUsers(NamedTuple):
 
     def split(self, method: Method) -> Split:
         """Return the split: both held-out sets have all users as rows, with train as their history."""
-        train = self._matrix(self.part == 0, weighted=True)
-        held_out = [HeldOut(train, self._matrix(self._wanted(number)), True) for number in (1, 2)]
-        return Split(train, held_out[0], held_out[1], method)
-
-    def _wanted(self, number: int) -> NDArray[np.bool_]:
-        rows: NDArray[np.bool_] = (self.part == number) & wanted(self.events)
-        return rows
-
-    def _matrix(self, rows: NDArray[np.bool_], weighted: bool = False) -> Interactions:
-        events, users, items = self.events, self.users, self.items
-        return build_matrix(
-            positions_in(users, len(events.user_ids))[events.users[rows]],
-            positions_in(items, len(events.item_ids))[events.items[rows]],
-            len(users), len(items), user_ids=events.user_ids.take(users), item_ids=events.item_ids.take(items),
-            weights=events.weights[rows] if weighted and events.weights is not None else None,
-            weighting=events.weighting if weighted else None,
-        )  # fmt: skip
+        events, users, items, part = self
+        train = matrix_of(events, part == 0, users, items, weighted=True)
+        targets = (matrix_of(events, (part == k) & wanted(events), users, items, weighted=False) for k in (1, 2))
+        validation, test = (HeldOut(train, each, True) for each in targets)
+        return Split(train, validation, test, method)
 
 
 def check_held_twice(owner: str, name: str, share: float) -> None:

@@ -21,9 +21,9 @@ from fairmf.data.split import (
     HeldOut,
     Split,
     ascending,
-    build_matrix,
     events_of,
     first_appearance,
+    matrix_of,
     positions_in,
     times_of,
     wanted,
@@ -68,6 +68,7 @@ def split_by_user(
     target_share : float
         Share of a held-out user's items that are targets.
     random_state : int
+        Seed of the draw, for "seeded".
 
     Returns
     -------
@@ -143,7 +144,7 @@ def _public(events: Events, users: NDArray[np.int64], heldout: int) -> Split:
     # The published code numbers items in the order in which train has them.
     items, _ = first_appearance(events.items[in_train], len(events.item_ids))
     return Split(
-        _matrix(events, in_train, train, items, weighted=False),
+        matrix_of(events, in_train, train, items, weighted=False),
         _public_part(events, validation, items),
         _public_part(events, test, items),
         "by_user",
@@ -185,7 +186,7 @@ def _seeded(
         rows = _rows_of(events, part, items)
         is_target = draw_parts(events.users[rows], share, 1, random.random(len(rows))) == 1
         parts.append(_held_out(events, rows, is_target, part, items, weighted=weighted))
-    return Split(_matrix(events, in_train, train, items, weighted=weighted), parts[0], parts[1], "by_user")
+    return Split(matrix_of(events, in_train, train, items, weighted=weighted), parts[0], parts[1], "by_user")
 
 
 def _rows_of(events: Events, part: NDArray[np.int64], items: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -204,31 +205,9 @@ def _held_out(
     *,
     weighted: bool,
 ) -> HeldOut:
-    # A target is found or not, so targets have no weights.
-    fold_in = _matrix(events, rows[~is_target], part, items, weighted=weighted)
+    fold_in = matrix_of(events, rows[~is_target], part, items, weighted=weighted)
     targets = rows[is_target & wanted(events)[rows]]
-    return HeldOut(fold_in, _matrix(events, targets, part, items, weighted=False))
-
-
-def _matrix(
-    events: Events,
-    rows: NDArray[np.int64] | NDArray[np.bool_],
-    users: NDArray[np.int64],
-    items: NDArray[np.int64],
-    *,
-    weighted: bool,
-) -> Interactions:
-    """Build the matrix of some events, whose row k is users[k] and whose column k is items[k]."""
-    return build_matrix(
-        positions_in(users, len(events.user_ids))[events.users[rows]],
-        positions_in(items, len(events.item_ids))[events.items[rows]],
-        len(users),
-        len(items),
-        weights=events.weights[rows] if weighted and events.weights is not None else None,
-        user_ids=events.user_ids.take(users),
-        item_ids=events.item_ids.take(items),
-        weighting=events.weighting if weighted else None,
-    )
+    return HeldOut(fold_in, matrix_of(events, targets, part, items, weighted=False))
 
 
 def split_by_time(
@@ -293,16 +272,7 @@ def split_by_time(
     def matrix(rows: NDArray[np.bool_], users: NDArray[np.int64], weighted: bool) -> Interactions:
         user_place = positions_in(users, len(events.user_ids))
         chosen = events.select(rows & known_item & (user_place[events.users] >= 0)).without_duplicates()
-        return build_matrix(
-            user_place[chosen.users],
-            item_place[chosen.items],
-            len(users),
-            len(items),
-            weights=chosen.weights if weighted else None,
-            user_ids=events.user_ids.take(users),
-            item_ids=events.item_ids.take(items),
-            weighting=events.weighting if weighted else None,
-        )
+        return matrix_of(chosen, slice(None), users, items, weighted=weighted)
 
     train = matrix(in_train, train_users, True)
     validation = matrix(before_test & ~_met(events, in_train) & wanted(events), train_users, False)

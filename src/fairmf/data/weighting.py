@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fairmf.data.csr import Rows, has_dislikes, item_sums, like_counts, liked
+from fairmf.data.csr import Rows, item_counts, item_sums, like_counts, liked
 from fairmf.errors import InvalidData
 from fairmf.lazy import cached_property
 from fairmf.params import check_number
@@ -191,8 +191,7 @@ class Balance:
 
         The rows are those that `inner` has weighted already.
         """
-        # 0 and 1 may be integers, which a file would store as such.
-        found = cls(float(item_balance), float(user_balance), liked(rows).column_counts(n_items), 1.0, inner)
+        found = cls(item_balance, user_balance, item_counts(rows, n_items), 1.0, inner)
         return found.normalised([found.totals(rows)])
 
     def totals(self, rows: Rows) -> tuple[float, float]:
@@ -221,8 +220,10 @@ class Balance:
         k = len(rows.indices)
         if len(rows.indptr) == 2 and rows.weights is None and self.inner is None and 0 < k <= SHORT:
             # As below for one short binary history, in few calls: this is what a request takes.
-            found = self._popular[rows.indices] * self._busy[k] / self.norm
-            return np.minimum(np.maximum(found, RANGE[0], out=found), RANGE[1], out=found).astype(np.float32)
+            found = self._popular[rows.indices]
+            found *= self._busy[k]
+            found /= self.norm
+            return (found if self._in_range else np.clip(found, *RANGE)).astype(np.float32)
         return self.balanced(rows if self.inner is None else rows._replace(weights=self.inner.weights(rows)))
 
     def balanced(self, rows: Rows) -> NDArray[np.float32]:
@@ -262,8 +263,9 @@ class Balance:
             # A row longer than a part is a part of its own.
             last = int(np.searchsorted(rows.indptr, rows.indptr[first] + ENTRIES_AT_ONCE, side="right")) - 1
             part = rows.block(first, max(last, first + 1))
-            busy = self._factor(like_counts(part), self.user_balance)
-            found = self._popular[part.indices] * np.repeat(busy, np.diff(part.indptr))
+            lengths = np.diff(part.indptr)
+            busy = self._factor(lengths if part.weights is None else like_counts(part), self.user_balance)
+            found = self._popular[part.indices] * np.repeat(busy, lengths)
             if part.weights is not None:
                 found *= np.abs(part.weights)
             yield part, found
@@ -279,6 +281,13 @@ class Balance:
         """a^-b_U of a user with a items, for a up to SHORT."""
         factors: list[float] = self._factor(np.arange(SHORT + 1), self.user_balance).tolist()
         return factors
+
+    @cached_property
+    def _in_range(self) -> bool:
+        """Whether the confidences of all short binary histories are in RANGE, so that none has to be clipped."""
+        popular, busy = self._popular, self._busy
+        lowest, highest = popular.min(initial=1.0) * min(busy), popular.max(initial=1.0) * max(busy)
+        return bool(RANGE[0] <= lowest / self.norm and highest / self.norm <= RANGE[1])
 
     @staticmethod
     def _factor(counts: NDArray[np.integer] | NDArray[np.float64], strength: float) -> NDArray[np.float64]:
@@ -338,6 +347,4 @@ def _lengths(rows: Rows) -> NDArray[np.float64]:
 
 def _signed(confidences: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
     """Give the confidences of dislikes their minus back."""
-    if rows.weights is None or not has_dislikes(rows):
-        return confidences
-    return np.copysign(confidences, rows.weights)
+    return confidences if rows.weights is None else np.copysign(confidences, rows.weights)

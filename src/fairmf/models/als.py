@@ -173,9 +173,11 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         strength = self.trained_fairness() * problem.unobserved_weight
         q = strength * merit_gramian @ problem.backend.mean(U)
         rotation = problem.backend.vector(np.eye(self.factors))
-        maps = feature_maps.start(problem.backend, problem.user_side, problem.item_side, self.factors)
-        value = objectives.objective(problem, U, V, None, *maps)
-        user_map, item_map = maps
+        user_map = item_map = None
+        if problem.has_features:
+            sides = problem.user_side, problem.item_side
+            user_map, item_map = feature_maps.start(problem.backend, *sides, self.factors)
+        value = objectives.objective(problem, U, V, None, user_map, item_map)
         return als_cg.AlternatingState(
             U, V, q, gramian, merit_gramian, value, rotation, user_map=user_map, item_map=item_map
         )
@@ -193,7 +195,7 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         fairness = self.trained_fairness()
         if fairness > 0:
             return state.coupling / fairness
-        return super().merit(problem, state)
+        return problem.unobserved_weight * (state.merit_gramian @ problem.backend.mean(state.user_factors))
 
     def objective(self, problem: Problem, state: AlternatingState) -> Objective:  # noqa: ARG002
         """Return F, which the epoch has computed already."""

@@ -3,10 +3,10 @@
 Order of calls in an epoch:
 
 1. `epoch(problem, state, ...)` gets U, V, the coupling vector q and the Gramians of the last epoch.
-2. `users`: `eigenbasis` of alpha0 G_V; both sides are turned into it, and are never turned back.
+2. `users`: `Backend.diagonalise` alpha0 G_V; both sides are turned into its eigenbasis, and are never turned back.
 3. `users`, fairness > 0: estimate how the mean user t responds to q: `grouped_response` or `sampled_response`.
 4. `users`, in rounds: `Backend.improve` the rows, then `corrected` q and, with it, all users.
-5. `epoch`: `eigenbasis` of alpha0 G_U + lambda_f t t'; both sides are turned into it.
+5. `epoch`: `Backend.diagonalise` alpha0 G_U + lambda_f t t'; both sides are turned into its eigenbasis.
 6. `epoch`: `Backend.improve` the items. F after the epoch is a by-product of this.
 
 Users or items with features first get a better map (feature_maps.py), in the basis in which they are then improved.
@@ -21,10 +21,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fairmf.backends.contract import Backend, Effort, Factors, HalfStep, Matrix, Vector, frozen
-from fairmf.backends.solve import eigenbasis
 from fairmf.models import feature_maps
 from fairmf.models.fit_loop import State
-from fairmf.models.objective import Objective
+from fairmf.models.objective import Objective, l2_squares
 from fairmf.models.problem import Problem
 
 
@@ -74,18 +73,19 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     # Step 5: into the eigenbasis of what all items' matrices share, alpha0 G_U + lambda_f t t'. With one step per row
     # the last rotation is a good guess, which saves a device the eigenvectors (see Backend.diagonalise).
     gramian_u = backend.gramian(U)
-    common, _ = problem.fairness_pull(t)
+    common, own = problem.fairness_pull(t)
     matrix = problem.unobserved_weight * gramian_u + common * np.outer(t, t)
     guess = done.rotation.T if effort.steps == 1 else None
-    values, vectors, rest = eigenbasis(backend, matrix, problem.least_item_ridge, guess)
+    values, vectors, rest = backend.diagonalise(matrix, problem.least_item_ridge, guess)
     U, V = backend.turned(U, vectors), backend.turned(V, vectors)
     q, t = vectors.T @ q, vectors.T @ t
-    user_map, item_map = (feature_maps.turned(backend, M, vectors) for M in (done.user_map, done.item_map))
-    own_right = predicted = None
+    user_map = item_map = own_right = predicted = None
+    if problem.has_features:
+        user_map, item_map = (feature_maps.turned(backend, M, vectors) for M in (done.user_map, done.item_map))
     if problem.item_side is not None and item_map is not None:
         item_map, predicted = problem.item_side.improved_map(backend, item_map, V)
         own_right = problem.item_side.own(predicted)
-    own = problem.fairness_pull(t)[1]
+    own = None if own is None else own._replace(vector=t)
     dislikes = problem.dislikes
     if dislikes is not None:
         own_right = dislikes.right(backend, dislikes.by_item, U, own_right)
@@ -101,9 +101,9 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     loss, item_squares, user_squares, at_users, at_items, shared, merit, squares = backend.numbers(
         sums.loss,
         sums.ridge_squares if item_map is None
-        else feature_maps.l2_terms(backend, problem.item_side, item_map, V, problem.item_ridge, predicted),
+        else l2_squares(backend, problem.item_side, item_map, V, problem.item_ridge, predicted),
         backend.weighted_squares(U, problem.user_ridge).sum() if user_map is None
-        else feature_maps.l2_terms(backend, problem.user_side, user_map, U, problem.user_ridge),
+        else l2_squares(backend, problem.user_side, user_map, U, problem.user_ridge),
         done.squared_residual, sums.squared_residual, shared_sum, unevenness,
         unevenness if merit_gramian is gramian_v else t @ gramian_v @ t,
     )  # fmt: skip
@@ -146,15 +146,18 @@ def users(
     # Step 2. Copies, because the state must survive an epoch that is run again.
     shared = problem.unobserved_weight * state.item_gramian
     guess = state.rotation.T if effort.steps == 1 else None
-    values, vectors, rest = eigenbasis(backend, shared, problem.least_user_ridge, guess)
+    values, vectors, rest = backend.diagonalise(shared, problem.least_user_ridge, guess)
     U, V = (backend.empty(*x.shape) for x in (state.user_factors, state.item_factors))
     backend.multiply(state.user_factors, vectors, U)
     backend.multiply(state.item_factors, vectors, V)
     q: Vector = vectors.T @ state.coupling
-    user_map, item_map = (feature_maps.turned(backend, M, vectors) for M in (state.user_map, state.item_map))
-    own = feature_maps.own_right(backend, problem.user_side, user_map) if keep_map else None
-    if not keep_map:
-        user_map, own = feature_maps.improved(backend, problem.user_side, user_map, U)
+    user_map = item_map = own = None
+    if problem.has_features:
+        user_map, item_map = (feature_maps.turned(backend, M, vectors) for M in (state.user_map, state.item_map))
+        if keep_map:
+            own = feature_maps.own_right(backend, problem.user_side, user_map)
+        else:
+            user_map, own = feature_maps.improved(backend, problem.user_side, user_map, U)
     if problem.dislikes is not None:
         own = problem.dislikes.right(backend, problem.dislikes.by_user, V, own)
     # Step 3. C = phi alpha0 G_W is diagonal in this basis unless items have fairness weights.
@@ -200,12 +203,13 @@ def finish(problem: Problem, state: AlternatingState, fairness: float, sampled: 
     rows, V = problem.interactions.by_user, done.item_factors
     step = HalfStep(backend, rows, V, done.eigenvalues, problem.user_ridge, done.coupling, own=done.own)
     backend.improve(step, done.user_factors, Effort(SETTLING.steps, tolerance=1e-4))
-    gramian = backend.gramian(done.item_factors)
+    gramian, item_map = backend.gramian(V), done.item_map
+    if problem.item_side is not None:
+        item_map = feature_maps.settled(backend, problem.item_side, item_map, V)
     return replace(
-        state, user_factors=done.user_factors, item_factors=done.item_factors, coupling=done.coupling,
-        item_gramian=gramian, merit_gramian=problem.merit_gramian(done.item_factors, gramian),
-        user_map=done.user_map,
-        item_map=feature_maps.settled(backend, problem.item_side, done.item_map, done.item_factors),
+        state, user_factors=done.user_factors, item_factors=V, coupling=done.coupling,
+        item_gramian=gramian, merit_gramian=problem.merit_gramian(V, gramian), user_map=done.user_map,
+        item_map=item_map,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from fairmf.backends import solve
 from fairmf.backends.contract import Factors, HalfStep, Matrix, Vector
 from fairmf.models import feature_maps
 from fairmf.models.als_cg import AlternatingState
-from fairmf.models.objective import Objective, observed_loss
+from fairmf.models.objective import Objective, l2_squares, observed_loss
 from fairmf.models.problem import Problem
 
 
@@ -108,8 +108,8 @@ def _done(problem: Problem, state: AlternatingState, V: Factors, gramian_u: Matr
     gramian_v = backend.gramian(V)
     merit_gramian = problem.merit_gramian(V, gramian_v)
     squares = (
-        feature_maps.l2_terms(backend, problem.user_side, state.user_map, U, problem.user_ridge),
-        feature_maps.l2_terms(backend, problem.item_side, state.item_map, V, problem.item_ridge),
+        l2_squares(backend, problem.user_side, state.user_map, U, problem.user_ridge),
+        l2_squares(backend, problem.item_side, state.item_map, V, problem.item_ridge),
     )
     value = Objective(
         observed=0.5 * observed_loss(problem, U, V),

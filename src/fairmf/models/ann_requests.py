@@ -21,9 +21,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fairmf.backends.contract import Factors, Vector
 from fairmf.data.csr import Rows
+from fairmf.data.ids import Names
 from fairmf.errors import FairmfError, InvalidData
 from fairmf.models.evenness import Level
-from fairmf.models.fitted import Names
 from fairmf.models.history_request import HistoryAnswer, HistoryRequest
 from fairmf.models.recommend_for import Asked, answers_or_errors, joined, on_cpu
 from fairmf.params import check_number
@@ -41,13 +41,10 @@ log = logging.getLogger("fairmf")
 GOAL = 0.95  # share of the exact lists that the groups have to find where they are made
 LEAST = 0.9  # share below which groups are measured anew when a model is served with them
 STOPS = tuple(k / 8 for k in range(9))  # values of evenness at which the share of groups is measured
-FEWEST = 1 / 64  # share of the groups that is tried first; then it is doubled
+FEWEST = 1 / 1024  # share of the groups that is tried first; then it is doubled
 MOST = 1 / 4  # largest share of the groups; looking into more takes longer than ranking every item
-SAMPLE, CHECKED, LENGTH = (
-    48,
-    16,
-    20,
-)  # users who are sampled when groups are made and when they are checked; their lists
+SAMPLE, CHECKED = 48, 16  # users who are sampled when groups are made, and when they are checked
+LENGTH = 20  # of their lists
 
 
 class AnnRequests:
@@ -114,12 +111,13 @@ class AnnRequests:
         levels, lengths = [one.level for one in asked], np.array([one.N for one in asked])
         lists, scores = empty_lists(len(users), int(lengths.max()))
         probes = np.array([self._probes(level) for level in levels])
-        for count in np.unique(probes).tolist():
-            rows = np.flatnonzero(probes == count)
-            own = [levels[row] for row in rows]
-            found = self._ranked(users[rows], own, lengths[rows], barred.take(rows), prices, count)
-            wide = found[0].shape[1]
-            lists[rows, :wide], scores[rows, :wide] = found
+        everything = probes >= self.groups.n_groups
+        for rows in (np.flatnonzero(everything), np.flatnonzero(~everything)):
+            if len(rows):
+                own = [levels[row] for row in rows]
+                found = self._ranked(users[rows], own, lengths[rows], barred.take(rows), prices, probes[rows])
+                wide = found[0].shape[1]
+                lists[rows, :wide], scores[rows, :wide] = found
         short = (lists >= 0).sum(axis=1) < np.minimum(lengths, self.n_items - np.diff(barred.indptr))
         for row in np.flatnonzero(short & (probes < self.groups.n_groups)):  # its groups hold too few items
             one = slice(row, row + 1)
@@ -135,10 +133,11 @@ class AnnRequests:
 
     def _ranked(
         self, users: Factors, levels: list[Level], lengths: NDArray[np.int64], barred: Rows, prices: Vector | None,
-        probes: int,
+        probes: NDArray[np.int64],
     ) -> Lists:  # fmt: skip
+        """Return the lists of `rank` for requests that all look into every group, or that all look into some."""
         serving, groups = self.model.fitted.serving, self.groups
-        if probes >= groups.n_groups:
+        if probes[0] >= groups.n_groups:
             return serving.rank(users, levels, lengths, barred, prices)
         strengths = np.array([serving.strength(*level.on_items)[:3] for level in levels])
         chosen = groups.choose(users, strengths, probes, self._largest_added(prices))

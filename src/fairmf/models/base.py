@@ -20,7 +20,7 @@ from fairmf.lazy import lazy_module
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.feature_model import FeatureModel
 from fairmf.models.fitted import Fitted, History
-from fairmf.params import check_count, check_settings, setting, settings_of
+from fairmf.params import check_number, check_settings, setting, settings_of
 from fairmf.types import Record, SparseMatrix
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from fairmf.models import checkpoint as checkpoint_files
     from fairmf.models import fit_loop
     from fairmf.models import objective as objectives
-    from fairmf.models import problem as problems
     from fairmf.models.fairness_weights import FairnessWeights
     from fairmf.models.feature_fit import FeatureFit
     from fairmf.models.fit_loop import Callback, Function, StateT
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from fairmf.models.problem import Problem
     from fairmf.ranking import item_dial
 else:  # models that only answer do without what a fit needs
-    checkpoint_files, problems = lazy_module("fairmf.models.checkpoint"), lazy_module("fairmf.models.problem")
+    checkpoint_files = lazy_module("fairmf.models.checkpoint")
     fit_loop, objectives = lazy_module("fairmf.models.fit_loop"), lazy_module("fairmf.models.objective")
     item_dial = lazy_module("fairmf.ranking.item_dial")
     random_start = lazy_module("fairmf.backends.random_start")
@@ -72,11 +71,12 @@ class IterativeModel(FeatureModel, Generic[StateT]):
 
     factors: int = setting(128, "Length of the user and item vectors.", symbol="d", low=1, integer=True)
     regularization: float = setting(
-        0.005, "How strongly large vectors are penalised (L2), more so for users and items with more interactions.",
+        0.005, "How strongly large vectors are penalised (L2). Users and items with more interactions are penalised "
+        "more.",
         symbol="lambda2", low=0,
     )  # fmt: skip
     regularization_exponent: float = setting(
-        1.0, "How fast that penalty grows with the number of interactions; 0 makes it equal for all.",
+        1.0, "How fast the penalty (regularization) grows with the number of interactions. With 0 it is equal for all.",
         symbol="eta", low=-4, high=4,
     )  # fmt: skip
     unobserved_weight: float = setting(
@@ -99,7 +99,7 @@ class IterativeModel(FeatureModel, Generic[StateT]):
         0, "Number of threads; 0 uses all cores. Results are the same for any number.", low=0, integer=True
     )
     backend: str = setting(
-        "cpu", "Where the arithmetic runs; 'auto' takes a GPU where there is one and the data are large enough. "
+        "cpu", "Where the arithmetic runs. 'auto' uses a GPU if there is one and the data are large enough. "
         "'reference' is a slow, simple implementation for checking results.",
         choices=BACKENDS,
     )  # fmt: skip
@@ -113,8 +113,8 @@ class IterativeModel(FeatureModel, Generic[StateT]):
 
     feature_regularization: float = setting(
         0.1,
-        "How strongly the vectors that features predict are drawn to 0; large values make features matter less. A "
-        "feature counts as if this many more items had it, with vectors of 0.",
+        "How strongly the vectors that features predict are pulled towards 0. The larger it is, the less features "
+        "matter. It acts like this many additional items that have the feature and a vector of 0.",
         symbol="kappa", above=0,
     )  # fmt: skip
 
@@ -148,7 +148,8 @@ class IterativeModel(FeatureModel, Generic[StateT]):
 
     def objective(self, problem: Problem, state: StateT) -> Objective:
         """Return F of a state."""
-        return objectives.objective_at(problem, state)
+        maps = state.user_map, state.item_map
+        return objectives.objective(problem, state.user_factors, state.item_factors, None, *maps)
 
     def finish(self, problem: Problem, state: StateT) -> StateT:  # noqa: ARG002
         """Do what is left after the last epoch, and return the new state."""
@@ -246,8 +247,8 @@ class IterativeModel(FeatureModel, Generic[StateT]):
         (60, 4)
         """
         check_settings(self)
-        check_count("fit", "checkpoint_every", checkpoint_every)
-        called = fit_loop.as_callbacks(callbacks)
+        check_number("fit", "checkpoint_every", checkpoint_every, integer=True, low=1)
+        called = [each if hasattr(each, "on_epoch") else fit_loop.FunctionCallback(each) for each in callbacks]
         own = self._chosen(data, progress)
         if own is not self:
             # The constructor's values stay as they are, for the next fit; `fitted.settings` has what was chosen.
@@ -301,9 +302,10 @@ class IterativeModel(FeatureModel, Generic[StateT]):
         backend, (n, m) = problem.backend, problem.interactions.shape
         if init is None:
             key, scale = random_start.key_of(self.random_state), self.init_scale / np.sqrt(self.factors)
-            users, items = (random_start.Stream(key, side) for side in (random_start.USERS, random_start.ITEMS))
-            U = problems.normal_factors(users, n, self.factors, scale, backend)
-            return U, problems.normal_factors(items, m, self.factors, scale, backend)
+            U, V = backend.empty(n, self.factors), backend.empty(m, self.factors)
+            for side, out in ((random_start.USERS, U), (random_start.ITEMS, V)):
+                backend.draw_normal(random_start.Stream(key, side), None, scale, out)
+            return U, V
         # Copies: no epoch may write into arrays that belong to the caller.
         pair = (init.user_factors, init.item_factors) if isinstance(init, FactorModel) else init
         start_u, start_v = (np.array(x, dtype=backend.dtype) for x in pair)

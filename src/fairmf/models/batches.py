@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.data.ids import Ids
+from fairmf.data.ids import Ids, Names, named
 from fairmf.errors import InvalidData
 from fairmf.io.atomic import replacing
 from fairmf.lazy import lazy_module
-from fairmf.models.fitted import Names, named
 from fairmf.models.progress import progress_bar
 from fairmf.models.recommend import USERS_AT_ONCE, Choice, Request, answer, read_request
 from fairmf.params import check_count

@@ -8,6 +8,7 @@ four, along which Gini falls at the least cost in quality; evenness runs along i
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,6 +45,8 @@ class Level:
     def __post_init__(self) -> None:
         for name in ("fairness", "flatten", "discount", "lift"):
             value = getattr(self, name)
+            if type(value) is float and 0.0 <= value < math.inf:
+                continue  # the rule, and requests make levels all the time
             if value is not None:
                 object.__setattr__(self, name, check_not_negative("", name, value))
 

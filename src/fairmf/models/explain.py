@@ -17,11 +17,12 @@ import scipy.linalg
 
 from fairmf import html
 from fairmf.backends.contract import ItemScale
+from fairmf.data.ids import named
 from fairmf.data.interactions import Interactions
 from fairmf.errors import NotFinite
 from fairmf.io.values import plain
 from fairmf.models.evenness import Level
-from fairmf.models.fitted import Fitted, named
+from fairmf.models.fitted import Fitted
 from fairmf.models.fold_in_systems import user_predictions
 from fairmf.models.problem import serving_problem
 from fairmf.types import Record

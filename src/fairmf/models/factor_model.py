@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Factors
+from fairmf.data.ids import Names, as_list, is_one, named
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData
 from fairmf.lazy import lazy_module
 from fairmf.models.evenness import Level
-from fairmf.models.fitted import Names, as_list, is_one, named, on_snapshot
+from fairmf.models.fitted import on_snapshot
 from fairmf.models.history_request import HistoryModel
 from fairmf.models.recommend import USERS_AT_ONCE, Choice, Items, answer_all, ranked, read_request, score_pairs
 from fairmf.ranking.top_n import list_length

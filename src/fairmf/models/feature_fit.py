@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Backend, Factors, Vector
-from fairmf.data.csr import Rows, liked
+from fairmf.data.csr import Rows, item_counts
 from fairmf.data.features import FeatureRows, read_features
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter
@@ -108,7 +108,7 @@ class FeatureFit:
             changes["user_features"] = side = _side(self.users, state.user_map, self.warm_users, backend)
             U = changes["user_factors"] = _filled(U, side, self.warm_users)
         if self.warm_items is not None:
-            changes["item_counts"] = liked(data.by_user).column_counts(data.n_items)
+            changes["item_counts"] = item_counts(data.by_user, data.n_items)
             if len(fitted.popularity) != data.n_items:  # with a balance it is that of the raw data, of all items
                 changes["popularity"] = np.zeros(data.n_items)
                 changes["popularity"][self.warm_items] = fitted.popularity

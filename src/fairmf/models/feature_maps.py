@@ -143,23 +143,6 @@ def _column_sums(a: Array, b: Array) -> Vector:
     return total
 
 
-def l2_terms(
-    backend: Backend,
-    side: SideFeatures | None,
-    M: Factors | None,
-    this: Factors,
-    ridge: Vector,
-    predicted: Factors | None = None,
-) -> float:
-    """Return twice the L2 term of one side: with features if it has any, else sum_i ridge_i |x_i|^2.
-
-    `predicted` is what M predicts, if that is known.
-    """
-    if side is None or M is None:
-        return float(backend.weighted_squares(this, ridge).sum())
-    return side.penalty(backend, M, this, predicted)
-
-
 def own_right(backend: Backend, side: SideFeatures | None, M: Factors | None) -> Factors | None:
     """Return what features add to each row's right-hand side at the map M; None for a side without features."""
     return None if side is None or M is None else side.own(side.predicted(backend, M))

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fairmf.backends.contract import Factors
 from fairmf.data.csr import Rows
+from fairmf.data.ids import Names, as_list
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import lazy_module
-from fairmf.models.fitted import Names, as_list, on_snapshot
+from fairmf.models.fitted import on_snapshot
 from fairmf.models.fold_in import FoldInModel
 from fairmf.types import Record
 

@@ -28,7 +28,7 @@ from fairmf.errors import InvalidData, InvalidParameter, NotFinite
 from fairmf.lazy import lazy_module
 from fairmf.models.fairness_weights import FairnessWeights, read_fairness_weights
 from fairmf.models.fitted import History
-from fairmf.models.objective import Objective, objective_at
+from fairmf.models.objective import Objective, objective
 from fairmf.models.problem import Problem, problem_for
 from fairmf.models.progress import progress_bar
 from fairmf.params import settings_of
@@ -113,11 +113,6 @@ class FunctionCallback:
         objective = record.get("objective")
         total = objective.get("total") if isinstance(objective, dict) else objective
         self.function(progress.epoch - 1, float(record["seconds"]), total)
-
-
-def as_callbacks(given: Sequence[Callback | Function]) -> list[Callback]:
-    """Return callbacks, with functions wrapped as such."""
-    return [each if hasattr(each, "on_epoch") else FunctionCallback(each) for each in given]
 
 
 @runtime_checkable
@@ -344,7 +339,9 @@ def _finished(model: Trainable[S], problem: Problem, kept: S, history: History, 
         raise _diverged(model, options, kept, history, wrong)
     history.final = {"seconds": time.perf_counter() - began}
     if isinstance(finished, State) and (options.objective_every > 0 or model.tolerance > 0):
-        history.final["objective"] = objective_at(problem, finished).to_dict()
+        maps = finished.user_map, finished.item_map
+        value = objective(problem, finished.user_factors, finished.item_factors, None, *maps)
+        history.final["objective"] = value.to_dict()
     return finished
 
 
@@ -436,12 +433,7 @@ def balanced_like(model: IterativeModel[StateT], data: Interactions) -> tuple[In
         raise InvalidData("There are no interactions to learn from.")
     if model.item_balance == 0 and model.user_balance == 0:
         return data, None
-    return balanced(data, model.item_balance, model.user_balance), item_sums(data.by_user, data.n_items)
-
-
-def balanced(data: Interactions, item_balance: float, user_balance: float) -> Interactions:
-    """Return training data with balanced confidences, marked with the weighting that a model keeps."""
-    how = Balance.learn(data.by_user, data.n_items, item_balance, user_balance, data.weighting)
-    found = data.with_weights(how.balanced(data.by_user), how)
+    how = Balance.learn(data.by_user, data.n_items, model.item_balance, model.user_balance, data.weighting)
+    found = data.with_weights(how.balanced(data.by_user), how)  # marked with the weighting, which the model keeps
     found._given = data.fingerprint
-    return found
+    return found, item_sums(data.by_user, data.n_items)

@@ -5,20 +5,21 @@ from __future__ import annotations
 import abc
 import functools
 import os
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable
 from dataclasses import Field, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Backend, Factors, ItemScale, Matrix, Vector
 from fairmf.backends.registry import get_backend
+from fairmf.data.csr import item_counts
 from fairmf.data.events import Events
-from fairmf.data.ids import Ids
+from fairmf.data.ids import Ids, Names, positions
 from fairmf.data.interactions import Interactions, as_interactions
 from fairmf.data.weighting import Weighting, weighted_like
-from fairmf.errors import BrokenFile, InvalidData, InvalidParameter, MissingHistories, NotFitted, UnknownId
+from fairmf.errors import BrokenFile, InvalidData, InvalidParameter, MissingHistories, NotFitted
 from fairmf.lazy import cached_property, lazy_module
 from fairmf.models.evenness import EvennessPath, Level, requested
 from fairmf.params import check_not_negative, settings_of, store_settings
@@ -37,9 +38,6 @@ else:  # models that only recommend do without
     serving_state, shown = lazy_module("fairmf.models.serving_state"), lazy_module("fairmf.models.shown")
 
 Self = TypeVar("Self", bound="FittedModel")
-
-Names: TypeAlias = Sequence[Hashable] | Array
-"""Users or items by name: original ids where the data had ids, else (or with by="row") row numbers."""
 
 
 @dataclass
@@ -190,7 +188,7 @@ class Fitted:
                 spread = item_dial.score_spreads(backend, users, len(self.user_factors), backend.array(V))
         if counts is None:
             held = self.interactions
-            counts = self.popularity if held is None else held.liked().by_user.column_counts(len(V))
+            counts = self.popularity if held is None else item_counts(held.by_user, len(V))
         return item_dial.ItemDial(
             spread, V @ self.mean_user.astype(V.dtype), counts, self.item_offsets, self.item_prices
         )
@@ -404,47 +402,3 @@ class FittedModel(abc.ABC):
 def check_fairness(value: float) -> float:
     """Return a fairness asked for after training; raise InvalidParameter unless it is a finite number >= 0."""
     return check_not_negative("", "fairness", value)
-
-
-# -- names ------------------------------------------------------------------------------------------------------------
-
-
-def is_one(names: object) -> bool:
-    """Return whether one user or item is named, rather than many. A tuple is one: tuples can be ids."""
-    return isinstance(names, (str, bytes, tuple)) or np.ndim(names) == 0  # type: ignore[arg-type]
-
-
-def as_list(names: Hashable | Names) -> Names:
-    """Return a sequence of names, also if one name was given."""
-    return [names] if is_one(names) else names  # type: ignore[list-item, return-value]
-
-
-def positions(names: Names, ids: Ids | None, size: int, kind: str) -> NDArray[np.int64]:
-    """Return the rows of users or items (`kind`) named by `ids`, or by row number if `ids` is None."""
-    if ids is not None:
-        return ids.positions(names, kind=kind)
-    if size == 0 and len(names):
-        raise InvalidData(
-            f"This model holds no {kind}s: give their histories, with recalculate_user=True (docs/cluster.md)."
-        )
-    rows = row_numbers(names, kind)
-    if len(rows) and (rows.min() < 0 or rows.max() >= size):
-        raise UnknownId(f"{kind.capitalize()} rows go from 0 to {size - 1:,}; got {rows.min()}..{rows.max()}.")
-    return rows
-
-
-def row_numbers(names: Names, kind: str) -> NDArray[np.int64]:
-    """Return names that are row numbers as an array; raise InvalidData if they are not."""
-    try:
-        rows = np.asarray(names)
-    except ValueError:  # lists of unequal length
-        rows = np.zeros((0, 0))
-    rows = rows.astype(np.int64) if rows.shape == (0,) else rows  # an empty list reads as floats
-    if rows.dtype.kind not in "iu" or rows.ndim != 1:
-        raise InvalidData(f"{kind.capitalize()}s are named by row number here: without {kind} ids, or with by='row'.")
-    return rows.astype(np.int64)
-
-
-def named(rows: NDArray[np.integer], ids: Ids | None) -> Array:
-    """Return positions as ids (see `Ids.named`), or as they are if there are no ids."""
-    return rows if ids is None else ids.named(rows)

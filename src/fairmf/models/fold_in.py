@@ -18,12 +18,13 @@ from fairmf.backends.contract import Factors, Vector
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows, summed_weights
 from fairmf.data.events import Events
+from fairmf.data.ids import Names, as_list, positions
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite
 from fairmf.lazy import lazy_module
 from fairmf.models.evenness import Level
 from fairmf.models.factor_model import FactorModel
-from fairmf.models.fitted import Fitted, Names, as_list, check_fairness, on_snapshot, positions
+from fairmf.models.fitted import Fitted, check_fairness, on_snapshot
 from fairmf.types import SparseMatrix
 
 if TYPE_CHECKING:
@@ -104,10 +105,10 @@ class FoldInModel(FactorModel):
         fitted = self.fitted
         check_options(type(self).__name__, method, fairness, options, self.cohort_options)
         psi = fitted.fairness if fairness is None else fairness
-        few = systems.few_rows(self, history) if method == "frozen" and features is None else None
-        if few is not None:
-            found = systems.few(self, few, np.array([psi] * few.count, dtype=np.float64))
-            return found if systems.solved(found) else self._finite(found)
+        found = systems.fold_few(self, history, psi) if method == "frozen" and features is None else None
+        if found is not None:
+            no_solution = any(x != x for x in found[:, 0].tolist())  # NaN; NumPy takes longer for so few
+            return self._finite(found) if no_solution else found
         batch = self._aligned(history)
         if method == "frozen":
             return self._fold_in_all(batch, psi, features, aligned=True)

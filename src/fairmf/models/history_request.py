@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fairmf.data.ids import Names
 from fairmf.errors import FairmfError
 from fairmf.lazy import lazy_module
 from fairmf.models.evenness import Level
-from fairmf.models.fitted import FittedModel, Names, on_snapshot
+from fairmf.models.fitted import FittedModel, on_snapshot
 from fairmf.types import Array
 
 if TYPE_CHECKING:

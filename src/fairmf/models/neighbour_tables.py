@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fairmf.data.ids import named
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import lazy_module
-from fairmf.models.fitted import named
 from fairmf.models.progress import progress_bar
 from fairmf.params import check_count
 from fairmf.types import Array

@@ -12,16 +12,12 @@ costs O(nnz d + (n+m) d^2): never n * m.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fairmf.backends.contract import Factors, Vector
-from fairmf.models.feature_maps import l2_terms, own_right
+from fairmf.backends.contract import Backend, Factors, Vector
+from fairmf.models.feature_maps import SideFeatures, own_right
 from fairmf.models.problem import Problem
-
-if TYPE_CHECKING:
-    from fairmf.models.fit_loop import State
 
 
 @dataclass(frozen=True)
@@ -58,8 +54,8 @@ def objective(
     backend = problem.backend
     t = backend.mean(U) if mean_user is None else backend.vector(mean_user)
     gramian_v = backend.gramian(V)
-    squares = l2_terms(backend, problem.user_side, user_map, U, problem.user_ridge)
-    squares += l2_terms(backend, problem.item_side, item_map, V, problem.item_ridge)
+    squares = l2_squares(backend, problem.user_side, user_map, U, problem.user_ridge)
+    squares += l2_squares(backend, problem.item_side, item_map, V, problem.item_ridge)
     return Objective(
         observed=0.5 * observed_loss(problem, U, V),
         unobserved=0.5 * problem.unobserved_weight * float((backend.gramian(U) * gramian_v).sum()),
@@ -68,15 +64,27 @@ def objective(
     )
 
 
+def l2_squares(
+    backend: Backend,
+    side: SideFeatures | None,
+    M: Factors | None,
+    this: Factors,
+    ridge: Vector,
+    predicted: Factors | None = None,
+) -> float:
+    """Return twice the L2 term of one side: sum_i ridge_i |x_i|^2, or that of its features if it has any.
+
+    `predicted` is what M predicts, if that is known.
+    """
+    if side is None or M is None:
+        return float(backend.weighted_squares(this, ridge).sum())
+    return side.penalty(backend, M, this, predicted)
+
+
 def observed_loss(problem: Problem, U: Factors, V: Factors) -> float:
     """Return sum c_ij (r_ij - u_i.v_j)^2 over all interactions."""
     loss = problem.backend.observed_loss(problem.interactions.by_user, U, V)
     return loss if problem.dislikes is None else loss + problem.dislikes.change(problem.backend, U, V)
-
-
-def objective_at(problem: Problem, state: State) -> Objective:
-    """Return F of a state, with its maps of features."""
-    return objective(problem, state.user_factors, state.item_factors, None, state.user_map, state.item_map)
 
 
 def gradients(

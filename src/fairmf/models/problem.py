@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Backend, Factors, HalfStep, Matrix, RankOne, Vector, frozen
-from fairmf.backends.random_start import Stream
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows, disliked, transpose
 from fairmf.data.interactions import Interactions
@@ -89,6 +88,11 @@ class Problem:
     def n_users(self) -> int:
         """Number of users (n)."""
         return self.interactions.n_users
+
+    @property
+    def has_features(self) -> bool:
+        """Whether users or items have features."""
+        return self.user_side is not None or self.item_side is not None
 
     @cached_property
     def user_ridge(self) -> Vector:
@@ -241,13 +245,6 @@ def serving_problem(fitted: Fitted, data: Interactions, lambda_f: float = 0.0) -
     problem = problem_for(data, lambda_f, fitted.settings, fitted.fairness_weights)
     counted = None if fitted.item_features is None else fitted.item_features.n_counted
     return problem if counted is None else replace(problem, counted_items=counted)
-
-
-def normal_factors(stream: Stream, rows: int, d: int, scale: float, backend: Backend) -> Factors:
-    """Draw all rows of one side of the random start, from Normal(0, scale^2)."""
-    out = backend.empty(rows, d)
-    backend.draw_normal(stream, None, scale, out)
-    return out
 
 
 def frequency_scaled(sums: Vector, others: int, regularization: float, exponent: float, unobserved: float) -> Vector:

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 from fairmf.backends.contract import Factors, ItemScale
 from fairmf.data.csr import Rows, like_counts
-from fairmf.data.ids import Ids
+from fairmf.data.ids import Ids, Names, as_list, is_one, positions
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter, MissingHistories
 from fairmf.io.values import plain
 from fairmf.models.evenness import Level
-from fairmf.models.fitted import Names, as_list, is_one, positions
 from fairmf.ranking.top_n import Lists, empty_lists, list_length, merged, popular_n, top_n
 from fairmf.types import SparseMatrix
 

@@ -6,6 +6,7 @@ the best items at each request's own level, and requests without a history get p
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -14,13 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from fairmf.backends.contract import Factors, ItemScale, Vector
 from fairmf.data.csr import Rows, summed_weights
-from fairmf.data.ids import Ids
+from fairmf.data.ids import Ids, Names, as_list, named
 from fairmf.data.interactions import Interactions
 from fairmf.errors import FairmfError, InvalidData, InvalidParameter, NotFinite, UnknownItems
 from fairmf.io.values import plain
 from fairmf.models import fold_in_systems as systems
 from fairmf.models.evenness import Level
-from fairmf.models.fitted import Fitted, Names, as_list, check_fairness, named
+from fairmf.models.fitted import Fitted, check_fairness
 from fairmf.models.history_request import HistoryAnswer, HistoryModel, HistoryRequest
 from fairmf.models.recommend import check_choice
 from fairmf.ranking.top_n import Lists, list_length, popular_n, top_n
@@ -33,6 +34,7 @@ Search: TypeAlias = Callable[[Factors, Sequence["Asked"], Rows, Vector | None], 
 """Ranks items for user vectors, without the items of each row: an index in place of `ServingState.rank`."""
 NO_LIST: List = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32)
 NO_ITEMS = np.empty(0, dtype=np.int64)
+PLAIN_TYPES = frozenset((int, str))  # of ids that need no conversion
 TINY = 1e-30
 LARGEST = float(np.finfo(np.float32).max)
 NAMED_IN_ERRORS = 10  # unknown items that a message lists
@@ -353,7 +355,9 @@ def _rows(
     known = None if ids is None else ids._positions
     try:
         if known is not None:
-            rows = [known.get(x if type(x) in (int, str) else plain(x), -1) for x in listed]
+            if not PLAIN_TYPES.issuperset(map(type, listed)):
+                listed = [plain(x) for x in listed]
+            rows = list(map(known.get, listed, itertools.repeat(-1)))
         else:
             rows = [_row_number(x, m, what) for x in listed]
     except TypeError as error:

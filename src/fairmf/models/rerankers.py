@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Factors
-from fairmf.data.ids import Ids
+from fairmf.data.ids import Ids, Names, as_list, is_one, named
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.models.evenness import Level
-from fairmf.models.fitted import Names, as_list, is_one, named
 from fairmf.ranking.ann import AnnIndex
 from fairmf.ranking.fairrec import Certificate, FairLists, RunOptions, fair_rec
 from fairmf.ranking.top_n import Lists, list_length, popular_n

@@ -66,7 +66,7 @@ class ServingState:
 
     def is_short(self, length: int) -> bool:
         """Return whether a history of this length is solved in the space of its items (backends/cpu/fold_rows.py)."""
-        return bool(0 < length <= self.items.shape[1] / fold_rows.SHORT)
+        return bool(fold_rows.is_short.py_func(length, self.items.shape[1]))
 
     def fold(self, rows: Rows, psi: Vector) -> Factors:
         """Return u = H^-1 (b - psi q1) of every row. Bits depend on the row and its psi alone.
@@ -128,6 +128,16 @@ class ServingState:
         coefficients: list[float] = found.coef.tolist()
         return coefficients if (missed < 1e-9).all() else None
 
+    @cached_property
+    def _most_added(self) -> tuple[float, float, float]:
+        """The largest |o_j|, |l_j| and p_j."""
+        _, offsets, logs, prices = self._dial[0]
+        return (
+            float(np.abs(offsets).max(initial=0.0)),
+            float(np.abs(logs).max(initial=0.0)),
+            float(prices.max(initial=0.0)),
+        )
+
     def strength(self, flatten: float, discount: float, lift: float) -> Strength:
         """Return the numbers of a level; those of some recent levels are kept."""
         found = self._kept.get((flatten, discount, lift))
@@ -139,7 +149,7 @@ class ServingState:
         return found
 
     def _strength(self, flatten: float, discount: float, lift: float) -> Strength:
-        _, offsets, logs, prices = self._dial[0]
+        offset, log, price = self._most_added
         spread = 0.0
         if discount > 0 or lift > 0:
             table = self._score_spread if flatten <= MOST_FLATTEN else None
@@ -150,10 +160,9 @@ class ServingState:
             largest = float((norms * self._item_dial.scale(flatten)).max(initial=0.0))
         else:
             largest = float(self._largest[max(at - 1, 0) : at + 1].max())
-        added = discount * spread * np.abs(logs).max(initial=0.0) + lift * spread * prices.max(initial=0.0)
-        added += np.abs(offsets).max(initial=0.0)
-        lift_strength = lift * spread if len(prices) else 0.0
-        return flatten, discount * spread, lift_strength, largest, float(added)
+        added = discount * spread * log + lift * spread * price + offset
+        lift_strength = lift * spread if len(self._dial[0][3]) else 0.0
+        return flatten, discount * spread, lift_strength, largest, added
 
     def ranks(self, level: Level) -> bool:
         """Return whether `rank` takes this level: sigma^-g must be in the range of its polynomial."""
@@ -211,8 +220,8 @@ class ServingState:
     ) -> Lists:
         """Return the ks[i] best items of each user among those of its groups; otherwise as `rank`.
 
-        `groups` is (chosen, members, starts): user i looks into the groups chosen[i], and group q holds the items
-        members[starts[q]:starts[q + 1]]. `packed` is `pack(members, prices)`.
+        `groups` is (chosen, members, starts): user i looks into the groups chosen[i], up to the first -1; group q holds
+        the items members[starts[q]:starts[q + 1]]. `packed` is `pack(members, prices)`.
         """
         lists, scores = empty_lists(len(users), int(ks.max()))
         strengths, dial64, _ = self._strengths(levels, prices)

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fairmf import html
+from fairmf.data.ids import as_list
 from fairmf.errors import InvalidData
-from fairmf.models.fitted import as_list
 from fairmf.params import changed_settings
 from fairmf.text import visible
 
 if TYPE_CHECKING:
+    from fairmf.data.ids import Names
     from fairmf.models.factor_model import FactorModel
-    from fairmf.models.fitted import FittedModel, Names
+    from fairmf.models.fitted import FittedModel
     from fairmf.types import Array, Record
 
 

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from fairmf.backends.contract import Backend, Factors
 from fairmf.data.csr import Rows
+from fairmf.data.ids import Names, as_list, is_one, named, positions
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.models.fitted import Fitted, Names, as_list, is_one, named, positions
+from fairmf.models.fitted import Fitted
 from fairmf.ranking.top_n import list_length
 from fairmf.types import Array, SparseMatrix
 

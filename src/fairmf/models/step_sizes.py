@@ -8,7 +8,7 @@ import numpy as np
 
 from fairmf.backends.contract import Factors, HalfStep, Vector
 from fairmf.backends.solve import hessian_product
-from fairmf.models.feature_maps import l2_terms
+from fairmf.models.objective import l2_squares
 from fairmf.models.problem import Problem
 
 CANDIDATES = 64  # users whose Hessian is examined: those with the largest upper bound
@@ -64,8 +64,8 @@ def balancing_scale(
     From the small random start the exact V step makes V large and U small; the largest H_i is then huge, gamma tiny,
     and U hardly ever grows. Spreading the norm over both sides removes that trap.
     """
-    users = l2_terms(problem.backend, problem.user_side, user_map, U, problem.user_ridge)
-    items = l2_terms(problem.backend, problem.item_side, item_map, V, problem.item_ridge)
+    users = l2_squares(problem.backend, problem.user_side, user_map, U, problem.user_ridge)
+    items = l2_squares(problem.backend, problem.item_side, item_map, V, problem.item_ridge)
     return (items / users) ** 0.25 if users > 0 and items > 0 else 1.0
 
 

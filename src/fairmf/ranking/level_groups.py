@@ -27,6 +27,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.backends.contract import Factors, frozen
+from fairmf.backends.cpu.threads import run
+from fairmf.backends.cpu.top_k_groups import choose_groups
 from fairmf.io.container import Arrays
 from fairmf.io.strict_json import Malformed
 from fairmf.lazy import cached_property
@@ -106,30 +109,34 @@ class LevelGroups:
         return found
 
     @cached_property
-    def _tables(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """(centres, facts, reach of a group in units of |W^-1 u|, 0 or -inf for an empty group), in float64."""
-        sizes = np.diff(self.by_group[1])
-        facts = self.facts.astype(np.float64)
-        reach = KAPPA * facts[:, RESIDUAL] * np.sqrt(2.0 * np.log(np.maximum(sizes, 2)) / self.centres.shape[1])
-        return self.centres.astype(np.float64), facts, reach, np.where(sizes > 0, 0.0, -np.inf)
+    def _tables(self) -> tuple[NDArray[np.float32], ...]:
+        """What `choose_groups` reads of every group: log2 sigma_q, l_q, p_q, its reach, 0 or -inf for an empty one.
 
-    def choose(self, users: Array, strengths: Floats, probes: int, added: Floats | None = None) -> NDArray[np.int64]:
-        """Return the groups that each user looks into, users x probes.
+        The reach is in units of |W^-1 u|.
+        """
+        sizes, facts = np.diff(self.by_group[1]), self.facts.astype(np.float64)
+        reach = KAPPA * facts[:, RESIDUAL] * np.sqrt(2.0 * np.log(np.maximum(sizes, 2)) / self.centres.shape[1])
+        columns = (facts[:, LOG_SPREAD] / math.log(2.0), facts[:, LOG_COUNT], facts[:, PRICE], reach)
+        empty = np.where(sizes > 0, 0.0, -np.inf)
+        return tuple(frozen(column.astype(np.float32)) for column in (*columns, empty))
+
+    @cached_property
+    def _turn(self) -> NDArray[np.float32]:
+        return frozen(np.ascontiguousarray(self.metric.T))
+
+    def choose(
+        self, users: Factors, strengths: Floats, probes: NDArray[np.int64], added: Floats | None = None
+    ) -> NDArray[np.int64]:
+        """Return the groups that each user looks into: probes[i] of them for user i, then -1. Bits depend on i alone.
 
         `strengths` has rows (g, h S(g), t S(g)); `added` is the largest offset of each group (`largest`).
         """
-        centres, facts, reach, empty = self._tables
-        wide = users.astype(np.float64)
-        lengths = np.linalg.norm(wide @ self.metric.astype(np.float64), axis=1)
-        g, a, b = (strengths[:, k : k + 1] for k in range(3))
-        estimate = wide @ centres.T + lengths[:, None] * reach
-        estimate *= np.exp((1.0 - g) * facts[:, LOG_SPREAD])
-        estimate += b * facts[:, PRICE] - a * facts[:, LOG_COUNT] + empty
-        if added is not None:
-            estimate += added
-        probes = min(probes, self.n_groups)
-        best = np.argpartition(-estimate, probes - 1, axis=1)[:, :probes]
-        return np.ascontiguousarray(best, dtype=np.int64)
+        counts = np.minimum(probes, self.n_groups)
+        chosen = np.empty((len(users), int(counts.max(initial=1))), dtype=np.int64)
+        more = np.empty(0, dtype=np.float32) if added is None else added.astype(np.float32)
+        inputs = (users, self._turn, self.centres, self._tables, strengths, more, counts)
+        run(choose_groups, len(users), *inputs, out=(chosen,), work=2 * len(users) * self.centres.size)
+        return chosen
 
     # -- how much to look at --------------------------------------------------------------------------------------
 

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.data.ids import Ids
+from fairmf.data.ids import Ids, Names
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.models.evenness import Level
-from fairmf.models.fitted import Names
 from fairmf.text import whole
 
 if TYPE_CHECKING:

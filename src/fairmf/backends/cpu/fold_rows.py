@@ -20,6 +20,7 @@ from fairmf.backends.cpu.rows import GATHER, _solve_row
 from fairmf.kernels import kernel
 
 SHORT = 1.6  # a history is short if it has at most 1/SHORT times as many items as there are factors
+FEW_FACTORS, SHORT_OF_FEW = 64, 1.25  # up to so many factors: calling LAPACK costs more there than it saves
 SHORT_ROWS = 128  # up to this length four rows are read at a time; longer ones come from memory faster one by one
 
 
@@ -59,9 +60,15 @@ def products(users, items, out):
             out[i, j] = total
 
 
+@kernel(inner=True)
+def is_short(k, d):
+    """Return whether a history of k items is solved in the space of its items, with d factors."""
+    return k > 0 and k <= d / (SHORT_OF_FEW if d <= FEW_FACTORS else SHORT)
+
+
 @kernel(fastmath={"reassoc", "contract"})
 def fold_short(low, high, indptr, indices, weights, other, turned_other, basis, values, merit, l2, psi, out):
-    """Fold in those of the users low..high that have a short history (`SHORT`).
+    """Fold in those of the users low..high that have a short history (`is_short`).
 
     `basis` has the eigenvectors of S as rows, `values` its eigenvalues, `merit` is q in that basis; `turned_other` is
     `other` in that basis, or empty: then the rows of a history are turned here. l2: see `ridge_of`.
@@ -70,7 +77,7 @@ def fold_short(low, high, indptr, indices, weights, other, turned_other, basis, 
     d = other.shape[1]
     for i in range(low, high):
         start, k = indptr[i], indptr[i + 1] - indptr[i]
-        if k == 0 or k > d / SHORT:
+        if not is_short(k, d):
             continue
         ridge = ridge_of(weights[start : start + k], l2)
         turned = np.empty((k, d), dtype=np.float32)
@@ -125,7 +132,7 @@ def fold_long(low, high, indptr, indices, weights, other, matrix, merit, l2, psi
     ints = np.array([d, 0, 1, 0], dtype=np.int32)  # as in `rows.solve_block`
     for i in range(low, high):
         start, stop = indptr[i], indptr[i + 1]
-        if start < stop and stop - start <= d / SHORT:
+        if is_short(stop - start, d):
             continue
         for k in range(d):
             for c in range(d):

@@ -175,7 +175,8 @@ def run(kernel: Callable[..., None], blocks: int, *inputs: object, out: tuple[Ar
     alike. `work` estimates the flops: the caller does small work alone. It returns, or raises, when all threads have
     finished.
     """
-    arguments = *[read_only(x) if isinstance(x, np.ndarray) else x for x in inputs], *out
+    # The condition spares a call for each array that is read-only already: a request has a dozen of them.
+    arguments = *[read_only(x) if isinstance(x, np.ndarray) and x.flags.writeable else x for x in inputs], *out
     threads = max(1, min(count(), blocks, int(work / WORTH_WAKING)))
     if threads == 1:
         _call(kernel, 0, blocks, arguments)

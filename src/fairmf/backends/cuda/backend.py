@@ -155,11 +155,11 @@ class CudaBackend:
             fourth = (square @ square).ravel()
             # The trace of the 8th power of a symmetric matrix bounds the 8th power of its largest eigenvalue.
             if float(fourth.dot(fourth)) < NEARLY**8:
-                return Diagonalised(values, guess, rest)
+                return Diagonalised(cp.maximum(values, 0.0), guess, rest)
         if not cp.isfinite(matrix).all():
             return Diagonalised(cp.full(len(matrix), cp.nan), cp.full_like(matrix, cp.nan))
         values, vectors = cp.linalg.eigh(matrix)
-        return Diagonalised(values, fixed_signs(vectors))
+        return Diagonalised(cp.maximum(values, 0.0), fixed_signs(vectors))
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
