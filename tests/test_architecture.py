@@ -10,6 +10,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 
 import tree_figures  # noqa: E402 - after its folder is on the path
+import walk  # noqa: E402
+
+from fairmf import FairALS, synthetic  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not (ROOT / "src").exists(), reason="src/ is only in a checkout")
 
@@ -28,6 +31,19 @@ def test_the_tree_keeps_its_goals():
     assert len(tree_figures.long_functions(sources)) <= 10
     assert tree_figures.uses_of_any(sources) <= 400
     assert tree_figures.inner_imports(sources) <= 60
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="functions have no qualified names yet")
+def test_a_plain_fit_passes_through_no_function_of_features_or_dislikes():
+    """A newcomer who debugs a fit walks through what it needs, and no more files and functions than are recorded."""
+    data, model = synthetic(60, 40, 600), FairALS(factors=4, epochs=2)
+    hops = [*walk.walk(lambda: model.fit(data, progress=False)).all()][1:]
+    files, names = {hop.file for hop in hops}, {hop.name for hop in hops}
+    assert {"models/fit_loop.py", "models/als_cg.py"} <= files
+    assert not [file for file in files if "feature" in file]
+    assert not [name for name in names if name.startswith("Dislikes") or name in ("liked", "like_counts", "disliked")]
+    assert len(files) <= 22
+    assert len(hops) <= 108
 
 
 def test_figures_are_counted_by_their_rules(tmp_path):

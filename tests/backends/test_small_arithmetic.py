@@ -51,6 +51,15 @@ def test_diagonalise_gives_the_matrix_back_whatever_the_guess(backend, shake):
         assert found.rest is None or shake < 1
 
 
+def test_diagonalise_leaves_no_value_below_0(backend):
+    """Rounding leaves some of the eigenvalues that are 0 slightly below it."""
+    half = np.random.default_rng(7).normal(size=(D, 2))
+    matrix = half @ half.T
+    assert np.linalg.eigvalsh(matrix).min() < 0
+    for guess in (None, backend.vector(np.linalg.eigh(matrix)[1])):
+        assert as_numpy(backend.diagonalise(backend.vector(matrix), 0.1, guess).values).min() >= 0
+
+
 def test_diagonalise_fixes_the_signs_of_eigenvectors(backend):
     """The largest entry is positive; where rounding could decide which is largest, the first of those alike."""
     generator = np.random.default_rng(4)

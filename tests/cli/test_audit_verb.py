@@ -129,11 +129,15 @@ def test_top_cuts_the_table_of_groups_too(fairmf, made, split, tmp_path):
 
     def rows(*flags):
         table = fairmf(*how, *flags).out.partition("exposure of groups")[2].partition("items that")[0]
-        return table.count("│ shop")
+        return [line.split("│")[3:6] for line in table.splitlines() if line.startswith("│ shop")]
 
-    assert rows("--top", 3) == 3
-    assert rows("--top", 20) == 12
-    assert rows("--top", 0) == 0
+    assert len(rows("--top", 3)) == 3
+    assert len(rows("--top", 0)) == 0
+    shown = rows("--top", 20, "--after-flatten", 1)
+    assert len(shown) == 12
+    for before, after, change in shown:  # as they are written, they add up
+        number = float(change.replace("−", "-").removesuffix("points ").strip())
+        assert round(float(after.strip(" %")) - float(before.strip(" %")), 1) == number
 
 
 def test_text_ids_stay_text(fairmf, tmp_path):

@@ -150,12 +150,16 @@ def test_the_flag_names_every_store():
     assert [to.value for to in export.To] == ["file", *STORES]
 
 
-def test_a_catalogue_may_write_quotes_with_a_backslash(fairmf, made, tmp_path):
-    """As the files of Book-Crossing do, which are in Latin-1."""
-    rows = "".join(f'"{k}";"Another book {k}"\r\n' for k in range(1000, 30_000))  # the beginning of a file is plain
-    rows += "".join(f'"{k}";"The \\"Caf\xe9\\" {k}; part 1"\r\n' for k in range(100, 160))
+@pytest.mark.parametrize("early", [False, True], ids=["late in the file", "in its first rows"])
+def test_a_catalogue_may_write_quotes_with_a_backslash(fairmf, made, tmp_path, early):
+    """As the files of Book-Crossing do, which are in Latin-1 and have rows that lack a column."""
+    plain = "".join(f'"{k}";"Another book {k}\x85"\r\n' for k in range(1000, 30_000))
+    quoted = "".join(f'"{k}";"The \\"Caf\xe9\\" {k}; part 1"\r\n' for k in range(100, 160))
+    broken = '"999";"Level 4\\";Somebody"";"2000"\r\n'
+    rows = quoted + plain + broken if early else plain + quoted
     (tmp_path / "books.csv").write_bytes(('"ISBN";"Book-Title"\r\n' + rows).encode("latin-1"))
     done = fairmf("export", made / "model.fairmf", "--what", "popular", "-o", "p.json", "--catalogue", "books.csv")
     assert done.code == 0, done.err
+    assert ("Left out: 1 of 29,062 rows" in " ".join(done.err.split())) == early
     first = json.loads((tmp_path / "p.json").read_text())[0]
     assert first["title"] == f'The "Caf\xe9" {first["item"]}; part 1'

@@ -29,6 +29,7 @@ def ids(rows):
         ("u::i::r\nann::x y::5\nbob::y z::4\n", "::"),
         ('title;n\n"One\nline; and more";3\n"Four";4\n', ";"),
         ('user;item\n"a" b;3\nc;4\n', ";"),
+        ('id;title\n"a";"One, \\"two\\"; three"\n"b";"Four, five"\n', ";"),
     ],
 )
 def test_the_delimiter_is_guessed(text, delimiter):

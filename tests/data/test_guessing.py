@@ -26,6 +26,10 @@ from fairmf.errors import InvalidData
         ("\ufeffuser,item\na,b\n", Peek("csv", ("user", "item"), ",", True, ("a", "b"))),
         ('"the user","item, title"\na,b\n', Peek("csv", ("the user", "item, title"), ",", True, ("a", "b"))),
         ("ann,17\nbob,18\n", Peek("csv", (0, 1), ",", False, ("ann", "17"))),
+        (
+            '"ISBN";"Book-Title"\n"7X";"\\"O\\" Is, for; Outlaw"\n"8X";"Plain, and so on"\n',
+            Peek("csv", ("ISBN", "Book-Title"), ";", True, ("7X", '"O" Is, for; Outlaw')),
+        ),
     ],
 )
 def test_text_is_cut_and_its_header_found(tmp_path, text, expected):

@@ -1,4 +1,4 @@
-"""Test a fit with item features on workers of a real Ray cluster against the same fit in one process."""
+"""Test a fit with features and dislikes on workers of a real Ray cluster against the same fit in one process."""
 
 import numpy as np
 import pytest
@@ -42,6 +42,20 @@ def test_item_features_agree_with_one_process(data, features):
     )
 
 
-def test_user_features_say_that_shards_do_not_have_them(data):
-    with pytest.raises(InvalidParameter, match="user_features"):
-        FairALS(**SETTINGS, engine="ray").fit(data, user_features=sp.eye(120, format="csr"), progress=False)
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_user_features_and_dislikes_agree_with_one_process():
+    made = synthetic(n_users=120, n_items=80, n_interactions=2500).to_csr().astype(np.float32)
+    made.data[::6] = -1.5
+    data, users = Interactions.from_csr(made, weights="values"), sp.random(120, 9, 0.3, format="csr", random_state=3)
+    cluster = RayCluster(shards=2, gather_users=True)
+    model = FairALS(**SETTINGS, engine="ray").fit(data, user_features=users, cluster=cluster)
+    local = FairALS(**SETTINGS).fit(data, user_features=users)
+    assert objective_of(model) == pytest.approx(objective_of(local), rel=1e-5)
+    scores, expected = (m.user_factors @ m.item_factors.T for m in (model, local))
+    np.testing.assert_allclose(scores, expected, atol=2e-3)
+
+
+def test_features_on_cuda_workers_are_refused(data):
+    with pytest.raises(InvalidParameter, match="not supported by backend='cuda'"):
+        FairALS(**SETTINGS, engine="ray", backend="cuda").fit(data, user_features=sp.eye(120, format="csr"))

@@ -252,8 +252,8 @@ def test_targets_that_are_dislikes_do_not_count(data):
 def test_what_cannot_use_dislikes_says_so(data):
     with pytest.raises(InvalidData, match=r"EASE cannot use dislikes.*data.liked"):
         EASE().fit(data)
-    with pytest.raises(InvalidData, match="engine='ray' cannot use dislikes"):
-        FairALS(**SETTINGS, engine="ray", epochs=1).fit(data, progress=False)
+    with pytest.raises(InvalidParameter, match="Features and dislikes are not supported by backend='cuda'"):
+        FairALS(**SETTINGS, engine="ray", backend="cuda", epochs=1).fit(data, progress=False)
     from fairmf.models.feature_fit import backend_for
 
     assert backend_for("Dislikes", "auto", "cuda") == "cpu"

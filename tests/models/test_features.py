@@ -241,12 +241,6 @@ def test_backends_solvers_and_shards_agree(data):
         np.testing.assert_allclose(scores(**changes), expected, atol=3e-3 * np.abs(expected).max())
 
 
-def test_what_shards_do_not_support_is_said(data):
-    model = model_of(FairALS, engine="ray", backend="cpu")
-    with pytest.raises(InvalidParameter, match="user_features needs engine='local'"):
-        model.fit(data, user_features=matrix(N, P), progress=False)
-
-
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 

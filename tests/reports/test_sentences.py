@@ -54,6 +54,12 @@ def test_the_advice_names_what_is_suggested_and_what_serves_now():
     assert dataclasses.replace(content, served="fairness 2").advice().endswith("that is what the model serves now.")
 
 
+def test_an_interval_without_width_is_left_out():
+    """All samples of users agree where a share is 0 in each: "95% interval +8.0 to +8.0" would look certain."""
+    content = content_of(ends={"ndcg@100": (-0.007, -0.002), "bottom50_share@20": (0.08, 0.08)})
+    assert "up from 3.0% (+8.0 points), and nDCG@100" in content.headline(content.after)
+
+
 def test_changes_add_up_as_they_are_written():
     """0.7004 - 0.6595 is 0.0409, but the page says 0.700 and 0.660 (0.6595 rounds up): the change must be 0.040."""
     change = Change(0.7004, 0.6596)

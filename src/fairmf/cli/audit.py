@@ -24,6 +24,7 @@ from fairmf.data.split import HeldOut
 from fairmf.io.atomic import replacing
 from fairmf.metrics.audit import audit as compare
 from fairmf.metrics.audit_result import Audit, ColdChange, GroupChange, ItemChange
+from fairmf.metrics.sentences import SHARE, shown_change, written
 from fairmf.models.evenness import Level
 from fairmf.models.factor_model import FactorModel
 from fairmf.types import Record
@@ -236,7 +237,7 @@ def _group_table(groups: Sequence[GroupChange], top: int) -> Table:
         table.add_column(name, justify="right")
     for group in sorted(groups, key=lambda g: -abs(g.share.difference))[:top]:
         share = group.share
-        cells = f"{share.before:.2%}", f"{share.after:.2%}", f"{100 * share.difference:+.2f} points"
+        cells = written(SHARE, share.before), written(SHARE, share.after), shown_change(SHARE, share)
         table.add_row(marked(group.group), f"{group.n_items:,}", *cells)
     return table
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -14,7 +14,6 @@ from fairmf.cli.options import Flags
 from fairmf.data.columns import ITEM_GROUPS, ITEM_TITLES, is_item_id, item_column
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
-from fairmf.errors import InvalidData
 from fairmf.lazy import lazy_module
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
     from fairmf.data import read, read_csv, sniff, text_source
     from fairmf.data.sniff import Peek
-    from fairmf.data.text_source import TextSource
 else:
     # Readers are imported when a catalogue is read: `recommend` seldom needs them.
     read, read_csv = lazy_module("fairmf.data.read"), lazy_module("fairmf.data.read_csv")
@@ -30,9 +28,12 @@ else:
     feather = lazy_module("pyarrow.feather")
     parquet = lazy_module("pyarrow.parquet")
 
+log = logging.getLogger("fairmf")
 NO_GROUP = "no group"
 SEPARATOR = "|"
 """Between the groups of an item that has several, as in the genres of MovieLens: Comedy|Drama."""
+MOST_ODD_ROWS = 0.001
+"""The share of rows with too few or too many columns that are left out of a catalogue; with more it is cut wrongly."""
 GroupsOfItems: TypeAlias = "list[str] | list[list[str]]"
 
 
@@ -205,29 +206,20 @@ def _read(path: Path) -> dict[str, list[object]]:
     return table
 
 
-def _rows(path: Path, source: TextSource, cut: str, encoding: str) -> list[list[str]]:
-    """Return the rows of a text, also if quotes inside values are written \\" as in the files of Book-Crossing."""
-    try:
-        return list(read_csv.text_rows(source, cut, encoding))
-    except InvalidData:
-        text = path.read_text(encoding=encoding)
-        if '\\"' not in text or len(cut) != 1:
-            raise
-        return list(csv.reader(text.splitlines(), delimiter=cut, escapechar="\\", doublequote=False))
-
-
 def _text_columns(path: Path, seen: Peek) -> dict[str, list[object]]:
     source, cut = text_source.TextSource.of_file(path), str(seen.delimiter)
     try:
-        rows = _rows(path, source, cut, "utf8")
+        rows = read_csv.table_rows(source, cut)
     except UnicodeDecodeError:
-        rows = _rows(path, source, cut, "latin-1")  # older MovieLens files are in Latin-1
+        rows = read_csv.table_rows(source, cut, "latin-1")  # older MovieLens files are in Latin-1
     width = len(seen.names)
-    for number, row in enumerate(rows, start=1):
-        if len(row) != width:
-            raise Problem(
-                f"Row {number:,} of {path} has {len(row):,} columns when cut at {cut!r}, the first has {width:,}.",
-                "quote texts in which the delimiter occurs",
-            )
+    odd = [number for number, row in enumerate(rows, start=1) if len(row) != width]
+    if odd:
+        found = len(rows[odd[0] - 1])
+        said = f"Row {odd[0]:,} of {path} has {found:,} columns when cut at {cut!r}, the first has {width:,}"
+        if len(odd) > MOST_ODD_ROWS * len(rows):
+            raise Problem(f"{said}.", "quote texts in which the delimiter occurs")
+        log.warning("%s. Left out: %s of %s rows.", said, f"{len(odd):,}", f"{len(rows):,}")
+        rows = [row for row in rows if len(row) == width]
     body = rows[1 if seen.header else 0 :]
     return {str(name): [row[k] or None for row in body] for k, name in enumerate(seen.names)}

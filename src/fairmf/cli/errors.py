@@ -58,7 +58,8 @@ _FLAG_OF = {"random_state": "seed", "weights": "weight", "N": "top", "target_sha
 _HINTS_BY_PARAMETER = {
     "unprotected": "--unprotected downloads it anyway; --from PATH uses your own copy",
     "from_path": "if you have a copy, read it with: fairmf datasets fetch NAME --from PATH",
-    "users": "for users that the model does not know, give their events: --new-users FILE",
+    "users": "for users that the model does not know, give their events: --new-users FILE; or give them popular "
+    "items: --unknown popular",
     "items": "write item ids as in the data that the model was trained on",
     "folder": "to make one: fairmf split FILE -o split",
 }

@@ -240,8 +240,8 @@ def value_cell(found: Evaluation, label: str) -> str:
         return ""
     # Popularity is a count and may be large; all other metrics are at most 1.
     value = f"{found.values[label]:,.4g}" if abs(found.values[label]) >= 10 else f"{found.values[label]:.4f}"
-    if label not in found.intervals:
+    low, high = found.intervals.get(label, (0.0, 0.0))
+    if low == high:  # all samples of users agree, as for shares that are 0 in every sample: that says nothing
         return value
-    low, high = found.intervals[label]
     half = (high - low) / 2
     return f"{value} ± {half:,.2g}" if abs(found.values[label]) >= 10 else f"{value} ± {half:.4f}"

@@ -100,10 +100,10 @@ def fit(
 ) -> None:
     """Train a model and store it in one file.
 
-    Five settings depend on the data: --unobserved-weight, --regularization, --regularization-exponent, --item-balance
-    and --user-balance. If you give none of them, fit first tries a few values on a part of the data, keeps the best and
-    prints them. This takes as long as two to four fits. If you give any of them, fit tries nothing, and uses the
-    defaults of the others.
+    The best values of five settings depend on the data: --unobserved-weight, --regularization,
+    --regularization-exponent, --item-balance and --user-balance. If you give none of them, fit first tries a few values
+    on a part of the data, keeps the best and prints them. This takes as long as two to four fits. If you give any of
+    them, fit tries nothing, and uses the defaults of the others.
 
     Evenness says how evenly the recommendation lists of all users show the items. It is not a setting of fit: you
     choose it after training. See fairmf calibrate.

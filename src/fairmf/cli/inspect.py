@@ -27,7 +27,8 @@ def inspect(
 ) -> None:
     """Describe a file of events: how it is read, counts, popularity of items, repeated rows and possible problems.
 
-    FILE can also be a model. Then inspect shows its settings and, if the model is calibrated, a table of evenness.
+    FILE can also be a model. Then inspect shows its settings and, if the model is calibrated, the Gini and
+    the accuracy at each evenness.
 
     [dim]Examples:[/dim]
 

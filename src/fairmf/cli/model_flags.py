@@ -123,7 +123,7 @@ def _help(owners: Owners, automatic: bool) -> str:
     text = field.metadata["doc"]
     if field.metadata["numeric"]:
         text += f" {describe_range(field).capitalize()}."
-    elif field.metadata["choices"]:
+    elif not all(f"'{word}'" in text for word in field.metadata["choices"]):  # else the text explains each
         text += f" One of {', '.join(field.metadata['choices'])}."
     trained = {kind.name for kind in _kinds().values() if kind.is_trained}
     only = "" if trained <= set(owners) else f"{', '.join(owners)} only; "

@@ -79,8 +79,8 @@ class Reading(Flags):
     ] = None
     weight: Annotated[
         str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of weights, such as play "
-        "counts. A negative weight means that the user dislikes the item. Or the word 'sum': count the rows of each "
-        "user-item pair, and use the count as its weight. Default: every weight is 1.")
+        "counts. A negative weight means that the user dislikes the item. --weight sum: the weight of a user-item pair "
+        "is the number of its rows. Default: every weight is 1.")
     ] = None  # fmt: skip
     time: Annotated[
         str | None,

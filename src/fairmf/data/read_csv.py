@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fairmf.data.collect import EventsCollector
 from fairmf.data.columns import ColumnName, Columns, TextFormat, TextKeywords
@@ -27,7 +27,7 @@ from fairmf.data.encode import Values
 from fairmf.data.events import Events
 from fairmf.data.plain_csv import NotPlain, PlainColumns
 from fairmf.data.read import existing, reading
-from fairmf.data.text_source import Block, Progress, TextSource, is_utf8, record_blocks
+from fairmf.data.text_source import BACKSLASH, Block, Progress, TextSource, guess_delimiter, is_utf8, record_blocks
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.lazy import lazy_module
 from fairmf.params import takes_keywords
@@ -168,9 +168,28 @@ def text_rows(
             yield from filter(None, _csv_rows(text, delimiter, source))
 
 
-def _csv_rows(text: str, delimiter: str, source: TextSource) -> Iterator[list[str]]:
+def table_rows(source: TextSource, delimiter: str, encoding: str = "utf8", most: int | None = None) -> list[list[str]]:
+    """Return the rows of a small table, or the first `most` rows of any text (where bytes that fit no letter are �).
+
+    Some programs write a quote inside a value as \\" instead of twice, as in the books of Book-Crossing. A text that
+    `text_rows` refuses is read in this way if it holds \\".
+    """
+    errors = "replace" if most else "strict"
     try:
-        yield from csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        return list(itertools.islice(text_rows(source, delimiter, encoding, errors=errors), most))
+    except InvalidData:
+        with source.open() as stream:
+            parts = itertools.islice(iter(lambda: stream.read(_SAMPLE_BYTES), b""), 1 if most else None)
+            text = b"".join(parts).decode(encoding, errors=errors)
+        if '\\"' not in text or len(delimiter) != 1:
+            raise
+        rows = _csv_rows(text.lstrip("\ufeff"), delimiter, source, **BACKSLASH)
+        return list(itertools.islice(filter(None, rows), most))
+
+
+def _csv_rows(text: str, delimiter: str, source: TextSource, **way: Any) -> Iterator[list[str]]:
+    try:
+        yield from csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, **way)
     except csv.Error as error:
         raise _not_csv(source, str(error)) from error
 
@@ -416,34 +435,3 @@ def sample_of(file: TextSource, encoding: str) -> str:
             parameter="encoding",
         )
     return start.decode(encoding, errors="replace").lstrip("\ufeff")
-
-
-def guess_delimiter(sample: str) -> str:
-    """Return the delimiter that cuts the first lines into equally many columns, at least two; a comma if none does."""
-    lines = sample.splitlines()
-    # The sample's last line may be cut off, unless it is the only one.
-    lines = [line for line in (lines[:-1] or lines)[:10] if line]
-    colons = len({line.count("::") for line in lines}) == 1 and "::" in lines[0]
-    # In files with double colons, titles hold commas and blanks, so :: is tried first. Ids before it must be numbers,
-    # because URLs and IPv6 addresses hold two colons as well.
-    if colons and all(line.partition("::")[0].isdecimal() for line in lines[1:] or lines):
-        return "::"
-    for strict in (True, False):
-        for delimiter in (",", "\t", ";", "::", "|", " "):
-            if colons if delimiter == "::" else _cuts_evenly(sample, delimiter, strict):
-                return delimiter
-    return ","
-
-
-def _cuts_evenly(sample: str, delimiter: str, strict: bool) -> bool:
-    """Return whether the first ten rows have equally many columns, at least two, and (`strict`) well-formed quotes."""
-    whole = sample[: sample.rfind("\n") + 1] or sample
-    widths = set()
-    rows = filter(None, csv.reader(io.StringIO(whole, newline=""), delimiter=delimiter, strict=strict))
-    try:
-        for row in itertools.islice(rows, 10):
-            widths.add(len(row))
-    except csv.Error as error:
-        if "end of data" not in str(error):  # the sample ends inside quotes: the rows before count
-            return False
-    return len(widths) == 1 and max(widths) > 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +9,8 @@ from pathlib import Path
 
 from fairmf.data.columns import IDS, SYNONYMS, ColumnName, role_word, time_unit, words_of
 from fairmf.data.read import FEATHER_1, IPC_FILE, arrow_names, existing, parquet_files, parquet_names, reading
-from fairmf.data.read_csv import check_text_options, guess_delimiter, sample_of, text_rows
-from fairmf.data.text_source import TextSource
+from fairmf.data.read_csv import check_text_options, sample_of, table_rows
+from fairmf.data.text_source import TextSource, guess_delimiter
 
 # Weak synonyms: used only where no column is named by another synonym of the same role.
 _WEAK = {"account", "profile", "session", "title"}
@@ -52,7 +51,7 @@ def _peek_text(file: Path, delimiter: str | None, header: bool | None, encoding:
     source = TextSource.of_file(file)
     with reading(file, "CSV"):
         cut = delimiter or guess_delimiter(sample_of(source, encoding))
-        rows = list(itertools.islice(text_rows(source, cut, encoding, errors="replace"), 2))
+        rows = table_rows(source, cut, encoding, most=2)
     first = [cell.strip() for cell in rows[0]]
     # A header names columns by words: a number shows that the first line is data.
     has_header = not any(_is_number(cell) for cell in first) if header is None else header

@@ -1,4 +1,4 @@
-"""Open delimited text (a file or a member of an archive) and cut it into blocks of whole records.
+"""Open delimited text (a file or a member of an archive), guess its delimiter, and cut it into whole records.
 
 A record ends at a line break outside quotes. A quote opens a field right after a delimiter or a line break; inside, two
 quotes stand for one, and the quote that closes the field must be followed by a delimiter or a line break (RFC 4180).
@@ -9,12 +9,15 @@ divide rows.
 from __future__ import annotations
 
 import codecs
+import csv
+import io
+import itertools
 import lzma
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +32,8 @@ else:
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with the bytes that were read and the bytes in all."""
+BACKSLASH: dict[str, Any] = {"escapechar": "\\", "doublequote": False}
+"""For Python's csv reader: quotes inside a value are written \\" instead of twice."""
 _LONGEST_RECORD = 16 << 20  # a quote that is never closed would collect the whole file
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _QUOTE = ord('"')
@@ -128,6 +133,38 @@ def too_much(name: str, packed_bytes: int) -> str:
         f"{name} expands to more than {LARGEST_RATIO} times its {packed_bytes:,} bytes, which no text of interactions "
         f"does; it is damaged or malicious. If you trust it, unpack it and read the plain file."
     )
+
+
+def guess_delimiter(sample: str) -> str:
+    """Return the delimiter that cuts the first lines into equally many columns, at least two; a comma if none does."""
+    lines = sample.splitlines()
+    # The sample's last line may be cut off, unless it is the only one.
+    lines = [line for line in (lines[:-1] or lines)[:10] if line]
+    colons = len({line.count("::") for line in lines}) == 1 and "::" in lines[0]
+    # In files with double colons, titles hold commas and blanks, so :: is tried first. Ids before it must be numbers,
+    # because URLs and IPv6 addresses hold two colons as well.
+    if colons and all(line.partition("::")[0].isdecimal() for line in lines[1:] or lines):
+        return "::"
+    ways: list[dict[str, Any]] = [{"strict": True}, {"strict": True, **BACKSLASH}, {}]
+    for way in ways:
+        for delimiter in (",", "\t", ";", "::", "|", " "):
+            if colons if delimiter == "::" else _cuts_evenly(sample, delimiter, way):
+                return delimiter
+    return ","
+
+
+def _cuts_evenly(sample: str, delimiter: str, way: dict[str, Any]) -> bool:
+    """Return whether the first ten rows, with quotes read in this way, have equally many columns, at least two."""
+    whole = sample[: sample.rfind("\n") + 1] or sample
+    widths = set()
+    rows = filter(None, csv.reader(io.StringIO(whole, newline=""), delimiter=delimiter, **way))
+    try:
+        for row in itertools.islice(rows, 10):
+            widths.add(len(row))
+    except csv.Error as error:
+        if "end of data" not in str(error):  # the sample ends inside quotes: the rows before count
+            return False
+    return len(widths) == 1 and max(widths) > 1
 
 
 @dataclass(frozen=True)

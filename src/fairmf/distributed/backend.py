@@ -30,7 +30,16 @@ from fairmf.backends.random_start import Stream
 from fairmf.backends.solve import in_eigenbasis
 from fairmf.data.csr import Rows
 from fairmf.distributed import remote_arrays
-from fairmf.distributed.remote_arrays import ITEMS, Drawn, Given, ShardedFactors, ShardedRows, UserCount, key_of
+from fairmf.distributed.remote_arrays import (
+    ITEMS,
+    Drawn,
+    Given,
+    ShardedFactors,
+    ShardedRows,
+    UserCount,
+    UserTerms,
+    key_of,
+)
 from fairmf.distributed.team import Published, Team
 from fairmf.distributed.worker import Turned
 from fairmf.errors import InvalidParameter
@@ -286,14 +295,23 @@ class ShardedBackend:
             self._sent.changed(this)
             return sums
         ridge, limits = key_of(step.ridge), (effort.steps, effort.tolerance, effort.relaxation)
+        terms = UserTerms() if step.own is None else cast(UserTerms, step.own)
         parts = self.team.ask(
-            "improve_users", key_of(this), self._sent.of(step.other), step.shared, ridge, step.shift, limits
+            "improve_users", key_of(this), self._sent.of(step.other), step.shared, ridge, step.shift, limits, *terms
         )
         return RowSums(*remote_arrays.total([np.array(part) for part in parts]).tolist())
 
     def sparse_product(self, rows: Rows, other: Factors) -> Factors:
         """See contract. For features of items, which are in this process."""
         return self.local.sparse_product(rows, other)
+
+    def disliked_users(self, this: Factors) -> Factors:
+        """Return sum_i |w_ij| u_i over the dislikes of every item j."""
+        return self.team.reduce("disliked_users", key_of(this))[0]
+
+    def dislike_scores(self, this: Factors, other: Factors) -> float:
+        """Return sum |w_ij| u_i.v_j over the dislikes."""
+        return float(remote_arrays.total(self.team.ask("dislike_change", key_of(this), self._sent.of(other))))
 
     def solve(self, step: HalfStep) -> Factors:
         """See contract. Items are solved by conjugate gradients to convergence: no shard has an item's whole matrix."""

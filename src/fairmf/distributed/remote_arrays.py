@@ -67,6 +67,17 @@ class Given(NamedTuple):
     values: Array
 
 
+class UserTerms(NamedTuple):
+    """Stand in for what features and dislikes add to each user's right-hand side: ridge_i M'x_i - sum_j |w_ij| v_j.
+
+    The workers compute it: they have the users' features, ridges and dislikes.
+    """
+
+    feature_map: Array | None = None
+    """M, or None where users have no features."""
+    dislikes: bool = False
+
+
 class Solved(NamedTuple):
     """Recipe: every shard solves its users' half-step to convergence, H_i u_i = b_i - q.
 
@@ -77,6 +88,7 @@ class Solved(NamedTuple):
     coupling: NDArray[np.float64]
     unobserved_weight: float
     ridge: str
+    terms: UserTerms = UserTerms()
 
 
 class ShardedFactors:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fairmf.backends.contract import frozen
 from fairmf.data.weighting import Balance, Weighting
 from fairmf.distributed import remote_arrays
-from fairmf.distributed.remote_arrays import Drawn, Given, ShardedFactors, Solved
+from fairmf.distributed.remote_arrays import Drawn, Given, ShardedFactors, Solved, UserTerms
 from fairmf.distributed.shards import ShardSource
 from fairmf.distributed.worker import Answer, Argument, Missing, Step, Turned, Worker
 from fairmf.errors import ClusterFailed
@@ -255,8 +255,8 @@ class Team(abc.ABC):
             steps: dict[int, list[Step]] = {s: [("draw", (key, d, recipe))] for s in where}
         elif isinstance(recipe, Solved):
             V = Turned(self.publish(recipe.item_factors), None)
-            small = recipe._replace(item_factors=np.empty(0))
-            steps = {s: [("solve", (key, small, V))] for s in where}
+            small = recipe._replace(item_factors=np.empty(0), terms=UserTerms())
+            steps = {s: [("solve", (key, small, V, *recipe.terms))] for s in where}
         elif isinstance(recipe, Given):
             numbers, _ = self._run({s: self._program([("user_numbers", ())]) for s in where})
             steps = {s: [("set", (key, recipe.values[numbers[s]]))] for s in where}

@@ -249,10 +249,11 @@ class Worker:
         self.empty(key, factors)
         self.backend.draw_normal(recipe.stream, self.shard.users, recipe.scale, self.factors[key])
 
-    def solve(self, key: str, recipe: Solved, V: Factors) -> None:
+    def solve(self, key: str, recipe: Solved, V: Factors, M: Array | None = None, dislikes: bool = False) -> None:
         """Solve the users' half-step to convergence: so a worker that replaces another gets its factors."""
         shared = recipe.unobserved_weight * self.backend.gramian(V)
-        self.factors[key] = solve_to_convergence(self._half_step(V, shared, recipe.ridge, recipe.coupling))
+        step = self._half_step(V, shared, recipe.ridge, recipe.coupling)
+        self.factors[key] = solve_to_convergence(replace(step, own=self._own(V, recipe.ridge, M, dislikes)))
 
     # -- one number per user, and samples of users --------------------------------------------------------------------
 
@@ -324,10 +325,10 @@ class Worker:
 
     def improve_users(
         self, key: str, V: Factors, values: Array, ridge: str, shift: Array,
-        limits: tuple[int, float, float],
+        limits: tuple[int, float, float], M: Array | None = None, dislikes: bool = False,
     ) -> list[float]:  # fmt: skip
-        """Take conjugate gradient steps on the users' rows: see contract, `improve`."""
-        step = self._half_step(V, values, ridge, shift)
+        """Take conjugate gradient steps on the users' rows: see contract, `improve`. M and dislikes: see UserTerms."""
+        step = replace(self._half_step(V, values, ridge, shift), own=self._own(V, ridge, M, dislikes))
         return self.backend.numbers(*self.backend.improve(step, self._factors(key), Effort(*limits)))
 
     def solve_users(
@@ -341,6 +342,62 @@ class Worker:
     ) -> HalfStep:
         vector = self.backend.vector
         return HalfStep(self.backend, self.rows[rows], V, vector(shared), self.vectors[ridge], vector(shift))
+
+    # -- features and dislikes of users (models/shard_terms.py) -------------------------------------------------------
+
+    def take_rows(
+        self, key: str, indptr: NDArray[np.int64], indices: NDArray[np.int32], weights: NDArray[np.float32] | None
+    ) -> None:
+        """Store the rows of these users, from sparse rows of all users."""
+        own = Rows(indptr, indices, weights).take(self.shard.users)
+        self.rows[key] = own.read_only()
+
+    def transpose_rows(self, key: str, columns: int, out: str) -> None:
+        """Store rows by column, as `out`."""
+        self.rows[out] = transpose(self.rows[key], columns).read_only()
+
+    def _own(self, V: Factors, ridge: str, M: Array | None, dislikes: bool) -> Factors | None:
+        """Return what features and dislikes add to each user's right-hand side; see UserTerms."""
+        own = None if M is None else self._predicted(M) * self._weights(ridge)
+        if not dislikes:
+            return own
+        surplus = self.backend.sparse_product(self.rows["dislikes"], V)
+        return -surplus if own is None else own - surplus
+
+    def _predicted(self, M: Array) -> Factors:
+        return self.backend.sparse_product(self.rows["features"], self.backend.array(M))
+
+    def _weights(self, ridge: str) -> Array:
+        return self.vectors[ridge].astype(self.backend.dtype)[:, None]
+
+    def feature_residual(self, out: str, key: str, M: Array, ridge: str) -> None:
+        """Store X'L(U - X M) under `out`."""
+        missing = (self._factors(key) - self._predicted(M)) * self._weights(ridge)
+        self.partials[out] = self.backend.sparse_product(self.rows["users_of_features"], missing)
+
+    def feature_along(self, P: Array, ridge: str) -> NDArray[np.float64]:
+        """Compute X P and keep it as factors `along`; return the sum of ridge_i (X P)_ik^2 over the users."""
+        self.factors["along"] = self._predicted(P)
+        return self.backend.weighted_squares(self.factors["along"], self.vectors[ridge])
+
+    def feature_gathered(self, out: str, ridge: str) -> None:
+        """Store X'L(X P) under `out`, with the P of the last `feature_along`."""
+        weighted = self._factors("along") * self._weights(ridge)
+        self.partials[out] = self.backend.sparse_product(self.rows["users_of_features"], weighted)
+
+    def feature_missing(self, key: str, M: Array, ridge: str) -> float:
+        """Return sum_i ridge_i |u_i - M'x_i|^2."""
+        missing = self._factors(key) - self._predicted(M)
+        return float(self.backend.weighted_squares(missing, self.vectors[ridge]).sum())
+
+    def disliked_users(self, out: str, key: str) -> None:
+        """Store sum_i |w_ij| u_i over the dislikes of every item j under `out`."""
+        self.partials[out] = self.backend.sparse_product(self.rows["users_of_dislikes"], self._factors(key))
+
+    def dislike_change(self, key: str, V: Factors) -> float:
+        """Return sum |w_ij| u_i.v_j over the dislikes."""
+        products = self.backend.sparse_product(self.rows["dislikes"], V)
+        return float(np.einsum("ij,ij->", products, self._factors(key), dtype=np.float64))
 
     # -- partial sums over all items ----------------------------------------------------------------------------------
 

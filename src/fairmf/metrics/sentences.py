@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fairmf.metrics.audit_result import Audit, GroupChange, ItemChange
 
 NAMED = 3  # items or groups that a sentence names
+SHARE = "tail_share@1"  # stands for any share of exposure: all are written alike
 HARDLY = 0.005  # a smaller share of exposure tells little: the sentence is about a larger part of the catalogue
 LONGEST_NAME = 120
 MINUS, MISSING = "\N{MINUS SIGN}", "\N{EN DASH}"
@@ -103,7 +104,7 @@ def ends_of(metric: str, change: Change) -> str:
 def difference(metric: str, change: Change, confidence: float) -> str:
     """Write "+8.0 points, 95% interval +7.0 to +9.0"; without an interval the difference alone."""
     text = shown_change(metric, change)
-    if change.beyond_chance is None:
+    if change.beyond_chance is None or change.low == change.high:  # an interval without width says nothing
         return text
     return f"{text}, {confidence:.0%} interval {ends_of(metric, change)}"
 
@@ -217,8 +218,7 @@ def told_groups(groups: Sequence[GroupChange], confidence: float | None = None) 
 
 def written_share_change(share: Change, confidence: float | None) -> str:
     """Write the change of a group's share of the exposure."""
-    metric = "tail_share@1"  # stands for any share of exposure: all are written alike
-    return points(share.difference) if confidence is None else difference(metric, share, confidence)
+    return points(share.difference) if confidence is None else difference(SHARE, share, confidence)
 
 
 def told_cold_share(n_cold: int, n_items: int, metric: str, change: Change, confidence: float) -> str:

@@ -51,15 +51,15 @@ def item_balance_setting(default: float) -> float:
     """Declare `item_balance` with a model's own default."""
     return setting(
         default, "Weigh popular items less in training: divide the weight of each interaction by n^item_balance, where "
-        "n is the number of users of its item.", symbol="b_I", low=0, high=4,
+        "n is the number of users who have the item.", symbol="b_I", low=0, high=4,
     )  # fmt: skip
 
 
 def user_balance_setting(default: float) -> float:
     """Declare `user_balance` with a model's own default."""
     return setting(
-        default, "Weigh busy users less in training: divide the weight of each interaction by n^user_balance, where n "
-        "is the number of items of its user.", symbol="b_U", low=0, high=4,
+        default, "Weigh users with many items less in training: divide the weight of each interaction by "
+        "n^user_balance, where n is the number of items that the user has.", symbol="b_U", low=0, high=4,
     )  # fmt: skip
 
 

@@ -86,11 +86,8 @@ class FeatureFit:
         for name, given, chosen in (("item", self.items, self.warm_items), ("user", self.users, self.warm_users)):
             if given is None:
                 continue
-            ridge: Vector = getattr(problem, f"{name}_ridge")
-            if not (ridge > 0).all():
-                raise InvalidParameter(f"{name}_features needs regularization > 0: it is the weight of what they say.")
             rows = given.rows if chosen is None else given.rows.take(chosen)
-            sides[f"{name}_side"] = SideFeatures.of(rows, given.n_features, ridge, self.strength)
+            sides[f"{name}_side"] = problem.side_features(name, rows, given.n_features, self.strength)
         return dataclasses.replace(problem, **sides)  # type: ignore[arg-type]
 
     def started(self, factors: Factors, side: str) -> Factors:

@@ -79,10 +79,9 @@ class SideFeatures:
 
         The term falls with every step. A column stops when its preconditioned residual has fallen by `tolerance`.
         """
-        ridge, number = self.ridge.astype(this.dtype)[:, None], this.dtype.type
+        number = this.dtype.type
         inverse = (1.0 / self.diagonal).astype(this.dtype)[:, None]
-        M, predicted = M.copy(), self.predicted(backend, M)
-        r = backend.sparse_product(self.by_feature, (this - predicted) * ridge)
+        M, (predicted, r) = M.copy(), self._residual(backend, M, this)
         r -= number(self.kappa) * M
         p = r * inverse
         rz = _column_sums(r, p)
@@ -90,22 +89,43 @@ class SideFeatures:
         for done in range(steps):
             if not (rz > goal).any():
                 break
-            along = backend.sparse_product(self.rows, p)
+            along, squares = self._along(backend, p)
             # p'Ap = sum_j lambda_j (M'x_j)^2 + kappa |p|^2, in float64: a step that is too long would raise F.
-            curvature = backend.weighted_squares(along, self.ridge) + self.kappa * _column_sums(p, p)
+            curvature = squares + self.kappa * _column_sums(p, p)
             length = np.where(rz > goal, rz / np.maximum(curvature, np.finfo(np.float64).tiny), 0.0)
             M += length.astype(this.dtype) * p
-            predicted += length.astype(this.dtype) * along
+            predicted = self._moved(predicted, length.astype(this.dtype), along)
             if done + 1 == steps:  # no further step needs a residual, which is another product
                 break
-            along *= ridge
-            step = backend.sparse_product(self.by_feature, along)
+            step = self._gathered(backend, along)
             step += number(self.kappa) * p
             r -= length.astype(this.dtype) * step
             z = r * inverse
             before, rz = rz, _column_sums(r, z)
             p = z + np.where(rz > goal, rz / np.maximum(before, np.finfo(np.float64).tiny), 0.0).astype(this.dtype) * p
         return M, predicted
+
+    # The four steps that touch the rows: shards do them elsewhere (shard_terms.py).
+
+    def _residual(self, backend: Backend, M: Factors, this: Factors) -> tuple[Factors, Factors]:
+        """Return what M predicts, and X'L (this - predicted)."""
+        predicted = self.predicted(backend, M)
+        return predicted, backend.sparse_product(self.by_feature, self.own(this - predicted))
+
+    def _along(self, backend: Backend, p: Factors) -> tuple[Factors, Vector]:
+        """Return X p, and the sum of lambda_V(j) (X p)_jk^2 over the rows."""
+        along = backend.sparse_product(self.rows, p)
+        return along, backend.weighted_squares(along, self.ridge)
+
+    def _gathered(self, backend: Backend, along: Factors) -> Factors:
+        """Return X'L X p; overwrites X p."""
+        along *= self.ridge.astype(along.dtype)[:, None]
+        return backend.sparse_product(self.by_feature, along)
+
+    def _moved(self, predicted: Factors, length: Vector, along: Factors) -> Factors:
+        """Return what the map predicts after a step of these lengths; overwrites `predicted`."""
+        predicted += length * along
+        return predicted
 
     def penalty(self, backend: Backend, M: Factors, this: Factors, predicted: Factors | None = None) -> float:
         """Return sum_j lambda_V(j) |v_j - M'x_j|^2 + kappa |M|^2: twice this side's part of F's L2 term."""

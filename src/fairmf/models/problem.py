@@ -105,6 +105,13 @@ class Problem:
         """The L2 weight of every item (lambda_V(j))."""
         return frozen(frequency_scaled(self.interactions.by_item.sums(), self.interactions.n_users, *self._l2))
 
+    def side_features(self, name: str, rows: Rows, n_features: int, strength: float) -> SideFeatures:
+        """Prepare the features of one side ("item" or "user"); see SideFeatures.of."""
+        ridge = self.item_ridge if name == "item" else self.user_ridge
+        if not (ridge > 0).all():
+            raise InvalidParameter(f"{name}_features needs regularization > 0: it is the weight of what they say.")
+        return SideFeatures.of(rows, n_features, ridge, strength)
+
     @property
     def _l2(self) -> tuple[float, float, float]:
         return self.regularization, self.regularization_exponent, self.unobserved_weight

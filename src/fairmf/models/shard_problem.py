@@ -15,7 +15,6 @@ from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions, as_interactions
-from fairmf.data.weighting import likes_only
 from fairmf.distributed.backend import ShardedBackend
 from fairmf.distributed.cluster import RayCluster
 from fairmf.distributed.remote_arrays import (
@@ -26,6 +25,7 @@ from fairmf.distributed.remote_arrays import (
     ShardedVector,
     Solved,
     UserCount,
+    UserTerms,
 )  # fmt: skip
 from fairmf.distributed.shards import ShardSource
 from fairmf.distributed.team import Team
@@ -36,6 +36,7 @@ from fairmf.models import feature_fit
 from fairmf.models.als_cg import AlternatingState
 from fairmf.models.base import IterativeModel
 from fairmf.models.fairness_weights import FairnessWeights, read_fairness_weights
+from fairmf.models.feature_maps import SideFeatures
 from fairmf.models.fit_loop import (
     Checkpoints,
     Reached,
@@ -54,6 +55,7 @@ from fairmf.models.problem import (
     spread_evenly,
     together,
 )  # fmt: skip
+from fairmf.models.shard_terms import ShardedDislikes, ShardedFeatures
 from fairmf.params import settings_of
 from fairmf.types import Array, Record, Settings, SparseMatrix
 
@@ -97,6 +99,13 @@ class ShardedProblem(Problem):
         numbers = (others, self.regularization, exponent, self.unobserved_weight)
         sums = cast(ShardedVector, cast(ShardedRows, self.interactions.by_user).sums())
         return cast(Vector, sums.mapped(RIDGE, frequency_scaled, *numbers))
+
+    def side_features(self, name: str, rows: Rows, n_features: int, strength: float) -> SideFeatures:
+        """See Problem; the features of users go to the workers."""
+        if name == "item":
+            return super().side_features(name, rows, n_features, strength)
+        _ = self.user_ridge
+        return ShardedFeatures.sent(self.team, RIDGE, rows, n_features, strength)
 
     def user_groups(self, most: int) -> Groups:
         """See Problem."""
@@ -183,7 +192,8 @@ def anchor(problem: Problem, *states: State | None) -> None:
         users = cast(ShardedFactors, state.user_factors)
         if users.recipe is None:
             _ = problem.user_ridge
-            users.recipe = Solved(state.item_factors, state.coupling, problem.unobserved_weight, RIDGE)
+            terms = UserTerms(state.user_map, problem.dislikes is not None)
+            users.recipe = Solved(state.item_factors, state.coupling, problem.unobserved_weight, RIDGE, terms)
 
 
 def _ids_of(worker: Worker) -> tuple[NDArray[np.int64], Array | None]:
@@ -201,12 +211,15 @@ def sharded_problem(
 ) -> ShardedProblem:  # fmt: skip
     """Return the problem of these settings on a team's data."""
     names = ("regularization", "regularization_exponent", "unobserved_weight")
-    data = ShardedInteractions(team, own)
+    data, dislikes = ShardedInteractions(team, own), None
+    if own is not None and own.n_dislikes:
+        dislikes = ShardedDislikes(own)
+        dislikes.send(team)
     rounding = HALF_ROUNDING if settings.get("factor_dtype") == "float16" else None
     backend = cast(Backend, ShardedBackend(team, local, rounding))
     return ShardedProblem(
         cast(Interactions, data), backend, **{name: settings[name] for name in names},
-        lambda_f=lambda_f, fairness_weights=fairness_weights, team=team,
+        lambda_f=lambda_f, fairness_weights=fairness_weights, dislikes=dislikes, team=team,
     )  # fmt: skip
 
 
@@ -234,12 +247,15 @@ def open_on_cluster(
         raise InvalidParameter(f"{name}: engine='ray' needs regularization > 0. Got {model.regularization!r} instead.")
     own = popularity = None
     if not isinstance(data, ShardSource):
-        own, popularity = balanced_like(model, likes_only(as_interactions(data), "engine='ray'"))
+        own, popularity = balanced_like(model, as_interactions(data))
+        if own.n_dislikes:
+            feature_fit.backend_for("Features and dislikes", model.backend, model.backend)
     features = _features(model, own, item_features, user_features)
     histories = own
     if features is not None:
         own = features.reduced()
-    source: ShardSource | Interactions = data if isinstance(data, ShardSource) else cast(Interactions, own)
+    source: ShardSource | Interactions
+    source = data if isinstance(data, ShardSource) else cast(Interactions, own).confidences()
     if source.nnz == 0:
         raise InvalidData("There are no interactions to learn from.")
     with cluster.team(source, model.backend, model.factor_dtype) as team:
@@ -272,14 +288,11 @@ def _features(
     """Read the features of a fit over a cluster; raise InvalidParameter for those that it does not support."""
     if item_features is None and user_features is None:
         return None
-    if user_features is not None:
-        raise InvalidParameter(
-            "user_features needs engine='local': with engine='ray' users stay in the workers. Items can have features."
-        )
     if data is None:
+        what = "item_features" if user_features is None else "user_features"
         raise InvalidParameter(
-            "item_features needs Interactions in this process, not shards.",
+            f"{what} needs Interactions in this process, not shards.",
             hint="use Interactions.from_parquet",
         )
     feature_fit.backend_for("Features and dislikes", model.backend, model.backend)
-    return feature_fit.read(model, data, item_features, None)
+    return feature_fit.read(model, data, item_features, user_features)

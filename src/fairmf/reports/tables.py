@@ -9,13 +9,23 @@ from typing import NamedTuple
 from rich.table import Table
 
 from fairmf.metrics.audit_change import Change
-from fairmf.metrics.sentences import arrow, cut, ends_of, points, sentence, signed, title, written, written_change
+from fairmf.metrics.sentences import (
+    SHARE,
+    arrow,
+    cut,
+    ends_of,
+    sentence,
+    shown_change,
+    signed,
+    title,
+    written,
+    written_change,
+)
 from fairmf.reports.content import COLUMNS, Contender, Content, Position
 from fairmf.reports.payload import between, shown_groups, shown_items
 
 NBSP = "\N{NO-BREAK SPACE}"
 WITHOUT_SCRIPT = 50  # rows of a long table that readers without JavaScript see
-SHARE = "tail_share@1"  # stands for any share of exposure: all are written alike
 
 
 class Cell(NamedTuple):
@@ -68,7 +78,7 @@ def cost_table(content: Content) -> PageTable | None:
         rows.append([*row, Cell(share)] if with_users else row)
     caption = sentence(content.measured_on)
     if any(position.intervals for position in content.positions):
-        caption += f" Small figures are {content.confidence:.0%} intervals."
+        caption += f" Small figures, on wide screens, are {content.confidence:.0%} intervals."
     return PageTable(caption or "Measured", head, rows)
 
 
@@ -157,7 +167,7 @@ def group_table(content: Content) -> PageTable | None:
     for group in (now.groups[g] for g in shown_groups(content)):
         share = group.share
         shares = [Cell(written(SHARE, x)) for x in (share.before, share.after)]
-        change = Cell(points(share.difference), _ends(SHARE, share))
+        change = Cell(shown_change(SHARE, share), _ends(SHARE, share))
         rows.append([Cell(cut(str(group.group))), Cell(f"{group.n_items:,}"), *shares, change])
     head = ["group", "items", cut(content.before.name), cut(now.name), "change"]
     return PageTable("Share of the exposure", head, rows)
@@ -202,4 +212,4 @@ def _ends(metric: str, change: Change | None) -> str:
 
 
 def _between(metric: str, ends: tuple[float, float] | None) -> str:
-    return "" if ends is None else between(metric, ends)
+    return "" if ends is None or ends[0] == ends[1] else between(metric, ends)

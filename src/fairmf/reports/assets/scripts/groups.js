@@ -53,7 +53,7 @@ function startGroups() {
       whole(sizes[g]),
       percent(stops[0].shares[g]),
       percent(now.shares[g]),
-      groupChange(now.ends?.[g]),
+      groupChange(stops[0].shares[g], now.shares[g], now.ends?.[g]),
     ]);
     fill(byId("group-table"), [
       numbersTable("Share of the exposure", ["group", "items", first().name, current().name, "change, points"], rows),
@@ -61,8 +61,10 @@ function startGroups() {
   });
 }
 
-function groupChange(ends) {
+// The change of the shares as they are written, so that they add up, with the ends of its interval.
+function groupChange(before, after, ends) {
   if (!ends || ends[0] === null) return "–";
-  const [difference, low, high] = ends.map((end) => (end === null ? null : signed(100 * end, 1)));
+  const difference = signed(parseFloat(percent(after)) - parseFloat(percent(before)), 1);
+  const [low, high] = ends.slice(1).map((end) => (end === null ? null : signed(100 * end, 1)));
   return low === null ? difference : `${difference} (${low} to ${high})`;
 }
