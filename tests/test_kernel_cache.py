@@ -234,7 +234,7 @@ def test_the_first_fit_and_the_first_lists_say_that_kernels_are_compiled(monkeyp
 
     @contextlib.contextmanager
     def bar(*_):
-        yield lambda note, steps=1: notes.append(note)  # noqa: ARG005
+        yield lambda note, steps=1: notes.append(note)
 
     data = synthetic(60, 40, 600)
     model = IALS(factors=4, epochs=1).fit(data, progress=False)
