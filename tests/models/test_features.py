@@ -266,6 +266,16 @@ def test_backends_solvers_and_shards_agree(data):
         np.testing.assert_allclose(scores(**changes), expected, atol=3e-3 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("options", [{}, {"fairness": 2.0}, {"evenness": 0.5}])
+def test_lists_that_are_evaluated_are_those_that_are_served(data, options):
+    """Features of users count in `rank` as in `recommend`, also for users without history and at another fairness."""
+    model = model_of(FairALS, epochs=5, fairness=0.5).fit(data, user_features=matrix(N, P), progress=False)
+    ranked = np.concatenate([lists for _, lists in model.rank(data, 6, known_users=True, **options)])
+    np.testing.assert_array_equal(ranked, model.recommend(range(N), N=6, by="row", **options)[0])
+    popular = model.rank(data, 6)  # the same histories as those of new users, without features
+    assert (np.concatenate([lists for _, lists in popular])[:2] != ranked[:2]).any(axis=1).all()
+
+
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
