@@ -24,7 +24,7 @@ from fairmf.data.synthetic import theme_of
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.models import feature_maps
 from fairmf.models.feature_maps import SideFeatures
-from fairmf.models.objective import gradients, objective
+from fairmf.models.objective import Objective, gradients, objective
 from fairmf.models.problem import problem_for
 
 N, M, P, D = 40, 25, 6, 3
@@ -172,6 +172,31 @@ def test_one_feature_for_each_item_is_a_smaller_ridge(data):
     assert np.abs(gradient).max() < 1e-3 * np.abs(other).max()
 
 
+@pytest.mark.parametrize("rises", [False, True])
+def test_what_features_predict_is_kept_up(data, monkeypatch, rises):
+    """It is turned with the factors rather than computed anew; also after an epoch that was solved exactly."""
+    from fairmf.models import als_cg
+
+    if rises:  # every epoch seems to raise F, so that the exact one follows
+        usual = als_cg.epoch
+        worse = Objective(observed=1e9, unobserved=0.0, l2=0.0, fairness=0.0)
+        monkeypatch.setattr(als_cg, "epoch", lambda *given: replace(usual(*given), objective=worse))
+    X, seen = matrix(M, P), []
+
+    class Check:
+        def on_epoch(self, progress):
+            items, state = np.setdiff1d(np.arange(M), [3, 7]), progress.state
+            expected = X.toarray().astype(np.float32)[items] @ state.item_map
+            np.testing.assert_allclose(state.item_predicted, expected, rtol=1e-6, atol=1e-9)
+            seen.append(np.abs(expected).max())
+
+    model_of(FairALS, epochs=5, fairness=0.5, solver="eigenbasis_cg").fit(
+        data, item_features=X, callbacks=[Check()], progress=False
+    )
+    assert len(seen) == 5
+    assert min(seen) > 0
+
+
 def test_few_steps_of_the_map_lower_its_term_and_many_solve_it():
     generator = np.random.default_rng(0)
     X, ridge, V = matrix(M, P), 0.5 + generator.random(M), generator.normal(size=(M, D))
@@ -184,7 +209,7 @@ def test_few_steps_of_the_map_lower_its_term_and_many_solve_it():
     assert (np.diff(terms) < 0).all()
     dense = X.toarray().astype(np.float32).astype(float)
     exact = np.linalg.solve(dense.T * ridge @ dense + side.kappa * np.eye(P), dense.T * ridge @ V)
-    np.testing.assert_allclose(feature_maps.settled(backend, side, start, V), exact, atol=1e-4)
+    np.testing.assert_allclose(feature_maps.settled(backend, side, start, V)[0], exact, atol=1e-4)
     expected = sum(ridge[j] * np.sum((V[j] - exact.T @ dense[j]) ** 2) for j in range(M))
     assert side.penalty(backend, exact, V) == pytest.approx(expected + side.kappa * np.sum(exact**2))
 
@@ -239,6 +264,16 @@ def test_backends_solvers_and_shards_agree(data):
         {"engine": "ray", "cluster": InProcess(shards=3)},
     ):
         np.testing.assert_allclose(scores(**changes), expected, atol=3e-3 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("options", [{}, {"fairness": 2.0}, {"evenness": 0.5}])
+def test_lists_that_are_evaluated_are_those_that_are_served(data, options):
+    """Features of users count in `rank` as in `recommend`, also for users without history and at another fairness."""
+    model = model_of(FairALS, epochs=5, fairness=0.5).fit(data, user_features=matrix(N, P), progress=False)
+    ranked = np.concatenate([lists for _, lists in model.rank(data, 6, known_users=True, **options)])
+    np.testing.assert_array_equal(ranked, model.recommend(range(N), N=6, by="row", **options)[0])
+    popular = model.rank(data, 6)  # the same histories as those of new users, without features
+    assert (np.concatenate([lists for _, lists in popular])[:2] != ranked[:2]).any(axis=1).all()
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from fairmf.baselines.score_model import ScoreModel
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidParameter
 from fairmf.models.factor_model import FactorModel
+from fairmf.models.recommend import to_rank
 from fairmf.params import check_settings
 from fairmf.ranking.top_n import Lists, empty_lists, list_length, popular_n, top_n
 from fairmf.types import Array, SparseMatrix
@@ -130,7 +131,7 @@ class FactorCohort(Cohort):
 
     def __init__(self, model: FactorModel, history: Interactions | SparseMatrix, known_users: bool, options: Any):
         self.model = model
-        self.rows, self.users, level = model._to_rank(history, known_users, options)
+        self.rows, self.users, level = to_rank(model, history, known_users, options)
         self.dial = model.fitted.item_scale(level)
         self.most_popular = model.fitted.most_popular
 

@@ -70,7 +70,10 @@ def _cg_epoch(model: AlternatingModel, problem: Problem, state: AlternatingState
         after = als_cg.epoch(problem, state, fairness, ladder[rung])
         if after.objective.total <= state.objective.total * (1 + problem.backend.rounding):
             return replace(after, effort=max(0, rung - 1))
-    return replace(als_exact.epoch(problem, state, fairness), effort=len(ladder) - 1)
+    after = replace(als_exact.epoch(problem, state, fairness), effort=len(ladder) - 1)
+    if problem.item_side is not None and after.item_map is not None:  # the exact epoch does not keep it up
+        after = replace(after, item_predicted=problem.item_side.predicted(problem.backend, after.item_map))
+    return after
 
 
 def _cg_finish(model: AlternatingModel, problem: Problem, state: AlternatingState) -> AlternatingState:
@@ -177,10 +180,14 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         if problem.has_features:
             sides = problem.user_side, problem.item_side
             user_map, item_map = feature_maps.start(problem.backend, *sides, self.factors)
+        predicted = None  # by features: the zero map predicts 0. The other solvers do without it.
+        if item_map is not None and self._solver(problem).epoch is _cg_epoch:
+            predicted = problem.backend.array(np.zeros(V.shape))
         value = objectives.objective(problem, U, V, None, user_map, item_map)
         return als_cg.AlternatingState(
-            U, V, q, gramian, merit_gramian, value, rotation, user_map=user_map, item_map=item_map
-        )
+            U, V, q, gramian, merit_gramian, value, rotation, user_map=user_map, item_map=item_map,
+            item_predicted=predicted,
+        )  # fmt: skip
 
     def epoch(self, problem: Problem, state: AlternatingState) -> AlternatingState:
         """Run one epoch by the chosen solver."""

@@ -42,6 +42,8 @@ class AlternatingState(State):
     item_gradient: float = 0.0
     effort: int = 0
     """The rung of the ladder of efforts in als.py: raised where F rose, lowered again when all goes well."""
+    item_predicted: Factors | None = None
+    """What the items' features predict (X M). It is turned with the factors, which costs less than the product."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,12 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     q, t = vectors.T @ q, vectors.T @ t
     user_map = item_map = own_right = predicted = None
     if problem.has_features:
-        user_map, item_map = (feature_maps.turned(backend, M, vectors) for M in (done.user_map, done.item_map))
-    if problem.item_side is not None and item_map is not None:
-        item_map, predicted = problem.item_side.improved_map(backend, item_map, V)
+        user_map = feature_maps.turned(backend, done.user_map, vectors)
+    if problem.item_side is not None and state.item_map is not None:
+        both = done.rotation @ vectors
+        known = feature_maps.turned(backend, state.item_predicted, both)
+        last_map = feature_maps.rotated(backend, state.item_map, both)
+        item_map, predicted = problem.item_side.improved_map(backend, last_map, V, predicted=known)
         own_right = problem.item_side.own(predicted)
     own = None if own is None else own._replace(vector=t)
     dislikes = problem.dislikes
@@ -117,7 +122,7 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     return replace(
         state, user_factors=U, item_factors=V, coupling=q, item_gramian=gramian_v, merit_gramian=merit_gramian,
         objective=value, user_gradient=user_gradient, item_gradient=item_gradient, rotation=vectors,
-        user_map=user_map, item_map=item_map,
+        user_map=user_map, item_map=item_map, item_predicted=predicted,
     )  # fmt: skip
 
 
@@ -133,7 +138,6 @@ class Users:
     squared_residual: float
     rotation: Matrix
     user_map: Factors | None
-    item_map: Factors | None
     own: Factors | None
     """The part of each user's right-hand side that comes from features and dislikes."""
 
@@ -151,9 +155,9 @@ def users(
     backend.multiply(state.user_factors, vectors, U)
     backend.multiply(state.item_factors, vectors, V)
     q: Vector = vectors.T @ state.coupling
-    user_map = item_map = own = None
+    user_map = own = None
     if problem.has_features:
-        user_map, item_map = (feature_maps.turned(backend, M, vectors) for M in (state.user_map, state.item_map))
+        user_map = feature_maps.turned(backend, state.user_map, vectors)
         if keep_map:
             own = feature_maps.own_right(backend, problem.user_side, user_map)
         else:
@@ -190,7 +194,7 @@ def users(
             # The norms are read only if another round may follow: reading them waits for the device.
             if number + 1 < rounds and np.linalg.norm(q - before) <= 1e-4 * np.linalg.norm(q):
                 break
-    return Users(U, V, q, backend.mean(U), values, squared_residual, vectors, user_map, item_map, own)
+    return Users(U, V, q, backend.mean(U), values, squared_residual, vectors, user_map, own)
 
 
 def finish(problem: Problem, state: AlternatingState, fairness: float, sampled: bool) -> AlternatingState:
@@ -203,13 +207,14 @@ def finish(problem: Problem, state: AlternatingState, fairness: float, sampled: 
     rows, V = problem.interactions.by_user, done.item_factors
     step = HalfStep(backend, rows, V, done.eigenvalues, problem.user_ridge, done.coupling, own=done.own)
     backend.improve(step, done.user_factors, Effort(SETTLING.steps, tolerance=1e-4))
-    gramian, item_map = backend.gramian(V), done.item_map
+    gramian, item_map, predicted = backend.gramian(V), None, None
     if problem.item_side is not None:
-        item_map = feature_maps.settled(backend, problem.item_side, item_map, V)
+        item_map = feature_maps.turned(backend, state.item_map, done.rotation)
+        item_map, predicted = feature_maps.settled(backend, problem.item_side, item_map, V)
     return replace(
         state, user_factors=done.user_factors, item_factors=V, coupling=done.coupling,
         item_gramian=gramian, merit_gramian=problem.merit_gramian(V, gramian), user_map=done.user_map,
-        item_map=item_map,
+        item_map=item_map, item_predicted=predicted,
     )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ def finish(problem: Problem, state: AlternatingState, fairness: float) -> Altern
     """Solve the users once more, and fit the items' map to the final items."""
     done = users(problem, state, fairness)
     return replace(
-        done, item_map=feature_maps.settled(problem.backend, problem.item_side, done.item_map, done.item_factors)
+        done, item_map=feature_maps.settled(problem.backend, problem.item_side, done.item_map, done.item_factors)[0]
     )
 
 

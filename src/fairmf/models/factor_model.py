@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Factors
 from fairmf.data.ids import Names, as_list, is_one, named
 from fairmf.data.interactions import Interactions
-from fairmf.errors import InvalidData
 from fairmf.lazy import lazy_module
 from fairmf.models.evenness import Level
 from fairmf.models.fitted import on_snapshot
 from fairmf.models.history_request import HistoryModel
-from fairmf.models.recommend import USERS_AT_ONCE, Choice, Items, answer_all, ranked, read_request, score_pairs
+from fairmf.models.recommend import USERS_AT_ONCE, Choice, Items, answer_all, ranked, read_request, score_pairs, to_rank
 from fairmf.ranking.top_n import list_length
 from fairmf.types import Array, Record, SparseMatrix
 
@@ -82,7 +80,8 @@ class FactorModel(HistoryModel):
     ) -> Iterator[tuple[int, NDArray[np.int32]]]:
         """Yield the top-N items of every row of `history`, in blocks of users.
 
-        Items of a user's history are left out. A user without any history gets the most popular items.
+        Items of a user's history are left out. A user without any history gets the most popular items, unless it is a
+        user of training with features.
 
         Parameters
         ----------
@@ -101,20 +100,8 @@ class FactorModel(HistoryModel):
         """
         length = list_length(N, self.n_items)
         some = options.pop("items", None)
-        rows, users, level = self._to_rank(history, known_users, options)
-        yield from ranked(self, users, rows, length, self.fitted.item_scale(level), some)
-
-    def _to_rank(
-        self, history: Interactions | SparseMatrix, known_users: bool, options: Record
-    ) -> tuple[Interactions, Factors, Level]:
-        """Return the histories over the model's items, a vector for each, and the level at which to rank them."""
-        rows, options = self._aligned(history), dict(options)
-        if known_users and rows.n_users != self.n_users:
-            raise InvalidData(f"known_users needs all {self.n_users:,} training users; got {rows.n_users:,} rows.")
-        level = self.fitted.served(options.pop("evenness", None), options.pop("fairness", None))
-        if level.fairness is not None:
-            options["fairness"] = level.fairness
-        return rows, self.user_factors if known_users and not options else self.fold_in(rows, **options), level
+        rows, users, level = to_rank(self, history, known_users, options)
+        yield from ranked(self, users, rows, length, self.fitted.item_scale(level), some, known_users)
 
     @on_snapshot
     def recommend(

@@ -13,7 +13,8 @@ Order of calls in an epoch, on each side that has features:
 2. The half-step of that side, with the right-hand sides lambda_V(j) M'x_j (`SideFeatures.own`).
 3. `SideFeatures.penalty`: both terms, for F.
 
-No matrix is p x p: a step costs two products with X, O(nnz(X) d), and memory is linear in nnz(X) and p.
+An epoch takes STEPS = 2 steps, and so four products with X or X': one for the residual, one and two for the steps. No
+matrix is p x p: a product costs O(nnz(X) d), and memory is linear in nnz(X) and p.
 """
 
 from __future__ import annotations
@@ -73,15 +74,22 @@ class SideFeatures:
         return right
 
     def improved_map(
-        self, backend: Backend, M: Factors, this: Factors, steps: int = STEPS, tolerance: float = 0.0
+        self,
+        backend: Backend,
+        M: Factors,
+        this: Factors,
+        steps: int = STEPS,
+        tolerance: float = 0.0,
+        predicted: Factors | None = None,
     ) -> tuple[Factors, Factors]:
         """Return M after conjugate gradient steps, each column on its own, and the vectors that it predicts.
 
         The term falls with every step. A column stops when its preconditioned residual has fallen by `tolerance`.
+        `predicted` is what M predicts before, if that is known; it is overwritten.
         """
         number = this.dtype.type
         inverse = (1.0 / self.diagonal).astype(this.dtype)[:, None]
-        M, (predicted, r) = M.copy(), self._residual(backend, M, this)
+        M, (predicted, r) = M.copy(), self._residual(backend, M, this, predicted)
         r -= number(self.kappa) * M
         p = r * inverse
         rz = _column_sums(r, p)
@@ -107,9 +115,11 @@ class SideFeatures:
 
     # The four steps that touch the rows: shards do them elsewhere (shard_terms.py).
 
-    def _residual(self, backend: Backend, M: Factors, this: Factors) -> tuple[Factors, Factors]:
+    def _residual(
+        self, backend: Backend, M: Factors, this: Factors, predicted: Factors | None
+    ) -> tuple[Factors, Factors]:
         """Return what M predicts, and X'L (this - predicted)."""
-        predicted = self.predicted(backend, M)
+        predicted = self.predicted(backend, M) if predicted is None else predicted
         return predicted, backend.sparse_product(self.by_feature, self.own(this - predicted))
 
     def _along(self, backend: Backend, p: Factors) -> tuple[Factors, Vector]:
@@ -160,8 +170,11 @@ def improved(
 
 def turned(backend: Backend, M: Factors | None, rotation: Array) -> Factors | None:
     """Return a copy of a map in another basis of the factors; None for None."""
-    if M is None:
-        return None
+    return None if M is None else rotated(backend, M, rotation)
+
+
+def rotated(backend: Backend, M: Factors, rotation: Array) -> Factors:
+    """Return a copy of a map, or of what it predicts, in another basis of the factors."""
     out = backend.empty(*M.shape)
     backend.multiply(M, rotation, out)
     return out
@@ -177,6 +190,10 @@ def start(
     return users, items
 
 
-def settled(backend: Backend, side: SideFeatures | None, M: Factors | None, this: Factors) -> Factors | None:
-    """Return the map that fits these vectors best; None for a side without features."""
-    return None if side is None or M is None else side.improved_map(backend, M, this, CONVERGED_STEPS, TOLERANCE)[0]
+def settled(
+    backend: Backend, side: SideFeatures | None, M: Factors | None, this: Factors
+) -> tuple[Factors | None, Factors | None]:
+    """Return the map that fits these vectors best, and what it predicts; None twice for a side without features."""
+    if side is None or M is None:
+        return None, None
+    return side.improved_map(backend, M, this, CONVERGED_STEPS, TOLERANCE)

@@ -199,7 +199,7 @@ class FiADMM(IterativeModel[TrainingState]):
 
     def finish(self, problem: Problem, state: TrainingState) -> TrainingState:
         """Fit the items' map to the final items."""
-        item_map = feature_maps.settled(problem.backend, problem.item_side, state.item_map, state.item_factors)
+        item_map = feature_maps.settled(problem.backend, problem.item_side, state.item_map, state.item_factors)[0]
         return replace(state, item_map=item_map)
 
     def remedy(self) -> str:

@@ -22,7 +22,7 @@ from fairmf.errors import InvalidData, InvalidParameter, MissingHistories
 from fairmf.io.values import plain
 from fairmf.models.evenness import Level
 from fairmf.ranking.top_n import Lists, empty_lists, list_length, merged, popular_n, top_n
-from fairmf.types import SparseMatrix
+from fairmf.types import Record, SparseMatrix
 
 if TYPE_CHECKING:
     from fairmf.models.factor_model import FactorModel
@@ -277,6 +277,23 @@ def has_history(
     return known[0] if len(known) == 1 else known[0] | known[1]
 
 
+def to_rank(
+    model: FactorModel, history: Interactions | SparseMatrix, known_users: bool, options: Record
+) -> tuple[Interactions, Factors, Level]:
+    """Return the histories over the model's items, a vector for each, and the level at which to rank them."""
+    fitted, rows, options = model.fitted, model._aligned(history), dict(options)
+    if known_users and rows.n_users != model.n_users:
+        raise InvalidData(f"known_users needs all {model.n_users:,} training users; got {rows.n_users:,} rows.")
+    level = fitted.served(options.pop("evenness", None), options.pop("fairness", None))
+    if level.fairness is not None:
+        options["fairness"] = level.fairness
+    if known_users and not options:
+        return rows, model.user_factors, level
+    if known_users and fitted.user_features is not None and options.get("method", "frozen") == "frozen":
+        options.setdefault("features", fitted.user_features.rows)
+    return rows, model.fold_in(rows, **options), level
+
+
 def ranked(
     model: FactorModel,
     users: Factors,
@@ -284,10 +301,12 @@ def ranked(
     N: int,
     dial: ItemScale | None,
     items: Names | None,
+    known_users: bool,
 ) -> Iterator[tuple[int, NDArray[np.int32]]]:
     """Yield the top-N items of each user vector without its history, in blocks: (first row, rows x N).
 
-    `items` are the positions of the only candidates.
+    `items` are the positions of the only candidates. Users without history get popular items, unless they are those of
+    training (`known_users`) and their features predict a vector.
     """
     backend, fitted = model._backend(), model.fitted
     allowed = allowed_items(items, None, None, model.n_items)
@@ -296,7 +315,10 @@ def ranked(
         rows = history.by_user.block(start, stop)
         with backend.threads(model.num_threads):
             lists, _ = top_n(backend, users[start:stop], fitted.item_factors, N, rows, allowed, dial)
-        empty = np.flatnonzero(like_counts(rows) == 0)
+        new = like_counts(rows) == 0
+        if known_users and fitted.user_features is not None:
+            new &= np.diff(fitted.user_features.rows.indptr)[start:stop] == 0
+        empty = np.flatnonzero(new)
         lists[empty] = popular_n(fitted.most_popular, len(empty), N, rows.take(empty), allowed)
         yield start, lists
 

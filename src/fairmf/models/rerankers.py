@@ -15,6 +15,7 @@ from fairmf.data.ids import Ids, Names, as_list, is_one, named
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.models.evenness import Level
+from fairmf.models.recommend import to_rank
 from fairmf.ranking.ann import AnnIndex
 from fairmf.ranking.fairrec import Certificate, FairLists, RunOptions, fair_rec
 from fairmf.ranking.top_n import Lists, list_length, popular_n
@@ -60,7 +61,7 @@ class AnnRanker:
     ) -> Iterator[tuple[int, NDArray[np.int32]]]:
         """Yield the top-N items of every row of `history`, in blocks, as the model's `rank` does."""
         model = self._unchanged()
-        rows, users, level = model._to_rank(history, known_users, options)
+        rows, users, level = to_rank(model, history, known_users, options)
         self._check(level)
         for start in range(0, rows.n_users, USERS_AT_ONCE):
             stop = min(start + USERS_AT_ONCE, rows.n_users)
@@ -165,7 +166,7 @@ class FairRecRanker:
         """Yield the top-N items of every row of `history`, in blocks; `options` are those of the model's `fold_in`."""
         ranker = copy.copy(self)
         ranker.model = copy.copy(self.model)  # a fit in another thread does not change this copy
-        rows, users, level = ranker.model._to_rank(history, known_users, options)
+        rows, users, level = to_rank(ranker.model, history, known_users, options)
         lists = ranker.lists(users, rows, N, level).items[:, : list_length(N, ranker.n_items)]
         for start in range(0, rows.n_users, USERS_AT_ONCE):
             yield start, lists[start : start + USERS_AT_ONCE]

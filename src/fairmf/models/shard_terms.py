@@ -55,13 +55,25 @@ class ShardedFeatures(SideFeatures):
         return predicted
 
     def improved_map(
-        self, backend: Backend, M: Factors, this: Factors, steps: int = STEPS, tolerance: float = 0.0
+        self,
+        backend: Backend,
+        M: Factors,
+        this: Factors,
+        steps: int = STEPS,
+        tolerance: float = 0.0,
+        predicted: Factors | None = None,
     ) -> tuple[Factors, Factors]:
         """See SideFeatures."""
-        better, _ = super().improved_map(backend, M, this, steps, tolerance)
+        better, _ = super().improved_map(backend, M, this, steps, tolerance, predicted)
         return better, self.predicted(backend, better)
 
-    def _residual(self, backend: Backend, M: Factors, this: Factors) -> tuple[Factors, Factors]:
+    def _residual(
+        self,
+        backend: Backend,
+        M: Factors,
+        this: Factors,
+        predicted: Factors | None,  # noqa: ARG002
+    ) -> tuple[Factors, Factors]:
         residual, _ = self.team.reduce("feature_residual", key_of(this), M, self.ridge_key)
         return self.predicted(backend, M), np.array(residual)
 
