@@ -71,10 +71,15 @@ def rows_of(name: str) -> tuple[Record, list[Row]]:
 
 
 def table(name: str, metrics: list[str]) -> list[str]:
-    """A table of the page: the rows of a result with these columns; `grid`: all settings of the first series."""
+    """A table of the page: the rows of a result with these columns; `grid`: all settings of the first series.
+
+    `times` has a row for each number of factors and a column for each series.
+    """
     if metrics == ["grid"]:
         return grid(json.loads((STORED / f"{name}.json").read_text(encoding="utf-8")))
     results, rows = rows_of(name)
+    if metrics == ["times"]:
+        return times(rows)
     told = [row for row in rows if is_told(results["kind"], row, rows)]
     labels = [label for label in told[0].label if label not in ("front",)]
     labels = [label for label in labels if any(row.label.get(label) not in ("", None) for row in told)]
@@ -86,6 +91,16 @@ def table(name: str, metrics: list[str]) -> list[str]:
         cells = [str(row.label.get(label, "")) for label in labels]
         cells += [measured_cell(row, metric) for metric in metrics]
         lines.append("| " + " | ".join([*cells, *([difference_cell(row)] if tests else [])]) + " |")
+    return lines
+
+
+def times(rows: list[Row]) -> list[str]:
+    """Seconds per epoch: a row for each number of factors, a column for each series."""
+    series = list(dict.fromkeys(row.label["series"] for row in rows))
+    cells = {(row.label["factors"], row.label["series"]): measured_cell(row, "seconds_per_epoch") for row in rows}
+    lines = ["| factors | " + " | ".join(series) + " |", "|---|" + "---|" * len(series)]
+    for factors in sorted({at for at, _ in cells}):
+        lines.append(f"| {factors} | " + " | ".join(cells.get((factors, one), "") for one in series) + " |")
     return lines
 
 

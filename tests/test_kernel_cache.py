@@ -1,5 +1,6 @@
 """Compiled kernels on disk: kept where they can be, compiled where they cannot, never the cause of an error."""
 
+import contextlib
 import importlib.util
 import itertools
 import os
@@ -11,7 +12,7 @@ from pathlib import Path
 import numba
 import pytest
 
-from fairmf import kernels
+from fairmf import IALS, kernels, synthetic
 
 SOURCE = """
 from fairmf.kernels import kernel
@@ -223,3 +224,31 @@ def test_after_warmup_a_new_process_compiles_nothing_and_gets_the_same_bits(tmp_
     bits = [[line for line in said.splitlines() if line.startswith("bits")] for said in (first, again)]
     assert len(bits[0]) == 5
     assert bits[0] == bits[1]
+
+
+def test_the_first_fit_and_the_first_lists_say_that_kernels_are_compiled(monkeypatch, caplog):
+    from fairmf.backends.cpu import backend
+    from fairmf.models import fit_loop
+
+    notes = []
+
+    @contextlib.contextmanager
+    def bar(*_):
+        yield lambda note, steps=1: notes.append(note)
+
+    data = synthetic(60, 40, 600)
+    model = IALS(factors=4, epochs=1).fit(data, progress=False)
+    model.recommend(data.user_ids.values[:3])  # these two may compile
+    with caplog.at_level("INFO", "fairmf"):
+        caplog.clear()
+        model.fit(data, progress=False).recommend(data.user_ids.values[:3])
+        assert "compiling" not in caplog.text
+        caplog.clear()
+        monkeypatch.setattr(backend, "is_compiled", lambda _: False)
+        monkeypatch.setattr(fit_loop, "progress_bar", bar)
+        model.fit(data, progress=True)
+        assert [record.kind for record in caplog.records if hasattr(record, "kind")] == ["compiling"]
+        assert notes[0] == "compiling kernels, once: about 6 s"
+        caplog.clear()
+        model.recommend(data.user_ids.values[:3])
+        assert "compiling kernels, once: about 5 s" in caplog.text

@@ -125,7 +125,8 @@ def test_a_model_without_a_path_gets_one_on_validation_users(tmp_path):
 
 
 def test_the_summary_is_about_the_evenness_that_the_model_serves_with(tmp_path):
-    _, data = reported(tmp_path, fitted())
+    page, data = reported(tmp_path, fitted())
+    assert "the model serves evenness 0 now" in page  # its path begins with the fairness of training
     assert [p["evenness"] for p in data["positions"]] == [k / 10 for k in range(11)]
     assert data["positions"][data["chosen"]]["evenness"] == 0.3
     _, data = reported(tmp_path, fitted().with_evenness(0.47))
@@ -139,17 +140,27 @@ def test_the_summary_is_about_the_evenness_that_the_model_serves_with(tmp_path):
 def test_the_model_as_it_serves_is_a_point_beside_the_path(tmp_path):
     split = small_split()
     model = fitted().with_evenness(Level(None, 0.9))  # no level of the path
-    _, data = reported(tmp_path, model)
+    page, data = reported(tmp_path, model)
+    assert "the model serves a level beside this path now" in page
     (series,) = data["series"]
     found = evaluate(model, split.test, at=(20, 100), bootstrap=0)
     assert series["points"][0][:2] == pytest.approx([found["gini@20"], found["ndcg@100"]])
     bounded = IALS(factors=6, epochs=4).fit(split.train)
     calibrate(bounded, split, bootstrap=0)
     bounded = fit_offsets(bounded, K=20, min_exposure=0.5).model
-    _, data = reported(tmp_path, bounded, evenness=[0, 1])
+    page, data = reported(tmp_path, bounded, evenness=[0, 1])
+    assert "the model serves with exposure offsets now" in page
     found = evaluate(bounded, split.test, at=(20, 100), bootstrap=0)
     assert data["series"][0]["points"][0][0] == pytest.approx(found["gini@20"])
     assert data["positions"][0]["values"]["gini@20"] != pytest.approx(found["gini@20"])
+
+
+def test_scores_as_trained_are_without_evenness(tmp_path):
+    """Where calibration found more accurate lists at another level, evenness 0 is not what serves."""
+    model = FairALS(factors=6, epochs=4).fit(small_split().train)
+    knots = (Knot(Level(0.0, 0.5), 0.9, 0.4), Knot(Level(0.0, 1.0), 0.8, 0.39))
+    model.fitted.__dict__["path"] = EvennessPath(knots, 20, "ndcg@100", 50)
+    assert "the model serves without evenness now" in reported(tmp_path, model, evenness=[0, 1])[0]
 
 
 def test_a_path_of_one_level_is_said(tmp_path):

@@ -45,7 +45,7 @@ else:
     feature_fit = lazy_module("fairmf.models.feature_fit")
     shard_problem = lazy_module("fairmf.models.shard_problem")  # fits on one machine do without a cluster's code
 log = logging.getLogger("fairmf")
-COMPILING = "compiling kernels, once: about 10 s"
+COMPILING = "compiling kernels, once: about 6 s"
 
 
 @dataclass(frozen=True)

@@ -151,10 +151,13 @@ def _served(model: IterativeModel, path: EvennessPath | None, knob: str) -> str:
     """Say at which level the model answers if a request names none."""
     if knob != "evenness":
         return f"{knob} {model.fitted.fairness:g}"
-    place = (
-        None if path is None or model.fitted.item_offsets is not None else place_on(path, served_level(model.fitted))
-    )
-    return "the scores as trained" if place is None else f"evenness {place:g}"
+    if model.fitted.item_offsets is not None:
+        return "with exposure offsets"
+    level = served_level(model.fitted)
+    place = None if path is None else place_on(path, level)
+    if place is None:
+        return "a level beside this path" if any(level.on_items) else "without evenness"
+    return f"evenness {place:g}"
 
 
 def of_audit(

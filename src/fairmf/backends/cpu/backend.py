@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,6 +37,7 @@ else:  # models that only answer do without the solvers' kernels
     cg, subspace = lazy_module("fairmf.backends.cpu.cg"), lazy_module("fairmf.backends.cpu.subspace")
     row_kernels = lazy_module("fairmf.backends.cpu.rows")
 
+log = logging.getLogger("fairmf")
 CANDIDATE_BYTES = 16 << 20  # memory for candidates of one thread in top_k
 MOST_BINS, USERS_PER_BIN = 32, 128  # bins of users by length, for the bounds of top_k with offsets
 ORDER_PAYS = 64  # number of users above which sorting the items by length in top_k saves more than it costs
@@ -222,6 +224,8 @@ class CpuBackend(NumpyArrays):
         window: ScoreWindow | None = None,
     ) -> None:
         """See contract."""
+        if not is_compiled(top_k_kernel.top_k):
+            log.info("compiling kernels, once: about 5 s", extra={"kind": "compiling lists"})
         n, (m, d) = len(this), other.shape
         if exclude is None:
             exclude = Rows(np.zeros(n + 1, dtype=np.int64), np.empty(0, dtype=np.int32), None)

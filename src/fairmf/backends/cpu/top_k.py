@@ -212,18 +212,18 @@ def dial(row, first, scale, offset):
 
 
 @kernel(inline="always")
-def keep_active(lengths, longest, reach, bins, floors, highest, active, packed, count):
+def keep_active(b, lengths, longest, reach, bins, floors, highest, active, packed, count):
     """Drop users whose lists no later item can enter.   in, out: active, packed   returns: how many stay
 
-    `longest` bounds the vectors of all items that are still to come. Where there are offsets, `reach` bounds their
-    scores instead, for each bin of users of about the same length. A user whose k best are all above `highest` is
+    `longest[b]` bounds the vectors of all items that are still to come. Where there are offsets, `reach[b]` bounds
+    their scores instead, for each bin of users of about the same length. A user whose k best are all above `highest` is
     dropped too: the caller does not ask for more (`ScoreWindow`).
     """
     still = 0
     for a in range(count):  # item vectors get shorter and floors rise: a dropped user never has to come back
         i = active[a]
         # A little more than the bound, because lengths and floors are rounded.
-        most = lengths[i] * longest * 1.000001 if reach is None else reach[bins[i]]
+        most = lengths[i] * longest[b] * 1.000001 if reach is None else reach[b, bins[i]]
         if most >= floors[i] and floors[i] <= highest[i]:
             if still < a:
                 active[still] = i
@@ -273,8 +273,7 @@ def block_of_users(
     at = ends[:-1].copy()  # the next excluded position of each user
     for b in range(len(longest)):
         # `packed` holds the vectors of the users still active, side by side for the matrix product.
-        ahead = None if reach is None else reach[b]
-        count = keep_active(lengths, longest[b], ahead, bins, floors, highest, active, packed, count)
+        count = keep_active(b, lengths, longest, reach, bins, floors, highest, active, packed, count)
         if count == 0:
             break
         first, last = b * ITEMS_AT_ONCE, min((b + 1) * ITEMS_AT_ONCE, m)
