@@ -213,7 +213,7 @@ def epoch_cost() -> dict[str, float]:
     data = synthetic(20_000, 8_000, 600_000)
     X = sp.random(data.n_items, 5_000, 600_000 / (data.n_items * 5_000), format="csr", random_state=0)
     seconds: dict[str, float] = {}
-    for name, features in (("without", None), ("with", X)) * 3:
+    for name, features in (("without", None), ("with", X)) * 6:
         model = IALS(factors=64, epochs=6).fit(
             data, item_features=features, objective_every=0, progress=False, settle=False
         )

@@ -70,7 +70,7 @@ class SideFeatures:
 
     def own(self, predicted: Factors) -> Factors:
         """Return lambda_V(j) M'x_j: what the features add to each row's right-hand side."""
-        right: Factors = predicted * self.ridge.astype(predicted.dtype)[:, None]
+        right: Factors = predicted * self._weights(predicted)
         return right
 
     def improved_map(
@@ -87,10 +87,11 @@ class SideFeatures:
         The term falls with every step. A column stops when its preconditioned residual has fallen by `tolerance`.
         `predicted` is what M predicts before, if that is known; it is overwritten.
         """
-        number = this.dtype.type
+        kappa = this.dtype.type(self.kappa)
         inverse = (1.0 / self.diagonal).astype(this.dtype)[:, None]
         M, (predicted, r) = M.copy(), self._residual(backend, M, this, predicted)
-        r -= number(self.kappa) * M
+        scratch = np.multiply(M, kappa)  # products are computed in place: new arrays of this size are slow to come by
+        r -= scratch
         p = r * inverse
         rz = _column_sums(r, p)
         goal = np.maximum(tolerance**2 * rz, np.finfo(np.float32).tiny)
@@ -101,16 +102,19 @@ class SideFeatures:
             # p'Ap = sum_j lambda_j (M'x_j)^2 + kappa |p|^2, in float64: a step that is too long would raise F.
             curvature = squares + self.kappa * _column_sums(p, p)
             length = np.where(rz > goal, rz / np.maximum(curvature, np.finfo(np.float64).tiny), 0.0)
-            M += length.astype(this.dtype) * p
-            predicted = self._moved(predicted, length.astype(this.dtype), along)
-            if done + 1 == steps:  # no further step needs a residual, which is another product
+            lengths, last = length.astype(this.dtype), done + 1 == steps
+            M += np.multiply(p, lengths, out=scratch)
+            predicted = self._moved(predicted, lengths, along, last)
+            if last:  # no further step needs a residual, which is another product
                 break
             step = self._gathered(backend, along)
-            step += number(self.kappa) * p
-            r -= length.astype(this.dtype) * step
-            z = r * inverse
+            step += np.multiply(p, kappa, out=scratch)
+            step *= lengths
+            r -= step
+            z = np.multiply(r, inverse, out=step)
             before, rz = rz, _column_sums(r, z)
-            p = z + np.where(rz > goal, rz / np.maximum(before, np.finfo(np.float64).tiny), 0.0).astype(this.dtype) * p
+            p *= np.where(rz > goal, rz / np.maximum(before, np.finfo(np.float64).tiny), 0.0).astype(this.dtype)
+            p += z
         return M, predicted
 
     # The four steps that touch the rows: shards do them elsewhere (shard_terms.py).
@@ -120,7 +124,9 @@ class SideFeatures:
     ) -> tuple[Factors, Factors]:
         """Return what M predicts, and X'L (this - predicted)."""
         predicted = self.predicted(backend, M) if predicted is None else predicted
-        return predicted, backend.sparse_product(self.by_feature, self.own(this - predicted))
+        missing = this - predicted
+        missing *= self._weights(missing)
+        return predicted, backend.sparse_product(self.by_feature, missing)
 
     def _along(self, backend: Backend, p: Factors) -> tuple[Factors, Vector]:
         """Return X p, and the sum of lambda_V(j) (X p)_jk^2 over the rows."""
@@ -129,13 +135,18 @@ class SideFeatures:
 
     def _gathered(self, backend: Backend, along: Factors) -> Factors:
         """Return X'L X p; overwrites X p."""
-        along *= self.ridge.astype(along.dtype)[:, None]
+        along *= self._weights(along)
         return backend.sparse_product(self.by_feature, along)
 
-    def _moved(self, predicted: Factors, length: Vector, along: Factors) -> Factors:
-        """Return what the map predicts after a step of these lengths; overwrites `predicted`."""
-        predicted += length * along
+    def _moved(self, predicted: Factors, lengths: Vector, along: Factors, last: bool) -> Factors:
+        """Return what the map predicts after a step; overwrites `predicted`, and X p after the last step."""
+        predicted += np.multiply(along, lengths, out=along if last else None)
         return predicted
+
+    def _weights(self, like: Factors) -> Factors:
+        """Return the ridges as a column."""
+        column: Factors = self.ridge.astype(like.dtype)[:, None]
+        return column
 
     def penalty(self, backend: Backend, M: Factors, this: Factors, predicted: Factors | None = None) -> float:
         """Return sum_j lambda_V(j) |v_j - M'x_j|^2 + kappa |M|^2: twice this side's part of F's L2 term."""

@@ -84,7 +84,7 @@ class ShardedFeatures(SideFeatures):
     def _gathered(self, backend: Backend, along: Factors) -> Factors:  # noqa: ARG002
         return np.array(self.team.reduce("feature_gathered", self.ridge_key)[0])
 
-    def _moved(self, predicted: Factors, length: Vector, along: Factors) -> Factors:  # noqa: ARG002
+    def _moved(self, predicted: Factors, lengths: Vector, along: Factors, last: bool) -> Factors:  # noqa: ARG002
         return predicted
 
     def penalty(self, backend: Backend, M: Factors, this: Factors, predicted: Factors | None = None) -> float:  # noqa: ARG002
