@@ -121,7 +121,7 @@ def _cell(text: str) -> str:
 
 
 def _without_marks(text: str) -> str:
-    return re.sub(r"\[/?(?:dim|bold|italic|cyan|green|red|yellow)?\]", "", text)
+    return re.sub(r"\[/?(?:dim|bold|italic|cyan|green|red|yellow)?\]", "", text).replace("\\[", "[")
 
 
 def _anchor(title: str) -> str:

@@ -131,7 +131,6 @@ def test_levels_and_candidates_are_kept_in_the_second_ranking(split, model):
 
 def test_shards_and_comparisons_have_them_too(split, model):
     parts = [InMemoryShards(part, 3) for part in (split.train, split.test.targets)]
-    parts[1].bounds = parts[0].bounds  # the same users in the shards of both
     options = {"at": 5, "metrics": [*AMONG, "cold_recall", "cold_share", "recall"]}
     found = evaluate_shards(model, *parts, train=parts[0], tasks=InProcess(), **options)
     whole = evaluate(model, HeldOut(split.train, split.test.targets), train=split.train, bootstrap=0, **options)

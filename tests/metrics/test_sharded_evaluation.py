@@ -7,13 +7,16 @@ import pytest
 
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut
+from fairmf.data.split_methods import split_by_user
+from fairmf.data.synthetic import synthetic
 from fairmf.distributed.parquet_shards import ParquetShards
+from fairmf.distributed.shards import InMemoryShards
 from fairmf.distributed.task_pool import InProcess
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.metrics.evaluate import evaluate
 from fairmf.metrics.registry import METRICS, known_names
 from fairmf.metrics.shard_evaluate import evaluate_shards
-from fairmf.models.als import FairALS
+from fairmf.models.als import IALS, FairALS
 
 
 def write(path, pairs):
@@ -154,3 +157,19 @@ class TestBadInput:
         odd = write(tmp_path / "odd.parquet", [(1, 10**6), (2, 10**6 + 1)])
         with pytest.raises(InvalidData, match=r"none of the 2 rows is about one of the .* given items"):
             source(odd, items=model.fitted.item_ids)
+
+
+def test_interactions_in_memory_are_cut_at_the_same_users():
+    """Each part alone would be cut by its own number of interactions; then targets of some users would be lost."""
+    data = synthetic(90, 40, 1200)
+    split = split_by_user(data, heldout=30, protocol="seeded")
+    model = IALS(factors=4, epochs=2).fit(split.train, progress=False)
+    history, targets = (InMemoryShards(part, 3) for part in (split.test.fold_in, split.test.targets))
+    assert not np.array_equal(history.bounds, targets.bounds)
+    found = evaluate_shards(model, history, targets, at=10, tasks=InProcess())
+    whole = evaluate(model, split.test, at=10, bootstrap=0)
+    assert found.n_scored == whole.n_scored
+    assert found["ndcg@10"] == pytest.approx(whole["ndcg@10"], rel=1e-12)
+    others = InMemoryShards(split.validation.targets, 3)
+    with pytest.raises(InvalidData, match="the same users"):
+        evaluate_shards(model, history, others, at=10, tasks=InProcess())

@@ -126,7 +126,7 @@ def test_a_model_without_a_path_gets_one_on_validation_users(tmp_path):
 
 def test_the_summary_is_about_the_evenness_that_the_model_serves_with(tmp_path):
     page, data = reported(tmp_path, fitted())
-    assert "the model serves evenness 0 now" in page  # its path begins with the fairness of training
+    assert "Today: evenness 0." in page  # its path begins with the fairness of training
     assert [p["evenness"] for p in data["positions"]] == [k / 10 for k in range(11)]
     assert data["positions"][data["chosen"]]["evenness"] == 0.3
     _, data = reported(tmp_path, fitted().with_evenness(0.47))
@@ -141,7 +141,7 @@ def test_the_model_as_it_serves_is_a_point_beside_the_path(tmp_path):
     split = small_split()
     model = fitted().with_evenness(Level(None, 0.9))  # no level of the path
     page, data = reported(tmp_path, model)
-    assert "the model serves a level beside this path now" in page
+    assert "Today: a level beside this path (nDCG@" in page
     (series,) = data["series"]
     found = evaluate(model, split.test, at=(20, 100), bootstrap=0)
     assert series["points"][0][:2] == pytest.approx([found["gini@20"], found["ndcg@100"]])
@@ -149,7 +149,7 @@ def test_the_model_as_it_serves_is_a_point_beside_the_path(tmp_path):
     calibrate(bounded, split, bootstrap=0)
     bounded = fit_offsets(bounded, K=20, min_exposure=0.5).model
     page, data = reported(tmp_path, bounded, evenness=[0, 1])
-    assert "the model serves with exposure offsets now" in page
+    assert "Today: with exposure offsets (nDCG@" in page
     found = evaluate(bounded, split.test, at=(20, 100), bootstrap=0)
     assert data["series"][0]["points"][0][0] == pytest.approx(found["gini@20"])
     assert data["positions"][0]["values"]["gini@20"] != pytest.approx(found["gini@20"])
@@ -160,7 +160,7 @@ def test_scores_as_trained_are_without_evenness(tmp_path):
     model = FairALS(factors=6, epochs=4).fit(small_split().train)
     knots = (Knot(Level(0.0, 0.5), 0.9, 0.4), Knot(Level(0.0, 1.0), 0.8, 0.39))
     model.fitted.__dict__["path"] = EvennessPath(knots, 20, "ndcg@100", 50)
-    assert "the model serves without evenness now" in reported(tmp_path, model, evenness=[0, 1])[0]
+    assert "Today: without evenness (nDCG@" in reported(tmp_path, model, evenness=[0, 1])[0]
 
 
 def test_a_path_of_one_level_is_said(tmp_path):

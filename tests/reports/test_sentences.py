@@ -50,8 +50,8 @@ def test_the_advice_names_what_is_suggested_and_what_serves_now():
     content = content_of()
     assert content.advice() == ""  # a curve does not know what serves
     other = dataclasses.replace(content, served="fairness 0")
-    assert other.advice() == "Suggested: fairness 2; the model serves fairness 0 now."
-    assert dataclasses.replace(content, served="fairness 2").advice().endswith("that is what the model serves now.")
+    assert other.advice() == "Suggested: fairness 2. Today: fairness 0."
+    assert dataclasses.replace(content, served="fairness 2").advice().endswith("The model serves this already.")
 
 
 def test_an_interval_without_width_is_left_out():

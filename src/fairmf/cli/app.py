@@ -55,7 +55,7 @@ VERBS = {
     "recommend": Verb(MODEL, "Recommend items to users."),
     "rerank": Verb(MODEL, "Make lists in which every item gets enough exposure."),
     "audit": Verb(MODEL, "Compare two sets of lists: who gains, who loses, what it costs."),
-    "experiment": Verb(MODEL, "Plan an A/B test: how many users it takes to see what an evenness changes."),
+    "experiment": Verb(MODEL, "Plan an A/B test: how many users you need to detect the effect of an evenness."),
     "serve": Verb(MODEL, "Serve a model over HTTP: send a history, get a list, at an evenness of your choice."),
     "export": Verb(MODEL, "Export vectors to files or vector databases, or tables of similar or popular items."),
     "card": Verb(MODEL, "Write a model card from a model and its run records."),

@@ -57,9 +57,8 @@ class Before(Served):
 
     side: ClassVar[str] = "before"
     otherwise: ClassVar[str] = (
-        "the scores as trained (at fairness 0, if the model was trained with --fairness). Default with "
-        "--after: the evenness that fairmf target stored in MODEL. If there is none, the scores as "
-        "trained"
+        "the scores are not adjusted. A model that was trained with --fairness is taken at fairness 0. With "
+        "--after: the evenness that fairmf target stored in MODEL, if there is one"
     )
 
 
@@ -69,8 +68,8 @@ class After(Served):
 
     side: ClassVar[str] = "after"
     otherwise: ClassVar[str] = (
-        "the evenness that fairmf target stored in the model. If there is none: the scores as trained, or evenness 0.3 "
-        "if the lists would otherwise be the same before and after the change"
+        "the evenness that fairmf target stored in the model. If there is none, the scores are not adjusted; but with "
+        "one model, whose lists would then be the same before and after, evenness 0.3"
     )
 
 
@@ -120,8 +119,9 @@ def audit(
 ) -> None:
     """Compare two sets of lists for the same users: who gains exposure, who loses it, and how accuracy changes.
 
-    With one model, audit compares its lists at --before-evenness (by default the scores as trained) with those at
-    --after-evenness. With --after, it compares the lists of two models.
+    With one model, audit compares its lists at --before-evenness with its lists at --after-evenness. Without
+    --before-evenness, the first lists are made without any evenness. With --after, audit compares the lists of two
+    models.
 
     [dim]Examples:[/dim]
 

@@ -74,8 +74,8 @@ def calibrate(
     Evenness is a setting from 0 to 1. It says how evenly the recommendation lists of all users show the items. 0 gives
     the most accurate lists. 1 gives the most even lists that keep at least half of the accuracy (--min-quality).
 
-    The model is not trained again. calibrate makes the lists of the validation users in many ways that differ in
-    accuracy and evenness. It stores in the model how to make the most accurate lists for each evenness.
+    The model is not trained again. calibrate tries many ways to adjust the scores. For each, it measures the accuracy
+    and the Gini of the validation users' lists. It stores in the model which way is best for each evenness.
 
     The table shows accuracy, Gini and coverage at each evenness, for the test users. If the split has no test users,
     the table is for the validation users. Gini and coverage depend on the number of users: compare them only for the

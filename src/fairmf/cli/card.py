@@ -45,8 +45,8 @@ def card(
     """Write a model card: what a model is, what it was trained on, what was measured, and its limits.
 
     The card is Markdown with the front matter that the Hugging Face Hub reads. Nothing is uploaded. Without --output it
-    is printed. The card uses the run records of fit and evaluate that are beside the model: MODEL.fit.toml and
-    MODEL.evaluate.toml.
+    is printed. The card uses the run records of fit and evaluate that are beside the model, such as model.fit.toml
+    and model.evaluate.toml for model.fairmf.
 
     [dim]Examples:[/dim]
 

@@ -50,7 +50,7 @@ def demo(
         "fairmf-demo"
     ),
 ) -> None:
-    """Train and compare Popularity, iALS, fiADMM and FairALS on synthetic data, and write a report.
+    """Train and compare Popularity, iALS, FiADMM and FairALS on synthetic data, and write a report.
 
     The first table compares all four. The last table compares iALS with FairALS at evenness 0 and at 0.3; their
     settings are chosen from the data.

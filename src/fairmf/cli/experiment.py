@@ -53,12 +53,12 @@ def experiment(
     session: Session,
     arms: Arms,
 ) -> None:
-    """Plan an A/B test: how many users it takes to see what an evenness changes.
+    """Plan an A/B test: how many users you need to detect the effect of an evenness.
 
     The lists of the test users are made twice: at --evenness (treatment) and at --against (control). The number of
-    users is that of a two-sided test of two means. It depends on the change of the metric and on its variance among
-    users. The measured change is uncertain. So a second, larger number is printed too: the users needed if the true
-    change is the smallest one in the confidence interval.
+    users is computed for a two-sided test that compares two means. It depends on the change of the metric and on its
+    variance among users. The measured change is uncertain. So a second, larger number is printed too: the users needed
+    if the true change is the smallest one in the confidence interval.
 
     These numbers are for metrics of held-out data. If your experiment measures something else, such as clicks or
     revenue, it needs another number of users, because the variance differs.

@@ -34,8 +34,8 @@ class Tuned(Flags):
         str,
         typer.Option(
             metavar="N,...",
-            help="Numbers of factors. Each model is tuned and tested with each number. The search for a number "
-            "starts from the best settings of the number before it.",
+            help="Numbers of factors. Each model is tuned and tested with each number. Each search after the first "
+            "starts from the best settings of the search before it.",
         ),
     ] = "128,512"
     budget: Annotated[
@@ -50,7 +50,7 @@ class Tuned(Flags):
         str,
         typer.Option(
             metavar="X,...|none",
-            help="Also test the model that is best on validation data at these values of evenness.",
+            help="Find the model that is best on validation data, and test it also at these values of evenness.",
         ),
     ] = "0.25,0.5,0.75"
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the search and of the models.")] = 0

@@ -52,8 +52,8 @@ class Served(Flags):
     side: ClassVar[str] = ""
     """The side that the flags are about, which their names begin with ("before", "after"); "" if there is one side."""
     otherwise: ClassVar[str] = (
-        "the evenness that fairmf target stored in the model. If there is none, the scores as trained. These can "
-        "differ from evenness 0, for which calibration keeps the most accurate lists that it finds"
+        "the evenness that fairmf target stored in the model. If there is none, the scores are not adjusted. "
+        "(Evenness 0 may adjust them, if that made the lists more accurate.)"
     )
     """The evenness if none is given, for --help."""
 

@@ -122,10 +122,10 @@ def rerank(
 ) -> None:
     """Make lists for all training users in which every item gets enough exposure.
 
-    --method fairrec builds the lists of all users together. It guarantees every item a minimum exposure, but gives
-    lists only for these users. --method offsets learns a number per item that is added to the item's scores. It gives a
-    model that can serve any user, and tries to keep the exposure of each item between --min-exposure and
-    --max-exposure, without a guarantee.
+    --method fairrec builds the lists of all users together. It guarantees every item a minimum exposure, but it makes
+    lists only for the training users, not for new ones. --method offsets learns a number per item that is added to the
+    item's scores. It gives a model that can serve any user, and tries to keep the exposure of each item between
+    --min-exposure and --max-exposure, without a guarantee.
 
     Both start from the lists at --evenness. An equal share is the exposure that each item would have if all items were
     shown equally often.

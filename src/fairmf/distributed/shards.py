@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -12,6 +13,7 @@ from fairmf.data.csr import Rows, item_sums
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.data.weighting import Weighting
+from fairmf.errors import InvalidData
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,14 @@ class InMemoryShards:
         self.shards = shards
         self.bounds = _balanced(interactions.by_user.indptr, shards)
         self.popularity = item_sums(interactions.by_user, self.n_items)
+
+    def cut_like(self, other: InMemoryShards) -> InMemoryShards:
+        """Return the same interactions, cut at the users at which `other` is cut; both must have the same users."""
+        if self.interactions.user_ids != other.interactions.user_ids or self.n_users != other.n_users:
+            raise InvalidData("Interactions in memory that are measured together must have the same users in order.")
+        cut = copy.copy(self)
+        cut.shards, cut.bounds = other.shards, other.bounds
+        return cut
 
     def load(self, number: int) -> Shard:
         """Return a range of users, as views."""

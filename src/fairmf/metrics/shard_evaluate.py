@@ -16,7 +16,7 @@ from fairmf.data.csr import Rows
 from fairmf.data.groups import read_groups
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut
-from fairmf.distributed.shards import Shard, ShardSource
+from fairmf.distributed.shards import InMemoryShards, Shard, ShardSource
 from fairmf.distributed.task_pool import RayTasks, Tasks
 from fairmf.errors import InvalidData
 from fairmf.metrics.evaluate import AT, Evaluation, Measured, count_lists, count_ranked, evaluate
@@ -102,6 +102,8 @@ def evaluate_shards(
     for what, source in (("history", history), ("targets", targets), ("train", train)):
         if source is not None:
             check_items(model, source, what)
+    if isinstance(history, InMemoryShards) and isinstance(targets, InMemoryShards):
+        targets = targets.cut_like(history)  # each is cut by its own number of interactions
     if history.shards != targets.shards:
         raise InvalidData(
             f"history has {history.shards} shards and targets {targets.shards}: read both with the same shards=, so "

@@ -114,7 +114,7 @@ class IterativeModel(FeatureModel, Generic[StateT]):
     feature_regularization: float = setting(
         0.1,
         "How strongly the vectors that features predict are pulled towards 0. The larger it is, the less features "
-        "matter. It acts like this many additional items that have the feature and a vector of 0.",
+        "matter. It acts as if this many more items had the feature, all with a vector of 0.",
         symbol="kappa", above=0,
     )  # fmt: skip
 

@@ -57,6 +57,10 @@ class Position:
     """The interval of each value (`changes` has those of the differences)."""
 
 
+AS_SERVED = "the model as it serves now"
+MODERATE = 0.3  # the evenness that the summary describes if the model serves at no other
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Catalogue:
     """The items by position: names, and groups and numbers of training interactions if they are known."""
@@ -194,9 +198,19 @@ class Content:
         """Say which level the page suggests and which one the model serves with now; "" for an audit or a curve."""
         if not self.served:
             return ""
-        same = self.served == self.after.name
-        now = "and that is what the model serves now" if same else f"the model serves {self.served} now"
-        return f"Suggested: {self.after.name}; {now}."
+        if self.served == self.after.name:
+            return f"Suggested: {self.after.name}. The model serves this already."
+        point = next((series.points[0] for series in self.series if series.name == AS_SERVED), None)
+        values = (
+            ""
+            if point is None
+            else ", ".join(
+                f"{sentences.title(m)} {sentences.written(m, value)}"
+                for m, value in ((self.quality, point[1]), (self.inequality, point[0]))
+            )
+        )
+        start = " A moderate start, not a rule." if self.after.evenness == MODERATE else ""
+        return f"Suggested: {self.after.name}.{start} Today: {self.served}{f' ({values})' if values else ''}."
 
     def summary(self) -> list[str]:
         """Return further sentences on the chosen stop: exposure, users, groups, better and worse metrics."""
@@ -204,7 +218,7 @@ class Content:
         if now is self.before:
             return []
         verdicts = sentences.told_verdicts({m: self.change(now, m) for m in self.metrics})
-        sure = f" This is decided by {self.confidence:.0%} bootstrap intervals." if now.changes else ""
+        sure = f" A change counts if its {self.confidence:.0%} interval does not contain 0." if now.changes else ""
         end = f"This {self.knob} is past the lowest Gini: a lower {self.knob} spreads exposure more evenly."
         found = [
             sentences.told_spread({m: self.change(now, m) for m in now.values}, self.at),

@@ -31,7 +31,7 @@ from fairmf.models.evenness import EvennessPath
 from fairmf.models.fitted import Fitted
 from fairmf.models.progress import progress_bar
 from fairmf.params import check_count
-from fairmf.reports.content import LISTED, Catalogue, Contender, Content, Position, Series, choose, described
+from fairmf.reports.content import AS_SERVED, LISTED, Catalogue, Contender, Content, Position, Series, choose, described
 from fairmf.reports.stops import (
     Stop,
     Stops,
@@ -48,7 +48,6 @@ from fairmf.reports.stops import (
 from fairmf.types import Record, Settings
 
 MOST_EXAMPLES = 12  # a limit that keeps all named items within the page
-AS_SERVED = "the model as it serves now"
 
 Lists = NDArray[np.int32]
 
@@ -281,13 +280,15 @@ def _note(model: IterativeModel, turned: IterativeModel, split: Split | HeldOut)
 def _trained(model: IterativeModel, knob: str) -> str:
     """Name the model and the fairness it was trained with, unless the page uses that word for the slider."""
     name = type(model).__name__
-    known = knob == "evenness" and hasattr(model, "fairness")
+    known = knob == "evenness" and hasattr(model, "fairness") and model.fitted.trained_fairness > 0
     return f"{name} trained with fairness {model.fitted.trained_fairness:g}" if known else name
 
 
 def _who(what: str, found: Audit, part: str) -> str:
     users = f"{found.n_users:,} {part} users" if part else f"{found.n_users:,} users"
-    return f"{what}; lists of {found.at} for {users} ({found.n_scored:,} with held-out items), {found.n_items:,} items"
+    # Where all have held-out items, a second number would only be read twice.
+    scored = "" if found.n_scored == found.n_users else f" ({found.n_scored:,} with held-out items)"
+    return f"{what}; lists of {found.at} for {users}{scored}, {found.n_items:,} items"
 
 
 # -- the stops of the dial, each compared with the first one for the same users ---------------------------------------

@@ -21,10 +21,10 @@ from fairmf.metrics.sentences import title
 from fairmf.models.base import IterativeModel
 from fairmf.models.evenness import EvennessPath, Level, check_evenness
 from fairmf.models.fitted import Fitted, check_fairness
+from fairmf.reports.content import MODERATE
 from fairmf.types import Record
 
 MOST_STOPS = 25  # limits, with the number of examples, how many items the page names
-MODERATE = 0.3  # the evenness that the summary describes if the model serves at no other
 FLAT = "No level was more even than the most accurate one, so every evenness gives the same lists."
 NEAR = 1e-6  # strengths that differ by less are the same level
 

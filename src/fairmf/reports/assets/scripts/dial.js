@@ -42,7 +42,7 @@ function startFront() {
   const up = metricOf(data.quality);
   const across = metricOf(data.inequality);
   const at = (position) => [position.values[across.label], position.values[up.label]];
-  if (data.series.length) byId("front-others").textContent = "; other marks are the other models or ways";
+  if (data.series.length) byId("front-others").textContent = `; the other marks: ${data.series.map((series) => series.name).join(", ")}`;
   let selected = {};
   const front = chart("chart-front", () => ({
     xAxis: axis(`${across.title}: inequality of exposure${data.users ? `, ${data.users.split(" (")[0]}` : ""}`, { scale: true }),

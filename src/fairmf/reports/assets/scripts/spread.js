@@ -77,13 +77,13 @@ function startLorenz() {
     lorenz.describe(
       `Lorenz curves: the least-shown half of the catalogue has ${half(data.stops[0])} of the exposure at ${first().name}, ${half(stop())} at ${current().name}.`,
     );
-    const rows = [0.1, 0.25, 0.5, 0.75, 0.8, 0.9, 0.99].map((at) => [
+    const rows = [0.1, 0.2, 0.5, 0.7, 0.8, 0.9].map((at) => [
       percent(at, 0),
       ...[data.stops[0], stop()].map((s) => percent(s.lorenz[Math.round(at * last)])),
     ]);
     fill(byId("numbers-lorenz"), [
       numbersTable(
-        "Share of exposure of the items shown least (nearest 2%)",
+        "Share of exposure of the items shown least",
         ["items", first().name, current().name],
         rows,
       ),
