@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fairmf.data.csr import Rows, item_counts, item_sums, like_counts, liked
+from fairmf.data.csr import Rows, item_counts, item_sums, like_counts, liked, read_only
 from fairmf.errors import InvalidData
 from fairmf.lazy import cached_property
 from fairmf.params import check_number
@@ -274,13 +274,18 @@ class Balance:
     @cached_property
     def _popular(self) -> NDArray[np.float64]:
         """f_j^-b_I of every item."""
-        return self._factor(self.item_counts, self.item_balance)
+        return read_only(self._factor(self.item_counts, self.item_balance))
 
     @cached_property
     def _busy(self) -> list[float]:
         """a^-b_U of a user with a items, for a up to SHORT."""
         factors: list[float] = self._factor(np.arange(SHORT + 1), self.user_balance).tolist()
         return factors
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether f_j^-b_I a_i^-b_U / z is the confidence of any short history of ones."""
+        return self.inner is None and self._in_range
 
     @cached_property
     def _in_range(self) -> bool:

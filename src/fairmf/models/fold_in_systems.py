@@ -16,6 +16,7 @@ from fairmf.backends.cpu.threads import one_blas_thread
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows, has_dislikes
 from fairmf.data.interactions import Interactions
+from fairmf.data.weighting import SHORT
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.models.fitted import Fitted, FittedModel
 from fairmf.models.fitted_features import FittedFeatures
@@ -42,8 +43,25 @@ def fold_few(model: FittedModel, history: Any, psi: float) -> Factors | None:
 
     One call from `fold_in`, because each access to this module there costs a microsecond.
     """
+    fitted = model.fitted
+    if sp.issparse(history) and "serving" in vars(fitted) and fitted.serving.folds:  # so it is one on the cpu
+        found = one_of_ones(fitted, history, psi)
+        if found is not None:
+            return found
     rows = few_rows(model, history)
     return None if rows is None else few(model, rows, np.full(len(rows.indptr) - 1, psi, dtype=np.float64))
+
+
+def one_of_ones(fitted: Fitted, history: Any, psi: float) -> Factors | None:
+    """Return the vector of a history of ones, given as a CSR matrix with one row; None for any other history."""
+    if history.format != "csr" or history.shape != (1, len(fitted.item_factors)):
+        return None
+    serving, indptr, indices, values = fitted.serving, history.indptr, history.indices, history.data
+    k = len(indices)
+    whole = len(values) == k and indptr.item(0) == 0 and indptr.item(1) == k
+    if not whole or not 0 < k <= SHORT or indices.dtype != np.int32 or values.dtype != np.float32:
+        return None
+    return serving.fold_binary(indices, values, psi)
 
 
 def few(model: FittedModel, rows: Rows, psi: Vector) -> Factors:

@@ -7,6 +7,7 @@ polynomial, for levels that no request has asked for before (backends/cpu/top_k_
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,9 +17,11 @@ from numpy.typing import NDArray
 
 from fairmf.backends.contract import Factors, Matrix, Vector, frozen
 from fairmf.backends.cpu import fold_rows, top_k_each, top_k_groups
-from fairmf.backends.cpu.threads import run
+from fairmf.backends.cpu.threads import one_blas_thread, run
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows, read_only
+from fairmf.data.weighting import SHORT as SHORT_HISTORY
+from fairmf.data.weighting import Balance
 from fairmf.lazy import cached_property
 from fairmf.models.evenness import Level
 from fairmf.ranking.top_n import Lists, empty_lists
@@ -31,6 +34,7 @@ DEGREE = 48  # of the polynomial of log S(g)
 GRID = np.linspace(0.0, MOST_FLATTEN, 17)  # values of g at which the largest item is known
 LARGEST_POWER = 64.0  # of 2 in the polynomial for sigma^-g
 NOTHING = frozen(np.empty(0))
+ONES = frozen(np.ones(SHORT_HISTORY, dtype=np.float32))
 NOTHING32 = frozen(np.empty(0, dtype=np.float32))
 Doubles: TypeAlias = tuple[Vector, ...]
 Singles: TypeAlias = tuple[NDArray[np.float32], ...]
@@ -50,6 +54,7 @@ class ServingState:
         settings = fitted.settings
         self.items: Factors = read_only(np.ascontiguousarray(fitted.item_factors))
         self._item_dial, self._has_offsets = fitted.item_dial, fitted.item_offsets is not None
+        self._weighting = fitted.weighting
         self.folds = (
             bool(settings)
             and settings["regularization"] > 0
@@ -86,6 +91,28 @@ class ServingState:
             systems, work = (given.matrix, given.merit, *shared), d * d * (len(rows.indices) + len(out) * d / 3)
             run(fold_rows.fold_long, len(out), *own, *systems, out=(out,), work=work)
         return out
+
+    def fold_ones(self, indices: NDArray[np.int32], psi: float) -> Factors | None:
+        """Return what `fold_binary` does for ascending items; None where it cannot."""
+        k = len(indices)
+        return self.fold_binary(indices, ONES[:k], psi) if 0 < k <= SHORT_HISTORY else None
+
+    def fold_binary(self, indices: NDArray[np.int32], values: NDArray[np.float32], psi: float) -> Factors | None:
+        """Return what `fold` gives for one history of ones, weighted as in training; None where it cannot."""
+        weighting, k = self._weighting, len(indices)
+        if weighting is None:
+            popular, scale = NOTHING, (1.0, 1.0)
+        elif isinstance(weighting, Balance) and k <= SHORT_HISTORY and weighting.is_plain:
+            popular, scale = weighting._popular, (weighting._busy[k], weighting.norm)
+        else:
+            return None
+        given, out = self._systems, np.empty((1, self.items.shape[1]), dtype=np.float32)
+        ends, weights = np.array([0, k]), np.empty(k, dtype=np.float32)
+        systems = (*given.basis, given.matrix, given.merit, given.l2, np.array([psi]))
+        inputs = (ends, indices, values, popular, scale, self.items, *systems)
+        with contextlib.nullcontext() if self.is_short(k) else one_blas_thread():  # short ones need no BLAS
+            run(fold_rows.fold_binary, 1, *inputs, out=(weights, out), work=0)
+        return None if out.item(0) == math.inf else out
 
     # -- ranking ----------------------------------------------------------------------------------------------------
 

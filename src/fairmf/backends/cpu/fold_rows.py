@@ -123,6 +123,22 @@ def fold_short(low, high, indptr, indices, weights, other, turned_other, basis, 
         check_finite(out[i])
 
 
+@kernel(inner=True)
+def binary_weights(indices, values, popular, factor, norm, m, out):
+    """Weight a history of ones as `Balance.weights` does; return False if items do not ascend or a value is not 1.
+
+    in: all but out   out: out. `popular` may be empty: then all weights are 1.
+    """
+    before = -1
+    for e in range(len(indices)):
+        j = indices[e]
+        if j <= before or j >= m or values[e] != 1.0:
+            return False
+        before = j
+        out[e] = np.float32(popular[j] * factor / norm) if len(popular) else np.float32(1.0)
+    return True
+
+
 @kernel(fastmath=True)
 def fold_long(low, high, indptr, indices, weights, other, matrix, merit, l2, psi, out):
     """Fold in the other users of low..high, by Cholesky; `matrix` is S, `merit` q; otherwise as `fold_short`."""
@@ -144,6 +160,26 @@ def fold_long(low, high, indptr, indices, weights, other, matrix, merit, l2, psi
         if not _solve_row(indices, weights, start, stop, other, own, tile, letters, ints, one, out[i]):
             no_solution(out[i])
         check_finite(out[i])
+
+
+@kernel
+def fold_binary(
+    low, high, indptr, indices, values, popular, scale, other, turned_other, basis, spectrum, turned_merit, matrix,
+    merit, l2, psi, weights, out
+):  # fmt: skip
+    """Check, weight and fold in one history of ones, in one call: a request has little time for several.
+
+    `scale` is (a^-b_U, z) (`data/weighting.py`); `weights` is scratch; the rest is as in `fold_short` and `fold_long`.
+    out: weights, out; out[0, 0] is infinite where `binary_weights` refuses the history
+    """
+    if not binary_weights(indices, values, popular, scale[0], scale[1], len(other), weights):
+        out[0, 0] = np.inf
+    elif is_short(len(indices), other.shape[1]):
+        fold_short(
+            low, high, indptr, indices, weights, other, turned_other, basis, spectrum, turned_merit, l2, psi, out
+        )  # fmt: skip
+    else:
+        fold_long(low, high, indptr, indices, weights, other, matrix, merit, l2, psi, out)
 
 
 @kernel(inner=True)
