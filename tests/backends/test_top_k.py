@@ -102,6 +102,7 @@ def test_long_lists_are_made_for_few_users_at_once(monkeypatch, at_once):
     whole, seen, kernel = ask(U, V, 600, rows), [], top_k.top_k
     monkeypatch.setattr("fairmf.backends.cpu.backend.CANDIDATE_BYTES", at_once * 8 * (900 + 512))
     names = list(inspect.signature(kernel).parameters)
+    monkeypatch.setattr("fairmf.backends.cpu.backend.is_compiled", lambda _: True)
     monkeypatch.setattr(top_k, "top_k", lambda *a: (seen.append(a[names.index("at_once")]), kernel(*a)))
     for a, b in zip(ask(U, V, 600, rows), whole, strict=True):
         np.testing.assert_array_equal(a, b)
@@ -207,6 +208,7 @@ def test_users_leave_when_their_list_is_above_the_window(monkeypatch):
         kernel(*cut)
 
     whole = ask(U, V, 20, None, window=ScoreWindow(lowest, lowest))
+    monkeypatch.setattr("fairmf.backends.cpu.backend.is_compiled", lambda _: True)
     monkeypatch.setattr(top_k, "top_k", first_block_only)
     for a, b in zip(ask(U, V, 20, None, window=ScoreWindow(lowest, lowest)), whole, strict=True):
         np.testing.assert_array_equal(a, b)  # the first block was enough for all
