@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -55,6 +56,8 @@ def warmup(
         folder = folder.resolve()
         make_folder(folder)
         keep_in(folder)
+    # Kernels say that they are compiled, which is what this command is for.
+    logging.getLogger("fairmf").setLevel(logging.WARNING)
     before = compiled_here()
     steps = _steps()
     with session.timed("compile"), progress_bar("warmup", len(steps), session.progress) as advance:

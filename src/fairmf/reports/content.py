@@ -209,8 +209,12 @@ class Content:
                 for m, value in ((self.quality, point[1]), (self.inequality, point[0]))
             )
         )
-        start = " A moderate start, not a rule." if self.after.evenness == MODERATE else ""
-        return f"Suggested: {self.after.name}.{start} Today: {self.served}{f' ({values})' if values else ''}."
+        return f"Suggested: {self.after.name}. Today: {self.served}{f' ({values})' if values else ''}."
+
+    @property
+    def is_start(self) -> bool:
+        """Whether the suggested evenness is the usual one to begin with, and the model does not serve it yet."""
+        return self.after.evenness == MODERATE and self.served not in ("", self.after.name)
 
     def summary(self) -> list[str]:
         """Return further sentences on the chosen stop: exposure, users, groups, better and worse metrics."""
