@@ -25,15 +25,19 @@ def features():
     return sp.random(80, 12, 0.3, format="csr", random_state=2)
 
 
+def assert_same_model(model, local):
+    assert objective_of(model) == pytest.approx(objective_of(local), rel=1e-5)
+    scores, expected = (m.user_factors @ m.item_factors.T for m in (model, local))
+    np.testing.assert_allclose(scores, expected, atol=2e-3)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
 def test_item_features_agree_with_one_process(data, features):
     cluster = RayCluster(shards=2, gather_users=True)
     model = FairALS(**SETTINGS, engine="ray").fit(data, item_features=features, cluster=cluster)
     local = FairALS(**SETTINGS).fit(data, item_features=features)
-    assert objective_of(model) == pytest.approx(objective_of(local), rel=1e-5)
-    scores, expected = (m.user_factors @ m.item_factors.T for m in (model, local))
-    np.testing.assert_allclose(scores, expected, atol=2e-3)
+    assert_same_model(model, local)
     cold = np.arange(0, 80, 10)
     assert not model.fitted.item_features.counted[cold].any()
     assert np.abs(model.item_factors[cold]).max() > 0
@@ -51,9 +55,7 @@ def test_user_features_and_dislikes_agree_with_one_process():
     cluster = RayCluster(shards=2, gather_users=True)
     model = FairALS(**SETTINGS, engine="ray").fit(data, user_features=users, cluster=cluster)
     local = FairALS(**SETTINGS).fit(data, user_features=users)
-    assert objective_of(model) == pytest.approx(objective_of(local), rel=1e-5)
-    scores, expected = (m.user_factors @ m.item_factors.T for m in (model, local))
-    np.testing.assert_allclose(scores, expected, atol=2e-3)
+    assert_same_model(model, local)
 
 
 def test_features_on_cuda_workers_are_refused(data):

@@ -126,6 +126,7 @@ def test_a_model_without_a_path_gets_one_on_validation_users(tmp_path):
 
 def test_the_summary_is_about_the_evenness_that_the_model_serves_with(tmp_path):
     page, data = reported(tmp_path, fitted())
+    assert "The suggested evenness 0.3 is a moderate start, not a rule." in page
     assert "Today: evenness 0." in page  # its path begins with the fairness of training
     assert [p["evenness"] for p in data["positions"]] == [k / 10 for k in range(11)]
     assert data["positions"][data["chosen"]]["evenness"] == 0.3

@@ -43,7 +43,7 @@ class AlternatingState(State):
     effort: int = 0
     """The rung of the ladder of efforts in als.py: raised where F rose, lowered again when all goes well."""
     item_predicted: Factors | None = None
-    """What the items' features predict (X M). It is turned with the factors, which costs less than the product."""
+    """Predictions of the items' features (X M), turned with the factors: that costs less than the product."""
 
 
 @dataclass(frozen=True)

@@ -115,9 +115,13 @@ class SideFeatures:
             before, rz = rz, _column_sums(r, z)
             p *= np.where(rz > goal, rz / np.maximum(before, np.finfo(np.float64).tiny), 0.0).astype(this.dtype)
             p += z
-        return M, predicted
+        return M, self._kept(backend, M, predicted)
 
-    # The four steps that touch the rows: shards do them elsewhere (shard_terms.py).
+    # The five steps that touch the rows: shards do them elsewhere (shard_terms.py).
+
+    def _kept(self, backend: Backend, M: Factors, predicted: Factors) -> Factors:  # noqa: ARG002
+        """Return the predictions of M, given those that were moved along with it."""
+        return predicted
 
     def _residual(
         self, backend: Backend, M: Factors, this: Factors, predicted: Factors | None

@@ -19,7 +19,7 @@ from fairmf.distributed import remote_arrays
 from fairmf.distributed.backend import ShardedBackend
 from fairmf.distributed.remote_arrays import ShardedFactors, UserTerms, key_of
 from fairmf.distributed.worker import Worker
-from fairmf.models.feature_maps import STEPS, SideFeatures, _column_sums
+from fairmf.models.feature_maps import SideFeatures, _column_sums
 from fairmf.models.problem import Dislikes
 from fairmf.types import Array
 
@@ -54,18 +54,8 @@ class ShardedFeatures(SideFeatures):
         """See SideFeatures."""
         return predicted
 
-    def improved_map(
-        self,
-        backend: Backend,
-        M: Factors,
-        this: Factors,
-        steps: int = STEPS,
-        tolerance: float = 0.0,
-        predicted: Factors | None = None,
-    ) -> tuple[Factors, Factors]:
-        """See SideFeatures."""
-        better, _ = super().improved_map(backend, M, this, steps, tolerance, predicted)
-        return better, self.predicted(backend, better)
+    def _kept(self, backend: Backend, M: Factors, predicted: Factors) -> Factors:  # noqa: ARG002
+        return self.predicted(backend, M)
 
     def _residual(
         self,

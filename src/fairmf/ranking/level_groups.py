@@ -110,9 +110,9 @@ class LevelGroups:
 
     @cached_property
     def _tables(self) -> tuple[NDArray[np.float32], ...]:
-        """What `choose_groups` reads of every group: log2 sigma_q, l_q, p_q, its reach, 0 or -inf for an empty one.
+        """Return the facts of every group that `choose_groups` reads, one array each.
 
-        The reach is in units of |W^-1 u|.
+        These are log2 sigma_q, l_q, p_q, its reach in units of |W^-1 u|, and 0, or -inf for an empty group.
         """
         sizes, facts = np.diff(self.by_group[1]), self.facts.astype(np.float64)
         reach = KAPPA * facts[:, RESIDUAL] * np.sqrt(2.0 * np.log(np.maximum(sizes, 2)) / self.centres.shape[1])
