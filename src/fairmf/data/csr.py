@@ -145,7 +145,10 @@ def entries_where(rows: Rows, kept: NDArray[np.bool_]) -> Rows:
 
 
 def read_only(array: Array) -> Array:
-    """Return a view that cannot be written to. Kernels that get only such views are compiled once."""
+    """Return a view that cannot be written to; the array itself stays as it is.
+
+    Kernels that get only such views are compiled once, whoever owns the memory.
+    """
     if not array.flags.writeable:
         return array
     view = array.view()
