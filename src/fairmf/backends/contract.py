@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.data.csr import Rows
+from fairmf.data.csr import frozen as frozen  # part of the contract
 from fairmf.types import Array
 
 if TYPE_CHECKING:
@@ -35,12 +36,6 @@ if TYPE_CHECKING:
 Factors = Array  # rows x d, the backend's dtype
 Matrix = NDArray[np.float64]  # d x d
 Vector = NDArray[np.float64]  # d, or one number per row
-
-
-def frozen(values: Array) -> Array:
-    """Make an array read-only and return it. Backends cache what they derive from read-only arrays."""
-    values.flags.writeable = False
-    return values
 
 
 class ItemScale(NamedTuple):

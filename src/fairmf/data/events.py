@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.data.columns import TIME_UNITS, check_weights
-from fairmf.data.csr import read_only
+from fairmf.data.csr import frozen
 from fairmf.data.ids import Ids
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.params import check_count
@@ -91,7 +91,7 @@ class Events:
                 f"{name!r} has shape {array.shape}, but there are {len(self.users):,} rows.",
                 hint="give one value per row",
             )
-        object.__setattr__(self, name, read_only(array))
+        object.__setattr__(self, name, frozen(array))
 
     def __len__(self) -> int:
         return len(self.users)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fairmf.data.csr import Rows, item_counts, item_sums, like_counts, liked, read_only
+from fairmf.data.csr import Rows, frozen, item_counts, item_sums, like_counts, liked
 from fairmf.errors import InvalidData
 from fairmf.lazy import cached_property
 from fairmf.params import check_number
@@ -275,7 +275,7 @@ class Balance:
     @cached_property
     def _popular(self) -> NDArray[np.float64]:
         """f_j^-b_I of every item."""
-        return read_only(np.maximum(self.item_counts, 1.0) ** -self.item_balance)
+        return frozen(np.maximum(self.item_counts, 1.0) ** -self.item_balance)
 
     @cached_property
     def _busy(self) -> list[float]:

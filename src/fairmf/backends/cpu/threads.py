@@ -32,7 +32,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import get_cython_function_address
 from numpy.typing import NDArray
 
-from fairmf.data.csr import Rows, read_only
+from fairmf.data.csr import Rows, frozen
 from fairmf.errors import InvalidData, NotFinite
 from fairmf.types import Array
 
@@ -170,7 +170,7 @@ def run(kernel: Callable[..., None], blocks: int, *inputs: object, out: tuple[Ar
     finished.
     """
     # The condition spares a call for each array that is read-only already: a request has a dozen of them.
-    arguments = *[read_only(x) if isinstance(x, np.ndarray) and x.flags.writeable else x for x in inputs], *out
+    arguments = *[frozen(x) if isinstance(x, np.ndarray) and x.flags.writeable else x for x in inputs], *out
     threads = max(1, min(count(), blocks, int(work / WORTH_WAKING)))
     if threads == 1:
         _call(kernel, 0, blocks, arguments)
