@@ -154,10 +154,10 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
     def start(self, problem: Problem, U: Factors, V: Factors) -> AlternatingState:
         """Return the state of the random start, with its coupling vector q = phi alpha0 G_W t."""
         self._solver(problem).check(problem.backend)
-        gramian = problem.backend.gramian(V)
+        t, gramian_u, gramian = problem.backend.mean(U), problem.backend.gramian(U), problem.backend.gramian(V)
         merit_gramian = problem.merit_gramian(V, gramian)
         strength = self.trained_fairness() * problem.unobserved_weight
-        q = strength * merit_gramian @ problem.backend.mean(U)
+        q = strength * merit_gramian @ t
         rotation = problem.backend.vector(np.eye(self.factors))
         user_map = item_map = None
         if problem.has_features:
@@ -166,7 +166,7 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         predicted = None  # by features: the zero map predicts 0. The other solvers do without it.
         if item_map is not None and self._solver(problem).epoch is _cg_epoch:
             predicted = problem.backend.array(np.zeros(V.shape))
-        value = objectives.objective(problem, U, V, None, user_map, item_map)
+        value = objectives.objective(problem, U, V, t, user_map, item_map, (gramian_u, gramian))
         return als_cg.AlternatingState(
             U, V, q, gramian, merit_gramian, value, rotation, user_map=user_map, item_map=item_map,
             item_predicted=predicted,
