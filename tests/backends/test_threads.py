@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 
+import numba
 import numpy as np
 import pytest
 import threadpoolctl
@@ -15,7 +16,7 @@ from fairmf.backends.contract import Effort, HalfStep
 from fairmf.backends.cpu import threads
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows
-from fairmf.errors import InvalidData
+from fairmf.errors import InvalidData, NotFinite
 
 MUCH = 1e12
 
@@ -43,12 +44,12 @@ def two_blas_threads():
 def test_every_block_is_done_once(four, count):
     done, workers = np.zeros(count, dtype=int), set()
 
-    def kernel(low, high, out):
+    def add_one(low, high, out):
         workers.add(threading.get_ident())
         time.sleep(1e-3)
         out[low:high] += 1
 
-    threads.run(kernel, count, out=(done,), work=MUCH)
+    threads.run(add_one, count, out=(done,), work=MUCH)
     assert done.tolist() == [1] * count
     assert len(workers) <= min(4, count)
     if count == 257:
@@ -59,6 +60,22 @@ def test_a_little_work_is_done_by_the_caller_in_one_piece(four):
     calls = []
     threads.run(lambda low, high: calls.append((low, high, threading.get_ident())), 100, work=1e3)
     assert calls == [(0, 100, threading.get_ident())]
+
+
+@pytest.mark.parametrize("work", [1e3, MUCH])  # on this thread, on several
+def test_division_by_zero_ends_in_not_finite_and_other_errors_as_they_are(four, work):
+    @numba.njit(nogil=True)
+    def divide(low, high, numbers):
+        for i in range(low, high):
+            numbers[i] = 1 // (numbers[i] - numbers[i])
+
+    def fail(low, high):
+        raise SystemError("of another kind")
+
+    with pytest.raises(NotFinite, match="divides by zero"):
+        threads.run(divide, 64, out=(np.ones(64, dtype=np.int64),), work=work)
+    with pytest.raises(SystemError, match="of another kind"):
+        threads.run(fail, 64, work=work)
 
 
 def test_many_callers_at_once_get_their_own_results(four):
