@@ -286,9 +286,9 @@ def _call(kernel: Callable[..., None], first: int, last: int, arguments: Argumen
             _inside.add(me)
         kernel(first, last, *arguments)
     except (SystemError, ZeroDivisionError) as error:
-        if not isinstance(error, ZeroDivisionError) and not isinstance(error.__cause__, ZeroDivisionError):
-            raise  # Numba raises SystemError from ZeroDivisionError
-        raise NotFinite("A step of conjugate gradients divides by zero: numbers are too large or small.") from error
+        if not isinstance(error.__cause__ or error, ZeroDivisionError):  # Numba raises SystemError from it
+            raise
+        raise NotFinite("A kernel divides by zero: numbers are too large or too small.") from error
     finally:
         _inside.discard(me)
 
