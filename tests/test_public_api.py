@@ -1,5 +1,6 @@
 """The front door: public names, lazy import, and the example of the README."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -16,6 +17,24 @@ ROOT = Path(__file__).resolve().parents[1]
 def test_every_public_name_is_there(name):
     assert getattr(fairmf, name) is not None
     assert name in dir(fairmf)
+
+
+def is_error(kind):
+    return isinstance(kind, type) and issubclass(kind, BaseException)
+
+
+@pytest.mark.parametrize("name", [name for name in fairmf.__all__ if callable(getattr(fairmf, name))])
+def test_every_public_name_is_documented_with_an_example(name):
+    """Errors are read where they are raised; all else has an example, and functions say what they take and return."""
+    offered = getattr(fairmf, name)
+    text = inspect.getdoc(offered) or ""
+    assert text
+    if not is_error(offered):
+        assert ">>> " in text.partition("Examples\n--------\n")[2]
+    if inspect.isfunction(offered):
+        taken = inspect.signature(offered)
+        assert not taken.parameters or "Parameters\n----------" in text
+        assert taken.return_annotation in ("None", None) or "Returns\n-------" in text
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 
+import numba
 import numpy as np
 import pytest
 import threadpoolctl
@@ -15,7 +16,7 @@ from fairmf.backends.contract import Effort, HalfStep
 from fairmf.backends.cpu import threads
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows
-from fairmf.errors import InvalidData
+from fairmf.errors import InvalidData, NotFinite
 
 MUCH = 1e12
 
@@ -23,7 +24,7 @@ MUCH = 1e12
 @pytest.fixture
 def four(monkeypatch):
     """Four threads, however many cores there are."""
-    monkeypatch.setattr(threads, "most", lambda: 4)
+    monkeypatch.setattr(threads.numba.config, "NUMBA_NUM_THREADS", 4)
 
 
 @pytest.fixture
@@ -43,12 +44,12 @@ def two_blas_threads():
 def test_every_block_is_done_once(four, count):
     done, workers = np.zeros(count, dtype=int), set()
 
-    def kernel(low, high, out):
+    def add_one(low, high, out):
         workers.add(threading.get_ident())
         time.sleep(1e-3)
         out[low:high] += 1
 
-    threads.run(kernel, count, out=(done,), work=MUCH)
+    threads.run(add_one, count, out=(done,), work=MUCH)
     assert done.tolist() == [1] * count
     assert len(workers) <= min(4, count)
     if count == 257:
@@ -59,6 +60,22 @@ def test_a_little_work_is_done_by_the_caller_in_one_piece(four):
     calls = []
     threads.run(lambda low, high: calls.append((low, high, threading.get_ident())), 100, work=1e3)
     assert calls == [(0, 100, threading.get_ident())]
+
+
+@pytest.mark.parametrize("work", [1e3, MUCH])  # on this thread, on several
+def test_division_by_zero_ends_in_not_finite_and_other_errors_as_they_are(four, work):
+    @numba.njit(nogil=True)
+    def divide(low, high, numbers):
+        for i in range(low, high):
+            numbers[i] = 1 // (numbers[i] - numbers[i])
+
+    def fail(low, high):
+        raise SystemError("of another kind")
+
+    with pytest.raises(NotFinite, match="divides by zero"):
+        threads.run(divide, 64, out=(np.ones(64, dtype=np.int64),), work=work)
+    with pytest.raises(SystemError, match="of another kind"):
+        threads.run(fail, 64, work=work)
 
 
 def test_many_callers_at_once_get_their_own_results(four):
@@ -153,11 +170,11 @@ def test_blas_is_given_back_after_calls_that_overlap(two_blas_threads):
 
 
 def test_blas_is_given_back_after_an_error_inside_another(two_blas_threads):
-    backend = get_backend("cpu")
+    backend, before = get_backend("cpu"), threads.count()
     with pytest.raises(KeyError), backend.threads(2), backend.threads(1):
         raise KeyError
     assert two_blas_threads() == {2}
-    assert threads.count() == threads.most()
+    assert threads.count() == before
 
 
 # -- kernels look at no bounds: what they are given is checked ---------------------------------------------------------
@@ -172,8 +189,8 @@ BAD = [
     (rows([0, 1, 2], [0, -1]), "columns beyond the last one, 4"),
     (rows([0, 1], [0]), "1 sparse rows for 2 vectors"),
     (rows([0, 1, 9], [0, 1]), "end at entry 9, but there are 2"),
-    (rows([0, 2, 1], [0, 1]), "columns beyond"),
-    (rows([-3, 1, 2], [0, 1]), "columns beyond"),
+    (rows([0, 2, 1], [0, 1]), "do not ascend"),
+    (rows([-3, 1, 2], [0, 1]), "do not ascend"),
 ]
 
 
@@ -199,8 +216,13 @@ def test_rows_that_do_not_fit_are_refused_at_the_door(bad, message):
 def test_the_largest_column_of_rows_that_cannot_change_is_looked_for_once():
     many = rows([0, 5000], np.arange(5000))
     many.indices.flags.writeable = False
-    assert threads.largest_column(many) == 4999
-    assert id(many.indices) in threads._largest
+    with pytest.raises(InvalidData, match="columns beyond the last one, 4,998"):
+        threads.check(many, None, np.ones((4999, 1)))
+    assert threads._largest[id(many.indices)][1] == 4999
+    many.indices.flags.writeable = True
+    many.indices[:] = 0  # breaking the promise shows that nobody looks again
+    with pytest.raises(InvalidData, match="columns beyond the last one, 4,998"):
+        threads.check(many, None, np.ones((4999, 1)))
     key = id(many.indices)
     del many
     assert key not in threads._largest

@@ -9,7 +9,7 @@ import pytest
 
 from fairmf import FairALS, load_model, synthetic
 from fairmf.backends import registry
-from fairmf.backends.registry import chosen, get_backend
+from fairmf.backends.registry import auto_backend, get_backend
 from fairmf.errors import InvalidParameter, MissingDependency
 
 
@@ -61,11 +61,10 @@ def test_without_cupy_it_says_what_to_install(monkeypatch):
 
 def test_auto_takes_a_device_where_there_is_one_and_it_pays(monkeypatch):
     monkeypatch.setattr(registry, "what_is_missing", lambda: None)
-    assert chosen("auto", registry.PAYS) == "cuda"
-    assert chosen("auto", registry.PAYS / 2) == "cpu"
+    assert auto_backend(registry.PAYS) == "cuda"
+    assert auto_backend(registry.PAYS / 2) == "cpu"
     monkeypatch.setattr(registry, "what_is_missing", lambda: "no device")
-    assert chosen("auto", 1e12) == "cpu"
-    assert chosen("cuda", 1.0) == "cuda"
+    assert auto_backend(1e12) == "cpu"
 
 
 def test_auto_on_small_data_is_the_cpu():

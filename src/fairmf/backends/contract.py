@@ -19,17 +19,15 @@ summed in float64: the same input gives the same bits for any number of threads.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, SupportsFloat, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, SupportsFloat, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.data.csr import Rows
-from fairmf.errors import NotFinite
+from fairmf.data.csr import frozen as frozen  # part of the contract
 from fairmf.types import Array
 
 if TYPE_CHECKING:
@@ -38,14 +36,6 @@ if TYPE_CHECKING:
 Factors = Array  # rows x d, the backend's dtype
 Matrix = NDArray[np.float64]  # d x d
 Vector = NDArray[np.float64]  # d, or one number per row
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def frozen(values: Array) -> Array:
-    """Make an array read-only and return it. Backends cache what they derive from read-only arrays."""
-    values.flags.writeable = False
-    return values
 
 
 class ItemScale(NamedTuple):
@@ -151,21 +141,6 @@ class RowSums(NamedTuple):
     """Sum of |b_i - shift - H_i x_i|^2 before the steps: the squared gradient."""
     ridge_squares: float
     """Sum of ridge_i |x_i|^2 after the steps."""
-
-
-def divides(method: Callable[P, R]) -> Callable[P, R]:
-    """Raise NotFinite where a kernel divides by zero, which Numba reports as SystemError."""
-
-    @functools.wraps(method)
-    def guarded(*arguments: P.args, **options: P.kwargs) -> R:
-        try:
-            return method(*arguments, **options)
-        except (SystemError, ZeroDivisionError) as error:
-            if not isinstance(error, ZeroDivisionError) and not isinstance(error.__cause__, ZeroDivisionError):
-                raise
-            raise NotFinite("A step of conjugate gradients divides by zero: numbers are too large or small.") from error
-
-    return guarded
 
 
 class Backend(Protocol):

@@ -17,7 +17,7 @@ BACKENDS = {
     "reference": "fairmf.backends.reference",
     "auto": "",
 }
-"""The module of each name that `backend=` accepts; it has a `BACKEND`. "auto" means cuda or cpu: see `chosen`."""
+"""The module of each name that `backend=` accepts; it has a `BACKEND`. "auto" means cuda or cpu: see `auto_backend`."""
 
 PAYS = 1e8  # interactions x factors above which a GPU saves more time than copying the data to it costs
 
@@ -31,7 +31,8 @@ def get_backend(name: str, factor_dtype: str = "float32") -> Backend:
     """Return the backend of that name, imported on first use. "auto" is cuda where there is a device, else cpu."""
     if name not in BACKENDS:
         raise InvalidParameter(f"There is no backend {name!r}. Available: {', '.join(map(repr, BACKENDS))}.")
-    name = chosen(name, PAYS)
+    if name == "auto":
+        name = auto_backend(PAYS)
     if factor_dtype != "float32" and name != "cuda":
         raise InvalidParameter(f"factor_dtype={factor_dtype!r} needs backend='cuda'. Got backend={name!r} instead.")
     if name == "cuda":
@@ -41,10 +42,8 @@ def get_backend(name: str, factor_dtype: str = "float32") -> Backend:
     return backend
 
 
-def chosen(name: str, work: float) -> str:
-    """Resolve "auto" for that much work, in interactions times factors; return any other name as it is."""
-    if name != "auto":
-        return name
+def auto_backend(work: float) -> str:
+    """Return what "auto" means for that much work, in interactions times factors."""
     return "cuda" if work >= PAYS and what_is_missing() is None else "cpu"
 
 

@@ -105,7 +105,7 @@ def _threads() -> Record:
     # Any kernel can tell where Numba stores compiled code.
     cache = reductions.squared_norms.stats.cache_path
     return {
-        "kernels": threads.most(), "layer": threads.LAYER, "cache": cache, "blas": pools, "environment": named
+        "kernels": threads.count(), "layer": threads.LAYER, "cache": cache, "blas": pools, "environment": named
     }  # fmt: skip
 
 

@@ -167,6 +167,14 @@ class Calibration:
         Number of levels that the grid measured.
     shown_on
         Which users `rows` were measured on: "test" or, without test users, "validation".
+
+    Examples
+    --------
+    >>> from fairmf import FairALS, calibrate, split_by_user, synthetic
+    >>> split = split_by_user(synthetic(400, 200, 9000), heldout=60, protocol="seeded")
+    >>> found = calibrate(FairALS(factors=8, epochs=4).fit(split.train), split)
+    >>> [row.evenness for row in found.rows[:3]], found.shown_on
+    ([0.0, 0.1, 0.2], 'test')
     """
 
     path: EvennessPath
@@ -239,6 +247,16 @@ def recalibrate(model: FactorModel, path: EvennessPath, *, progress: bool | None
     -------
     EvennessPath
         The path with the Gini of this model.
+
+    Examples
+    --------
+    >>> from fairmf import FairALS, calibrate, recalibrate, split_by_user, synthetic
+    >>> data = synthetic(400, 200, 9000)
+    >>> split = split_by_user(data, heldout=60, protocol="seeded")
+    >>> found = calibrate(FairALS(factors=8, epochs=4).fit(split.train), split)
+    >>> model = FairALS(factors=8, epochs=4).fit(data)
+    >>> recalibrate(model, found.path) is model.fitted.path
+    True
     """
     history, knots = model.fitted.histories("recalibrate"), list[Knot]()
     with progress_bar("recalibrate", len(path.knots) + PRICE_ITERATIONS, progress) as advance:

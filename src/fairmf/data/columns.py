@@ -93,6 +93,13 @@ ITEM_GROUPS = (
     "group", "genre", "category", "categories", "provider", "seller", "publisher", "artist", "brand", "author",
 )  # fmt: skip
 """Words that name the columns of titles and groups in a table of items; the best first."""
+LIST_COLUMNS = {
+    "user": ("user", "user_id", "userid", "query_id", "q_id"),
+    "item": ("item", "item_id", "itemid", "items", "doc_id"),
+    "rank": ("rank",),
+    "score": ("score", "scores"),
+}
+"""Names of columns in a table of lists, where none is given; the first that is there counts. Case does not matter."""
 # These words name the id even without "id" beside them; a column "track" or "book" may also hold titles.
 _ITEM_CODES = {"item", "iid", "asin", "isbn", "sku"}
 

@@ -67,8 +67,8 @@ class Rows(NamedTuple):
 
         Numba compiles a kernel again for writable arrays. Kernels get rows in this form only, so each is compiled once.
         """
-        weights = None if self.weights is None else read_only(self.weights)
-        return Rows(read_only(self.indptr), read_only(self.indices), weights)
+        weights = None if self.weights is None else frozen(self.weights)
+        return Rows(frozen(self.indptr), frozen(self.indices), weights)
 
     def block(self, start: int, stop: int) -> Rows:
         """Return rows start..stop as views; only the offsets are copied."""
@@ -144,8 +144,12 @@ def entries_where(rows: Rows, kept: NDArray[np.bool_]) -> Rows:
     return Rows(before[rows.indptr].astype(np.int64), rows.indices[kept], weights)
 
 
-def read_only(array: Array) -> Array:
-    """Return a view that cannot be written to. Kernels that get only such views are compiled once."""
+def frozen(array: Array) -> Array:
+    """Return a view that cannot be written to; an array that is read-only already is returned as it is.
+
+    A read-only array is a constant: backends may cache what they derive from it (backends/contract.py). Kernels that
+    get only such arrays are compiled once, whoever owns the memory.
+    """
     if not array.flags.writeable:
         return array
     view = array.view()
@@ -170,7 +174,7 @@ def rows_from_pairs(
 ) -> Rows:
     """Build rows from pairs. For repeated pairs, add up `weights`, or count them (`count`), or keep one entry."""
     if weights is None and not count and len(users) >= _MANY_PAIRS:
-        rows, columns = (read_only(np.ascontiguousarray(x, dtype=np.int32)) for x in (users, items))
+        rows, columns = (frozen(np.ascontiguousarray(x, dtype=np.int32)) for x in (users, items))
         return Rows(*sort_kernels.distinct_pairs(rows, columns, shape), None)
     if len(users) <= part:
         return _rows_of_part(users, items, shape, weights, count)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.data.csr import frozen
 from fairmf.data.ids import Ids
 from fairmf.errors import InvalidData
 from fairmf.io.values import plain
@@ -85,8 +86,7 @@ class IntegerTable:
         array = array.cast(pa.int64())
         # Not `to_numpy`, which imports pandas (slow) where it is installed.
         buffer = array.buffers()[1] if len(array) else b""
-        values = np.frombuffer(buffer, dtype=np.uint64)[array.offset : array.offset + len(array)]
-        values.flags.writeable = False  # one compiled variant, whoever owns the memory
+        values = frozen(np.frombuffer(buffer, dtype=np.uint64)[array.offset : array.offset + len(array)])
         codes = np.empty(len(values), dtype=np.int32)
         done = 0
         while True:
@@ -209,8 +209,7 @@ def _words(array: pa.Array) -> TextWords:
     _, offsets_buffer, data = array.buffers()
     if len(array) == 0:
         return TextWords.hashed(np.zeros(0, dtype=np.uint64), places)
-    letters = np.frombuffer(b"" if data is None else data, dtype=np.uint8)
-    letters.flags.writeable = False
+    letters = frozen(np.frombuffer(b"" if data is None else data, dtype=np.uint8))
     offsets = np.frombuffer(offsets_buffer, dtype=width)[array.offset : array.offset + len(array) + 1]
     # A text of b bytes takes b // 8 + 1 words, and the sum of these is at most this.
     words = np.empty(int(offsets[-1] - offsets[0]) // 8 + len(array), dtype=np.uint64)

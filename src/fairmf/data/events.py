@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.data.columns import TIME_UNITS, check_weights
+from fairmf.data.csr import frozen
 from fairmf.data.ids import Ids
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.params import check_count
@@ -90,9 +91,7 @@ class Events:
                 f"{name!r} has shape {array.shape}, but there are {len(self.users):,} rows.",
                 hint="give one value per row",
             )
-        view = array.view()  # a view: the caller's own array stays writable
-        view.flags.writeable = False
-        object.__setattr__(self, name, view)
+        object.__setattr__(self, name, frozen(array))
 
     def __len__(self) -> int:
         return len(self.users)

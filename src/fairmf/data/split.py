@@ -149,6 +149,15 @@ class HeldOut:
     ------
     InvalidData
         If users or items of the two differ, or they share interactions.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> from fairmf import HeldOut, Interactions
+    >>> seen = Interactions.from_csr(csr_array([[1, 0, 0], [0, 1, 1]]))
+    >>> asked = Interactions.from_csr(csr_array([[0, 1, 1], [1, 0, 0]]))
+    >>> HeldOut(seen, asked).n_scored
+    2
     """
 
     fold_in: Interactions

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fairmf.data.csr import Rows, item_counts, item_sums, like_counts, liked, read_only
+from fairmf.data.csr import Rows, frozen, item_counts, item_sums, like_counts, liked
 from fairmf.errors import InvalidData
 from fairmf.lazy import cached_property
 from fairmf.params import check_number
@@ -239,14 +239,14 @@ class Balance:
         """Return the balanced confidences of raw rows of items (items x users); f_j is the number of a row's users."""
         if self.inner is not None:
             rows = rows._replace(weights=self.inner.item_weights(rows, items_per_user))
-        busy = self._factor(items_per_user, self.user_balance)
-        popular = np.repeat(self._factor(like_counts(rows), self.item_balance), np.diff(rows.indptr))
+        busy = np.maximum(items_per_user, 1.0) ** -self.user_balance
+        popular = np.repeat(np.maximum(like_counts(rows), 1.0) ** -self.item_balance, np.diff(rows.indptr))
         found = _raw(rows) * popular * busy[rows.indices] / self.norm
         return _signed(np.clip(found, *RANGE).astype(np.float32), rows)
 
     def user_factor(self, items_per_user: NDArray[np.integer]) -> NDArray[np.float64]:
         """See Weighting."""
-        own = self._factor(items_per_user, self.user_balance)
+        own: NDArray[np.float64] = np.maximum(items_per_user, 1.0) ** -self.user_balance
         shared = None if self.inner is None else self.inner.user_factor(items_per_user)
         return own if shared is None else own * shared
 
@@ -264,7 +264,8 @@ class Balance:
             last = int(np.searchsorted(rows.indptr, rows.indptr[first] + ENTRIES_AT_ONCE, side="right")) - 1
             part = rows.block(first, max(last, first + 1))
             lengths = np.diff(part.indptr)
-            busy = self._factor(lengths if part.weights is None else like_counts(part), self.user_balance)
+            liked_items = lengths if part.weights is None else like_counts(part)
+            busy = np.maximum(liked_items, 1.0) ** -self.user_balance
             found = self._popular[part.indices] * np.repeat(busy, lengths)
             if part.weights is not None:
                 found *= np.abs(part.weights)
@@ -274,12 +275,12 @@ class Balance:
     @cached_property
     def _popular(self) -> NDArray[np.float64]:
         """f_j^-b_I of every item."""
-        return read_only(self._factor(self.item_counts, self.item_balance))
+        return frozen(np.maximum(self.item_counts, 1.0) ** -self.item_balance)
 
     @cached_property
     def _busy(self) -> list[float]:
         """a^-b_U of a user with a items, for a up to SHORT."""
-        factors: list[float] = self._factor(np.arange(SHORT + 1), self.user_balance).tolist()
+        factors: list[float] = (np.maximum(np.arange(SHORT + 1), 1.0) ** -self.user_balance).tolist()
         return factors
 
     @cached_property
@@ -293,11 +294,6 @@ class Balance:
         popular, busy = self._popular, self._busy
         lowest, highest = popular.min(initial=1.0) * min(busy), popular.max(initial=1.0) * max(busy)
         return bool(RANGE[0] <= lowest / self.norm and highest / self.norm <= RANGE[1])
-
-    @staticmethod
-    def _factor(counts: NDArray[np.integer] | NDArray[np.float64], strength: float) -> NDArray[np.float64]:
-        factor: NDArray[np.float64] = np.maximum(counts, 1).astype(np.float64) ** -strength
-        return factor
 
 
 def weighted_like(data: Interactions, weighting: Weighting | None) -> Interactions:

@@ -24,7 +24,6 @@ from fairmf.backends.contract import (
     RowSums,
     ScoreWindow,
     Vector,
-    divides,
 )
 from fairmf.backends.random_start import Stream
 from fairmf.backends.solve import in_eigenbasis
@@ -287,7 +286,6 @@ class ShardedBackend:
         A, b = (remote_arrays.total([part[k] * (part[2] / n) for part in parts]) for k in (0, 1))
         return A, b
 
-    @divides
     def improve(self, step: HalfStep, this: Factors, effort: Effort) -> RowSums:
         """See contract."""
         if _of_items(step.rows):

@@ -45,6 +45,12 @@ class ParquetShards:
 
     Users and items have the numbers that `Interactions.from_parquet` would give them. A user's shard follows from a
     hash of the id.
+
+    Examples
+    --------
+    >>> from fairmf import FairALS, ParquetShards
+    >>> data = ParquetShards.read("s3://bucket/train/", user="user", item="item")  # doctest: +SKIP
+    >>> FairALS(engine="ray").fit(data)  # doctest: +SKIP
     """
 
     weighting: ClassVar[None] = None

@@ -49,6 +49,12 @@ class ExperimentPlan:
         The same for the end of the interval that is nearer to 0; None if the interval contains 0.
     alpha, power, share
         As in `plan_experiment`.
+
+    Examples
+    --------
+    >>> plan = ExperimentPlan("ndcg@20", 0.30, 0.32, 0.02, (0.01, 0.03), 1500, 6000, 0.05, 0.8, 0.5)
+    >>> f"{plan.metric}: {plan.users:,} users, {plan.cautious_users:,} to be on the safe side"
+    'ndcg@20: 1,500 users, 6,000 to be on the safe side'
     """
 
     metric: str

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.data.columns import LIST_COLUMNS
 from fairmf.data.encode import ObjectTable
 from fairmf.data.ids import Ids, is_missing
 from fairmf.data.interactions import Interactions
@@ -37,13 +38,6 @@ else:
 Codes = NDArray[np.int64]
 Table = Any
 """A pandas, polars or other frame that narwhals knows, an Arrow table, or the path of a file."""
-ALIASES = {
-    "user": ("user", "user_id", "userid", "query_id", "q_id"),
-    "item": ("item", "item_id", "itemid", "items", "doc_id"),
-    "rank": ("rank",),
-    "score": ("score", "scores"),
-}
-"""Names by which columns are found if none is given; the first that is there counts. Case does not matter."""
 
 
 class Pairs(NamedTuple):
@@ -195,11 +189,11 @@ class _Columns(NamedTuple):
         frame, _ = open_frame(native)
         there = [str(name) for name in frame.columns]
         given = dict(columns or {})
-        unknown = sorted(set(given) - set(ALIASES))
+        unknown = sorted(set(given) - set(LIST_COLUMNS))
         if unknown:
-            raise InvalidData(f"columns has no role {unknown[0]!r}; there are {', '.join(ALIASES)}.")
+            raise InvalidData(f"columns has no role {unknown[0]!r}; there are {', '.join(LIST_COLUMNS)}.")
         names: dict[str, str] = {}
-        for role, aliases in ALIASES.items():
+        for role, aliases in LIST_COLUMNS.items():
             if role in given:
                 # Lists, test and train may be tables of one shape: a rank or score is not in all of them.
                 if given[role] not in there and role in ("user", "item"):

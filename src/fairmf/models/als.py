@@ -11,25 +11,23 @@ for the functions of the chosen solver, which are in als_cg.py, als_exact.py and
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from fairmf.backends.contract import Backend, Factors, Vector
-from fairmf.data.interactions import Interactions, as_interactions
+from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidParameter
 from fairmf.lazy import lazy_module
 from fairmf.models.base import IterativeModel, item_balance_setting, user_balance_setting
-from fairmf.params import hinted, setting, store_settings
-from fairmf.types import Record, SparseMatrix
+from fairmf.params import hinted, setting
+from fairmf.types import Record
 
 if TYPE_CHECKING:
     from fairmf.backends import solve
-    from fairmf.distributed.shards import ShardSource
-    from fairmf.models import als_cg, als_exact, als_subspace, auto_settings, feature_maps
+    from fairmf.models import als_cg, als_exact, als_subspace, feature_maps
     from fairmf.models import objective as objectives
     from fairmf.models import problem as problems
     from fairmf.models.als_cg import AlternatingState, EpochEffort
@@ -38,11 +36,9 @@ if TYPE_CHECKING:
 else:  # models that only answer do without their solvers
     solve, objectives = lazy_module("fairmf.backends.solve"), lazy_module("fairmf.models.objective")
     als_cg, als_exact = lazy_module("fairmf.models.als_cg"), lazy_module("fairmf.models.als_exact")
-    auto_settings = lazy_module("fairmf.models.auto_settings")
     feature_maps = lazy_module("fairmf.models.feature_maps")
     als_subspace, problems = lazy_module("fairmf.models.als_subspace"), lazy_module("fairmf.models.problem")
 
-Self = TypeVar("Self", bound="AlternatingModel")
 WEAK = 0.05  # unobserved_weight below which rows take two steps: the preconditioner is then hardly more than L2
 STRONG = 10.0  # fairness from which rows take two steps
 EASY = 0.5  # ratio of observed to unobserved weight up to which one step per row is enough
@@ -142,19 +138,6 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         "local", "Which processes compute: this one, or the workers of a Ray cluster.", choices=("local", "ray")
     )
 
-    def _chosen(self: Self, data: Interactions | SparseMatrix | ShardSource, progress: bool | None) -> Self:
-        if self.settings != "auto":
-            return self
-        if isinstance(getattr(data, "shards", None), int):
-            raise InvalidParameter(
-                "settings='auto' needs Interactions in this process, not data in shards.",
-                hint="choose the settings on a sample of the users, and give them to this fit",
-            )
-        found = auto_settings.choose(self, as_interactions(data), progress)
-        own = copy.copy(self)
-        store_settings(own, {**found.settings, "settings": "given"})
-        return own
-
     def trained_fairness(self) -> float:
         """Return the fairness to train with (phi)."""
         return 0.0
@@ -171,10 +154,10 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
     def start(self, problem: Problem, U: Factors, V: Factors) -> AlternatingState:
         """Return the state of the random start, with its coupling vector q = phi alpha0 G_W t."""
         self._solver(problem).check(problem.backend)
-        gramian = problem.backend.gramian(V)
+        t, gramian_u, gramian = problem.backend.mean(U), problem.backend.gramian(U), problem.backend.gramian(V)
         merit_gramian = problem.merit_gramian(V, gramian)
         strength = self.trained_fairness() * problem.unobserved_weight
-        q = strength * merit_gramian @ problem.backend.mean(U)
+        q = strength * merit_gramian @ t
         rotation = problem.backend.vector(np.eye(self.factors))
         user_map = item_map = None
         if problem.has_features:
@@ -183,7 +166,7 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         predicted = None  # by features: the zero map predicts 0. The other solvers do without it.
         if item_map is not None and self._solver(problem).epoch is _cg_epoch:
             predicted = problem.backend.array(np.zeros(V.shape))
-        value = objectives.objective(problem, U, V, None, user_map, item_map)
+        value = objectives.objective(problem, U, V, t, user_map, item_map, (gramian_u, gramian))
         return als_cg.AlternatingState(
             U, V, q, gramian, merit_gramian, value, rotation, user_map=user_map, item_map=item_map,
             item_predicted=predicted,

@@ -37,9 +37,10 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float) -> Alterna
     after = users(problem, replace(state, user_map=user_map), fairness)
     U = after.user_factors
     item_map, own = feature_maps.improved(backend, problem.item_side, state.item_map, state.item_factors)
-    V = backend.solve(problem.item_half_step(U, mean_user=backend.mean(U), own=own))
+    t, gramian_u = backend.mean(U), backend.gramian(U)
+    V = backend.solve(problem.item_half_step(U, t, gramian_u, own))
     gramian = backend.gramian(V)
     return replace(
         after, item_factors=V, item_gramian=gramian, merit_gramian=problem.merit_gramian(V, gramian),
-        objective=objective(problem, U, V, None, user_map, item_map), item_map=item_map,
+        objective=objective(problem, U, V, t, user_map, item_map, (gramian_u, gramian)), item_map=item_map,
     )  # fmt: skip

@@ -22,7 +22,7 @@ from fairmf.backends import solve
 from fairmf.backends.contract import Factors, HalfStep, Matrix, Vector
 from fairmf.models import feature_maps
 from fairmf.models.als_cg import AlternatingState
-from fairmf.models.objective import Objective, l2_squares, observed_loss
+from fairmf.models.objective import objective
 from fairmf.models.problem import Problem
 
 
@@ -103,18 +103,9 @@ def alternating_epoch(problem: Problem, state: AlternatingState, fairness: float
 
 
 def _done(problem: Problem, state: AlternatingState, V: Factors, gramian_u: Matrix, t: Vector) -> AlternatingState:
-    """Return the state at the end of an epoch: new items, their Gramians, and F from what is at hand."""
-    backend, U = problem.backend, state.user_factors
-    gramian_v = backend.gramian(V)
+    """Return the state at the end of an epoch: new items, their Gramians, and F."""
+    gramian_v = problem.backend.gramian(V)
     merit_gramian = problem.merit_gramian(V, gramian_v)
-    squares = (
-        l2_squares(backend, problem.user_side, state.user_map, U, problem.user_ridge),
-        l2_squares(backend, problem.item_side, state.item_map, V, problem.item_ridge),
-    )
-    value = Objective(
-        observed=0.5 * observed_loss(problem, U, V),
-        unobserved=0.5 * problem.unobserved_weight * float((gramian_u * gramian_v).sum()),
-        l2=0.5 * sum(squares),
-        fairness=0.5 * problem.lambda_f * float(t @ merit_gramian @ t),
-    )
+    maps, gramians = (state.user_map, state.item_map), (gramian_u, gramian_v)
+    value = objective(problem, state.user_factors, V, t, *maps, gramians)
     return replace(state, item_factors=V, item_gramian=gramian_v, merit_gramian=merit_gramian, objective=value)

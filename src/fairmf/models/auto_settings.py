@@ -21,25 +21,28 @@ import logging
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Factors, ScoreWindow
 from fairmf.data.csr import Rows, entries_where, liked
-from fairmf.data.interactions import Interactions
-from fairmf.errors import InvalidData, NotFinite
+from fairmf.data.interactions import Interactions, as_interactions
+from fairmf.errors import InvalidData, InvalidParameter, NotFinite
 from fairmf.models.progress import Advance, progress_bar
 from fairmf.params import settings_of, store_settings
 from fairmf.ranking.top_n import top_n
-from fairmf.types import Record
+from fairmf.types import Record, SparseMatrix
 
 if TYPE_CHECKING:
+    from fairmf.distributed.shards import ShardSource
     from fairmf.models.als import AlternatingModel
+    from fairmf.models.base import IterativeModel
     from fairmf.models.factor_model import FactorModel
 
 log = logging.getLogger("fairmf")
+ModelT = TypeVar("ModelT", bound="IterativeModel[Any]")
 
 WEIGHTS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 PENALTIES = (0.001, 0.003, 0.01, 0.03)
@@ -86,6 +89,19 @@ class Found:
         chosen = ", ".join(f"{name}={value:g}" for name, value in self.settings.items())
         on = f"on held-out items of {self.users:,} users"
         return f"{chosen} (nDCG@{K} {self.quality:.3f} {on}, {self.trials} short fits)"
+
+
+def with_chosen(model: ModelT, data: Interactions | SparseMatrix | ShardSource, progress: bool | None) -> ModelT:
+    """Return a copy of a model with settings that are chosen for the data."""
+    if isinstance(getattr(data, "shards", None), int):
+        raise InvalidParameter(
+            "settings='auto' needs Interactions in this process, not data in shards.",
+            hint="choose the settings on a sample of the users, and give them to this fit",
+        )
+    found = choose(cast("AlternatingModel", model), as_interactions(data), progress)
+    own = copy.copy(model)
+    store_settings(own, {**found.settings, "settings": "given"})
+    return own
 
 
 def choose(model: AlternatingModel, data: Interactions, progress: bool | None) -> Found:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from fairmf.backends import random_start
     from fairmf.distributed.cluster import RayCluster
     from fairmf.distributed.shards import ShardSource
+    from fairmf.models import auto_settings, fit_loop
     from fairmf.models import checkpoint as checkpoint_files
-    from fairmf.models import fit_loop
     from fairmf.models import objective as objectives
     from fairmf.models.fairness_weights import FairnessWeights
     from fairmf.models.feature_fit import FeatureFit
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from fairmf.models.problem import Problem
     from fairmf.ranking import item_dial
 else:  # models that only answer do without what a fit needs
-    checkpoint_files = lazy_module("fairmf.models.checkpoint")
+    auto_settings, checkpoint_files = map(lazy_module, ("fairmf.models.auto_settings", "fairmf.models.checkpoint"))
     fit_loop, objectives = lazy_module("fairmf.models.fit_loop"), lazy_module("fairmf.models.objective")
     item_dial = lazy_module("fairmf.ranking.item_dial")
     random_start = lazy_module("fairmf.backends.random_start")
@@ -249,9 +249,9 @@ class IterativeModel(FeatureModel, Generic[StateT]):
         check_settings(self)
         check_number("fit", "checkpoint_every", checkpoint_every, integer=True, low=1)
         called = [each if hasattr(each, "on_epoch") else fit_loop.FunctionCallback(each) for each in callbacks]
-        own = self._chosen(data, progress)
-        if own is not self:
+        if getattr(self, "settings", "given") == "auto":
             # The constructor's values stay as they are, for the next fit; `fitted.settings` has what was chosen.
+            own = auto_settings.with_chosen(self, data, progress)
             try:
                 own.fit(
                     data, init=init, callbacks=callbacks, objective_every=objective_every, progress=progress,
@@ -287,10 +287,6 @@ class IterativeModel(FeatureModel, Generic[StateT]):
                 self._fitted = self._results(given, error.state, error.history)
                 raise
             self._fitted = self._results(given, state, history)
-        return self
-
-    def _chosen(self: Self, data: Interactions | SparseMatrix | ShardSource, progress: bool | None) -> Self:  # noqa: ARG002
-        """Return the model that `fit` trains: itself, or a copy with settings that were chosen for the data."""
         return self
 
     def _initial_factors(

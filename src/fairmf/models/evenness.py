@@ -76,7 +76,17 @@ class Knot:
 
 @dataclass(frozen=True)
 class EvennessPath:
-    """Hold the level of each evenness: knots from the best quality to the most even lists, Gini falling strictly."""
+    """Hold the level of each evenness: knots from the best quality to the most even lists, Gini falling strictly.
+
+    Examples
+    --------
+    >>> from fairmf import EvennessPath
+    >>> from fairmf.models.evenness import Knot, Level
+    >>> plain, even = Knot(Level(), gini=0.9, quality=0.30), Knot(Level(flatten=0.8), gini=0.5, quality=0.25)
+    >>> path = EvennessPath((plain, even), at=20, quality="ndcg@20")
+    >>> round(path.level(0.5).flatten, 3), round(path.expected(0.5)[0], 3)
+    (0.4, 0.7)
+    """
 
     knots: tuple[Knot, ...]
     at: int

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_check
 import numpy as np
 
 from fairmf.backends.contract import Factors, Vector
-from fairmf.backends.registry import chosen
+from fairmf.backends.registry import auto_backend
 from fairmf.data.csr import item_sums
 from fairmf.data.interactions import Interactions, as_interactions
 from fairmf.data.weighting import Balance
@@ -413,8 +413,9 @@ def open_setup(
         what = "Data in shards" if cluster is None else "cluster="
         raise InvalidParameter(f"{what} needs engine='ray'. Got engine={model.engine!r} instead.")
     data, popularity = balanced_like(model, as_interactions(data))
-    settings = settings_of(model)
-    settings["backend"], features = chosen(model.backend, data.nnz * model.factors), None
+    settings, features = settings_of(model), None
+    if model.backend == "auto":
+        settings["backend"] = auto_backend(data.nnz * model.factors)
     if item_features is not None or user_features is not None or data.n_dislikes:
         settings["backend"] = feature_fit.backend_for("Features and dislikes", model.backend, settings["backend"])
         features = feature_fit.read(model, data, item_features, user_features)

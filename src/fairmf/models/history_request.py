@@ -60,7 +60,17 @@ class HistoryRequest:
 
 
 class HistoryAnswer(NamedTuple):
-    """The list of one request, best first, and how it was made."""
+    """The list of one request, best first, and how it was made.
+
+    Examples
+    --------
+    >>> from fairmf import HistoryRequest, IALS, synthetic
+    >>> data = synthetic(60, 40, 600)
+    >>> model = IALS(factors=4, epochs=2).fit(data, progress=False)
+    >>> [answer] = model.recommend_histories([HistoryRequest(data.item_ids.values[:3], N=5)])
+    >>> len(answer.ids), answer.popular, answer.unknown
+    (5, False, ())
+    """
 
     ids: Array
     """Ids of the items; -1 (None where ids are not integers) in slots that could not be filled."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairmf.backends.contract import Backend, Factors, Vector
+from fairmf.backends.contract import Backend, Factors, Matrix, Vector
 from fairmf.models.feature_maps import SideFeatures, own_right
 from fairmf.models.problem import Problem
 
@@ -46,19 +46,23 @@ def objective(
     mean_user: Vector | None = None,
     user_map: Factors | None = None,
     item_map: Factors | None = None,
+    gramians: tuple[Matrix, Matrix] | None = None,
 ) -> Objective:
-    """Return F(U, V) at these maps of features.
+    """Return F(U, V) at these maps of features. `gramians` are G_U and G_V, computed if not given.
 
     With `mean_user` = s the fairness term is lambda_f/2 |W V s|^2 instead, as fiADMM splits it.
     """
     backend = problem.backend
     t = backend.mean(U) if mean_user is None else backend.vector(mean_user)
-    gramian_v = backend.gramian(V)
+    gramian_u, gramian_v = (backend.gramian(U), backend.gramian(V)) if gramians is None else gramians
+    loss = backend.observed_loss(problem.interactions.by_user, U, V)
+    if problem.dislikes is not None:
+        loss += problem.dislikes.change(backend, U, V)
     squares = l2_squares(backend, problem.user_side, user_map, U, problem.user_ridge)
     squares += l2_squares(backend, problem.item_side, item_map, V, problem.item_ridge)
     return Objective(
-        observed=0.5 * observed_loss(problem, U, V),
-        unobserved=0.5 * problem.unobserved_weight * float((backend.gramian(U) * gramian_v).sum()),
+        observed=0.5 * loss,
+        unobserved=0.5 * problem.unobserved_weight * float((gramian_u * gramian_v).sum()),
         l2=0.5 * squares,
         fairness=0.5 * problem.lambda_f * float(t @ problem.merit_gramian(V, gramian_v) @ t),
     )
@@ -79,12 +83,6 @@ def l2_squares(
     if side is None or M is None:
         return float(backend.weighted_squares(this, ridge).sum())
     return side.penalty(backend, M, this, predicted)
-
-
-def observed_loss(problem: Problem, U: Factors, V: Factors) -> float:
-    """Return sum c_ij (r_ij - u_i.v_j)^2 over all interactions."""
-    loss = problem.backend.observed_loss(problem.interactions.by_user, U, V)
-    return loss if problem.dislikes is None else loss + problem.dislikes.change(problem.backend, U, V)
 
 
 def gradients(

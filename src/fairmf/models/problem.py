@@ -79,7 +79,7 @@ class Problem:
     user_side: SideFeatures | None = field(default=None, compare=False)
     """The features of the users."""
     counted_items: int | None = None
-    """Number of items that count in the objective (m); None stands for all."""
+    """Number of items that count in the objective, where that is not the number of all (None)."""
     dislikes: Dislikes | None = field(default=None, compare=False)
     """Which interactions are dislikes; None for most data."""
     _derived: Record = field(default_factory=dict, repr=False, compare=False)
@@ -90,6 +90,11 @@ class Problem:
         return self.interactions.n_users
 
     @property
+    def n_items(self) -> int:
+        """Number of items that count in the objective (m)."""
+        return self.interactions.n_items if self.counted_items is None else self.counted_items
+
+    @property
     def has_features(self) -> bool:
         """Whether users or items have features."""
         return self.user_side is not None or self.item_side is not None
@@ -97,13 +102,12 @@ class Problem:
     @cached_property
     def user_ridge(self) -> Vector:
         """The L2 weight of every user (lambda_U(i))."""
-        m = self.interactions.n_items if self.counted_items is None else self.counted_items
-        return frozen(frequency_scaled(self.interactions.by_user.sums(), m, *self._l2))
+        return frozen(frequency_scaled(self.interactions.by_user.sums(), self.n_items, *self._l2))
 
     @cached_property
     def item_ridge(self) -> Vector:
         """The L2 weight of every item (lambda_V(j))."""
-        return frozen(frequency_scaled(self.interactions.by_item.sums(), self.interactions.n_users, *self._l2))
+        return frozen(frequency_scaled(self.interactions.by_item.sums(), self.n_users, *self._l2))
 
     def side_features(self, name: str, rows: Rows, n_features: int, strength: float) -> SideFeatures:
         """Prepare the features of one side ("item" or "user"); see SideFeatures.of."""

@@ -19,7 +19,7 @@ from fairmf.backends.contract import Factors, Matrix, Vector, frozen
 from fairmf.backends.cpu import fold_rows, top_k_each, top_k_groups
 from fairmf.backends.cpu.threads import one_blas_thread, run
 from fairmf.backends.registry import get_backend
-from fairmf.data.csr import Rows, read_only
+from fairmf.data.csr import Rows
 from fairmf.data.weighting import SHORT as SHORT_HISTORY
 from fairmf.data.weighting import Balance
 from fairmf.lazy import cached_property
@@ -52,7 +52,7 @@ class ServingState:
     def __init__(self, fitted: Fitted):
         # It does not hold `fitted`, which holds this object: a cycle would keep their memory.
         settings = fitted.settings
-        self.items: Factors = read_only(np.ascontiguousarray(fitted.item_factors))
+        self.items: Factors = frozen(np.ascontiguousarray(fitted.item_factors))
         self._item_dial, self._has_offsets = fitted.item_dial, fitted.item_offsets is not None
         self._weighting = fitted.weighting
         self.folds = (

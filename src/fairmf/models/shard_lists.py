@@ -182,6 +182,19 @@ def recommend_shards(
         If the source has other items than the model.
     InvalidParameter
         If an option is unknown or not one for all users.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from fairmf import FairALS, recommend_shards, synthetic
+    >>> from fairmf.distributed.shards import InMemoryShards
+    >>> from fairmf.distributed.task_pool import InProcess
+    >>> data = synthetic(60, 40, 600)
+    >>> model = FairALS(factors=4, epochs=2).fit(data, progress=False)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     written = recommend_shards(model, InMemoryShards(data, 2), folder, N=5, tasks=InProcess())
+    >>> len(written.files), written.n_users
+    (2, 60)
     """
     unknown = sorted(set(options) - set(OPTIONS))
     if unknown:

@@ -72,6 +72,14 @@ class TitledLists:
         As `recommend` returns them for many users.
     titles
         A list of titles for each user; an empty slot has none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> TitledLists(["ann"], np.array([[7, 3]]), np.array([[0.9, 0.4]]), (("Alien", "Heat"),))
+    user ann
+        1  Alien
+        2  Heat
     """
 
     users: Sequence[Hashable]

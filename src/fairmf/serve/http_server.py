@@ -7,7 +7,7 @@ import contextlib
 import functools
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -95,12 +95,19 @@ class Server(uvicorn.Server):
         if self.on_hangup is not None and hasattr(signal, "SIGHUP"):
             reload = self.on_hangup
             wanted[signal.SIGHUP] = lambda *_: reload()
-        before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
-        try:
+        with signal_handlers(wanted):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def signal_handlers(wanted: Mapping[int, Callable[..., None]]) -> Iterator[None]:
+    """Handle signals, by their numbers, in this way for the block, and as before afterwards."""
+    before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def server(application: Application, settings: Settings) -> Server:

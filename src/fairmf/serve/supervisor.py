@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fairmf.errors import ClusterFailed
-from fairmf.serve import logs
+from fairmf.serve import http_server, logs
 from fairmf.serve.reload import Pointer
 from fairmf.serve.settings import Settings
 
@@ -80,7 +80,10 @@ class Supervisor:
 
     def run(self) -> None:
         """Run until told to stop; raise ClusterFailed if workers cannot start."""
-        with self._signals():
+        wanted: dict[int, Callable[..., None]] = {signal.SIGTERM: self._end, signal.SIGINT: self._end}
+        if hasattr(signal, "SIGHUP"):
+            wanted[signal.SIGHUP] = lambda *_: self._on_hangup()
+        with http_server.signal_handlers(wanted):
             workers = [self._started(number) for number in range(len(self._socks))]
             announced = False
             try:
@@ -91,6 +94,9 @@ class Supervisor:
                         self._on_ready()
             finally:
                 self._stop(workers)
+
+    def _end(self, *_: object) -> None:
+        self._stopping = True
 
     def _started(self, number: int, failures: int = 0) -> _Worker:
         ours, theirs = self._context.Pipe()
@@ -143,26 +149,9 @@ class Supervisor:
                 worker.process.join()
             worker.pipe.close()
 
-    @contextlib.contextmanager
-    def _signals(self) -> Any:
-        def stop(*_: object) -> None:
-            self._stopping = True
-
-        wanted: dict[int, Callable[..., None]] = {signal.SIGTERM: stop, signal.SIGINT: stop}
-        if hasattr(signal, "SIGHUP"):
-            wanted[signal.SIGHUP] = lambda *_: self._on_hangup()
-        before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
 
 def work(plan: Plan, number: int, sock: socket.socket, pipe: Connection) -> None:
     """Run one worker; the spawned process begins here."""
-    from fairmf.serve import http_server
-
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the supervisor reloads
     threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()

@@ -1,18 +1,22 @@
-"""Write vectors to Qdrant, Milvus and Redis with their clients: id, title and vector of every row.
+"""Write vectors to Qdrant, Milvus and Redis with their clients, and bulk files for OpenSearch and Elasticsearch.
 
-A client that the caller opened stays open; one that is opened here is closed.
+Every row has an id, a vector and perhaps a title. A client that the caller opened stays open; one that is opened here
+is closed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fairmf.io.atomic import replacing
 from fairmf.stores.export import bad_target, client_of, is_address, is_url, taken
 from fairmf.stores.vectors import Vectors
+from fairmf.types import Record
 
 ROWS_AT_ONCE = 1000
 _LONGEST = 65_535  # bytes of a text in Milvus
@@ -149,3 +153,51 @@ def _opened(target: object, connect: Any) -> Iterator[Any]:
         yield client
     finally:
         client.close()
+
+
+# -- files for the _bulk request of OpenSearch and Elasticsearch -------------------------------------------------------
+#
+# FILE.ndjson has two lines per row, an action and a document; FILE.mapping.json is the body that creates the index.
+
+
+def to_opensearch(found: Vectors, target: object, name: str, replace: bool) -> str:  # noqa: ARG001 - files are always replaced
+    """Write the files for OpenSearch, whose field of vectors is `knn_vector`."""
+    method = {"name": "hnsw", "engine": "faiss", "space_type": "innerproduct"}
+    field = {"type": "knn_vector", "dimension": found.width, "method": method}
+    return _write_bulk(
+        "opensearch", found, target, name, {"settings": {"index": {"knn": True}}, **_mapping(found, field)}
+    )
+
+
+def to_elasticsearch(found: Vectors, target: object, name: str, replace: bool) -> str:  # noqa: ARG001 - files are always replaced
+    """Write the files for Elasticsearch, whose field of vectors is `dense_vector`."""
+    field = {"type": "dense_vector", "dims": found.width, "index": True, "similarity": "max_inner_product"}
+    return _write_bulk("elasticsearch", found, target, name, _mapping(found, field))
+
+
+def _mapping(found: Vectors, vector: Record) -> Record:
+    ids = {"type": "long" if found.numbered else "keyword"}
+    titles = {} if found.titles is None else {"title": {"type": "text"}}
+    return {"mappings": {"properties": {"id": ids, **titles, "vector": vector}}}
+
+
+def _write_bulk(to: str, found: Vectors, target: object, name: str, mapping: Record) -> str:
+    if not is_address(target) or is_url(target) or Path(str(target)).suffix.lower() != ".ndjson":
+        raise bad_target(to, target)
+    path = Path(str(target))
+    beside = path.with_suffix(".mapping.json")
+    with replacing(beside) as file:
+        file.write((json.dumps(mapping, indent=2) + "\n").encode())
+    with replacing(path) as file:
+        for id_, title, vector in found.rows():
+            action = {"index": {"_index": name, "_id": str(id_)}}
+            document = {"id": id_, **({} if title is None else {"title": title}), "vector": vector.tolist()}
+            file.write(f"{_bulk_line(action)}\n{_bulk_line(document)}\n".encode())
+    return (
+        f"load them: curl -X PUT URL/{name} -H 'Content-Type: application/json' --data-binary @{beside}, then "
+        f"curl -X POST URL/_bulk -H 'Content-Type: application/x-ndjson' --data-binary @{path}"
+    )
+
+
+def _bulk_line(entry: Record) -> str:
+    return json.dumps(entry, ensure_ascii=True, separators=(",", ":"))

@@ -1,7 +1,7 @@
 """Export vectors to a store: `export_vectors(model, "qdrant", target)`. `STORES` lists what stores there are.
 
 1. `vectors_of` computes ids, titles and vectors (vectors.py).
-2. The row of `STORES` says who writes them: a client (databases.py), SQL (pgvector.py) or a bulk file (bulk_files.py).
+2. The row of `STORES` says who writes them: a client or a bulk file (databases.py), or SQL (pgvector.py).
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from fairmf.version import install_command
 if TYPE_CHECKING:
     from fairmf.models.evenness import Level
     from fairmf.models.factor_model import FactorModel
-    from fairmf.stores import bulk_files, databases, pgvector
+    from fairmf.stores import databases, pgvector
 else:
-    bulk_files, databases = lazy_module("fairmf.stores.bulk_files"), lazy_module("fairmf.stores.databases")
-    pgvector = lazy_module("fairmf.stores.pgvector")
+    databases, pgvector = lazy_module("fairmf.stores.databases"), lazy_module("fairmf.stores.pgvector")
 
 _NAME = re.compile("[a-z_][a-z0-9_]{0,54}")  # what all stores accept without quotes
 
@@ -65,9 +64,9 @@ STORES: dict[str, Store] = {
     "milvus": Store(
         "Milvus", "a file items.db for Milvus Lite, or http://host:19530", "milvus", lambda *a: databases.to_milvus(*a)
     ),
-    "opensearch": Store("OpenSearch", "a file items.ndjson for _bulk", None, lambda *a: bulk_files.to_opensearch(*a)),
+    "opensearch": Store("OpenSearch", "a file items.ndjson for _bulk", None, lambda *a: databases.to_opensearch(*a)),
     "elasticsearch": Store(
-        "Elasticsearch", "a file items.ndjson for _bulk", None, lambda *a: bulk_files.to_elasticsearch(*a)
+        "Elasticsearch", "a file items.ndjson for _bulk", None, lambda *a: databases.to_elasticsearch(*a)
     ),
 }  # fmt: skip
 

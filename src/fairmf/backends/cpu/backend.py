@@ -14,11 +14,9 @@ from fairmf.backends.contract import (
     HalfStep,
     ItemScale,
     Matrix,
-    RankOne,
     RowSums,
     ScoreWindow,
     Vector,
-    divides,
 )
 from fairmf.backends.cpu import reductions
 from fairmf.backends.cpu import top_k as top_k_kernel
@@ -41,6 +39,7 @@ log = logging.getLogger("fairmf")
 CANDIDATE_BYTES = 16 << 20  # memory for candidates of one thread in top_k
 MOST_BINS, USERS_PER_BIN = 32, 128  # bins of users by length, for the bounds of top_k with offsets
 ORDER_PAYS = 64  # number of users above which sorting the items by length in top_k saves more than it costs
+NONE = None, None  # in place of a rank-one term, where a step has none
 REDUCTION_BLOCKS = 32  # blocks of a reduction that holds a d x d float64 matrix per block
 
 
@@ -148,7 +147,7 @@ class CpuBackend(NumpyArrays):
         right = step.shift if step.right is None else step.right
         solver = row_kernels.solve_rows if step.right is None else row_kernels.solve_rows_for
         own = () if solver is row_kernels.solve_rows_for else (step.own,)
-        inputs = (*rows, step.other, *_single(step.matrix, step.ridge, right), *own, *_term(step.rank_one))
+        inputs = (*rows, step.other, *_single(step.matrix, step.ridge, right), *own, *_single(*step.rank_one or NONE))
         run(solver, len(bounds) - 1, *inputs, bounds, out=(out,), work=d * d * (rows.nnz + rows.count * d / 3))
         return out
 
@@ -162,7 +161,6 @@ class CpuBackend(NumpyArrays):
         run(row_kernels.inverse_parts, len(bounds) - 1, *inputs, out=outputs, work=d * d * (rows.nnz + rows.count * d))
         return _means(*outputs, rows.count)
 
-    @divides
     def improve(self, step: HalfStep, this: Factors, effort: Effort) -> RowSums:
         """See contract. Ignores `rest`: this backend's `diagonalise` leaves nothing off the diagonal."""
         rows = step.rows
@@ -171,7 +169,7 @@ class CpuBackend(NumpyArrays):
         bounds = balanced(rows, 8.0)
         parts = np.zeros((len(bounds) - 1, 3))
         limits = effort.steps, np.float32(effort.tolerance), np.float32(effort.relaxation)
-        terms = *_single(step.shared, step.ridge, step.shift), step.own, *_term(step.rank_one)
+        terms = *_single(step.shared, step.ridge, step.shift), step.own, *_single(*step.rank_one or NONE)
         work = 4 * (effort.steps + 1) * this.shape[1] * (rows.nnz + 8 * rows.count)
         run(cg.improve_rows, len(parts), *rows, step.other, *terms, *limits, bounds, out=(this, parts), work=work)
         return RowSums(*parts.sum(axis=0).tolist())
@@ -195,7 +193,7 @@ class CpuBackend(NumpyArrays):
         rows = step.rows
         check(rows, this, step.other)
         pieces, cost, work = _block(step, block)
-        vector, pulls = _term(step.rank_one)
+        vector, pulls = _single(*step.rank_one or NONE)
         near = None if vector is None else vector[block].copy()
         bounds = balanced(rows, cost)
         inputs = (*rows, *pieces, step.own, vector, near, pulls, block.start, bounds)
@@ -294,15 +292,9 @@ def _reach(
     return np.nextafter(reach, np.float32(np.inf)), np.minimum(np.searchsorted(edges, lengths), count - 1)
 
 
-def _single(*arrays: Array) -> list[NDArray[np.float32]]:
-    return [np.ascontiguousarray(x, dtype=np.float32) for x in arrays]
-
-
-def _term(rank_one: RankOne | None) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
-    """Return vector and weights in float32, or None for both: then Numba compiles the kernel without the term."""
-    if rank_one is None:
-        return None, None
-    return rank_one.vector.astype(np.float32), rank_one.weights.astype(np.float32)
+def _single(*arrays: Array | None) -> list[NDArray[np.float32] | None]:
+    """Return arrays in float32, as kernels read them. None stays None: Numba compiles the kernel without that term."""
+    return [None if x is None else np.ascontiguousarray(x, dtype=np.float32) for x in arrays]
 
 
 def _means(inverses: NDArray[np.float64], solutions: NDArray[np.float64], n: int) -> tuple[Matrix, Vector]:
@@ -311,7 +303,7 @@ def _means(inverses: NDArray[np.float64], solutions: NDArray[np.float64], n: int
     return lower + np.tril(lower, -1).T, solutions.sum(axis=0) / n
 
 
-def _block(step: HalfStep, block: slice) -> tuple[list[NDArray[np.float32]], float, float]:
+def _block(step: HalfStep, block: slice) -> tuple[list[NDArray[np.float32] | None], float, float]:
     """Return the block's contiguous pieces, the cost of a row in entries, and the flops of a step over the block.
 
     Factorising a row's b x b matrix costs as much as b/3 entries, its product with `shared` as much as 2 d / b.

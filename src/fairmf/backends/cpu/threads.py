@@ -32,8 +32,8 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import get_cython_function_address
 from numpy.typing import NDArray
 
-from fairmf.data.csr import Rows, read_only
-from fairmf.errors import InvalidData
+from fairmf.data.csr import Rows, frozen
+from fairmf.errors import InvalidData, NotFinite
 from fairmf.types import Array
 
 # SciPy's own BLAS and LAPACK, callable inside Numba kernels without the GIL and without allocation.
@@ -85,7 +85,7 @@ def balanced(rows: Rows, cost_per_row: float, count: int = COUNT) -> NDArray[np.
 
 
 _largest: dict[int, tuple[weakref.ref[NDArray[np.int32]], int]] = {}
-"""Cache of `largest_column` for read-only rows, by the id of their indices: every kernel call asks for it."""
+"""The largest column of read-only rows that `check` has seen, by the id of their indices: every kernel call asks."""
 
 
 def check(rows: Rows, this: Array | None, other: Array) -> None:
@@ -93,28 +93,22 @@ def check(rows: Rows, this: Array | None, other: Array) -> None:
 
     Kernels do not check bounds: they would read beyond the end of an array, or crash.
     """
+    indptr, indices = rows.indptr, rows.indices
     if this is not None and rows.count != len(this):
         raise InvalidData(f"There are {rows.count:,} sparse rows for {len(this):,} vectors.")
-    if rows.nnz > len(rows.indices):
-        raise InvalidData(f"The rows end at entry {rows.nnz:,}, but there are {len(rows.indices):,}.")
-    if rows.nnz and largest_column(rows) >= len(other):
-        raise InvalidData(f"The rows hold columns beyond the last one, {len(other) - 1:,}.")
-
-
-def largest_column(rows: Rows) -> int:
-    """Return the largest column; at least `2**31` if one is negative, `2**32` if the rows' bounds do not ascend."""
-    indices, indptr = rows.indices, rows.indptr
-    known = _largest.get(id(indices))
+    if rows.nnz > len(indices):
+        raise InvalidData(f"The rows end at entry {rows.nnz:,}, but there are {len(indices):,}.")
+    address = id(indices)
+    known, largest = _largest.get(address, (None, 0))
     # An id is used again when its array is gone, so the array itself is compared.
-    if known is not None and known[0]() is indices:
-        return known[1]
-    if indptr[0] < 0 or (np.diff(indptr) < 0).any():
-        return 2**32
-    found = int(indices.view(np.uint32).max(initial=0))  # as unsigned, a negative column is a huge one
-    if not indices.flags.writeable and len(indices) > 4096:
-        address = id(indices)
-        _largest[address] = weakref.ref(indices, lambda _: _largest.pop(address, None)), found
-    return found
+    if known is None or known() is not indices:
+        if indptr[0] < 0 or (np.diff(indptr) < 0).any():
+            raise InvalidData("The bounds of the rows do not ascend from 0.")
+        largest = int(indices.view(np.uint32).max(initial=0))  # as unsigned, a negative column is a huge one
+        if not indices.flags.writeable and len(indices) > 4096:
+            _largest[address] = weakref.ref(indices, lambda _: _largest.pop(address, None)), largest
+    if rows.nnz and largest >= len(other):
+        raise InvalidData(f"The rows hold columns beyond the last one, {len(other) - 1:,}.")
 
 
 LAYER = "fairmf's own threads (no OpenMP; safe under fork and threads)"
@@ -143,14 +137,14 @@ class _Use(threading.local):
 _use = _Use()
 
 
-def most() -> int:
-    """Return the most threads there can be: NUMBA_NUM_THREADS, by default the cores this process may use."""
-    return int(numba.config.NUMBA_NUM_THREADS)
-
-
 def count() -> int:
-    """Return how many threads a call of `run` takes here."""
-    return _use.asked[-1][0] if _use.asked else most()
+    """Return how many threads a call of `run` takes here: as many as `use` asked for, by default all.
+
+    There are NUMBA_NUM_THREADS at most, by default the cores that this process may use.
+    """
+    most = int(numba.config.NUMBA_NUM_THREADS)
+    asked = _use.asked[-1][0] if _use.asked else 0
+    return min(asked, most) if asked > 0 else most
 
 
 @contextlib.contextmanager
@@ -159,7 +153,7 @@ def use(num_threads: int) -> Iterator[None]:
 
     If several are open, the one opened last counts. They may close in any order, as workers in one process do.
     """
-    own = [min(num_threads, most()) if num_threads > 0 else most()]
+    own = [num_threads]
     with one_blas_thread():
         _use.asked.append(own)
         try:
@@ -176,7 +170,7 @@ def run(kernel: Callable[..., None], blocks: int, *inputs: object, out: tuple[Ar
     finished.
     """
     # The condition spares a call for each array that is read-only already: a request has a dozen of them.
-    arguments = *[read_only(x) if isinstance(x, np.ndarray) and x.flags.writeable else x for x in inputs], *out
+    arguments = *[frozen(x) if isinstance(x, np.ndarray) and x.flags.writeable else x for x in inputs], *out
     threads = max(1, min(count(), blocks, int(work / WORTH_WAKING)))
     if threads == 1:
         _call(kernel, 0, blocks, arguments)
@@ -266,7 +260,7 @@ class _Helpers:
 
 
 def _help(jobs: queue.SimpleQueue[_Job]) -> None:
-    _limit(_loaded(len(sys.modules)).by_thread)
+    _set_threads([(library, 1) for library in _loaded(len(sys.modules)).by_thread])
     while True:
         jobs.get().work_as_helper()
 
@@ -281,7 +275,7 @@ _forking = False
 
 
 def _call(kernel: Callable[..., None], first: int, last: int, arguments: Arguments) -> None:
-    """Run a part on this thread, after waiting for any fork in progress."""
+    """Run a part on this thread, after waiting for any fork in progress. Division by zero raises NotFinite."""
     me = threading.get_ident()
     try:
         # Announce first, then look: a fork that starts in between sees this thread and waits for it.
@@ -291,6 +285,10 @@ def _call(kernel: Callable[..., None], first: int, last: int, arguments: Argumen
             time.sleep(PAUSE)
             _inside.add(me)
         kernel(first, last, *arguments)
+    except (SystemError, ZeroDivisionError) as error:
+        if not isinstance(error.__cause__ or error, ZeroDivisionError):  # Numba raises SystemError from it
+            raise
+        raise NotFinite("A kernel divides by zero: numbers are too large or too small.") from error
     finally:
         _inside.discard(me)
 
@@ -320,7 +318,11 @@ def _after_fork_in_child() -> None:
     global _helpers
     _helpers = _Helpers()
     _inside.clear()
-    _blas.after_fork()
+    # Of all who needed BLAS limited, only the thread that forked exists in the child. The lock is still held.
+    _blas.users = max(0, min(_blas.users, _use.depth))
+    if _blas.users == 0:
+        _set_threads(_blas.before)
+        _blas.before = []
     _after_fork_in_parent()
 
 
@@ -335,36 +337,28 @@ class _BlasLimit:
         self.users = 0
         self.before: list[tuple[Library, int]] = []
 
-    def after_fork(self) -> None:
-        """Forget all users but the thread that forked: no other exists in the child. Called with the lock held."""
-        self.users = max(0, min(self.users, _use.depth))
-        self.restore_if_unused()
-
-    def restore_if_unused(self) -> None:
-        if self.users == 0:
-            _set(self.before)
-            self.before = []
-
 
 @contextlib.contextmanager
 def one_blas_thread() -> Iterator[None]:
     """Limit BLAS to one thread in the whole process: the first caller to enter sets it, the last to leave resets it."""
-    inside, own = False, _limit(_loaded(len(sys.modules)).by_thread)
+    inside, own = False, _set_threads([(library, 1) for library in _loaded(len(sys.modules)).by_thread])
     try:
         with _blas.lock:
             if _blas.users == 0:
-                _blas.before = _limit(_loaded(len(sys.modules)).by_process)
+                _blas.before = _set_threads([(library, 1) for library in _loaded(len(sys.modules)).by_process])
             _blas.users += 1
             _use.depth += 1
             inside = True
         yield
     finally:
-        _set(own)
+        _set_threads(own)
         if inside:
             with _blas.lock:
                 _blas.users -= 1
                 _use.depth -= 1
-                _blas.restore_if_unused()
+                if _blas.users == 0:
+                    _set_threads(_blas.before)
+                    _blas.before = []
 
 
 class _Libraries(NamedTuple):
@@ -389,16 +383,14 @@ def _loaded(_modules: int) -> _Libraries:
     return found
 
 
-def _limit(libraries: list[Library]) -> list[tuple[Library, int]]:
-    """Limit these libraries to one thread, and return those that had more, with their numbers."""
-    numbers = [(library, library.get_num_threads()) for library in libraries]
-    before = [(library, number) for library, number in numbers if number != 1]
-    _set([(library, 1) for library, _ in before])
-    return before
-
-
-def _set(numbers: list[tuple[Library, int]]) -> None:
+def _set_threads(numbers: list[tuple[Library, int]]) -> list[tuple[Library, int]]:
+    """Give libraries these numbers of threads; return those that had another, with the number they had."""
+    before = []
     for library, number in numbers:
+        had = library.get_num_threads()
+        if had == number:
+            continue
+        before.append((library, had))
         # threadpoolctl 3.8 and later accept a number only from the thread that set it first, until that one lets go.
         # Here one thread may limit a library and another restore it.
         let_go = getattr(library, "clear_controlling_thread", None)
@@ -407,6 +399,7 @@ def _set(numbers: list[tuple[Library, int]]) -> None:
         library.set_num_threads(number)
         if let_go is not None:
             let_go(force=True)
+    return before
 
 
 _blas = _BlasLimit()
