@@ -128,7 +128,7 @@ def _curvature_pass(indices, weights, start, stop, other, p):
     return curvature
 
 
-@kernel(fastmath=True, inline="always")
+@kernel(inner=True)
 def _last_four(indices, weights, e, stop):
     """Return four entries from `e` on, with their weights. Beyond the last one it is repeated with weight 0."""
     one, none = np.float32(1.0), np.float32(0.0)
