@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from fairmf.data import read_csv as csv_reader
 from fairmf.data.collect import EventsCollector
 from fairmf.data.encode import IdEncoder, IntegerTable, TextTable
 from fairmf.data.interactions import Interactions
+from fairmf.data.read import read_frame
 from fairmf.data.read_csv import read_csv
 from fairmf.data.sort_kernels import distinct_pairs
 from fairmf.errors import InvalidData
@@ -258,10 +260,12 @@ def test_text_that_is_not_utf8_is_said():
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4)), max_size=60))
-def test_rows_hold_every_pair_once_in_order(pairs):
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4)), max_size=60), st.booleans(), st.integers(1, 9))
+def test_rows_hold_every_pair_once_in_order(pairs, overwrite, per_block):
     users, items = (np.array([pair[k] for pair in pairs], dtype=np.int32) for k in (0, 1))
-    indptr, indices = distinct_pairs(users, items, (8, 5))
+    with mock.patch("fairmf.data.sort_kernels._PAIRS_PER_BLOCK", per_block):  # several blocks, also of few pairs
+        indptr, indices = distinct_pairs(users, items, (8, 5), overwrite=overwrite)
+    assert overwrite or users.tolist() == [pair[0] for pair in pairs]
     for user in range(8):
         assert indices[indptr[user] : indptr[user + 1]].tolist() == sorted({i for u, i in pairs if u == user})
     assert len(indices) == indptr[-1] == len(set(pairs))
@@ -269,11 +273,16 @@ def test_rows_hold_every_pair_once_in_order(pairs):
 
 def test_many_pairs_are_built_as_few_are(monkeypatch):
     rng = np.random.default_rng(3)
-    frame = pa.table({"user": rng.integers(0, 50, 3000), "item": rng.integers(0, 40, 3000)})
+    rng_users = rng.integers(0, 50, 3000)
+    frame = pa.table({"user": rng_users, "item": rng.integers(0, 40, 3000)})
     few = Interactions.from_frame(frame)
     monkeypatch.setattr("fairmf.data.csr._MANY_PAIRS", 0)
     many = Interactions.from_frame(frame)
     assert many.fingerprint() == few.fingerprint()
+    events = read_frame(frame)
+    assert Interactions.from_events(events).fingerprint() == few.fingerprint()
+    assert len(events) == 3000  # only the events that nobody else has are overwritten
+    assert frame["user"].to_pylist()[:3] == rng_users[:3].tolist()
     assert Interactions.from_frame(frame, weights="sum").to_csr().sum() == 3000
 
 

@@ -130,6 +130,10 @@ class Effort:
     """A row stops early when its preconditioned residual has fallen by this factor."""
     relaxation: float = 1.0
     """Factor by which the last step is lengthened; any factor below 2 still lowers the quadratic."""
+    accuracy: float = 0.0
+    """A row also stops when its relative error is certainly below this: r'P^-1 r <= accuracy^2 x'P x, where P is the
+    preconditioner and at most H, so that r'P^-1 r bounds the squared error in the norm of P. A backend may ignore it,
+    and then solves rows further than asked for."""
 
 
 class RowSums(NamedTuple):

@@ -132,7 +132,7 @@ class ReferenceBackend(NumpyArrays):
             # Preconditioned conjugate gradients as in textbooks, but for the length of the last step.
             p = precondition @ r
             rz = r @ p
-            goal = effort.tolerance**2 * rz
+            goal = max(effort.tolerance**2 * rz, effort.accuracy**2 * (x @ known @ x))
             if len(columns) == 0:  # the preconditioner is the matrix itself: solve exactly, without relaxation
                 x[:], rz = precondition @ known_right, 0.0
             for number in range(effort.steps):

@@ -171,11 +171,17 @@ def rows_from_pairs(
     weights: NDArray[np.float32] | None = None,
     count: bool = False,
     part: int = _PART,
+    overwrite: bool = False,
 ) -> Rows:
-    """Build rows from pairs. For repeated pairs, add up `weights`, or count them (`count`), or keep one entry."""
+    """Build rows from pairs. For repeated pairs, add up `weights`, or count them (`count`), or keep one entry.
+
+    `overwrite` allows to use the memory of `users` and `items`: the caller may not use them afterwards.
+    """
     if weights is None and not count and len(users) >= _MANY_PAIRS:
-        rows, columns = (frozen(np.ascontiguousarray(x, dtype=np.int32)) for x in (users, items))
-        return Rows(*sort_kernels.distinct_pairs(rows, columns, shape), None)
+        rows, columns = (np.ascontiguousarray(x, dtype=np.int32) for x in (users, items))
+        if overwrite and rows.flags.owndata and columns.flags.owndata:
+            return Rows(*sort_kernels.distinct_pairs(rows, columns, shape, overwrite=True), None)
+        return Rows(*sort_kernels.distinct_pairs(frozen(rows), frozen(columns), shape), None)
     if len(users) <= part:
         return _rows_of_part(users, items, shape, weights, count)
     pieces = []

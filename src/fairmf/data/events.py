@@ -93,6 +93,13 @@ class Events:
             )
         object.__setattr__(self, name, frozen(array))
 
+    def _release(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Hand users and items over to a caller that overwrites them; these events are empty afterwards."""
+        users, items = (x if x.base is None else x.base for x in (self.users, self.items))
+        for name in ("users", "items"):
+            object.__setattr__(self, name, np.empty(0, dtype=np.int32))
+        return users, items
+
     def __len__(self) -> int:
         return len(self.users)
 

@@ -276,9 +276,13 @@ class Interactions:
         columns = {name: value for name, value in options.items() if name not in own}
         if own.get("half_life") is not None:
             columns.setdefault("time", "time")
-        return cls.from_events(
-            reader(weights=weights if merging == "column" else None, **columns), weights=merging, **own
-        )
+        events = reader(weights=weights if merging == "column" else None, **columns)
+        if merging is not None or any(own.values()):
+            return cls.from_events(events, weights=merging, **own)
+        # Nobody else has these events, so the matrix is built in their memory.
+        user_ids, item_ids = events.user_ids, events.item_ids
+        shape = (len(user_ids), len(item_ids))
+        return cls(rows_from_pairs(*events._release(), shape, overwrite=True), shape[1], user_ids, item_ids)
 
     # -- size and shape -----------------------------------------------------------------------------------------
 

@@ -4,7 +4,8 @@
 2. `sort_block` sorts a block by item, then by user, with two counting sorts. Threads take a block each.
 3. `close_gaps` removes the places that repeated pairs leave.
 
-It needs 8 bytes a pair beside the pairs; a comparison sort needs as much and takes several times as long.
+It needs 6 bytes a pair beside the pairs; a comparison sort needs more and takes several times as long. Pairs that may
+be overwritten are moved to their blocks in place instead, which needs no memory of their size.
 """
 
 from __future__ import annotations
@@ -25,9 +26,12 @@ _MOST_BLOCKS = 256  # writing to more blocks in turn is as slow as writing to ra
 
 
 def distinct_pairs(
-    users: NDArray[np.int32], items: NDArray[np.int32], shape: tuple[int, int]
+    users: NDArray[np.int32], items: NDArray[np.int32], shape: tuple[int, int], overwrite: bool = False
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return the offsets and item indices of the users' rows: each pair once, indices ascending."""
+    """Return the offsets and item indices of the users' rows: each pair once, indices ascending.
+
+    With `overwrite`, both arrays are used as scratch memory, and `items` becomes the result.
+    """
     n_users, n_items = shape
     threads = min(_MOST_THREADS, os.cpu_count() or 1)
     indptr = np.zeros(n_users + 1, dtype=np.int64)
@@ -38,9 +42,13 @@ def distinct_pairs(
         # Rows with room for all pairs; `close_gaps` shortens them where pairs are repeated.
         np.cumsum(counts.sum(axis=0), out=indptr[1:])
         block_of, bounds = _blocks(indptr)
-        first, second = _distribute(users, items, parts, counts, block_of, bounds, pool)
         ends = indptr[:-1].copy()
         starts = indptr[bounds]
+        if overwrite:
+            gather(users, items, block_of, bounds, starts[:-1].copy(), starts[1:])
+            first, second = users, items
+        else:
+            first, second = _distribute(users, items, parts, counts, block_of, bounds, pool)
 
         def sort(block: int) -> None:
             own = slice(starts[block], starts[block + 1])
@@ -118,6 +126,28 @@ def _deal_pairs(users, items, block_of, bounds, places, first, second):
         places[block] = place + 1
 
 
+def _gather_pairs(users, items, block_of, bounds, free, stops):
+    """Move the pairs of each block of users together, in place; users become numbers within their block.
+
+    The pair at a block's next free place is exchanged with that at the next free place of its own block, until one
+    comes up that belongs here (American flag sort).   in and out: users, items   scratch: free (where blocks start)
+    """
+    for block in range(len(stops)):
+        while free[block] < stops[block]:
+            here = free[block]
+            user, item = users[here], items[here]
+            own = block_of[user]
+            while own != block:
+                there = free[own]
+                free[own] = there + 1
+                next_user, next_item = users[there], items[there]
+                users[there], items[there] = user - bounds[own], item
+                user, item = next_user, next_item
+                own = block_of[user]
+            users[here], items[here] = user - bounds[block], item
+            free[block] = here + 1
+
+
 def _sort_block(users, items, n_items, indptr, ends):
     """Sort a block's pairs by user and item, and drop repeated pairs; `items` (in and out) then holds the rows.
 
@@ -165,5 +195,6 @@ def _close_gaps(indptr, ends, indices):
 
 count = kernel(_count)
 deal = kernel(_deal_pairs)
+gather = kernel(_gather_pairs)
 sort_block = kernel(_sort_block)
 close_gaps = kernel(_close_gaps)

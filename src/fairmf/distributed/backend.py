@@ -292,7 +292,8 @@ class ShardedBackend:
             sums = improve_items(self.team, step, self._sent.of(this), this, effort)
             self._sent.changed(this)
             return sums
-        ridge, limits = key_of(step.ridge), (effort.steps, effort.tolerance, effort.relaxation)
+        ridge = key_of(step.ridge)
+        limits = effort.steps, effort.tolerance, effort.relaxation, effort.accuracy
         terms = UserTerms() if step.own is None else cast(UserTerms, step.own)
         parts = self.team.ask(
             "improve_users", key_of(this), self._sent.of(step.other), step.shared, ridge, step.shift, limits, *terms

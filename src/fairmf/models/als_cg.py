@@ -54,6 +54,8 @@ class EpochEffort(Effort):
     """The users' half-step repeats (improve rows, correct q) up to this many times."""
     sampled: bool = False
     """Measure the users' response to q on a sample, rather than estimate it."""
+    settled: float = 1e-4
+    """No further round follows a correction of q by at most this, relative to q."""
 
 
 # One step per row, made 1.3 times as long: over-relaxation makes up for what one step leaves (docs/performance.md).
@@ -63,8 +65,9 @@ LIGHT = EpochEffort(steps=1, relaxation=1.3)
 FIRM = EpochEffort(steps=2, relaxation=1.3)
 # Close to the exact half-step, for data on which the preconditioner is weak. Rows stop as soon as they are done.
 THOROUGH = EpochEffort(steps=100, rounds=10, tolerance=1e-4, sampled=True)
-# The last half-step, in rounds: each leaves a tenth of the rows' residual, which the next one's q moves anyway.
-SETTLING = EpochEffort(steps=100, rounds=10, tolerance=0.1)
+# The rounds before the last half-step: each leaves 3 % of the rows' residual, which the next one's q moves anyway. A
+# correction of q leaves a tenth of what it corrects, so q is known to .1 % (and F to a millionth) after the last one.
+SETTLING = EpochEffort(steps=100, rounds=10, tolerance=0.03, settled=1e-2)
 
 
 def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: EpochEffort) -> AlternatingState:
@@ -192,7 +195,7 @@ def users(
         if fairness > 0:
             before, q = q, correct(q)
             # The norms are read only if another round may follow: reading them waits for the device.
-            if number + 1 < rounds and np.linalg.norm(q - before) <= 1e-4 * np.linalg.norm(q):
+            if number + 1 < rounds and np.linalg.norm(q - before) <= effort.settled * np.linalg.norm(q):
                 break
     return Users(U, V, q, backend.mean(U), values, squared_residual, vectors, user_map, own)
 
@@ -200,13 +203,15 @@ def users(
 def finish(problem: Problem, state: AlternatingState, fairness: float, sampled: bool) -> AlternatingState:
     """Solve the users' half-step to convergence: stored users then equal their own fold-in with the q that is kept."""
     backend = problem.backend
+    # The tolerance is for backends that ignore the accuracy, and for rows that start at 0.
+    last = EpochEffort(SETTLING.steps, tolerance=1e-5, accuracy=0.25 * backend.tolerance)
     # The response is sampled on hard data, where the error that a loose tolerance leaves would show in F.
-    effort = replace(SETTLING, sampled=True, tolerance=1e-3) if sampled else SETTLING
-    done = users(problem, state, fairness, effort, keep_map=True)
-    # q stays fixed from here on: solve the rows to convergence for it.
+    rounds = replace(SETTLING, sampled=True, tolerance=1e-3, settled=1e-4) if sampled else SETTLING
+    done = users(problem, state, fairness, rounds if fairness > 0 else last, keep_map=True)
     rows, V = problem.interactions.by_user, done.item_factors
-    step = HalfStep(backend, rows, V, done.eigenvalues, problem.user_ridge, done.coupling, own=done.own)
-    backend.improve(step, done.user_factors, Effort(SETTLING.steps, tolerance=1e-4))
+    if fairness > 0:  # q stays fixed from here on: solve the rows to convergence for it
+        step = HalfStep(backend, rows, V, done.eigenvalues, problem.user_ridge, done.coupling, own=done.own)
+        backend.improve(step, done.user_factors, last)
     gramian, item_map, predicted = backend.gramian(V), None, None
     if problem.item_side is not None:
         item_map = feature_maps.turned(backend, state.item_map, done.rotation)

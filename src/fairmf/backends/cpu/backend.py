@@ -168,7 +168,7 @@ class CpuBackend(NumpyArrays):
         # The work per row (on its vectors of length d) costs about as much as eight entries.
         bounds = balanced(rows, 8.0)
         parts = np.zeros((len(bounds) - 1, 3))
-        limits = effort.steps, np.float32(effort.tolerance), np.float32(effort.relaxation)
+        limits = effort.steps, *map(np.float32, (effort.tolerance, effort.accuracy, effort.relaxation))
         terms = *_single(step.shared, step.ridge, step.shift), step.own, *_single(*step.rank_one or NONE)
         work = 4 * (effort.steps + 1) * this.shape[1] * (rows.nnz + 8 * rows.count)
         run(cg.improve_rows, len(parts), *rows, step.other, *terms, *limits, bounds, out=(this, parts), work=work)

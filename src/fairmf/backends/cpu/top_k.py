@@ -135,6 +135,23 @@ def drop_hopeless(k, error, scores, positions, size, scratch):
     return kept, floor
 
 
+@kernel(inner=True)
+def first_floor(row, k, peaks):
+    """Return a bound that at least k scores of the row reach: the k-th largest of as many maxima as `peaks` has room.
+
+    Few scores reach it that are not among the k best, so that few have to be collected from the first block. The
+    maxima are those of interleaved parts of the row, which compile to wide instructions.   scratch: peaks
+    """
+    width = len(peaks)
+    for c in range(width):
+        peaks[c] = row[c]
+    for start in range(width, len(row) - width + 1, width):
+        for c in range(width):
+            if row[start + c] > peaks[c]:
+                peaks[c] = row[start + c]
+    return kth_largest(peaks, width, k)
+
+
 @kernel(inline="always")
 def keep_exactly(k, user, other, scale, offset, order, rank, scores, bits, positions, size, keys):
     """Keep exactly the k best, by exact scores: for candidates so close together that rounding hides their order."""
@@ -147,6 +164,7 @@ def keep_exactly(k, user, other, scale, offset, order, rank, scores, bits, posit
 USERS_AT_ONCE = 256
 ITEMS_AT_ONCE = 512  # 256 x 512 scores fill half of a second-level cache of 1 MiB
 COMPARED_AT_ONCE = 64
+PEAKS = (64, 256)  # numbers of maxima in `first_floor`; the first that is more than 1.5 k is taken
 LOWEST = np.float32(-3.4028235e38)  # the lowest finite score; excluded items score -inf, below it
 
 
@@ -270,6 +288,8 @@ def block_of_users(
         for c in range(other.shape[1]):
             packed[i, c] = users[i, c] if c < users.shape[1] else np.float32(1.0)
     added = other.shape[1] > users.shape[1]
+    peaks = np.empty(PEAKS[0] if 3 * k < 2 * PEAKS[0] else PEAKS[1], dtype=np.float32)
+    bounded = 3 * k < 2 * len(peaks) and len(peaks) <= min(m, ITEMS_AT_ONCE)
     at = ends[:-1].copy()  # the next excluded position of each user
     for b in range(len(longest)):
         # `packed` holds the vectors of the users still active, side by side for the matrix product.
@@ -284,6 +304,8 @@ def block_of_users(
             if not added:
                 dial(block[a], first, scale, offset)
             at[i] = mask(block[a], first, barred, at[i], ends[i + 1])
+            if b == 0 and bounded:
+                floors[i] = max(floors[i], first_floor(block[a], k, peaks) - np.float32(2.0) * errors[i])
             sizes[i] = collect(block[a], first, floors[i], found[i], positions[i], sizes[i])
             # There must be room for all items of the next block: drop candidates by rounded scores, which also raises
             # the floor, and if too many are nearly equal, by exact scores.
