@@ -44,6 +44,7 @@ NAMES = (
     "exposure_control",
     "tuning",
     "ingest",
+    "end_to_end",
     "autoencoders",
     "report",
     "soak",
