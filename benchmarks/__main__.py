@@ -20,6 +20,7 @@ NAMES = (
     "kernels",
     "epoch_cost",
     "fit_speed",
+    "fit_budget",
     "first_run",
     "time_to_objective",
     "same_answer",
