@@ -57,8 +57,8 @@ class Before(Served):
 
     side: ClassVar[str] = "before"
     otherwise: ClassVar[str] = (
-        "the scores are not adjusted. A model that was trained with --fairness is taken at fairness 0. With "
-        "--after: the evenness that fairmf target stored in MODEL, if there is one"
+        "the model's own scores. (If it was trained with --fairness, the scores that it has for fairness 0; it is not "
+        "trained again.) With --after: the evenness that fairmf target stored in MODEL, if there is one"
     )
 
 
@@ -68,8 +68,8 @@ class After(Served):
 
     side: ClassVar[str] = "after"
     otherwise: ClassVar[str] = (
-        "the evenness that fairmf target stored in the model. If there is none, the scores are not adjusted; but with "
-        "one model, whose lists would then be the same before and after, evenness 0.3"
+        "the evenness that fairmf target stored in the model. If there is none: 0.3 when you audit one model; with "
+        "--after, the model's own scores"
     )
 
 
@@ -120,8 +120,8 @@ def audit(
     """Compare two sets of lists for the same users: who gains exposure, who loses it, and how accuracy changes.
 
     With one model, audit compares its lists at --before-evenness with its lists at --after-evenness. Without
-    --before-evenness, the first lists are made without any evenness. With --after, audit compares the lists of two
-    models.
+    --before-evenness, the lists before the change use the model's own scores, which can differ from evenness 0. With
+    --after, audit compares the lists of two models.
 
     [dim]Examples:[/dim]
 

@@ -81,7 +81,9 @@ class Most(Flags):
     max_items: Annotated[
         int,
         typer.Option(
-            min=1, rich_help_panel=LIMITS, help="Maximum number of candidates, of excluded items, or of items to score."
+            min=1,
+            rich_help_panel=LIMITS,
+            help="A request can name items to choose from, to exclude or to score: the most of each.",
         ),
     ] = 10_000
     max_batch: Annotated[
@@ -125,11 +127,14 @@ class Times(Flags):
         ),
     ] = 10.0
     drain: Annotated[
-        float, typer.Option(min=0.1, rich_help_panel=TIMES, help="Seconds that requests have to finish after SIGTERM.")
+        float,
+        typer.Option(
+            min=0.1, rich_help_panel=TIMES, help="After SIGTERM, wait at most so many seconds for open requests."
+        ),
     ] = 20.0
     threads: Annotated[
         int, typer.Option(min=0, rich_help_panel=TIMES, help="Number of threads with which a worker ranks items. "
-                          "0: all cores if there is one worker, else one thread for each.")
+                          "0: one worker uses all cores; several workers use one thread each.")
     ] = 0  # fmt: skip
 
 

@@ -79,8 +79,8 @@ class Reading(Flags):
     ] = None
     weight: Annotated[
         str | None, typer.Option(rich_help_panel=PANEL, metavar="COLUMN", help="Column of weights, such as play "
-        "counts. A negative weight means that the user dislikes the item. With the word sum instead of a column, "
-        "the weight of a user-item pair is the number of its rows. Default: every weight is 1.")
+        "counts. A negative weight means that the user dislikes the item. --weight sum counts rows instead: a "
+        "user-item pair in three rows gets weight 3. Default: every weight is 1.")
     ] = None  # fmt: skip
     time: Annotated[
         str | None,
