@@ -57,8 +57,8 @@ class Before(Served):
 
     side: ClassVar[str] = "before"
     otherwise: ClassVar[str] = (
-        "the model's own scores. (If it was trained with --fairness, the scores that it has for fairness 0; it is not "
-        "trained again.) With --after: the evenness that fairmf target stored in MODEL, if there is one"
+        "the model's own scores. For a model trained with --fairness they are computed as for fairness 0, without "
+        "training again. With --after: the evenness that fairmf target stored in MODEL, if there is one"
     )
 
 

@@ -83,7 +83,7 @@ class Most(Flags):
         typer.Option(
             min=1,
             rich_help_panel=LIMITS,
-            help="A request can name items to choose from, to exclude or to score: the most of each.",
+            help="Maximum number of items to choose from, to exclude or to score.",
         ),
     ] = 10_000
     max_batch: Annotated[

@@ -31,8 +31,8 @@ _SPACE_HELP = (
     "What to search, separated by commas. NAME=LOW:HIGH draws on a logarithmic scale, NAME=LOW:HIGH:even on a linear "
     "one. NAME=16:128:double draws from 16, 32, 64, 128. NAME=A|B|C draws from these values. NAME is a setting "
     "of the model, or 'evenness', the evenness of the lists. With several objectives evenness is searched by default. "
-    "Two more names for experts: 'fairness' searches the flag --fairness of fairmf fit, and 'dial' searches the flag "
-    "--fairness of fairmf evaluate."
+    "Two more names for experts. 'fairness': the --fairness that a model is trained with (fairmf fit). 'dial': the "
+    "--fairness that is applied to a trained model when lists are made (fairmf evaluate)."
 )
 
 
