@@ -86,6 +86,11 @@ class FittedFeatures:
         flags[where] = counted
         return replace(self, rows=replace_rows(self.rows, where, rows), counted=flags)
 
+    def without_rows(self) -> FittedFeatures:
+        """Return a copy that knows nobody's features, but predicts vectors from new ones."""
+        none = Rows(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int32), None)
+        return replace(self, rows=none, counted=np.zeros(0, dtype=bool))
+
     # -- files ------------------------------------------------------------------------------------------------------
 
     def describe(self) -> Record:
