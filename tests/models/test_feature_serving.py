@@ -120,6 +120,8 @@ def test_fold_in_items_combines_features_and_users(data, table, fitted):
     assert np.abs(with_features - target).max() < 0.2 * np.abs(plain - target).max()
     empty = Interactions.from_csr(sp.csr_array((1, N)), allow_empty=True)
     np.testing.assert_array_equal(fitted.fold_in_items(empty, features=features), fitted.predict_items(features))
+    with pytest.raises(InvalidData, match="features has 24 rows for 1 items"):
+        fitted.fold_in_items(given, features=table)
 
 
 def test_explain_says_what_came_from_features(data, fitted):

@@ -227,8 +227,8 @@ class FoldInModel(FactorModel):
         item_users
             One row per item, one column per user of the model.
         features
-            In a model that was fitted with item_features: those of these items. What they predict and what the users
-            did are combined as in training; an item without users has the vector that its features predict.
+            In a model that was fitted with item_features: those of these items, row by row. What they predict and what
+            the users did are combined as in training; an item without users has the vector that its features predict.
 
         Returns
         -------
@@ -237,7 +237,7 @@ class FoldInModel(FactorModel):
         Raises
         ------
         InvalidData
-            If the columns are not the training users.
+            If the columns are not the training users, or the features have another number of rows.
         MissingHistories
             If the model does not hold its users, or only at another fairness and without their histories.
         """
@@ -245,6 +245,8 @@ class FoldInModel(FactorModel):
         if features is not None:
             side = systems.features_of(self.fitted, "item")
             predicted = side.predicted(side.encoded(features, "item")[1])
+            if len(predicted) != item_users.shape[0]:
+                raise InvalidData(f"features has {len(predicted):,} rows for {item_users.shape[0]:,} items.")
         return self._fold_in_items(item_users, None, predicted)
 
     def _fold_in_items(
