@@ -245,8 +245,6 @@ class FoldInModel(FactorModel):
         if features is not None:
             side = systems.features_of(self.fitted, "item")
             predicted = side.predicted(side.encoded(features, "item")[1])
-            if len(predicted) != item_users.shape[0]:
-                raise InvalidData(f"features has {len(predicted):,} rows for {item_users.shape[0]:,} items.")
         return self._fold_in_items(item_users, None, predicted)
 
     def _fold_in_items(
@@ -255,6 +253,8 @@ class FoldInModel(FactorModel):
         fitted = self.fitted
         fitted.check_users("fold_in_items")
         batch = partial_fit.weighted_items(fitted, partial_fit.item_batch(fitted, item_users))
+        if predicted is not None and len(predicted) != batch.n_users:  # its rows are items
+            raise InvalidData(f"features has {len(predicted):,} rows for {batch.n_users:,} items.")
         users = partial_fit.trained_users(fitted, self._folded)
         backend = get_backend(fitted.settings["backend"])
         with backend.threads(self.num_threads):
