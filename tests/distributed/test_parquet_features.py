@@ -262,7 +262,7 @@ def test_a_model_of_shards_survives_its_file_and_takes_features_of_new_users(fol
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_cluster_gives_the_answer_of_one_process(folder, catalogue, tmp_path, monkeypatch):
     source = ParquetShards.read(folder, shards=2, weights="weight", items=catalogue)
-    monkeypatch.setattr(ParquetShards, "load", None)  # in this process, which must not read interactions
+    monkeypatch.setattr(ParquetShards, "load", int)  # here, where nobody may read interactions: int() of them fails
     model = FairALS(**SETTINGS, engine="ray").fit(source, progress=False, **GIVEN["both"]())
     local = FairALS(**SETTINGS).fit(in_memory(folder, catalogue, weights="weight"), progress=False, **GIVEN["both"]())
     assert_same(model, local)
