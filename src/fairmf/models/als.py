@@ -29,7 +29,7 @@ from fairmf.types import Record, SparseMatrix
 if TYPE_CHECKING:
     from fairmf.backends import solve
     from fairmf.distributed.shards import ShardSource
-    from fairmf.models import als_cg, als_exact, als_subspace, auto_settings, feature_maps
+    from fairmf.models import als_cg, als_exact, als_subspace, auto_settings, feature_fit, feature_maps
     from fairmf.models import objective as objectives
     from fairmf.models import problem as problems
     from fairmf.models.als_cg import AlternatingState, EpochEffort
@@ -39,6 +39,7 @@ else:  # models that only answer do without their solvers
     solve, objectives = lazy_module("fairmf.backends.solve"), lazy_module("fairmf.models.objective")
     als_cg, als_exact = lazy_module("fairmf.models.als_cg"), lazy_module("fairmf.models.als_exact")
     auto_settings = lazy_module("fairmf.models.auto_settings")
+    feature_fit = lazy_module("fairmf.models.feature_fit")
     feature_maps = lazy_module("fairmf.models.feature_maps")
     als_subspace, problems = lazy_module("fairmf.models.als_subspace"), lazy_module("fairmf.models.problem")
 
@@ -142,7 +143,13 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
         "local", "Which processes compute: this one, or the workers of a Ray cluster.", choices=("local", "ray")
     )
 
-    def _chosen(self: Self, data: Interactions | SparseMatrix | ShardSource, progress: bool | None) -> Self:
+    def _chosen(
+        self: Self,
+        data: Interactions | SparseMatrix | ShardSource,
+        progress: bool | None,
+        item_features: Any,
+        user_features: Any,
+    ) -> Self:
         if self.settings != "auto":
             return self
         if isinstance(getattr(data, "shards", None), int):
@@ -150,7 +157,9 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
                 "settings='auto' needs Interactions in this process, not data in shards.",
                 hint="choose the settings on a sample of the users, and give them to this fit",
             )
-        found = auto_settings.choose(self, as_interactions(data), progress)
+        data = as_interactions(data)
+        feature_fit.check_sides(data, item_features, user_features)  # before the search, which takes a while
+        found = auto_settings.choose(self, data, progress)
         own = copy.copy(self)
         store_settings(own, {**found.settings, "settings": "given"})
         return own

@@ -249,7 +249,7 @@ class IterativeModel(FeatureModel, Generic[StateT]):
         check_settings(self)
         check_number("fit", "checkpoint_every", checkpoint_every, integer=True, low=1)
         called = [each if hasattr(each, "on_epoch") else fit_loop.FunctionCallback(each) for each in callbacks]
-        own = self._chosen(data, progress)
+        own = self._chosen(data, progress, item_features, user_features)
         if own is not self:
             # The constructor's values stay as they are, for the next fit; `fitted.settings` has what was chosen.
             try:
@@ -289,7 +289,13 @@ class IterativeModel(FeatureModel, Generic[StateT]):
             self._fitted = self._results(given, state, history)
         return self
 
-    def _chosen(self: Self, data: Interactions | SparseMatrix | ShardSource, progress: bool | None) -> Self:  # noqa: ARG002
+    def _chosen(
+        self: Self,
+        data: Interactions | SparseMatrix | ShardSource,  # noqa: ARG002
+        progress: bool | None,  # noqa: ARG002
+        item_features: Any,  # noqa: ARG002
+        user_features: Any,  # noqa: ARG002
+    ) -> Self:
         """Return the model that `fit` trains: itself, or a copy with settings that were chosen for the data."""
         return self
 

@@ -141,6 +141,14 @@ def read(model: IterativeModel[Any], data: Interactions, item_features: Any, use
     return None if none else FeatureFit(data, items, users, model.feature_regularization)
 
 
+def check_sides(data: Interactions, item_features: Any, user_features: Any) -> None:
+    """Raise InvalidData if features do not fit the data."""
+    if item_features is not None:
+        read_features(item_features, data.item_ids, data.n_items, "item")
+    if user_features is not None:
+        read_features(user_features, data.user_ids, data.n_users, "user")
+
+
 def read_sides(
     model: IterativeModel[Any], data: Interactions | WholeShards, item_features: Any, user_features: Any
 ) -> tuple[FeatureRows | None, FeatureRows | None]:
