@@ -273,6 +273,30 @@ def test_a_cluster_gives_the_answer_of_one_process(folder, catalogue, tmp_path, 
     assert found.n_users == USERS
 
 
+@pytest.mark.parametrize("gather", [True, False])
+def test_new_items_join_a_model_without_histories(folder, catalogue, tmp_path, gather):
+    """Balanced confidences and evenness know items that come later, also where the model holds no users."""
+    settings = {"item_balance": 0.3, "user_balance": 0.2}
+    model, _ = fitted_on_shards(folder, catalogue, gather=gather, **settings)
+    data = in_memory(folder, catalogue, weights="weight")
+    local = FairALS(**SETTINGS, **settings).fit(data, progress=False, **GIVEN["both"]())
+    new = pd.DataFrame({"item_id": ["later"], "genre": ["War"], "year": [1990]})
+    for one in (model, local):
+        one.add_items(new)
+    mine, own = model.fitted.item_dial, local.fitted.item_dial
+    assert mine.spread[-1] == pytest.approx(own.spread[-1], rel=0.02 if gather else 0.4)
+    assert mine.log_counts[-1] == pytest.approx(own.log_counts[-1], abs=0.02 if gather else 0.5)
+    history = sp.csr_array(np.eye(1, len(catalogue) + 1, len(catalogue), dtype=np.float32))  # of the new item alone
+    scores, expected = (one.fold_in(history) @ one.item_factors.T for one in (model, local))
+    np.testing.assert_allclose(scores, expected, atol=0.01)
+    effects, exact = ({x["feature"]: x for x in one.feature_effects("genre")} for one in (model, local))
+    for name, found in effects.items():
+        assert found["effect"] == pytest.approx(exact[name]["effect"], abs=0.01)
+        assert found["spread"] == pytest.approx(exact[name]["spread"], rel=0.05 if gather else 0.5)
+    model.save(tmp_path / "model.fairmf")
+    assert load_model(tmp_path / "model.fairmf").n_items == len(catalogue) + 1
+
+
 class TestBadInput:
     def test_lists_say_what_they_need(self, folder, catalogue, tmp_path):
         model, source = fitted_on_shards(folder, catalogue, gather=False, epochs=1)
