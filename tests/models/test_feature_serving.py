@@ -178,6 +178,34 @@ def test_users_with_features(data, tmp_path):
     np.testing.assert_array_equal(load_model(tmp_path / "model.fairmf").fold_in(data), model.fold_in(data))
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_user_who_was_added_keeps_their_features_when_a_history_comes(data, named):
+    """Prior and data combine as in the users' half-step, also for a matrix, whose rows have no ids."""
+    people = pd.DataFrame({"user_id": data.user_ids.values, "country": ["AT", "BE"] * (N // 2)})
+    own = data if named else Interactions.from_csr(data.to_csr(), weights="values")
+    given = people if named else np.eye(2)[[0, 1] * (N // 2)]
+    settings = {"backend": "cpu", "epochs": 20, "fairness": 0.4, "item_balance": 0, "user_balance": 0}
+    model = model_of(FairALS, **settings).fit(own, user_features=given, progress=False)
+    visitor = "visitor" if named else N
+    added = pd.DataFrame({"user_id": [visitor], "country": ["BE"]}) if named else np.array([[0.0, 1.0]])
+    model.add_users(added, **({} if named else {"ids": [visitor]}))
+    history = sp.csr_array(([1.0, 1.0], ([0, 0], [5, 9])), shape=(1, M), dtype=np.float32)
+    model.partial_fit_users([visitor], history)
+    fitted, V = model.fitted, model.item_factors.astype(float)
+    counted = V[own.by_item.sums() > 0] if fitted.item_features is not None else V
+    ridge = 0.05 * (2 + 0.1 * len(counted))
+    H = V[[5, 9]].T @ V[[5, 9]] + 0.1 * counted.T @ counted + ridge * np.eye(D)
+    prior = fitted.user_features.predicted()[N].astype(float)
+    expected = np.linalg.solve(H, V[[5, 9]].sum(axis=0) + ridge * prior - 0.4 * fitted.merit)
+    np.testing.assert_allclose(model.user_factors[N], expected, rtol=2e-3, atol=1e-4)
+    if named:  # a history that is given in a request, of a user who is known
+        scores = model.recommend([visitor], history, N=M, recalculate_user=True, by="id")[1]
+        best = np.sort(np.delete(V @ expected, [5, 9]))[::-1]
+        np.testing.assert_allclose(scores[0][: M - 2], best, rtol=1e-2, atol=1e-3)
+        stranger = model.recommend(["nobody"], history, N=M, recalculate_user=True)[1]
+        assert np.abs(stranger[0] - scores[0])[: M - 2].max() > 1e-3
+
+
 def test_an_item_without_interactions_has_neighbours_by_its_features(data):
     items = pd.DataFrame({"item_id": data.item_ids.values, "genre": ["War", "Drama"] * 12 + ["War"]})
     model = IALS(**{**SETTINGS, "epochs": 5}).fit(data, item_features=items, progress=False)

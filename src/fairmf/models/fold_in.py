@@ -263,8 +263,8 @@ class FoldInModel(FactorModel):
             raise NotFinite(f"{type(self).__name__}: these items have no finite vectors. {self.remedy()}")
         return vectors
 
-    def _folded(self, histories: Interactions, fairness: float) -> Factors:
-        return self.fold_in(histories, fairness=fairness)
+    def _folded(self, histories: Interactions, fairness: float, features: Rows | None = None) -> Factors:
+        return self.fold_in(histories, fairness=fairness, features=features)
 
     # -- updates ----------------------------------------------------------------------------------------------------
 

@@ -7,8 +7,8 @@ A new user's vector is its own frozen fold-in; a new item's is what the items' h
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Sequence
-from typing import TypeAlias, TypeVar
+from collections.abc import Hashable, Sequence
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,14 @@ from fairmf.models.fitted import Fitted
 from fairmf.ranking.item_dial import score_spreads
 from fairmf.types import Record, SparseMatrix
 
-FoldIn: TypeAlias = Callable[[Interactions, float], Factors]
-"""Returns the vectors of these histories at that fairness."""
+
+class FoldIn(Protocol):
+    """Return the vectors of these histories at that fairness, with features of these users."""
+
+    def __call__(self, histories: Interactions, fairness: float, features: Rows | None = None) -> Factors:
+        """Call it."""
+
+
 T = TypeVar("T", bound=Hashable)
 
 
@@ -34,8 +40,14 @@ def with_users(fitted: Fitted, names: Hashable | Names, batch: Interactions, fol
     """Append users or replace their rows, with vectors from `fold_in`. The mean user t and q1 stay as trained."""
     where, ids = places(names, fitted.user_ids, len(fitted.user_factors), "user")
     _check_rows(names, where, batch, "user")
+    side, features = fitted.user_features, None
+    if side is not None:  # new users have none
+        fresh = np.flatnonzero(where >= side.rows.count)
+        none = Rows(np.zeros(len(fresh) + 1, dtype=np.int64), np.zeros(0, dtype=np.int32), None)
+        side = side.with_rows(where[fresh], none, False)
+        features = side.rows.take(where)
     changes: Record = {
-        "user_factors": put(fitted.user_factors, where, fold_in(batch, fitted.fairness)),
+        "user_factors": put(fitted.user_factors, where, fold_in(batch, fitted.fairness, features)),
         "user_ids": ids,
     }
     held = fitted.interactions
@@ -49,15 +61,12 @@ def with_users(fitted: Fitted, names: Hashable | Names, batch: Interactions, fol
         changes["popularity"] = fitted.popularity + item_sums(appended.by_user, appended.n_items)
         if fitted.item_counts is not None:
             changes["item_counts"] = fitted.item_counts + item_counts(appended.by_user, batch.n_items)
-    if fitted.user_features is not None:
-        side, has = fitted.user_features, np.diff(batch.by_user.indptr) > 0
-        fresh = np.flatnonzero(where >= side.rows.count)
-        none = Rows(np.zeros(len(fresh) + 1, dtype=np.int64), np.zeros(0, dtype=np.int32), None)
-        side = side.with_rows(where[fresh], none, False)
-        changes["user_features"] = side.with_rows(where, side.rows.take(where), has)
+    if side is not None and features is not None:
+        changes["user_features"] = side.with_rows(where, features, np.diff(batch.by_user.indptr) > 0)
     if fitted.user_sensitivity is not None:
         # u(psi) is linear in psi, so that its slope is the difference of two fold-ins.
-        changes["user_sensitivity"] = put(fitted.user_sensitivity, where, fold_in(batch, 0.0) - fold_in(batch, 1.0))
+        slope = fold_in(batch, 0.0, features) - fold_in(batch, 1.0, features)
+        changes["user_sensitivity"] = put(fitted.user_sensitivity, where, slope)
     return dataclasses.replace(fitted, **changes)
 
 
