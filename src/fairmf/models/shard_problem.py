@@ -230,18 +230,7 @@ def open_on_cluster(
     user_features: Any = None,
 ) -> Iterator[Setup[StateT]]:
     """Build the problem of a fit over the workers of a cluster, and hold the workers until the fit ends."""
-    cluster = RayCluster() if cluster is None else cluster
-    if not isinstance(cluster, RayCluster):
-        raise InvalidParameter(f"cluster must be a RayCluster. Got {type(cluster).__name__} instead.")
-    cluster.check()
-    name = type(model).__name__
-    solver = getattr(model, "solver", None)
-    if solver != "eigenbasis_cg":
-        raise InvalidParameter(
-            f"{name}: engine='ray' solves rows by solver='eigenbasis_cg' alone. Got solver={solver!r} instead."
-        )
-    if model.regularization <= 0:
-        raise InvalidParameter(f"{name}: engine='ray' needs regularization > 0. Got {model.regularization!r} instead.")
+    cluster = _checked(model, cluster)
     histories = own = popularity = features = None
     if not isinstance(data, ShardSource):
         histories, popularity = balanced_like(model, as_interactions(data))
@@ -276,3 +265,19 @@ def open_on_cluster(
             problem, steps, histories, popularity, steps.note, lambda stored: ShardedCheckpoints(stored, problem),
             features, full_weights,
         )  # fmt: skip
+
+
+def _checked(model: IterativeModel[StateT], cluster: RayCluster | None) -> RayCluster:
+    """Return the cluster of a fit; raise InvalidParameter for settings that it does not support."""
+    cluster = RayCluster() if cluster is None else cluster
+    if not isinstance(cluster, RayCluster):
+        raise InvalidParameter(f"cluster must be a RayCluster. Got {type(cluster).__name__} instead.")
+    cluster.check()
+    name, solver = type(model).__name__, getattr(model, "solver", None)
+    if solver != "eigenbasis_cg":
+        raise InvalidParameter(
+            f"{name}: engine='ray' solves rows by solver='eigenbasis_cg' alone. Got solver={solver!r} instead."
+        )
+    if model.regularization <= 0:
+        raise InvalidParameter(f"{name}: engine='ray' needs regularization > 0. Got {model.regularization!r} instead.")
+    return cluster
