@@ -4,6 +4,8 @@ import csv
 import json
 from pathlib import Path
 
+import numpy as np
+import pytest
 from running import write_events
 
 from fairmf import Split, load_model
@@ -30,6 +32,12 @@ def test_new_items_from_a_table(fairmf):
     model = load_model("model.fairmf")
     assert set(model.fitted.item_features.names) == {"genre=Drama", "genre=War", "genre=Comedy", "year"}
     assert not model.fitted.item_features.counted.all()
+    left_out = int((~model.fitted.item_features.counted).sum())
+    done = fairmf("inspect", "model.fairmf", "--json", "-q")
+    expected = {"features": 4, "columns": ["genre", "year"], "without_interactions": left_out}
+    assert done.json["item_features"] == expected
+    assert done.json["user_features"] is None
+    assert f"4 (genre, year); {left_out} items" in " ".join(fairmf("inspect", "model.fairmf", "-q").out.split())
     found = {}
     for name in ("plain", "model"):
         done = fairmf("evaluate", f"{name}.fairmf", "split", "--metrics", "cold_share@20", "--json", "-q")
@@ -100,3 +108,20 @@ def test_splits_by_recency_and_with_a_half_life(fairmf):
     assert 0 < split.test.targets.nnz < 60  # one each, less the dislikes
     assert fairmf("split", "dated.csv", "-o", "other", "--half-life", "7", "-q").code != 0  # the public protocol
     assert fairmf("split", "dated.csv", "-o", "other", "--recency", "-q").code != 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_features_and_dislikes_on_a_cluster(fairmf):
+    write_dated("dated.csv")
+    items = [[j, ["Drama", "War|Drama", "Comedy"][j % 3]] for j in range(45)]
+    Path("items.csv").write_text("item,genre\n" + "".join(f"{j},{genre}\n" for j, genre in items))
+    flags = ("--weight", "weight", "--item-features", "items.csv", *SMALL[:-1])
+    for name, engine in (("local", "local"), ("cluster", "ray")):
+        done = fairmf("fit", "dated.csv", "-o", f"{name}.fairmf", "--engine", engine, *flags)
+        assert done.code == 0, done.err
+        assert "of them dislikes" in done.err
+    local, cluster = load_model("local.fairmf"), load_model("cluster.fairmf")
+    assert cluster.fitted.item_features.names == local.fitted.item_features.names
+    scores, expected = (model.user_factors @ model.item_factors.T for model in (cluster, local))
+    np.testing.assert_allclose(scores, expected, atol=5e-3)

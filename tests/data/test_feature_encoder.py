@@ -108,3 +108,32 @@ def test_errors_say_what_is_wrong():
         encoder.encode(table().drop(columns="maker"))
     with pytest.raises(InvalidData, match="'year' of the table of features holds 'x'"):
         encoder.encode(table().assign(year="x"))
+
+
+@pytest.mark.parametrize("unit", ["ns", "us", "D"])
+def test_dates_are_numbers_in_days(unit):
+    days = pd.Series(np.array(["2020-01-01", "2020-01-11", "NaT", "2020-01-31"], dtype=f"datetime64[{unit}]"))
+    given = pd.DataFrame({"id": [1, 2, 3, 4], "released": days})
+    encoder = Encoder.learn(Features(given))
+    assert encoder.names == ("released",)
+    counted = np.array([0.0, 10.0, 30.0])
+    expected = (counted - counted.mean()) / counted.std()
+    np.testing.assert_allclose(encoder.encode(given)[1].toarray()[[0, 1, 3], 0], expected, rtol=1e-5)
+    assert encoder.encode(given)[1].toarray()[2, 0] == 0
+    new = pd.DataFrame({"id": [5], "released": [pd.Timestamp("2020-01-21")]})
+    again = Encoder.from_dict(encoder.to_dict()).encode(new)[1].toarray()
+    assert again[0, 0] == pytest.approx((20 - counted.mean()) / counted.std(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"id": [10, None, 12, None]}, "2 ids of the table of features are null or NaN"),
+        ({"year": [1.0, np.inf, 2.0, 3.0]}, "'year' of the table of features holds inf, which is not finite"),
+        ({"id": [10, 11, 11, 13]}, "names item 11 more than once"),
+        ({"id": [1, 2, 3, 4]}, "is one of the items of the data"),
+    ],
+)
+def test_bad_ids_and_numbers_are_named(changes, match):
+    with pytest.raises(InvalidData, match=match):
+        read_features(table().assign(**changes), Ids([10, 11, 12, 13]), 4, "item")

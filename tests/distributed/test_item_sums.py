@@ -11,10 +11,10 @@ from fairmf.backends.registry import get_backend
 from fairmf.data.csr import transpose
 from fairmf.data.interactions import Interactions
 from fairmf.distributed.backend import ShardedBackend
+from fairmf.distributed.partial_sums import ByItem, ByUser
 from fairmf.distributed.remote_arrays import ITEMS, Given, ShardedFactors, ShardedRows
 from fairmf.distributed.shards import InMemoryShards
 from fairmf.distributed.team import LocalTeam
-from fairmf.distributed.worker import ByItem, ByUser
 
 
 def naive_sums(rows, U, V, target):

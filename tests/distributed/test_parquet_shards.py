@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairmf.data.csr import is_ascending
+from fairmf.data.half_life import HalfLife
 from fairmf.data.interactions import Interactions
 from fairmf.distributed.parquet_shards import ParquetShards
 from fairmf.distributed.task_pool import InProcess
@@ -24,7 +25,10 @@ def check_same(source, expected, *, again=False):
     assert source.is_binary == expected.is_binary
     assert source.item_ids == expected.item_ids
     assert type(source.item_ids.values[0]) is type(expected.item_ids.values[0])
-    np.testing.assert_allclose(source.popularity, expected.by_item.sums(), rtol=1e-6)
+    assert source.n_dislikes == expected.n_dislikes
+    assert source.weighting == expected.weighting
+    assert getattr(source.weighting, "as_of", None) == getattr(expected.weighting, "as_of", None)
+    np.testing.assert_allclose(source.popularity, expected.confidences().by_item.sums(), rtol=1e-6)
     seen = []
     for number in range(source.shards):
         shard = source.read_again(number) if again else source.load(number)
@@ -72,7 +76,7 @@ USERS = {
 TYPES = {"huge": pa.uint64()}
 
 rows = st.lists(
-    st.tuples(st.integers(0, 12), st.integers(0, 8), st.integers(0, 3), st.integers(1, 5)), min_size=1, max_size=60
+    st.tuples(st.integers(0, 12), st.integers(0, 8), st.integers(-2, 3), st.integers(1, 5)), min_size=1, max_size=60
 )
 
 
@@ -87,10 +91,13 @@ rows = st.lists(
     weights=st.sampled_from([None, "sum", "plays"]),
     rating_above=st.sampled_from([None, 2]),
     minima=st.sampled_from([(0, 0), (1, 0), (2, 0), (0, 2), (2, 3)]),
+    half_life=st.sampled_from([None, 2.0, HalfLife(3, as_of="2020-09-14")]),
 )
 def test_any_way_of_cutting_gives_the_same_as_reading_the_whole(
-    tmp_path_factory, rows, kind, files, groups, chunk, shards, weights, rating_above, minima
+    tmp_path_factory, rows, kind, files, groups, chunk, shards, weights, rating_above, minima, half_life
 ):
+    if half_life is not None and weights is None:
+        minima = (0, 0)  # which shards refuse: see TestHalfLife
     folder = tmp_path_factory.mktemp("data")
     who, what, plays, stars = zip(*rows, strict=True)
     table = pa.table(
@@ -99,17 +106,22 @@ def test_any_way_of_cutting_gives_the_same_as_reading_the_whole(
             "item": pa.array([f"i{k}" for k in what]),
             "plays": pa.array([0.3 * k for k in plays]),
             "stars": pa.array(stars),
+            "time": pa.array([1_600_000_000 + 40_000 * (k * 7 % 11) for k in range(len(rows))]),
         }
     )
     cuts = np.linspace(0, len(table), files + 1).astype(int)
     write(folder, [table.slice(a, b - a) for a, b in itertools.pairwise(cuts)], groups)
-    options = {"weights": weights, "min_user": minima[0], "min_item": minima[1]}
+    options = {"weights": weights, "min_user": minima[0], "min_item": minima[1], "half_life": half_life}
     if rating_above is not None:
         options |= {"rating": "stars", "rating_above": rating_above}
     expected, refused = outcome(lambda: Interactions.from_parquet(folder, **options))
     if expected is None:
         _, error = outcome(lambda: in_process(folder, shards=shards, rows_per_chunk=chunk, **options))
         assert error == refused.replace(str(folder), str(folder / "part-000.parquet"))
+        return
+    if expected.nnz == 0:
+        _, error = outcome(lambda: in_process(folder, shards=shards, rows_per_chunk=chunk, **options))
+        assert "likes and dislikes of every pair cancel" in error
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fairmf.distributed.parquet_pass._USERS_PER_RANKING", 3)
@@ -282,8 +294,8 @@ class TestBadInput:
             tmp_path, [events(5), bad], "part-001.parquet .weights. holds 1 NaN or missing and 1 infinite",
             weights="plays",
         )  # fmt: skip
-        dislikes = events(5).set_column(2, "plays", pa.array([1.0, -1.0, 1.0, 1.0, 2.0]))
-        self.refused(tmp_path, [events(5), dislikes], "not supported in shards", weights="plays")
+        dislikes = events(5).set_column(2, "plays", pa.array([-1.0, -1.0, 0.0, -1.0, -2.0]))
+        self.refused(tmp_path, [dislikes, dislikes], "All 10 weights are 0 or dislikes", weights="plays")
         zero = events(5).set_column(2, "plays", pa.array([0.0] * 5))
         for minimum in (0, 1):
             self.refused(tmp_path, [zero, zero], "All 10 weights are 0", weights="plays", min_user=minimum)
@@ -324,6 +336,42 @@ class TestBadInput:
             match=f"'{name}' parameter of ParquetShards must be an integer >= .[.] Got {value} instead",
         ):
             in_process(tmp_path, **bad)
+
+
+class TestHalfLife:
+    @staticmethod
+    def dated(n, times):
+        return events(n).append_column("time", pa.array(times))
+
+    def test_the_unit_is_that_of_all_files_and_files_that_differ_are_refused(self, tmp_path):
+        # Of the first file alone nobody could tell the unit.
+        unclear = self.dated(2, [0, 1_600_000_000])
+        clear = self.dated(5, [1_600_000_000 + 10_000 * k for k in range(5)])
+        folder = write(tmp_path / "data", [unclear, clear])
+        options = {"half_life": 1.0, "weights": "sum"}
+        check_same(in_process(folder, shards=2, **options), Interactions.from_parquet(folder, **options))
+        dates = self.dated(2, np.array(["2020-01-01", "2021-01-01"], dtype="datetime64[us]"))
+        with pytest.raises(InvalidData, match="dates in one part of the files and numbers in another"):
+            in_process(write(tmp_path / "mixed", [dates, clear]), shards=2, **options)
+        with pytest.raises(InvalidData, match="not clear which unit the times have"):
+            in_process(write(tmp_path / "unclear", [self.dated(3, [1, 2, 3])]), shards=2, **options)
+
+    def test_dates_count_from_the_newest_of_all_files(self, tmp_path):
+        old = self.dated(4, np.array(["2020-01-01", "2020-01-05", "2020-02-01", "2019-01-01"], dtype="datetime64[us]"))
+        new = self.dated(2, np.array(["2021-01-01", "2020-01-05"], dtype="datetime64[us]"))
+        folder = write(tmp_path / "data", [new, old])
+        source = in_process(folder, shards=2, half_life=100, cache=tmp_path / "cache")
+        assert source.weighting.as_of == "2021-01-01"
+        check_same(source, Interactions.from_parquet(folder, half_life=100))
+        again = in_process(folder, shards=2, half_life=100, cache=tmp_path / "cache")
+        check_same(again, Interactions.from_parquet(folder, half_life=100))
+
+    def test_what_shards_refuse_says_what_to_do(self, tmp_path):
+        with pytest.raises(InvalidParameter, match=r"half_life with min_user or min_item needs weights"):
+            in_process(tmp_path, shards=2, half_life=3, min_user=2)
+        folder = write(tmp_path / "data", [events(5)])
+        with pytest.raises(InvalidData, match="'time' is not in"):
+            in_process(folder, shards=2, half_life=3)
 
 
 class TestCache:

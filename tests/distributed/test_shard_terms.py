@@ -6,8 +6,6 @@ import scipy.sparse as sp
 from in_process import InProcess, objective_of, scores_of
 
 from fairmf import IALS, FairALS, Interactions, synthetic
-from fairmf.distributed.shards import InMemoryShards
-from fairmf.errors import InvalidParameter
 
 SETTINGS = {"factors": 5, "fairness": 0.5, "regularization": 0.03, "epochs": 5}
 FEATURES = {
@@ -76,10 +74,3 @@ def test_a_worker_that_is_lost_gets_its_features_and_dislikes_back(before_the_en
     model = FairALS(**settings, engine="ray").fit(data, cluster=cluster, **given)
     assert cluster.teams[0].replaced == 1
     assert objective_of(model) == pytest.approx(objective_of(whole), rel=1e-3)
-
-
-def test_shards_of_files_say_what_they_lack():
-    source = InMemoryShards(interactions(False), 2)
-    for name in ("item_features", "user_features"):
-        with pytest.raises(InvalidParameter, match=f"{name} needs Interactions in this process"):
-            FairALS(**SETTINGS, engine="ray").fit(source, **{name: np.eye(50)})

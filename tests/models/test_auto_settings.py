@@ -231,3 +231,11 @@ def test_a_cluster_fits_with_settings_that_are_chosen_here():
     )
     for name in CHOSEN:
         assert remote.fitted.settings[name] == local.fitted.settings[name]
+
+
+def test_features_that_do_not_fit_are_found_before_the_search(monkeypatch):
+    monkeypatch.setattr(auto_settings, "choose", None)  # calling it would be a TypeError
+    model = FairALS(factors=4, epochs=1, settings="auto")
+    for name in ("item_features", "user_features"):
+        with pytest.raises(InvalidData, match=f"{name} has 3 rows"):
+            model.fit(DATA, progress=False, **{name: np.eye(3)})

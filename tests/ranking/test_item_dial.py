@@ -128,3 +128,31 @@ def test_numbers_that_are_too_large_have_no_spread(huge, backend):
         spread = score_spreads(backend, users, 9, items)
     assert np.isfinite(spread).all()
     assert len(huge) == 1 or not spread.any()
+
+
+def test_an_item_whose_number_of_users_is_not_known_counts_as_one_of_its_spread():
+    random = np.random.default_rng(4)
+    spread, mean = random.random(30) + 0.1, random.standard_normal(30)
+    counts = np.round(40 * spread**1.5 + random.random(30))
+    known = np.arange(30) >= 5
+    counts[~known] = 0
+    spread[0] = mean[0] = 0  # nothing is known of it at all
+    spread[1], spread[2] = 1e4, 1e-2  # beyond all others
+    dial = ItemDial(spread, mean, counts, known=known)
+    slope, start = np.polyfit(np.log(spread[known]), np.log(counts[known]), 1)
+    assert slope == pytest.approx(1.5, abs=0.3)
+    logs = np.log(counts, where=known, out=np.zeros(30))
+    logs[3:5] = start + slope * np.log(spread[3:5])
+    logs[:3] = logs[known].mean(), logs[known].max(), 0.0
+    np.testing.assert_allclose(dial.log_counts, logs, rtol=1e-9)
+    offset = -0.7 * dial.score_spread(0.4) * (logs - logs.mean())
+    np.testing.assert_allclose(dial.level(0.4, 0.7).offset, offset, rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(dial.counts[~known], 0)
+    every = ItemDial(spread, mean, counts, known=np.ones(30, dtype=bool))
+    np.testing.assert_array_equal(every.log_counts, ItemDial(spread, mean, counts).log_counts)
+    np.testing.assert_array_equal(every.log_counts[:5], 0)
+
+
+def test_a_dial_of_nothing_but_unknown_items_treats_all_alike():
+    dial = ItemDial(np.ones(3), np.zeros(3), np.zeros(3), known=np.zeros(3, dtype=bool))
+    np.testing.assert_array_equal(dial.log_counts, 0)

@@ -16,6 +16,7 @@ from fairmf.types import Record
 if TYPE_CHECKING:
     from fairmf.cli.session import Session
     from fairmf.models.factor_model import FactorModel
+    from fairmf.models.fitted_features import FittedFeatures
 
 SHOWN = (
     "factors", "regularization", "regularization_exponent", "unobserved_weight", "item_balance", "user_balance",
@@ -52,8 +53,17 @@ def describe_model(model: FactorModel) -> Record:
         "offsets": fitted.item_offsets is not None,
         "histories": fitted.interactions is not None,
         "weighting": data_weighting(model),
+        **{f"{kind}_features": _features(getattr(fitted, f"{kind}_features")) for kind in ("item", "user")},
         "created": fitted.provenance.get("created"),
     }
+
+
+def _features(side: FittedFeatures | None) -> Record | None:
+    """Return how many features there are, in which columns, and how many rows are served from them alone."""
+    if side is None:
+        return None
+    columns = [] if side.encoder is None else [column.name for column in side.encoder.columns]
+    return {"features": len(side.map), "columns": columns, "without_interactions": int((~side.counted).sum())}
 
 
 def _path(model: FactorModel) -> Record:
@@ -79,6 +89,11 @@ def _tables(facts: Record) -> list[Table | str]:
     table.add_row("serves with", ", ".join(f"{name} {value:.3g}" for name, value in facts["level"].items()))
     if facts["weighting"] is not None:
         table.add_row("data weighted by", facts["weighting"])
+    for kind in ("item", "user"):
+        if (side := facts[f"{kind}_features"]) is not None:
+            columns = f" ({', '.join(side['columns'])})" if side["columns"] else ""
+            alone = f"; {side['without_interactions']:,} {kind}s have nothing else" * (side["without_interactions"] > 0)
+            table.add_row(f"{kind} features", marked(f"{side['features']:,}{columns}{alone}"))
     stored = [word for word in ("histories", "offsets") if facts[word]]
     table.add_row("also stored", ", ".join(stored) or "nothing")
     if facts["created"] is not None:

@@ -7,7 +7,7 @@ import datetime
 import difflib
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
@@ -352,13 +352,22 @@ def time_unit(times: ArrayLike) -> str | None:
     Zeros and other values outside of all units (times that are not known) are allowed if they are fewer than half.
     """
     values = np.asarray(times)
-    # Count how many times lie in the range of each unit.
-    counts = {
-        unit: np.count_nonzero((values >= _EARLIEST * scale) & (values < _LATEST * scale))
+    return likely_unit(unit_counts(values), len(values))
+
+
+def unit_counts(times: ArrayLike) -> dict[str, int]:
+    """Return how many times lie in the range of each unit."""
+    values = np.asarray(times)
+    return {
+        unit: int(np.count_nonzero((values >= _EARLIEST * scale) & (values < _LATEST * scale)))
         for unit, scale in TIME_UNITS.items()
     }
+
+
+def likely_unit(counts: Mapping[str, int], size: int) -> str | None:
+    """Return the unit of `size` times, from the counts of all their parts; see `time_unit`."""
     found = [unit for unit, count in counts.items() if count]
-    return found[0] if len(found) == 1 and 2 * counts[found[0]] > len(values) else None
+    return found[0] if len(found) == 1 and 2 * counts[found[0]] > size else None
 
 
 def date_text(time: float, unit: str | None) -> str:

@@ -2,7 +2,8 @@
 
 A column of a table is one of four kinds (`KINDS`). Each becomes a block of the matrix:
 
-* `number`: one column, minus the mean, over the standard deviation. A missing number counts as the mean.
+* `number`: one column, minus the mean, over the standard deviation. A missing number counts as the mean; dates are
+  counted in days.
 * `category`: a column of ones and zeros for each value.
 * `tags`: several values in a cell (`A|B`, or a list). A cell with k known values has 1/sqrt(k) for each.
 * `text`: words, weighted by tf-idf; a cell has length 1.
@@ -27,8 +28,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fairmf.data.columns import since_1970
 from fairmf.data.csr import Rows
-from fairmf.data.ids import Ids
+from fairmf.data.ids import Ids, is_missing
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.io.values import plain
 from fairmf.lazy import lazy_module
@@ -47,6 +49,7 @@ SAMPLE = 1000  # cells by which the kind of a column of texts is guessed
 MANY_WORDS = 5  # mean number of words from which a column of texts counts as `text`
 WORD = re.compile(r"\w+")
 SEPARATOR = "|"
+DAY = 86_400 * 10**9  # nanoseconds
 
 
 @dataclass(frozen=True)
@@ -233,6 +236,8 @@ class Encoder:
             )
         blocks = [column.block(frame[column.name].to_list()) for column in self.columns]
         ids = [plain(value) for value in frame[self.id].to_list()]
+        if lost := sum(map(is_missing, ids)):
+            raise InvalidData(f"{lost:,} ids of the table of features are null or NaN.", hint="remove these rows")
         return ids, sp.csr_array(sp.hstack(blocks, format="csr"))
 
     def to_dict(self) -> dict[str, Json]:
@@ -333,7 +338,7 @@ def _positions(names: Iterable[Hashable], ids: Ids | None, size: int, kind: str)
     if given and max(found) < 0:
         own = "row numbers" if ids is None else f"such as {ids.values.tolist()[0]!r}"
         raise InvalidData(
-            f"No id of the table of features ({given[0]!r}, ...) is a {kind} of the data ({own}).",
+            f"No id of the table of features ({given[0]!r}, ...) is one of the {kind}s of the data ({own}).",
             hint="ids must have the same type in both, and Features(table, id=...) names their column",
         )
     return np.array(found, dtype=np.int64)
@@ -353,7 +358,7 @@ def _check(given: Features) -> None:
 
 def _guessed(dtype: Any, cells: Sequence[Any]) -> str:
     """Guess the kind of a column."""
-    if dtype.is_numeric() or dtype == nw.Boolean:
+    if dtype.is_numeric() or dtype in (nw.Boolean, nw.Date, nw.Datetime):
         return "number"
     some = [cell for cell in cells if cell is not None][:SAMPLE]
     if any(isinstance(cell, (list, tuple, set, np.ndarray)) for cell in some):
@@ -397,15 +402,18 @@ def _values(cell: Any, kind: str) -> list[str]:
 
 
 def _number(cell: Any, name: str) -> float | None:
-    if cell is None:
+    if cell is None or cell != cell:  # NaN, and pandas' missing dates
         return None
+    moment = None if isinstance(cell, str) else since_1970(cell)
     try:
-        value = float(cell)
+        value = float(cell) if moment is None else moment / DAY
     except (TypeError, ValueError) as error:
         raise InvalidData(
             f"The column {name!r} of the table of features holds {cell!r}, which is no number."
         ) from error
-    return value if math.isfinite(value) else None
+    if not math.isfinite(value):
+        raise InvalidData(f"The column {name!r} of the table of features holds {cell!r}, which is not finite.")
+    return value
 
 
 def _listed(value: Any) -> Json:

@@ -85,25 +85,35 @@ class HalfLife:
 
     def not_before(self, events: Events) -> HalfLife:
         """Return the half-life with its own date or that of the newest event, whichever is later."""
-        newest = int(_nanoseconds(events).max(initial=0))
+        return self.until(int(_nanoseconds(events).max(initial=0)))
+
+    def until(self, newest: int) -> HalfLife:
+        """Return the half-life with its own date or this moment (nanoseconds since 1970), whichever is later."""
         own = None if self.as_of is None else since_1970(self.as_of)
         return self if own is not None and own >= newest else replace(self, as_of=_written(newest))
 
     def factors(self, events: Events) -> NDArray[np.float64]:
         """Return 2^(-age / half_life) of every event, at most 1."""
-        dated = self.dated(events)
-        age = (since_1970(dated.as_of) or 0) - _nanoseconds(events).astype(np.float64)
+        return self.dated(events)._factors(_nanoseconds(events))
+
+    def _factors(self, moments: NDArray[np.int64]) -> NDArray[np.float64]:
+        age = (since_1970(self.as_of) or 0) - moments.astype(np.float64)
         factors: NDArray[np.float64] = np.exp2(-np.maximum(age, 0.0) / (self.days * DAY))
         return factors
+
+    def weights_of(self, weights: NDArray[np.float32] | None, moments: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return decayed weights of events at these moments (nanoseconds since 1970). The half-life needs a date."""
+        raw = 1.0 if weights is None else weights.astype(np.float64)
+        decayed = raw * self._factors(moments)
+        decayed = np.where(raw == 0, 0.0, np.copysign(np.maximum(np.abs(decayed), SMALLEST), decayed))
+        return decayed.astype(np.float32)
 
     def decayed(self, events: Events) -> Events:
         """Return the events with decayed weights: those they have, or 1."""
         if events.weighting is not None:
             raise InvalidData("The weights of these events have decayed already.", hint="give the raw events")
-        raw = 1.0 if events.weights is None else events.weights.astype(np.float64)
-        weights = raw * self.factors(events)
-        weights = np.where(raw == 0, 0.0, np.copysign(np.maximum(np.abs(weights), SMALLEST), weights))
-        return replace(events, weights=weights.astype(np.float32), weighting=self.dated(events))
+        dated = self.dated(events)
+        return replace(events, weights=dated.weights_of(events.weights, _nanoseconds(events)), weighting=dated)
 
     def merged(self, events: Events, weights: str | None) -> Events:
         """Return the events with the weights that are to be added up: of every row, or of the newest of each pair.
@@ -113,10 +123,7 @@ class HalfLife:
         decayed = self.decayed(events if weights == "column" else replace(events, weights=None))
         if weights is not None:
             return decayed
-        newest_first = np.argsort(-_nanoseconds(events), kind="stable")
-        decayed = decayed.select(newest_first)
-        first = first_of_pairs(decayed.users, decayed.items, len(decayed.item_ids))
-        return decayed if first is None else decayed.select(first)
+        return decayed.select(newest_of_pairs(events.users, events.items, len(events.item_ids), _nanoseconds(events)))
 
     # -- a weighting, as models keep it -----------------------------------------------------------------------------
 
@@ -171,20 +178,32 @@ def half_life_of(weighting: object) -> HalfLife | None:
     return own if isinstance(own, HalfLife) else None
 
 
+def newest_of_pairs(
+    users: NDArray[np.int32], items: NDArray[np.int32], n_items: int, moments: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the row of the newest event of every pair, the newest first."""
+    newest_first = np.argsort(-moments, kind="stable")
+    first = first_of_pairs(users[newest_first], items[newest_first], n_items)
+    return newest_first if first is None else newest_first[first]
+
+
 def _nanoseconds(events: Events) -> NDArray[np.int64]:
     """Return the times in nanoseconds since 1970."""
     if events.times is None:
         raise InvalidData("A half-life needs events with times.", hint="name their column when you read them")
-    unit = events.time_unit or time_unit(events.times)
+    return nanoseconds(events.times, events.time_unit or time_unit(events.times))
+
+
+def nanoseconds(times: NDArray[np.int64] | NDArray[np.float64], unit: str | None) -> NDArray[np.int64]:
+    """Return times of this unit in nanoseconds since 1970; raise InvalidData where the unit is not known (None)."""
     if unit is None:
         raise InvalidData(
             "It is not clear which unit the times have (they are not seconds, milliseconds, microseconds or "
             "nanoseconds since 1970), so a half-life in days does not apply.",
             hint='say it: dataclasses.replace(events, time_unit="s")',
         )
-    step = 10**9 // TIME_UNITS[unit]
-    times: NDArray[np.int64] = (events.times * step).astype(np.int64)
-    return times
+    moments: NDArray[np.int64] = (times * (10**9 // TIME_UNITS[unit])).astype(np.int64)
+    return moments
 
 
 def _written(nanoseconds: int) -> str:

@@ -281,7 +281,7 @@ class ShardedBackend:
     def mean_inverse(self, step: HalfStep) -> tuple[Matrix, Vector]:
         """See contract. If the rows are a sample, each shard's mean is weighted by its number of users."""
         rows, ridge = key_of(step.rows), key_of(step.ridge)
-        parts = self.team.ask("mean_inverse", rows, self._sent.of(step.other), step.matrix, ridge)
+        parts = self.team.ask("mean_inverse", rows, self._sent.of(step.other), step.matrix, ridge, *_terms(step))
         n = self.team.n_users
         A, b = (remote_arrays.total([part[k] * (part[2] / n) for part in parts]) for k in (0, 1))
         return A, b
@@ -294,10 +294,10 @@ class ShardedBackend:
             return sums
         ridge = key_of(step.ridge)
         limits = effort.steps, effort.tolerance, effort.relaxation, effort.accuracy
-        terms = UserTerms() if step.own is None else cast(UserTerms, step.own)
         parts = self.team.ask(
-            "improve_users", key_of(this), self._sent.of(step.other), step.shared, ridge, step.shift, limits, *terms
-        )
+            "improve_users", key_of(this), self._sent.of(step.other), step.shared, ridge, step.shift, limits,
+            *_terms(step),
+        )  # fmt: skip
         return RowSums(*remote_arrays.total([np.array(part) for part in parts]).tolist())
 
     def sparse_product(self, rows: Rows, other: Factors) -> Factors:
@@ -320,7 +320,7 @@ class ShardedBackend:
             return self._solve_items(step)
         out = self.empty(step.rows.count, step.other.shape[1])
         ridge, other = key_of(step.ridge), self._sent.of(step.other)
-        self.team.send("solve_users", other, step.matrix, ridge, step.shift, key_of(out))
+        self.team.send("solve_users", other, step.matrix, ridge, step.shift, key_of(out), *_terms(step))
         return out
 
     def _solve_items(self, step: HalfStep) -> Factors:
@@ -346,6 +346,11 @@ class ShardedBackend:
     ) -> None:
         """See contract. For users whose factors are in this process."""
         self.local.top_k(_here(this), other, k, exclude, items, scores, dial, window)
+
+
+def _terms(step: HalfStep) -> UserTerms:
+    """Return what features and dislikes add to the users' right-hand sides, as workers compute it."""
+    return UserTerms() if step.own is None else cast(UserTerms, step.own)
 
 
 def _of_items(rows: object) -> bool:

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from fairmf.data import stored_arrays
 from fairmf.data.collect import check_not_empty
 from fairmf.data.columns import Columns
+from fairmf.data.half_life import HalfLife
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.distributed import parquet_read
 from fairmf.distributed.parquet_chunks import ROWS_PER_CHUNK, Chunk, DataFile, check_kinds, chunks_of, outlines_of
-from fairmf.distributed.parquet_read import NEVER, Gathered, Summary, Tally
+from fairmf.distributed.parquet_read import NEVER, Decay, Gathered, Report, Summary, Tally
 from fairmf.distributed.shards import Shard
 from fairmf.distributed.task_pool import Function, Ref, Tasks, Value
 from fairmf.errors import InvalidData
@@ -172,6 +173,7 @@ class Reading:
     rows_per_chunk: int = ROWS_PER_CHUNK
     given_items: bool = False
     """Whether the items are given, and rows of other items left out."""
+    half_life: HalfLife | None = None
 
     @property
     def filters(self) -> bool:
@@ -186,6 +188,8 @@ class Found:
     n_users: int
     nnz: int
     plain: bool
+    dislikes: int
+    decay: Decay | None
     digest: NDArray[np.uint64]
     item_ids: Ids
     popularity: NDArray[np.float64]
@@ -214,7 +218,9 @@ def run(
     # 2. The items' ids, from all chunks: every row gets its item's number from here on.
     item_ids = _items(tasks, chunks, columns, many) if items is None else tasks.keep(items)
     # 3. All columns: split each chunk by shard, then join each shard's blocks.
-    rows, blocks = _split(tasks, chunks, reading, item_ids, many, source)
+    reports, blocks = _split(tasks, chunks, reading, item_ids, many, source)
+    rows = sum(report.rows_kept for report in reports)
+    decay = None if reading.half_life is None else Decay.of(reading.half_life, reports)
     gathered = [tasks.submit(parquet_read.gather, columns.user, many, reading.filters, *blocks[s])[0] for s in shards]
     del blocks  # so that the object store can free each block when it has been gathered
     # 4. Minimum counts, which need sums over all shards; the items left are numbered again.
@@ -225,14 +231,14 @@ def run(
         names = names if renumbered is None else names.take(_order(renumbered))
     # 5. The users' numbers, then the shards themselves and their sums.
     n_users, numbers = _numbered(tasks, gathered)
-    made = _built(tasks, gathered, numbers, renumbered, len(names), reading, cache)
+    made = _built(tasks, gathered, numbers, renumbered, len(names), (reading.count, decay), cache)
     kept = tuple(tasks.keep(tasks.get(number)) for number in numbers)
     whole = _added(tasks, [summary for _, summary in made], len(names))
     if whole.nnz == 0:
-        raise _without_weight(rows)
+        raise InvalidData("No interactions are left: the likes and dislikes of every pair cancel.")
     return Found(
-        n_users, whole.nnz, whole.plain, whole.digest, names, whole.popularity, tuple(chunks), many,
-        tuple(shard for shard, _ in made), kept,
+        n_users, whole.nnz, whole.plain, whole.dislikes, decay, whole.digest, names, whole.popularity, tuple(chunks),
+        many, tuple(shard for shard, _ in made), kept,
     )  # fmt: skip
 
 
@@ -255,8 +261,8 @@ def _items(tasks: Tasks, chunks: Sequence[Chunk], columns: Columns, many: bool) 
 
 def _split(
     tasks: Tasks, chunks: Sequence[Chunk], reading: Reading, item_ids: Ref, many: bool, source: str
-) -> tuple[int, list[list[Ref]]]:
-    """Split every chunk by shard; return the number of rows kept, and each shard's blocks in the order of chunks."""
+) -> tuple[list[Report], list[list[Ref]]]:
+    """Split every chunk by shard; return what was found in each, and each shard's blocks in the order of chunks."""
     shards = reading.shards
     parts = [
         tasks.submit(parquet_read.split_chunk, chunk, reading.columns, item_ids, shards, many, parts=shards + 1)
@@ -265,7 +271,9 @@ def _split(
     reports = [tasks.get(part[0]) for part in parts]
     kept, highest = sum(report.rows_kept for report in reports), max(report.highest_rating for report in reports)
     check_not_empty(reading.columns, source, sum(chunk.rows for chunk in chunks), kept, highest)
-    return kept, [[part[s + 1] for part in parts] for s in range(shards)]
+    if not any(report.likes for report in reports):
+        raise _without_likes(kept, any(report.dislikes for report in reports))
+    return reports, [[part[s + 1] for part in parts] for s in range(shards)]
 
 
 def _filtered(
@@ -283,7 +291,9 @@ def _filtered(
     parts = [tasks.submit(_filter, ref, n_items, kept, reading.min_user, parts=3) for ref in gathered]
     rows, after_items, after_users = np.sum([tasks.get(part[1]) for part in parts], axis=0).tolist()
     if rows == 0:
-        raise _without_weight(rows_read) if reading.columns.weights is not None else _without_items(rows_read, n_items)
+        raise InvalidData(
+            f"No rows are left: none of the {rows_read:,} rows is about one of the {n_items:,} given items."
+        )
     if after_users == 0:
         raise InvalidData(
             f"No interactions are left: of {rows:,} rows min_item={reading.min_item} removed "
@@ -302,12 +312,9 @@ def _filtered(
     return [part[0] for part in parts], renumbered
 
 
-def _without_weight(rows: int) -> InvalidData:
-    return InvalidData(f"All {rows:,} weights are 0, so there are no interactions.", hint="check the weights' column")
-
-
-def _without_items(rows: int, n_items: int) -> InvalidData:
-    return InvalidData(f"No rows are left: none of the {rows:,} rows is about one of the {n_items:,} given items.")
+def _without_likes(rows: int, dislikes: bool) -> InvalidData:
+    what = "are 0 or dislikes" if dislikes else "are 0"
+    return InvalidData(f"All {rows:,} weights {what}, so there are no interactions.", hint="check the weights' column")
 
 
 def _filter(
@@ -357,26 +364,26 @@ def _built(
     numbers: Sequence[Ref],
     renumbered: NDArray[np.int32] | None,
     n_items: int,
-    reading: Reading,
+    merging: tuple[bool, Decay | None],
     cache: ShardCache | None,
 ) -> list[list[Ref]]:
     items = tasks.keep(renumbered)
     return [
-        tasks.submit(_build, ref, own, items, n_items, reading.count, cache, number, parts=2)
+        tasks.submit(_build, ref, own, items, n_items, merging, cache, number, parts=2)
         for number, (ref, own) in enumerate(zip(gathered, numbers, strict=True))
     ]
 
 
 def _added(tasks: Tasks, summaries: Sequence[Ref], n_items: int) -> Summary:
     """Add the summaries of all shards. They are fetched one by one, because each is as large as the catalogue."""
-    nnz, plain = 0, True
+    nnz, plain, dislikes = 0, True, 0
     popularity, digest = np.zeros(n_items), np.zeros(4, dtype=np.uint64)
     for ref in summaries:
         summary: Summary = tasks.get(ref)
-        nnz, plain = nnz + summary.nnz, plain and summary.plain
+        nnz, plain, dislikes = nnz + summary.nnz, plain and summary.plain, dislikes + summary.dislikes
         popularity += summary.popularity
         digest += summary.digest
-    return Summary(nnz, popularity, plain, digest)
+    return Summary(nnz, popularity, plain, dislikes, digest)
 
 
 def _build(
@@ -384,11 +391,11 @@ def _build(
     numbers: NDArray[np.int64],
     items: NDArray[np.int32] | None,
     n_items: int,
-    count: bool,
+    merging: tuple[bool, Decay | None],
     cache: ShardCache | None,
     number: int,
 ) -> tuple[Shard | None, Summary]:
-    shard, summary = parquet_read.build(gathered, numbers, items, n_items, count)
+    shard, summary = parquet_read.build(gathered, numbers, items, n_items, *merging)
     if cache is None:
         return shard, summary
     cache.write_shard(number, shard, n_items)

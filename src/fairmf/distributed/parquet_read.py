@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -18,15 +19,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fairmf.data.collect import EventsCollector
-from fairmf.data.columns import Columns, missing, to_numbers
-from fairmf.data.csr import rows_from_pairs
+from fairmf.data.columns import Columns, likely_unit, missing, to_numbers, unit_counts
+from fairmf.data.csr import confidences, rows_from_pairs
 from fairmf.data.encode import IdEncoder
 from fairmf.data.events import Events, count_rows, first_of_pairs, number_by_appearance
 from fairmf.data.fingerprint import id_text
+from fairmf.data.half_life import HalfLife, nanoseconds, newest_of_pairs
 from fairmf.data.ids import Ids
 from fairmf.distributed.parquet_chunks import Chunk
 from fairmf.distributed.shards import Shard
 from fairmf.errors import InvalidData
+from fairmf.types import Array
 
 # A user's shard follows from a hash of the id, which (unlike Python's) is the same in every process and on any machine.
 
@@ -80,14 +83,54 @@ class Block:
     user_ids: Ids
     places: NDArray[np.uint32]
     """The place of each row within the chunk."""
+    times: Array | None = None
+    """The time of each row, if weights are to decay."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """Say how many rows of a chunk were kept, and its highest rating."""
+    """Describe the rows of a chunk: how many were kept, the highest rating, which weights, which times."""
 
     rows_kept: int
     highest_rating: float
+    likes: int
+    dislikes: int
+    """Rows with a weight above and below 0."""
+    time_unit: str | None = None
+    """The unit of the times, if they are dates."""
+    unit_counts: dict[str, int] = field(default_factory=dict)
+    """Number of times in the range of each unit, if they are numbers."""
+    newest: float = 0
+    """The latest time of a row with a weight."""
+
+
+@dataclass(frozen=True)
+class Decay:
+    """Say how the weights of rows decay: by which half-life, with a date, and in which unit their times are."""
+
+    half_life: HalfLife
+    unit: str
+
+    @classmethod
+    def of(cls, half_life: HalfLife, reports: Sequence[Report]) -> Decay:
+        """Find the unit of all times, and the newest event if the half-life has no date: as if read at once."""
+        some = [report for report in reports if report.rows_kept]
+        if len({report.time_unit for report in some}) > 1:
+            raise InvalidData("The times are dates in one part of the files and numbers in another.", hint="use one")
+        counts = sum((Counter(report.unit_counts) for report in some), Counter[str]())
+        unit = some[0].time_unit or likely_unit(counts, sum(report.likes + report.dislikes for report in some))
+        newest = int(nanoseconds(np.array([report.newest for report in some]), unit).max(initial=0))
+        assert unit is not None  # `nanoseconds` has raised an error
+        return cls(half_life if half_life.as_of is not None else half_life.until(newest), unit)
+
+    def decayed(self, gathered: Gathered, merged: bool, n_items: int) -> Gathered:
+        """Return the rows with decayed weights; without `merged` weights, the newest row of every pair alone."""
+        assert gathered.times is not None
+        moments = nanoseconds(gathered.times, self.unit)
+        found = replace(gathered, weights=self.half_life.weights_of(gathered.weights, moments))
+        if merged:
+            return found
+        return found.select(np.sort(newest_of_pairs(found.users, found.items, n_items, moments)))
 
 
 def item_ids_of(chunk: Chunk, columns: Columns, many: bool) -> Ids:
@@ -137,7 +180,14 @@ def _read(chunk: Chunk, columns: Columns, many: bool) -> tuple[Events, Report]:
         for batch in chunk.batches(columns.names):
             collector.add({name: batch.column(str(name)) for name in columns.names})
         events = collector.finish(allow_empty=True)
-    return events, Report(len(events), collector.highest_rating)
+    weights, times = events.weights, events.times
+    signs = (len(events), 0) if weights is None else (int((weights > 0).sum()), int((weights < 0).sum()))
+    report = Report(len(events), collector.highest_rating, *signs)
+    if times is None:
+        return events, report
+    times = times if weights is None else times[weights != 0]
+    newest = times.max(initial=0).item()
+    return events, replace(report, time_unit=events.time_unit, unit_counts=unit_counts(times), newest=newest)
 
 
 def _numbers_of(found: Ids, known: Ids, column: str | int, many: bool) -> NDArray[np.int32]:
@@ -162,7 +212,8 @@ def _block(events: Events, numbers: NDArray[np.int32], rows: NDArray[np.int64], 
     code[users] = np.arange(len(users), dtype=np.int32)
     weights = None if events.weights is None else events.weights[rows]
     own = code[events.users[rows]]
-    return Block(own, numbers[rows], weights, events.user_ids.take(users), rows.astype(np.uint32))
+    times = None if events.times is None else events.times[rows]
+    return Block(own, numbers[rows], weights, events.user_ids.take(users), rows.astype(np.uint32), times)
 
 
 def as_values(ids: Ids) -> pa.Array | list[object]:
@@ -203,14 +254,16 @@ class Gathered:
     """The position of each user's first row, ascending."""
     positions: NDArray[np.int64] | None
     """The positions of all rows; None if no rows will be left out, so that they are not needed."""
+    times: Array | None = None
 
-    def select(self, kept: NDArray[np.bool_]) -> Gathered:
-        """Return the chosen rows; users keep their numbers."""
-        if kept.all():
+    def select(self, kept: NDArray[np.bool_] | NDArray[np.int64]) -> Gathered:
+        """Return the chosen rows, by a mask or their numbers; users keep their numbers."""
+        if kept.dtype == np.bool_ and kept.all():
             return self
         weights = None if self.weights is None else self.weights[kept]
         positions = None if self.positions is None else self.positions[kept]
-        return Gathered(self.users[kept], self.items[kept], weights, self.user_ids, self.firsts, positions)
+        times = None if self.times is None else self.times[kept]
+        return Gathered(self.users[kept], self.items[kept], weights, self.user_ids, self.firsts, positions, times)
 
 
 class Tally(NamedTuple):
@@ -226,8 +279,11 @@ class Summary(NamedTuple):
 
     nnz: int
     popularity: NDArray[np.float64]
+    """The sum of every item's confidences: |w| for a weight w."""
     plain: bool
     """Whether every weight is 1."""
+    dislikes: int
+    """Number of entries with a weight below 0."""
     digest: NDArray[np.uint64]
     """Sums of hashes of entries and users. Their totals over all shards do not depend on which user is in which."""
 
@@ -248,6 +304,7 @@ def gather(column: str | int, many: bool, keep_positions: bool, *blocks: Block) 
         if keep_positions:
             positions.append(place)
     weights = [block.weights for block in blocks if block.weights is not None]
+    times = [block.times for block in blocks if block.times is not None]
     return Gathered(
         _joined(users, np.int32),
         _joined([block.items for block in blocks], np.int32),
@@ -255,16 +312,13 @@ def gather(column: str | int, many: bool, keep_positions: bool, *blocks: Block) 
         encoder.ids(),
         _joined(firsts, np.int64),
         _joined(positions, np.int64) if keep_positions else None,
+        np.concatenate(times) if times else None,
     )
 
 
 def with_weight(gathered: Gathered) -> Gathered:
-    """Drop rows of weight 0, which are not interactions; raise InvalidData for dislikes, which shards cannot hold."""
-    if gathered.weights is not None and (gathered.weights < 0).any():
-        raise InvalidData(
-            "Weights below 0 (dislikes) are not supported in shards.", hint="read them as Interactions, or drop them"
-        )
-    return gathered if gathered.weights is None else gathered.select(gathered.weights > 0)
+    """Drop rows of weight 0, which are not interactions. Those below 0 are dislikes."""
+    return gathered if gathered.weights is None else gathered.select(gathered.weights != 0)
 
 
 def pairs_of_items(gathered: Gathered, n_items: int) -> NDArray[np.int64]:
@@ -292,8 +346,9 @@ def filtered(
     assert left.positions is not None  # `gather` kept them, because rows are left out
     first_rows = np.flatnonzero(users > np.maximum.accumulate(np.concatenate(([-1], users)))[:-1])
     compact = Gathered(
-        users, left.items, left.weights, left.user_ids.take(order), left.positions[first_rows], left.positions
-    )
+        users, left.items, left.weights, left.user_ids.take(order), left.positions[first_rows], left.positions,
+        left.times,
+    )  # fmt: skip
     return compact, tally
 
 
@@ -306,19 +361,28 @@ def first_positions(gathered: Gathered, n_items: int) -> NDArray[np.int64]:
 
 
 def build(
-    gathered: Gathered, numbers: NDArray[np.int64], item_numbers: NDArray[np.int32] | None, n_items: int, count: bool
+    gathered: Gathered,
+    numbers: NDArray[np.int64],
+    item_numbers: NDArray[np.int32] | None,
+    n_items: int,
+    count: bool,
+    decay: Decay | None = None,
 ) -> tuple[Shard, Summary]:
-    """Build a shard: merge repeated pairs, and renumber items.
+    """Build a shard: let weights decay, merge repeated pairs, and renumber items.
 
     `numbers` are the users' numbers in the whole data, `item_numbers` the items' new numbers (None: unchanged).
     """
     kept = with_weight(gathered)
     items = kept.items if item_numbers is None else item_numbers[kept.items]
-    rows = rows_from_pairs(kept.users, items, (len(numbers), n_items), kept.weights, count=count)
-    popularity = np.bincount(rows.indices, rows.weights, n_items).astype(np.float64)
+    kept = replace(kept, items=items)
+    if decay is not None:
+        kept = decay.decayed(kept, count or kept.weights is not None, n_items)
+    rows = rows_from_pairs(kept.users, kept.items, (len(numbers), n_items), kept.weights, count=count)
+    popularity = np.bincount(rows.indices, confidences(rows).weights, n_items).astype(np.float64)
     plain = rows.weights is None or not (rows.weights != 1).any()
+    dislikes = 0 if rows.weights is None else int((rows.weights < 0).sum())
     shard = Shard(rows, numbers, kept.user_ids)
-    return shard, Summary(rows.nnz, popularity, plain, _digest(shard))
+    return shard, Summary(rows.nnz, popularity, plain, dislikes, _digest(shard))
 
 
 def _digest(shard: Shard) -> NDArray[np.uint64]:

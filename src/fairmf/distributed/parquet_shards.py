@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 from fairmf.data.columns import ColumnName, Columns
 from fairmf.data.csr import Rows
 from fairmf.data.fingerprint import id_text
+from fairmf.data.half_life import HalfLife
 from fairmf.data.ids import Ids
 from fairmf.distributed import parquet_pass, parquet_read
 from fairmf.distributed.parquet_chunks import ROWS_PER_CHUNK, Chunk, FileSystem, Paths, find_files
 from fairmf.distributed.parquet_pass import Found, Reading, ShardCache
+from fairmf.distributed.parquet_read import Decay
 from fairmf.distributed.shards import Shard
 from fairmf.distributed.task_pool import RayTasks, Ref, Tasks, kept_value, lost_errors
-from fairmf.errors import FairmfError, InvalidData
+from fairmf.errors import FairmfError, InvalidData, InvalidParameter
 from fairmf.lazy import cached_property
 from fairmf.params import check_count
 from fairmf.types import Record
@@ -53,8 +55,6 @@ class ParquetShards:
     >>> FairALS(engine="ray").fit(data)  # doctest: +SKIP
     """
 
-    weighting: ClassVar[None] = None
-    """Confidences are as in the files."""
     n_users: int
     n_items: int
     nnz: int
@@ -66,6 +66,9 @@ class ParquetShards:
     _shards: tuple[Ref, ...]
     _numbers: tuple[Ref, ...]
     _cache: ShardCache | None
+    n_dislikes: int = 0
+    """Number of entries with a weight below 0."""
+    _decay: Decay | None = None
 
     @classmethod
     def read(
@@ -79,6 +82,8 @@ class ParquetShards:
         rating_above: float | None = None,
         min_user: int = 0,
         min_item: int = 0,
+        half_life: float | HalfLife | None = None,
+        time: ColumnName = "time",
         shards: int | None = None,
         filesystem: FileSystem | None = None,
         cache: str | os.PathLike[str] | None = None,
@@ -94,7 +99,10 @@ class ParquetShards:
             A path, a list of paths, a directory or a URL (s3://, gs://, hdfs://, or any that fsspec knows). Every
             machine of the cluster reads it on its own.
         user, item, weights, rating, rating_above, min_user, min_item
-            As in `Interactions.from_parquet`.
+            As in `Interactions.from_parquet`; a negative weight is a dislike.
+        half_life, time
+            As in `Interactions.from_parquet`: let old events count less, by the times in the column `time`. With
+            `min_user` or `min_item` it needs `weights`.
         shards
             Number of shards; by default one per CPU of the cluster.
         filesystem
@@ -126,16 +134,26 @@ class ParquetShards:
         --------
         ``FairALS(engine="ray").fit(ParquetShards.read("s3://bucket/events", user="user_id", item="item_id"))``
         """
-        columns = Columns(user, item, None if weights == "sum" else weights, None, rating, rating_above)
+        decay, times = (None, None) if half_life is None else (HalfLife.of(half_life), time)
+        columns = Columns(user, item, None if weights == "sum" else weights, times, rating, rating_above)
         _check_counts(0, min_user=min_user, min_item=min_item)
+        if decay is not None and weights is None and (min_user or min_item):
+            raise InvalidParameter(
+                "half_life with min_user or min_item needs weights in shards: without weights a pair counts as of its "
+                "newest event, and users would be numbered by those.",
+                hint="weights='sum' adds up all events of a pair",
+            )
         _check_counts(1, shards=1 if shards is None else shards, rows_per_chunk=rows_per_chunk)
         files = find_files(path, filesystem)
         tasks = RayTasks() if tasks is None else tasks
         count, number = weights == "sum", int(shards or tasks.workers)
-        cut = Reading(columns, count, int(min_user), int(min_item), number, int(rows_per_chunk), items is not None)
+        least = int(min_user), int(min_item)
+        cut = Reading(columns, count, *least, number, int(rows_per_chunk), items is not None, decay)
         folder = None if cache is None else ShardCache.of(cache, files, (cut, _ids_digest(items)))
         if folder is not None and (whole := folder.read_whole(cut.shards)) is not None:
             content, names, popularity = whole
+            if (stored := content.pop("decay")) is not None:
+                content["_decay"] = Decay(HalfLife(stored["days"], stored["as_of"]), stored["unit"])
             log.info("the shards of these files are in %s", folder.folder)
             return cls(**content, reading=cut, _many=True, _kept=tasks.keep(Kept(names, popularity, ())), _shards=(),
                        _numbers=(), _cache=folder)  # fmt: skip
@@ -146,13 +164,15 @@ class ParquetShards:
     def _of(cls, found: Found, cut: Reading, tasks: Tasks, cache: ShardCache | None) -> ParquetShards:
         content: Record = {
             "n_users": found.n_users, "n_items": len(found.item_ids), "nnz": found.nnz, "is_binary": found.plain,
-            "_digest": _fingerprint(found),
+            "_digest": _fingerprint(found), "n_dislikes": found.dislikes,
         }  # fmt: skip
+        decay = found.decay
         if cache is not None:
-            cache.write_whole(content, found.item_ids, found.popularity)
+            how = None if decay is None else {"unit": decay.unit, **dataclasses.asdict(decay.half_life)}
+            cache.write_whole(content | {"decay": how}, found.item_ids, found.popularity)
         kept = tasks.keep(Kept(found.item_ids, found.popularity, found.chunks))
         return cls(**content, reading=cut, _many=found.many, _kept=kept, _shards=found.shards, _numbers=found.numbers,
-                   _cache=cache)  # fmt: skip
+                   _cache=cache, _decay=decay)  # fmt: skip
 
     # -- the whole data set -----------------------------------------------------------------------------------------
 
@@ -178,8 +198,13 @@ class ParquetShards:
 
     @property
     def popularity(self) -> NDArray[np.float64]:
-        """Return the sum of every item's confidences."""
+        """Return the sum of every item's confidences; a dislike has one too."""
         return self._catalogue.popularity
+
+    @property
+    def weighting(self) -> HalfLife | None:
+        """Return the half-life by which the confidences have decayed; None if they are as in the files."""
+        return None if self._decay is None else self._decay.half_life
 
     def fingerprint(self) -> str:
         """Return a hash of the data, equal for equal data read the same way, for any number of files and shards."""
@@ -187,7 +212,8 @@ class ParquetShards:
 
     def __repr__(self) -> str:
         kind = "binary" if self.is_binary else "weighted"
-        size = f"{self.n_users:,} users x {self.n_items:,} items, {self.nnz:,} {kind}"
+        dislikes = f", {self.n_dislikes:,} of them dislikes" if self.n_dislikes else ""
+        size = f"{self.n_users:,} users x {self.n_items:,} items, {self.nnz:,} {kind}{dislikes}"
         return f"ParquetShards({size}, {self.shards} shards)"
 
     def __getstate__(self) -> Record:
@@ -227,7 +253,7 @@ class ParquetShards:
             raise InvalidData(
                 "The Parquet files have changed since they were first read.", hint="call ParquetShards.read again"
             )
-        shard, _ = parquet_read.build(gathered, numbers, None, self.n_items, reading.count)
+        shard, _ = parquet_read.build(gathered, numbers, None, self.n_items, reading.count, self._decay)
         return self._plain(shard)
 
     def _plain(self, shard: Shard) -> Shard:

@@ -45,6 +45,7 @@ def total(parts: Sequence[T]) -> T:
 
 
 USERS, ITEMS = "users", "items"
+LIKES = "likes"  # the key of rows without dislikes
 
 
 class UserCount(int):
@@ -167,10 +168,12 @@ class ShardedRows:
 
     def sums(self) -> ShardedVector | NDArray[np.float64]:
         """Return the sum of every row: in the workers for users, in this process for items."""
-        return ShardedVector(self.team, "sums") if self.side == USERS else self.team.popularity.copy()
+        if self.side == USERS:
+            return ShardedVector(self.team, "sums")
+        return (self.team.liked_popularity if self.key == LIKES else self.team.popularity).copy()
 
     def column_counts(self, n_columns: int) -> NDArray[np.float64]:
-        """Return the number of users of every item, from the rows of users."""
+        """Return the number of users of every item, from the rows of users; dislikes do not count."""
         assert self.side == USERS
         assert n_columns == self.team.n_items
         return self.team.item_counts.copy()

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.data.csr import Rows, item_sums
+from fairmf.data.csr import Rows, confidences, item_sums
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.data.weighting import Weighting
@@ -47,9 +47,11 @@ class ShardSource(ShardLoader, Protocol):
     nnz: int
     shards: int
     is_binary: bool
+    n_dislikes: int
+    """Number of entries with a weight below 0, whose confidence is |w|."""
     item_ids: Ids | None
     popularity: NDArray[np.float64]
-    """The sum of every item's confidences."""
+    """The sum of every item's confidences, of dislikes too."""
     weighting: Weighting | None
     """The weighting by which the confidences were computed from raw ones; None if they are raw."""
 
@@ -63,11 +65,11 @@ class InMemoryShards:
     def __init__(self, interactions: Interactions, shards: int):
         self.interactions = interactions
         self.n_users, self.n_items = interactions.shape
-        self.nnz, self.is_binary = interactions.nnz, interactions.is_binary
+        self.nnz, self.is_binary, self.n_dislikes = interactions.nnz, interactions.is_binary, interactions.n_dislikes
         self.item_ids, self.weighting = interactions.item_ids, interactions.weighting
         self.shards = shards
         self.bounds = _balanced(interactions.by_user.indptr, shards)
-        self.popularity = item_sums(interactions.by_user, self.n_items)
+        self.popularity = item_sums(confidences(interactions.by_user), self.n_items)
 
     def cut_like(self, other: InMemoryShards) -> InMemoryShards:
         """Return the same interactions, cut at the users at which `other` is cut; both must have the same users."""

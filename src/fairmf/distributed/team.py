@@ -100,6 +100,7 @@ class Team(abc.ABC):
         self.source = source
         self.shards = source.shards
         self.n_users, self.n_items, self.nnz = source.n_users, source.n_items, source.nnz
+        self.item_ids = source.item_ids
         self.popularity = source.popularity
         """The sum of every item's confidences, as the workers have them."""
         self.weighting: Weighting | None = source.weighting
@@ -225,9 +226,14 @@ class Team(abc.ABC):
 
     @cached_property
     def item_counts(self) -> NDArray[np.float64]:
-        """The number of users of every item (f_j)."""
+        """The number of users of every item (f_j); dislikes do not count."""
         # Confidences that are all 1 add up to the number of users.
         return np.array(self.source.popularity) if self.source.is_binary else self.reduce("item_counts")[0]
+
+    @cached_property
+    def liked_popularity(self) -> NDArray[np.float64]:
+        """The sum of the confidences of every item's likes."""
+        return self.reduce("item_likes")[0] if self.source.n_dislikes else self.popularity
 
     def balance(self, item_balance: float, user_balance: float) -> None:
         """Let every worker balance the confidences of its shard, and every worker that replaces one later.
@@ -240,7 +246,24 @@ class Team(abc.ABC):
         learned = Balance(*strengths, counts, 1.0, self.weighting)
         learned = learned.normalised(self.ask("balance_totals", strengths, shared))
         self.establish("balance", strengths, shared, learned.norm)
+        vars(self).pop("liked_popularity", None)
         self.popularity, self.weighting = self.reduce("item_confidences")[0], learned
+
+    def leave_out(self, items: NDArray[np.int64] | None, users: NDArray[np.int64]) -> None:
+        """Let every worker hold these items alone (None: all), without these users; those left get new numbers.
+
+        What is left out has no interactions. Call it once, after `balance`.
+        """
+        kept = np.arange(self.n_items) if items is None else items
+        place = np.full(self.n_items, -1, dtype=np.int32)
+        place[kept] = np.arange(len(kept), dtype=np.int32)
+        counts = self.item_counts
+        self.establish("leave_out", place, len(kept), np.sort(users))
+        vars(self)["item_counts"] = counts[kept]
+        vars(self).pop("liked_popularity", None)
+        self.n_users, self.n_items = self.n_users - len(users), len(kept)
+        self.popularity = self.popularity[kept]
+        self.item_ids = None if self.item_ids is None else self.item_ids.take(kept)
 
     # -- factors ------------------------------------------------------------------------------------------------------
 

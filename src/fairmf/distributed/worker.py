@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,99 +18,13 @@ from numpy.typing import NDArray
 from fairmf.backends.contract import Backend, Effort, Factors, HalfStep, frozen
 from fairmf.backends.registry import get_backend
 from fairmf.backends.solve import solve_to_convergence
-from fairmf.data.csr import Rows, item_sums, transpose
+from fairmf.data.csr import Rows, confidences, disliked, has_dislikes, item_counts, item_sums, transpose
 from fairmf.data.weighting import Balance
+from fairmf.distributed.partial_sums import PartialSums, partial_sums
 from fairmf.distributed.remote_arrays import Drawn, Solved
-from fairmf.distributed.shards import ShardLoader
-from fairmf.lazy import cached_property, lazy_module
+from fairmf.distributed.shards import Shard, ShardLoader
+from fairmf.lazy import cached_property
 from fairmf.types import Array
-
-if TYPE_CHECKING:
-    from fairmf.backends.cpu import reductions, threads
-else:  # a worker with another backend needs no Numba
-    reductions, threads = (lazy_module(f"fairmf.backends.cpu.{name}") for name in ("reductions", "threads"))
-
-
-class PartialSums(Protocol):
-    """Compute a shard's part of the sums over users in the items' systems. Results are NumPy arrays."""
-
-    def residual(self, U: Factors, V: Factors) -> tuple[Array, float]:
-        """Return sum_i c_ij (1 - v_j.u_i) u_i of every item j, and sum_ij c_ij (1 - v_j.u_i)^2."""
-
-    def product(self, U: Factors, P: Factors) -> Array:
-        """Return sum_i c_ij (p_j.u_i) u_i of every item j."""
-
-    def curvature(self, U: Factors, P: Factors) -> NDArray[np.float64]:
-        """Return sum_i c_ij (p_j.u_i)^2 of every item j."""
-
-
-def partial_sums(backend: Backend, rows: Rows, n_items: int) -> PartialSums:
-    """Return the implementation for this backend."""
-    if backend.name == "cpu":
-        return ByUser(rows, n_items)
-    return ByItem(backend, rows, n_items)
-
-
-class ByUser:
-    """Compute partial sums from the users' rows, without a copy by item: each thread adds to items of its own."""
-
-    def __init__(self, rows: Rows, n_items: int):
-        self._rows = rows
-        self._n_items = n_items
-        self._ranges = reductions.item_ranges(rows, n_items)
-
-    def residual(self, U: Factors, V: Factors) -> tuple[Array, float]:
-        """See PartialSums."""
-        sums, losses = np.zeros((self._n_items, U.shape[1]), dtype=np.float32), np.zeros(self._n_items)
-        self._run(reductions.residual, U, V, sums, losses)
-        return sums, float(losses.sum())
-
-    def product(self, U: Factors, P: Factors) -> Array:
-        """See PartialSums."""
-        sums = np.zeros((self._n_items, U.shape[1]), dtype=np.float32)
-        self._run(reductions.product, U, P, sums)
-        return sums
-
-    def curvature(self, U: Factors, P: Factors) -> NDArray[np.float64]:
-        """See PartialSums."""
-        sums = np.zeros(self._n_items)
-        self._run(reductions.curvature, U, P, sums)
-        return sums
-
-    def _run(self, kernel: Callable[..., None], U: Factors, items: Factors, *sums: Array) -> None:
-        threads.check(self._rows, U, items)
-        inputs, work = (*self._rows, U, items, self._ranges), 4 * self._rows.nnz * U.shape[1]
-        threads.run(kernel, len(self._ranges) - 1, *inputs, out=sums, work=work)
-
-
-class ByItem:
-    """Compute partial sums on any backend, with the contract's methods and a copy of the shard by item."""
-
-    def __init__(self, backend: Backend, rows: Rows, n_items: int):
-        self._backend = backend
-        self._rows = rows
-        self._by_item = transpose(rows, n_items)
-
-    def _sums(self, U: Factors, this: Factors, target: float) -> Array:
-        # With shared, ridge and shift 0 the residual is the sum over the entries alone; right = 0 makes the target 0.
-        backend, nothing = self._backend, np.zeros(U.shape[1])
-        right = None if target else nothing
-        step = HalfStep(backend, self._by_item, U, nothing, np.zeros(len(this)), nothing, right=right)
-        return np.array(backend.host(backend.residual(step, this)))
-
-    def residual(self, U: Factors, V: Factors) -> tuple[Array, float]:
-        """See PartialSums."""
-        return -self._sums(U, V, 1.0), float(self._backend.observed_loss(self._rows, U, V))
-
-    def product(self, U: Factors, P: Factors) -> Array:
-        """See PartialSums."""
-        return self._sums(U, P, 0.0)
-
-    def curvature(self, U: Factors, P: Factors) -> NDArray[np.float64]:
-        """See PartialSums."""
-        product = self._sums(U, P, 0.0)
-        curvature: NDArray[np.float64] = np.einsum("ja,ja->j", product, self._backend.host(P), dtype=np.float64)
-        return curvature
 
 
 class Argument(NamedTuple):
@@ -147,16 +61,33 @@ class Worker:
         self._open = contextlib.ExitStack()
         self._open.enter_context(self.backend.threads(threads))
         self.number, self.n_users, self.n_items = number, source.n_users, source.n_items
-        self.shard = source.load(number)
-        self.rows: dict[str, Rows] = {"rows": self.shard.rows.read_only()}
-        self.vectors: dict[str, NDArray[np.float64]] = {"sums": self.shard.rows.sums()}
+        self.rows: dict[str, Rows] = {}
+        self.vectors: dict[str, NDArray[np.float64]] = {}
         self.factors: dict[str, Factors] = {}
         self.partials: dict[str, Array] = {}
-        self._is_balanced = False
+        self._is_balanced = self._is_reduced = False
+        self._hold(source.load(number))
+
+    def _hold(self, shard: Shard) -> None:
+        """Use this shard, with its dislikes apart: in `rows` they look like likes, as in models/problem.py."""
+        own = shard.rows
+        self.shard = shard
+        self.rows["rows"] = (confidences(own) if has_dislikes(own) else own).read_only()
+        self.vectors["sums"] = self.rows["rows"].sums()
+        for made in ("_sums", "_dislikes", "_users_of_dislikes"):
+            vars(self).pop(made, None)
 
     @cached_property
     def _sums(self) -> PartialSums:
         return partial_sums(self.backend, self.rows["rows"], self.n_items)
+
+    @cached_property
+    def _dislikes(self) -> Rows:
+        return disliked(self.shard.rows).read_only()
+
+    @cached_property
+    def _users_of_dislikes(self) -> Rows:
+        return transpose(self._dislikes, self.n_items).read_only()
 
     def run(self, program: Sequence[Step], arguments: Sequence[object]) -> tuple[Answer, float]:
         """Run a program; return the answer of its last step, and the seconds it took."""
@@ -207,11 +138,30 @@ class Worker:
         if self._is_balanced:
             return
         rows = self.shard.rows
-        rows = rows._replace(weights=Balance(*balance, item_counts, norm).balanced(rows))
         # The raw confidences are freed: a worker that replaces this one loads them again.
-        self.shard, self._is_balanced = replace(self.shard, rows=rows), True
-        self.rows["rows"], self.vectors["sums"] = rows.read_only(), rows.sums()
-        vars(self).pop("_sums", None)
+        self._hold(replace(self.shard, rows=rows._replace(weights=Balance(*balance, item_counts, norm).balanced(rows))))
+        self._is_balanced = True
+
+    # -- users and items without interactions -------------------------------------------------------------------------
+
+    def empty_users(self) -> NDArray[np.int64]:
+        """Return the numbers of the users without interactions."""
+        empty: NDArray[np.int64] = self.shard.users[np.diff(self.shard.rows.indptr) == 0]
+        return empty
+
+    def leave_out(self, place: NDArray[np.int32], n_items: int, users: NDArray[np.int64]) -> None:
+        """Renumber the items (`place`: the new numbers), and drop `users`, who have no interactions in any shard.
+
+        A second request changes nothing, as in `balance`.
+        """
+        if self._is_reduced:
+            return
+        shard, rows = self.shard, self.shard.rows
+        rows = rows._replace(indices=place[rows.indices])
+        kept = np.flatnonzero(~np.isin(shard.users, users))
+        numbers, ids = shard.users[kept], None if shard.user_ids is None else shard.user_ids.take(kept)
+        self.n_users, self.n_items, self._is_reduced = self.n_users - len(users), n_items, True
+        self._hold(Shard(rows.take(kept), numbers - np.searchsorted(users, numbers), ids))
 
     # -- factors ------------------------------------------------------------------------------------------------------
 
@@ -314,13 +264,15 @@ class Worker:
         self.backend.add_vector(self.backend.vector(vector), self._factors(out))
 
     def mean_inverse(
-        self, rows: str, V: Factors, shared: NDArray[np.float64], ridge: str
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
+        self, rows: str, V: Factors, shared: NDArray[np.float64], ridge: str, M: Array | None = None,
+        dislikes: bool = False,
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:  # fmt: skip
         """Return means over these rows (see contract), and the number of users they represent."""
-        host, own = self.backend.host, self.rows[rows]
-        if own.count == 0:
+        host = self.backend.host
+        if self.rows[rows].count == 0:
             return np.zeros_like(shared), np.zeros(len(shared)), 0
-        A, b = self.backend.mean_inverse(self._half_step(V, shared, ridge, np.zeros(len(shared)), rows))
+        step = self._half_step(V, shared, ridge, np.zeros(len(shared)), rows)
+        A, b = self.backend.mean_inverse(replace(step, own=self._own(V, ridge, M, dislikes)))
         return host(A), host(b), len(self.shard.users)
 
     def improve_users(
@@ -332,10 +284,12 @@ class Worker:
         return self.backend.numbers(*self.backend.improve(step, self._factors(key), Effort(*limits)))
 
     def solve_users(
-        self, V: Factors, shared: NDArray[np.float64], ridge: str, shift: NDArray[np.float64], out: str
-    ) -> None:
+        self, V: Factors, shared: NDArray[np.float64], ridge: str, shift: NDArray[np.float64], out: str,
+        M: Array | None = None, dislikes: bool = False,
+    ) -> None:  # fmt: skip
         """Solve the users' rows exactly: see contract, `solve`."""
-        self.factors[out] = self.backend.solve(self._half_step(V, shared, ridge, shift))
+        step = self._half_step(V, shared, ridge, shift)
+        self.factors[out] = self.backend.solve(replace(step, own=self._own(V, ridge, M, dislikes)))
 
     def _half_step(
         self, V: Factors, shared: NDArray[np.float64], ridge: str, shift: NDArray[np.float64], rows: str = "rows"
@@ -361,7 +315,7 @@ class Worker:
         own = None if M is None else self._predicted(M) * self._weights(ridge)
         if not dislikes:
             return own
-        surplus = self.backend.sparse_product(self.rows["dislikes"], V)
+        surplus = self.backend.sparse_product(self._dislikes, V)
         return -surplus if own is None else own - surplus
 
     def _predicted(self, M: Array) -> Factors:
@@ -392,21 +346,29 @@ class Worker:
 
     def disliked_users(self, out: str, key: str) -> None:
         """Store sum_i |w_ij| u_i over the dislikes of every item j under `out`."""
-        self.partials[out] = self.backend.sparse_product(self.rows["users_of_dislikes"], self._factors(key))
+        self.partials[out] = self.backend.sparse_product(self._users_of_dislikes, self._factors(key))
+
+    def dislike_confidence(self) -> float:
+        """Return the sum of the confidences of all dislikes."""
+        return float(self._dislikes.sums().sum())
 
     def dislike_change(self, key: str, V: Factors) -> float:
         """Return sum |w_ij| u_i.v_j over the dislikes."""
-        products = self.backend.sparse_product(self.rows["dislikes"], V)
+        products = self.backend.sparse_product(self._dislikes, V)
         return float(np.einsum("ij,ij->", products, self._factors(key), dtype=np.float64))
 
     # -- partial sums over all items ----------------------------------------------------------------------------------
 
     def item_counts(self, out: str) -> None:
-        """Store the number of users of every item under `out`."""
-        self.partials[out] = self.rows["rows"].column_counts(self.n_items)
+        """Store the number of users of every item under `out`; dislikes do not count."""
+        self.partials[out] = item_counts(self.shard.rows, self.n_items)
+
+    def item_likes(self, out: str) -> None:
+        """Store the sum of the confidences of every item's likes under `out`."""
+        self.partials[out] = item_sums(self.shard.rows, self.n_items)
 
     def item_confidences(self, out: str) -> None:
-        """Store the sum of every item's confidences under `out`."""
+        """Store the sum of every item's confidences, of dislikes too, under `out`."""
         self.partials[out] = item_sums(self.rows["rows"], self.n_items)
 
     def item_residual(self, out: str, key: str, V: Factors) -> float:

@@ -7,11 +7,12 @@ all lists together (JME, envy, popularity lift) cannot be computed.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.data import csr
 from fairmf.data.csr import Rows
 from fairmf.data.groups import read_groups
 from fairmf.data.interactions import Interactions
@@ -24,7 +25,7 @@ from fairmf.metrics.given import Given, read_group_target
 from fairmf.metrics.plan import Plan, by_position, plan_for
 from fairmf.models.evenness import Level
 from fairmf.models.factor_model import FactorModel
-from fairmf.models.shard_lists import check_items, over_shard, without_users
+from fairmf.models.shard_lists import UserFeatures, check_items, over_shard, without_users
 from fairmf.params import takes_keywords
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def evaluate_shards(
     train: ShardSource | None = None,
     evenness: float | Level | None = None,
     fairness: float | None = None,
+    user_features: Any = None,
     tasks: Tasks | None = None,
     **measured: Unpack[Measured],
 ) -> Evaluation:
@@ -74,6 +76,8 @@ def evaluate_shards(
         The source of the training data, for metrics that need popularity.
     evenness, fairness
         As in `recommend`: the level at which lists are made; by default the model's own.
+    user_features
+        As in `recommend_shards`.
     tasks
         Where tasks run; by default on Ray.
 
@@ -109,12 +113,13 @@ def evaluate_shards(
             f"history has {history.shards} shards and targets {targets.shards}: read both with the same shards=, so "
             "that a user is in the same shard of both."
         )
-    level = model.fitted.served(evenness, fairness)
+    level, features = model.fitted.served(evenness, fairness), UserFeatures.of(model, history, user_features)
     tasks = RayTasks(gpus=float(model.fitted.settings["backend"] == "cuda")) if tasks is None else tasks
     popularity, n_train = (None, 0) if train is None else (_users_of_items(tasks, train), train.n_users)
     groups = measured.get("groups")
     found = None if groups is None else read_groups(groups, history.n_items, model.fitted.item_ids, several=True)
-    cold = popularity is not None and bool(np.asarray(targets.popularity)[popularity == 0].any())
+    wanted = targets.popularity if not targets.n_dislikes else _users_of_items(tasks, targets)
+    cold = popularity is not None and bool(np.asarray(wanted)[popularity == 0].any())
     given = Given(
         history.n_items, popularity, n_train, cold=cold, cold_targets=cold, candidates=True, groups=found,
         group_target=read_group_target(None, found),
@@ -123,7 +128,7 @@ def evaluate_shards(
     plan = plan_for(history.n_users, given, measured.get("at", AT), measured.get("metrics"), merit, all_lists=False)
     cases = [(number,) for number in range(history.shards)]
     # Results are added one by one in the order of the shards: that needs little memory and always gives the same bits.
-    parts = tasks.each(measure_shard, cases, (without_users(model), history, targets, plan, level))
+    parts = tasks.each(measure_shard, cases, (without_users(model), history, targets, plan, (level, features)))
     total = functools.reduce(_added, parts)
     if total.unmatched == targets.n_users:
         raise InvalidData("No user of the targets is in the history: users are matched by their ids.")
@@ -131,10 +136,12 @@ def evaluate_shards(
 
 
 def measure_shard(
-    lean: FactorModel, history: ShardSource, targets: ShardSource, plan: Plan, level: Level, number: int
-) -> Sums:
-    """Rank and measure the users of one shard."""
-    model = over_shard(lean, history, number, level)
+    lean: FactorModel, history: ShardSource, targets: ShardSource, plan: Plan,
+    how: tuple[Level, UserFeatures | None], number: int,
+) -> Sums:  # fmt: skip
+    """Rank and measure the users of one shard; `how` is the level, and the features of users."""
+    level, features = how
+    model = over_shard(lean, history, number, level, features)
     seen = model.fitted.histories("evaluate")
     wanted, unmatched = aligned(targets.load(number), seen)
     held_out = HeldOut(seen, wanted, known_users=True)
@@ -189,7 +196,7 @@ def _without(rows: Rows, history: Interactions) -> Rows:
 
 
 def _users_of_items(tasks: Tasks, train: ShardSource) -> Values:
-    """Count the training users of each item."""
+    """Count the users of each item; dislikes do not count."""
     # Popularity is the sum of confidences, which is the number of users if all are 1.
     if train.is_binary:
         return np.asarray(train.popularity, dtype=np.float64)
@@ -199,8 +206,8 @@ def _users_of_items(tasks: Tasks, train: ShardSource) -> Values:
 
 
 def item_counts(source: ShardSource, number: int) -> Values:
-    """Count the users of each item in one shard."""
-    return np.bincount(source.load(number).rows.indices, minlength=source.n_items).astype(np.float64)
+    """Count the users of each item in one shard; dislikes do not count."""
+    return csr.item_counts(source.load(number).rows, source.n_items)
 
 
 def _added(one: Sums, other: Sums) -> Sums:

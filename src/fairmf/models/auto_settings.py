@@ -30,6 +30,7 @@ from fairmf.backends.contract import Factors, ScoreWindow
 from fairmf.data.csr import Rows, entries_where, liked
 from fairmf.data.interactions import Interactions, as_interactions
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite
+from fairmf.models import feature_fit
 from fairmf.models.progress import Advance, progress_bar
 from fairmf.params import settings_of, store_settings
 from fairmf.ranking.top_n import top_n
@@ -91,14 +92,22 @@ class Found:
         return f"{chosen} (nDCG@{K} {self.quality:.3f} {on}, {self.trials} short fits)"
 
 
-def with_chosen(model: ModelT, data: Interactions | SparseMatrix | ShardSource, progress: bool | None) -> ModelT:
+def with_chosen(
+    model: ModelT,
+    data: Interactions | SparseMatrix | ShardSource,
+    progress: bool | None,
+    item_features: Any,
+    user_features: Any,
+) -> ModelT:
     """Return a copy of a model with settings that are chosen for the data."""
     if isinstance(getattr(data, "shards", None), int):
         raise InvalidParameter(
             "settings='auto' needs Interactions in this process, not data in shards.",
             hint="choose the settings on a sample of the users, and give them to this fit",
         )
-    found = choose(cast("AlternatingModel", model), as_interactions(data), progress)
+    data = as_interactions(data)
+    feature_fit.check_sides(data, item_features, user_features)  # before the search, which takes a while
+    found = choose(cast("AlternatingModel", model), data, progress)
     own = copy.copy(model)
     store_settings(own, {**found.settings, "settings": "given"})
     return own

@@ -251,7 +251,7 @@ class IterativeModel(FeatureModel, Generic[StateT]):
         called = [each if hasattr(each, "on_epoch") else fit_loop.FunctionCallback(each) for each in callbacks]
         if getattr(self, "settings", "given") == "auto":
             # The constructor's values stay as they are, for the next fit; `fitted.settings` has what was chosen.
-            own = auto_settings.with_chosen(self, data, progress)
+            own = auto_settings.with_chosen(self, data, progress, item_features, user_features)
             try:
                 own.fit(
                     data, init=init, callbacks=callbacks, objective_every=objective_every, progress=progress,

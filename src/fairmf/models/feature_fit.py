@@ -30,12 +30,11 @@ from fairmf.models.fitted import Fitted
 from fairmf.models.fitted_features import FittedFeatures
 from fairmf.models.problem import Problem
 from fairmf.ranking.item_dial import score_spreads
+from fairmf.types import Record
 
 if TYPE_CHECKING:
     from fairmf.models.base import IterativeModel
-
-if TYPE_CHECKING:
-    from fairmf.models.base import IterativeModel
+    from fairmf.models.shard_terms import WholeShards
 
 log = logging.getLogger("fairmf")
 
@@ -98,7 +97,8 @@ class FeatureFit:
     def completed(self, fitted: Fitted, state: State, problem: Problem, fairness_weights: Vector | None) -> Fitted:
         """Return the results with all users and items: those that were left out get what their features predict."""
         backend, n_users = problem.backend, problem.n_users
-        data, changes = self.data, dict[str, Any]()
+        data: Interactions | WholeShards = self.data
+        changes: Record = {}
         U, V = fitted.user_factors, fitted.item_factors
         if self.items is not None and state.item_map is not None:
             changes["item_features"] = side = _side(self.items, state.item_map, self.warm_items, backend)
@@ -108,15 +108,23 @@ class FeatureFit:
             changes["user_features"] = side = _side(self.users, state.user_map, self.warm_users, backend)
             U = changes["user_factors"] = _filled(U, side, self.warm_users)
         if self.warm_items is not None:
-            changes["item_counts"] = item_counts(data.by_user, data.n_items)
+            changes["item_counts"] = self._item_counts()
             if len(fitted.popularity) != data.n_items:  # with a balance it is that of the raw data, of all items
                 changes["popularity"] = np.zeros(data.n_items)
                 changes["popularity"][self.warm_items] = fitted.popularity
         return dataclasses.replace(
-            fitted, **changes, user_ids=data.user_ids, item_ids=data.item_ids,
-            interactions=None if fitted.interactions is None else data, fairness_weights=fairness_weights,
-            weighting=data.weighting,
+            fitted, **changes, item_ids=data.item_ids, fairness_weights=fairness_weights, weighting=data.weighting,
+            **self._users_of(fitted),
         )  # fmt: skip
+
+    def _item_counts(self) -> Vector:
+        """Return the number of users of every item."""
+        return item_counts(self.data.by_user, self.data.n_items)
+
+    def _users_of(self, fitted: Fitted) -> Record:
+        """Return ids and histories of all users, of whom `fitted` has those that were fitted."""
+        histories = None if fitted.interactions is None else self.data
+        return {"user_ids": self.data.user_ids, "interactions": histories}
 
 
 def backend_for(what: str, asked: str, found: str) -> str:
@@ -128,19 +136,30 @@ def backend_for(what: str, asked: str, found: str) -> str:
 
 def read(model: IterativeModel[Any], data: Interactions, item_features: Any, user_features: Any) -> FeatureFit | None:
     """Read the features that a fit was given; None without any. Call it with the confidences of the fit."""
-    found: list[FeatureRows | None] = []
-    for kind, given, ids, size in (
-        ("item", item_features, data.item_ids, data.n_items),
-        ("user", user_features, data.user_ids, data.n_users),
-    ):
-        if given is None:
-            found.append(None)
-            continue
-        rows, others = read_features(given, ids, size, kind)
-        found.append(rows)
-        _say_what_was_read(type(model).__name__, kind, rows, others)
-    none = found == [None, None]
-    return None if none else FeatureFit(data, found[0], found[1], model.feature_regularization)
+    items, users = read_sides(model, data, item_features, user_features)
+    none = items is None and users is None
+    return None if none else FeatureFit(data, items, users, model.feature_regularization)
+
+
+def check_sides(data: Interactions, item_features: Any, user_features: Any) -> None:
+    """Raise InvalidData if features do not fit the data."""
+    if item_features is not None:
+        read_features(item_features, data.item_ids, data.n_items, "item")
+    if user_features is not None:
+        read_features(user_features, data.user_ids, data.n_users, "user")
+
+
+def read_sides(
+    model: IterativeModel[Any], data: Interactions | WholeShards, item_features: Any, user_features: Any
+) -> tuple[FeatureRows | None, FeatureRows | None]:
+    """Read the features of the items and of the users of some data; None for a side without any."""
+    found: dict[str, FeatureRows] = {}
+    for kind, given in (("item", item_features), ("user", user_features)):
+        if given is not None:
+            ids, size = (data.item_ids, data.n_items) if kind == "item" else (data.user_ids, data.n_users)
+            found[kind], others = read_features(given, ids, size, kind)
+            _say_what_was_read(type(model).__name__, kind, found[kind], others)
+    return found.get("item"), found.get("user")
 
 
 def _say_what_was_read(model: str, kind: str, found: FeatureRows, others: int) -> None:

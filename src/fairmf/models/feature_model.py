@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fairmf.backends.contract import Factors
@@ -99,7 +100,7 @@ class FeatureModel(FoldInModel):
         Returns
         -------
         One record per feature: its name, the number of `rows` that have it, the `effect` of one unit of it on the mean
-        score over all users, and the `spread` of that effect between users.
+        score over all users, and the `spread` of that effect between users (estimated in a model without users).
 
         Examples
         --------
@@ -114,11 +115,12 @@ class FeatureModel(FoldInModel):
         fitted = self.fitted
         if side not in ("item", "user"):
             raise InvalidParameter(f"side must be 'item' or 'user'. Got {side!r} instead.")
-        if side == "item":
-            return systems.features_of(fitted, side).effects(column, fitted.user_factors, fitted.mean_user)
-        return systems.features_of(fitted, side).effects(
-            column, fitted.item_factors, fitted.item_factors.mean(axis=0, dtype=float)
-        )
+        found, others = systems.features_of(fitted, side), fitted.item_factors
+        if side == "user":
+            return found.effects(column, others.mean(axis=0, dtype=float), partial(partial_fit.exact_spreads, others))
+        users = fitted.user_factors
+        spreads = partial(partial_fit.exact_spreads, users) if len(users) else partial(partial_fit.spreads_of, fitted)
+        return found.effects(column, fitted.mean_user, spreads)
 
 
 def _named_rows(side: FittedFeatures, features: Any, ids: Names | None, kind: str) -> tuple[list[Any], Rows]:

@@ -189,8 +189,9 @@ class Fitted:
         if counts is None:
             held = self.interactions
             counts = self.popularity if held is None else item_counts(held.by_user, len(V))
+        known = None if self.item_features is None else self.item_features.counted
         return item_dial.ItemDial(
-            spread, V @ self.mean_user.astype(V.dtype), counts, self.item_offsets, self.item_prices
+            spread, V @ self.mean_user.astype(V.dtype), counts, self.item_offsets, self.item_prices, known
         )
 
     def served(self, evenness: float | Level | None = None, fairness: float | None = None) -> Level:

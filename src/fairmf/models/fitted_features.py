@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -86,6 +86,11 @@ class FittedFeatures:
         flags[where] = counted
         return replace(self, rows=replace_rows(self.rows, where, rows), counted=flags)
 
+    def without_rows(self) -> FittedFeatures:
+        """Return a copy that knows nobody's features, but predicts vectors from new ones."""
+        none = Rows(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int32), None)
+        return replace(self, rows=none, counted=np.zeros(0, dtype=bool))
+
     # -- files ------------------------------------------------------------------------------------------------------
 
     def describe(self) -> Record:
@@ -132,11 +137,13 @@ class FittedFeatures:
 
     # -- what features do ---------------------------------------------------------------------------------------------
 
-    def effects(self, column: str | None, others: Factors, mean: NDArray[np.float64]) -> list[Record]:
+    def effects(
+        self, column: str | None, mean: NDArray[np.float64], spreads: Callable[[NDArray[np.float64]], Vector]
+    ) -> list[Record]:
         """Return what each feature of a column adds to scores, the largest first.
 
-        `mean` is the mean vector of the other side (`others`): `effect` is what one unit of the feature adds to the
-        mean score, `spread` the standard deviation of what it adds to the scores of different users (or items).
+        `mean` is the mean vector of the other side: `effect` is what one unit of the feature adds to the mean score,
+        `spread` the standard deviation of what it adds to the scores of different users (or items), by `spreads`.
         """
         chosen = range(len(self.map))
         if column is not None:
@@ -147,10 +154,7 @@ class FittedFeatures:
             chosen = range(*blocks[column].indices(len(self.map)))
         M, names = self.map[chosen].astype(np.float64), self.names
         counts = self.rows.column_counts(len(self.map))
-        wide = others.astype(np.float64)
-        centred = (wide.T @ wide) / max(len(wide), 1) - np.outer(wide.mean(axis=0), wide.mean(axis=0))
-        spread = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", M, centred, M), 0.0))
-        effect = M @ mean
+        spread, effect = spreads(M), M @ mean
         order = np.argsort(-effect, kind="stable")
         return [
             {"feature": names[chosen[k]], "rows": int(counts[chosen[k]]), "effect": float(effect[k]),

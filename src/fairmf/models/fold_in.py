@@ -227,8 +227,8 @@ class FoldInModel(FactorModel):
         item_users
             One row per item, one column per user of the model.
         features
-            In a model that was fitted with item_features: those of these items. What they predict and what the users
-            did are combined as in training; an item without users has the vector that its features predict.
+            In a model that was fitted with item_features: those of these items, row by row. What they predict and what
+            the users did are combined as in training; an item without users has the vector that its features predict.
 
         Returns
         -------
@@ -237,7 +237,7 @@ class FoldInModel(FactorModel):
         Raises
         ------
         InvalidData
-            If the columns are not the training users.
+            If the columns are not the training users, or the features have another number of rows.
         MissingHistories
             If the model does not hold its users, or only at another fairness and without their histories.
         """
@@ -253,6 +253,8 @@ class FoldInModel(FactorModel):
         fitted = self.fitted
         fitted.check_users("fold_in_items")
         batch = partial_fit.weighted_items(fitted, partial_fit.item_batch(fitted, item_users))
+        if predicted is not None and len(predicted) != batch.n_users:  # its rows are items
+            raise InvalidData(f"features has {len(predicted):,} rows for {batch.n_users:,} items.")
         users = partial_fit.trained_users(fitted, self._folded)
         backend = get_backend(fitted.settings["backend"])
         with backend.threads(self.num_threads):
@@ -261,8 +263,8 @@ class FoldInModel(FactorModel):
             raise NotFinite(f"{type(self).__name__}: these items have no finite vectors. {self.remedy()}")
         return vectors
 
-    def _folded(self, histories: Interactions, fairness: float) -> Factors:
-        return self.fold_in(histories, fairness=fairness)
+    def _folded(self, histories: Interactions, fairness: float, features: Rows | None = None) -> Factors:
+        return self.fold_in(histories, fairness=fairness, features=features)
 
     # -- updates ----------------------------------------------------------------------------------------------------
 

@@ -7,8 +7,8 @@ A new user's vector is its own frozen fold-in; a new item's is what the items' h
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Sequence
-from typing import TypeAlias, TypeVar
+from collections.abc import Hashable, Sequence
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,14 @@ from fairmf.models.fitted import Fitted
 from fairmf.ranking.item_dial import score_spreads
 from fairmf.types import Record, SparseMatrix
 
-FoldIn: TypeAlias = Callable[[Interactions, float], Factors]
-"""Returns the vectors of these histories at that fairness."""
+
+class FoldIn(Protocol):
+    """Return the vectors of these histories at that fairness, with features of these users."""
+
+    def __call__(self, histories: Interactions, fairness: float, features: Rows | None = None) -> Factors:
+        """Call it."""
+
+
 T = TypeVar("T", bound=Hashable)
 
 
@@ -34,8 +40,14 @@ def with_users(fitted: Fitted, names: Hashable | Names, batch: Interactions, fol
     """Append users or replace their rows, with vectors from `fold_in`. The mean user t and q1 stay as trained."""
     where, ids = places(names, fitted.user_ids, len(fitted.user_factors), "user")
     _check_rows(names, where, batch, "user")
+    side, features = fitted.user_features, None
+    if side is not None:  # new users have none
+        fresh = np.flatnonzero(where >= side.rows.count)
+        none = Rows(np.zeros(len(fresh) + 1, dtype=np.int64), np.zeros(0, dtype=np.int32), None)
+        side = side.with_rows(where[fresh], none, False)
+        features = side.rows.take(where)
     changes: Record = {
-        "user_factors": put(fitted.user_factors, where, fold_in(batch, fitted.fairness)),
+        "user_factors": put(fitted.user_factors, where, fold_in(batch, fitted.fairness, features)),
         "user_ids": ids,
     }
     held = fitted.interactions
@@ -49,15 +61,12 @@ def with_users(fitted: Fitted, names: Hashable | Names, batch: Interactions, fol
         changes["popularity"] = fitted.popularity + item_sums(appended.by_user, appended.n_items)
         if fitted.item_counts is not None:
             changes["item_counts"] = fitted.item_counts + item_counts(appended.by_user, batch.n_items)
-    if fitted.user_features is not None:
-        side, has = fitted.user_features, np.diff(batch.by_user.indptr) > 0
-        fresh = np.flatnonzero(where >= side.rows.count)
-        none = Rows(np.zeros(len(fresh) + 1, dtype=np.int64), np.zeros(0, dtype=np.int32), None)
-        side = side.with_rows(where[fresh], none, False)
-        changes["user_features"] = side.with_rows(where, side.rows.take(where), has)
+    if side is not None and features is not None:
+        changes["user_features"] = side.with_rows(where, features, np.diff(batch.by_user.indptr) > 0)
     if fitted.user_sensitivity is not None:
         # u(psi) is linear in psi, so that its slope is the difference of two fold-ins.
-        changes["user_sensitivity"] = put(fitted.user_sensitivity, where, fold_in(batch, 0.0) - fold_in(batch, 1.0))
+        slope = fold_in(batch, 0.0, features) - fold_in(batch, 1.0, features)
+        changes["user_sensitivity"] = put(fitted.user_sensitivity, where, slope)
     return dataclasses.replace(fitted, **changes)
 
 
@@ -153,11 +162,12 @@ def with_items(
     change = _merit(vectors[come], fitted.mean_user, of_come) - _merit(V[where[gone]], fitted.mean_user, of_gone)
     changes["merit"] = fitted.merit + fitted.settings["unobserved_weight"] * change
     held = fitted.interactions
+    if fitted.weighting is not None:
+        changes["weighting"] = fitted.weighting.with_items(where, raw.by_user)
     if held is not None:
         rows = replace_rows(held.by_item, where, batch.by_user)
         by_user = transpose(rows, held.n_users)
         if fitted.weighting is not None:
-            changes["weighting"] = fitted.weighting.with_items(where, raw.by_user)
             by_user = _rescaled(by_user, held.by_user, fitted.weighting)
         weighting = changes.get("weighting", fitted.weighting)
         changes["interactions"] = Interactions(by_user, rows.count, held.user_ids, ids, weighting)
@@ -170,12 +180,33 @@ def with_items(
     if fitted.item_counts is not None:
         changes["item_counts"] = put(fitted.item_counts, where, like_counts(raw.by_user))
     if fitted.item_spread is not None:
-        backend = get_backend(fitted.settings["backend"])
-        with backend.threads(1):
-            users = backend.array(fitted.user_factors)
-            spread = score_spreads(backend, users, len(fitted.user_factors), backend.array(vectors))
-        changes["item_spread"] = put(fitted.item_spread, where, spread)
+        changes["item_spread"] = put(fitted.item_spread, where, spreads_of(fitted, vectors))
     return dataclasses.replace(fitted, **changes)
+
+
+def spreads_of(fitted: Fitted, vectors: Factors) -> Vector:
+    """Return the standard deviation of the scores of vectors of items over the training users.
+
+    A model that was fitted on shards holds no users: their spread is then taken to be as large, for its length, as that
+    of the median item. That is exact where users are spread equally in all directions.
+    """
+    backend, n = get_backend(fitted.settings["backend"]), len(fitted.user_factors)
+    if n == 0 and fitted.item_spread is not None:
+        lengths = np.linalg.norm(fitted.item_factors.astype(np.float64), axis=1)
+        some = (lengths > 0) & (fitted.item_spread > 0)
+        ratio = float(np.median(fitted.item_spread[some] / lengths[some])) if some.any() else 0.0
+        estimated: Vector = ratio * np.linalg.norm(vectors.astype(np.float64), axis=1)
+        return estimated
+    with backend.threads(1):
+        return score_spreads(backend, backend.array(fitted.user_factors), n, backend.array(vectors))
+
+
+def exact_spreads(others: Factors, vectors: NDArray[np.float64]) -> Vector:
+    """Return the standard deviation of the scores of each vector over the vectors of the other side."""
+    wide = others.astype(np.float64)
+    centred = (wide.T @ wide) / max(len(wide), 1) - np.outer(wide.mean(axis=0), wide.mean(axis=0))
+    spreads: Vector = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", vectors, centred, vectors), 0.0))
+    return spreads
 
 
 def item_batch(fitted: Fitted, item_users: Interactions | SparseMatrix) -> Interactions:
@@ -196,6 +227,8 @@ def weighted_items(fitted: Fitted, batch: Interactions) -> Interactions:
         return weighted_like(batch, how)
     if batch.weighting is not None:
         raise InvalidData(f"The model weights rows of items by {how.how!r} itself: give the raw ones.")
+    if fitted.interactions is None and batch.nnz == 0:  # new items without interactions need no histories
+        return batch
     per_user = like_counts(fitted.histories("the weight of a new item").by_user)
     rows = batch.by_user._replace(weights=how.item_weights(batch.by_user, per_user))
     return Interactions(rows, batch.n_items, batch.user_ids, batch.item_ids)

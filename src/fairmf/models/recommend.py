@@ -91,6 +91,9 @@ def read_request(model: FactorModel, users: Names, N: int, choice: Choice) -> Re
     given = None if choice.user_items is None else read_user_items(model, choice, len(users))
     # A vector made from the given rows needs no stored one: such users need not be known.
     made = given is not None and (choice.recalculate_user or fairness is not None)
+    if given is not None and made and fitted.user_features is not None and user_ids is not None:
+        # Features are found by id. A user who is not known has none.
+        given = Interactions(given.by_user, given.n_items, Ids(as_list(users)), given.item_ids, given.weighting)
     everyone, each = read_filter(choice.filter_items, item_ids, model.n_items, len(users))
     return Request(
         count=len(users),

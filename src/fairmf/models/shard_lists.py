@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fairmf.data.csr import Rows
+from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.data.popularity import gini
 from fairmf.distributed.parquet_chunks import output_folder
-from fairmf.distributed.shards import ShardSource
+from fairmf.distributed.shards import Shard, ShardSource
 from fairmf.distributed.task_pool import RayTasks, Tasks
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.io.atomic import replacing
 from fairmf.lazy import lazy_module
+from fairmf.models import fold_in_systems
 from fairmf.models.batches import record_batches
 from fairmf.models.evenness import Level
 from fairmf.models.factor_model import FactorModel
@@ -51,9 +54,10 @@ def without_users(model: FactorModel) -> FactorModel:
     """Return the model without its users: as large as the catalogue, ready to be sent."""
     lean, fitted = copy.copy(model), model.fitted
     nobody = np.empty((0, fitted.item_factors.shape[1]), dtype=fitted.item_factors.dtype)
+    side = fitted.user_features
     lean._fitted = dataclasses.replace(
         fitted, user_factors=nobody, user_ids=None, interactions=None, user_sensitivity=None,
-        **_of_all_users(fitted),
+        user_features=None if side is None else side.without_rows(), **_of_all_users(fitted),
     )  # fmt: skip
     return lean
 
@@ -63,6 +67,54 @@ def _of_all_users(fitted: Fitted) -> Record:
     if fitted.item_spread is not None and fitted.item_counts is not None:
         return {}
     return {"item_spread": fitted.item_dial.spread, "item_counts": fitted.item_dial.counts}
+
+
+@dataclass(frozen=True)
+class UserFeatures:
+    """The features of users, for tasks that fold them in: found by id, or by number where there are no ids."""
+
+    ids: Ids | None
+    rows: Rows
+
+    @classmethod
+    def of(cls, model: FactorModel, source: ShardSource, given: Any) -> UserFeatures | None:
+        """Read the features of the source's users; those that a model holds do not have to be given.
+
+        Returns None for a model without user_features.
+        """
+        fitted, side = model.fitted, model.fitted.user_features
+        if given is not None:
+            names, rows = fold_in_systems.features_of(fitted, "user").encoded(given, "user")
+            found = cls(None if names is None else Ids(names).check("user"), rows)
+        elif side is None:
+            return None
+        elif side.rows.count == 0:
+            raise InvalidParameter(
+                "The model was fitted with user_features, and holds those of no user.",
+                hint="give user_features=, as to fit",
+            )
+        else:
+            found = cls(fitted.user_ids, side.rows)
+        if found.ids is None and found.rows.count != source.n_users:
+            raise InvalidData(
+                f"user_features has {found.rows.count:,} rows, but the source has {source.n_users:,} users."
+            )
+        return found
+
+    def of_shard(self, shard: Shard) -> Rows:
+        """Return the features of a shard's users; none for users that are not known."""
+        n, known = self.rows.count, self.ids
+        if known is None:
+            where = shard.users
+        elif shard.user_ids is None:
+            raise InvalidData("The features of users have ids, the users of the source have none.")
+        else:
+            where = np.array([known.position(x) if x in known else n for x in shard.user_ids.values.tolist()])
+        return _with_empty_row(self.rows).take(where.astype(np.int64))
+
+
+def _with_empty_row(rows: Rows) -> Rows:
+    return rows._replace(indptr=np.append(rows.indptr, rows.indptr[-1]))
 
 
 def check_items(model: FactorModel, source: ShardSource, what: str) -> None:
@@ -76,30 +128,32 @@ def check_items(model: FactorModel, source: ShardSource, what: str) -> None:
         )
 
 
-def histories(source: ShardSource, number: int, fitted: Fitted) -> Interactions:
-    """Return the interactions of a shard's users over the model's items."""
-    shard = source.load(number)
-    # With the weighting, so that the model weights raw ones, and no others.
-    return Interactions(shard.rows, len(fitted.item_factors), shard.user_ids, fitted.item_ids, source.weighting)
-
-
 def _owned(fitted: Fitted) -> Fitted:
     """Copy the arrays: those of the object store are read-only, for which kernels would be compiled once more."""
     arrays: Record = {name: np.array(value) for name, value in vars(fitted).items() if isinstance(value, np.ndarray)}
     return dataclasses.replace(fitted, **arrays)
 
 
-def over_shard(lean: FactorModel, source: ShardSource, number: int, level: Level) -> FactorModel:
+def over_shard(
+    lean: FactorModel, source: ShardSource, number: int, level: Level, features: UserFeatures | None = None
+) -> FactorModel:
     """Return a model (`without_users`) with the users of one shard, which serves with this level."""
     model = copy.copy(lean)
     model.num_threads = 1  # the task has one CPU
     fitted = model._fitted = _owned(lean.fitted)
-    own = histories(source, number, fitted)
+    shard = source.load(number)
+    # With the weighting, so that the model weights raw ones, and no others.
+    own = Interactions(shard.rows, len(fitted.item_factors), shard.user_ids, fitted.item_ids, source.weighting)
     psi = fitted.fairness if level.fairness is None else level.fairness
-    users = model._fold_in_all(own, psi) if isinstance(model, FoldInModel) else model.fold_in(own)
+    side = fitted.user_features
+    if side is not None and features is not None:
+        rows = features.of_shard(shard)
+        side = dataclasses.replace(side, rows=rows, counted=np.diff(own.by_user.indptr) > 0)
+    own_features = None if side is None else side.rows
+    users = model._fold_in_all(own, psi, own_features) if isinstance(model, FoldInModel) else model.fold_in(own)
     model._fitted = dataclasses.replace(
         fitted, user_factors=users, user_ids=own.user_ids, interactions=own, flatten=level.flatten,
-        discount=level.discount, lift=level.lift, fairness=psi,
+        discount=level.discount, lift=level.lift, fairness=psi, user_features=side,
     )  # fmt: skip
     return model
 
@@ -145,6 +199,7 @@ def recommend_shards(
     folder: str | os.PathLike[str],
     N: int = 10,
     *,
+    user_features: Any = None,
     filesystem: pyarrow.fs.FileSystem | None = None,
     tasks: Tasks | None = None,
     **options: Any,
@@ -164,6 +219,9 @@ def recommend_shards(
         A path or URL (s3://...) that every machine of the cluster sees, or a path of `filesystem`.
     N
         Length of the lists.
+    user_features
+        For a model that was fitted with features of users: theirs, as given to `fit`. A model that holds its users has
+        them already. Users without a row have no features.
     filesystem
         A PyArrow file system; None finds it from `folder`.
     tasks
@@ -202,11 +260,12 @@ def recommend_shards(
         raise InvalidParameter(f"recommend_shards has no option {', '.join(map(repr, unknown))}; there are {known}.")
     check_items(model, source, "the source")
     _check_request(model, N, options)
+    features = UserFeatures.of(model, source, user_features)
     tasks = RayTasks(gpus=float(model.fitted.settings["backend"] == "cuda")) if tasks is None else tasks
     where = output_folder(folder, filesystem)
     cases = [(number,) for number in range(source.shards)]
     exposure, files, rows, users = np.zeros(source.n_items, dtype=np.int64), [], 0, 0
-    for part in tasks.each(write_part, cases, (without_users(model), source, where, int(N), options)):
+    for part in tasks.each(write_part, cases, (without_users(model), source, features, where, (int(N), options))):
         files += [part.file] if part.n_users else []
         rows, users = rows + part.rows, users + part.n_users
         exposure += part.exposure
@@ -222,11 +281,18 @@ def _check_request(model: FactorModel, N: int, options: Record) -> None:
     record_batches(without_users(model), np.zeros(0, dtype=np.int64), N, options)
 
 
-def write_part(lean: FactorModel, source: ShardSource, where: Folder, N: int, options: Record, number: int) -> Part:
-    """Write the lists of one shard."""
-    options = dict(options)
+def write_part(
+    lean: FactorModel,
+    source: ShardSource,
+    features: UserFeatures | None,
+    where: Folder,
+    request: tuple[int, Record],
+    number: int,
+) -> Part:
+    """Write the lists of one shard; `request` is N and the options."""
+    N, options = request[0], dict(request[1])
     level = lean.fitted.served(options.pop("evenness", None), options.pop("fairness", None))
-    model = over_shard(lean, source, number, level)
+    model = over_shard(lean, source, number, level, features)
     exposure = np.zeros(model.n_items, dtype=np.int64)
 
     def count(items: NDArray[np.int32]) -> None:

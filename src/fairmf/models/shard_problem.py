@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fairmf.backends.contract import Backend, Vector
 from fairmf.backends.registry import get_backend
@@ -19,6 +19,7 @@ from fairmf.distributed.backend import ShardedBackend
 from fairmf.distributed.cluster import RayCluster
 from fairmf.distributed.remote_arrays import (
     ITEMS,
+    LIKES,
     USERS,
     ShardedFactors,
     ShardedRows,
@@ -55,7 +56,7 @@ from fairmf.models.problem import (
     spread_evenly,
     together,
 )  # fmt: skip
-from fairmf.models.shard_terms import ShardedDislikes, ShardedFeatures
+from fairmf.models.shard_terms import ShardedDislikes, ShardedFeatureFit, ShardedFeatures, ids_of_users
 from fairmf.params import settings_of
 from fairmf.types import Array, Record, Settings, SparseMatrix
 
@@ -70,7 +71,7 @@ class ShardedInteractions:
         self.n_users, self.n_items, self.nnz = team.n_users, team.n_items, team.nnz
         self.shape = UserCount(team.n_users), team.n_items
         self.by_user, self.by_item = ShardedRows(team, USERS), ShardedRows(team, ITEMS)
-        self.item_ids = team.source.item_ids
+        self.item_ids = team.item_ids
         self.fingerprint, self.weighting = team.source.fingerprint, team.weighting
         self._team, self._own = team, own
 
@@ -79,11 +80,13 @@ class ShardedInteractions:
         """The ids of the users; None where they have none or stay in the workers."""
         if self._own is not None or not self._team.gather_users:
             return None if self._own is None else self._own.user_ids
-        parts = self._team.call(_ids_of)
-        if any(ids is None for _, ids in parts):
-            return None
-        names = np.concatenate([ids for _, ids in parts])
-        return Ids(names[np.argsort(np.concatenate([users for users, _ in parts]))])
+        return ids_of_users(self._team)
+
+    def liked(self) -> ShardedInteractions:
+        """Return a view in which dislikes do not count in the items' sums."""
+        likes = copy.copy(self)
+        likes.by_item = ShardedRows(self._team, ITEMS, LIKES)
+        return likes
 
 
 @dataclass(frozen=True)
@@ -196,11 +199,6 @@ def anchor(problem: Problem, *states: State | None) -> None:
             users.recipe = Solved(state.item_factors, state.coupling, problem.unobserved_weight, RIDGE, terms)
 
 
-def _ids_of(worker: Worker) -> tuple[NDArray[np.int64], Array | None]:
-    ids = worker.shard.user_ids
-    return worker.shard.users, None if ids is None else ids.values
-
-
 def _groups_of(worker: Worker, most: int) -> tuple[Array, ...]:
     return tuple(grouped(worker.vectors["sums"], worker.vectors[RIDGE], most))
 
@@ -211,14 +209,13 @@ def sharded_problem(
 ) -> ShardedProblem:  # fmt: skip
     """Return the problem of these settings on a team's data."""
     names = ("regularization", "regularization_exponent", "unobserved_weight")
-    data, dislikes = ShardedInteractions(team, own), None
-    if own is not None and own.n_dislikes:
-        dislikes = ShardedDislikes(own)
-        dislikes.send(team)
+    data, dislikes = cast(Interactions, ShardedInteractions(team, own)), None
+    if team.source.n_dislikes:
+        dislikes = ShardedDislikes(data if own is None else own, team)
     rounding = HALF_ROUNDING if settings.get("factor_dtype") == "float16" else None
     backend = cast(Backend, ShardedBackend(team, local, rounding))
     return ShardedProblem(
-        cast(Interactions, data), backend, **{name: settings[name] for name in names},
+        data, backend, **{name: settings[name] for name in names},
         lambda_f=lambda_f, fairness_weights=fairness_weights, dislikes=dislikes, team=team,
     )  # fmt: skip
 
@@ -233,44 +230,32 @@ def open_on_cluster(
     user_features: Any = None,
 ) -> Iterator[Setup[StateT]]:
     """Build the problem of a fit over the workers of a cluster, and hold the workers until the fit ends."""
-    cluster = RayCluster() if cluster is None else cluster
-    if not isinstance(cluster, RayCluster):
-        raise InvalidParameter(f"cluster must be a RayCluster. Got {type(cluster).__name__} instead.")
-    cluster.check()
-    name = type(model).__name__
-    solver = getattr(model, "solver", None)
-    if solver != "eigenbasis_cg":
-        raise InvalidParameter(
-            f"{name}: engine='ray' solves rows by solver='eigenbasis_cg' alone. Got solver={solver!r} instead."
-        )
-    if model.regularization <= 0:
-        raise InvalidParameter(f"{name}: engine='ray' needs regularization > 0. Got {model.regularization!r} instead.")
-    own = popularity = None
+    cluster = _checked(model, cluster)
+    histories = own = popularity = features = None
     if not isinstance(data, ShardSource):
-        own, popularity = balanced_like(model, as_interactions(data))
-        if own.n_dislikes:
-            feature_fit.backend_for("Features and dislikes", model.backend, model.backend)
-    features = _features(model, own, item_features, user_features)
-    histories = own
-    if features is not None:
-        own = features.reduced()
-    source: ShardSource | Interactions
-    source = data if isinstance(data, ShardSource) else cast(Interactions, own).confidences()
+        histories, popularity = balanced_like(model, as_interactions(data))
+        features, own = feature_fit.read(model, histories, item_features, user_features), histories
+        if features is not None:
+            own = features.reduced()
+    source: ShardSource | Interactions = data if isinstance(data, ShardSource) else cast(Interactions, own)
     if source.nnz == 0:
         raise InvalidData("There are no interactions to learn from.")
+    if item_features is not None or user_features is not None or source.n_dislikes:
+        feature_fit.backend_for("Features and dislikes", model.backend, model.backend)
     with cluster.team(source, model.backend, model.factor_dtype) as team:
-        weights = full_weights = None
-        if fairness_weights is not None and features is None:
-            weights = full_weights = read_fairness_weights(fairness_weights, team.n_items, team.source.item_ids)
-        elif fairness_weights is not None and features is not None:
-            full = features.data
-            full_weights = read_fairness_weights(fairness_weights, full.n_items, full.item_ids)
-            weights = features.started(full_weights, "item")
-        if own is None and (model.item_balance > 0 or model.user_balance > 0):
-            popularity = np.array(team.popularity)
-            team.balance(model.item_balance, model.user_balance)
-        local = get_backend("reference" if model.backend == "reference" else "cpu")
         team.gather_users = own is not None if cluster.gather_users is None else cluster.gather_users
+        weights = full_weights = None
+        if fairness_weights is not None:
+            whole = team if features is None else features.data
+            weights = full_weights = read_fairness_weights(fairness_weights, whole.n_items, whole.item_ids)
+        if own is None and (model.item_balance > 0 or model.user_balance > 0):
+            popularity = np.array(team.liked_popularity)
+            team.balance(model.item_balance, model.user_balance)
+        if own is None:
+            features = ShardedFeatureFit.read(model, team, item_features, user_features)
+        if features is not None and weights is not None:
+            weights = features.started(weights, "item")
+        local = get_backend("reference" if model.backend == "reference" else "cpu")
         problem: Problem
         problem = sharded_problem(team, local, model.lambda_f_for(team.n_users), settings_of(model), weights, own)
         if features is not None:
@@ -282,17 +267,17 @@ def open_on_cluster(
         )  # fmt: skip
 
 
-def _features(
-    model: IterativeModel[StateT], data: Interactions | None, item_features: Any, user_features: Any
-) -> feature_fit.FeatureFit | None:
-    """Read the features of a fit over a cluster; raise InvalidParameter for those that it does not support."""
-    if item_features is None and user_features is None:
-        return None
-    if data is None:
-        what = "item_features" if user_features is None else "user_features"
+def _checked(model: IterativeModel[StateT], cluster: RayCluster | None) -> RayCluster:
+    """Return the cluster of a fit; raise InvalidParameter for settings that it does not support."""
+    cluster = RayCluster() if cluster is None else cluster
+    if not isinstance(cluster, RayCluster):
+        raise InvalidParameter(f"cluster must be a RayCluster. Got {type(cluster).__name__} instead.")
+    cluster.check()
+    name, solver = type(model).__name__, getattr(model, "solver", None)
+    if solver != "eigenbasis_cg":
         raise InvalidParameter(
-            f"{what} needs Interactions in this process, not shards.",
-            hint="use Interactions.from_parquet",
+            f"{name}: engine='ray' solves rows by solver='eigenbasis_cg' alone. Got solver={solver!r} instead."
         )
-    feature_fit.backend_for("Features and dislikes", model.backend, model.backend)
-    return feature_fit.read(model, data, item_features, user_features)
+    if model.regularization <= 0:
+        raise InvalidParameter(f"{name}: engine='ray' needs regularization > 0. Got {model.regularization!r} instead.")
+    return cluster

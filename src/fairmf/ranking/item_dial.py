@@ -9,6 +9,9 @@ three strengths g (`flatten`), h (`discount`) and t (`lift`),
 where S(g) is the standard deviation of all flattened scores, so that h and t mean the same for every model and every g.
 The price is what an item's scores lack to bring it into a fair share of the lists (`learn_offsets.item_prices`). All
 act on items alone, at request time: nothing is trained. It equals plain scores when g = h = t = 0.
+
+Nobody had the chance to take an item that is new, so its f_j is not 0 but unknown. Where features predict its vector,
+the discount takes what items of the same spread have: log f is regressed on log sigma over the items that are known.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fairmf.backends.contract import Backend, Factors, ItemScale, Vector, frozen
 from fairmf.types import Array
@@ -40,6 +44,8 @@ class ItemDial:
     """What is added to the dialled scores of each item (ranking/learn_offsets.py)."""
     prices: Vector | None = None
     """p_j, in units of S(0); None where no prices were learned."""
+    known: NDArray[np.bool_] | None = None
+    """Items whose f_j is known; None stands for all. Of the others it is estimated."""
 
     def level(self, flatten: float, discount: float, lift: float = 0.0) -> ItemScale | None:
         """Return scale and offset of every item at these strengths; None where all scores stay as they are.
@@ -55,7 +61,7 @@ class ItemDial:
     def _compute(self, flatten: float, discount: float, lift: float) -> ItemScale | None:
         offset = None if self.offsets is None else self.offsets.astype(np.float64)
         if discount > 0:
-            logs = np.log(np.maximum(self.counts, 1.0))
+            logs = self.log_counts
             taken = discount * self.score_spread(flatten) * (logs - logs.mean())
             offset = -taken if offset is None else offset - taken
         if lift > 0 and self.prices is not None:
@@ -77,6 +83,22 @@ class ItemDial:
             return np.ones(len(self.spread))
         floored: Vector = np.where(silent, 1.0, np.maximum(self.spread, least))
         return floored
+
+    @functools.cached_property
+    def log_counts(self) -> Vector:
+        """log f_j, f_j at least 1; of items that are not known what those of their spread have, at most the most."""
+        logs: Vector = np.log(np.maximum(self.counts, 1.0))
+        if self.known is None or self.known.all():
+            return logs
+        heard = self.known & (self.spread > 0)
+        logs[~self.known] = logs[heard].mean() if heard.any() else 0.0  # of those of which nothing is known either
+        new = ~self.known & (self.spread > 0)
+        if heard.sum() > 1 and new.any():
+            x, y = np.log(self.floored_spread[heard]), logs[heard]
+            slope = float(np.cov(x, y, bias=True)[0, 1] / max(float(x.var()), np.finfo(np.float64).tiny))
+            expected = y.mean() + slope * (np.log(self.floored_spread[new]) - x.mean())
+            logs[new] = np.clip(expected, 0.0, y.max())
+        return logs
 
     def scale(self, flatten: float) -> Vector:
         """Return 1 / sigma_j^g; 1 for items whose scores are all 0, and where no item's scores vary."""

@@ -192,7 +192,7 @@ def default_groups(n_items: int) -> int:
 
 
 def _centred_logs(dial: ItemDial) -> Floats:
-    logs = np.log(np.maximum(dial.counts, 1.0))
+    logs = dial.log_counts
     centred: Floats = logs - logs.mean()
     return centred
 
