@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from conftest import EMULATED
 
 from fairmf import IALS, FairALS, FiADMM, Interactions, evaluate, load_model, split_by_user, synthetic, synthetic_events
 from fairmf.backends.registry import what_is_missing
@@ -26,7 +27,8 @@ MODELS = {
 
 
 def data(weighted=False):
-    binary = synthetic(2500, 700, 120_000, random_state=1)
+    size = (90, 60, 1200) if EMULATED else (2500, 700, 120_000)
+    binary = synthetic(*size, random_state=1)
     if not weighted:
         return binary
     matrix = binary.to_csr()
@@ -35,7 +37,10 @@ def data(weighted=False):
 
 
 def fitted(model, backend, given, **options):
-    return type(model)(**(settings_of(model) | {"backend": backend})).fit(given, progress=False, **options)
+    epochs = min(model.epochs, 8) if EMULATED else model.epochs
+    return type(model)(**(settings_of(model) | {"backend": backend, "epochs": epochs})).fit(
+        given, progress=False, **options
+    )
 
 
 def final(model):
@@ -60,7 +65,8 @@ def test_item_weights():
 
 
 def test_everything_a_model_does(tmp_path):
-    split = split_by_user(synthetic_events(1500, 400, 60_000, random_state=2), heldout=150)
+    size, heldout = ((200, 80, 4000), 40) if EMULATED else ((1500, 400, 60_000), 150)
+    split = split_by_user(synthetic_events(*size, random_state=2), heldout=heldout)
     cpu, cuda = (fitted(FairALS(factors=16), b, split.train) for b in ("cpu", "cuda"))
     for fairness in (None, 0.0, 3.0):
         left, right = (evaluate(m, split.test, bootstrap=0, **({} if fairness is None else {"fairness": fairness}))
