@@ -24,8 +24,11 @@ CHOSEN = (
     "backends", "contracts", "models/test_features.py", "models/test_dislikes.py", "cuda/test_emulator.py",
     "cuda/test_devices.py", "cuda/test_streaming.py", "cuda/test_fits.py",
 )  # fmt: skip
-# What the contract tests show in less time: whole fits are long, and Ray starts processes.
-LEFT_OUT = "not ray and not weighted-iALS and not weighted-FairALS and not 40 and not lists_and_fold_in"
+# What the contract tests show in less time: whole fits are long.
+LEFT_OUT = (
+    "not weighted-iALS and not weighted-FairALS and not 40 and not lists_and_fold_in and not gradients_are_zero"
+    " and not fiadmm_uses_features"
+)
 
 
 @pytest.mark.slow

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from conftest import EMULATED, as_numpy
 
-from fairmf import FairALS, FiADMM, synthetic
+from fairmf import FairALS, FiADMM, Interactions, synthetic
 from fairmf.backends.registry import what_is_missing
 from fairmf.errors import InvalidParameter, NotEnoughMemory
 
@@ -40,6 +41,26 @@ def test_streamed_fit_equals_the_one_that_fits(model, solver, monkeypatch, caplo
     np.testing.assert_allclose(
         streamed.user_factors @ streamed.item_factors.T, whole.user_factors @ whole.item_factors.T, atol=1e-2
     )
+
+
+@pytest.mark.parametrize("solver", ["eigenbasis_cg", "cholesky"])
+def test_features_and_dislikes_are_streamed(monkeypatch, caplog, solver):
+    """Right-hand sides of users' own and what their features predict are as large as the users' factors."""
+    matrix = DATA.to_csr().astype(np.float32)
+    matrix.data[::7] = -0.5
+    given = Interactions.from_csr(matrix, weights="values")
+    features = {f"{side}_features": sp.random(n, 9, 0.3, format="csr", random_state=n)
+                for side, n in zip(("user", "item"), matrix.shape, strict=True)}  # fmt: skip
+    settings = {"factors": 64, "epochs": 2, "solver": solver, "backend": "cuda"}
+    whole = FairALS(**settings).fit(given, progress=False, **features)
+    monkeypatch.setenv("FAIRMF_CUDA_MEMORY_GB", LITTLE)
+    monkeypatch.setattr("fairmf.backends.cuda.memory.BLOCK_BYTES", BLOCK)
+    streamed = FairALS(**settings).fit(given, progress=False, **features)
+    assert f"factors of {DATA.n_users:,} rows x 64 stay" in caplog.text
+    totals = [m.history.column("objective.total") for m in (streamed, whole)]
+    np.testing.assert_allclose(*totals, rtol=1e-6)
+    maps = [m.fitted.user_features.map @ m.fitted.item_features.map.T for m in (streamed, whole)]
+    np.testing.assert_allclose(*maps, atol=1e-3 * np.abs(maps[1]).max())
 
 
 def test_lists_and_fold_in(little):

@@ -153,6 +153,12 @@ class RowSums(NamedTuple):
     """Sum of ridge_i |x_i|^2 after the steps."""
 
 
+def beside(backend: Backend, values: Vector, like: Factors) -> Array:
+    """Return numbers in the dtype and the place of an array: a device may keep large arrays in the host's memory."""
+    placed = backend.host(values) if isinstance(like, np.ndarray) else backend.vector(values)
+    return placed.astype(like.dtype)
+
+
 def divides(method: Callable[P, R]) -> Callable[P, R]:
     """Raise NotFinite where a kernel divides by zero, which Numba reports as SystemError."""
 
@@ -231,6 +237,9 @@ class Backend(Protocol):
     def squared_distance(self, this: Factors, other: Factors) -> float:
         """Return the squared Frobenius norm of the difference."""
 
+    def column_products(self, this: Factors, other: Factors) -> Vector:
+        """Return sum_i x_ik y_ik for every column k."""
+
     def mean_response(
         self, shares: Vector, ridge: Vector, slopes: Vector, values: Vector, typical: Vector, mix: float
     ) -> Vector:
@@ -254,6 +263,9 @@ class Backend(Protocol):
 
     def observed_loss(self, rows: Rows, this: Factors, other: Factors) -> float:
         """Return the sum of c_ij (1 - x_i.y_j)^2 over stored entries."""
+
+    def score_sum(self, rows: Rows, this: Factors, other: Factors) -> float:
+        """Return the sum of c_ij x_i.y_j over stored entries."""
 
     # -- rows -----------------------------------------------------------------------------------------------------
 

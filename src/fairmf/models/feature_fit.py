@@ -22,7 +22,7 @@ from fairmf.backends.contract import Backend, Factors, Vector
 from fairmf.data.csr import Rows, item_counts
 from fairmf.data.features import FeatureRows, read_features
 from fairmf.data.interactions import Interactions
-from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.errors import InvalidData
 from fairmf.lazy import cached_property
 from fairmf.models.feature_maps import SideFeatures
 from fairmf.models.fit_loop import State
@@ -117,13 +117,6 @@ class FeatureFit:
             interactions=None if fitted.interactions is None else data, fairness_weights=fairness_weights,
             weighting=data.weighting,
         )  # fmt: skip
-
-
-def backend_for(what: str, asked: str, found: str) -> str:
-    """Return the backend of a fit with features or dislikes (`what`), from the asked and the found one: never cuda."""
-    if found == "cuda" and asked != "auto":
-        raise InvalidParameter(f"{what} are not supported by backend='cuda': use backend='cpu'.")
-    return "cpu" if found == "cuda" else found
 
 
 def read(model: IterativeModel[Any], data: Interactions, item_features: Any, user_features: Any) -> FeatureFit | None:

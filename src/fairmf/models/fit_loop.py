@@ -415,8 +415,7 @@ def open_setup(
     data, popularity = balanced_like(model, as_interactions(data))
     settings = settings_of(model)
     settings["backend"], features = chosen(model.backend, data.nnz * model.factors), None
-    if item_features is not None or user_features is not None or data.n_dislikes:
-        settings["backend"] = feature_fit.backend_for("Features and dislikes", model.backend, settings["backend"])
+    if item_features is not None or user_features is not None:
         features = feature_fit.read(model, data, item_features, user_features)
     given = fairness_weights
     weights = None if given is None else read_fairness_weights(given, data.n_items, data.item_ids)

@@ -248,8 +248,6 @@ def open_on_cluster(
     own = popularity = None
     if not isinstance(data, ShardSource):
         own, popularity = balanced_like(model, as_interactions(data))
-        if own.n_dislikes:
-            feature_fit.backend_for("Features and dislikes", model.backend, model.backend)
     features = _features(model, own, item_features, user_features)
     histories = own
     if features is not None:
@@ -294,5 +292,4 @@ def _features(
             f"{what} needs Interactions in this process, not shards.",
             hint="use Interactions.from_parquet",
         )
-    feature_fit.backend_for("Features and dislikes", model.backend, model.backend)
     return feature_fit.read(model, data, item_features, user_features)

@@ -19,7 +19,7 @@ from fairmf.distributed import remote_arrays
 from fairmf.distributed.backend import ShardedBackend
 from fairmf.distributed.remote_arrays import ShardedFactors, UserTerms, key_of
 from fairmf.distributed.worker import Worker
-from fairmf.models.feature_maps import SideFeatures, _column_sums
+from fairmf.models.feature_maps import SideFeatures
 from fairmf.models.problem import Dislikes
 from fairmf.types import Array
 
@@ -50,7 +50,7 @@ class ShardedFeatures(SideFeatures):
         """See SideFeatures: the workers compute it from M."""
         return cast(Factors, UserTerms(M))
 
-    def own(self, predicted: Factors) -> Factors:
+    def own(self, backend: Backend, predicted: Factors) -> Factors:  # noqa: ARG002
         """See SideFeatures."""
         return predicted
 
@@ -80,7 +80,7 @@ class ShardedFeatures(SideFeatures):
     def penalty(self, backend: Backend, M: Factors, this: Factors, predicted: Factors | None = None) -> float:  # noqa: ARG002
         """See SideFeatures."""
         missing: float = remote_arrays.total(self.team.ask("feature_missing", key_of(this), M, self.ridge_key))
-        return missing + self.kappa * float(_column_sums(M, M).sum())
+        return missing + self.kappa * float(backend.column_products(M, M).sum())
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,8 @@ def _of_numpy(function):
 _SAME = (
     "abs", "arange", "column_stack", "concatenate", "copy", "diag", "dot", "einsum", "full_like", "hstack", "isfinite",
     "max", "maximum", "mean", "minimum", "ones_like", "outer", "sort", "sqrt", "square", "stack", "sum", "take",
-    "take_along_axis", "tile", "trace", "vstack", "where", "zeros_like", "linalg.eigh", "linalg.norm", "linalg.solve",
+    "take_along_axis", "tile", "trace", "vstack", "where", "zeros_like",
+    "linalg.eigh", "linalg.eigvalsh", "linalg.norm", "linalg.solve",
 )  # fmt: skip
 
 
