@@ -84,6 +84,26 @@ def test_everything_a_model_does(tmp_path):
     assert cuda.with_fairness(2.0).recommend(users, N=5)[0].shape == (20, 5)
 
 
+def test_lists_of_many_users_need_the_items_on_the_device_once(monkeypatch):
+    import cupy
+
+    given, sent, send = data(), [], cupy.asarray
+    model = fitted(FairALS(factors=16, epochs=1), "cuda", given)
+    users = given.user_ids.values
+    expected = model.recommend(users, N=5)
+
+    def count(values, *rest, **options):
+        sent.append(np.shape(values) if isinstance(values, np.ndarray) else ())
+        return send(values, *rest, **options)
+
+    monkeypatch.setattr(cupy, "asarray", count)
+    monkeypatch.setattr("fairmf.models.recommend.USERS_AT_ONCE", 32)
+    for ours, theirs in zip(model.recommend(users, N=5), expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert sent.count((32, 16)) >= 2  # the users come in parts
+    assert sent.count(model.item_factors.shape) == 1
+
+
 def test_a_checkpoint_resumes_to_the_same_bits(tmp_path):
     given = data()
     whole = fitted(FairALS(factors=16, epochs=8), "cuda", given)
