@@ -89,9 +89,9 @@ def residual_of_long_rows(
     kernels.launch("add_chunks", len(chunks.rows), (chunks.rows, chunks.first, parts, out))
 
 
-def kernels_for(other: Factors, half: bool = False) -> launch.RowKernels:
+def kernels_for(other: Factors, half: bool = False, own: bool = False) -> launch.RowKernels:
     """Return the kernels for the number of factors of this array."""
-    return launch.row_kernels(other.shape[1], half, cp.cuda.Device().id)
+    return launch.row_kernels(other.shape[1], half, own, cp.cuda.Device().id)
 
 
 def single(values: Array) -> cp.ndarray:
@@ -106,7 +106,7 @@ def or_null(array: cp.ndarray | None) -> cp.ndarray | np.uintp:
 
 def improve(placing: Placing, half: bool, step: HalfStep, this: Factors, effort: Effort) -> cp.ndarray:
     """Implement `Backend.improve`; return its three sums on the device."""
-    kernels, gathered = kernels_for(step.other, half), placing.whole(step.other)
+    kernels, gathered = kernels_for(step.other, half, step.own is not None), placing.whole(step.other)
     if half:
         gathered = gathered.astype(cp.float16)
     diagonal, shift = single(step.shared), single(step.shift)

@@ -10,7 +10,7 @@ struct Shared {  // terms that all rows have in common
   const float* shift;
   const float* vector;  // rank-one term, or null
   const float* left_over;  // the off-diagonal part of the shared matrix times this row's x, or null
-  const float* own;        // what is added to this row's right-hand side, or null
+  const float* own;        // what is added to this row's right-hand side, or null; always null if OWN is 0
 };
 
 // Return the vector of row i, or null where there are none.
@@ -156,7 +156,7 @@ improve_rows(const long long* indptr, const int* indices, const float* weights, 
   float *cache = memory, *r = memory + CACHED * BATCH * WARPS * 32 * LANE, *p = r + D, *parts = p + D;
   Place at;
   long long i = rows[blockIdx.x], start = indptr[i], stop = indptr[i + 1];
-  Shared all = {diagonal, shift, vector, vector_of(left_over, i), vector_of(own, i)};
+  Shared all = {diagonal, shift, vector, vector_of(left_over, i), vector_of(OWN ? own : nullptr, i)};
   float* x = solved + i * D;
   Row row;
   row.ridge = ridge[i];
@@ -224,7 +224,7 @@ begin_long_rows(const int* rows, const long long* first_chunk, const float* diag
                 float tolerance, const float* parts, const double* losses, float* solved, float* residuals, float* directions, Row* state) {
   int l = blockIdx.x;
   long long i = rows[l], first = first_chunk[l], count = first_chunk[l + 1] - first;
-  Shared all = {diagonal, shift, vector, vector_of(left_over, i), vector_of(own, i)};
+  Shared all = {diagonal, shift, vector, vector_of(left_over, i), vector_of(OWN ? own : nullptr, i)};
   Row row;
   row.ridge = ridge[i];
   row.pull = vector == nullptr ? 0.0f : pulls[i];
@@ -275,7 +275,7 @@ step_long_rows(const int* rows, const long long* first_chunk, const float* diago
   long long i = rows[l], first = first_chunk[l], count = first_chunk[l + 1] - first;
   double curvature = 0.0;
   for (long long c = 0; c < count; c++) curvature += curvatures[first + c];
-  Shared all = {diagonal, shift, vector, vector_of(left_over, i), vector_of(own, i)};
+  Shared all = {diagonal, shift, vector, vector_of(left_over, i), vector_of(OWN ? own : nullptr, i)};
   step_row(all, solved + i * D, parts + first * D, count, curvature, last, relaxation,
            residuals + (long long)l * D, directions + (long long)l * D, row);
   if (threadIdx.x == 0) state[l] = row;

@@ -4,6 +4,7 @@
 //   VEC      floats that one lane reads at a time (4, 2 or 1; divides D)
 //   SLICES   warps that share one vector, SLICE columns each (1 up to 1024 factors)
 //   GROUPS   entries of a row that a block processes in parallel; a block has 32 * SLICES * GROUPS threads
+//   OWN      1 if rows have right-hand sides of their own (features, dislikes); else 0, which saves registers
 //   CACHED   rounds of a row's first pass whose vectors a block caches for the next passes
 //   STORAGE  type of the gathered side, float or __half; arithmetic is float, losses are summed in double
 //
