@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from conftest import EMULATED
 
 from fairmf import IALS, FairALS, FiADMM, Interactions, evaluate, load_model, split_by_user, synthetic, synthetic_events
@@ -65,6 +66,18 @@ def test_item_weights():
     weights = 2 * np.random.default_rng(0).random(given.n_items)
     found = [final(fitted(FairALS(factors=16), b, given, fairness_weights=weights)) for b in ("cpu", "cuda")]
     assert found[1] == pytest.approx(found[0], rel=1e-4)
+
+
+def test_half_precision_with_features_and_dislikes():
+    matrix = data().to_csr().astype(np.float32)
+    matrix.data[::7] = -0.5
+    given = Interactions.from_csr(matrix, weights="values")
+    features = {"item_features": sp.random(given.n_items, 9, 0.3, format="csr", random_state=0)}
+    models = (FairALS(factors=24, epochs=3, factor_dtype=dtype) for dtype in ("float16", "float32"))
+    half, single = (fitted(model, "cuda", given, **features) for model in models)
+    assert final(half) == pytest.approx(final(single), rel=1e-3)
+    plain = fitted(FairALS(factors=24, epochs=3), "cuda", given)
+    assert final(plain) != pytest.approx(final(single), rel=1e-3)
 
 
 def test_everything_a_model_does(tmp_path):
