@@ -18,7 +18,8 @@ from fairmf import FairALS, synthetic
 from fairmf.backends.registry import what_is_missing
 
 TESTS = Path(__file__).resolve().parents[1]
-emulated = pytest.mark.skipif(not EMULATED, reason="runs within test_the_cuda_tests_pass_on_an_emulated_device")
+MISSING = what_is_missing() if EMULATED else "runs within test_the_cuda_tests_pass_on_an_emulated_device"
+emulated = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 CHOSEN = (
     "backends", "contracts", "models/test_features.py", "models/test_dislikes.py", "cuda/test_emulator.py",
