@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import signal
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -19,6 +20,13 @@ from fairmf.models.als import FairALS
 from fairmf.models.problem import Problem
 
 REAL_DATA = Path(os.environ.get("FAIRMF_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
+
+# With FAIRMF_CUDA_EMULATOR=1 the cuda backend runs on the CPU: tests/cuda/emulator stands in for CuPy and the device.
+EMULATED = os.environ.get("FAIRMF_CUDA_EMULATOR") == "1"
+if EMULATED:
+    _emulator = str(Path(__file__).parent / "cuda" / "emulator")
+    sys.path.insert(0, _emulator)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (_emulator, os.environ.get("PYTHONPATH"))))  # for children
 
 # A shell starts background jobs with Ctrl-C switched off, and children inherit that: tests of Ctrl-C need it on.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

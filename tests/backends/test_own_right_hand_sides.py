@@ -15,8 +15,6 @@ N, M, D = 41, 29, 7
 @pytest.fixture
 def step(backend, weighted):
     """Systems in which every term differs from 0; some rows have no entries."""
-    if backend.name == "cuda":
-        pytest.skip("the cuda backend does not support features")
     rows = random_rows(N, M, weighted=weighted)
     assert (np.diff(rows.indptr) == 0).any()
     _, other = random_factors(backend, N, M, D)
@@ -24,17 +22,16 @@ def step(backend, weighted):
     half = generator.normal(size=(D, D))
     own = backend.array(generator.normal(size=(N, D)))
     with backend.threads(2):
-        yield HalfStep(
-            backend, rows, other, half @ half.T, 0.5 + generator.random(N), generator.normal(size=D), own=own
-        )
+        shared, shift = backend.vector(half @ half.T), backend.vector(generator.normal(size=D))
+        yield HalfStep(backend, rows, other, shared, 0.5 + generator.random(N), shift, own=own)
 
 
 def systems(step):
     """Every row's matrix and right-hand side, by loops."""
-    y, own = as_numpy(step.other, float), as_numpy(step.own, float)
+    y, own, shared, shift = (as_numpy(x, float) for x in (step.other, step.own, step.matrix, step.shift))
     matrices, rights = [], []
     for i in range(N):
-        matrix, right = step.matrix + step.ridge[i] * np.eye(D), own[i] - step.shift
+        matrix, right = shared + step.ridge[i] * np.eye(D), own[i] - shift
         columns, weights = step.rows.row(i)
         for position, j in enumerate(columns):
             c = 1.0 if weights is None else float(weights[position])
@@ -72,7 +69,8 @@ def test_solve_and_residual(step, ranked):
 def test_given_right_hand_sides_replace_those_of_rows(step):
     backend, right = step.backend, np.arange(1.0, D + 1)
     plain = replace(step, own=None, right=right)
-    np.testing.assert_array_equal(backend.solve(replace(step, right=right)), backend.solve(plain))
+    for call in (backend.solve, lambda given: backend.residual(given, step.own)):
+        np.testing.assert_array_equal(as_numpy(call(replace(step, right=right))), as_numpy(call(plain)))
 
 
 def test_mean_inverse(step):
@@ -101,6 +99,20 @@ def test_improve_reports_the_loss_and_the_residual(step, steps, ranked):
     close(backend, as_numpy(start)[empty], solutions(step)[empty])
 
 
+def test_rows_without_a_term_of_their_own_keep_their_bits(step):
+    backend, zeros = step.backend, step.backend.array(np.zeros((N, D)))
+    start, _ = random_factors(backend, N, M, D)
+    found = []
+    for own in (None, zeros):
+        this, given = start.copy(), replace(step, own=own)
+        sums = backend.improve(replace(given, shared=np.linspace(0.1, 2, D)), this, Effort(2))
+        found.append(
+            [*backend.numbers(*sums), *map(as_numpy, (this, backend.solve(given), backend.residual(given, start)))]
+        )
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 def test_improve_converges_to_the_solution(step):
     backend = step.backend
     start, _ = random_factors(backend, N, M, D)
@@ -122,15 +134,45 @@ def test_blocks_of_coordinates(step, block_size):
     close(backend, backend.block_response(step, block, scores, start)[1], expected)
 
 
-def test_sparse_product(backend, weighted):
-    if backend.name == "cuda":
-        pytest.skip("the cuda backend does not support features")
-    rows = random_rows(N, M, weighted=weighted)
-    _, other = random_factors(backend, N, M, D)
-    y, expected = as_numpy(other, float), np.zeros((N, D))
+@pytest.mark.parametrize("columns", [M, 1500])  # 1,500: the last row, which is full, is cut into chunks on a device
+def test_sums_over_entries(backend, weighted, columns):
+    rows = random_rows(N, columns, weighted=weighted, density=min(0.2, 10 / columns))
+    this, other = random_factors(backend, N, columns, D)
+    x, y, expected = as_numpy(this, float), as_numpy(other, float), np.zeros((N, D))
     for i in range(N):
-        columns, weights = rows.row(i)
-        for position, j in enumerate(columns):
+        found, weights = rows.row(i)
+        for position, j in enumerate(found):
             expected[i] += (1.0 if weights is None else float(weights[position])) * y[j]
     with backend.threads(2):
         close(backend, backend.sparse_product(rows, other), expected)
+        total = sum(float(expected[i] @ x[i]) for i in range(N))
+        size = float(np.abs(expected * x).sum())
+        assert backend.score_sum(rows, this, other) == pytest.approx(total, abs=backend.tolerance * size)
+
+
+def test_column_products(backend):
+    left, right = (backend.array(np.random.default_rng(seed).normal(size=(1100, D))) for seed in (0, 1))
+    x, y = as_numpy(left, float), as_numpy(right, float)
+    expected = [sum(x[i, k] * y[i, k] for i in range(len(x))) for k in range(D)]
+    with backend.threads(2):
+        np.testing.assert_allclose(as_numpy(backend.column_products(left, right)), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("ranked", [False, True])
+def test_long_rows_have_right_hand_sides_of_their_own(backend, ranked, monkeypatch):
+    """A device cuts long rows into chunks, which have kernels of their own: three steps must be those of short rows."""
+    rows, (start, other) = random_rows(N, M), random_factors(backend, N, M, D)
+    generator = np.random.default_rng(2)
+    own, again = backend.array(generator.normal(size=(N, D))), start.copy()
+    term = RankOne(backend.vector(np.linspace(-1, 1, D)), np.arange(N) % 3.0) if ranked else None
+    ridge, diagonal, shift = 0.5 + generator.random(N), np.linspace(0.1, 2, D), generator.normal(size=D)
+    step = HalfStep(backend, rows, other, diagonal, ridge, shift, rank_one=term, own=own)
+    with backend.threads(2):
+        expected = backend.improve(step, start, Effort(3))
+    if backend.name == "cuda":
+        for name, entries in {"LONG": 4, "CHUNK": 3}.items():
+            monkeypatch.setattr(f"fairmf.backends.cuda.memory.{name}", entries)
+    with backend.threads(2):
+        sums = backend.improve(step, again, Effort(3))
+        np.testing.assert_allclose(backend.numbers(*sums), backend.numbers(*expected), rtol=1e-5)
+    close(backend, again, as_numpy(start))

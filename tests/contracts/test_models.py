@@ -1,15 +1,17 @@
 """Every model, solver, backend and engine: what must hold of all of them. A new one gets these tests by one row."""
 
 import dataclasses
+import functools
 import itertools
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from conftest import BACKENDS
 from in_process import InProcess
 
 import fairmf
-from fairmf import IALS, FairALS, FiADMM, synthetic
+from fairmf import IALS, FairALS, FiADMM, Interactions, synthetic
 from fairmf.backends.registry import get_backend
 from fairmf.errors import InvalidParameter
 from fairmf.models.base import IterativeModel
@@ -72,6 +74,36 @@ def test_epochs_are_finite_fall_and_answer(model, solver, engine, backend):
     items, scores = trained.recommend(DATA.user_ids.values[:7], N=6)
     assert items.shape == scores.shape == (7, 6)
     assert (np.diff(scores, axis=1) <= 0).all()
+
+
+@functools.cache
+def trained_with(what, model, solver, engine, backend):
+    """A short fit with features of items and users, with dislikes, or with both; some rows have no interactions."""
+    values, generator = DATA.to_csr().toarray(), np.random.default_rng(0)
+    values[:2] = values[:, :3] = 0
+    if "dislikes" in what:
+        values *= np.where(generator.random(values.shape) < 0.2, -0.5, 1.0)
+    features = {}
+    if "features" in what:
+        found = (sp.random(n, 5, 0.5, format="csr", random_state=n) for n in values.shape)
+        features = dict(zip(("user_features", "item_features"), found, strict=True))
+    kind, cluster = ({}, None) if engine == "local" else ({"engine": engine}, InProcess(shards=3))
+    made = model(**COMMON, solver=solver, backend=backend, epochs=3, **kind)
+    data = Interactions.from_csr(sp.csr_array(values), weights="values")
+    return made.fit(data, progress=False, cluster=cluster, **features)
+
+
+@pytest.mark.parametrize("backend", [case for case in BACKENDS if case.values != ("reference",)])
+@pytest.mark.parametrize("what", ["features", "dislikes", "features and dislikes"])
+@pytest.mark.parametrize(("model", "solver", "engine"), CASES, ids=NAMES)
+def test_features_and_dislikes_are_those_of_the_reference(model, solver, engine, what, backend):
+    ours, theirs = (trained_with(what, model, solver, engine, name) for name in (backend, "reference"))
+    totals = [trained.history.column("objective.total") for trained in (ours, theirs)]
+    np.testing.assert_allclose(*totals, rtol=1e-4)
+    scores, expected = (trained.user_factors @ trained.item_factors.T for trained in (ours, theirs))
+    np.testing.assert_allclose(scores, expected, atol=5e-3 * np.abs(expected).max())
+    plain = trained_with("nothing", model, solver, engine, "reference")  # the terms must matter for this to show much
+    assert abs(plain.history.column("objective.total")[-1] / totals[1][-1] - 1) > 1e-3
 
 
 @pytest.mark.parametrize("model", [IALS, FairALS])

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from conftest import EMULATED
 
 from fairmf import IALS, FairALS, FiADMM, Interactions, evaluate, load_model, split_by_user, synthetic, synthetic_events
 from fairmf.backends.registry import what_is_missing
@@ -26,7 +28,8 @@ MODELS = {
 
 
 def data(weighted=False):
-    binary = synthetic(2500, 700, 120_000, random_state=1)
+    size = (90, 60, 1200) if EMULATED else (2500, 700, 120_000)
+    binary = synthetic(*size, random_state=1)
     if not weighted:
         return binary
     matrix = binary.to_csr()
@@ -35,7 +38,10 @@ def data(weighted=False):
 
 
 def fitted(model, backend, given, **options):
-    return type(model)(**(settings_of(model) | {"backend": backend})).fit(given, progress=False, **options)
+    epochs = min(model.epochs, 8) if EMULATED else model.epochs
+    return type(model)(**(settings_of(model) | {"backend": backend, "epochs": epochs})).fit(
+        given, progress=False, **options
+    )
 
 
 def final(model):
@@ -47,7 +53,10 @@ def final(model):
 def test_f_is_that_of_the_cpu_and_bits_repeat(name, weighted):
     given = data(weighted)
     once, again = (fitted(MODELS[name], "cuda", given) for _ in range(2))
-    assert final(once) == pytest.approx(final(fitted(MODELS[name], "cpu", given)), rel=1e-4)
+    # After a few epochs on little data, far from the minimum, rounding counts for more: the cpu's F with a small alpha
+    # differs from the reference's by 7e-5 too.
+    tolerance = 3e-4 if EMULATED else 1e-4
+    assert final(once) == pytest.approx(final(fitted(MODELS[name], "cpu", given)), rel=tolerance)
     np.testing.assert_array_equal(once.user_factors, again.user_factors)
     np.testing.assert_array_equal(once.item_factors, again.item_factors)
 
@@ -59,8 +68,21 @@ def test_item_weights():
     assert found[1] == pytest.approx(found[0], rel=1e-4)
 
 
+def test_half_precision_with_features_and_dislikes():
+    matrix = data().to_csr().astype(np.float32)
+    matrix.data[::7] = -0.5
+    given = Interactions.from_csr(matrix, weights="values")
+    features = {"item_features": sp.random(given.n_items, 9, 0.3, format="csr", random_state=0)}
+    models = (FairALS(factors=24, epochs=3, factor_dtype=dtype) for dtype in ("float16", "float32"))
+    half, single = (fitted(model, "cuda", given, **features) for model in models)
+    assert final(half) == pytest.approx(final(single), rel=1e-3)
+    plain = fitted(FairALS(factors=24, epochs=3), "cuda", given)
+    assert final(plain) != pytest.approx(final(single), rel=1e-3)
+
+
 def test_everything_a_model_does(tmp_path):
-    split = split_by_user(synthetic_events(1500, 400, 60_000, random_state=2), heldout=150)
+    size, heldout = ((200, 80, 4000), 40) if EMULATED else ((1500, 400, 60_000), 150)
+    split = split_by_user(synthetic_events(*size, random_state=2), heldout=heldout)
     cpu, cuda = (fitted(FairALS(factors=16), b, split.train) for b in ("cpu", "cuda"))
     for fairness in (None, 0.0, 3.0):
         left, right = (evaluate(m, split.test, bootstrap=0, **({} if fairness is None else {"fairness": fairness}))
@@ -76,6 +98,26 @@ def test_everything_a_model_does(tmp_path):
     for a, b in zip(loaded.recommend(users, N=10), cuda.recommend(users, N=10), strict=True):
         np.testing.assert_array_equal(a, b)
     assert cuda.with_fairness(2.0).recommend(users, N=5)[0].shape == (20, 5)
+
+
+def test_lists_of_many_users_need_the_items_on_the_device_once(monkeypatch):
+    import cupy
+
+    given, sent, send = data(), [], cupy.asarray
+    model = fitted(FairALS(factors=16, epochs=1), "cuda", given)
+    users = given.user_ids.values
+    expected = model.recommend(users, N=5)
+
+    def count(values, *rest, **options):
+        sent.append(np.shape(values) if isinstance(values, np.ndarray) else ())
+        return send(values, *rest, **options)
+
+    monkeypatch.setattr(cupy, "asarray", count)
+    monkeypatch.setattr("fairmf.models.recommend.USERS_AT_ONCE", 32)
+    for ours, theirs in zip(model.recommend(users, N=5), expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert sent.count((32, 16)) >= 2  # the users come in parts
+    assert sent.count(model.item_factors.shape) == 1
 
 
 def test_a_checkpoint_resumes_to_the_same_bits(tmp_path):

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from conftest import load_real_split
+from conftest import EMULATED, load_real_split
 
 from fairmf import FairALS, Interactions
 from fairmf.backends.registry import what_is_missing
 
-REASON = what_is_missing()
+REASON = "takes hours on an emulated device" if EMULATED else what_is_missing()
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(REASON is not None, reason=str(REASON))]
 
 

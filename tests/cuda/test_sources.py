@@ -24,15 +24,19 @@ def compiles(text, tmp_path):
 @needs_nvcc
 @pytest.mark.slow
 @pytest.mark.parametrize(("factors", "half"), [(1, 0), (7, 0), (66, 1), (256, 0), (256, 1), (1030, 0), (8192, 0)])
-def test_row_kernels(factors, half, tmp_path):
-    defines = "".join(f"#define {k} {v}\n" for k, v in thread_blocks.BlockShape(factors).defines(bool(half)).items())
+@pytest.mark.parametrize("own", [False, True])
+def test_row_kernels(factors, half, own, tmp_path):
+    macros = thread_blocks.BlockShape(factors).defines(bool(half), own)
+    defines = "".join(f"#define {name} {value}\n" for name, value in macros.items())
     names = ("gathering.cuh", "eigenbasis_rows.cu", "residual_rows.cu")
     compiles(defines + "".join((SOURCES / name).read_text() for name in names), tmp_path)
 
 
 @needs_nvcc
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["reductions.cu", "row_matrices.cu", "subspace_rows.cu", "top_k.cu"])
+@pytest.mark.parametrize(
+    "name", ["random_start.cu", "reductions.cu", "row_matrices.cu", "subspace_rows.cu", "top_k.cu"]
+)
 def test_other_kernels(name, tmp_path):
     compiles((SOURCES / name).read_text(), tmp_path)
 

@@ -7,7 +7,6 @@ from in_process import objective_of
 
 from fairmf import FairALS, Interactions, synthetic
 from fairmf.distributed.cluster import RayCluster
-from fairmf.errors import InvalidParameter
 
 SETTINGS = {"factors": 6, "fairness": 0.5, "regularization": 0.03, "item_balance": 0.3, "epochs": 6}
 
@@ -56,8 +55,3 @@ def test_user_features_and_dislikes_agree_with_one_process():
     model = FairALS(**SETTINGS, engine="ray").fit(data, user_features=users, cluster=cluster)
     local = FairALS(**SETTINGS).fit(data, user_features=users)
     assert_same_model(model, local)
-
-
-def test_features_on_cuda_workers_are_refused(data):
-    with pytest.raises(InvalidParameter, match="not supported by backend='cuda'"):
-        FairALS(**SETTINGS, engine="ray", backend="cuda").fit(data, user_features=sp.eye(120, format="csr"))

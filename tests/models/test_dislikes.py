@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from conftest import BACKENDS
 
 from fairmf import (
     EASE,
@@ -18,7 +19,7 @@ from fairmf import (
     split_by_interaction,
 )  # fmt: skip
 from fairmf.data.weighting import Balance, BM25Weighting
-from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.errors import InvalidData
 from fairmf.models import problem as problems
 from fairmf.models.objective import gradients, objective
 from fairmf.models.problem import problem_for
@@ -80,7 +81,7 @@ def test_a_matrix_needs_weights_for_dislikes_and_equal_opposites_cancel(signed):
     assert Interactions.from_csr(pairs, weights="values").nnz == 1
 
 
-@pytest.mark.parametrize("backend", ["reference", "cpu"])
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_every_solver_lowers_the_objective_of_double_loops(data, signed, solver, backend):
     epochs = 120 if backend == "reference" and solver == "cholesky" else 8
@@ -119,9 +120,10 @@ def test_without_dislikes_nothing_changes_and_no_code_for_them_runs(signed, monk
     assert problem.dislikes is None
 
 
+@pytest.mark.parametrize("backend", [case for case in BACKENDS if case.values != ("reference",)])
 @pytest.mark.parametrize("solver", ["cholesky", "eigenbasis_cg"])
-def test_fiadmm_lowers_the_same_objective(data, signed, solver):
-    model = FiADMM(**SETTINGS, fairness=0.5, epochs=80, solver=solver).fit(data, progress=False)
+def test_fiadmm_lowers_the_same_objective(data, signed, solver, backend):
+    model = FiADMM(**SETTINGS, fairness=0.5, epochs=80, solver=solver, backend=backend).fit(data, progress=False)
     values = [record["objective"]["total"] for record in model.history.records]
     U, V = (x.astype(np.float64) for x in (model.user_factors, model.item_factors))
     assert values[-1] < 0.6 * values[0]
@@ -252,13 +254,6 @@ def test_targets_that_are_dislikes_do_not_count(data):
 def test_what_cannot_use_dislikes_says_so(data):
     with pytest.raises(InvalidData, match=r"EASE cannot use dislikes.*data.liked"):
         EASE().fit(data)
-    with pytest.raises(InvalidParameter, match="Features and dislikes are not supported by backend='cuda'"):
-        FairALS(**SETTINGS, engine="ray", backend="cuda", epochs=1).fit(data, progress=False)
-    from fairmf.models.feature_fit import backend_for
-
-    assert backend_for("Dislikes", "auto", "cuda") == "cpu"
-    with pytest.raises(InvalidParameter, match="Dislikes are not supported by backend='cuda'"):
-        backend_for("Dislikes", "cuda", "cuda")
 
 
 def test_the_objective_at_any_point_is_that_of_double_loops(data, signed):

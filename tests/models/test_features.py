@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from conftest import BACKENDS, as_numpy
 from small_features import D, M, N, P, matrix, model_of, some_data
 
 from fairmf import IALS, FairALS, Features, FiADMM, Interactions, synthetic
@@ -15,6 +16,8 @@ from fairmf.models import feature_maps
 from fairmf.models.feature_maps import SideFeatures
 from fairmf.models.objective import Objective, gradients, objective
 from fairmf.models.problem import problem_for
+
+FAST = [case for case in BACKENDS if case.values != ("reference",)]
 
 
 @pytest.fixture(scope="module")
@@ -85,14 +88,16 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("backend", FAST)
 @pytest.mark.parametrize(("kind", "settings"), CASES, ids=lambda x: x.__name__ if isinstance(x, type) else x["solver"])
-def test_the_objective_falls_to_a_point_where_all_gradients_are_zero(data, kind, settings):
+def test_the_objective_falls_to_a_point_where_all_gradients_are_zero(data, kind, settings, backend):
     X, Z = matrix(M, P), matrix(N, P, 1)
-    model = model_of(kind, backend="cpu", epochs=150, num_threads=1, **settings)
+    model = model_of(kind, backend=backend, epochs=150, num_threads=1, **settings)
     model.fit(data, item_features=X, user_features=Z, progress=False)
     falling = np.array(model.history.column("objective.total"))
     assert (np.diff(falling) <= 1e-6 * falling[0]).all()
     problem, given = problem_of(model, data)
+    problem = replace(problem, backend=get_backend("cpu"))
     U, V = model.user_factors[given.warm_users], model.item_factors[given.warm_items]
     Mi, Mu = model.fitted.item_features.map, model.fitted.user_features.map
     grad_u, grad_v = gradients(problem, U, V, Mu, Mi)
@@ -104,11 +109,13 @@ def test_the_objective_falls_to_a_point_where_all_gradients_are_zero(data, kind,
     np.testing.assert_allclose(Mi, exact, atol=2e-3 * np.abs(exact).max())
 
 
-def test_fiadmm_uses_features_of_items_and_users(data):
+@pytest.mark.parametrize("backend", FAST)
+def test_fiadmm_uses_features_of_items_and_users(data, backend):
     X, Z = matrix(M, P), matrix(N, P, 1)
-    settings = {"epochs": 300, "fairness": 0.5, "backend": "cpu"}
+    settings = {"epochs": 300, "fairness": 0.5, "backend": backend}
     model = model_of(FiADMM, **settings).fit(data, item_features=X, user_features=Z, progress=False)
     problem, given = problem_of(model, data)
+    problem = replace(problem, backend=get_backend("cpu"))
     U, V = model.user_factors[given.warm_users], model.item_factors[given.warm_items]
     Mi, Mu = model.fitted.item_features.map, model.fitted.user_features.map
     grad_u, grad_v = gradients(problem, U, V, Mu, Mi)
@@ -167,24 +174,26 @@ def test_what_features_predict_is_kept_up(data, monkeypatch, rises):
     assert min(seen) > 0
 
 
-def test_few_steps_of_the_map_lower_its_term_and_many_solve_it():
+def test_few_steps_of_the_map_lower_its_term_and_many_solve_it(backend):
     generator = np.random.default_rng(0)
     X, ridge, V = matrix(M, P), 0.5 + generator.random(M), generator.normal(size=(M, D))
     from fairmf.data.features import rows_of_features
 
     side = SideFeatures.of(rows_of_features(X, "item")[0], P, ridge, 0.3)
-    backend = get_backend("reference")
-    start = np.zeros((P, D))
-    terms = [side.penalty(backend, side.improved_map(backend, start, V, steps)[0], V) for steps in (0, 1, 2, 4)]
+    start, given = backend.array(np.zeros((P, D))), backend.array(V)
+    terms = [side.penalty(backend, side.improved_map(backend, start, given, steps)[0], given) for steps in (0, 1, 2, 4)]
     assert (np.diff(terms) < 0).all()
     dense = X.toarray().astype(np.float32).astype(float)
     exact = np.linalg.solve(dense.T * ridge @ dense + side.kappa * np.eye(P), dense.T * ridge @ V)
-    np.testing.assert_allclose(feature_maps.settled(backend, side, start, V)[0], exact, atol=1e-4)
+    found, predicted = feature_maps.settled(backend, side, start, given)
+    np.testing.assert_allclose(as_numpy(found), exact, atol=1e-4)
+    np.testing.assert_allclose(as_numpy(predicted), dense @ exact, atol=1e-4)
     expected = sum(ridge[j] * np.sum((V[j] - exact.T @ dense[j]) ** 2) for j in range(M))
-    assert side.penalty(backend, exact, V) == pytest.approx(expected + side.kappa * np.sum(exact**2))
+    expected += side.kappa * np.sum(exact**2)
+    assert side.penalty(backend, backend.array(exact), given) == pytest.approx(expected, rel=backend.tolerance)
 
 
-@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_items_without_interactions_are_left_out_and_served_by_their_features(data, backend):
     X, cold = matrix(M, P), [3, 7]
     model = model_of(FairALS, epochs=5, backend=backend, fairness=0.5).fit(data, item_features=X, progress=False)

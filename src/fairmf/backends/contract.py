@@ -147,6 +147,12 @@ class RowSums(NamedTuple):
     """Sum of ridge_i |x_i|^2 after the steps."""
 
 
+def beside(backend: Backend, values: Vector, like: Factors) -> Array:
+    """Return numbers in the dtype and the place of an array: a device may keep large arrays in the host's memory."""
+    placed = backend.host(values) if isinstance(like, np.ndarray) else backend.vector(values)
+    return placed.astype(like.dtype)
+
+
 class Backend(Protocol):
     """Run the arithmetic of a fit. `reference` is plain float64 NumPy; all others are tested against it."""
 
@@ -210,6 +216,9 @@ class Backend(Protocol):
     def squared_distance(self, this: Factors, other: Factors) -> float:
         """Return the squared Frobenius norm of the difference."""
 
+    def column_products(self, this: Factors, other: Factors) -> Vector:
+        """Return sum_i x_ik y_ik for every column k."""
+
     def mean_response(
         self, shares: Vector, ridge: Vector, slopes: Vector, values: Vector, typical: Vector, mix: float
     ) -> Vector:
@@ -233,6 +242,9 @@ class Backend(Protocol):
 
     def observed_loss(self, rows: Rows, this: Factors, other: Factors) -> float:
         """Return the sum of c_ij (1 - x_i.y_j)^2 over stored entries."""
+
+    def score_sum(self, rows: Rows, this: Factors, other: Factors) -> float:
+        """Return the sum of c_ij x_i.y_j over stored entries."""
 
     # -- rows -----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Diagonalised, Factors, HalfStep, Matrix, Vector, fixed_signs
+from fairmf.data.csr import Rows
 from fairmf.types import Array
+
+SUMMED_AT_ONCE = 8192  # rows whose products are computed at a time, to bound memory
 
 
 class NumpyArrays(abc.ABC):
@@ -44,6 +47,23 @@ class NumpyArrays(abc.ABC):
             return Diagonalised(np.full(len(matrix), np.nan), np.full_like(matrix, np.nan))
         values, vectors = np.linalg.eigh(matrix)
         return Diagonalised(np.maximum(values, 0.0), fixed_signs(vectors))
+
+    def column_products(self, this: Factors, other: Factors) -> Vector:
+        """See contract."""
+        total = np.zeros(this.shape[1])
+        for start in range(0, len(this), SUMMED_AT_ONCE):
+            part = slice(start, start + SUMMED_AT_ONCE)
+            total += np.einsum("ij,ij->j", this[part], other[part], dtype=np.float64)
+        return total
+
+    def score_sum(self, rows: Rows, this: Factors, other: Factors) -> float:
+        """See contract."""
+        total = 0.0
+        for start in range(0, rows.count, SUMMED_AT_ONCE):
+            part = rows.block(start, min(start + SUMMED_AT_ONCE, rows.count)).read_only()
+            product = self.sparse_product(part, other)
+            total += float(np.einsum("ij,ij->", product, this[start : start + SUMMED_AT_ONCE], dtype=np.float64))
+        return total
 
     def mean_response(
         self, shares: Vector, ridge: Vector, slopes: Vector, values: Vector, typical: Vector, mix: float
@@ -82,6 +102,10 @@ class NumpyArrays(abc.ABC):
 
     @abc.abstractmethod
     def multiply(self, this: Factors, matrix: Matrix, out: Factors) -> None:
+        """See contract."""
+
+    @abc.abstractmethod
+    def sparse_product(self, rows: Rows, other: Factors) -> Factors:
         """See contract."""
 
     @abc.abstractmethod

@@ -220,6 +220,10 @@ class ShardedBackend:
         """See contract. For items only."""
         return self.local.squared_distance(_here(this), _here(other))
 
+    def column_products(self, this: Factors, other: Factors) -> Vector:
+        """See contract. For items, and for maps of features."""
+        return self.local.column_products(this, other)
+
     def mean_response(
         self, shares: Vector, ridge: Vector, slopes: Vector, values: Vector, typical: Vector, mix: float
     ) -> Vector:
@@ -303,6 +307,10 @@ class ShardedBackend:
     def sparse_product(self, rows: Rows, other: Factors) -> Factors:
         """See contract. For features of items, which are in this process."""
         return self.local.sparse_product(rows, other)
+
+    def score_sum(self, rows: Rows, this: Factors, other: Factors) -> float:
+        """See contract. For rows and factors in this process."""
+        return self.local.score_sum(rows, this, other)
 
     def disliked_users(self, this: Factors) -> Factors:
         """Return sum_i |w_ij| u_i over the dislikes of every item j."""

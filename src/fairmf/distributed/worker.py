@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Backend, Effort, Factors, HalfStep, frozen
+from fairmf.backends.contract import Backend, Effort, Factors, HalfStep, beside, frozen
 from fairmf.backends.registry import get_backend
 from fairmf.backends.solve import solve_to_convergence
 from fairmf.data.csr import Rows, confidences, disliked, has_dislikes, item_counts, item_sums, transpose
@@ -312,7 +312,7 @@ class Worker:
 
     def _own(self, V: Factors, ridge: str, M: Array | None, dislikes: bool) -> Factors | None:
         """Return what features and dislikes add to each user's right-hand side; see UserTerms."""
-        own = None if M is None else self._predicted(M) * self._weights(ridge)
+        own = None if M is None else self._weighted(self._predicted(M), ridge)
         if not dislikes:
             return own
         surplus = self.backend.sparse_product(self._dislikes, V)
@@ -321,23 +321,26 @@ class Worker:
     def _predicted(self, M: Array) -> Factors:
         return self.backend.sparse_product(self.rows["features"], self.backend.array(M))
 
-    def _weights(self, ridge: str) -> Array:
-        return self.vectors[ridge].astype(self.backend.dtype)[:, None]
+    def _weighted(self, values: Factors, ridge: str) -> Factors:
+        return values * beside(self.backend, self.vectors[ridge], values)[:, None]
+
+    def _product(self, rows: Rows, factors: Factors) -> Array:
+        return self.backend.host(self.backend.sparse_product(rows, factors))
 
     def feature_residual(self, out: str, key: str, M: Array, ridge: str) -> None:
         """Store X'L(U - X M) under `out`."""
-        missing = (self._factors(key) - self._predicted(M)) * self._weights(ridge)
-        self.partials[out] = self.backend.sparse_product(self.rows["users_of_features"], missing)
+        missing = self._weighted(self._factors(key) - self._predicted(M), ridge)
+        self.partials[out] = self._product(self.rows["users_of_features"], missing)
 
     def feature_along(self, P: Array, ridge: str) -> NDArray[np.float64]:
         """Compute X P and keep it as factors `along`; return the sum of ridge_i (X P)_ik^2 over the users."""
         self.factors["along"] = self._predicted(P)
-        return self.backend.weighted_squares(self.factors["along"], self.vectors[ridge])
+        return self.backend.host(self.backend.weighted_squares(self.factors["along"], self.vectors[ridge]))
 
     def feature_gathered(self, out: str, ridge: str) -> None:
         """Store X'L(X P) under `out`, with the P of the last `feature_along`."""
-        weighted = self._factors("along") * self._weights(ridge)
-        self.partials[out] = self.backend.sparse_product(self.rows["users_of_features"], weighted)
+        weighted = self._weighted(self._factors("along"), ridge)
+        self.partials[out] = self._product(self.rows["users_of_features"], weighted)
 
     def feature_missing(self, key: str, M: Array, ridge: str) -> float:
         """Return sum_i ridge_i |u_i - M'x_i|^2."""
@@ -346,7 +349,7 @@ class Worker:
 
     def disliked_users(self, out: str, key: str) -> None:
         """Store sum_i |w_ij| u_i over the dislikes of every item j under `out`."""
-        self.partials[out] = self.backend.sparse_product(self._users_of_dislikes, self._factors(key))
+        self.partials[out] = self._product(self._users_of_dislikes, self._factors(key))
 
     def dislike_confidence(self) -> float:
         """Return the sum of the confidences of all dislikes."""
@@ -354,8 +357,7 @@ class Worker:
 
     def dislike_change(self, key: str, V: Factors) -> float:
         """Return sum |w_ij| u_i.v_j over the dislikes."""
-        products = self.backend.sparse_product(self._dislikes, V)
-        return float(np.einsum("ij,ij->", products, self._factors(key), dtype=np.float64))
+        return self.backend.score_sum(self._dislikes, self._factors(key), V)
 
     # -- partial sums over all items ----------------------------------------------------------------------------------
 

@@ -92,7 +92,7 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
         known = feature_maps.turned(backend, state.item_predicted, both)
         last_map = feature_maps.rotated(backend, state.item_map, both)
         item_map, predicted = problem.item_side.improved_map(backend, last_map, V, predicted=known)
-        own_right = problem.item_side.own(predicted)
+        own_right = problem.item_side.own(backend, predicted)
     own = None if own is None else own._replace(vector=t)
     dislikes = problem.dislikes
     if dislikes is not None:

@@ -22,7 +22,7 @@ from fairmf.backends.contract import Backend, Factors, Vector
 from fairmf.data.csr import Rows, item_counts
 from fairmf.data.features import FeatureRows, read_features
 from fairmf.data.interactions import Interactions
-from fairmf.errors import InvalidData, InvalidParameter
+from fairmf.errors import InvalidData
 from fairmf.lazy import cached_property
 from fairmf.models.feature_maps import SideFeatures
 from fairmf.models.fit_loop import State
@@ -125,13 +125,6 @@ class FeatureFit:
         """Return ids and histories of all users, of whom `fitted` has those that were fitted."""
         histories = None if fitted.interactions is None else self.data
         return {"user_ids": self.data.user_ids, "interactions": histories}
-
-
-def backend_for(what: str, asked: str, found: str) -> str:
-    """Return the backend of a fit with features or dislikes (`what`), from the asked and the found one: never cuda."""
-    if found == "cuda" and asked != "auto":
-        raise InvalidParameter(f"{what} are not supported by backend='cuda': use backend='cpu'.")
-    return "cpu" if found == "cuda" else found
 
 
 def read(model: IterativeModel[Any], data: Interactions, item_features: Any, user_features: Any) -> FeatureFit | None:

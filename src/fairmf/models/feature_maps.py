@@ -23,8 +23,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairmf.backends.contract import Backend, Factors, Vector, frozen
+from fairmf.backends.contract import Backend, Factors, Vector, beside, frozen
 from fairmf.data.csr import Rows, transpose
+from fairmf.lazy import cached_property
 from fairmf.types import Array
 
 STEPS = 2  # conjugate gradient steps of an epoch
@@ -59,6 +60,11 @@ class SideFeatures:
         diagonal = kappa + np.bincount(rows.indices, values * np.repeat(ridge, np.diff(rows.indptr)), n_features)
         return cls(rows.read_only(), transpose(rows, n_features).read_only(), ridge, kappa, frozen(diagonal))
 
+    @cached_property
+    def inverse(self) -> Vector:
+        """The inverse of `diagonal`."""
+        return frozen(1.0 / self.diagonal)
+
     @property
     def n_features(self) -> int:
         """Number of features (p)."""
@@ -68,9 +74,9 @@ class SideFeatures:
         """Return M'x_j for every row."""
         return backend.sparse_product(self.rows, M)
 
-    def own(self, predicted: Factors) -> Factors:
+    def own(self, backend: Backend, predicted: Factors) -> Factors:
         """Return lambda_V(j) M'x_j: what the features add to each row's right-hand side."""
-        right: Factors = predicted * self._weights(predicted)
+        right: Factors = predicted * self._weights(backend, predicted)
         return right
 
     def improved_map(
@@ -88,23 +94,23 @@ class SideFeatures:
         `predicted` is what M predicts before, if that is known; it is overwritten.
         """
         kappa = this.dtype.type(self.kappa)
-        inverse = (1.0 / self.diagonal).astype(this.dtype)[:, None]
+        inverse = beside(backend, self.inverse, M)[:, None]
         M, (predicted, r) = M.copy(), self._residual(backend, M, this, predicted)
         scratch = np.multiply(M, kappa)  # products are computed in place: new arrays of this size are slow to come by
         r -= scratch
         p = r * inverse
-        rz = _column_sums(r, p)
+        rz = backend.column_products(r, p)
         goal = np.maximum(tolerance**2 * rz, np.finfo(np.float32).tiny)
         for done in range(steps):
             if not (rz > goal).any():
                 break
             along, squares = self._along(backend, p)
             # p'Ap = sum_j lambda_j (M'x_j)^2 + kappa |p|^2, in float64: a step that is too long would raise F.
-            curvature = squares + self.kappa * _column_sums(p, p)
+            curvature = squares + self.kappa * backend.column_products(p, p)
             length = np.where(rz > goal, rz / np.maximum(curvature, np.finfo(np.float64).tiny), 0.0)
-            lengths, last = length.astype(this.dtype), done + 1 == steps
+            lengths, last = beside(backend, length, M), done + 1 == steps
             M += np.multiply(p, lengths, out=scratch)
-            predicted = self._moved(predicted, lengths, along, last)
+            predicted = self._moved(predicted, beside(backend, length, along), along, last)
             if last:  # no further step needs a residual, which is another product
                 break
             step = self._gathered(backend, along)
@@ -112,8 +118,8 @@ class SideFeatures:
             step *= lengths
             r -= step
             z = np.multiply(r, inverse, out=step)
-            before, rz = rz, _column_sums(r, z)
-            p *= np.where(rz > goal, rz / np.maximum(before, np.finfo(np.float64).tiny), 0.0).astype(this.dtype)
+            before, rz = rz, backend.column_products(r, z)
+            p *= beside(backend, np.where(rz > goal, rz / np.maximum(before, np.finfo(np.float64).tiny), 0.0), p)
             p += z
         return M, self._kept(backend, M, predicted)
 
@@ -129,7 +135,7 @@ class SideFeatures:
         """Return what M predicts, and X'L (this - predicted)."""
         predicted = self.predicted(backend, M) if predicted is None else predicted
         missing = this - predicted
-        missing *= self._weights(missing)
+        missing *= self._weights(backend, missing)
         return predicted, backend.sparse_product(self.by_feature, missing)
 
     def _along(self, backend: Backend, p: Factors) -> tuple[Factors, Vector]:
@@ -139,7 +145,7 @@ class SideFeatures:
 
     def _gathered(self, backend: Backend, along: Factors) -> Factors:
         """Return X'L X p; overwrites X p."""
-        along *= self._weights(along)
+        along *= self._weights(backend, along)
         return backend.sparse_product(self.by_feature, along)
 
     def _moved(self, predicted: Factors, lengths: Vector, along: Factors, last: bool) -> Factors:
@@ -147,30 +153,21 @@ class SideFeatures:
         predicted += np.multiply(along, lengths, out=along if last else None)
         return predicted
 
-    def _weights(self, like: Factors) -> Factors:
+    def _weights(self, backend: Backend, like: Factors) -> Factors:
         """Return the ridges as a column."""
-        column: Factors = self.ridge.astype(like.dtype)[:, None]
+        column: Factors = beside(backend, self.ridge, like)[:, None]
         return column
 
     def penalty(self, backend: Backend, M: Factors, this: Factors, predicted: Factors | None = None) -> float:
         """Return sum_j lambda_V(j) |v_j - M'x_j|^2 + kappa |M|^2: twice this side's part of F's L2 term."""
         expected = self.predicted(backend, M) if predicted is None else predicted
         missing = float(backend.weighted_squares(this - expected, self.ridge).sum())
-        return missing + self.kappa * float(_column_sums(M, M).sum())
-
-
-def _column_sums(a: Array, b: Array) -> Vector:
-    """Return the sum of a * b over the rows, in float64 and in blocks, for every column."""
-    total = np.zeros(a.shape[1])
-    for start in range(0, len(a), 8192):
-        part = slice(start, start + 8192)
-        total += np.einsum("ij,ij->j", a[part], b[part], dtype=np.float64)
-    return total
+        return missing + self.kappa * float(backend.column_products(M, M).sum())
 
 
 def own_right(backend: Backend, side: SideFeatures | None, M: Factors | None) -> Factors | None:
     """Return what features add to each row's right-hand side at the map M; None for a side without features."""
-    return None if side is None or M is None else side.own(side.predicted(backend, M))
+    return None if side is None or M is None else side.own(backend, side.predicted(backend, M))
 
 
 def improved(
@@ -180,7 +177,7 @@ def improved(
     if side is None or M is None:
         return None, None
     M, predicted = side.improved_map(backend, M, this)
-    return M, side.own(predicted)
+    return M, side.own(backend, predicted)
 
 
 def turned(backend: Backend, M: Factors | None, rotation: Array) -> Factors | None:

@@ -416,8 +416,7 @@ def open_setup(
     settings, features = settings_of(model), None
     if model.backend == "auto":
         settings["backend"] = auto_backend(data.nnz * model.factors)
-    if item_features is not None or user_features is not None or data.n_dislikes:
-        settings["backend"] = feature_fit.backend_for("Features and dislikes", model.backend, settings["backend"])
+    if item_features is not None or user_features is not None:
         features = feature_fit.read(model, data, item_features, user_features)
     given = fairness_weights
     weights = None if given is None else read_fairness_weights(given, data.n_items, data.item_ids)

@@ -52,13 +52,7 @@ class Dislikes:
 
     def change(self, backend: Backend, U: Factors, V: Factors) -> float:
         """Return sum |w| ((0 - u.v)^2 - (1 - u.v)^2) over the dislikes: what corrects the observed loss."""
-        rows = self.by_user
-        total = 0.0
-        for start in range(0, rows.count, 8192):  # in blocks, summed in double precision
-            part = rows.block(start, min(start + 8192, rows.count)).read_only()
-            liked = backend.sparse_product(part, V)
-            total += float(np.einsum("ij,ij->", liked, U[start : start + 8192], dtype=np.float64))
-        return 2.0 * total - float(rows.sums().sum())
+        return 2.0 * backend.score_sum(self.by_user, U, V) - float(self.by_user.sums().sum())
 
 
 @dataclass(frozen=True)
@@ -235,8 +229,6 @@ def problem_for(
     backend = get_backend(settings["backend"], settings.get("factor_dtype", "float32"))
     dislikes = None
     if data.n_dislikes:
-        if backend.name == "cuda":
-            raise InvalidParameter("Dislikes (weights below 0) are not supported by backend='cuda': use backend='cpu'.")
         data, dislikes = data.confidences(), Dislikes(data)
     return Problem(
         data, backend, **{name: settings[name] for name in names}, lambda_f=lambda_f, fairness_weights=fairness_weights,

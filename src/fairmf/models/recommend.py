@@ -198,14 +198,22 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 def answer_all(model: FactorModel, request: Request, who: Names) -> Lists:
     """Return the lists of all users of a request."""
     lists, scores = empty_lists(request.count, request.N)
-    for start in range(0, request.count, USERS_AT_ONCE):
-        stop = min(start + USERS_AT_ONCE, request.count)
-        lists[start:stop], scores[start:stop] = answer(model, request, start, stop, who)
+    backend = model._backend()
+    with backend.threads(model.num_threads):  # around all parts, so that a device keeps its memory from part to part
+        items = backend.array(model.fitted.item_factors)
+        for start in range(0, request.count, USERS_AT_ONCE):
+            stop = min(start + USERS_AT_ONCE, request.count)
+            lists[start:stop], scores[start:stop] = answer(model, request, start, stop, who, items)
     return lists, scores
 
 
-def answer(model: FactorModel, request: Request, start: int, stop: int, who: Names) -> Lists:
-    """Return the lists of users start..stop of a request; `who` are their names, for messages."""
+def answer(
+    model: FactorModel, request: Request, start: int, stop: int, who: Names, items: Factors | None = None
+) -> Lists:
+    """Return the lists of users start..stop of a request; `who` are their names, for messages.
+
+    `items` are the items' factors as an array of the backend, if there is one already.
+    """
     given = None if request.given is None else request.given.take_users(np.arange(start, stop))
     rows = None if request.users is None else request.users[start:stop]
     stored = None if rows is None else stored_histories(model, request, rows)
@@ -216,7 +224,7 @@ def answer(model: FactorModel, request: Request, start: int, stop: int, who: Nam
     backend = model._backend()
     with backend.threads(model.num_threads):
         excluded = merged(liked, filtered)
-        items = model.fitted.item_factors
+        items = model.fitted.item_factors if items is None else items
         lists, scores = top_n(backend, users, items, request.N, excluded, request.allowed, request.dial)
     # A user without history has scores too (fairness alone gives a vector), but they say nothing: replace them.
     known = has_history(request, given, stored, users)

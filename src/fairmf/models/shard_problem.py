@@ -240,8 +240,6 @@ def open_on_cluster(
     source: ShardSource | Interactions = data if isinstance(data, ShardSource) else cast(Interactions, own)
     if source.nnz == 0:
         raise InvalidData("There are no interactions to learn from.")
-    if item_features is not None or user_features is not None or source.n_dislikes:
-        feature_fit.backend_for("Features and dislikes", model.backend, model.backend)
     with cluster.team(source, model.backend, model.factor_dtype) as team:
         team.gather_users = own is not None if cluster.gather_users is None else cluster.gather_users
         weights = full_weights = None

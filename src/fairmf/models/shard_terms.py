@@ -26,7 +26,7 @@ from fairmf.distributed.remote_arrays import ITEMS, USERS, ShardedFactors, Shard
 from fairmf.distributed.worker import Worker
 from fairmf.lazy import cached_property
 from fairmf.models.feature_fit import FeatureFit, read_sides
-from fairmf.models.feature_maps import SideFeatures, _column_sums
+from fairmf.models.feature_maps import SideFeatures
 from fairmf.models.fit_loop import State
 from fairmf.models.fitted import Fitted
 from fairmf.models.problem import Dislikes, Problem
@@ -61,7 +61,7 @@ class ShardedFeatures(SideFeatures):
         """See SideFeatures: the workers compute it from M."""
         return cast(Factors, UserTerms(M))
 
-    def own(self, predicted: Factors) -> Factors:
+    def own(self, backend: Backend, predicted: Factors) -> Factors:  # noqa: ARG002
         """See SideFeatures."""
         return predicted
 
@@ -91,7 +91,7 @@ class ShardedFeatures(SideFeatures):
     def penalty(self, backend: Backend, M: Factors, this: Factors, predicted: Factors | None = None) -> float:  # noqa: ARG002
         """See SideFeatures."""
         missing: float = remote_arrays.total(self.team.ask("feature_missing", key_of(this), M, self.ridge_key))
-        return missing + self.kappa * float(_column_sums(M, M).sum())
+        return missing + self.kappa * float(backend.column_products(M, M).sum())
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,6 @@ from fairmf.backends.cuda import top_k as best
 from fairmf.backends.cuda.memory import Placing
 from fairmf.backends.random_start import Stream
 from fairmf.data.csr import Rows
-from fairmf.errors import InvalidParameter
 from fairmf.types import Array
 
 NEARLY = 0.1  # a basis is good enough if the off-diagonal part is at most this, relative to the diagonal
@@ -125,6 +124,10 @@ class CudaBackend:
         """See contract."""
         return float(reductions.column_sums(self._placing, this, reductions.DIFFERENCE, other=other).sum())
 
+    def column_products(self, this: Factors, other: Factors) -> Vector:
+        """See contract."""
+        return reductions.column_sums(self._placing, this, reductions.PRODUCT, other=other)
+
     def mean_response(
         self, shares: Vector, ridge: Vector, slopes: Vector, values: Vector, typical: Vector, mix: float
     ) -> Vector:
@@ -144,7 +147,11 @@ class CudaBackend:
 
     def observed_loss(self, rows: Rows, this: Factors, other: Factors) -> float:
         """See contract."""
-        return row_work.observed_loss(self._placing, rows, this, other)
+        return row_work.sum_over_entries(self._placing, "observed_loss", rows, this, other)
+
+    def score_sum(self, rows: Rows, this: Factors, other: Factors) -> float:
+        """See contract."""
+        return row_work.sum_over_entries(self._placing, "score_sum", rows, this, other)
 
     def diagonalise(self, matrix: Matrix, ridge: float, guess: Matrix | None) -> Diagonalised:
         """See contract. Uses the guess: on a GPU eigenvectors take as long as all other work of a half-step."""
@@ -196,9 +203,11 @@ class CudaBackend:
         else:
             out[rows] = cp.asnumpy(values)
 
-    def sparse_product(self, rows: Rows, other: Factors) -> Factors:  # noqa: ARG002
-        """Raise InvalidParameter: this backend does not support features, so nor does it read `HalfStep.own`."""
-        raise InvalidParameter("Features are not supported by backend='cuda': use backend='cpu'.")
+    def sparse_product(self, rows: Rows, other: Factors) -> Factors:
+        """See contract."""
+        out = self.empty(rows.count, other.shape[1])
+        row_work.sparse_product(self._placing, rows, other, out)
+        return out
 
     def solve(self, step: HalfStep) -> Factors:
         """See contract."""

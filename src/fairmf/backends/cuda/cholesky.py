@@ -48,10 +48,12 @@ def factorised(
     return matrices, info == 0
 
 
-def right_sides(rows: DeviceRows, chosen: cp.ndarray, other: cp.ndarray, shift: cp.ndarray) -> cp.ndarray:
-    """Return sum_j c_ij y_j - shift for the chosen rows."""
+def right_sides(
+    rows: DeviceRows, chosen: cp.ndarray, other: cp.ndarray, shift: cp.ndarray, own: cp.ndarray | None
+) -> cp.ndarray:
+    """Return sum_j c_ij y_j - shift + own_i for the chosen rows; None for `own` means 0."""
     out = cp.empty((len(chosen), other.shape[1]), dtype=cp.float32)
-    _launch("right_sides", (len(chosen),), rows, (chosen, other, np.int32(other.shape[1]), shift, out))
+    _launch("right_sides", (len(chosen),), rows, (chosen, other, np.int32(other.shape[1]), shift, _pointer(own), out))
     return out
 
 

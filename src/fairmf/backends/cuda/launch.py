@@ -15,11 +15,11 @@ SOURCES = Path(__file__).parent / "kernels"
 class RowKernels:
     """Hold the kernels over sparse rows, compiled for one number of factors."""
 
-    def __init__(self, factors: int, half: bool):
+    def __init__(self, factors: int, half: bool, own: bool = False):
         self.shape = BlockShape(factors)
         self.groups = self.shape.groups
         sources = "gathering.cuh", "eigenbasis_rows.cu", "residual_rows.cu"
-        self._module = compiled(*sources, **self.shape.defines(half))
+        self._module = compiled(*sources, **self.shape.defines(half, own))
         self._kernels: dict[str, cp.RawKernel] = {}
 
     def launch(
@@ -39,9 +39,9 @@ class RowKernels:
 
 
 @functools.cache
-def row_kernels(factors: int, half: bool, device: int) -> RowKernels:  # noqa: ARG001 - a module belongs to a device
+def row_kernels(factors: int, half: bool, own: bool, device: int) -> RowKernels:  # noqa: ARG001 - a module is a device's
     """Return the kernels for that many factors, compiled or loaded from CuPy's disk cache on first use."""
-    return RowKernels(factors, half)
+    return RowKernels(factors, half, own)
 
 
 @functools.cache

@@ -14,7 +14,7 @@ GRAMIAN_ROWS = 512  # rows summed in float32 before they are added in float64
 REDUCED_ROWS = 512  # rows that a block of threads sums up
 TRIPLES = 1024  # rows of three numbers that a block of threads sums up
 
-SUM, SQUARES, DIFFERENCE = 0, 1, 2  # modes of `column_sums` in reductions.cu
+SUM, SQUARES, DIFFERENCE, PRODUCT = 0, 1, 2, 3  # modes of `column_sums` in reductions.cu
 
 
 def kernel(name: str) -> cp.RawKernel:
@@ -67,7 +67,7 @@ def column_sums(
     weights: Vector | None = None,
     scale: float = 1.0,
 ) -> cp.ndarray:
-    """Return for each column `scale` times the sum of x (SUM), of w x^2 (SQUARES), or of (x - y)^2 (DIFFERENCE)."""
+    """Return `scale` times each column's sum of x (SUM), w x^2 (SQUARES), (x - y)^2 (DIFFERENCE) or x y (PRODUCT)."""
     total = None
     for part, x in placing.parts(this):
         y = None if other is None else _on_device(other[part])

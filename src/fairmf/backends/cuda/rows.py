@@ -33,7 +33,7 @@ def improve_long_rows(
     count = len(chunks.rows)
     if count == 0:
         return
-    diagonal, ridge, shift, vector, pulls, left_over = shared
+    diagonal, ridge, shift, vector, pulls, left_over, own = shared
     tolerance, relaxation = limits
     weights = np.uintp(0) if on.weights is None else on.weights
     entries = chunks.of_row, chunks.start, chunks.stop
@@ -48,8 +48,8 @@ def improve_long_rows(
     kernels.launch(
         "begin_long_rows", count,
         (
-            chunks.rows, chunks.first, diagonal, ridge, shift, vector, pulls, left_over, tolerance, parts, numbers,
-            this, residuals, directions, state,
+            chunks.rows, chunks.first, diagonal, ridge, shift, vector, pulls, left_over, own, tolerance, parts,
+            numbers, this, residuals, directions, state,
         ),
     )  # fmt: skip
     for step in range(steps):
@@ -62,8 +62,8 @@ def improve_long_rows(
         kernels.launch(
             "step_long_rows", count,
             (
-                chunks.rows, chunks.first, diagonal, shift, vector, left_over, last, relaxation, parts, numbers, this,
-                residuals, directions, state,
+                chunks.rows, chunks.first, diagonal, shift, vector, left_over, own, last, relaxation, parts, numbers,
+                this, residuals, directions, state,
             ),
         )  # fmt: skip
     kernels.launch("finish_long_rows", count, (chunks.rows, this, state, sums))
@@ -89,9 +89,9 @@ def residual_of_long_rows(
     kernels.launch("add_chunks", len(chunks.rows), (chunks.rows, chunks.first, parts, out))
 
 
-def kernels_for(other: Factors, half: bool = False) -> launch.RowKernels:
+def kernels_for(other: Factors, half: bool = False, own: bool = False) -> launch.RowKernels:
     """Return the kernels for the number of factors of this array."""
-    return launch.row_kernels(other.shape[1], half, cp.cuda.Device().id)
+    return launch.row_kernels(other.shape[1], half, own, cp.cuda.Device().id)
 
 
 def single(values: Array) -> cp.ndarray:
@@ -106,7 +106,7 @@ def or_null(array: cp.ndarray | None) -> cp.ndarray | np.uintp:
 
 def improve(placing: Placing, half: bool, step: HalfStep, this: Factors, effort: Effort) -> cp.ndarray:
     """Implement `Backend.improve`; return its three sums on the device."""
-    kernels, gathered = kernels_for(step.other, half), placing.whole(step.other)
+    kernels, gathered = kernels_for(step.other, half, step.own is not None), placing.whole(step.other)
     if half:
         gathered = gathered.astype(cp.float16)
     diagonal, shift = single(step.shared), single(step.shift)
@@ -119,19 +119,19 @@ def improve(placing: Placing, half: bool, step: HalfStep, this: Factors, effort:
         ridge, pulls = _numbers_of_rows(placing, step, part)
         terms = (
             diagonal, ridge, shift, or_null(vector), or_null(pulls),
-            np.uintp(0) if rest is None else cp.matmul(x, rest),
+            np.uintp(0) if rest is None else cp.matmul(x, rest), or_null(_own(step, part)),
         )  # fmt: skip
-        own = sums[part]
+        of_rows = sums[part]
         kernels.launch(
             "improve_rows", len(on.short),
             (
                 on.indptr, on.indices, or_null(on.weights), on.short, gathered, *terms, np.int32(effort.steps),
-                *limits, x, own,
+                *limits, x, of_rows,
             ),
             vectors=2 + kernels.groups, cache=True,
         )  # fmt: skip
         # `improve_rows` gives each short row to one block of threads; many blocks share a long row.
-        improve_long_rows(kernels, on, gathered, terms, effort.steps, limits, x, own)
+        improve_long_rows(kernels, on, gathered, terms, effort.steps, limits, x, of_rows)
         placing.store(x, part, this)
     return sum_triples(sums)
 
@@ -148,6 +148,9 @@ def add_residual(placing: Placing, step: HalfStep, this: Factors, out: Factors) 
         if step.shared.ndim == 1:
             sums[...] = x * single(step.shared)
         sums += x * ridge[:, None] + offset
+        own = None if step.right is not None else _own(step, part)
+        if own is not None:
+            sums -= own
         if vector is not None:
             sums += (pulls * (x @ vector))[:, None] * vector
         kernels.launch(
@@ -159,22 +162,41 @@ def add_residual(placing: Placing, step: HalfStep, this: Factors, out: Factors) 
         placing.store(sums, part, out)
 
 
-def observed_loss(placing: Placing, rows: Rows, this: Factors, other: Factors) -> float:
-    """Return the sum of c_ij (1 - x_i.y_j)^2 over stored entries."""
+def sum_over_entries(placing: Placing, name: str, rows: Rows, this: Factors, other: Factors) -> float:
+    """Return a sum over stored entries: c_ij (1 - x_i.y_j)^2 (`observed_loss`) or c_ij x_i.y_j (`score_sum`)."""
     kernels, gathered = kernels_for(other), placing.whole(other)
     total = 0.0
     for part, on in placing.row_parts(rows, this):
         chunks = on.all_chunks()
-        losses = cp.zeros(max(1, len(chunks)))
+        sums = cp.zeros(max(1, len(chunks)))
         kernels.launch(
-            "observed_loss", len(chunks),
+            name, len(chunks),
             (
                 on.indices, or_null(on.weights), chunks.of_row, chunks.start, chunks.stop, _block(this, part), gathered,
-                losses,
+                sums,
             ),
         )  # fmt: skip
-        total += float(losses.sum())
+        total += float(sums.sum())
     return total
+
+
+def sparse_product(placing: Placing, rows: Rows, other: Factors, out: Factors) -> None:
+    """Implement `Backend.sparse_product`, into `out`."""
+    kernels, gathered = kernels_for(other), placing.whole(other)
+    for part, on in placing.row_parts(rows, out):
+        sums, weights, chunks = _block(out, part), or_null(on.weights), on.long
+        entries = on.indices, weights
+        kernels.launch(
+            "sum_rows", len(on.short), (on.indptr, *entries, on.short, gathered, sums), vectors=kernels.groups
+        )
+        if len(chunks):
+            parts = cp.empty((len(chunks), other.shape[1]), dtype=cp.float32)
+            kernels.launch(
+                "sum_chunks", len(chunks), (*entries, chunks.start, chunks.stop, gathered, parts),
+                vectors=kernels.groups,
+            )  # fmt: skip
+            kernels.launch("store_chunks", len(chunks.rows), (chunks.rows, chunks.first, parts, sums))
+        placing.store(sums, part, out)
 
 
 def solve(placing: Placing, step: HalfStep, out: Factors) -> None:
@@ -184,11 +206,11 @@ def solve(placing: Placing, step: HalfStep, out: Factors) -> None:
     given = None if step.right is None else single(step.right)
     for part, on in placing.row_parts(step.rows, out):
         ridge, pulls = _numbers_of_rows(placing, step, part)
-        solution = _block(out, part)
+        own, solution = _own(step, part), _block(out, part)
         for chosen in cholesky.batches(part.stop - part.start, step.other.shape[1]):
             factors, definite = cholesky.factorised(on, chosen, gathered, (matrix, ridge, vector, pulls))
             if given is None:
-                right = cholesky.right_sides(on, chosen, gathered, shift)
+                right = cholesky.right_sides(on, chosen, gathered, shift, own)
             else:
                 right = cp.tile(given, (len(chosen), 1))
             solution[chosen] = cp.where(definite[:, None], cholesky.solved(factors, right), cp.nan)
@@ -201,11 +223,11 @@ def mean_inverse(placing: Placing, step: HalfStep) -> tuple[cp.ndarray, cp.ndarr
     gathered, matrix, nothing = placing.whole(step.other), single(step.matrix), cp.zeros(d, dtype=cp.float32)
     inverses, solutions = cp.zeros((d, d)), cp.zeros(d)
     for part, on in placing.row_parts(step.rows):
-        terms = matrix, as_vector(step.ridge, part, placing.uploads, "float32"), None, None
+        terms, own = (matrix, as_vector(step.ridge, part, placing.uploads, "float32"), None, None), _own(step, part)
         # Batches of a quarter of the size: `sum_of_inverses` needs two more d x d matrices per row.
         for chosen in cholesky.batches(part.stop - part.start, 2 * d):
             factors, _ = cholesky.factorised(on, chosen, gathered, terms)
-            right = cholesky.right_sides(on, chosen, gathered, nothing)
+            right = cholesky.right_sides(on, chosen, gathered, nothing, own)
             solutions += cholesky.solved(factors, right).sum(axis=0, dtype=cp.float64)
             inverses += cholesky.sum_of_inverses(factors)
     return inverses / n, solutions / n
@@ -215,6 +237,11 @@ def _numbers_of_rows(placing: Placing, step: HalfStep, part: slice) -> tuple[cp.
     """Return the ridges of the rows of a part, and their rank-one weights if there is such a term."""
     weights = None if step.rank_one is None else as_vector(step.rank_one.weights, part, placing.uploads, "float32")
     return as_vector(step.ridge, part, placing.uploads, "float32"), weights
+
+
+def _own(step: HalfStep, part: slice) -> cp.ndarray | None:
+    """Return what is added to the right-hand sides of the rows of a part, or None for nothing."""
+    return None if step.own is None else _block(step.own, part)
 
 
 def _block(factors: Factors, part: slice) -> cp.ndarray:

@@ -80,6 +80,8 @@ def _systems(
         gradient = x @ columns + ridges[own, None] * x[:, block] + moved
         if vector is not None and pulls is not None:
             gradient += (pulls[own] * (x @ vector))[:, None] * near
+        if step.own is not None:
+            gradient -= step.own[own, block]
         _kernel("entry_gradients")(
             (len(chosen),), (256,),
             (

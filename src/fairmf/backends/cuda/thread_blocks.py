@@ -26,11 +26,11 @@ class BlockShape:
         self.cached_rounds = min(CACHED, CACHE_BYTES // padded) // at_once
         self.cache_bytes = self.cached_rounds * at_once * padded
 
-    def defines(self, half: bool) -> dict[str, int]:
-        """Return the macros to compile with."""
+    def defines(self, half: bool, own: bool = False) -> dict[str, int]:
+        """Return the macros to compile with, for float16 (`half`) and for right-hand sides of rows (`own`)."""
         return {
             "D": self.factors, "VEC": self.floats_at_once, "SLICES": self.slices, "GROUPS": self.groups,
-            "HALF": int(half), "CACHED": self.cached_rounds,
+            "HALF": int(half), "OWN": int(own), "CACHED": self.cached_rounds,
         }  # fmt: skip
 
     def _floats_at_once(self) -> int:

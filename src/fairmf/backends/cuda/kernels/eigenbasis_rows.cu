@@ -10,7 +10,13 @@ struct Shared {  // terms that all rows have in common
   const float* shift;
   const float* vector;  // rank-one term, or null
   const float* left_over;  // the off-diagonal part of the shared matrix times this row's x, or null
+  const float* own;        // what is added to this row's right-hand side, or null; always null if OWN is 0
 };
+
+// Return the vector of row i, or null where there are none.
+__device__ inline const float* vector_of(const float* vectors, long long i) {
+  return vectors == nullptr ? nullptr : vectors + i * D;
+}
 
 struct Row {  // the state of a row from one step to the next
   float ridge, pull, tx, gain, rz, goal, step_rz;
@@ -38,6 +44,7 @@ __device__ inline void begin_row(const Shared& all, float* x, const float* parts
     for (int c = 0; c < count; c++) of_entries += parts[(long long)c * D + k];
     float rk = of_entries - all.shift[k] - h * x[k];
     if (all.left_over != nullptr) rk -= all.left_over[k];
+    if (all.own != nullptr) rk += all.own[k];
     if (all.vector != nullptr) {
       rk -= row.pull * row.tx * all.vector[k];
       sums[2] += all.vector[k] / h * rk;
@@ -58,7 +65,8 @@ __device__ inline void begin_row(const Shared& all, float* x, const float* parts
   if (empty) {  // without entries the preconditioner is the matrix itself
     float loaded[1] = {0.0f};
     for (int k = threadIdx.x; k < D; k += THREADS) {
-      x[k] = -all.shift[k] / (all.diagonal[k] + row.ridge);
+      float right = all.own == nullptr ? -all.shift[k] : all.own[k] - all.shift[k];
+      x[k] = right / (all.diagonal[k] + row.ridge);
       if (all.vector != nullptr) loaded[0] += all.vector[k] * x[k];
     }
     if (all.vector != nullptr) {
@@ -79,7 +87,10 @@ __device__ inline void step_row(const Shared& all, float* x, const float* parts,
   for (int k = threadIdx.x; k < D; k += THREADS) {
     float h = all.diagonal[k] + row.ridge;
     sums[0] += h * p[k] * p[k];
-    sums[1] += p[k] * (r[k] + all.shift[k] + h * x[k] + (all.left_over == nullptr ? 0.0f : all.left_over[k]));
+    // What the entries add to the residual: all other terms are taken off it again.
+    float of_entries = r[k] + all.shift[k] + h * x[k] + (all.left_over == nullptr ? 0.0f : all.left_over[k]);
+    if (all.own != nullptr) of_entries -= all.own[k];
+    sums[1] += p[k] * of_entries;
     if (all.vector != nullptr) sums[2] += all.vector[k] * p[k];
   }
   sum_over_block(sums);
@@ -139,13 +150,13 @@ __device__ inline void finish_row(const float* x, const Row& row, double* sums) 
 extern "C" __global__ void __launch_bounds__(THREADS)
 improve_rows(const long long* indptr, const int* indices, const float* weights, const int* rows, const STORAGE* other,
              const float* diagonal, const float* ridge, const float* shift, const float* vector, const float* pulls,
-             const float* left_over, int steps, float tolerance, float relaxation, float* solved, double* sums) {
+             const float* left_over, const float* own, int steps, float tolerance, float relaxation, float* solved, double* sums) {
   extern __shared__ float memory[];
   // parts: GROUPS x D, cache: CACHED x GROUPS x BATCH vectors
   float *cache = memory, *r = memory + CACHED * BATCH * WARPS * 32 * LANE, *p = r + D, *parts = p + D;
   Place at;
   long long i = rows[blockIdx.x], start = indptr[i], stop = indptr[i + 1];
-  Shared all = {diagonal, shift, vector, left_over == nullptr ? nullptr : left_over + i * D};
+  Shared all = {diagonal, shift, vector, vector_of(left_over, i), vector_of(OWN ? own : nullptr, i)};
   float* x = solved + i * D;
   Row row;
   row.ridge = ridge[i];
@@ -209,12 +220,11 @@ residual_chunks(const int* indices, const float* weights, const int* rows, const
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 begin_long_rows(const int* rows, const long long* first_chunk, const float* diagonal, const float* ridge,
-                const float* shift, const float* vector, const float* pulls, const float* left_over, float tolerance,
-                const float* parts,
-                const double* losses, float* solved, float* residuals, float* directions, Row* state) {
+                const float* shift, const float* vector, const float* pulls, const float* left_over, const float* own,
+                float tolerance, const float* parts, const double* losses, float* solved, float* residuals, float* directions, Row* state) {
   int l = blockIdx.x;
   long long i = rows[l], first = first_chunk[l], count = first_chunk[l + 1] - first;
-  Shared all = {diagonal, shift, vector, left_over == nullptr ? nullptr : left_over + i * D};
+  Shared all = {diagonal, shift, vector, vector_of(left_over, i), vector_of(OWN ? own : nullptr, i)};
   Row row;
   row.ridge = ridge[i];
   row.pull = vector == nullptr ? 0.0f : pulls[i];
@@ -257,16 +267,15 @@ product_chunks(const int* indices, const float* weights, const int* chunk_row, c
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 step_long_rows(const int* rows, const long long* first_chunk, const float* diagonal, const float* shift,
-               const float* vector, const float* left_over, int last, float relaxation, const float* parts,
-               const double* curvatures,
-               float* solved, float* residuals, float* directions, Row* state) {
+               const float* vector, const float* left_over, const float* own, int last, float relaxation,
+               const float* parts, const double* curvatures, float* solved, float* residuals, float* directions, Row* state) {
   int l = blockIdx.x;
   Row row = state[l];
   if (!row.active) return;
   long long i = rows[l], first = first_chunk[l], count = first_chunk[l + 1] - first;
   double curvature = 0.0;
   for (long long c = 0; c < count; c++) curvature += curvatures[first + c];
-  Shared all = {diagonal, shift, vector, left_over == nullptr ? nullptr : left_over + i * D};
+  Shared all = {diagonal, shift, vector, vector_of(left_over, i), vector_of(OWN ? own : nullptr, i)};
   step_row(all, solved + i * D, parts + first * D, count, curvature, last, relaxation,
            residuals + (long long)l * D, directions + (long long)l * D, row);
   if (threadIdx.x == 0) state[l] = row;

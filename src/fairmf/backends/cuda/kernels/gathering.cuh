@@ -4,6 +4,7 @@
 //   VEC      floats that one lane reads at a time (4, 2 or 1; divides D)
 //   SLICES   warps that share one vector, SLICE columns each (1 up to 1024 factors)
 //   GROUPS   entries of a row that a block processes in parallel; a block has 32 * SLICES * GROUPS threads
+//   OWN      1 if rows have right-hand sides of their own (features, dislikes); else 0, which saves registers
 //   CACHED   rounds of a row's first pass whose vectors a block caches for the next passes
 //   STORAGE  type of the gathered side, float or __half; arithmetic is float, losses are summed in double
 //
@@ -116,13 +117,13 @@ __device__ inline void sum_over_lanes(float (&s)[BATCH]) {
 }
 
 // Pass over the entries start..stop of a row: s_e = target - x.y_e (or x.y_e), sum += c_e s_e y_e, and return sum c_e s_e^2
-// of the group's own entries. A warp takes every GROUPS-th batch; all warps of a block must call it together.
+// of the group's own entries, or sum c_e s_e (not SQUARED). A warp takes every GROUPS-th batch; all warps of a block must call it together.
 //
 // With a cache, the vectors of the first CACHED rounds are stored in it (KEEP), or read from it. A lane reads only the
 // parts that it stored itself, so that no barrier is needed.
 enum Cache { NONE, KEEP, TAKE };
 
-template <bool RESIDUAL, bool SUM, Cache CACHE>
+template <bool RESIDUAL, bool SUM, Cache CACHE, bool SQUARED = true>
 __device__ inline double pass(const int* indices, const float* weights, long long start, long long stop,
                               const STORAGE* other, float target, const float (&x)[LANE], const Place& at,
                               float (&sum)[LANE], float* cache = nullptr) {
@@ -190,7 +191,7 @@ __device__ inline double pass(const int* indices, const float* weights, long lon
       long long e = first + b;
       float c = e >= stop ? 0.0f : weights == nullptr ? 1.0f : weights[e];
       float scaled = c * s[b];
-      part += scaled * s[b];
+      part += SQUARED ? scaled * s[b] : scaled;
       if (SUM) {
 #pragma unroll
         for (int v = 0; v < LANE; v++) sum[v] += scaled * y[b][v];

@@ -1,10 +1,10 @@
 // Compute sums over rows in float64: blocks of rows write partial sums, which are added in order afterwards.
 
-enum Mode { SUM = 0, SQUARES = 1, DIFFERENCE = 2 };
+enum Mode { SUM = 0, SQUARES = 1, DIFFERENCE = 2, PRODUCT = 3 };
 
 constexpr int COLUMNS = 32, LANES = 8;  // threads of a block: 32 columns, 8 rows side by side
 
-// parts[b, k] = sum over the block's rows of x, w x^2 or (x - y)^2.   grid: columns / 32, blocks of rows
+// parts[b, k] = sum over the block's rows of x, w x^2, (x - y)^2 or x y.   grid: columns / 32, blocks of rows
 extern "C" __global__ void __launch_bounds__(COLUMNS* LANES)
 column_sums(const float* x, const float* y, const double* weights, long long n, int d, long long rows_per_block,
             int mode, double* parts) {
@@ -24,6 +24,7 @@ column_sums(const float* x, const float* y, const double* weights, long long n, 
             value -= y[at * d + k];
             value *= value;
           }
+          if (mode == PRODUCT) value *= y[at * d + k];
           sums[ahead] += value;
         }
       }

@@ -1,4 +1,4 @@
-// Build H_i = sum_j c_ij y_j y_j' + shared + ridge_i I (+ pull_i t t') and b_i = sum_j c_ij y_j - shift for a batch of
+// Build H_i = sum_j c_ij y_j y_j' + shared + ridge_i I (+ pull_i t t') and b_i = sum_j c_ij y_j - shift (+ own_i) for a batch of
 // rows; cuSOLVER factorises them. A block of threads computes a 64 x 64 tile on or below the diagonal of a row's matrix.
 
 constexpr int TILE = 64, ENTRIES = 16, SIDE = 4;  // 16 x 16 threads, each 4 x 4 numbers
@@ -50,15 +50,17 @@ row_matrices(const long long* indptr, const int* indices, const float* weights, 
   }
 }
 
-// b_i = sum_j c_ij y_j - shift.   grid: rows of the batch
+// b_i = sum_j c_ij y_j - shift (+ own_i).   grid: rows of the batch
 extern "C" __global__ void __launch_bounds__(256)
 right_sides(const long long* indptr, const int* indices, const float* weights, const int* rows, const float* other,
-            int d, const float* shift, float* out) {
+            int d, const float* shift, const float* own, float* out) {
   long long i = rows[blockIdx.x], start = indptr[i], stop = indptr[i + 1];
   for (int k = threadIdx.x; k < d; k += 256) {
     float total = 0.0f;
     for (long long e = start; e < stop; e++)
       total += (weights == nullptr ? 1.0f : weights[e]) * other[(long long)indices[e] * d + k];
-    out[(long long)blockIdx.x * d + k] = total - shift[k];
+    total -= shift[k];
+    if (own != nullptr) total += own[i * d + k];
+    out[(long long)blockIdx.x * d + k] = total;
   }
 }

@@ -1,0 +1,1 @@
+// Half precision is in threads.h.

@@ -1,0 +1,1 @@
+"""Stand in for CuPy's bindings of NVIDIA's libraries."""
