@@ -58,6 +58,11 @@ def frozen_heap():
     gc.freeze()
 
 
+def pytest_unconfigure():
+    """Let the interpreter collect everything when it ends: nanobind's modules print what is left of them."""
+    gc.unfreeze()
+
+
 def slow_values(*values):
     """Values of a parameter that `make test-slow` adds to those of `make test`."""
     return [pytest.param(*(v if isinstance(v, tuple) else (v,)), marks=pytest.mark.slow) for v in values]
