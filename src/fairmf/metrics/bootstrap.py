@@ -90,7 +90,7 @@ def draw_weights(n_users: int, replicates: int, n_items: int, random_state: int)
 
 
 def leave_out_weights(n_users: int, n_items: int, random_state: int) -> Iterator[Values]:
-    """Divide the users at random into groups; yield weights 0 for one group and 1 for the others, in blocks as above."""
+    """Divide the users at random into groups; yield weights 0 for one group and 1 for the others, in blocks."""
     group = np.random.default_rng(random_state).permutation(n_users) % LEFT_OUT
     at_once = max(1, CELLS_AT_ONCE // max(n_users, n_items, 1))
     for start in range(0, min(LEFT_OUT, n_users), at_once):

@@ -25,8 +25,15 @@ from fairmf.data.split import HeldOut
 from fairmf.errors import InvalidData
 from fairmf.metrics.accuracy import find_hits
 from fairmf.metrics.bootstrap import (
-    Bootstrap, ListMatrices, draw_weights, interval, jackknife_interval, leave_out_weights, list_matrices, weighted_means,
-)  # fmt: skip
+    Bootstrap,
+    ListMatrices,
+    draw_weights,
+    interval,
+    jackknife_interval,
+    leave_out_weights,
+    list_matrices,
+    weighted_means,
+)
 from fairmf.metrics.evaluation import Evaluation as Evaluation
 from fairmf.metrics.exposure import exposure
 from fairmf.metrics.given import Extras, Features, ListBlock

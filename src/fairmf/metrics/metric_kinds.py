@@ -79,8 +79,8 @@ class ExposureMetric(Metric):
 
     `measure` takes exposure vectors along the last axis. `weighting` says what a rank is worth (`slot_weights`),
     `needs` names an input of INPUTS, `highest` bounds the interval. `owners` names the items whose share of the
-    exposure this is, for sentences. `for_groups` says whether the metric also exists for groups, `jackknifed` whether its
-    interval leaves users out instead of resampling them (bootstrap.py).
+    exposure this is, for sentences. `for_groups` says whether the metric also exists for groups. The interval of a
+    `jackknifed` metric leaves users out instead of resampling them (bootstrap.py).
     """
 
     measure: Callable[[Values, Background], Values]
