@@ -69,6 +69,7 @@ def _text(parameter: inspect.Parameter) -> str:
     text = re.sub(r" at 0x[0-9a-f]+", "", str(parameter)).replace("'", "")
     text = re.sub(r"\b(fairmf|numpy|typing|collections\.abc)(\.\w+)*\.", "", text)  # modules move, names stay
     text = text.removeprefix(parameter.name).lstrip(": ")
+    text = re.sub(r"^ForwardRef\((.*)\)$", r"\1", text)  # fields of a NamedTuple, before Python 3.14
     return f"* {text}" if parameter.kind is parameter.KEYWORD_ONLY else text
 
 

@@ -93,11 +93,11 @@ ELSEWHERE = {
 
 
 def unknown_setting(owner: str, name: str, known: Sequence[str]) -> UnknownParameter:
-    """Return the error for a setting that does not exist; its hint names the one that was probably meant."""
+    """Return the error for a setting that does not exist: it names the one that was probably meant, or else all."""
     near = difflib.get_close_matches(name, known, n=1)
     hint = ELSEWHERE.get(name) or (f"did you mean {near[0]}?" if near else None)
-    listed = ", ".join(map(repr, known))
-    return UnknownParameter(f"{owner} has no parameter {name!r}. It has {listed}.", hint=hint, parameter=name)
+    listed = "" if hint else f" It has {', '.join(map(repr, known))}."
+    return UnknownParameter(f"{owner} has no parameter {name!r}.{listed}", hint=hint, parameter=name)
 
 
 def hinted(kind: type[T]) -> type[T]:

@@ -133,6 +133,20 @@ def test_a_point_of_the_chart_can_be_chosen(visit, data):
     assert seen.text("#stop") == data["positions"][2]["name"]
 
 
+def test_the_chart_names_its_other_marks_in_caption_and_legend(visit, data, tmp_path):
+    others = [series["name"] for series in data["series"]]
+    assert {"iALS", "the model as it serves now"} <= set(others)
+    seen = visit()
+    caption = seen.page.locator("figcaption", has=seen.page.locator("#front-others")).inner_text()
+    assert caption.endswith(f"is a stop of the slider; the other marks: {', '.join(others)}.")
+    for name in others:
+        seen.page.locator("#chart-front svg text", has_text=name).first.wait_for(state="attached", timeout=5000)
+    # A curve has nothing to compare with: the sentence ends at the slider.
+    alone = report(trade_off(small_model(), small_split(), fairness=[0, 1]), tmp_path / "curve.html")
+    caption = visit(alone).page.locator("figcaption", has_text="Quality against inequality").inner_text()
+    assert caption.endswith("is a stop of the slider.")
+
+
 def test_lists_mark_what_changed(visit, data):
     seen = visit()
     seen.to_stop(3)

@@ -233,7 +233,7 @@ class TestFileSystems:
         inside = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
         check_same(in_process(folder.as_uri(), shards=2), expected)
         check_same(in_process("data", filesystem=inside, shards=2), expected)
-        check_same(in_process(str(folder), filesystem=fsspec.filesystem("local"), shards=2), expected)
+        check_same(in_process(str(folder), filesystem=fsspec.filesystem("file"), shards=2), expected)
 
     def test_a_file_system_of_fsspec_by_its_url(self):
         fsspec = pytest.importorskip("fsspec")

@@ -100,6 +100,11 @@ def test_intervals_equal_those_of_both_sides_resampled_together():
         ends = expected(lambda x, d, n=name: naive.exposure_metrics(x, 15, 5, [1] * 15, [1] * 15)[n], shifted=True)
         assert (found[f"{name}@5"].low, found[f"{name}@5"].high) == pytest.approx(ends), name
 
+    ends = naive_audit.leave_one_out_interval(
+        *rows, lambda x: naive.exposure_metrics(x, 15, 5, [1] * 15, [1] * 15)["bottom80_share"], 0.8
+    )
+    assert (found["bottom80_share@5"].low, found["bottom80_share@5"].high) == pytest.approx(ends)
+
     def share_of_b(lists, _):
         o = naive.exposure(lists, 15, 5)
         return sum(o[j] for j in range(15) if GROUPS[j] == "b") / sum(o)

@@ -1,17 +1,19 @@
 """The evaluation itself: streaming, names, users that count, groups, intervals."""
 
 import json
+import math
 
 import numpy as np
 import pytest
 from naive import metrics as naive
 from ranked_lists import Fixed, held_out_of, matrix, random_case
+from scipy import stats
 
 from fairmf.data.ids import Ids
 from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.metrics.bootstrap import draw_weights
+from fairmf.metrics.bootstrap import draw_weights, jackknife_interval, leave_out_weights
 from fairmf.metrics.early_stopping import EarlyStopping
 from fairmf.metrics.evaluate import evaluate, evaluate_lists
 from fairmf.metrics.registry import parse_metric
@@ -296,6 +298,36 @@ def test_intervals_equal_those_of_resampled_lists_made_in_full():
             assert result.intervals[f"{name}@{K}"] == pytest.approx((max(low, 0), min(high, limit))), name
     means = [naive.accuracy([rows[i] for i in draw], [targets[i] for i in draw], 4)["ndcg"] for draw in draws]
     assert result.intervals["ndcg@4"] == pytest.approx(tuple(np.quantile(means, [0.1, 0.9])))
+
+
+def test_intervals_of_the_least_shown_items_are_those_of_lists_without_one_user():
+    """At most 40 users: every group that is left out is one user, and the formula that of the plain jackknife."""
+    lists, held_out, train, _ = case(seed=8, n_users=14)
+    result = evaluate_lists(lists, held_out, at=[8], train=train, bootstrap=3, confidence=0.8)
+
+    def share(rows, percent):
+        return sum(sorted(naive.exposure(rows, 15, 8))[: 15 * percent // 100]) / sum(naive.exposure(rows, 15, 8))
+
+    rows = lists.tolist()
+    for percent in (50, 80):
+        without = [share(rows[:i] + rows[i + 1 :], percent) for i in range(14)]
+        error = math.sqrt(13 / 14 * sum((x - sum(without) / 14) ** 2 for x in without))
+        reach = stats.t(13).ppf(0.9) * error
+        value = share(rows, percent)
+        assert reach > 0
+        assert result.intervals[f"bottom{percent}_share@8"] == pytest.approx((max(value - reach, 0), value + reach))
+
+
+def test_every_user_is_left_out_once_in_groups_of_nearly_equal_size(monkeypatch):
+    whole = np.concatenate(list(leave_out_weights(100, 5, 0)), axis=1)
+    assert whole.shape == (100, 40)
+    assert (whole.sum(axis=1) == 39).all()
+    assert set((whole == 0).sum(axis=0)) == {2, 3}
+    monkeypatch.setattr("fairmf.metrics.bootstrap.CELLS_AT_ONCE", 700)
+    parts = list(leave_out_weights(100, 5, 0))
+    assert [part.shape[1] for part in parts] == [7, 7, 7, 7, 7, 5]
+    assert np.array_equal(np.concatenate(parts, axis=1), whole)
+    assert all(math.isnan(x) for x in jackknife_interval(np.array([0.5]), 0.9, 0.5))
 
 
 def test_intervals_depend_on_the_seed_only_and_hold_their_value():

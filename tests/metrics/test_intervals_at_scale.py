@@ -1,12 +1,13 @@
 """What docs/metrics.md says of intervals: how often they hold the truth, and what memory they take."""
 
+import dataclasses
 import tracemalloc
 
 import numpy as np
 import pytest
 from ranked_lists import held_out_of
 
-from fairmf.metrics import evaluate
+from fairmf.metrics import evaluate, registry
 from fairmf.metrics.bootstrap import interval
 from fairmf.metrics.evaluate import evaluate_lists
 
@@ -39,6 +40,25 @@ def test_shifted_intervals_hold_the_expected_value_over_new_users():
         label = f"{name}@10"
         expected = np.mean([result[label] for result in results])
         assert 0.87 <= share_holding(results, label, expected) <= 0.99, name
+
+
+@pytest.mark.parametrize(
+    ("name", "n_users", "n_items"),
+    [("bottom80_share", 60, 1200), ("bottom80_share", 100, 2000), ("bottom50_share", 200, 1000)],
+)
+def test_intervals_of_the_least_shown_items_leave_users_out(name, n_users, n_items, monkeypatch):
+    """Where lists cover little of the catalogue, resampled lists show next to none of these items."""
+    random, everyone, label = np.random.default_rng(2), held_out_of([set()] * n_users, n_items), f"{name}@10"
+    lists = [long_tailed_lists(random, n_users, n_items, 10) for _ in range(100)]
+
+    def holding():
+        results = [evaluate_lists(x, everyone, at=[10], metrics=[name], bootstrap=100) for x in lists]
+        return share_holding(results, label, np.mean([result[label] for result in results]))
+
+    assert holding() >= 0.93
+    resampled = dataclasses.replace(registry.METRICS[name], jackknifed=False)
+    monkeypatch.setitem(registry.METRICS, name, resampled)
+    assert holding() <= 0.3
 
 
 def test_unshifted_intervals_of_exposure_miss_their_own_value(monkeypatch):

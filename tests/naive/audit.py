@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from naive import metrics as naive
+from scipy import stats
 
 
 def per_user(lists, targets, K, metric):
@@ -36,3 +37,12 @@ def paired_interval(before, after, measure, draws, confidence, shifted):
     centre = measure(after, everyone) - measure(before, everyone)
     shift = centre - np.nanmean(found) if shifted else 0.0
     return low + shift, high + shift
+
+
+def leave_one_out_interval(before, after, measure, confidence):
+    """Jackknife interval of measure(after) - measure(before), both sides without the same user."""
+    n = len(before)
+    found = [measure(after[:i] + after[i + 1 :]) - measure(before[:i] + before[i + 1 :]) for i in range(n)]
+    reach = stats.t(n - 1).ppf((1 + confidence) / 2) * np.sqrt((n - 1) / n * np.sum((found - np.mean(found)) ** 2))
+    centre = measure(after) - measure(before)
+    return centre - reach, centre + reach

@@ -77,6 +77,7 @@ def test_the_page_says_what_each_evenness_costs(written):
     page, data = written
     text, n = text_of(page), small_split().test.n_users
     assert f"{n} test users" in text
+    assert not re.findall(r"[a-z]\.[A-Z]", text.split("How this was made")[0])  # sentences that run together
     assert f"calibrated on {small_split().validation.n_users} users, for nDCG@100 against Gini@20" in text
     costs = text_of(re.search(r'<section id="costs".*?</section>', page, flags=re.DOTALL)[0])
     assert f"{n} test users" in costs

@@ -29,8 +29,7 @@ WHO = [3, 17, 40]
 
 def some_data(users=None, items=None):
     """Random interactions: no two items have the same users, so that none tie."""
-    draws = np.random.default_rng(0)
-    matrix = sparse.random_array((200, 120), density=0.1, rng=draws, format="csr", dtype=np.float32)
+    matrix = sparse.random(200, 120, density=0.1, random_state=0, format="csr", dtype=np.float32)
     return Interactions.from_csr(matrix, user_ids=users, item_ids=items)
 
 

@@ -201,6 +201,7 @@ def _complete(address: str, part: Path, progress: Progress | None, most_bytes: i
         except DownloadFailed:
             raise
         except urllib.error.HTTPError as error:
+            error.close()
             # Timeout, too early, too many requests: worth another attempt, as are a server's own errors.
             if error.code < 500 and error.code not in (408, 425, 429):
                 raise _failed(f"{address} answers {error.code} {error.reason}.") from error

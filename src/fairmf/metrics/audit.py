@@ -19,7 +19,7 @@ from fairmf.data.split import HeldOut, Split
 from fairmf.errors import InvalidData, InvalidParameter
 from fairmf.metrics.audit_change import Change, UserStatistics
 from fairmf.metrics.audit_result import Audit, GroupChange, Items, Users
-from fairmf.metrics.bootstrap import Bootstrap, interval, list_matrices
+from fairmf.metrics.bootstrap import Bootstrap, interval, jackknife_interval, list_matrices
 from fairmf.metrics.evaluate import Blocks, Counted, Ranker, Statistics, count_lists, given_lists, ranked_by, resample
 from fairmf.metrics.plan import Plan, make_plan
 from fairmf.metrics.registry import is_accuracy, known_names
@@ -120,7 +120,8 @@ def audit(
     replicates: dict[str, Values] = {}
     if keep:
         statistics = _differences(pair, K, list(users.values()))
-        replicates = resample(statistics, held_out.n_users, plan.n_items, resamples)
+        jackknifed = {key for label in plan.jackknifed for key in (label, _side(0, label), _side(1, label))}
+        replicates = resample(statistics, held_out.n_users, plan.n_items, resamples, jackknifed)
     return Audit(
         at=K,
         before_name=before_name,
@@ -222,11 +223,12 @@ def _metrics(pair: Pair, replicates: dict[str, Values], confidence: float) -> di
         # not by the same amount on both sides.
         limit = w.highest
         shift = {} if w.is_mean else {"centre": now - was, "lowest": -limit, "highest": limit}
-        ends = interval(replicates[w.label], confidence, **shift)
+        find = jackknife_interval if w.jackknifed else interval
+        ends = find(replicates[w.label], confidence, **shift)
         own = []
         for k, value in enumerate((was, now)):
             shift = {} if w.is_mean else {"centre": value, "highest": limit}
-            own.append(interval(replicates[_side(k, w.label)], confidence, **shift))
+            own.append(find(replicates[_side(k, w.label)], confidence, **shift))
         found[w.label] = Change(was, now, *ends, *own)
     return found
 

@@ -1,7 +1,10 @@
-"""Compute bootstrap intervals: resample the users and recount their lists.
+"""Compute intervals: resample the users, or leave some of them out, and recount their lists.
 
 A replicate is a weight per user: how often the user was drawn. The exposures of many replicates are one product of a
 sparse matrix (items x users) with a dense one (users x replicates), which costs as much as counting the lists.
+
+Metrics of the least shown items use a jackknife instead: every replicate leaves out one group of users. A bootstrap
+replicate lacks a third of the users, and with them most items that one user alone is shown.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from fairmf.metrics.exposure import slot_weights
 from fairmf.params import check_count, check_seed, check_share
@@ -20,6 +24,7 @@ from fairmf.params import check_count, check_seed, check_share
 Values = NDArray[np.float64]
 Interval = tuple[float, float]
 CELLS_AT_ONCE = 4_000_000  # numbers of replicates x items (or users) in memory at a time: 32 MB
+LEFT_OUT = 40  # groups of users of the jackknife
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,15 @@ def draw_weights(n_users: int, replicates: int, n_items: int, random_state: int)
         yield np.ascontiguousarray(np.stack(draws, axis=1), dtype=np.float64)
 
 
+def leave_out_weights(n_users: int, n_items: int, random_state: int) -> Iterator[Values]:
+    """Divide the users at random into groups; yield weights 0 for one group and 1 for the others, in blocks."""
+    group = np.random.default_rng(random_state).permutation(n_users) % LEFT_OUT
+    at_once = max(1, CELLS_AT_ONCE // max(n_users, n_items, 1))
+    for start in range(0, min(LEFT_OUT, n_users), at_once):
+        left_out = np.arange(start, min(start + at_once, LEFT_OUT, n_users))
+        yield np.ascontiguousarray(group[:, None] != left_out, dtype=np.float64)
+
+
 def weighted_means(per_user: Values, weights: Values) -> Values:
     """Return the mean over users with a value, for each replicate; NaN if a replicate drew none of them."""
     scored = np.isfinite(per_user)
@@ -111,4 +125,21 @@ def interval(
         return float(low), float(high)
     shift = centre - finite.mean()
     low, high = np.clip([low + shift, high + shift], lowest, highest)
+    return float(low), float(high)
+
+
+def jackknife_interval(
+    replicates: Values, confidence: float, centre: float, highest: float = np.inf, lowest: float = 0.0
+) -> Interval:
+    """Return the interval around `centre` of a jackknife that leaves out one of G groups of users at a time.
+
+    The variance is (G - 1) / G times the sum of squared deviations of the replicates from their mean, and the interval
+    that of Student's t with G - 1 degrees of freedom (Kott 2001), clipped to [lowest, highest].
+    """
+    count = len(replicates)
+    if count < 2 or not np.isfinite(replicates).all():
+        return float("nan"), float("nan")
+    error = np.sqrt((count - 1) * replicates.var())
+    reach = stdtrit(count - 1, (1 + confidence) / 2) * error
+    low, high = np.clip([centre - reach, centre + reach], lowest, highest)
     return float(low), float(high)

@@ -21,9 +21,9 @@ from fairmf.data.csr import Rows
 from fairmf.data.groups import GroupLabels, Groups
 from fairmf.data.split import HeldOut
 from fairmf.errors import InvalidData, InvalidParameter
-from fairmf.metrics.bootstrap import draw_weights, interval, weighted_means
+from fairmf.metrics.bootstrap import Bootstrap, draw_weights, interval, jackknife_interval, weighted_means
 from fairmf.metrics.comparison import Comparison, PairedTest
-from fairmf.metrics.evaluate import Counted, count_lists, count_ranked, given_lists
+from fairmf.metrics.evaluate import Counted, count_lists, count_ranked, given_lists, resample
 from fairmf.metrics.evaluation import Evaluation
 from fairmf.metrics.given import Extras, ListBlock
 from fairmf.metrics.list_case import ListOptions, match_lists
@@ -259,19 +259,25 @@ def _tests_of_lists(labels: list[str], first: _Side, second: _Side, settings: _S
         one, other = measured(np.concatenate((keep, 1 - keep))), measured(np.concatenate((1 - keep, keep)))
         for label in labels:
             swapped[label].append(one[label] - other[label])
-    drawn: dict[str, list[Values]] = {label: [] for label in labels}
-    for weights in draw_weights(n, settings.resamples, max(2 * n, plan.n_items), settings.random_state):
+
+    def differences(weights: Values) -> dict[str, Values]:
         none = np.zeros_like(weights)
         one, other = measured(np.concatenate((weights, none))), measured(np.concatenate((none, weights)))
-        for label in labels:
-            drawn[label].append(one[label] - other[label])
+        return {label: one[label] - other[label] for label in labels}
+
+    draws = Bootstrap(settings.resamples, settings.confidence, settings.random_state)
+    size, jackknifed = max(2 * n, plan.n_items), plan.jackknifed & set(labels)
+    drawn = resample(differences, n, size, draws)
+    left_out = resample(differences, n, size, dataclasses.replace(draws, count=0), jackknifed)
     found, nan = {}, float("nan")
     for label in labels:
         difference = float(first.values[label] - second.values[label])
-        replicates = np.concatenate(drawn[label])
         span = {"centre": difference, "lowest": -np.inf}  # resampling biases these metrics: see `interval`
-        ends = interval(replicates, settings.confidence, **span)
-        ps = swap_p(difference, np.concatenate(swapped[label])), bootstrap_p(difference, replicates)
+        if label in jackknifed:
+            ends = jackknife_interval(left_out[label], settings.confidence, **span)
+        else:
+            ends = interval(drawn[label], settings.confidence, **span)
+        ps = swap_p(difference, np.concatenate(swapped[label])), bootstrap_p(difference, drawn[label])
         found[label] = PairedTest(label, first.name, second.name, difference, *ends, *ps, nan, nan, n, False)
     return found
 

@@ -13,7 +13,7 @@ calls:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 import numpy as np
@@ -24,7 +24,16 @@ from fairmf.data.interactions import Interactions
 from fairmf.data.split import HeldOut
 from fairmf.errors import InvalidData
 from fairmf.metrics.accuracy import find_hits
-from fairmf.metrics.bootstrap import Bootstrap, ListMatrices, draw_weights, interval, list_matrices, weighted_means
+from fairmf.metrics.bootstrap import (
+    Bootstrap,
+    ListMatrices,
+    draw_weights,
+    interval,
+    jackknife_interval,
+    leave_out_weights,
+    list_matrices,
+    weighted_means,
+)
 from fairmf.metrics.evaluation import Evaluation as Evaluation
 from fairmf.metrics.exposure import exposure
 from fairmf.metrics.given import Extras, Features, ListBlock
@@ -396,24 +405,35 @@ def _scores(w: Wanted, block: ListBlock) -> Values:
     return w.accuracy.per_user(block.hits, block.n_targets, K)
 
 
-def resample(statistics: Statistics, n_users: int, n_items: int, resamples: Bootstrap) -> dict[str, Values]:
-    """Compute the statistics for resampled users. The same seed draws the same users."""
+def resample(
+    statistics: Statistics, n_users: int, n_items: int, resamples: Bootstrap, jackknifed: Collection[str] = ()
+) -> dict[str, Values]:
+    """Compute the statistics for resampled users, those of `jackknifed` without one group of users at a time.
+
+    The same seed draws the same users and groups.
+    """
     found: dict[str, list[Values]] = {}
     for weights in draw_weights(n_users, resamples.count, n_items, resamples.random_state):
         for label, replicates in statistics(weights).items():
             # Blocks of replicates come one after the other; they are joined below.
-            found.setdefault(label, []).append(replicates)
+            if label not in jackknifed:
+                found.setdefault(label, []).append(replicates)
+    for weights in leave_out_weights(n_users, n_items, resamples.random_state) if jackknifed else ():
+        for label, replicates in statistics(weights).items():
+            if label in jackknifed:
+                found.setdefault(label, []).append(replicates)
     return {label: np.concatenate(parts) for label, parts in found.items()}
 
 
 def _intervals(counted: Counted, resamples: Bootstrap) -> dict[str, tuple[float, float]]:
     plan, values = counted.plan, counted.values()
-    replicates = resample(counted.statistics(), plan.of_items.n_lists, plan.n_items, resamples)
+    replicates = resample(counted.statistics(), plan.of_items.n_lists, plan.n_items, resamples, plan.jackknifed)
     result = {}
     for w in plan.wanted:
         # Metrics that are not means over users are biased by resampling: see `interval`.
         shift = {} if w.is_mean else {"centre": values[w.label], "lowest": w.lowest, "highest": w.highest}
-        result[w.label] = interval(replicates[w.label], resamples.confidence, **shift)
+        find = jackknife_interval if w.jackknifed else interval
+        result[w.label] = find(replicates[w.label], resamples.confidence, **shift)
     return result
 
 

@@ -79,7 +79,8 @@ class ExposureMetric(Metric):
 
     `measure` takes exposure vectors along the last axis. `weighting` says what a rank is worth (`slot_weights`),
     `needs` names an input of INPUTS, `highest` bounds the interval. `owners` names the items whose share of the
-    exposure this is, for sentences. `for_groups` says whether the metric also exists for groups.
+    exposure this is, for sentences. `for_groups` says whether the metric also exists for groups. The interval of a
+    `jackknifed` metric leaves users out instead of resampling them (bootstrap.py).
     """
 
     measure: Callable[[Values, Background], Values]
@@ -89,6 +90,7 @@ class ExposureMetric(Metric):
     highest: float = 1.0
     owners: str = ""
     for_groups: bool = True
+    jackknifed: bool = False
 
 
 AnyMetric = AccuracyMetric | UserMetric | ExposureMetric | JointMetric

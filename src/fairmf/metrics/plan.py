@@ -59,6 +59,11 @@ class Plan:
         return [w for w in self.wanted if w.is_mean]
 
     @property
+    def jackknifed(self) -> frozenset[str]:
+        """The labels of metrics whose intervals leave users out instead of resampling them."""
+        return frozenset(w.label for w in self.wanted if w.jackknifed)
+
+    @property
     def n_cold(self) -> int | None:
         """Number of items that nobody has in the training data; None if it is not known."""
         return None if self.given.popularity is None else int(self.given.is_cold.sum())

@@ -122,12 +122,12 @@ _TABLE: tuple[AnyMetric, ...] = (
     ExposureMetric(
         name="bottom50_share", title="Bottom-half share", measure=lambda o, _: exposure.bottom_share(o, 50),
         meaning="share of exposure of the least-shown half of items", lower_is_better=False, percent=True,
-        owners="the least-shown half of the catalogue",
+        owners="the least-shown half of the catalogue", jackknifed=True,
     ),
     ExposureMetric(
         name="bottom80_share", title="Bottom-80% share", measure=lambda o, _: exposure.bottom_share(o, 80),
         meaning="share of exposure of the least-shown 80% of items", lower_is_better=False, percent=True,
-        owners="the least-shown 80% of the catalogue",
+        owners="the least-shown 80% of the catalogue", jackknifed=True,
     ),
     ExposureMetric(
         name="popularity", title="Popularity", measure=lambda o, b: exposure.average_popularity(o, _popularity(b)),
@@ -313,6 +313,11 @@ class Wanted(NamedTuple):
         if not isinstance(self.metric, ExposureMetric):
             raise TypeError(f"{self.name} does not measure exposure")
         return self.metric
+
+    @property
+    def jackknifed(self) -> bool:
+        """Whether its interval leaves users out instead of resampling them."""
+        return isinstance(self.metric, ExposureMetric) and self.metric.jackknifed
 
     @property
     def lowest(self) -> float:
