@@ -31,7 +31,7 @@ def test_cpu_and_reference_train_the_same_model():
 
 def test_stored_users_equal_their_own_fold_in():
     model = IALS(factors=6, epochs=3).fit(DATA)
-    np.testing.assert_allclose(model.fold_in(DATA), model.user_factors, atol=1e-4)
+    np.testing.assert_allclose(model.fold_in(DATA), model.user_factors, atol=1e-5)
 
 
 def test_users_and_items_without_interactions_get_the_zero_vector():

@@ -204,7 +204,7 @@ def finish(problem: Problem, state: AlternatingState, fairness: float, sampled: 
     """Solve the users' half-step to convergence: stored users then equal their own fold-in with the q that is kept."""
     backend = problem.backend
     # The tolerance is for backends that ignore the accuracy, and for rows that start at 0.
-    last = EpochEffort(SETTLING.steps, tolerance=1e-5, accuracy=0.25 * backend.tolerance)
+    last = EpochEffort(SETTLING.steps, tolerance=1e-5, accuracy=0.02 * backend.tolerance)
     # The response is sampled on hard data, where the error that a loose tolerance leaves would show in F.
     rounds = replace(SETTLING, sampled=True, tolerance=1e-3, settled=1e-4) if sampled else SETTLING
     done = users(problem, state, fairness, rounds if fairness > 0 else last, keep_map=True)
