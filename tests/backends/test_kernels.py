@@ -14,6 +14,7 @@ from fairmf.backends.contract import Effort, HalfStep, RankOne, frozen
 from fairmf.backends.cpu import cg, reductions, threads
 from fairmf.backends.cpu.rows import multiply, solve_rows
 from fairmf.backends.registry import get_backend
+from fairmf.data.csr import Rows
 from fairmf.errors import InvalidParameter
 from fairmf.ranking.top_n import merged
 
@@ -329,6 +330,40 @@ def test_improve_stops_a_row_at_its_tolerance(setup):
     # A single step always lowers the residual of some rows enough: those must not have moved any further.
     same = np.isclose(as_numpy(this), as_numpy(one_step), atol=1e-5).all(axis=1)
     assert same.sum() >= N // 2
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_improve_rows_of_every_length(backend, weighted, steps):
+    """Kernels take several entries at a time, and what is left over apart: against the reference, row by row."""
+    lengths, generator = np.arange(21), np.random.default_rng(4)
+    indptr = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    indices = np.concatenate([np.sort(generator.choice(30, k, replace=False)) for k in lengths]).astype(np.int32)
+    weights = generator.random(len(indices)).astype(np.float32) if weighted else None
+    start, other = generator.normal(size=(21, D)), generator.normal(size=(30, D))
+    found = []
+    for each in (backend, get_backend("reference")):
+        this = each.array(start.copy())
+        step = HalfStep(each, Rows(indptr, indices, weights), each.array(other), np.ones(D), np.ones(21), np.ones(D))
+        sums = each.improve(step, this, Effort(steps))
+        found.append((as_numpy(this), each.numbers(*sums)))
+    np.testing.assert_allclose(found[0][0], found[1][0], atol=10 * backend.tolerance)
+    assert found[0][1] == pytest.approx(found[1][1], rel=10 * backend.tolerance)
+
+
+def test_improve_stops_a_row_at_its_accuracy(setup):
+    """No row is off by more, in the norm of diagonal + ridge, and rows are not solved much further than asked for."""
+    backend, rows, this, other = setup
+    if backend.name == "cuda":
+        pytest.skip("the cuda backend ignores it, which the contract allows")
+    step = HalfStep(backend, rows, other, np.full(D, 2.0), np.ones(N), np.zeros(D))
+    exact = as_numpy(backend.solve(step), np.float64)
+    size = np.linalg.norm(as_numpy(this, np.float64), axis=1)  # of the start, to which the bound is relative
+    backend.improve(step, this, Effort(100, accuracy=0.1))
+    off = np.linalg.norm(as_numpy(this, np.float64) - exact, axis=1)
+    assert (off <= 0.1 * size + 1e-6).all()
+    assert off.max() > 1e-3
+    backend.improve(step, this, Effort(100, accuracy=1e-4))
+    assert np.linalg.norm(as_numpy(this, np.float64) - exact, axis=1).max() < 1e-3
 
 
 def test_improve_with_a_rest_off_the_diagonal(backend, weighted):

@@ -67,7 +67,7 @@ def ask(U, V, k, exclude, threads=0, window=None):
     return found
 
 
-@pytest.mark.parametrize("k", [1, 20, *slow_values(700, M)])
+@pytest.mark.parametrize("k", [1, 20, 100, *slow_values(700, M)])
 @pytest.mark.parametrize("kind", FACTORS)
 def test_equals_a_full_sort(kind, k):
     generator = np.random.default_rng(k)
