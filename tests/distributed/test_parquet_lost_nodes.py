@@ -8,13 +8,13 @@ import time
 import numpy as np
 import pyarrow as pa
 import pytest
+from ray_here import STORE, add_node
 from test_parquet_shards import check_same, sliced, write
 
 from fairmf.data.interactions import Interactions
 from fairmf.distributed.parquet_shards import ParquetShards
 
 pytestmark = pytest.mark.slow
-STORE = 200_000_000
 
 
 @contextlib.contextmanager
@@ -23,10 +23,11 @@ def nodes(ray, count):
     from ray.cluster_utils import Cluster
 
     ray.shutdown()
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": STORE})
-    added = [cluster.add_node(num_cpus=1, object_store_memory=STORE) for _ in range(count)]
-    ray.init(address=cluster.address, logging_level=logging.ERROR, log_to_driver=False)
+    options = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=options)
     try:
+        added = [add_node(cluster) for _ in range(count)]
+        ray.init(address=cluster.address, logging_level=logging.ERROR, log_to_driver=False)
         yield cluster, added
     finally:
         ray.shutdown()
