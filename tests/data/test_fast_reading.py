@@ -16,6 +16,7 @@ from fairmf.data import plain_csv
 from fairmf.data import read_csv as csv_reader
 from fairmf.data.collect import EventsCollector
 from fairmf.data.encode import IdEncoder, IntegerTable, TextTable
+from fairmf.data.events import Events
 from fairmf.data.interactions import Interactions
 from fairmf.data.read import read_frame
 from fairmf.data.read_csv import read_csv
@@ -284,6 +285,17 @@ def test_many_pairs_are_built_as_few_are(monkeypatch):
     assert len(events) == 3000  # only the events that nobody else has are overwritten
     assert frame["user"].to_pylist()[:3] == rng_users[:3].tolist()
     assert Interactions.from_frame(frame, weights="sum").to_csr().sum() == 3000
+
+
+def test_events_hand_over_their_own_rows_alone():
+    """A view of a part of an array must not hand the whole array over."""
+    whole = np.arange(6, dtype=np.int32)
+    events = Events(whole[1:4], whole[1:4].copy(), list("abcdef"), list("uvwxyz"))
+    users, items = events._release()
+    assert users.tolist() == items.tolist() == [1, 2, 3]
+    users[:] = 0
+    assert whole.tolist() == [0, 1, 2, 3, 4, 5]
+    assert len(events) == 0
 
 
 @pytest.mark.parametrize("digits", range(1, 19))

@@ -95,7 +95,13 @@ class Events:
 
     def _release(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Hand users and items over to a caller that overwrites them; these events are empty afterwards."""
-        users, items = (x if x.base is None else x.base for x in (self.users, self.items))
+        # The arrays behind the read-only views; a view of a part of an array is copied.
+        users, items = (
+            x.base
+            if isinstance(x.base, np.ndarray) and x.base.shape == x.shape and x.base.dtype == x.dtype
+            else x.copy()
+            for x in (self.users, self.items)
+        )
         for name in ("users", "items"):
             object.__setattr__(self, name, np.empty(0, dtype=np.int32))
         return users, items
