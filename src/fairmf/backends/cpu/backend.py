@@ -18,8 +18,9 @@ from fairmf.backends.contract import (
     ScoreWindow,
     Vector,
 )
-from fairmf.backends.cpu import reductions
+from fairmf.backends.cpu import products, reductions
 from fairmf.backends.cpu import top_k as top_k_kernel
+from fairmf.backends.cpu.simd import LINE, TILE_COLUMNS
 from fairmf.backends.cpu.threads import balanced, check, even, run, use
 from fairmf.backends.numpy_arrays import NumpyArrays
 from fairmf.data.csr import Rows
@@ -57,6 +58,17 @@ class CpuBackend(NumpyArrays):
         """See contract."""
         return not is_compiled(cg.improve_rows)
 
+    def empty(self, rows: int, factors: int) -> Factors:
+        """See contract. The first row begins at the border of a cache line: see `simd.LINE`."""
+        memory = np.empty(rows * factors + LINE, dtype=self.dtype)
+        first = -(memory.ctypes.data // memory.itemsize) % LINE
+        return memory[first : first + rows * factors].reshape(rows, factors)
+
+    def _panels(self, rows: int, columns: int) -> Factors:
+        """Return uninitialised memory for a packed matrix (products.py)."""
+        count = -(-columns // TILE_COLUMNS)
+        return self.empty(count * rows, TILE_COLUMNS).reshape(count, rows, TILE_COLUMNS)
+
     def draw_normal(self, stream: Stream, numbers: NDArray[np.int64] | None, scale: float, out: Factors) -> None:
         """See contract."""
         rows = np.arange(len(out)) if numbers is None else np.ascontiguousarray(numbers, dtype=np.int64)
@@ -68,13 +80,13 @@ class CpuBackend(NumpyArrays):
     def gramian(self, this: Factors, weights: Vector | None = None) -> Matrix:
         """See contract."""
         n, d = this.shape
-        bounds = even(n, 4 * reductions.GRAMIAN_ROWS, most=REDUCTION_BLOCKS)
-        parts = np.zeros((len(bounds) - 1, d, d))
+        bounds = even(n, 8 * products.GRAMIAN_ROWS, most=REDUCTION_BLOCKS)
+        parts, gramian = np.empty((len(bounds) - 1, d, d)), np.empty((d, d))
         # X' W X is the Gramian of sqrt(W) X.
         roots = None if weights is None else np.sqrt(weights).astype(np.float32)
-        run(reductions.gramian_parts, len(parts), this, roots, bounds, out=(parts,), work=n * d * d)
-        lower: Matrix = parts.sum(axis=0)
-        return lower + np.tril(lower, -1).T
+        run(products.gramian_parts, len(parts), this, roots, bounds, out=(parts,), work=n * d * d)
+        run(products.sum_triangles, d, parts, out=(gramian,), work=parts.size)
+        return gramian
 
     def mean(self, this: Factors) -> Vector:
         """See contract."""
@@ -121,9 +133,11 @@ class CpuBackend(NumpyArrays):
 
     def multiply(self, this: Factors, matrix: Matrix, out: Factors) -> None:
         """See contract."""
-        bounds, single = even(len(this), row_kernels.MULTIPLY_ROWS), np.ascontiguousarray(matrix, dtype=np.float32)
-        work = 2 * this.size * single.shape[1]
-        run(row_kernels.multiply, len(bounds) - 1, this, single, bounds, out=(out,), work=work)
+        single = np.ascontiguousarray(matrix, dtype=np.float32)
+        packed = self._panels(*single.shape)
+        run(products.pack_columns, len(packed), single, out=(packed,), work=single.size)
+        blocks, work = -(-len(this) // products.ROWS_AT_ONCE), 2 * this.size * single.shape[1]
+        run(products.multiply, blocks, this, packed, out=(out,), work=work)
 
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """See contract."""
@@ -238,6 +252,7 @@ class CpuBackend(NumpyArrays):
         if offset is not None:
             reach, bins = np.full((len(longest), 1), np.inf, dtype=np.float32), np.zeros(n, dtype=np.int64)
         # With items sorted by length, the kernel can stop early: it needs the longest vector of each block of items.
+        panels = self._panels(d, 0)
         if n >= ORDER_PAYS:
             # Items that may score highest come first: those with long vectors and, for a typical user, large offsets.
             most = of_items if offset is None else of_items * np.median(lengths) + offset
@@ -251,6 +266,8 @@ class CpuBackend(NumpyArrays):
                 reach, bins = _reach(lengths, longest, offset, blocks)
                 other = np.column_stack((other, offset))
             longest = longest[blocks].copy()  # contiguous as above: another layout would be compiled again
+            panels = self._panels(other.shape[1], m)
+            run(products.pack_rows, len(panels), other, out=(panels,), work=other.size)
         rank = np.empty_like(order)
         rank[order] = np.arange(m, dtype=np.int32)
         # Bound on the rounding error of a float32 score: d products and sums, and the last rounding of the exact one.
@@ -268,7 +285,7 @@ class CpuBackend(NumpyArrays):
         items.fill(-1)
         scores.fill(np.nan)
         inputs = (
-            this, other, scale, offset, order, rank, longest, reach, bins, lengths, errors, lowest, highest,
+            this, other, panels, scale, offset, order, rank, longest, reach, bins, lengths, errors, lowest, highest,
             k, exclude.indptr, exclude.indices, bounds, at_once,
         )  # fmt: skip
         run(top_k_kernel.top_k, len(bounds) - 1, *inputs, out=(items, scores), work=2 * n * m * d)

@@ -9,137 +9,74 @@ from __future__ import annotations
 
 import numpy as np
 
+from fairmf.backends.cpu.simd import (
+    aligned_rows,
+    curvature_of_eight,
+    curvature_of_four,
+    pull_of_eight,
+    pull_of_four,
+)
 from fairmf.kernels import kernel
 
 TINY = np.float32(1e-30)  # squares of float32 numbers this small underflow: a row below it counts as solved
 
 
+AT_ONCE = 8  # entries that a pass processes at a time, or half as many at the end of a row
+BYTES = np.uint64(4)  # of an index, and of a confidence
+
+
+@kernel(inner=True)
+def _copy_last(indices, weights, start, stop, columns, confidences):
+    """Copy the last entries of a row, and repeat the last of them with confidence 0.   out: columns, confidences"""
+    for e in range(AT_ONCE):
+        columns[e] = indices[min(start + e, stop - 1)]
+        confidences[e] = np.float32(0.0)
+        if start + e < stop:
+            confidences[e] = np.float32(1.0) if weights is None else weights[start + e]
+
+
 @kernel(fastmath=True, inline="always")
-def _residual_pass(indices, weights, start, stop, other, x, r):
-    """Add sum_j c_j (1 - x.y_j) y_j to r; return sum_j c_j (1 - x.y_j)^2."""
-    d = len(x)
-    one = np.float32(1.0)
+def _pull_pass(indices, weights, start, stop, other, x, target, addresses, columns, confidences, out):
+    """Add sum_j c_j (target - x.y_j) y_j to `out`; return sum_j c_j (target - x.y_j)^2.
+
+    `addresses` are those of indices, weights, columns and confidences. The latter two are memory for a row's last
+    entries; where `weights` is None, the second address is that of ones.   in and out: out
+    """
     loss = 0.0
-    e = start
-    while e + 8 <= stop:
-        a, b, c, f = indices[e], indices[e + 1], indices[e + 2], indices[e + 3]
-        g, h, o, q = indices[e + 4], indices[e + 5], indices[e + 6], indices[e + 7]
-        sa = sb = sc = sf = sg = sh = so = sq = np.float32(0.0)
-        for k in range(d):
-            sa += other[a, k] * x[k]
-            sb += other[b, k] * x[k]
-            sc += other[c, k] * x[k]
-            sf += other[f, k] * x[k]
-            sg += other[g, k] * x[k]
-            sh += other[h, k] * x[k]
-            so += other[o, k] * x[k]
-            sq += other[q, k] * x[k]
-        sa, sb, sc, sf, sg, sh, so, sq = one - sa, one - sb, one - sc, one - sf, one - sg, one - sh, one - so, one - sq
-        wa, wb, wc, wf, wg, wh, wo, wq = sa, sb, sc, sf, sg, sh, so, sq
-        if weights is not None:
-            wa, wb, wc, wf = sa * weights[e], sb * weights[e + 1], sc * weights[e + 2], sf * weights[e + 3]
-            wg, wh, wo, wq = sg * weights[e + 4], sh * weights[e + 5], so * weights[e + 6], sq * weights[e + 7]
-        loss += np.float64(sa * wa + sb * wb + sc * wc + sf * wf + sg * wg + sh * wh + so * wo + sq * wq)
-        for k in range(d):
-            r[k] += wa * other[a, k] + wb * other[b, k] + wc * other[c, k] + wf * other[f, k]
-            r[k] += wg * other[g, k] + wh * other[h, k] + wo * other[o, k] + wq * other[q, k]
-        e += 8
-    while e < stop:
-        a, b, c, f, wa, wb, wc, wf = _last_four(indices, weights, e, stop)
-        sa = sb = sc = sf = np.float32(0.0)
-        for k in range(d):
-            sa += other[a, k] * x[k]
-            sb += other[b, k] * x[k]
-            sc += other[c, k] * x[k]
-            sf += other[f, k] * x[k]
-        sa, sb, sc, sf = one - sa, one - sb, one - sc, one - sf
-        wa, wb, wc, wf = sa * wa, sb * wb, sc * wc, sf * wf
-        loss += np.float64(sa * wa + sb * wb + sc * wc + sf * wf)
-        for k in range(d):
-            r[k] += wa * other[a, k] + wb * other[b, k] + wc * other[c, k] + wf * other[f, k]
-        e += 4
+    for e in range(start, stop, AT_ONCE):
+        at = addresses[0] + BYTES * np.uint64(e)
+        own = addresses[1] if weights is None else addresses[1] + BYTES * np.uint64(e)
+        # The next entries are loaded into the cache meanwhile, also where they belong to the next row.
+        ahead = at if e + 2 * AT_ONCE > len(indices) else at + BYTES * np.uint64(AT_ONCE)
+        if stop - e < AT_ONCE:
+            _copy_last(indices, weights, e, stop, columns, confidences)
+            at, own = addresses[2], addresses[3]
+            ahead = at if e + 2 * AT_ONCE > len(indices) else ahead
+        if stop - e > AT_ONCE // 2:
+            loss += np.float64(pull_of_eight(at, own, other, x, target, out, ahead))
+        else:
+            loss += np.float64(pull_of_four(at, own, other, x, target, out, ahead))
     return loss
 
 
 @kernel(fastmath=True, inline="always")
-def _product_pass(indices, weights, start, stop, other, p, hp):
-    """Add sum_j c_j (p.y_j) y_j to hp; return sum_j c_j (p.y_j)^2."""
-    d = len(p)
-    curvature = 0.0
-    e = start
-    while e < stop:
-        a, b, c, f, wa, wb, wc, wf = _last_four(indices, weights, e, stop)
-        sa = sb = sc = sf = np.float32(0.0)
-        for k in range(d):
-            sa += other[a, k] * p[k]
-            sb += other[b, k] * p[k]
-            sc += other[c, k] * p[k]
-            sf += other[f, k] * p[k]
-        wa, wb, wc, wf = sa * wa, sb * wb, sc * wc, sf * wf
-        curvature += np.float64(sa * wa + sb * wb + sc * wc + sf * wf)
-        for k in range(d):
-            hp[k] += wa * other[a, k] + wb * other[b, k] + wc * other[c, k] + wf * other[f, k]
-        e += 4
-    return curvature
-
-
-@kernel(fastmath=True, inline="always")
-def _curvature_pass(indices, weights, start, stop, other, p):
-    """Return sum_j c_j (p.y_j)^2, which is all that the last step needs.
+def _curvature_pass(indices, weights, start, stop, other, p, addresses, columns, confidences):
+    """Return sum_j c_j (p.y_j)^2, which is all that the last step needs; arguments as above.
 
     It goes through the entries backwards, because those that the pass before read last are still in the cache.
     """
-    d = len(p)
     curvature = 0.0
-    whole = start + (stop - start) // 8 * 8
-    for e in range(whole, stop, 4):
-        a, b, c, f, wa, wb, wc, wf = _last_four(indices, weights, e, stop)
-        sa = sb = sc = sf = np.float32(0.0)
-        for k in range(d):
-            sa += other[a, k] * p[k]
-            sb += other[b, k] * p[k]
-            sc += other[c, k] * p[k]
-            sf += other[f, k] * p[k]
-        curvature += np.float64(sa * sa * wa + sb * sb * wb + sc * sc * wc + sf * sf * wf)
-    for e in range(whole - 8, start - 8, -8):
-        a, b, c, f = indices[e], indices[e + 1], indices[e + 2], indices[e + 3]
-        g, h, o, q = indices[e + 4], indices[e + 5], indices[e + 6], indices[e + 7]
-        sa = sb = sc = sf = sg = sh = so = sq = np.float32(0.0)
-        for k in range(d):
-            sa += other[a, k] * p[k]
-            sb += other[b, k] * p[k]
-            sc += other[c, k] * p[k]
-            sf += other[f, k] * p[k]
-            sg += other[g, k] * p[k]
-            sh += other[h, k] * p[k]
-            so += other[o, k] * p[k]
-            sq += other[q, k] * p[k]
-        if weights is None:
-            curvature += np.float64(sa * sa + sb * sb + sc * sc + sf * sf)
-            curvature += np.float64(sg * sg + sh * sh + so * so + sq * sq)
+    for e in range(start + (stop - start - 1) // AT_ONCE * AT_ONCE, start - 1, -AT_ONCE):
+        at = addresses[0] + BYTES * np.uint64(e)
+        own = addresses[1] if weights is None else addresses[1] + BYTES * np.uint64(e)
+        if stop - e < AT_ONCE:
+            _copy_last(indices, weights, e, stop, columns, confidences)
+            at, own = addresses[2], addresses[3]
+        if stop - e > AT_ONCE // 2:
+            curvature += np.float64(curvature_of_eight(at, own, other, p))
         else:
-            curvature += np.float64(
-                sa * sa * weights[e] + sb * sb * weights[e + 1] + sc * sc * weights[e + 2] + sf * sf * weights[e + 3]
-            )
-            curvature += np.float64(
-                sg * sg * weights[e + 4]
-                + sh * sh * weights[e + 5]
-                + so * so * weights[e + 6]
-                + sq * sq * weights[e + 7]
-            )
+            curvature += np.float64(curvature_of_four(at, own, other, p))
     return curvature
-
-
-@kernel(inner=True)
-def _last_four(indices, weights, e, stop):
-    """Return four entries from `e` on, with their weights. Beyond the last one it is repeated with weight 0."""
-    one, none = np.float32(1.0), np.float32(0.0)
-    b, c, f = min(e + 1, stop - 1), min(e + 2, stop - 1), min(e + 3, stop - 1)
-    wb, wc, wf = one if e + 1 < stop else none, one if e + 2 < stop else none, one if e + 3 < stop else none
-    if weights is None:
-        return indices[e], indices[b], indices[c], indices[f], one, wb, wc, wf
-    wb, wc, wf = wb * weights[b], wc * weights[c], wf * weights[f]
-    return indices[e], indices[b], indices[c], indices[f], weights[e], wb, wc, wf
 
 
 @kernel(fastmath=True, inline="always")
@@ -161,11 +98,12 @@ def _improve_block(
     second time when the kernel is stored, and a process that compiles it would get other last bits than one that loads.
     """
     d = other.shape[1]
-    r = np.empty(d, dtype=np.float32)
-    p = np.empty(d, dtype=np.float32)
-    hp = np.empty(d, dtype=np.float32)
-    h = np.empty(d, dtype=np.float32)
-    th = np.empty(0 if vector is None else d, dtype=np.float32)
+    memory = aligned_rows(5, d)
+    r, p, hp, h, th = memory[0, :d], memory[1, :d], memory[2, :d], memory[3, :d], memory[4, :d]
+    columns, confidences = np.empty(AT_ONCE, dtype=np.int32), np.ones(2 * AT_ONCE, dtype=np.float32)
+    first_weight = confidences.ctypes.data + BYTES * np.uint64(AT_ONCE) if weights is None else weights.ctypes.data
+    addresses = indices.ctypes.data, first_weight, columns.ctypes.data, confidences.ctypes.data
+    one, none = np.float32(1.0), np.float32(0.0)
     total_loss = total_residual = total_l2 = 0.0
     for i in range(first, last):
         x = this[i]
@@ -183,7 +121,7 @@ def _improve_block(
                 th[k] = vector[k] / h[k]
                 r[k] -= pull * tx * vector[k]
             gain = pull / (np.float32(1.0) + pull * _dot(vector, th))
-        loss = _residual_pass(indices, weights, start, stop, other, x, r)
+        loss = _pull_pass(indices, weights, start, stop, other, x, one, addresses, columns, confidences, r)
         # 2. First direction p = preconditioner^-1 r, and rz = r.p, by which convergence is measured.
         rz = residual = np.float32(0.0)
         for k in range(d):
@@ -220,13 +158,13 @@ def _improve_block(
             if vector is not None:
                 tp = _dot(vector, p)
             if step + 1 == steps:
-                curvature = _curvature_pass(indices, weights, start, stop, other, p)
-            else:
-                hp[:] = 0.0
-                if vector is not None:
-                    for k in range(d):
-                        hp[k] = pull * tp * vector[k]
-                curvature = _product_pass(indices, weights, start, stop, other, p, hp)
+                curvature = _curvature_pass(indices, weights, start, stop, other, p, addresses, columns, confidences)
+            else:  # -H p, but for its diagonal
+                for k in range(d):
+                    hp[k] = none if vector is None else -pull * tp * vector[k]
+                curvature = _pull_pass(
+                    indices, weights, start, stop, other, p, none, addresses, columns, confidences, hp
+                )
             # p'Hp = curvature (the entries' part) + shared; slope is the entries' part of p.r.
             shared = slope = np.float32(0.0)
             for k in range(d):
@@ -237,7 +175,10 @@ def _improve_block(
             if vector is not None:
                 shared += pull * tp * tp
                 slope += pull * tx * tp
-            length = rz / (np.float32(curvature) + shared)
+            bend = np.float32(curvature) + shared
+            if bend == 0.0:  # p is too short to be squared in float32, so that a step would change nothing
+                break
+            length = rz / bend
             if step + 1 == steps:
                 length *= relaxation
             # The loss is a parabola in the step's length whose coefficients are known: no pass over entries is needed.
@@ -248,7 +189,7 @@ def _improve_block(
                 before = rz
                 rz = np.float32(0.0)
                 for k in range(d):
-                    r[k] -= length * (hp[k] + h[k] * p[k])
+                    r[k] += length * (hp[k] - h[k] * p[k])
                     rz += r[k] * r[k] / h[k]
                 if vector is not None:
                     tx += length * tp

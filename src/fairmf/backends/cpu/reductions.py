@@ -9,45 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.cpu.threads import ssyrk
 from fairmf.data.csr import Rows
 from fairmf.kernels import kernel
-
-GRAMIAN_ROWS = 512  # rows summed in float32 before they are added in float64: a relative error of about 1e-6
-
-
-@kernel
-def gramian_parts(low, high, this, roots, bounds, out):
-    """Set out[b] to the lower triangle of X'X over the rows of block b, row i times roots[i] unless `roots` is None.
-
-    in: this, roots, bounds   out: out (blocks x d x d)
-    """
-    d = this.shape[1]
-    for b in range(low, high):
-        partial = np.zeros((d, d), dtype=np.float32)
-        scaled = np.empty((0 if roots is None else GRAMIAN_ROWS, d), dtype=np.float32)
-        # A row-major X is a column-major X' to BLAS: the triangle that BLAS calls upper is the lower one here.
-        letters = np.array([85, 78], dtype=np.uint8)  # "U", "N"
-        ints = np.array([d, 0], dtype=np.int32)
-        ones = np.array([1.0, 0.0], dtype=np.float32)
-        # Each product of GRAMIAN_ROWS rows replaces `partial` (beta = 0), which is then added in float64.
-        for start in range(bounds[b], bounds[b + 1], GRAMIAN_ROWS):
-            stop = start + GRAMIAN_ROWS
-            block = this[start : stop if stop < bounds[b + 1] else bounds[b + 1]]
-            if roots is not None:
-                for i in range(len(block)):
-                    for k in range(d):
-                        scaled[i, k] = roots[start + i] * block[i, k]
-                block = scaled[: len(block)]
-            ints[1] = len(block)
-            ssyrk(
-                letters.ctypes.data, letters.ctypes.data + 1, ints.ctypes.data, ints.ctypes.data + 4,
-                ones.ctypes.data, block.ctypes.data, ints.ctypes.data, ones.ctypes.data + 4,
-                partial.ctypes.data, ints.ctypes.data,
-            )  # fmt: skip
-            for i in range(d):
-                for j in range(i + 1):
-                    out[b, i, j] += partial[i, j]
 
 
 @kernel

@@ -31,7 +31,6 @@ from fairmf.backends.random_start import (
 from fairmf.kernels import kernel
 
 GATHER = 256  # entries copied into a dense tile for one rank-256 update of the row's matrix
-MULTIPLY_ROWS = 256  # rows of one matrix product: few enough that its result stays in the cache until it is copied
 
 
 @kernel(fastmath=True, inner=True)
@@ -205,20 +204,6 @@ def sum_rows(low, high, indptr, indices, weights, other, bounds, out):
                 for k in range(d):
                     out[i, k] += w0 * other[j0, k]
                 e += 1
-
-
-@kernel
-def multiply(low, high, this, matrix, bounds, out):
-    """Set out = X M, block by block so that bits do not depend on the number of threads; `out` may be `this`."""
-    for b in range(low, high):
-        scratch = np.empty((MULTIPLY_ROWS, matrix.shape[1]), dtype=np.float32)
-        for start in range(bounds[b], bounds[b + 1], MULTIPLY_ROWS):
-            stop = min(start + MULTIPLY_ROWS, bounds[b + 1])
-            np.dot(this[start:stop], matrix, scratch[: stop - start])
-            # Loops, here and elsewhere: Numba takes seconds to compile an assignment of one slice to another.
-            for i in range(start, stop):
-                for k in range(matrix.shape[1]):
-                    out[i, k] = scratch[i - start, k]
 
 
 @kernel

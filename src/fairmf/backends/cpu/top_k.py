@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fairmf.backends.cpu.products import score_block
+from fairmf.backends.cpu.simd import TILE_ROWS, aligned_rows
 from fairmf.kernels import kernel
 
 # -- candidates of one user -------------------------------------------------------------------------------------------
@@ -197,25 +199,28 @@ def collect_each(row, start, stop, first, floor, scores, positions, size):
     return size
 
 
-@kernel(inline="always")
-def left_out(indptr, indices, rank, start, stop):
-    """Return the positions that are excluded for each user of a block, ascending."""
-    base = indptr[start]
-    found = np.empty(indptr[stop] - base, dtype=np.int32)
-    for e in range(len(found)):
-        found[e] = rank[indices[base + e]]
-    for i in range(start, stop):
-        sort(found, indptr[i] - base, indptr[i + 1] - base)
-    return found
-
-
 @kernel(inner=True)
-def mask(row, first, barred, at, end):
-    """Set excluded positions of a row that starts at `first` to -inf.   out: row   returns: the next one to exclude"""
-    while at < end and barred[at] < first + len(row):
-        row[barred[at] - first] = -np.inf
-        at += 1
-    return at
+def excluded(indptr, indices, rank, start, stop, blocks):
+    """Return the pairs that are excluded for users start to stop, by block of items: starts, users, columns.
+
+    Pairs starts[b] to starts[b + 1] belong to block b of items. Users are counted from `start`, columns from the first
+    item of their block.
+    """
+    base, total = indptr[start], indptr[stop] - indptr[start]
+    starts = np.zeros(blocks + 2, dtype=np.int64)
+    for e in range(base, base + total):
+        starts[rank[indices[e]] // ITEMS_AT_ONCE + 2] += 1
+    for b in range(2, blocks + 2):
+        starts[b] += starts[b - 1]
+    users, columns = np.empty(total, dtype=np.int32), np.empty(total, dtype=np.int32)
+    for i in range(start, stop):
+        for e in range(indptr[i], indptr[i + 1]):
+            position = rank[indices[e]]
+            b = position // ITEMS_AT_ONCE
+            at = starts[b + 1]  # where the next pair of block b goes; in the end, where the pairs of block b + 1 begin
+            starts[b + 1] = at + 1
+            users[at], columns[at] = i - start, position - b * ITEMS_AT_ONCE
+    return starts, users, columns
 
 
 @kernel(inline="always")
@@ -230,8 +235,10 @@ def dial(row, first, scale, offset):
 
 
 @kernel(inline="always")
-def keep_active(b, lengths, longest, reach, bins, floors, highest, active, packed, count):
-    """Drop users whose lists no later item can enter.   in, out: active, packed   returns: how many stay
+def keep_active(b, lengths, longest, reach, bins, floors, highest, active, slots, packed, count):
+    """Drop users whose lists no later item can enter.   in, out: active, slots, packed   returns: how many stay
+
+    `active` holds the users that are left and `packed` their vectors, `slots` where a user is among them, or -1.
 
     `longest[b]` bounds the vectors of all items that are still to come. Where there are offsets, `reach[b]` bounds
     their scores instead, for each bin of users of about the same length. A user whose k best are all above `highest` is
@@ -242,7 +249,9 @@ def keep_active(b, lengths, longest, reach, bins, floors, highest, active, packe
         i = active[a]
         # A little more than the bound, because lengths and floors are rounded.
         most = lengths[i] * longest[b] * 1.000001 if reach is None else reach[b, bins[i]]
+        slots[i] = -1
         if most >= floors[i] and floors[i] <= highest[i]:
+            slots[i] = still
             if still < a:
                 active[still] = i
                 for c in range(packed.shape[1]):
@@ -269,8 +278,8 @@ def write_list(k, user, other, scale, offset, order, error, found, bits, positio
 
 @kernel(inline="always")
 def block_of_users(
-    users, other, scale, offset, order, rank, longest, reach, bins, lengths, errors, lowest, highest, k, barred, ends,
-    items, scores
+    users, other, panels, scale, offset, order, rank, longest, reach, bins, lengths, errors, lowest, highest, k,
+    starts, barred, columns, items, scores
 ):  # fmt: skip
     """Find the k best items of a block of users.   in: all but the last two   out: items, scores"""
     n, m = len(users), len(other)
@@ -280,9 +289,13 @@ def block_of_users(
     bits = found.view(np.int32)
     sizes, floors = np.zeros(n, dtype=np.int64), lowest.copy()
     scratch, keys = np.empty(room, dtype=np.float32), np.empty(room, dtype=np.int64)
-    product = np.empty(n * min(m, ITEMS_AT_ONCE), dtype=np.float32)
+    tiles = -(-n // TILE_ROWS) * TILE_ROWS
+    product = aligned_rows(tiles, ITEMS_AT_ONCE)
     # Where items have a column more than users, it holds their offsets: the matrix product adds them.
-    packed, active, count = np.empty((n, other.shape[1]), dtype=np.float32), np.empty(n, dtype=np.int64), n
+    packed, active, count = aligned_rows(tiles, other.shape[1]), np.empty(n, dtype=np.int64), n
+    for i in range(tiles):
+        for c in range(packed.shape[1]):
+            packed[i, c] = np.float32(0.0)
     for i in range(n):
         active[i] = i
         for c in range(other.shape[1]):
@@ -290,23 +303,26 @@ def block_of_users(
     added = other.shape[1] > users.shape[1]
     peaks = np.empty(PEAKS[0] if 3 * k < 2 * PEAKS[0] else PEAKS[1], dtype=np.float32)
     bounded = 3 * k < 2 * len(peaks) and len(peaks) <= min(m, ITEMS_AT_ONCE)
-    at = ends[:-1].copy()  # the next excluded position of each user
+    slots = np.empty(n, dtype=np.int64)
     for b in range(len(longest)):
         # `packed` holds the vectors of the users still active, side by side for the matrix product.
-        count = keep_active(b, lengths, longest, reach, bins, floors, highest, active, packed, count)
+        count = keep_active(b, lengths, longest, reach, bins, floors, highest, active, slots, packed, count)
         if count == 0:
             break
         first, last = b * ITEMS_AT_ONCE, min((b + 1) * ITEMS_AT_ONCE, m)
-        block = product[: count * (last - first)].reshape(count, last - first)
-        np.dot(packed[:count], other[first:last].T, block)
+        score_block(packed, count, other, panels, first, last, product)
+        if not added:
+            for a in range(count):
+                dial(product[a, : last - first], first, scale, offset)
+        for e in range(starts[b], starts[b + 1]):
+            a = slots[barred[e]]
+            if a >= 0:
+                product[a, columns[e]] = -np.inf
         for a in range(count):
-            i = active[a]
-            if not added:
-                dial(block[a], first, scale, offset)
-            at[i] = mask(block[a], first, barred, at[i], ends[i + 1])
+            i, row = active[a], product[a, : last - first]
             if b == 0 and bounded:
-                floors[i] = max(floors[i], first_floor(block[a], k, peaks) - np.float32(2.0) * errors[i])
-            sizes[i] = collect(block[a], first, floors[i], found[i], positions[i], sizes[i])
+                floors[i] = max(floors[i], first_floor(row, k, peaks) - np.float32(2.0) * errors[i])
+            sizes[i] = collect(row, first, floors[i], found[i], positions[i], sizes[i])
             # There must be room for all items of the next block: drop candidates by rounded scores, which also raises
             # the floor, and if too many are nearly equal, by exact scores.
             if sizes[i] > limit:
@@ -325,8 +341,8 @@ def block_of_users(
 
 @kernel
 def top_k(
-    low, high, this, other, scale, offset, order, rank, longest, reach, bins, lengths, errors, lowest, highest, k,
-    indptr, indices, bounds, at_once, items, scores
+    low, high, this, other, panels, scale, offset, order, rank, longest, reach, bins, lengths, errors, lowest, highest,
+    k, indptr, indices, bounds, at_once, items, scores
 ):  # fmt: skip
     """Find the k best items of all users (`Backend.top_k`).
 
@@ -339,10 +355,10 @@ def top_k(
     for b in range(low, high):
         for start in range(bounds[b], bounds[b + 1], at_once):
             stop = min(start + at_once, bounds[b + 1])
-            barred = left_out(indptr, indices, rank, start, stop)
-            ends = indptr[start : stop + 1] - indptr[start]
+            starts, barred, columns = excluded(indptr, indices, rank, start, stop, len(longest))
             block_of_users(
-                this[start:stop], other, scale, offset, order, rank, longest, reach,
+                this[start:stop], other, panels, scale, offset, order, rank, longest, reach,
                 None if reach is None else bins[start:stop], lengths[start:stop], errors[start:stop],
-                lowest[start:stop], highest[start:stop], k, barred, ends, items[start:stop], scores[start:stop],
+                lowest[start:stop], highest[start:stop], k, starts, barred, columns,
+                items[start:stop], scores[start:stop],
             )  # fmt: skip

@@ -24,7 +24,6 @@ from fairmf.backends.cpu.top_k import (
     drop_hopeless,
     flip,
     item_of,
-    mask,
     most_kept,
     score_bits_of,
     sort,
@@ -131,6 +130,15 @@ def dialled(row, first, strength, logs2, added, logs, prices, scale, bits, whole
         weight = np.float32(strength[2])
         for c in range(n):
             row[c] += weight * prices[first + c]
+
+
+@kernel(inner=True)
+def mask(row, first, barred, at, end):
+    """Set excluded positions of a row that starts at `first` to -inf.   out: row   returns: the next one to exclude"""
+    while at < end and barred[at] < first + len(row):
+        row[barred[at] - first] = -np.inf
+        at += 1
+    return at
 
 
 @kernel

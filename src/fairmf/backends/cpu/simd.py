@@ -1,0 +1,323 @@
+"""Generate wide vector instructions for kernels: tiles of matrix products, and passes over gathered rows.
+
+LLVM vectorises most loops of the kernels well, but not these two: it does not keep a tile of a product in registers,
+and it sums each of several inner products on its own. So their instructions are written here, for vectors as wide as
+the processor's. Kernels call `product_tile`, `pull_of_eight`, ... like functions; Numba compiles them in place.
+
+Every number is summed in a fixed order: the bits depend on the width of the processor's vectors, not on threads, on
+where arrays lie in memory, or on a BLAS library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import llvmlite.binding as llvm
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from fairmf.kernels import kernel
+
+LINE = 16  # floats in a cache line. Vectors that cross the border of a line are read in two pieces, which takes longer.
+
+
+def _instructions() -> str:
+    """Return the names of the processor's instruction sets, as Numba compiles for it."""
+    asked = numba.config.CPU_FEATURES
+    return asked if asked is not None else llvm.get_host_cpu_features().flatten()
+
+
+# Floats in a vector, and rows and vectors in a tile: as many as the registers hold beside a row of the other matrix.
+if "+avx512f" in _instructions():
+    LANES, TILE_ROWS, TILE_VECTORS = 16, 12, 2  # 32 registers
+elif "+neon" in _instructions():
+    LANES, TILE_ROWS, TILE_VECTORS = 4, 6, 4  # 32 registers
+else:
+    LANES, TILE_ROWS, TILE_VECTORS = 8, 6, 2  # 16 registers
+TILE_COLUMNS = LANES * TILE_VECTORS
+
+FLOAT, INT, LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+WIDE, DOUBLES = ir.VectorType(FLOAT, LANES), ir.VectorType(ir.DoubleType(), LANES)
+ZEROS = ir.Constant(WIDE, [0.0] * LANES)
+MAY_FUSE = ("contract",)  # a product and a sum may become one instruction
+
+
+# -- vectors ----------------------------------------------------------------------------------------------------------
+
+
+def _shuffled(b: Any, first: Any, second: Any, lanes: Sequence[int]) -> Any:
+    """Return the vector of these lanes of first and second, one after the other."""
+    second = ir.Constant(first.type, ir.Undefined) if second is None else second
+    return b.shuffle_vector(first, second, ir.Constant(ir.VectorType(INT, len(lanes)), list(lanes)))
+
+
+def _repeated(b: Any, number: Any, lanes: int = LANES) -> Any:
+    """Return a vector that holds the number in every lane."""
+    empty = ir.Constant(ir.VectorType(FLOAT, lanes), ir.Undefined)
+    return _shuffled(b, b.insert_element(empty, number, INT(0)), None, [0] * lanes)
+
+
+def _times_plus(b: Any, x: Any, y: Any, z: Any) -> Any:
+    """Return x y + z."""
+    return b.fadd(b.fmul(x, y, flags=MAY_FUSE), z, flags=MAY_FUSE)
+
+
+def _place(b: Any, pointer: Any, *counts: Any) -> Any:
+    """Return the pointer after so many elements."""
+    for count in counts:
+        pointer = b.gep(pointer, [LONG(count) if isinstance(count, int) else count])
+    return pointer
+
+
+def _load(b: Any, pointer: Any, lanes: int = LANES) -> Any:
+    return b.load(b.bitcast(pointer, ir.VectorType(FLOAT, lanes).as_pointer()), align=4)
+
+
+def _store(b: Any, vector: Any, pointer: Any) -> None:
+    b.store(vector, b.bitcast(pointer, vector.type.as_pointer()), align=4)
+
+
+def _sums(b: Any, vectors: list[Any]) -> Any:
+    """Return a vector with the sum of the lanes of each of the vectors, whose number is a power of two.
+
+    Each step adds the upper halves of what is left of two vectors to the lower ones, side by side in one vector. That
+    takes fewer instructions than one sum after the other.
+    """
+    held, width = 1, vectors[0].type.count  # a vector holds `held` partial sums of `width` lanes
+    while width > 1:
+        half = width // 2
+        pairs = zip(vectors[::2], vectors[1::2], strict=True) if len(vectors) > 1 else [(vectors[0], None)]
+        held *= 2 if len(vectors) > 1 else 1
+        lower = [part * width + lane for part in range(held) for lane in range(half)]
+        upper = [lane + half for lane in lower]
+        vectors = [b.fadd(_shuffled(b, x, y, lower), _shuffled(b, x, y, upper)) for x, y in pairs]
+        width = half
+    while len(vectors) > 1:
+        held *= 2
+        vectors = [_shuffled(b, x, y, range(held)) for x, y in zip(vectors[::2], vectors[1::2], strict=True)]
+    return vectors[0]
+
+
+def _total(b: Any, vector: Any) -> Any:
+    """Return the sum of the lanes."""
+    return b.extract_element(_sums(b, [vector]), INT(0))
+
+
+def _array(context: Any, b: Any, kind: Any, value: Any) -> Any:
+    """Return the pointer to the first element of an array, which must be contiguous."""
+    if not isinstance(kind, types.Array) or kind.layout != "C":
+        raise TypeError(f"This needs a contiguous array, not {kind}.")
+    return context.make_array(kind)(context, b, value).data
+
+
+def _length(context: Any, b: Any, kind: Any, value: Any) -> Any:
+    """Return the length of the last axis of an array."""
+    shape = context.make_array(kind)(context, b, value).shape
+    return b.extract_value(shape, kind.ndim - 1)
+
+
+@kernel(inner=True)
+def aligned_rows(rows, columns):
+    """Return an uninitialised array of at least so many columns whose rows begin at the border of a cache line."""
+    width = (columns + LINE - 1) // LINE * LINE
+    memory = np.empty(rows * width + LINE, dtype=np.float32)
+    first = (LINE - np.int64(memory.ctypes.data) // 4 % LINE) % LINE
+    return memory[first : first + rows * width].reshape(rows, width)
+
+
+# -- products of matrices ---------------------------------------------------------------------------------------------
+
+
+@intrinsic
+def product_tile(_typing, a, a_first, a_row, a_column, b, b_first, b_row, depth, out, out_first, out_row):
+    """Set a tile of TILE_ROWS x TILE_COLUMNS of `out` to A B, where A has `depth` columns; add it if `out` is float64.
+
+    Row i of A begins at element a_first + i a_row of `a`, and its elements are a_column apart. Rows of B begin at
+    b_first, b_row apart, those of the result at out_first, out_row apart.   in: all but out   out: out
+    """
+    signature = types.void(*[a, *[types.intp] * 3, b, *[types.intp] * 3, out, types.intp, types.intp])
+
+    def code(context, builder, _signature, arguments):
+        a_, first, row, column, b_, b_first_, b_row_, depth_, out_, out_first_, out_row_ = arguments
+        left = _place(builder, _array(context, builder, a, a_), first)
+        right = _place(builder, _array(context, builder, b, b_), b_first_)
+        result = _place(builder, _array(context, builder, out, out_), out_first_)
+        rows = [_place(builder, left, builder.mul(row, LONG(i))) for i in range(TILE_ROWS)]
+        sums = [[cgutils.alloca_once_value(builder, ZEROS) for _ in range(TILE_VECTORS)] for _ in range(TILE_ROWS)]
+        with cgutils.for_range(builder, depth_) as loop:
+            line = _place(builder, right, builder.mul(loop.index, b_row_))
+            vectors = [_load(builder, _place(builder, line, v * LANES)) for v in range(TILE_VECTORS)]
+            at = builder.mul(loop.index, column)
+            for i in range(TILE_ROWS):
+                number = _repeated(builder, builder.load(_place(builder, rows[i], at)))
+                for total, vector in zip(sums[i], vectors, strict=True):
+                    builder.store(_times_plus(builder, number, vector, builder.load(total)), total)
+        for i in range(TILE_ROWS):
+            line = _place(builder, result, builder.mul(out_row_, LONG(i)))
+            for v, total in enumerate(sums[i]):
+                place, tile = _place(builder, line, v * LANES), builder.load(total)
+                if out.dtype == types.float64:
+                    tile = builder.fpext(tile, DOUBLES)
+                    before = builder.load(builder.bitcast(place, DOUBLES.as_pointer()), align=8)
+                    tile = builder.fadd(tile, before)
+                _store(builder, tile, place)
+        return context.get_dummy_value()
+
+    return signature, code
+
+
+# -- passes over gathered rows ----------------------------------------------------------------------------------------
+
+
+class _Part:
+    """Read and write the part of a row that a loop has come to: a whole vector, or the last few elements."""
+
+    def __init__(self, builder: Any, at: Any, mask: Any = None):
+        self.builder, self.at, self.mask = builder, at, mask
+
+    def read(self, row: Any) -> Any:
+        b, pointer = self.builder, _place(self.builder, row, self.at)
+        if self.mask is None:
+            return _load(b, pointer)
+        kind = ir.FunctionType(WIDE, [WIDE.as_pointer(), INT, self.mask.type, WIDE])
+        # LLVM gives this function, and the two below, the name that they have in its version.
+        load = cgutils.get_or_insert_function(b.module, kind, f"llvm.masked.load.v{LANES}f32.p0v{LANES}f32")
+        return b.call(load, [b.bitcast(pointer, WIDE.as_pointer()), INT(4), self.mask, ZEROS])
+
+    def write(self, row: Any, vector: Any) -> None:
+        b, pointer = self.builder, _place(self.builder, row, self.at)
+        if self.mask is None:
+            _store(b, vector, pointer)
+            return
+        kind = ir.FunctionType(ir.VoidType(), [WIDE, WIDE.as_pointer(), INT, self.mask.type])
+        store = cgutils.get_or_insert_function(b.module, kind, f"llvm.masked.store.v{LANES}f32.p0v{LANES}f32")
+        b.call(store, [vector, b.bitcast(pointer, WIDE.as_pointer()), INT(4), self.mask])
+
+    def fetch(self, row: Any) -> None:
+        """Load the part into the cache."""
+        b, byte = self.builder, ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte, INT, INT, INT])
+        fetch = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0i8")
+        b.call(fetch, [b.bitcast(_place(b, row, self.at), byte), INT(0), INT(3), INT(1)])
+
+
+def _each_part(b: Any, length: Any, body: Callable[[_Part], None]) -> None:
+    """Emit `body` for every part of rows of this length, which need not be a multiple of LANES."""
+    whole = b.and_(length, LONG(-LANES))
+    with cgutils.for_range_slice(b, LONG(0), whole, LONG(LANES), LONG) as (at, _):
+        body(_Part(b, at))
+    with b.if_then(b.icmp_signed("<", whole, length), likely=False):
+        lanes = ir.Constant(ir.VectorType(INT, LANES), list(range(LANES)))
+        left = b.insert_element(ir.Constant(lanes.type, ir.Undefined), b.trunc(b.sub(length, whole), INT), INT(0))
+        body(_Part(b, whole, b.icmp_signed("<", lanes, _shuffled(b, left, None, [0] * LANES))))
+
+
+def _gathered(b: Any, other: Any, length: Any, indices: Any, count: int) -> list[Any]:
+    """Return pointers to the rows of `other` that the next `count` indices name."""
+    columns = [b.sext(b.load(_place(b, indices, e)), LONG) for e in range(count)]
+    return [_place(b, other, b.mul(column, length)) for column in columns]
+
+
+def _products(b: Any, rows: list[Any], x: Any, length: Any) -> Any:
+    """Return a vector with the inner product of x and each of the rows."""
+    sums = [cgutils.alloca_once_value(b, ZEROS) for _ in rows]
+
+    def add(part: _Part) -> None:
+        own = part.read(x)
+        for row, total in zip(rows, sums, strict=True):
+            b.store(_times_plus(b, own, part.read(row), b.load(total)), total)
+
+    _each_part(b, length, add)
+    return _sums(b, [b.load(total) for total in sums])
+
+
+def _numbers(b: Any, address: Any, kind: Any) -> Any:
+    """Return the pointer to the numbers at an address."""
+    return b.inttoptr(address, kind.as_pointer())
+
+
+def _pull(count: int) -> Any:
+    """Make the intrinsic for `count` entries; see `pull_of_eight`."""
+
+    @intrinsic
+    def pull(_typing, columns, weights, other, x, target, out, ahead):
+        signature = types.float32(types.uintp, types.uintp, other, x, types.float32, out, types.uintp)
+
+        def code(context, b, _signature, arguments):
+            columns_, weights_, other_, x_, target_, out_, ahead_ = arguments
+            length, table = _length(context, b, other, other_), _array(context, b, other, other_)
+            own, result = _array(context, b, x, x_), _array(context, b, out, out_)
+            rows = _gathered(b, table, length, _numbers(b, columns_, INT), count)
+            later = _gathered(b, table, length, _numbers(b, ahead_, INT), count)
+            misses = b.fsub(_repeated(b, target_, count), _products(b, rows, own, length))
+            pulls = b.fmul(misses, _load(b, _numbers(b, weights_, FLOAT), count))
+            factors = [_shuffled(b, pulls, None, [e] * LANES) for e in range(count)]
+
+            def add(part: _Part) -> None:
+                for row in later:
+                    part.fetch(row)
+                sums = [part.read(result), ZEROS]  # two, because each step waits for the one before
+                for e in range(count):
+                    sums[e % 2] = _times_plus(b, factors[e], part.read(rows[e]), sums[e % 2])
+                part.write(result, b.fadd(*sums))
+
+            _each_part(b, length, add)
+            return _total(b, b.fmul(misses, pulls))
+
+        return signature, code
+
+    return pull
+
+
+def _curvature(count: int) -> Any:
+    """Make the intrinsic for `count` entries; see `curvature_of_eight`."""
+
+    @intrinsic
+    def curvature(_typing, columns, weights, other, x):
+        signature = types.float32(types.uintp, types.uintp, other, x)
+
+        def code(context, b, _signature, arguments):
+            columns_, weights_, other_, x_ = arguments
+            length, table = _length(context, b, other, other_), _array(context, b, other, other_)
+            rows = _gathered(b, table, length, _numbers(b, columns_, INT), count)
+            products = _products(b, rows, _array(context, b, x, x_), length)
+            return _total(b, b.fmul(b.fmul(products, products), _load(b, _numbers(b, weights_, FLOAT), count)))
+
+        return signature, code
+
+    return curvature
+
+
+@intrinsic
+def scores_of_eight(_typing, other, first, last, x, out, at):
+    """Set out[at] to out[at + 7] to the products of x and rows first, first + 1, ... of `other`; beyond `last`, of it.
+
+    in: all but out   out: out
+    """
+    signature = types.void(other, types.intp, types.intp, x, out, types.intp)
+
+    def code(context, b, _signature, arguments):
+        other_, first_, last_, x_, out_, at_ = arguments
+        length, table = _length(context, b, other, other_), _array(context, b, other, other_)
+        numbers = [b.add(first_, LONG(e)) for e in range(8)]
+        numbers = [b.select(b.icmp_signed("<", number, last_), number, last_) for number in numbers]
+        rows = [_place(b, table, b.mul(number, length)) for number in numbers]
+        products = _products(b, rows, _array(context, b, x, x_), length)
+        _store(b, products, _place(b, _array(context, b, out, out_), at_))
+        return context.get_dummy_value()
+
+    return signature, code
+
+
+pull_of_eight, pull_of_four = _pull(8), _pull(4)
+"""pull(columns, weights, other, x, target, out, ahead): add sum_e c_e (target - x.y_e) y_e to `out`, and return
+sum_e c_e (target - x.y_e)^2. `columns` and `weights` are the addresses of the entries' columns and confidences. Rows of
+the columns at the address `ahead` are loaded into the cache meanwhile.   in: all but out   in and out: out"""
+
+curvature_of_eight, curvature_of_four = _curvature(8), _curvature(4)
+"""curvature(columns, weights, other, x): return sum_e c_e (x.y_e)^2.   in: all"""
