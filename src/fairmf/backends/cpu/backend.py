@@ -40,6 +40,7 @@ log = logging.getLogger("fairmf")
 CANDIDATE_BYTES = 16 << 20  # memory for candidates of one thread in top_k
 MOST_BINS, USERS_PER_BIN = 32, 128  # bins of users by length, for the bounds of top_k with offsets
 ORDER_PAYS = 64  # number of users above which sorting the items by length in top_k saves more than it costs
+PASS = 8  # flops that take as long as reading a number from memory
 NONE = None, None  # in place of a rank-one term, where a step has none
 REDUCTION_BLOCKS = 32  # blocks of a reduction that holds a d x d float64 matrix per block
 
@@ -92,7 +93,7 @@ class CpuBackend(NumpyArrays):
         """See contract."""
         bounds = even(len(this), 1024)
         parts = np.zeros((len(bounds) - 1, this.shape[1]))
-        run(reductions.sum_parts, len(parts), this, bounds, out=(parts,), work=this.size)
+        run(reductions.sum_parts, len(parts), this, bounds, out=(parts,), work=PASS * this.size)
         mean: Vector = parts.sum(axis=0) / len(this)
         return mean
 
@@ -106,7 +107,7 @@ class CpuBackend(NumpyArrays):
         """See contract."""
         bounds = even(len(this), 1024)
         parts = np.zeros((len(bounds) - 1, this.shape[1]))
-        run(reductions.weighted_square_parts, len(parts), this, weights, bounds, out=(parts,), work=3 * this.size)
+        run(reductions.weighted_square_parts, len(parts), this, weights, bounds, out=(parts,), work=PASS * this.size)
         squares: Vector = parts.sum(axis=0)
         return squares
 
@@ -114,13 +115,16 @@ class CpuBackend(NumpyArrays):
         """See contract."""
         bounds = even(len(this), 1024)
         parts = np.zeros(len(bounds) - 1)
-        run(reductions.squared_distance_parts, len(parts), this, other, bounds, out=(parts,), work=3 * this.size)
+        run(reductions.squared_distance_parts, len(parts), this, other, bounds, out=(parts,), work=PASS * this.size)
         return float(parts.sum())
 
     def all_finite(self, this: Factors) -> bool:
         """See contract."""
-        # In blocks, because `isfinite` allocates a byte per number.
-        return all(bool(np.isfinite(this[a : a + 65536]).all()) for a in range(0, len(this), 65536))
+        bounds = even(len(this), 1024)
+        largest = np.zeros(len(bounds) - 1, dtype=np.int32)
+        bits = np.ascontiguousarray(this).view(np.int32)
+        run(reductions.largest_exponents, len(largest), bits, bounds, out=(largest,), work=PASS * this.size)
+        return bool(largest.max(initial=0) < reductions.NOT_FINITE)
 
     def observed_loss(self, rows: Rows, this: Factors, other: Factors) -> float:
         """See contract."""
@@ -142,7 +146,9 @@ class CpuBackend(NumpyArrays):
     def add_vector(self, vector: Vector, out: Factors) -> None:
         """See contract."""
         bounds = even(len(out), 1024)
-        run(row_kernels.add_vector, len(bounds) - 1, vector.astype(np.float32), bounds, out=(out,), work=out.size)
+        run(
+            row_kernels.add_vector, len(bounds) - 1, vector.astype(np.float32), bounds, out=(out,), work=PASS * out.size
+        )
 
     def sparse_product(self, rows: Rows, other: Factors) -> Factors:
         """See contract."""

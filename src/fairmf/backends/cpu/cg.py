@@ -11,10 +11,13 @@ import numpy as np
 
 from fairmf.backends.cpu.simd import (
     aligned_rows,
+    begin_row,
     curvature_of_eight,
     curvature_of_four,
+    first_direction,
     pull_of_eight,
     pull_of_four,
+    take_step,
 )
 from fairmf.kernels import kernel
 
@@ -103,15 +106,14 @@ def _improve_block(
     columns, confidences = np.empty(AT_ONCE, dtype=np.int32), np.ones(2 * AT_ONCE, dtype=np.float32)
     first_weight = confidences.ctypes.data + BYTES * np.uint64(AT_ONCE) if weights is None else weights.ctypes.data
     addresses = indices.ctypes.data, first_weight, columns.ctypes.data, confidences.ctypes.data
+    products = np.empty(3, dtype=np.float32)
     one, none = np.float32(1.0), np.float32(0.0)
     total_loss = total_residual = total_l2 = 0.0
     for i in range(first, last):
         x = this[i]
         start, stop = indptr[i], indptr[i + 1]
         # 1. Residual r = b - shift - H x, with the preconditioner's diagonal h. The entries' part comes last.
-        for k in range(d):
-            h[k] = diagonal[k] + ridge[i]
-            r[k] = -shift[k] - h[k] * x[k]
+        begin_row(diagonal, ridge[i], shift, x, h, r)
         if own is not None:
             for k in range(d):
                 r[k] += own[i, k]
@@ -123,12 +125,10 @@ def _improve_block(
             gain = pull / (np.float32(1.0) + pull * _dot(vector, th))
         loss = _pull_pass(indices, weights, start, stop, other, x, one, addresses, columns, confidences, r)
         # 2. First direction p = preconditioner^-1 r, and rz = r.p, by which convergence is measured.
-        rz = residual = np.float32(0.0)
-        for k in range(d):
-            p[k] = r[k] / h[k]
-            rz += r[k] * p[k]
-            residual += r[k] * r[k]
-        total_residual += np.float64(residual)
+        # slope is the entries' part of p.r, for the loss.
+        first_direction(r, h, shift, x, p, products)
+        rz, slope = products[0], products[2]
+        total_residual += np.float64(products[1])
         if vector is not None:
             loaded = _dot(th, r)
             for k in range(d):
@@ -145,6 +145,7 @@ def _improve_block(
                 for k in range(d):
                     x[k] -= gain * loaded * th[k]
             rz = np.float32(0.0)
+        square = -one  # of the length of x, which is not known before the first step
         goal = max(rz * tolerance * tolerance, TINY)
         if accuracy > 0.0:
             size = np.float32(0.0)
@@ -165,11 +166,13 @@ def _improve_block(
                 curvature = _pull_pass(
                     indices, weights, start, stop, other, p, none, addresses, columns, confidences, hp
                 )
-            # p'Hp = curvature (the entries' part) + shared; slope is the entries' part of p.r.
-            shared = slope = np.float32(0.0)
-            for k in range(d):
-                shared += h[k] * p[k] * p[k]
-                slope += p[k] * (r[k] + shift[k] + h[k] * x[k])
+            # p'Hp = curvature (the entries' part) + shared. For the first p = r / h, shared is r.p.
+            shared = rz
+            if step > 0 or vector is not None:
+                shared = slope = none
+                for k in range(d):
+                    shared += h[k] * p[k] * p[k]
+                    slope += p[k] * (r[k] + shift[k] + h[k] * x[k])
             if own is not None:
                 slope -= _dot(p, own[i])
             if vector is not None:
@@ -183,8 +186,7 @@ def _improve_block(
                 length *= relaxation
             # The loss is a parabola in the step's length whose coefficients are known: no pass over entries is needed.
             loss += np.float64(length) * (np.float64(length) * curvature - 2.0 * np.float64(slope))
-            for k in range(d):
-                x[k] += length * p[k]
+            square = take_step(length, p, x)
             if step + 1 < steps:  # the next direction, conjugate to this one; after the last step none is needed
                 before = rz
                 rz = np.float32(0.0)
@@ -202,9 +204,8 @@ def _improve_block(
                     for k in range(d):
                         p[k] -= gain * loaded * th[k]
         # 4. Sums for the objective, which cost no further pass over the entries.
-        square = np.float32(0.0)
-        for k in range(d):
-            square += x[k] * x[k]
+        if square < none:
+            square = _dot(x, x)
         total_l2 += np.float64(ridge[i]) * np.float64(square)
         total_loss += loss
     sums[0], sums[1], sums[2] = total_loss, total_residual, total_l2

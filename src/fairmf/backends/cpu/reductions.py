@@ -22,6 +22,20 @@ def sum_parts(low, high, this, bounds, out):
                 out[b, k] += this[i, k]
 
 
+NOT_FINITE = 0x7F800000  # the bits of infinity; those of NaN are larger, those of all other numbers smaller
+
+
+@kernel
+def largest_exponents(low, high, bits, bounds, out):
+    """Set out[b] to the largest of the bits, without signs, of the numbers in block b.   in: bits, bounds   out: out"""
+    for b in range(low, high):
+        largest = np.int32(0)
+        for i in range(bounds[b], bounds[b + 1]):
+            for k in range(bits.shape[1]):
+                largest = max(largest, np.int32(bits[i, k] & np.int32(0x7FFFFFFF)))
+        out[b] = largest
+
+
 @kernel
 def weighted_square_parts(low, high, this, weights, bounds, out):
     """Set out[b, k] to the sum of w_i x_ik^2 over block b.   in: this, weights, bounds   out: out (blocks x d)"""

@@ -252,15 +252,15 @@ def _pull(count: int) -> Any:
             columns_, weights_, other_, x_, target_, out_, ahead_ = arguments
             length, table = _length(context, b, other, other_), _array(context, b, other, other_)
             own, result = _array(context, b, x, x_), _array(context, b, out, out_)
-            rows = _gathered(b, table, length, _numbers(b, columns_, INT), count)
+            # A loop of its own: the processor has too few registers for the addresses of sixteen rows.
             later = _gathered(b, table, length, _numbers(b, ahead_, INT), count)
+            _each_part(b, length, lambda part: [part.fetch(row) for row in later])
+            rows = _gathered(b, table, length, _numbers(b, columns_, INT), count)
             misses = b.fsub(_repeated(b, target_, count), _products(b, rows, own, length))
             pulls = b.fmul(misses, _load(b, _numbers(b, weights_, FLOAT), count))
             factors = [_shuffled(b, pulls, None, [e] * LANES) for e in range(count)]
 
             def add(part: _Part) -> None:
-                for row in later:
-                    part.fetch(row)
                 sums = [part.read(result), ZEROS]  # two, because each step waits for the one before
                 for e in range(count):
                     sums[e % 2] = _times_plus(b, factors[e], part.read(rows[e]), sums[e % 2])
@@ -291,6 +291,83 @@ def _curvature(count: int) -> Any:
         return signature, code
 
     return curvature
+
+
+# -- a row's own vectors ----------------------------------------------------------------------------------------------
+
+
+@intrinsic
+def begin_row(_typing, diagonal, ridge, shift, x, h, r):
+    """Set h = diagonal + ridge and r = -shift - h x.   in: diagonal, ridge, shift, x   out: h, r"""
+    signature = types.void(diagonal, types.float32, shift, x, h, r)
+
+    def code(context, b, _signature, arguments):
+        kinds = zip((diagonal, shift, x, h, r), (arguments[0], *arguments[2:]), strict=True)
+        shared, moved, own, slopes, out = (_array(context, b, *pair) for pair in kinds)
+        added = _repeated(b, arguments[1])
+
+        def add(part: _Part) -> None:
+            slope = b.fadd(part.read(shared), added)
+            part.write(slopes, slope)
+            part.write(out, b.fneg(_times_plus(b, slope, part.read(own), part.read(moved))))
+
+        _each_part(b, _length(context, b, x, arguments[3]), add)
+        return context.get_dummy_value()
+
+    return signature, code
+
+
+@intrinsic
+def first_direction(_typing, r, h, shift, x, p, sums):
+    """Set p = r / h, and the first three of `sums` to r.p, r.r and p.(r + shift + h x).
+
+    in: r, h, shift, x   out: p, sums
+    """
+    signature = types.void(r, h, shift, x, p, sums)
+
+    def code(context, b, _signature, arguments):
+        kinds = zip((r, h, shift, x, p, sums), arguments, strict=True)
+        left, slopes, moved, own, out, result = (_array(context, b, *pair) for pair in kinds)
+        totals = [cgutils.alloca_once_value(b, ZEROS) for _ in range(3)]
+
+        def add(part: _Part) -> None:
+            rest, slope = part.read(left), part.read(slopes)
+            if part.mask is not None:  # beyond the end 0 / 1 instead of 0 / 0
+                slope = b.select(part.mask, slope, ir.Constant(WIDE, [1.0] * LANES))
+            direction = b.fdiv(rest, slope)
+            part.write(out, direction)
+            entries = _times_plus(b, slope, part.read(own), b.fadd(rest, part.read(moved)))
+            for total, (one, other) in zip(
+                totals, ((rest, direction), (rest, rest), (direction, entries)), strict=True
+            ):
+                b.store(_times_plus(b, one, other, b.load(total)), total)
+
+        _each_part(b, _length(context, b, x, arguments[3]), add)
+        for e, total in enumerate(totals):
+            b.store(_total(b, b.load(total)), _place(b, result, e))
+        return context.get_dummy_value()
+
+    return signature, code
+
+
+@intrinsic
+def take_step(_typing, length, p, x):
+    """Set x += length p; return x.x.   in: length, p   in and out: x"""
+    signature = types.float32(types.float32, p, x)
+
+    def code(context, b, _signature, arguments):
+        far, direction = _repeated(b, arguments[0]), _array(context, b, p, arguments[1])
+        own, total = _array(context, b, x, arguments[2]), cgutils.alloca_once_value(b, ZEROS)
+
+        def add(part: _Part) -> None:
+            moved = _times_plus(b, far, part.read(direction), part.read(own))
+            part.write(own, moved)
+            b.store(_times_plus(b, moved, moved, b.load(total)), total)
+
+        _each_part(b, _length(context, b, x, arguments[2]), add)
+        return _total(b, b.load(total))
+
+    return signature, code
 
 
 @intrinsic
