@@ -254,7 +254,12 @@ def _pull(count: int) -> Any:
             own, result = _array(context, b, x, x_), _array(context, b, out, out_)
             # A loop of its own: the processor has too few registers for the addresses of sixteen rows.
             later = _gathered(b, table, length, _numbers(b, ahead_, INT), count)
-            _each_part(b, length, lambda part: [part.fetch(row) for row in later])
+
+            def fetch(part: _Part) -> None:
+                for row in later:
+                    part.fetch(row)
+
+            _each_part(b, length, fetch)
             rows = _gathered(b, table, length, _numbers(b, columns_, INT), count)
             misses = b.fsub(_repeated(b, target_, count), _products(b, rows, own, length))
             pulls = b.fmul(misses, _load(b, _numbers(b, weights_, FLOAT), count))
