@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fairmf.data.csr import Rows, frozen, item_counts, item_sums, like_counts, liked
+from fairmf.data.csr import Rows, frozen, item_sums, like_counts, liked
 from fairmf.errors import InvalidData
 from fairmf.lazy import cached_property
 from fairmf.params import check_number
@@ -183,19 +183,11 @@ class Balance:
         for name in ("item_balance", "user_balance", "norm"):  # a file has floats, and a setting may be the integer 1
             object.__setattr__(self, name, float(getattr(self, name)))
 
-    @classmethod
-    def learn(
-        cls, rows: Rows, n_items: int, item_balance: float, user_balance: float, inner: Weighting | None = None
-    ) -> Balance:
-        """Count the items of training rows (users x items), and find the z that keeps the mean confidence.
+    def totals(self, rows: Rows) -> tuple[float, float]:
+        """Return the sum of the confidences r of some rows, and of r f^-b_I a^-b_U, which z is computed from.
 
         The rows are those that `inner` has weighted already.
         """
-        found = cls(item_balance, user_balance, item_counts(rows, n_items), 1.0, inner)
-        return found.normalised([found.totals(rows)])
-
-    def totals(self, rows: Rows) -> tuple[float, float]:
-        """Return the sum of the confidences r of some rows, and of r f^-b_I a^-b_U, which z is computed from."""
         raw = balanced = 0.0
         for part, weights in self._blocks(rows):
             raw += float(part.nnz if part.weights is None else np.abs(part.weights).sum(dtype=np.float64))
@@ -233,7 +225,9 @@ class Balance:
         for part, weights in self._blocks(rows):
             out[start : start + part.nnz] = np.minimum(np.maximum(weights / self.norm, RANGE[0]), RANGE[1])
             start += part.nnz
-        return _signed(out, rows)
+        if rows.weights is not None:  # dislikes keep their minus
+            np.copysign(out, rows.weights, out=out)
+        return out
 
     def item_weights(self, rows: Rows, items_per_user: NDArray[np.integer]) -> NDArray[np.float32]:
         """Return the balanced confidences of raw rows of items (items x users); f_j is the number of a row's users."""
