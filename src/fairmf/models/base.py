@@ -297,7 +297,8 @@ class IterativeModel(FeatureModel, Generic[StateT]):
     ) -> tuple[Factors, Factors]:
         backend, (n, m) = problem.backend, problem.interactions.shape
         if init is None:
-            key, scale = random_start.key_of(self.random_state), self.init_scale / np.sqrt(self.factors)
+            first, second = np.random.SeedSequence(self.random_state).generate_state(2, np.uint32)  # of None: random
+            key, scale = (int(first), int(second)), self.init_scale / np.sqrt(self.factors)
             U, V = backend.empty(n, self.factors), backend.empty(m, self.factors)
             for side, out in ((random_start.USERS, U), (random_start.ITEMS, V)):
                 backend.draw_normal(random_start.Stream(key, side), None, scale, out)
