@@ -122,17 +122,20 @@ def changed_settings(owner: Any) -> Record:
     return {name: value for name, (value, default) in now.items() if value != default}
 
 
-def check_settings(owner: Any) -> None:
-    """Raise InvalidParameter for the first field of the dataclass `owner` that is outside its declared range."""
+def check_settings(owner: Any) -> Record:
+    """Return all settings of the dataclass `owner`; raise InvalidParameter for the first outside its declared range."""
+    settings = {}
     for field in dataclasses.fields(owner):
+        settings[field.name] = value = getattr(owner, field.name)
         # Only fields that `setting` declared have a range.
         if "doc" in field.metadata:
-            name, rule, value = type(owner).__name__, field.metadata, getattr(owner, field.name)
+            name, rule = type(owner).__name__, field.metadata
             if rule["numeric"]:
                 limits = {key: rule[key] for key in ("low", "above", "high", "integer", "choices")}
                 check_number(name, field.name, value, **limits)
             elif rule["choices"] and not (isinstance(value, WORDS) and value in rule["choices"]):
                 raise _wrong(name, field.name, describe_range(field), value)
+    return settings
 
 
 def describe_range(field: dataclasses.Field[Any]) -> str:

@@ -18,11 +18,17 @@ def random_rows(weighted, n=30, m=12, seed=0):
     return Rows(indptr, indices, rng.uniform(0.5, 4, len(indices)).astype(np.float32) if weighted else None), full
 
 
+def learned(rows, n_items, item_balance, user_balance):
+    """Return the balance of these rows alone, as a fit learns it."""
+    found = Balance(item_balance, user_balance, rows.column_counts(n_items), 1.0)
+    return found.normalised([found.totals(rows)])
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("b_items", "b_users"), [(0.4, 0.0), (0.0, 0.5), (0.7, 0.3), (0.0, 0.0)])
 def test_confidences_are_the_formula(weighted, b_items, b_users):
     rows, full = random_rows(weighted)
-    found = Balance.learn(rows, 12, b_items, b_users)
+    found = learned(rows, 12, b_items, b_users)
     f, a = np.maximum(full.sum(axis=0), 1), np.maximum(full.sum(axis=1), 1)
     raw, expected = [], []
     for i in range(30):
@@ -37,27 +43,27 @@ def test_confidences_are_the_formula(weighted, b_items, b_users):
 
 def test_a_history_is_weighted_alike_alone_and_among_others():
     rows, _ = random_rows(True)
-    learned = Balance.learn(rows, 12, 0.4, 0.5)
-    together = learned.weights(rows)
+    balance = learned(rows, 12, 0.4, 0.5)
+    together = balance.weights(rows)
     for i in (0, 7, 29):
-        assert np.array_equal(learned.weights(rows.take(np.array([i]))), together[rows.indptr[i] : rows.indptr[i + 1]])
+        assert np.array_equal(balance.weights(rows.take(np.array([i]))), together[rows.indptr[i] : rows.indptr[i + 1]])
 
 
 def test_rows_of_items_have_the_same_confidences():
     rows, full = random_rows(True)
-    learned = Balance.learn(rows, 12, 0.4, 0.5)
+    balance = learned(rows, 12, 0.4, 0.5)
     order = np.lexsort((np.repeat(np.arange(30), np.diff(rows.indptr)), rows.indices))
     users = np.repeat(np.arange(30, dtype=np.int32), np.diff(rows.indptr))[order]
     by_item = Rows(np.concatenate([[0], np.cumsum(full.sum(axis=0))]), users, rows.weights[order])
-    found = learned.item_weights(by_item, np.diff(rows.indptr))
-    np.testing.assert_allclose(found, learned.weights(rows)[order], rtol=1e-6)
+    found = balance.item_weights(by_item, np.diff(rows.indptr))
+    np.testing.assert_allclose(found, balance.weights(rows)[order], rtol=1e-6)
 
 
 @pytest.mark.parametrize("at_once", [1, 7, 50])
 def test_parts_do_not_matter(monkeypatch, at_once):
     rows, _ = random_rows(True)
-    whole = Balance.learn(rows, 12, 0.4, 0.5)
+    whole = learned(rows, 12, 0.4, 0.5)
     expected = whole.weights(rows)
     monkeypatch.setattr(weighting, "ENTRIES_AT_ONCE", at_once)
-    assert Balance.learn(rows, 12, 0.4, 0.5).norm == pytest.approx(whole.norm, rel=1e-12)
+    assert learned(rows, 12, 0.4, 0.5).norm == pytest.approx(whole.norm, rel=1e-12)
     assert np.array_equal(whole.weights(rows), expected)

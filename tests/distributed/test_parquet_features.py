@@ -172,7 +172,7 @@ def test_one_epoch_with_exact_steps_has_the_terms_of_features_and_dislikes(folde
         ("memory", in_memory(folder, catalogue, weights="weight"), None),
     ):
         model = FairALS(**SETTINGS, engine="local" if cluster is None else "ray")
-        with open_setup(model, data, None, cluster, item_table(), user_table()) as setup:
+        with open_setup(model, model.get_params(), data, None, cluster, item_table(), user_table()) as setup:
             state = model.start(setup.problem, *model._initial_factors(setup.problem, None, setup.features))
             for _ in range(3):
                 state = als_exact.epoch(setup.problem, state, model.fairness)

@@ -204,7 +204,8 @@ def test_an_explanation_adds_up_and_a_dislike_adds_nothing(data, signed):
 def test_balance_log_and_bm25_weight_dislikes_like_likes_of_the_same_strength(data, signed):
     likes = (signed > 0).sum(axis=0)
     busy = np.maximum((signed > 0).sum(axis=1), 1)
-    how = Balance.learn(data.by_user, M, 0.5, 0.25)
+    how = Balance(0.5, 0.25, data.by_user.column_counts(M), 1.0)
+    how = how.normalised([how.totals(data.by_user)])
     np.testing.assert_array_equal(how.item_counts, likes)
     expected = signed * np.maximum(likes, 1) ** -0.5 * busy[:, None] ** -0.25 / how.norm
     np.testing.assert_allclose(

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from conftest import paper_als, random_factors, random_rows
 
 from fairmf.backends.cpu import threads
-from fairmf.backends.random_start import ITEMS, USERS, Stream, key_of, normal_rows
+from fairmf.backends.random_start import ITEMS, USERS, Stream, normal_rows
 from fairmf.data.csr import Rows
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData, InvalidParameter, NotFinite, NotFitted
@@ -158,15 +158,19 @@ def test_every_variable_and_the_objective_must_be_finite(factor, other, wrong):
 
 def test_the_start_is_that_of_the_documented_seed_and_scale():
     data = Interactions(random_rows(9000, 5, density=0.3), 5)
-    streams = (Stream(key_of(3), side) for side in (USERS, ITEMS))
+    key = tuple(np.random.SeedSequence(3).generate_state(2, np.uint32).tolist())
+    streams = (Stream(key, side) for side in (USERS, ITEMS))
     scale = 0.4 / np.sqrt(2)
     start = [normal_rows(s, np.arange(rows), 2, scale) for s, rows in zip(streams, (9000, 5), strict=True)]
     settings = {"factors": 2, "epochs": 1, "random_state": 3, "init_scale": 0.4}
     ours, given = FiADMM(**settings).fit(data), FiADMM(**settings).fit(data, init=tuple(start))
     np.testing.assert_array_equal(ours.user_factors, given.user_factors)
-    U, V = IALS(**settings)._initial_factors(problem_for(data, 0.0, IALS(**settings).get_params()), None)
+    problem = problem_for(data, 0.0, IALS(**settings).get_params())
+    U, V = IALS(**settings)._initial_factors(problem, None)
     np.testing.assert_array_equal(U, start[0])
     np.testing.assert_array_equal(V, start[1])
+    drawn = [IALS(factors=2, random_state=None)._initial_factors(problem, None)[0] for _ in range(2)]
+    assert not np.array_equal(*drawn)
 
 
 def test_num_threads_is_used_while_fitting():

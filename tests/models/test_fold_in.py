@@ -233,7 +233,7 @@ def test_the_gramian_is_made_once_and_no_thread_is_woken_for_one_user(monkeypatc
         raise AssertionError("not for one user of a warm model")
 
     monkeypatch.setattr(type(backend), "gramian", never)
-    monkeypatch.setattr(threads._helpers, "ask", never)
+    monkeypatch.setattr(threads, "_Job", never)
     np.testing.assert_array_equal(model.fold_in(alone), expected)
 
 

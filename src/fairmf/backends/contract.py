@@ -78,19 +78,6 @@ class Diagonalised(NamedTuple):
     """The off-diagonal part; None where the matrix is exactly diagonal."""
 
 
-def fixed_signs(vectors: Matrix) -> Matrix:
-    """Flip eigenvectors (columns) so that the largest entry of each is positive; on ties the first entry decides.
-
-    The sign of an eigenvector is arbitrary, and the one LAPACK returns depends on rounding. Without this rule two
-    backends, two builds of a library, or one machine and a cluster would find factors whose columns differ by a sign.
-    Entries whose sizes are within 1e-6 count as ties, so that rounding does not decide there either.
-    """
-    size = abs(vectors)
-    first = (size >= (1.0 - 1e-6) * size.max(axis=0)).argmax(axis=0)
-    signs: Vector = np.copysign(1.0, np.take_along_axis(vectors, first[None, :], axis=0))
-    return vectors * signs
-
-
 @dataclass(frozen=True)
 class HalfStep:
     """Hold the linear systems of one side, in the letters of the module's docstring."""
@@ -193,10 +180,10 @@ class Backend(Protocol):
     def diagonalise(self, matrix: Matrix, ridge: float, guess: Matrix | None) -> Diagonalised:
         """Return an orthogonal basis in which a positive semi-definite matrix is diagonal; NaN if it is not finite.
 
-        Values that rounding has left below 0 become 0. The signs of eigenvectors are those of `fixed_signs`. Call it
-        inside `threads`: otherwise BLAS uses several threads, and the bits depend on their number. Given a `guess` of
-        the basis in which the off-diagonal part is small beside diagonal + ridge, a backend on which eigenvectors are
-        slow may return the guess itself, with the off-diagonal part as `rest`.
+        Values that rounding has left below 0 become 0. The signs of eigenvectors are those of `fixed_signs`
+        (numpy_arrays.py). Call it inside `threads`: otherwise BLAS uses several threads, and the bits depend on their
+        number. Given a `guess` of the basis in which the off-diagonal part is small beside diagonal + ridge, a backend
+        on which eigenvectors are slow may return the guess itself, with the off-diagonal part as `rest`.
         """
 
     # -- reductions -----------------------------------------------------------------------------------------------

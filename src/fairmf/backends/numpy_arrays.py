@@ -8,7 +8,7 @@ from typing import Any, SupportsFloat
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.backends.contract import Diagonalised, Factors, HalfStep, Matrix, Vector, fixed_signs
+from fairmf.backends.contract import Diagonalised, Factors, HalfStep, Matrix, Vector
 from fairmf.data.csr import Rows
 from fairmf.types import Array
 
@@ -120,3 +120,16 @@ class NumpyArrays(abc.ABC):
     def put(self, values: Factors, rows: NDArray[np.integer] | slice, out: Factors) -> None:
         """See contract."""
         out[rows] = values
+
+
+def fixed_signs(vectors: Matrix) -> Matrix:
+    """Flip eigenvectors (columns) so that the largest entry of each is positive; on ties the first entry decides.
+
+    The sign of an eigenvector is arbitrary, and the one LAPACK returns depends on rounding. Without this rule two
+    backends, two builds of a library, or one machine and a cluster would find factors whose columns differ by a sign.
+    Entries whose sizes are within 1e-6 count as ties, so that rounding does not decide there either.
+    """
+    size = abs(vectors)
+    first = (size >= (1.0 - 1e-6) * size.max(axis=0)).argmax(axis=0)
+    signs: Vector = np.copysign(1.0, np.take_along_axis(vectors, first[None, :], axis=0))
+    return vectors * signs

@@ -67,14 +67,9 @@ class Stream(NamedTuple):
     """Name the random numbers of one side of a fit."""
 
     key: tuple[int, int]
+    """Of the generator: two words that `np.random.SeedSequence` makes of a seed of any size."""
     side: int
     """USERS or ITEMS."""
-
-
-def key_of(seed: int | None) -> tuple[int, int]:
-    """Turn a seed of any size into a key of the generator; None takes a seed from the operating system."""
-    first, second = np.random.SeedSequence(seed).generate_state(2, np.uint32)
-    return int(first), int(second)
 
 
 def normal_rows(stream: Stream, numbers: NDArray[np.integer], factors: int, scale: float) -> NDArray[np.float32]:

@@ -54,8 +54,9 @@ class Rows(NamedTuple):
         return sums
 
     def column_counts(self, n_columns: int) -> NDArray[np.float64]:
-        """Return the number of entries in every column."""
-        return np.bincount(self.indices, minlength=n_columns).astype(np.float64)
+        """Return the number of entries in every column; dislikes (weights below 0) do not count."""
+        likes = self.indices if self.weights is None else self.indices[self.weights > 0]
+        return np.bincount(likes, minlength=n_columns).astype(np.float64)
 
     def row(self, i: int) -> tuple[NDArray[np.int32], NDArray[np.float32] | None]:
         """Return the column indices and weights of row `i`, as views."""
@@ -90,12 +91,6 @@ def item_sums(rows: Rows, n_items: int) -> NDArray[np.float64]:
     """Return the sum of the confidences of every item, from rows of users; dislikes do not count."""
     weights = None if rows.weights is None else np.maximum(rows.weights, 0)
     return np.bincount(rows.indices, weights, n_items).astype(np.float64)
-
-
-def item_counts(rows: Rows, n_items: int) -> NDArray[np.float64]:
-    """Return the number of users of every item, from rows of users; dislikes do not count."""
-    likes = None if rows.weights is None else rows.weights > 0
-    return np.bincount(rows.indices, likes, n_items).astype(np.float64)
 
 
 # -- dislikes: entries with a weight below 0 (docs/mathematics.md 12) -------------------------------------------------

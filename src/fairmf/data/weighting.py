@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fairmf.data.csr import Rows, frozen, item_counts, item_sums, like_counts, liked
+from fairmf.data.csr import Rows, frozen, item_sums, like_counts, liked
 from fairmf.errors import InvalidData
 from fairmf.lazy import cached_property
 from fairmf.params import check_number
@@ -183,22 +183,14 @@ class Balance:
         for name in ("item_balance", "user_balance", "norm"):  # a file has floats, and a setting may be the integer 1
             object.__setattr__(self, name, float(getattr(self, name)))
 
-    @classmethod
-    def learn(
-        cls, rows: Rows, n_items: int, item_balance: float, user_balance: float, inner: Weighting | None = None
-    ) -> Balance:
-        """Count the items of training rows (users x items), and find the z that keeps the mean confidence.
+    def totals(self, rows: Rows) -> tuple[float, float]:
+        """Return the sum of the confidences r of some rows, and of r f^-b_I a^-b_U, which z is computed from.
 
         The rows are those that `inner` has weighted already.
         """
-        found = cls(item_balance, user_balance, item_counts(rows, n_items), 1.0, inner)
-        return found.normalised([found.totals(rows)])
-
-    def totals(self, rows: Rows) -> tuple[float, float]:
-        """Return the sum of the confidences r of some rows, and of r f^-b_I a^-b_U, which z is computed from."""
         raw = balanced = 0.0
         for part, weights in self._blocks(rows):
-            raw += float(part.nnz if part.weights is None else np.abs(part.weights).sum(dtype=np.float64))
+            raw += float(len(weights) if rows.weights is None else np.abs(rows.weights[part]).sum(dtype=np.float64))
             balanced += float(weights.sum())
         return raw, balanced
 
@@ -229,11 +221,11 @@ class Balance:
     def balanced(self, rows: Rows) -> NDArray[np.float32]:
         """Return the balanced confidences of rows that `inner` has weighted already."""
         out = np.empty(rows.nnz, dtype=np.float32)
-        start = 0
         for part, weights in self._blocks(rows):
-            out[start : start + part.nnz] = np.minimum(np.maximum(weights / self.norm, RANGE[0]), RANGE[1])
-            start += part.nnz
-        return _signed(out, rows)
+            out[part] = np.minimum(np.maximum(weights / self.norm, RANGE[0]), RANGE[1])
+        if rows.weights is not None:  # dislikes keep their minus
+            np.copysign(out, rows.weights, out=out)
+        return out
 
     def item_weights(self, rows: Rows, items_per_user: NDArray[np.integer]) -> NDArray[np.float32]:
         """Return the balanced confidences of raw rows of items (items x users); f_j is the number of a row's users."""
@@ -256,21 +248,21 @@ class Balance:
         inner = None if self.inner is None else self.inner.with_items(where, rows)
         return replace(self, item_counts=counts, inner=inner)
 
-    def _blocks(self, rows: Rows) -> Iterator[tuple[Rows, NDArray[np.float64]]]:
-        """Yield the rows in parts of about ENTRIES_AT_ONCE entries, each with r f^-b_I a^-b_U in double precision."""
+    def _blocks(self, rows: Rows) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+        """Yield the entries in parts of about ENTRIES_AT_ONCE, each with r f^-b_I a^-b_U in double precision."""
+        lengths = np.diff(rows.indptr)
+        busy = np.maximum(lengths if rows.weights is None else like_counts(rows), 1.0) ** -self.user_balance
         first = 0
         while first < rows.count:
             # A row longer than a part is a part of its own.
             last = int(np.searchsorted(rows.indptr, rows.indptr[first] + ENTRIES_AT_ONCE, side="right")) - 1
-            part = rows.block(first, max(last, first + 1))
-            lengths = np.diff(part.indptr)
-            liked_items = lengths if part.weights is None else like_counts(part)
-            busy = np.maximum(liked_items, 1.0) ** -self.user_balance
-            found = self._popular[part.indices] * np.repeat(busy, lengths)
-            if part.weights is not None:
-                found *= np.abs(part.weights)
+            last = max(last, first + 1)
+            part = slice(rows.indptr[first], rows.indptr[last])
+            found = self._popular[rows.indices[part]] * np.repeat(busy[first:last], lengths[first:last])
+            if rows.weights is not None:
+                found *= np.abs(rows.weights[part])
             yield part, found
-            first = max(last, first + 1)
+            first = last
 
     @cached_property
     def _popular(self) -> NDArray[np.float64]:

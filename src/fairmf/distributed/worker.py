@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fairmf.backends.contract import Backend, Effort, Factors, HalfStep, beside, frozen
 from fairmf.backends.registry import get_backend
 from fairmf.backends.solve import solve_to_convergence
-from fairmf.data.csr import Rows, confidences, disliked, has_dislikes, item_counts, item_sums, transpose
+from fairmf.data.csr import Rows, confidences, disliked, has_dislikes, item_sums, transpose
 from fairmf.data.weighting import Balance
 from fairmf.distributed.partial_sums import PartialSums, partial_sums
 from fairmf.distributed.remote_arrays import Drawn, Solved
@@ -363,7 +363,7 @@ class Worker:
 
     def item_counts(self, out: str) -> None:
         """Store the number of users of every item under `out`; dislikes do not count."""
-        self.partials[out] = item_counts(self.shard.rows, self.n_items)
+        self.partials[out] = self.shard.rows.column_counts(self.n_items)
 
     def item_likes(self, out: str) -> None:
         """Store the sum of the confidences of every item's likes under `out`."""

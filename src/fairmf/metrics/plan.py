@@ -124,7 +124,7 @@ def make_plan(
         if not isinstance(train, Interactions):
             raise InvalidData(f"train must be Interactions, such as split.train. Got {type(train).__name__} instead.")
         check_same_items("train", train, "the held-out data", held_out.fold_in)
-        popularity = train.liked().by_user.column_counts(m)
+        popularity = train.by_user.column_counts(m)
         n_train = int(np.count_nonzero(np.diff(train.by_user.indptr)))
     ids = held_out.fold_in.item_ids
     is_cold = np.zeros(m, dtype=bool) if popularity is None else popularity == 0

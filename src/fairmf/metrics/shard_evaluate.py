@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmf.data import csr
 from fairmf.data.csr import Rows
 from fairmf.data.groups import read_groups
 from fairmf.data.interactions import Interactions
@@ -207,7 +206,7 @@ def _users_of_items(tasks: Tasks, train: ShardSource) -> Values:
 
 def item_counts(source: ShardSource, number: int) -> Values:
     """Count the users of each item in one shard; dislikes do not count."""
-    return csr.item_counts(source.load(number).rows, source.n_items)
+    return source.load(number).rows.column_counts(source.n_items)
 
 
 def _added(one: Sums, other: Sums) -> Sums:

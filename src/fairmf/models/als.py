@@ -5,8 +5,8 @@ half-steps have closed forms, because one vector q is all that couples the users
 IALS when fairness is 0, and reaches FiADMM's minimum otherwise. IALS is that of Hu et al. 2008 in the form of Rendle
 et al. 2021: F with lambda_f = 0.
 
-Order of calls: `fit` (base.py) calls `start` once, `epoch` in every epoch and `finish` at the end; each asks `SOLVERS`
-for the functions of the chosen solver, which are in als_cg.py, als_exact.py and als_subspace.py.
+Order of calls: `fit` (base.py) calls `start` once, `epoch` in every epoch and `finish` at the end. They take conjugate
+gradient steps (als_cg.py), unless `SOLVERS` has functions of als_exact.py or als_subspace.py for the chosen solver.
 """
 
 from __future__ import annotations
@@ -48,39 +48,19 @@ EASY = 0.5  # ratio of observed to unobserved weight up to which one step per ro
 class Solver:
     """The functions by which `epoch` and `finish` solve the rows. Each gets the model, for its settings."""
 
-    epoch: Callable[[AlternatingModel, Problem, AlternatingState], AlternatingState]
-    """Run one epoch: users, then items."""
-    finish: Callable[[AlternatingModel, Problem, AlternatingState], AlternatingState]
-    """Solve the users once more, to convergence."""
+    epoch: Callable[[AlternatingModel, Problem, AlternatingState], AlternatingState] | None = None
+    """Run one epoch: users, then items. None: by conjugate gradients, as `AlternatingModel.epoch` does."""
+    finish: Callable[[AlternatingModel, Problem, AlternatingState], AlternatingState] | None = None
+    """Solve the users once more, to convergence. None: by conjugate gradients."""
     record: Callable[[AlternatingState], Record] = lambda _: {}
     """Return what to add to an epoch's record besides F."""
     check: Callable[[Backend], object] = lambda _: None
     """Raise an error if a backend lacks the kernels."""
 
 
-def _cg_epoch(model: AlternatingModel, problem: Problem, state: AlternatingState) -> AlternatingState:
-    # Where F rose, run the epoch again from the same start with more effort, in the end exactly.
-    fairness = model.trained_fairness()
-    ladder = [model._effort(problem), als_cg.THOROUGH]
-    for rung in range(state.effort, len(ladder)):
-        after = als_cg.epoch(problem, state, fairness, ladder[rung])
-        if after.objective.total <= state.objective.total * (1 + problem.backend.rounding):
-            return replace(after, effort=max(0, rung - 1))
-    after = replace(als_exact.epoch(problem, state, fairness), effort=len(ladder) - 1)
-    if problem.item_side is not None and after.item_map is not None:  # the exact epoch does not keep it up
-        after = replace(after, item_predicted=problem.item_side.predicted(problem.backend, after.item_map))
-    return after
-
-
-def _cg_finish(model: AlternatingModel, problem: Problem, state: AlternatingState) -> AlternatingState:
-    return als_cg.finish(problem, state, model.trained_fairness(), model._effort(problem).sampled)
-
-
 SOLVERS = {
     "eigenbasis_cg": Solver(
-        _cg_epoch,
-        _cg_finish,
-        lambda state: {
+        record=lambda state: {
             "gradient": {"users": state.user_gradient, "items": state.item_gradient},
             "effort": state.effort,
         },
@@ -91,14 +71,12 @@ SOLVERS = {
     ),
     "subspace": Solver(
         lambda model, problem, state: als_subspace.epoch(problem, state, model.trained_fairness(), model.block_size),
-        _cg_finish,
         check=lambda backend: solve.kernels_of(backend),
     ),
     "alternating_subspace": Solver(
         lambda model, problem, state: als_subspace.alternating_epoch(
             problem, state, model.trained_fairness(), model.block_size
         ),
-        _cg_finish,
         check=lambda backend: solve.kernels_of(backend),
     ),
 }
@@ -164,7 +142,7 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
             sides = problem.user_side, problem.item_side
             user_map, item_map = feature_maps.start(problem.backend, *sides, self.factors)
         predicted = None  # by features: the zero map predicts 0. The other solvers do without it.
-        if item_map is not None and self._solver(problem).epoch is _cg_epoch:
+        if item_map is not None and self._solver(problem).epoch is None:
             predicted = problem.backend.array(np.zeros(V.shape))
         value = objectives.objective(problem, U, V, t, user_map, item_map, (gramian_u, gramian))
         return als_cg.AlternatingState(
@@ -174,11 +152,26 @@ class AlternatingModel(IterativeModel["AlternatingState"]):
 
     def epoch(self, problem: Problem, state: AlternatingState) -> AlternatingState:
         """Run one epoch by the chosen solver."""
-        return self._solver(problem).epoch(self, problem, state)
+        solver, fairness = self._solver(problem), self.trained_fairness()
+        if solver.epoch is not None:
+            return solver.epoch(self, problem, state)
+        # Where F rose, run the epoch again from the same start with more effort, in the end exactly.
+        ladder = [self._effort(problem), als_cg.THOROUGH]
+        for rung in range(state.effort, len(ladder)):
+            after = als_cg.epoch(problem, state, fairness, ladder[rung])
+            if after.objective.total <= state.objective.total * (1 + problem.backend.rounding):
+                return replace(after, effort=max(0, rung - 1))
+        after = replace(als_exact.epoch(problem, state, fairness), effort=len(ladder) - 1)
+        if problem.item_side is not None and after.item_map is not None:  # the exact epoch does not keep it up
+            after = replace(after, item_predicted=problem.item_side.predicted(problem.backend, after.item_map))
+        return after
 
     def finish(self, problem: Problem, state: AlternatingState) -> AlternatingState:
         """Solve the users' half-step to convergence."""
-        return self._solver(problem).finish(self, problem, state)
+        solver = self._solver(problem)
+        if solver.finish is not None:
+            return solver.finish(self, problem, state)
+        return als_cg.finish(problem, state, self.trained_fairness(), self._effort(problem).sampled)
 
     def merit(self, problem: Problem, state: AlternatingState) -> Vector:
         """Return the merit direction q1: the present q over phi; alpha0 G_W t itself where phi is 0."""

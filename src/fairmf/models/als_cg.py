@@ -78,7 +78,9 @@ def epoch(problem: Problem, state: AlternatingState, fairness: float, effort: Ep
     # Step 5: into the eigenbasis of what all items' matrices share, alpha0 G_U + lambda_f t t'. With one step per row
     # the last rotation is a good guess, which saves a device the eigenvectors (see Backend.diagonalise).
     gramian_u = backend.gramian(U)
-    common, own = problem.fairness_pull(t)
+    common, own = problem.lambda_f, None
+    if (weights := problem.fairness_squares) is not None:
+        common, own = problem.fairness_pull(weights, t)
     matrix = problem.unobserved_weight * gramian_u + common * np.outer(t, t)
     guess = done.rotation.T if effort.steps == 1 else None
     values, vectors, rest = backend.diagonalise(matrix, problem.least_item_ridge, guess)

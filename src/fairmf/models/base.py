@@ -20,7 +20,7 @@ from fairmf.lazy import lazy_module
 from fairmf.models.factor_model import FactorModel
 from fairmf.models.feature_model import FeatureModel
 from fairmf.models.fitted import Fitted, History
-from fairmf.params import check_number, check_settings, setting, settings_of
+from fairmf.params import check_number, check_settings, setting
 from fairmf.types import Record, SparseMatrix
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ class IterativeModel(FeatureModel, Generic[StateT]):
         >>> model.user_factors.shape
         (60, 4)
         """
-        check_settings(self)
+        settings = check_settings(self)
         check_number("fit", "checkpoint_every", checkpoint_every, integer=True, low=1)
         called = [each if hasattr(each, "on_epoch") else fit_loop.FunctionCallback(each) for each in callbacks]
         if getattr(self, "settings", "given") == "auto":
@@ -264,7 +264,7 @@ class IterativeModel(FeatureModel, Generic[StateT]):
             return self
         with contextlib.ExitStack() as opened:
             given = opened.enter_context(
-                fit_loop.open_setup(self, data, fairness_weights, cluster, item_features, user_features)
+                fit_loop.open_setup(self, settings, data, fairness_weights, cluster, item_features, user_features)
             )
             problem = given.problem
             opened.enter_context(problem.backend.threads(self.num_threads))
@@ -297,7 +297,8 @@ class IterativeModel(FeatureModel, Generic[StateT]):
     ) -> tuple[Factors, Factors]:
         backend, (n, m) = problem.backend, problem.interactions.shape
         if init is None:
-            key, scale = random_start.key_of(self.random_state), self.init_scale / np.sqrt(self.factors)
+            first, second = np.random.SeedSequence(self.random_state).generate_state(2, np.uint32)  # of None: random
+            key, scale = (int(first), int(second)), self.init_scale / np.sqrt(self.factors)
             U, V = backend.empty(n, self.factors), backend.empty(m, self.factors)
             for side, out in ((random_start.USERS, U), (random_start.ITEMS, V)):
                 backend.draw_normal(random_start.Stream(key, side), None, scale, out)
@@ -338,7 +339,7 @@ class IterativeModel(FeatureModel, Generic[StateT]):
             trained_fairness=fairness,
             fairness=fairness,
             history=history,
-            settings=settings_of(self) | {"backend": problem.backend.name},  # "auto" becomes what was chosen
+            settings=given.settings | {"backend": problem.backend.name},  # "auto" becomes what was chosen
             extra={name: float(getattr(state, name)) for name in self.kept},
             fairness_weights=problem.fairness_weights,
             interactions=given.histories,

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairmf.backends.contract import Backend, Factors, Vector
-from fairmf.data.csr import Rows, item_counts
+from fairmf.data.csr import Rows
 from fairmf.data.features import FeatureRows, read_features
 from fairmf.data.interactions import Interactions
 from fairmf.errors import InvalidData
@@ -52,9 +52,9 @@ class FeatureFit:
 
     @cached_property
     def warm_items(self) -> NDArray[np.int64] | None:
-        """Rows of the items that are fitted; None where all are."""
-        counts = self.data.by_user.column_counts(self.data.n_items)
-        return None if self.items is None or counts.all() else np.flatnonzero(counts)
+        """Rows of the items that are fitted, those with likes or dislikes; None where all are."""
+        entries = np.bincount(self.data.by_user.indices, minlength=self.data.n_items)
+        return None if self.items is None or entries.all() else np.flatnonzero(entries)
 
     @cached_property
     def warm_users(self) -> NDArray[np.int64] | None:
@@ -119,7 +119,7 @@ class FeatureFit:
 
     def _item_counts(self) -> Vector:
         """Return the number of users of every item."""
-        return item_counts(self.data.by_user, self.data.n_items)
+        return self.data.by_user.column_counts(self.data.n_items)
 
     def _users_of(self, fitted: Fitted) -> Record:
         """Return ids and histories of all users, of whom `fitted` has those that were fitted."""

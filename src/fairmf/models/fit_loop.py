@@ -31,7 +31,6 @@ from fairmf.models.fitted import History
 from fairmf.models.objective import Objective, objective
 from fairmf.models.problem import Problem, problem_for
 from fairmf.models.progress import progress_bar
-from fairmf.params import settings_of
 from fairmf.types import Record, SparseMatrix
 
 if TYPE_CHECKING:
@@ -147,11 +146,6 @@ class Reached(Generic[S]):
     callbacks: tuple[Record | None, ...] = ()
     """The memory of each callback at that time (None: it has none)."""
 
-    def history(self) -> History:
-        """Return the history up to this epoch."""
-        kept_epoch = self.epoch if self.kept is None else self.kept_epoch
-        return History(list(self.records), self.verdict or "ceiling", self.reason, kept_epoch)
-
 
 class Checkpoints(Protocol[S]):
     """Storage for how far a fit is."""
@@ -242,7 +236,6 @@ def run(
         log.info(COMPILING, extra={"kind": "compiling"})
     checkpoints = options.checkpoints
     reached = (None if checkpoints is None else _resumed(checkpoints, state, options.callbacks)) or Reached(0, state)
-    interrupted = ""
     try:
         # Overflow gives no warnings here: `_not_finite` finds what it leaves behind after the epoch.
         with (
@@ -260,17 +253,13 @@ def run(
     except KeyboardInterrupt as error:
         if reached.epoch == 0:
             raise
-        interrupted = str(error) or "Ctrl-C"
         message = "interrupted: the model keeps epoch %d, the last complete one"
         log.warning(message, reached.epoch, extra={"kind": "interrupted"})
         if checkpoints is not None:
             checkpoints.after_epoch(reached, last=True)
-    history = reached.history()
-    if interrupted and reached.verdict is None:
-        history.verdict, history.reason = "interrupted", interrupted
-    # A callback may have kept an earlier state (EarlyStopping keeps the best).
-    kept = reached.state if reached.kept is None else reached.kept
-    return _finished(model, problem, kept, history, options), history
+        if reached.verdict is None:
+            reached = replace(reached, verdict="interrupted", reason=str(error) or "Ctrl-C")
+    return _finished(model, problem, reached, options)
 
 
 def _resumed(checkpoints: Checkpoints[S], start: S, callbacks: Sequence[Callback]) -> Reached[S] | None:
@@ -296,14 +285,14 @@ def _next(
     try:
         after = model.epoch(problem, reached.state)
     except NotFinite as error:
-        raise _diverged(model, options, reached.state, reached.history(), "a step") from error
+        raise _diverged(model, options, reached, "a step") from error
     record: Record = {"epoch": epoch, "seconds": time.perf_counter() - began}
     # A tolerance compares consecutive epochs, so it needs F of every one of them.
     due = model.tolerance > 0 or (every > 0 and (epoch % every == 0 or epoch == model.epochs))
     value = model.objective(problem, after) if due else None
     wrong = _not_finite(problem, after, value)
     if wrong is not None:
-        raise _diverged(model, options, reached.state, reached.history(), wrong)
+        raise _diverged(model, options, reached, wrong)
     if value is not None:
         record["objective"] = value.to_dict()
     record |= model.report(problem, reached.state, after, value)
@@ -326,23 +315,26 @@ def _next(
     return following, ("" if total is None else f"F {total:.6g}") + options.note(record)
 
 
-def _finished(model: Trainable[S], problem: Problem, kept: S, history: History, options: Options[S]) -> S:
-    """Return the kept state after the model's last half-step."""
+def _finished(model: Trainable[S], problem: Problem, reached: Reached[S], options: Options[S]) -> tuple[S, History]:
+    """Return the kept state after the model's last half-step, and the history of the fit."""
+    if reached.kept is not None:  # a callback may have kept an earlier state: EarlyStopping keeps the best
+        reached = replace(reached, state=reached.kept, epoch=reached.kept_epoch)
     began = time.perf_counter()
     try:
         with np.errstate(over="ignore", invalid="ignore"):
-            finished = model.finish(problem, kept) if options.settle else kept
+            finished = model.finish(problem, reached.state) if options.settle else reached.state
     except NotFinite as error:
-        raise _diverged(model, options, kept, history, "a step") from error
+        raise _diverged(model, options, reached, "a step") from error
     wrong = _not_finite(problem, finished, None)
     if wrong is not None:
-        raise _diverged(model, options, kept, history, wrong)
+        raise _diverged(model, options, reached, wrong)
+    history = History(list(reached.records), reached.verdict or "ceiling", reached.reason, reached.epoch)
     history.final = {"seconds": time.perf_counter() - began}
     if isinstance(finished, State) and (options.objective_every > 0 or model.tolerance > 0):
         maps = finished.user_map, finished.item_map
         value = objective(problem, finished.user_factors, finished.item_factors, None, *maps)
         history.final["objective"] = value.to_dict()
-    return finished
+    return finished, history
 
 
 def _not_finite(problem: Problem, state: object, value: Objective | None) -> str | None:
@@ -359,15 +351,14 @@ def _not_finite(problem: Problem, state: object, value: Objective | None) -> str
     return None if value is None or np.isfinite(value.total) else "the objective"
 
 
-def _diverged(model: Trainable[S], options: Options[S], before: S, history: History, wrong: str) -> Diverged:
-    """Return the error for an epoch after which something is not finite."""
-    epoch, reason = len(history) + 1, f"{wrong} is not finite"
-    history.verdict, history.reason, history.kept_epoch = "diverged", reason, epoch - 1
+def _diverged(model: Trainable[S], options: Options[S], reached: Reached[S], wrong: str) -> Diverged:
+    """Return the error for what follows the epochs `reached`, if something in it is not finite."""
+    last, reason = len(reached.records), f"{wrong} is not finite"
     return Diverged(
-        f"{options.name}: {reason} any more in epoch {epoch}. {model.remedy()} "
+        f"{options.name}: {reason} any more in epoch {last + 1}. {model.remedy()} "
         "The model keeps the state before that epoch.",
-        before,
-        history,
+        reached.state,
+        History(list(reached.records), "diverged", reason, last),
     )
 
 
@@ -381,6 +372,8 @@ class Setup(Generic[S]):
     problem: Problem
     steps: Trainable[S]
     """The model, or the model over a cluster."""
+    settings: Record
+    """The settings of the model, as they were checked."""
     histories: Interactions | None
     """The interactions, where they are in this process."""
     popularity: Vector | None = None
@@ -397,6 +390,7 @@ class Setup(Generic[S]):
 @contextlib.contextmanager
 def open_setup(
     model: IterativeModel[StateT],
+    settings: Record,
     data: Interactions | SparseMatrix | ShardSource,
     fairness_weights: FairnessWeights | None,
     cluster: RayCluster | None,
@@ -405,26 +399,27 @@ def open_setup(
 ) -> Iterator[Setup[StateT]]:
     """Build the problem of a fit from a model's settings and the data; hold a cluster's workers until the fit ends."""
     if model.engine == "ray":
-        opened = shard_problem.open_on_cluster(model, data, fairness_weights, cluster, item_features, user_features)
-        with opened as found:
+        given = (data, fairness_weights, cluster, item_features, user_features)
+        with shard_problem.open_on_cluster(model, settings, *given) as found:
             yield found
         return
     if cluster is not None or isinstance(getattr(data, "shards", None), int):
         what = "Data in shards" if cluster is None else "cluster="
         raise InvalidParameter(f"{what} needs engine='ray'. Got engine={model.engine!r} instead.")
     data, popularity = balanced_like(model, as_interactions(data))
-    settings, features = settings_of(model), None
+    features = None
     if model.backend == "auto":
-        settings["backend"] = auto_backend(data.nnz * model.factors)
+        settings = settings | {"backend": auto_backend(data.nnz * model.factors)}
     if item_features is not None or user_features is not None:
         features = feature_fit.read(model, data, item_features, user_features)
-    given = fairness_weights
-    weights = None if given is None else read_fairness_weights(given, data.n_items, data.item_ids)
+    weights = None
+    if fairness_weights is not None:
+        weights = read_fairness_weights(fairness_weights, data.n_items, data.item_ids)
     fitted = features.reduced() if features else data
     own = weights if weights is None or features is None else features.started(weights, "item")
     problem = problem_for(fitted, model.lambda_f_for(fitted.n_users), settings, own)
     problem = problem if features is None else features.with_features(problem)
-    yield Setup(problem, model, data, popularity, features=features, fairness_weights=weights)
+    yield Setup(problem, model, settings, data, popularity, features=features, fairness_weights=weights)
 
 
 def balanced_like(model: IterativeModel[StateT], data: Interactions) -> tuple[Interactions, Vector | None]:
@@ -433,7 +428,10 @@ def balanced_like(model: IterativeModel[StateT], data: Interactions) -> tuple[In
         raise InvalidData("There are no interactions to learn from.")
     if model.item_balance == 0 and model.user_balance == 0:
         return data, None
-    how = Balance.learn(data.by_user, data.n_items, model.item_balance, model.user_balance, data.weighting)
-    found = data.with_weights(how.balanced(data.by_user), how)  # marked with the weighting, which the model keeps
+    rows, counts = data.by_user, data.by_user.column_counts(data.n_items)
+    how = Balance(model.item_balance, model.user_balance, counts, 1.0, data.weighting)
+    how = how.normalised([how.totals(rows)])
+    found = data.with_weights(how.balanced(rows), how)  # marked with the weighting, which the model keeps
     found._given = data.fingerprint
-    return found, item_sums(data.by_user, data.n_items)
+    # Confidences that are all 1 add up to the number of users.
+    return found, counts.copy() if data.is_binary else item_sums(rows, data.n_items)

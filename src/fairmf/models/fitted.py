@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from fairmf.backends.contract import Backend, Factors, ItemScale, Matrix, Vector
 from fairmf.backends.registry import get_backend
-from fairmf.data.csr import item_counts
 from fairmf.data.events import Events
 from fairmf.data.ids import Ids, Names, positions
 from fairmf.data.interactions import Interactions, as_interactions
@@ -188,7 +187,7 @@ class Fitted:
                 spread = item_dial.score_spreads(backend, users, len(self.user_factors), backend.array(V))
         if counts is None:
             held = self.interactions
-            counts = self.popularity if held is None else item_counts(held.by_user, len(V))
+            counts = self.popularity if held is None else held.by_user.column_counts(len(V))
         known = None if self.item_features is None else self.item_features.counted
         return item_dial.ItemDial(
             spread, V @ self.mean_user.astype(V.dtype), counts, self.item_offsets, self.item_prices, known

@@ -153,7 +153,7 @@ class FittedFeatures:
                 raise InvalidData(f"There are no features {column!r}. Columns are {known}.")
             chosen = range(*blocks[column].indices(len(self.map)))
         M, names = self.map[chosen].astype(np.float64), self.names
-        counts = self.rows.column_counts(len(self.map))
+        counts = np.bincount(self.rows.indices, minlength=len(self.map))
         spread, effect = spreads(M), M @ mean
         order = np.argsort(-effect, kind="stable")
         return [

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from fairmf.backends import solve
 from fairmf.backends.contract import Factors, HalfStep, RankOne, Vector
-from fairmf.backends.cpu.threads import one_blas_thread
+from fairmf.backends.cpu.threads import use
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows, has_dislikes
 from fairmf.data.interactions import Interactions
@@ -73,7 +73,7 @@ def few(model: FittedModel, rows: Rows, psi: Vector) -> Factors:
     if len(psi) == 1:  # runs on this thread
         if serving.is_short(len(rows.indices)):
             return serving.fold(rows, psi)
-        with one_blas_thread():
+        with use(None):
             return serving.fold(rows, psi)
     with get_backend("cpu").threads(model.num_threads):
         return serving.fold(rows, psi)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fairmf.backends.contract import Factors, Vector
 from fairmf.backends.registry import get_backend
-from fairmf.data.csr import Rows, item_counts, item_sums, like_counts, liked, replace_rows, transpose
+from fairmf.data.csr import Rows, item_sums, like_counts, liked, replace_rows, transpose
 from fairmf.data.ids import Ids, Names, as_list, row_numbers
 from fairmf.data.interactions import Interactions, as_interactions
 from fairmf.data.weighting import Weighting, put, weighted_like
@@ -55,12 +55,12 @@ def with_users(fitted: Fitted, names: Hashable | Names, batch: Interactions, fol
         rows = replace_rows(held.by_user, where, batch.by_user)
         changes["interactions"] = Interactions(rows, held.n_items, ids, held.item_ids, fitted.weighting)
         changes["popularity"] = item_sums(rows, held.n_items)
-        changes["item_counts"] = item_counts(rows, held.n_items)
+        changes["item_counts"] = rows.column_counts(held.n_items)
     else:  # the former histories of replaced users are not known, so only new users can be counted
         appended = batch.take_users(np.flatnonzero(where >= len(fitted.user_factors)))
         changes["popularity"] = fitted.popularity + item_sums(appended.by_user, appended.n_items)
         if fitted.item_counts is not None:
-            changes["item_counts"] = fitted.item_counts + item_counts(appended.by_user, batch.n_items)
+            changes["item_counts"] = fitted.item_counts + appended.by_user.column_counts(batch.n_items)
     if side is not None and features is not None:
         changes["user_features"] = side.with_rows(where, features, np.diff(batch.by_user.indptr) > 0)
     if fitted.user_sensitivity is not None:

@@ -203,7 +203,9 @@ class Problem:
         term = None
         if mean_user is not None:
             mean_user = self.backend.vector(mean_user)
-            common, term = self.fairness_pull(mean_user)
+            common = self.lambda_f
+            if (squares := self.fairness_squares) is not None:
+                common, term = self.fairness_pull(squares, mean_user)
             shared = shared + common * np.outer(mean_user, mean_user)
         zero = self.backend.vector(np.zeros(user_factors.shape[1]))
         rows, ridge = self.interactions.by_item, self.item_ridge
@@ -211,11 +213,11 @@ class Problem:
             own = self.dislikes.right(self.backend, self.dislikes.by_item, user_factors, own)
         return HalfStep(self.backend, rows, user_factors, shared, ridge, zero, term, own=own)
 
-    def fairness_pull(self, mean_user: Vector) -> tuple[float, RankOne | None]:
-        """Split lambda_f w_j^2 into the part that all items share and what each has beyond that (None: nothing)."""
-        squares = self.fairness_squares
-        if squares is None:
-            return self.lambda_f, None
+    def fairness_pull(self, squares: Vector, mean_user: Vector) -> tuple[float, RankOne | None]:
+        """Split lambda_f w_j^2 into the part that all items share and what each has beyond that (None: nothing).
+
+        `squares` are the `fairness_squares`. Without fairness weights all items share lambda_f.
+        """
         least = float(squares.min())
         own = self.lambda_f * (squares - least)
         return self.lambda_f * least, RankOne(mean_user, own) if own.any() else None

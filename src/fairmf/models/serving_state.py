@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fairmf.backends.contract import Factors, Matrix, Vector, frozen
 from fairmf.backends.cpu import fold_rows, top_k_each, top_k_groups
-from fairmf.backends.cpu.threads import one_blas_thread, run
+from fairmf.backends.cpu.threads import run, use
 from fairmf.backends.registry import get_backend
 from fairmf.data.csr import Rows
 from fairmf.data.weighting import SHORT as SHORT_HISTORY
@@ -110,7 +110,7 @@ class ServingState:
         ends, weights = np.array([0, k]), np.empty(k, dtype=np.float32)
         systems = (*given.basis, given.matrix, given.merit, given.l2, np.array([psi]))
         inputs = (ends, indices, values, popular, scale, self.items, *systems)
-        with contextlib.nullcontext() if self.is_short(k) else one_blas_thread():  # short ones need no BLAS
+        with contextlib.nullcontext() if self.is_short(k) else use(None):  # short ones need no BLAS
             run(fold_rows.fold_binary, 1, *inputs, out=(weights, out), work=0)
         return None if out.item(0) == math.inf else out
 

@@ -57,7 +57,6 @@ from fairmf.models.problem import (
     together,
 )  # fmt: skip
 from fairmf.models.shard_terms import ShardedDislikes, ShardedFeatureFit, ShardedFeatures, ids_of_users
-from fairmf.params import settings_of
 from fairmf.types import Array, Record, Settings, SparseMatrix
 
 RIDGE, SAMPLE = "user_ridge", "sample"
@@ -223,6 +222,7 @@ def sharded_problem(
 @contextlib.contextmanager
 def open_on_cluster(
     model: IterativeModel[StateT],
+    settings: Record,
     data: Interactions | SparseMatrix | ShardSource,
     fairness_weights: FairnessWeights | None,
     cluster: RayCluster | None,
@@ -255,13 +255,13 @@ def open_on_cluster(
             weights = features.started(weights, "item")
         local = get_backend("reference" if model.backend == "reference" else "cpu")
         problem: Problem
-        problem = sharded_problem(team, local, model.lambda_f_for(team.n_users), settings_of(model), weights, own)
+        problem = sharded_problem(team, local, model.lambda_f_for(team.n_users), settings, weights, own)
         if features is not None:
             problem = features.with_features(problem)
         steps = ShardedModel(model, team)
         yield Setup(
-            problem, steps, histories, popularity, steps.note, lambda stored: ShardedCheckpoints(stored, problem),
-            features, full_weights,
+            problem, steps, settings, histories, popularity, steps.note,
+            lambda stored: ShardedCheckpoints(stored, problem), features, full_weights,
         )  # fmt: skip
 
 

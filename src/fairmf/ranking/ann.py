@@ -113,7 +113,7 @@ class AnnIndex:
         names = None if ids is None else Ids(ids).check("item")
         if names is not None and len(names) != m:
             raise InvalidData(f"There are {len(names):,} item ids for {m:,} item vectors.")
-        with _threads(num_threads), cpu_threads.one_blas_thread():  # BLAS threads inside faiss's would only wait
+        with _threads(num_threads), cpu_threads.use(None):  # BLAS threads inside faiss's would only wait
             centroids, assignment = _group(reduce_items(vectors, extra)[0], groups)
             return cls(vectors, extra, names, centroids, assignment, probes)
 
@@ -344,7 +344,7 @@ def _watch_forks() -> None:
 
 def cluster(points: NDArray[np.float32], groups: int, num_threads: int = 0) -> NDArray[np.int32]:
     """Return the group of each point (`LevelGroups.build`); k-means with few rounds, on a sample of many points."""
-    with _threads(num_threads), cpu_threads.one_blas_thread():
+    with _threads(num_threads), cpu_threads.use(None):
         return _group(points, groups, rounds=10, sample=64)[1]
 
 

@@ -127,10 +127,8 @@ Library: TypeAlias = "threadpoolctl.LibController"
 class _Use(threading.local):
     """Hold the settings of the calling thread."""
 
-    depth = 0  # how many `use` it is inside
-
     def __init__(self) -> None:
-        # Numbers of threads. Each is in a list of its own, so that `use` can find its own entry by identity.
+        # A number of threads for each `use` it is inside, in a list of its own: `use` finds its own by identity.
         self.asked: list[list[int]] = []
 
 
@@ -148,18 +146,32 @@ def count() -> int:
 
 
 @contextlib.contextmanager
-def use(num_threads: int) -> Iterator[None]:
-    """Let calls of `run` by this thread take this many threads (0: all). BLAS gets one: `run` is the parallelism.
+def use(num_threads: int | None) -> Iterator[None]:
+    """Let calls of `run` by this thread take this many threads (0: all; None: as many as before), and BLAS only one.
 
-    If several are open, the one opened last counts. They may close in any order, as workers in one process do.
+    `run` is the parallelism, so BLAS is limited in the whole process: the first caller to enter limits it, the last to
+    leave restores it. If several are open, the one opened last counts. They may close in any order, as workers in one
+    process do.
     """
-    own = [num_threads]
-    with one_blas_thread():
-        _use.asked.append(own)
-        try:
-            yield
-        finally:
-            _use.asked = [other for other in _use.asked if other is not own]
+    own = [_use.asked[-1][0] if num_threads is None and _use.asked else num_threads or 0]
+    inside, here = False, _set_threads([(library, 1) for library in _loaded(len(sys.modules)).by_thread])
+    try:
+        with _blas.lock:
+            if _blas.users == 0:
+                _blas.before = _set_threads([(library, 1) for library in _loaded(len(sys.modules)).by_process])
+            _blas.users += 1
+            _use.asked.append(own)
+            inside = True
+        yield
+    finally:
+        _set_threads(here)
+        if inside:
+            with _blas.lock:
+                _blas.users -= 1
+                _use.asked = [other for other in _use.asked if other is not own]
+                if _blas.users == 0:
+                    _set_threads(_blas.before)
+                    _blas.before = []
 
 
 def run(kernel: Callable[..., None], blocks: int, *inputs: object, out: tuple[Array, ...] = (), work: float) -> None:
@@ -175,9 +187,16 @@ def run(kernel: Callable[..., None], blocks: int, *inputs: object, out: tuple[Ar
     if threads == 1:
         _call(kernel, 0, blocks, arguments)
         return
-    job = _Job(kernel, blocks, arguments, parts=min(blocks, PARTS_PER_THREAD * threads))
+    job, helpers = _Job(kernel, blocks, arguments, parts=min(blocks, PARTS_PER_THREAD * threads)), _helpers
     try:
-        _helpers.ask(job, threads - 1)
+        if helpers.number < threads - 1:
+            # Where no thread can be started (a limit, the end of the process) the caller does all the work.
+            with helpers.lock, contextlib.suppress(RuntimeError):
+                while helpers.number < threads - 1:
+                    threading.Thread(target=_help, args=(helpers.jobs,), name="fairmf", daemon=True).start()
+                    helpers.number += 1
+        for _ in range(min(threads - 1, helpers.number)):
+            helpers.jobs.put(job)
         # Ctrl-C may raise at any moment, so no lock is held while a part is taken; `next` alone is atomic.
         while (part := next(job.open, None)) is not None:
             _call(kernel, *part, arguments)
@@ -247,17 +266,6 @@ class _Helpers:
         self.lock = threading.Lock()
         self.number = 0
 
-    def ask(self, job: _Job, number: int) -> None:
-        """Offer the job to that many helpers."""
-        if self.number < number:
-            # Where no thread can be started (a limit, the end of the process) the caller does all the work.
-            with self.lock, contextlib.suppress(RuntimeError):
-                while self.number < number:
-                    threading.Thread(target=_help, args=(self.jobs,), name="fairmf", daemon=True).start()
-                    self.number += 1
-        for _ in range(min(number, self.number)):
-            self.jobs.put(job)
-
 
 def _help(jobs: queue.SimpleQueue[_Job]) -> None:
     _set_threads([(library, 1) for library in _loaded(len(sys.modules)).by_thread])
@@ -319,7 +327,7 @@ def _after_fork_in_child() -> None:
     _helpers = _Helpers()
     _inside.clear()
     # Of all who needed BLAS limited, only the thread that forked exists in the child. The lock is still held.
-    _blas.users = max(0, min(_blas.users, _use.depth))
+    _blas.users = max(0, min(_blas.users, len(_use.asked)))
     if _blas.users == 0:
         _set_threads(_blas.before)
         _blas.before = []
@@ -336,29 +344,6 @@ class _BlasLimit:
         self.lock = threading.RLock()
         self.users = 0
         self.before: list[tuple[Library, int]] = []
-
-
-@contextlib.contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Limit BLAS to one thread in the whole process: the first caller to enter sets it, the last to leave resets it."""
-    inside, own = False, _set_threads([(library, 1) for library in _loaded(len(sys.modules)).by_thread])
-    try:
-        with _blas.lock:
-            if _blas.users == 0:
-                _blas.before = _set_threads([(library, 1) for library in _loaded(len(sys.modules)).by_process])
-            _blas.users += 1
-            _use.depth += 1
-            inside = True
-        yield
-    finally:
-        _set_threads(own)
-        if inside:
-            with _blas.lock:
-                _blas.users -= 1
-                _use.depth -= 1
-                if _blas.users == 0:
-                    _set_threads(_blas.before)
-                    _blas.before = []
 
 
 class _Libraries(NamedTuple):

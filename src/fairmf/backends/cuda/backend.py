@@ -20,12 +20,12 @@ from fairmf.backends.contract import (
     RowSums,
     ScoreWindow,
     Vector,
-    fixed_signs,
 )
 from fairmf.backends.cuda import launch, reductions, subspace
 from fairmf.backends.cuda import rows as row_work
 from fairmf.backends.cuda import top_k as best
 from fairmf.backends.cuda.memory import Placing
+from fairmf.backends.numpy_arrays import fixed_signs
 from fairmf.backends.random_start import Stream
 from fairmf.data.csr import Rows
 from fairmf.types import Array
