@@ -114,7 +114,8 @@ def check(rows: Rows, this: Array | None, other: Array) -> None:
 LAYER = "fairmf's own threads (no OpenMP; safe under fork and threads)"
 """The line of `fairmf doctor` about threads. Numba's layers (NUMBA_THREADING_LAYER) are not used."""
 WORTH_WAKING = 4e6  # flops per thread, about a millisecond: waking a sleeping thread takes that long on a busy machine
-PARTS_PER_THREAD = 4  # so that a thread whose core is taken by another process does not hold up the rest
+SHARE = 3  # a part is a third of what is left for each thread: large at first, small in the end, so that nobody waits
+SMALLEST = 5e5  # flops of a part, much more than what it takes to begin one
 LONGEST_WAIT = 60.0  # seconds that a fork waits for running kernels
 PAUSE = 2e-4  # seconds between two checks, while a fork waits or is waited for
 
@@ -187,7 +188,10 @@ def run(kernel: Callable[..., None], blocks: int, *inputs: object, out: tuple[Ar
     if threads == 1:
         _call(kernel, 0, blocks, arguments)
         return
-    job, helpers = _Job(kernel, blocks, arguments, parts=min(blocks, PARTS_PER_THREAD * threads)), _helpers
+    job, helpers = (
+        _Job(kernel, blocks, arguments, SHARE * threads, smallest=-(-int(blocks * SMALLEST) // int(work))),
+        _helpers,
+    )
     try:
         if helpers.number < threads - 1:
             # Where no thread can be started (a limit, the end of the process) the caller does all the work.
@@ -209,9 +213,11 @@ def run(kernel: Callable[..., None], blocks: int, *inputs: object, out: tuple[Ar
 class _Job:
     """Hold one call of `run`: the parts that no thread has taken yet, and how many helpers are working."""
 
-    def __init__(self, kernel: Callable[..., None], blocks: int, arguments: Arguments, parts: int):
+    def __init__(self, kernel: Callable[..., None], blocks: int, arguments: Arguments, share: int, smallest: int):
         self.kernel, self.arguments = kernel, arguments
-        bounds = [blocks * part // parts for part in range(parts + 1)]
+        bounds = [0]
+        while (left := blocks - bounds[-1]) > 0:
+            bounds.append(bounds[-1] + min(left, max(smallest, left // share)))
         self.open = iter(list(itertools.pairwise(bounds)))
         # `over` is a signal: taken below, released by the last helper, and `end` waits for it.
         self.lock, self.over = threading.Lock(), threading.Lock()
