@@ -177,29 +177,32 @@ def users(
     if fairness > 0:
         response = (sampled_response if effort.sampled else grouped_response)(problem, values, V)
 
-    def correct(q: Vector) -> Vector:
-        """Return the q that fits the present users, and move all users by their response to it."""
+    def correct(q: Vector) -> tuple[Vector, Vector]:
+        """Return the q that fits the present users, and the mean user after moving all by their response to it."""
         t = backend.mean(U)
         off_diagonal = None if rest is None or strength.ndim == 2 else fairness * (rest @ t)
         better, change = corrected(backend, q, t, strength, response, off_diagonal)
         backend.add_vector(change, U)
-        return better
+        return better, t + change
 
     # Step 4.
     step = HalfStep(backend, problem.interactions.by_user, V, values, problem.user_ridge, q, rest=rest, own=own)
     squared_residual = 0.0
     if fairness > 0:
-        q = correct(q)  # V, and so G_V, has moved since q was set
+        q, t = correct(q)  # V, and so G_V, has moved since q was set
     rounds = effort.rounds if fairness > 0 else 1
     for number in range(rounds):
         sums = backend.improve(replace(step, shift=q), U, effort)
         squared_residual = squared_residual if number else sums.squared_residual
         if fairness > 0:
-            before, q = q, correct(q)
+            before = q
+            q, t = correct(q)
             # The norms are read only if another round may follow: reading them waits for the device.
             if number + 1 < rounds and np.linalg.norm(q - before) <= effort.settled * np.linalg.norm(q):
                 break
-    return Users(U, V, q, backend.mean(U), values, squared_residual, vectors, user_map, own)
+    if fairness == 0:
+        t = backend.mean(U)
+    return Users(U, V, q, t, values, squared_residual, vectors, user_map, own)
 
 
 def finish(problem: Problem, state: AlternatingState, fairness: float, sampled: bool) -> AlternatingState:
