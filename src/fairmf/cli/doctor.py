@@ -103,7 +103,7 @@ def _threads() -> Record:
         if re.fullmatch(r"(OMP|MKL|OPENBLAS|NUMBA)_NUM_THREADS|NUMBA_(CACHE_DIR|CPU_NAME)", name)
     }
     # Any kernel can tell where Numba stores compiled code.
-    cache = reductions.squared_norms.stats.cache_path
+    cache = reductions.sum_parts.stats.cache_path
     return {
         "kernels": threads.count(), "layer": threads.LAYER, "cache": cache, "blas": pools, "environment": named
     }  # fmt: skip

@@ -18,7 +18,6 @@ from fairmf.backends.contract import (
     ScoreWindow,
     Vector,
 )
-from fairmf.backends.cpu import products, reductions
 from fairmf.backends.cpu import top_k as top_k_kernel
 from fairmf.backends.cpu.simd import LINE, TILE_COLUMNS
 from fairmf.backends.cpu.threads import balanced, check, even, run, use
@@ -29,12 +28,13 @@ from fairmf.lazy import lazy_module
 from fairmf.types import Array
 
 if TYPE_CHECKING:
-    from fairmf.backends.cpu import cg, subspace
+    from fairmf.backends.cpu import cg, products, reductions, subspace
     from fairmf.backends.cpu import rows as row_kernels
     from fairmf.backends.random_start import Stream
-else:  # models that only answer do without the solvers' kernels
+else:  # models that only answer do without the kernels of fits
+    reductions = lazy_module("fairmf.backends.cpu.reductions")
     cg, subspace = lazy_module("fairmf.backends.cpu.cg"), lazy_module("fairmf.backends.cpu.subspace")
-    row_kernels = lazy_module("fairmf.backends.cpu.rows")
+    row_kernels, products = lazy_module("fairmf.backends.cpu.rows"), lazy_module("fairmf.backends.cpu.products")
 
 log = logging.getLogger("fairmf")
 CANDIDATE_BYTES = 16 << 20  # memory for candidates of one thread in top_k
@@ -100,7 +100,7 @@ class CpuBackend(NumpyArrays):
     def squared_norms(self, this: Factors) -> Vector:
         """See contract."""
         out = np.full(len(this), np.nan)
-        run(reductions.squared_norms, len(this), this, out=(out,), work=2 * this.size)
+        run(top_k_kernel.squared_norms, len(this), this, out=(out,), work=2 * this.size)
         return out
 
     def weighted_squares(self, this: Factors, weights: Vector) -> Vector:
@@ -273,7 +273,7 @@ class CpuBackend(NumpyArrays):
                 other = np.column_stack((other, offset))
             longest = longest[blocks].copy()  # contiguous as above: another layout would be compiled again
             panels = self._panels(other.shape[1], m)
-            run(products.pack_rows, len(panels), other, out=(panels,), work=other.size)
+            run(top_k_kernel.pack_rows, len(panels), other, out=(panels,), work=other.size)
         rank = np.empty_like(order)
         rank[order] = np.arange(m, dtype=np.int32)
         # Bound on the rounding error of a float32 score: d products and sums, and the last rounding of the exact one.

@@ -1,4 +1,4 @@
-"""Multiply matrices tile by tile: factors by a d x d matrix, factors by themselves (Gramians), users by items.
+"""Multiply matrices tile by tile: factors by a d x d matrix, and by themselves (Gramians). Scores are in top_k.py.
 
 Not BLAS: its kernels may be older than the processor (on AMD's Zen 5 OpenBLAS 0.3.31 takes those of 2013, at half the
 speed), its bits depend on its version, and it packs the same matrix again for every block of rows. A tile of the result
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairmf.backends.cpu.simd import TILE_COLUMNS, TILE_ROWS, aligned_rows, product_tile, scores_of_eight
+from fairmf.backends.cpu.simd import TILE_COLUMNS, TILE_ROWS, aligned_rows, product_tile
 from fairmf.kernels import kernel
 
 ROWS_AT_ONCE = 10 * TILE_ROWS  # rows that go through a panel while it is in the nearest cache
@@ -28,17 +28,6 @@ def pack_columns(low, high, matrix, out):
         for k in range(rows):
             for c in range(TILE_COLUMNS):
                 out[p, k, c] = matrix[k, first + c] if first + c < columns else np.float32(0.0)
-
-
-@kernel
-def pack_rows(low, high, matrix, out):
-    """Pack the rows of a matrix as columns: panels low to high.   in: matrix   out: out (panels x d x TILE_COLUMNS)"""
-    rows, d = matrix.shape
-    for p in range(low, high):
-        for c in range(TILE_COLUMNS):
-            row = p * TILE_COLUMNS + c
-            for k in range(d):
-                out[p, k, c] = matrix[row, k] if row < rows else np.float32(0.0)
 
 
 @kernel
@@ -118,23 +107,3 @@ def sum_triangles(low, high, parts, out):
                 out[i, j] += parts[b, i, j]
         for j in range(i):
             out[j, i] = out[i, j]
-
-
-@kernel(inner=True)
-def score_block(users, count, items, packed, first, last, out):
-    """Set out[i, c] to the score of user i for item first + c, up to the last one, for users below `count`.
-
-    `packed` holds the items, unless it is empty, which is faster for a few users. `users` and `out` have rows for whole
-    tiles, `out` has columns for whole panels, and `first` begins a panel.   in: all but out   out: out
-    """
-    d, width, row = users.shape[1], users.shape[1], out.shape[1]
-    if len(packed):
-        d = packed.shape[1]
-        for p in range(first // TILE_COLUMNS, (last + TILE_COLUMNS - 1) // TILE_COLUMNS):
-            for i in range(0, count, TILE_ROWS):
-                at = i * row + p * TILE_COLUMNS - first
-                product_tile(users, i * width, width, 1, packed, p * d * TILE_COLUMNS, TILE_COLUMNS, d, out, at, row)
-        return
-    for i in range(count):
-        for c in range(first, last, 8):
-            scores_of_eight(items, c, last - 1, users[i], out, i * row + c - first)

@@ -46,16 +46,6 @@ def weighted_square_parts(low, high, this, weights, bounds, out):
 
 
 @kernel(fastmath=True)
-def squared_norms(low, high, this, out):
-    """Set out[i] = |x_i|^2.   in: this   out: out"""
-    for i in range(low, high):
-        total = 0.0
-        for k in range(this.shape[1]):
-            total += np.float64(this[i, k]) * np.float64(this[i, k])
-        out[i] = total
-
-
-@kernel(fastmath=True)
 def squared_distance_parts(low, high, this, other, bounds, out):
     """Set out[b] to the squared distance over the rows of block b.   in: this, other, bounds   out: out (blocks)"""
     for b in range(low, high):

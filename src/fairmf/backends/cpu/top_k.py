@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairmf.backends.cpu.products import score_block
-from fairmf.backends.cpu.simd import TILE_ROWS, aligned_rows
+from fairmf.backends.cpu.simd import TILE_COLUMNS, TILE_ROWS, aligned_rows, product_tile, scores_of_eight
 from fairmf.kernels import kernel
 
 # -- candidates of one user -------------------------------------------------------------------------------------------
@@ -274,6 +273,53 @@ def write_list(k, user, other, scale, offset, order, error, found, bits, positio
         scores[c] = found[c]
     for c in range(taken, len(items)):
         items[c], scores[c] = -1, np.nan
+
+
+# -- scores -----------------------------------------------------------------------------------------------------------
+
+
+@kernel(fastmath=True)
+def squared_norms(low, high, this, out):
+    """Set out[i] = |x_i|^2.   in: this   out: out"""
+    for i in range(low, high):
+        total = 0.0
+        for k in range(this.shape[1]):
+            total += np.float64(this[i, k]) * np.float64(this[i, k])
+        out[i] = total
+
+
+@kernel
+def pack_rows(low, high, matrix, out):
+    """Pack the rows of a matrix as columns (products.py): panels low to high.
+
+    in: matrix   out: out (panels x d x TILE_COLUMNS)
+    """
+    rows, d = matrix.shape
+    for p in range(low, high):
+        for c in range(TILE_COLUMNS):
+            row = p * TILE_COLUMNS + c
+            for k in range(d):
+                out[p, k, c] = matrix[row, k] if row < rows else np.float32(0.0)
+
+
+@kernel(inner=True)
+def score_block(users, count, items, packed, first, last, out):
+    """Set out[i, c] to the score of user i for item first + c, up to the last one, for users below `count`.
+
+    `packed` holds the items, unless it is empty, which is faster for a few users. `users` and `out` have rows for whole
+    tiles, `out` has columns for whole panels, and `first` begins a panel.   in: all but out   out: out
+    """
+    d, width, row = users.shape[1], users.shape[1], out.shape[1]
+    if len(packed):
+        d = packed.shape[1]
+        for p in range(first // TILE_COLUMNS, (last + TILE_COLUMNS - 1) // TILE_COLUMNS):
+            for i in range(0, count, TILE_ROWS):
+                at = i * row + p * TILE_COLUMNS - first
+                product_tile(users, i * width, width, 1, packed, p * d * TILE_COLUMNS, TILE_COLUMNS, d, out, at, row)
+        return
+    for i in range(count):
+        for c in range(first, last, 8):
+            scores_of_eight(items, c, last - 1, users[i], out, i * row + c - first)
 
 
 @kernel(inline="always")
