@@ -10,11 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from fairmf.backends.cpu.simd import (
-    aligned_rows,
+    LINE,
     begin_row,
     curvature_of_eight,
     curvature_of_four,
     first_direction,
+    first_line,
     pull_of_eight,
     pull_of_four,
     take_step,
@@ -101,8 +102,11 @@ def _improve_block(
     second time when the kernel is stored, and a process that compiles it would get other last bits than one that loads.
     """
     d = other.shape[1]
-    memory = aligned_rows(5, d)
-    r, p, hp, h, th = memory[0, :d], memory[1, :d], memory[2, :d], memory[3, :d], memory[4, :d]
+    width = (d + LINE - 1) // LINE * LINE
+    memory = np.empty(5 * width + LINE, dtype=np.float32)
+    at = first_line(memory)
+    r, p, hp = memory[at : at + d], memory[at + width : at + width + d], memory[at + 2 * width : at + 2 * width + d]
+    h, th = memory[at + 3 * width : at + 3 * width + d], memory[at + 4 * width : at + 4 * width + d]
     columns, confidences = np.empty(AT_ONCE, dtype=np.int32), np.ones(2 * AT_ONCE, dtype=np.float32)
     first_weight = confidences.ctypes.data + BYTES * np.uint64(AT_ONCE) if weights is None else weights.ctypes.data
     addresses = indices.ctypes.data, first_weight, columns.ctypes.data, confidences.ctypes.data

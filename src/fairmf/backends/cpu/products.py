@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairmf.backends.cpu.simd import TILE_COLUMNS, TILE_ROWS, aligned_rows, product_tile
+from fairmf.backends.cpu.simd import LINE, TILE_COLUMNS, TILE_ROWS, first_line, product_tile
 from fairmf.kernels import kernel
 
 ROWS_AT_ONCE = 10 * TILE_ROWS  # rows that go through a panel while it is in the nearest cache
@@ -37,30 +37,25 @@ def multiply(low, high, this, packed, out):
     in: this, packed   out: out
     """
     d, m = this.shape[1], out.shape[1]
-    source, tile = aligned_rows(ROWS_AT_ONCE, d), aligned_rows(TILE_ROWS, TILE_COLUMNS)
-    width = source.shape[1]
-    for i in range(ROWS_AT_ONCE):
-        for k in range(width):
-            source[i, k] = np.float32(0.0)
+    source, tile = np.zeros(ROWS_AT_ONCE * d, dtype=np.float32), np.empty(TILE_ROWS * TILE_COLUMNS, dtype=np.float32)
     for start in range(low * ROWS_AT_ONCE, min(high * ROWS_AT_ONCE, len(this)), ROWS_AT_ONCE):
         count = min(ROWS_AT_ONCE, len(this) - start)
         # Loops, here and elsewhere: Numba takes seconds to compile an assignment of one slice to another.
         for i in range(count):
             for k in range(d):
-                source[i, k] = this[start + i, k]
+                source[i * d + k] = this[start + i, k]
         for p in range(len(packed)):
             first = p * TILE_COLUMNS
             for i in range(0, count, TILE_ROWS):
+                begin = p * d * TILE_COLUMNS
                 if i + TILE_ROWS <= count and first + TILE_COLUMNS <= m:
                     at = (start + i) * m + first
-                    product_tile(source, i * width, width, 1, packed, p * d * TILE_COLUMNS, TILE_COLUMNS, d, out, at, m)
+                    product_tile(source, i * d, d, 1, packed, begin, TILE_COLUMNS, d, out, at, m)
                     continue
-                product_tile(
-                    source, i * width, width, 1, packed, p * d * TILE_COLUMNS, TILE_COLUMNS, d, tile, 0, TILE_COLUMNS
-                )  # fmt: skip
+                product_tile(source, i * d, d, 1, packed, begin, TILE_COLUMNS, d, tile, 0, TILE_COLUMNS)
                 for row in range(min(TILE_ROWS, count - i)):
                     for c in range(min(TILE_COLUMNS, m - first)):
-                        out[start + i + row, first + c] = tile[row, c]
+                        out[start + i + row, first + c] = tile[row * TILE_COLUMNS + c]
 
 
 @kernel
@@ -72,11 +67,9 @@ def gramian_parts(low, high, this, roots, bounds, out):
     d = this.shape[1]
     # Zeros after the last column, up to the end of the last tile.
     room = max(-(-d // TILE_ROWS) * TILE_ROWS, -(-d // TILE_COLUMNS) * TILE_COLUMNS)
-    rows = aligned_rows(GRAMIAN_ROWS, room)
-    width = rows.shape[1]
-    for i in range(GRAMIAN_ROWS):
-        for k in range(d, width):
-            rows[i, k] = np.float32(0.0)
+    width = (room + LINE - 1) // LINE * LINE
+    rows = np.zeros(GRAMIAN_ROWS * width + LINE, dtype=np.float32)
+    at = first_line(rows)
     for b in range(low, high):
         total = np.zeros((room, room))
         for start in range(bounds[b], bounds[b + 1], GRAMIAN_ROWS):
@@ -84,10 +77,10 @@ def gramian_parts(low, high, this, roots, bounds, out):
             for i in range(count):
                 root = np.float32(1.0) if roots is None else roots[start + i]
                 for k in range(d):
-                    rows[i, k] = root * this[start + i, k]
+                    rows[at + i * width + k] = root * this[start + i, k]
             for j in range(0, d, TILE_COLUMNS):
                 for i in range(j // TILE_ROWS * TILE_ROWS, d, TILE_ROWS):
-                    product_tile(rows, i, 1, width, rows, j, width, count, total, i * room + j, room)
+                    product_tile(rows, at + i, 1, width, rows, at + j, width, count, total, i * room + j, room)
         for i in range(d):
             for j in range(i + 1):
                 out[b, i, j] = total[i, j]

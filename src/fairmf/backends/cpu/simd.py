@@ -122,12 +122,9 @@ def _length(context: Any, b: Any, kind: Any, value: Any) -> Any:
 
 
 @kernel(inner=True)
-def aligned_rows(rows, columns):
-    """Return an uninitialised array of at least so many columns whose rows begin at the border of a cache line."""
-    width = (columns + LINE - 1) // LINE * LINE
-    memory = np.empty(rows * width + LINE, dtype=np.float32)
-    first = (LINE - np.int64(memory.ctypes.data) // 4 % LINE) % LINE
-    return memory[first : first + rows * width].reshape(rows, width)
+def first_line(memory):
+    """Return the first position in a float32 array at the border of a cache line; LINE - 1 at most."""
+    return (LINE - np.int64(memory.ctypes.data) // 4 % LINE) % LINE
 
 
 # -- products of matrices ---------------------------------------------------------------------------------------------
@@ -376,20 +373,22 @@ def take_step(_typing, length, p, x):
 
 
 @intrinsic
-def scores_of_eight(_typing, other, first, last, x, out, at):
-    """Set out[at] to out[at + 7] to the products of x and rows first, first + 1, ... of `other`; beyond `last`, of it.
+def scores_of_eight(_typing, other, first, last, x, begin, out, at):
+    """Set out[at] to out[at + 7] to the products of the vector at x[begin] and rows first, first + 1, ... of `other`.
+
+    Beyond row `last`, that row is taken again.
 
     in: all but out   out: out
     """
-    signature = types.void(other, types.intp, types.intp, x, out, types.intp)
+    signature = types.void(other, types.intp, types.intp, x, types.intp, out, types.intp)
 
     def code(context, b, _signature, arguments):
-        other_, first_, last_, x_, out_, at_ = arguments
+        other_, first_, last_, x_, begin_, out_, at_ = arguments
         length, table = _length(context, b, other, other_), _array(context, b, other, other_)
         numbers = [b.add(first_, LONG(e)) for e in range(8)]
         numbers = [b.select(b.icmp_signed("<", number, last_), number, last_) for number in numbers]
         rows = [_place(b, table, b.mul(number, length)) for number in numbers]
-        products = _products(b, rows, _array(context, b, x, x_), length)
+        products = _products(b, rows, _place(b, _array(context, b, x, x_), begin_), length)
         _store(b, products, _place(b, _array(context, b, out, out_), at_))
         return context.get_dummy_value()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairmf.backends.cpu.simd import TILE_COLUMNS, TILE_ROWS, aligned_rows, product_tile, scores_of_eight
+from fairmf.backends.cpu.simd import LINE, TILE_COLUMNS, TILE_ROWS, first_line, product_tile, scores_of_eight
 from fairmf.kernels import kernel
 
 # -- candidates of one user -------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ def dial(row, first, scale, offset):
 
 
 @kernel(inline="always")
-def keep_active(b, lengths, longest, reach, bins, floors, highest, active, slots, packed, count):
+def keep_active(b, lengths, longest, reach, bins, floors, highest, active, slots, packed, d, count):
     """Drop users whose lists no later item can enter.   in, out: active, slots, packed   returns: how many stay
 
     `active` holds the users that are left and `packed` their vectors, `slots` where a user is among them, or -1.
@@ -253,8 +253,8 @@ def keep_active(b, lengths, longest, reach, bins, floors, highest, active, slots
             slots[i] = still
             if still < a:
                 active[still] = i
-                for c in range(packed.shape[1]):
-                    packed[still, c] = packed[a, c]
+                for c in range(d):
+                    packed[still * d + c] = packed[a * d + c]
             still += 1
     return still
 
@@ -303,23 +303,23 @@ def pack_rows(low, high, matrix, out):
 
 
 @kernel(inner=True)
-def score_block(users, count, items, packed, first, last, out):
-    """Set out[i, c] to the score of user i for item first + c, up to the last one, for users below `count`.
+def score_block(users, count, items, packed, first, last, out, at):
+    """Set out[at + i ITEMS_AT_ONCE + c] to the score of user i for item first + c, up to the last item.
 
-    `packed` holds the items, unless it is empty, which is faster for a few users. `users` and `out` have rows for whole
-    tiles, `out` has columns for whole panels, and `first` begins a panel.   in: all but out   out: out
+    `users` holds one vector after the other, for whole tiles of users; `packed` the items, unless it is empty, which is
+    faster for a few users. `first` begins a panel.   in: all but out   out: out
     """
-    d, width, row = users.shape[1], users.shape[1], out.shape[1]
-    if len(packed):
-        d = packed.shape[1]
-        for p in range(first // TILE_COLUMNS, (last + TILE_COLUMNS - 1) // TILE_COLUMNS):
-            for i in range(0, count, TILE_ROWS):
-                at = i * row + p * TILE_COLUMNS - first
-                product_tile(users, i * width, width, 1, packed, p * d * TILE_COLUMNS, TILE_COLUMNS, d, out, at, row)
+    d = items.shape[1]
+    if len(packed) == 0:
+        for i in range(count):
+            for c in range(first, last, 8):
+                scores_of_eight(items, c, last - 1, users, i * d, out, at + i * ITEMS_AT_ONCE + c - first)
         return
-    for i in range(count):
-        for c in range(first, last, 8):
-            scores_of_eight(items, c, last - 1, users[i], out, i * row + c - first)
+    for p in range(first // TILE_COLUMNS, (last + TILE_COLUMNS - 1) // TILE_COLUMNS):
+        begin = p * d * TILE_COLUMNS
+        for i in range(0, count, TILE_ROWS):
+            to = at + i * ITEMS_AT_ONCE + p * TILE_COLUMNS - first
+            product_tile(users, i * d, d, 1, packed, begin, TILE_COLUMNS, d, out, to, ITEMS_AT_ONCE)
 
 
 @kernel(inline="always")
@@ -336,36 +336,36 @@ def block_of_users(
     sizes, floors = np.zeros(n, dtype=np.int64), lowest.copy()
     scratch, keys = np.empty(room, dtype=np.float32), np.empty(room, dtype=np.int64)
     tiles = -(-n // TILE_ROWS) * TILE_ROWS
-    product = aligned_rows(tiles, ITEMS_AT_ONCE)
+    product = np.empty(tiles * ITEMS_AT_ONCE + LINE, dtype=np.float32)
+    begin, d = first_line(product), other.shape[1]
     # Where items have a column more than users, it holds their offsets: the matrix product adds them.
-    packed, active, count = aligned_rows(tiles, other.shape[1]), np.empty(n, dtype=np.int64), n
-    for i in range(tiles):
-        for c in range(packed.shape[1]):
-            packed[i, c] = np.float32(0.0)
+    packed, active, count = np.zeros(tiles * d, dtype=np.float32), np.empty(n, dtype=np.int64), n
     for i in range(n):
         active[i] = i
-        for c in range(other.shape[1]):
-            packed[i, c] = users[i, c] if c < users.shape[1] else np.float32(1.0)
+        for c in range(d):
+            packed[i * d + c] = users[i, c] if c < users.shape[1] else np.float32(1.0)
     added = other.shape[1] > users.shape[1]
     peaks = np.empty(PEAKS[0] if 3 * k < 2 * PEAKS[0] else PEAKS[1], dtype=np.float32)
     bounded = 3 * k < 2 * len(peaks) and len(peaks) <= min(m, ITEMS_AT_ONCE)
     slots = np.empty(n, dtype=np.int64)
     for b in range(len(longest)):
         # `packed` holds the vectors of the users still active, side by side for the matrix product.
-        count = keep_active(b, lengths, longest, reach, bins, floors, highest, active, slots, packed, count)
+        count = keep_active(b, lengths, longest, reach, bins, floors, highest, active, slots, packed, d, count)
         if count == 0:
             break
         first, last = b * ITEMS_AT_ONCE, min((b + 1) * ITEMS_AT_ONCE, m)
-        score_block(packed, count, other, panels, first, last, product)
+        score_block(packed, count, other, panels, first, last, product, begin)
         if not added:
             for a in range(count):
-                dial(product[a, : last - first], first, scale, offset)
+                at = begin + a * ITEMS_AT_ONCE
+                dial(product[at : at + last - first], first, scale, offset)
         for e in range(starts[b], starts[b + 1]):
             a = slots[barred[e]]
             if a >= 0:
-                product[a, columns[e]] = -np.inf
+                product[begin + a * ITEMS_AT_ONCE + columns[e]] = -np.inf
         for a in range(count):
-            i, row = active[a], product[a, : last - first]
+            i, at = active[a], begin + a * ITEMS_AT_ONCE
+            row = product[at : at + last - first]
             if b == 0 and bounded:
                 floors[i] = max(floors[i], first_floor(row, k, peaks) - np.float32(2.0) * errors[i])
             sizes[i] = collect(row, first, floors[i], found[i], positions[i], sizes[i])
