@@ -372,6 +372,36 @@ def take_step(_typing, length, p, x):
     return signature, code
 
 
+# -- scores -----------------------------------------------------------------------------------------------------------
+
+
+@intrinsic
+def reaching(_typing, row, at, floor):
+    """Return a number whose bit c says whether row[at + c] reaches the floor, for the 64 elements from `at` on."""
+    signature = types.uint64(row, types.intp, types.float32)
+
+    def code(context, b, _signature, arguments):
+        begin, limit = _place(b, _array(context, b, row, arguments[0]), arguments[1]), _repeated(b, arguments[2], 16)
+        found = ir.Constant(LONG, 0)
+        for part in range(4):
+            hits = b.fcmp_ordered(">=", _load(b, _place(b, begin, 16 * part), 16), limit)
+            bits = b.zext(b.bitcast(hits, ir.IntType(16)), LONG)
+            found = b.or_(found, b.shl(bits, LONG(16 * part)))
+        return found
+
+    return signature, code
+
+
+@intrinsic
+def lowest_bit(_typing, bits):
+    """Return the position of the lowest bit that is set."""
+
+    def code(_context, b, _signature, arguments):
+        return b.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(bits), code
+
+
 @intrinsic
 def scores_of_eight(_typing, other, first, last, x, begin, out, at):
     """Set out[at] to out[at + 7] to the products of the vector at x[begin] and rows first, first + 1, ... of `other`.

@@ -165,7 +165,7 @@ def top_k_each(
         sizes, floors, errors = np.zeros(n, dtype=np.int64), np.full(n, LOWEST), np.empty(n, dtype=np.float32)
         for a in range(n):
             errors[a] = rounding(users[start + a], strengths[start + a])
-        scratch, keys = np.empty(room, dtype=np.float32), np.empty(room, dtype=np.int64)
+        keys = np.empty(room, dtype=np.int64)
         block = np.empty((n, min(m, ITEMS_AT_ONCE)), dtype=np.float32)
         scale, whole = np.empty(ITEMS_AT_ONCE, dtype=np.float32), np.empty(ITEMS_AT_ONCE, dtype=np.int32)
         scale_bits, at = scale.view(np.int32), ends[start : start + n].copy()
@@ -178,7 +178,7 @@ def top_k_each(
                 at[a] = mask(row, first, barred, at[a], ends[i + 1])
                 sizes[a] = collect(row, first, floors[a], found[a], positions[a], sizes[a])
                 if sizes[a] > most_kept(ks[i]):
-                    sizes[a], floors[a] = drop_hopeless(ks[i], errors[a], found[a], positions[a], sizes[a], scratch)
+                    sizes[a], floors[a] = drop_hopeless(ks[i], errors[a], found[a], positions[a], sizes[a])
                 if sizes[a] > most_kept(ks[i]):  # so many are nearly equal: keep the best by exact scores
                     keys_of(
                         users[i], other, strengths[i], spread, offsets, logs, prices, positions[a], sizes[a], found[a],
@@ -191,7 +191,7 @@ def top_k_each(
         for a in range(n):
             i = start + a
             if sizes[a] > ks[i]:
-                sizes[a], _ = drop_hopeless(ks[i], errors[a], found[a], positions[a], sizes[a], scratch)
+                sizes[a], _ = drop_hopeless(ks[i], errors[a], found[a], positions[a], sizes[a])
             keys_of(
                 users[i], other, strengths[i], spread, offsets, logs, prices, positions[a], sizes[a], found[a], bits[a],
                 keys,

@@ -97,7 +97,7 @@ def top_k_groups(
         k, hidden = ks[i], barred[ends[i] : ends[i + 1]]
         room = most_kept(k) + ITEMS_AT_ONCE
         found, positions = np.empty(room, dtype=np.float32), np.empty(room, dtype=np.int32)
-        bits, scratch, keys = found.view(np.int32), np.empty(room, dtype=np.float32), np.empty(room, dtype=np.int64)
+        bits, keys = found.view(np.int32), np.empty(room, dtype=np.int64)
         size, floor = 0, LOWEST
         for group in chosen[i]:
             if group < 0:
@@ -113,7 +113,7 @@ def top_k_groups(
                         found[size], positions[size] = row[c], own[c]
                         size += 1
                 if size > most_kept(k):
-                    size, floor = drop_hopeless(k, errors[i], found, positions, size, scratch)
+                    size, floor = drop_hopeless(k, errors[i], found, positions, size)
                 if size > most_kept(k):  # so many are nearly equal: keep the best by exact scores
                     keys_of(
                         users[i], other, strengths[i], spread, offsets, logs, prices, positions, size, found, bits, keys
@@ -123,6 +123,6 @@ def top_k_groups(
                         bits[c], positions[c] = score_bits_of(key), item_of(key)
                     size = k
         if size > k:
-            size, _ = drop_hopeless(k, errors[i], found, positions, size, scratch)
+            size, _ = drop_hopeless(k, errors[i], found, positions, size)
         keys_of(users[i], other, strengths[i], spread, offsets, logs, prices, positions, size, found, bits, keys)
         write_best(keys, size, k, found, bits, items[i], scores[i])
