@@ -65,7 +65,8 @@ def long_functions(sources: list[Source]) -> list[str]:
             if isinstance(node, FUNCTIONS):
                 arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
                 number = len([argument for argument in arguments if argument.arg not in ("self", "cls")])
-                is_kernel = any(ast.unparse(decorator).startswith("kernel") for decorator in node.decorator_list)
+                names = [ast.unparse(decorator) for decorator in node.decorator_list]
+                is_kernel = any(name.startswith(("kernel", "intrinsic")) for name in names)
                 if number > MOST_ARGUMENTS and not is_kernel:
                     found.append(f"{source.path}: {node.name} ({number})")
     return found

@@ -11,7 +11,7 @@ where arrays lie in memory, or on a BLAS library.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import llvmlite.binding as llvm
 import numba
@@ -22,6 +22,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from fairmf.kernels import kernel
+
+if TYPE_CHECKING:
+    from numba.core.base import BaseContext
 
 LINE = 16  # floats in a cache line. Vectors that cross the border of a line are read in two pieces, which takes longer.
 
@@ -50,39 +53,39 @@ MAY_FUSE = ("contract",)  # a product and a sum may become one instruction
 # -- vectors ----------------------------------------------------------------------------------------------------------
 
 
-def _shuffled(b: Any, first: Any, second: Any, lanes: Sequence[int]) -> Any:
+def _shuffled(b: ir.IRBuilder, first: ir.Value, second: ir.Value | None, lanes: Sequence[int]) -> ir.Value:
     """Return the vector of these lanes of first and second, one after the other."""
     second = ir.Constant(first.type, ir.Undefined) if second is None else second
     return b.shuffle_vector(first, second, ir.Constant(ir.VectorType(INT, len(lanes)), list(lanes)))
 
 
-def _repeated(b: Any, number: Any, lanes: int = LANES) -> Any:
+def _repeated(b: ir.IRBuilder, number: ir.Value, lanes: int = LANES) -> ir.Value:
     """Return a vector that holds the number in every lane."""
     empty = ir.Constant(ir.VectorType(FLOAT, lanes), ir.Undefined)
     return _shuffled(b, b.insert_element(empty, number, INT(0)), None, [0] * lanes)
 
 
-def _times_plus(b: Any, x: Any, y: Any, z: Any) -> Any:
+def _times_plus(b: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
     """Return x y + z."""
     return b.fadd(b.fmul(x, y, flags=MAY_FUSE), z, flags=MAY_FUSE)
 
 
-def _place(b: Any, pointer: Any, *counts: Any) -> Any:
+def _place(b: ir.IRBuilder, pointer: ir.Value, *counts: ir.Value | int) -> ir.Value:
     """Return the pointer after so many elements."""
     for count in counts:
         pointer = b.gep(pointer, [LONG(count) if isinstance(count, int) else count])
     return pointer
 
 
-def _load(b: Any, pointer: Any, lanes: int = LANES) -> Any:
+def _load(b: ir.IRBuilder, pointer: ir.Value, lanes: int = LANES) -> ir.Value:
     return b.load(b.bitcast(pointer, ir.VectorType(FLOAT, lanes).as_pointer()), align=4)
 
 
-def _store(b: Any, vector: Any, pointer: Any) -> None:
+def _store(b: ir.IRBuilder, vector: ir.Value, pointer: ir.Value) -> None:
     b.store(vector, b.bitcast(pointer, vector.type.as_pointer()), align=4)
 
 
-def _sums(b: Any, vectors: list[Any]) -> Any:
+def _sums(b: ir.IRBuilder, vectors: list[ir.Value]) -> ir.Value:
     """Return a vector with the sum of the lanes of each of the vectors, whose number is a power of two.
 
     Each step adds the upper halves of what is left of two vectors to the lower ones, side by side in one vector. That
@@ -103,19 +106,19 @@ def _sums(b: Any, vectors: list[Any]) -> Any:
     return vectors[0]
 
 
-def _total(b: Any, vector: Any) -> Any:
+def _total(b: ir.IRBuilder, vector: ir.Value) -> ir.Value:
     """Return the sum of the lanes."""
     return b.extract_element(_sums(b, [vector]), INT(0))
 
 
-def _array(context: Any, b: Any, kind: Any, value: Any) -> Any:
+def _array(context: BaseContext, b: ir.IRBuilder, kind: types.Type, value: ir.Value) -> ir.Value:
     """Return the pointer to the first element of an array, which must be contiguous."""
     if not isinstance(kind, types.Array) or kind.layout != "C":
         raise TypeError(f"This needs a contiguous array, not {kind}.")
     return context.make_array(kind)(context, b, value).data
 
 
-def _length(context: Any, b: Any, kind: Any, value: Any) -> Any:
+def _length(context: BaseContext, b: ir.IRBuilder, kind: types.Type, value: ir.Value) -> ir.Value:
     """Return the length of the last axis of an array."""
     shape = context.make_array(kind)(context, b, value).shape
     return b.extract_value(shape, kind.ndim - 1)
@@ -174,10 +177,10 @@ def product_tile(_typing, a, a_first, a_row, a_column, b, b_first, b_row, depth,
 class _Part:
     """Read and write the part of a row that a loop has come to: a whole vector, or the last few elements."""
 
-    def __init__(self, builder: Any, at: Any, mask: Any = None):
+    def __init__(self, builder: ir.IRBuilder, at: ir.Value, mask: ir.Value | None = None):
         self.builder, self.at, self.mask = builder, at, mask
 
-    def read(self, row: Any) -> Any:
+    def read(self, row: ir.Value) -> ir.Value:
         b, pointer = self.builder, _place(self.builder, row, self.at)
         if self.mask is None:
             return _load(b, pointer)
@@ -186,7 +189,7 @@ class _Part:
         load = cgutils.get_or_insert_function(b.module, kind, f"llvm.masked.load.v{LANES}f32.p0v{LANES}f32")
         return b.call(load, [b.bitcast(pointer, WIDE.as_pointer()), INT(4), self.mask, ZEROS])
 
-    def write(self, row: Any, vector: Any) -> None:
+    def write(self, row: ir.Value, vector: ir.Value) -> None:
         b, pointer = self.builder, _place(self.builder, row, self.at)
         if self.mask is None:
             _store(b, vector, pointer)
@@ -195,7 +198,7 @@ class _Part:
         store = cgutils.get_or_insert_function(b.module, kind, f"llvm.masked.store.v{LANES}f32.p0v{LANES}f32")
         b.call(store, [vector, b.bitcast(pointer, WIDE.as_pointer()), INT(4), self.mask])
 
-    def fetch(self, row: Any) -> None:
+    def fetch(self, row: ir.Value) -> None:
         """Load the part into the cache."""
         b, byte = self.builder, ir.IntType(8).as_pointer()
         kind = ir.FunctionType(ir.VoidType(), [byte, INT, INT, INT])
@@ -203,7 +206,7 @@ class _Part:
         b.call(fetch, [b.bitcast(_place(b, row, self.at), byte), INT(0), INT(3), INT(1)])
 
 
-def _each_part(b: Any, length: Any, body: Callable[[_Part], None]) -> None:
+def _each_part(b: ir.IRBuilder, length: ir.Value, body: Callable[[_Part], None]) -> None:
     """Emit `body` for every part of rows of this length, which need not be a multiple of LANES."""
     whole = b.and_(length, LONG(-LANES))
     with cgutils.for_range_slice(b, LONG(0), whole, LONG(LANES), LONG) as (at, _):
@@ -214,13 +217,13 @@ def _each_part(b: Any, length: Any, body: Callable[[_Part], None]) -> None:
         body(_Part(b, whole, b.icmp_signed("<", lanes, _shuffled(b, left, None, [0] * LANES))))
 
 
-def _gathered(b: Any, other: Any, length: Any, indices: Any, count: int) -> list[Any]:
+def _gathered(b: ir.IRBuilder, other: ir.Value, length: ir.Value, indices: ir.Value, count: int) -> list[ir.Value]:
     """Return pointers to the rows of `other` that the next `count` indices name."""
     columns = [b.sext(b.load(_place(b, indices, e)), LONG) for e in range(count)]
     return [_place(b, other, b.mul(column, length)) for column in columns]
 
 
-def _products(b: Any, rows: list[Any], x: Any, length: Any) -> Any:
+def _products(b: ir.IRBuilder, rows: list[ir.Value], x: ir.Value, length: ir.Value) -> ir.Value:
     """Return a vector with the inner product of x and each of the rows."""
     sums = [cgutils.alloca_once_value(b, ZEROS) for _ in rows]
 
@@ -233,12 +236,12 @@ def _products(b: Any, rows: list[Any], x: Any, length: Any) -> Any:
     return _sums(b, [b.load(total) for total in sums])
 
 
-def _numbers(b: Any, address: Any, kind: Any) -> Any:
+def _numbers(b: ir.IRBuilder, address: ir.Value, kind: ir.Type) -> ir.Value:
     """Return the pointer to the numbers at an address."""
     return b.inttoptr(address, kind.as_pointer())
 
 
-def _pull(count: int) -> Any:
+def _pull(count: int) -> Callable[..., float]:
     """Make the intrinsic for `count` entries; see `pull_of_eight`."""
 
     @intrinsic
@@ -276,7 +279,7 @@ def _pull(count: int) -> Any:
     return pull
 
 
-def _curvature(count: int) -> Any:
+def _curvature(count: int) -> Callable[..., float]:
     """Make the intrinsic for `count` entries; see `curvature_of_eight`."""
 
     @intrinsic
