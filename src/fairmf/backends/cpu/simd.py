@@ -260,6 +260,8 @@ def _pull(count: int) -> Callable[..., float]:
                     part.fetch(row)
 
             _each_part(b, length, fetch)
+            for address in (columns_, weights_):  # two lines ahead: the processor does not see so many streams
+                _Part(b, LONG(2 * LINE)).fetch(_numbers(b, address, FLOAT))
             rows = _gathered(b, table, length, _numbers(b, columns_, INT), count)
             misses = b.fsub(_repeated(b, target_, count), _products(b, rows, own, length))
             pulls = b.fmul(misses, _load(b, _numbers(b, weights_, FLOAT), count))
