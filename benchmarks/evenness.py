@@ -169,8 +169,7 @@ def shown() -> dict[str, dict[str, float]]:
         for evenness in (0, 0.1, 0.2, 0.3, 0.5):
             measure(f"FairALS, evenness {evenness:g}", model, evenness=evenness)
     return {
-        name: dict(zip(METRICS, np.mean(seeds, axis=0).round(5).tolist(), strict=True))
-        for name, seeds in found.items()
+        name: dict(zip(METRICS, np.mean(seeds, axis=0).round(5).tolist(), strict=True)) for name, seeds in found.items()
     }
 
 
