@@ -110,11 +110,22 @@ def test_a_re_trained_path_reaches_what_cold_fits_reach():
     path = fit_path(FairALS(**settings), split, fairness=values)
     assert path.column("way") == ["re-trained"] * 3
     for row in path:
-        cold = FairALS(**settings, fairness=row["fairness"]).fit(split.train)
+        cold = FairALS(**settings, fairness=row["trained_fairness"]).fit(split.train)
         assert row["objective"] <= cold.history.column("objective.total")[-1] * 1.001
-        assert row["epochs"] == 16 if row["fairness"] == 0 else row["epochs"] < 16
+        assert row["epochs"] == 16 if row["trained_fairness"] == 0 else row["epochs"] < 16
         expected = evaluate(cold, split.validation, metrics=METRICS, bootstrap=0)
         assert row["gini@20"] == pytest.approx(expected["gini@20"], abs=0.02)
+
+
+def test_trained_and_asked_for_fairness_are_two_columns(model):
+    both = trade_off(model, SPLIT, fairness=[2]) + fit_path(FairALS(factors=4, epochs=2), SPLIT, fairness=[3])
+    assert both.column("fairness") == [2, None]
+    assert both.column("trained_fairness") == [None, 3]
+    assert both.table().column("trained_fairness").to_pylist() == [None, 3]
+    heading, *rows, _ = repr(both).splitlines()
+    assert heading.split()[:3] == ["way", "fairness", "trained_fairness"]
+    assert {len(row) for row in rows} == {len(heading)}
+    assert ">trained_fairness<" in both._repr_html_()
 
 
 def test_a_path_starts_each_fit_from_the_one_before(monkeypatch):

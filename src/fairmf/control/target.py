@@ -123,7 +123,7 @@ def fit_to_target(
             message += ' FairRec can make lists more even: alternatives="fairrec" measures it.'
     elif name == "max_gini" and value < FAIRREC_BEST and row["evenness"] > 0:
         message += (
-            f" Below a Gini of {FAIRREC_BEST:g} FairRec keeps more accuracy, if the lists of all users are made together: "
+            f" Below a Gini of {FAIRREC_BEST:g} FairRec keeps more accuracy, if all lists are made together: "
             "compare evaluate(model.with_fairrec(share), split)."
         )
     curve = Curve(tuple(measure.rows[key] for key in sorted(measure.rows)), measure.metrics)
